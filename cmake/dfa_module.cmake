@@ -1,0 +1,26 @@
+# dfa_flags: the settings every target of ours shares. (-Wrestrict is wrong on g++ 12 string sums.)
+add_library(dfa_flags INTERFACE)
+target_include_directories(dfa_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-psabi -Wno-restrict
+  $<$<BOOL:${DFA_WERROR}>:-Werror>
+  $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
+target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
+if(DFA_SANITIZE)
+  target_compile_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE})
+endif()
+
+# dfa_module(NAME SOURCES… LINKS…): one folder of src/ is one target, dfa::NAME, and its link list
+# is the list of folders it may include (tools/check_includes.py holds the same table).
+function(dfa_module name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  if(arg_SOURCES)
+    add_library(dfa_${name} STATIC ${arg_SOURCES})
+    target_link_libraries(dfa_${name} PUBLIC $<BUILD_INTERFACE:dfa_flags> ${arg_LINKS})
+  else()
+    add_library(dfa_${name} INTERFACE)
+    target_link_libraries(dfa_${name} INTERFACE $<BUILD_INTERFACE:dfa_flags> ${arg_LINKS})
+  endif()
+  add_library(dfa::${name} ALIAS dfa_${name})
+endfunction()

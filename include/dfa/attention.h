@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dfa/error.h"
+#include "dfa/problem.h"
+
+namespace dfa {
+
+enum class Algorithm : int { automatic, standard, flash };
+
+// What the caller wants of a plan; the defaults let the library choose.
+struct PlanOptions {
+  std::string backend = "auto";  // auto | cpu | cuda | reference
+  Algorithm algorithm = Algorithm::automatic;
+  std::string config;            // configuration text, empty: chosen
+  int threads = 0;               // CPU threads, 0: all this process may use
+};
+
+// What will run and why. A plain value: print it, store it, compare it.
+struct Plan {
+  Problem problem;
+  Algorithm algorithm = Algorithm::flash;
+  std::string backend;
+  std::string config;   // forward configuration as text, e.g. ".target=…, .block_q=64, …"
+  std::string backward_config;  // empty unless the pass has a backward
+  std::string origin;   // how the configuration came about: default | forced | measured
+  std::string why;      // one sentence
+  int threads = 1;
+  std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
+  double forward_flops = 0;
+  double backward_flops = 0;
+};
+
+// Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
+// workspace: plan.workspace_bytes, 64-byte aligned, or null to have it allocated for this call.
+struct ForwardArgs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* o = nullptr;
+  float* lse = nullptr;  // may be null
+  void* workspace = nullptr;
+};
+
+// o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q, k, v.
+struct BackwardArgs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* o = nullptr;
+  const float* lse = nullptr;
+  const void* d_o = nullptr;
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  void* workspace = nullptr;
+};
+
+// The stream that work is ordered on. CPU backends ignore it: their calls return when done.
+struct Queue {
+  void* stream = nullptr;
+};
+
+struct BackendInfo {
+  std::string name;
+  std::string description;
+  Verdict available;
+};
+
+// Every backend this build knows, in order of preference, with the reason where one is absent.
+std::vector<BackendInfo> backends();
+
+// Throws InvalidArgument on a bad problem or configuration, Unsupported with the reason where no
+// backend can run it.
+Plan plan(const Problem& problem, const PlanOptions& options = {});
+
+// o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse = -inf.
+// Throws InvalidArgument on null or misaligned pointers, OutOfMemory when the workspace cannot be had.
+void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
+
+// dq, dk, dv from q, k, v, o, lse and do, recomputing the probabilities block by block.
+void backward(const Plan& plan, const BackwardArgs& args, Queue queue = {});
+
+}  // namespace dfa

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "dfa/dtype.h"
+#include "dfa/mask.h"
+
+namespace dfa {
+
+enum class Pass : int { forward, backward, forward_backward };
+
+// Strides of one tensor, in elements; the last dimension is always contiguous.
+struct Strides {
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::int64_t row = 0;
+
+  friend constexpr bool operator==(const Strides&, const Strides&) = default;
+};
+
+// Order of the dimensions of dense tensors: [b, h, s, d] (PyTorch SDPA) or [b, s, h, d] (flash-attn).
+enum class Layout : int { bhsd, bshd };
+
+// One attention problem, a plain value. Shapes: q, do, dq [b, hq, sq, d]; k, dk [b, hk, sk, d];
+// v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
+//   o = softmax(scale * q k^T + mask) v
+// hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
+struct Problem {
+  Pass pass = Pass::forward;
+  DType dtype = DType::fp32;
+  Mask mask = kFull;
+  std::int64_t b = 1;
+  std::int64_t hq = 1;
+  std::int64_t hk = 1;
+  std::int64_t sq = 1;
+  std::int64_t sk = 1;
+  std::int64_t d = 64;
+  std::int64_t dv = 64;
+  double scale = 0;  // 0: the usual 1 / sqrt(d)
+  bool deterministic = false;
+  Layout layout = Layout::bhsd;
+  // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
+  Strides q_strides{};
+  Strides k_strides{};
+  Strides v_strides{};
+  Strides o_strides{};
+
+  double softmax_scale() const;
+  Strides q() const;
+  Strides k() const;
+  Strides v() const;
+  Strides o() const;
+
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+// Elements that a tensor with these strides spans in memory: the least buffer size.
+std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
+                    std::int64_t d);
+
+// The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
+// [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN.
+// Throws InvalidArgument naming the token and what would be accepted; the result is validated.
+Problem parse_problem(std::string_view line);
+
+// Canonical form: parse_problem(to_line(p)) == p.
+std::string to_line(const Problem& problem);
+
+// Throws InvalidArgument when sizes, strides or flags cannot describe an attention problem.
+void validate(const Problem& problem);
+
+}  // namespace dfa

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "dfa/attention.h"
+
+namespace dfa {
+
+// What the machine can do at most, measured: the roofs of a roofline. Zero: not measured.
+struct Ceilings {
+  int threads = 1;
+  double fp32_flops = 0;  // per second, multiply-add counted as two
+  double fp16_flops = 0;
+  double bf16_flops = 0;
+  double copy_bytes = 0;  // per second, read plus write, far beyond the caches
+};
+
+// One way to run attention. A backend never prints and never falls back: it plans, then does
+// exactly what the plan says. Thread-safe: a Plan may run from several threads at once, each with
+// its own workspace.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string name() const = 0;
+  virtual std::string description() const = 0;
+  virtual Verdict available() const = 0;
+
+  // Can this backend run the problem with these options?
+  virtual Verdict supports(const Problem& problem, const PlanOptions& options) const = 0;
+
+  // Requires supports(). Throws InvalidArgument when options.config is malformed or illegal.
+  virtual Plan plan(const Problem& problem, const PlanOptions& options) const = 0;
+
+  // Require a plan of this backend and a workspace of plan.workspace_bytes.
+  virtual void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const = 0;
+  virtual void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const = 0;
+
+  // Memory the pointers in the args must come from. allocate() is 64-byte aligned and throws
+  // OutOfMemory; copies are complete when they return.
+  virtual void* allocate(std::size_t bytes) const = 0;
+  virtual void release(void* pointer) const = 0;
+  virtual void copy_in(void* device, const void* host, std::size_t bytes) const = 0;
+  virtual void copy_out(void* host, const void* device, std::size_t bytes) const = 0;
+
+  // Runs the ceiling loops for about `seconds` in all. threads 0: all.
+  virtual Ceilings measure_ceilings(int threads, double seconds) const = 0;
+
+  // Waits for the queue; rethrows asynchronous errors.
+  virtual void synchronize(Queue queue) const = 0;
+};
+
+}  // namespace dfa

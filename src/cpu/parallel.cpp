@@ -1,0 +1,36 @@
+#include "cpu/parallel.h"
+
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace dfa::cpu {
+
+int available_threads() { return std::max(1, oneapi::tbb::info::default_concurrency()); }
+
+void parallel_for(int threads, std::int64_t count,
+                  const std::function<void(std::int64_t index, int slot)>& task) {
+  const int workers = static_cast<int>(std::min<std::int64_t>(threads, count));
+  std::atomic<std::int64_t> next{0};
+  // One long-lived loop per worker that takes the next index: longest-first order is kept, and the
+  // worker's number is its slot.
+  const auto work = [&](int slot) {
+    for (std::int64_t index; (index = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      task(index, slot);
+    }
+  };
+  if (workers <= 1) {
+    if (count > 0) work(0);
+    return;
+  }
+  oneapi::tbb::task_arena arena(workers);
+  arena.execute([&] {
+    oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner{});
+  });
+}
+
+}  // namespace dfa::cpu

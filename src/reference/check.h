@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dfa/attention.h"
+
+// The ruler: outputs against fp64 attention computed from the same rounded inputs.
+//   max|out - ref| <= 2 max|naive - ref| + 2 max|(ref + 0.3 - 0.3) - ref|   (o, dq, dk, dv)
+//   mean|out - ref| <= 1.5 mean|naive - ref| + the same noise term's mean
+//   |lse - ref| <= 1e-5 (1 + |ref|)
+// where naive is plain attention whose S and P are rounded to the element type, and non-finite
+// positions must agree before anything else is compared.
+namespace dfa {
+
+struct CheckOptions {
+  double max_flops = 2e10;  // larger problems are checked on a seeded sample of heads and rows
+  std::uint64_t seed = 1;
+};
+
+struct TensorCheck {
+  std::string name;  // o, lse, dq, dk, dv
+  bool ok = true;
+  double max_error = 0;
+  double bound = 0;
+  double mean_error = 0;
+  double mean_bound = 0;
+  std::string detail;  // the worst element with its coordinates, or the first non-finite one
+};
+
+struct CheckReport {
+  bool ok = true;
+  bool sampled = false;
+  std::vector<TensorCheck> tensors;
+
+  const TensorCheck& worst() const;  // the largest max_error / bound
+  std::string summary() const;       // one line a tensor
+};
+
+// Host pointers to the inputs and to the outputs under test, with the problem's strides.
+CheckReport check_forward(const Problem& problem, const ForwardArgs& args,
+                          const CheckOptions& options = {});
+CheckReport check_backward(const Problem& problem, const BackwardArgs& args,
+                           const CheckOptions& options = {});
+
+}  // namespace dfa

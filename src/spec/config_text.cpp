@@ -1,0 +1,117 @@
+#include "spec/config_text.h"
+
+#include <charconv>
+
+#include "dfa/error.h"
+
+namespace dfa {
+namespace {
+
+constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8};
+
+// Visits every field once, so that printing and parsing cannot disagree.
+template <typename Config, typename Visitor>
+void for_each_field(Config& config, Visitor&& visit) {
+  visit("target", config.target);
+  visit("element", config.element);
+  visit("head_dim", config.head_dim);
+  visit("value_dim", config.value_dim);
+  visit("block_q", config.block_q);
+  visit("block_k", config.block_k);
+}
+
+std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(Target value) { return std::string("Target::") + name_of(value); }
+std::string value_text(DType value) { return std::string("DType::") + name_of(value); }
+
+template <typename Config>
+std::string print(const char* type, const Config& config) {
+  std::string text = std::string(type) + "{";
+  for_each_field(config, [&](const char* name, const auto& value) {
+    if (text.back() != '{') text += ',';
+    text += std::string(".") + name + "=" + value_text(value);
+  });
+  return text + "}";
+}
+
+[[noreturn]] void bad_value(std::string_view field, std::string_view value, const char* accepted) {
+  throw InvalidArgument("config: " + std::string(field) + "=" + std::string(value) +
+                        "; accepted: " + accepted);
+}
+
+void read_value(std::string_view field, std::string_view text, int& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1) {
+    bad_value(field, text, "an integer from 1");
+  }
+}
+
+void read_value(std::string_view field, std::string_view text, Target& value) {
+  if (text.substr(0, 8) == "Target::") text.remove_prefix(8);
+  for (const Target target : kTargets) {
+    if (text == name_of(target)) {
+      value = target;
+      return;
+    }
+  }
+  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx");
+}
+
+void read_value(std::string_view field, std::string_view text, DType& value) {
+  if (text.substr(0, 7) == "DType::") text.remove_prefix(7);
+  for (const DType type : kDTypes) {
+    if (text == name_of(type)) {
+      value = type;
+      return;
+    }
+  }
+  bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
+}
+
+std::string_view trim(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
+}
+
+template <typename Config>
+Config parse(std::string_view text, Config config) {
+  if (const std::size_t open = text.find('{'); open != std::string_view::npos) {
+    if (text.empty() || text.back() != '}') {
+      throw InvalidArgument("config: '" + std::string(text) + "' opens a brace it does not close");
+    }
+    text = text.substr(open + 1, text.size() - open - 2);
+  }
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    std::string_view item = trim(text.substr(0, comma));
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+    if (!item.empty() && item.front() == '.') item.remove_prefix(1);
+    const std::size_t equals = item.find('=');
+    const std::string_view name = trim(item.substr(0, equals));
+    bool known = false;
+    for_each_field(config, [&](const char* field, auto& value) {
+      if (name != field || equals == std::string_view::npos) return;
+      known = true;
+      read_value(name, trim(item.substr(equals + 1)), value);
+    });
+    if (!known) {
+      throw InvalidArgument(
+          "config: '" + std::string(item) +
+          "' is not field=value of target, element, head_dim, value_dim, block_q, block_k");
+    }
+  }
+  return config;
+}
+
+}  // namespace
+
+std::string to_text(const ForwardConfig& config) { return print("ForwardConfig", config); }
+std::string to_text(const BackwardConfig& config) { return print("BackwardConfig", config); }
+
+ForwardConfig parse_config(std::string_view text, ForwardConfig base) { return parse(text, base); }
+BackwardConfig parse_config(std::string_view text, BackwardConfig base) {
+  return parse(text, base);
+}
+
+}  // namespace dfa

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "spec/config.h"
+
+namespace dfa {
+
+// Designated-initialiser text, e.g. "ForwardConfig{.target=Target::cpu_avx512,.element=DType::bf16,
+// .head_dim=64,…}": log line, JSON field, cache key and (later) NVRTC name expression.
+std::string to_text(const ForwardConfig& config);
+std::string to_text(const BackwardConfig& config);
+
+// Applies "field=value" pairs, separated by commas, on top of `base`; to_text() output is accepted
+// as it is. Throws InvalidArgument naming the field and what would be accepted.
+ForwardConfig parse_config(std::string_view text, ForwardConfig base);
+BackwardConfig parse_config(std::string_view text, BackwardConfig base);
+
+}  // namespace dfa

@@ -1,0 +1,105 @@
+#include "spec/legality.h"
+
+#include <string>
+
+namespace dfa {
+namespace {
+
+// Least step of a tile side: one vector of fp32, or one AMX tile (32 keys make one bf16 K step).
+struct Steps {
+  int q;
+  int k;
+};
+
+constexpr Steps steps_of(Target target) {
+  switch (target) {
+    case Target::cpu_portable: return {8, 8};
+    case Target::cpu_avx2: return {8, 16};
+    case Target::cpu_avx512: return {8, 16};
+    case Target::cpu_amx: return {32, 32};
+  }
+  return {1, 1};
+}
+
+constexpr int kMaxBlock = 512;
+
+std::string number(long long value) { return std::to_string(value); }
+
+template <typename Config>
+Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
+  const Steps steps = steps_of(c.target);
+  if (c.target > limits.highest) {
+    return Verdict::no(std::string(name_of(c.target)) + " is not there; the highest here is " +
+                       name_of(limits.highest));
+  }
+  if (p.dtype == DType::tf32) return Verdict::no("tf32 is a GPU format; use fp32 on the CPU");
+  if (p.dtype == DType::fp8) return Verdict::no("fp8 is not built; use fp32, fp16 or bf16");
+  if (c.target == Target::cpu_amx && p.dtype != DType::bf16) {
+    return Verdict::no("cpu_amx multiplies bf16 only; use cpu_avx512 for " +
+                       std::string(name_of(p.dtype)));
+  }
+  if (c.element != p.dtype) {
+    return Verdict::no(std::string("element=") + name_of(c.element) + " but the problem is " +
+                       name_of(p.dtype));
+  }
+  if (c.head_dim != p.d) {
+    return Verdict::no("head_dim=" + number(c.head_dim) + " but the problem has d=" + number(p.d));
+  }
+  if (c.value_dim != p.dv) {
+    return Verdict::no("value_dim=" + number(c.value_dim) + " but the problem has dv=" +
+                       number(p.dv));
+  }
+  if (c.block_q < steps.q || c.block_q > kMaxBlock || c.block_q % steps.q != 0) {
+    return Verdict::no("block_q=" + number(c.block_q) + " is not a multiple of " +
+                       number(steps.q) + " up to " + number(kMaxBlock));
+  }
+  if (c.block_k < steps.k || c.block_k > kMaxBlock || c.block_k % steps.k != 0) {
+    return Verdict::no("block_k=" + number(c.block_k) + " is not a multiple of " +
+                       number(steps.k) + " up to " + number(kMaxBlock));
+  }
+  if (c.tile_bytes() > limits.cache_bytes) {
+    return Verdict::no("the tiles take " + number(c.tile_bytes()) + " bytes but the cache has " +
+                       number(limits.cache_bytes));
+  }
+  return Verdict::yes();
+}
+
+template <typename Config>
+std::vector<Config> enumerate(const Problem& p, const Limits& limits) {
+  constexpr int kBlocks[] = {16, 32, 64, 96, 128, 192, 256, 384, 512};
+  std::vector<Config> legal;
+  for (const Target target : kTargets) {
+    for (const int block_q : kBlocks) {
+      for (const int block_k : kBlocks) {
+        const Config config{.target = target,
+                            .element = p.dtype,
+                            .head_dim = static_cast<int>(p.d),
+                            .value_dim = static_cast<int>(p.dv),
+                            .block_q = block_q,
+                            .block_k = block_k};
+        if (check(config, p, limits)) legal.push_back(config);
+      }
+    }
+  }
+  return legal;
+}
+
+}  // namespace
+
+Verdict check(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
+  return check_any(config, problem, limits);
+}
+
+Verdict check(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
+  return check_any(config, problem, limits);
+}
+
+std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits) {
+  return enumerate<ForwardConfig>(problem, limits);
+}
+
+std::vector<BackwardConfig> backward_candidates(const Problem& problem, const Limits& limits) {
+  return enumerate<BackwardConfig>(problem, limits);
+}
+
+}  // namespace dfa

@@ -1,0 +1,360 @@
+#include "dfa/problem.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dfa/error.h"
+
+namespace dfa {
+namespace {
+
+constexpr std::int64_t kMaxSize = 1LL << 40;      // any one dimension
+constexpr std::int64_t kMaxExtent = 1LL << 50;    // elements of one tensor, strides included
+constexpr std::int64_t kMaxHeadDim = 256;
+
+Strides dense(Layout layout, std::int64_t h, std::int64_t s, std::int64_t d) {
+  if (layout == Layout::bhsd) return {h * s * d, s * d, d};
+  return {s * h * d, d, h * d};
+}
+
+Strides or_dense(const Strides& strides, Layout layout, std::int64_t h, std::int64_t s,
+                 std::int64_t d) {
+  return strides == Strides{} ? dense(layout, h, s, d) : strides;
+}
+
+[[noreturn]] void bad(const std::string& text) { throw InvalidArgument("problem: " + text); }
+
+std::optional<std::int64_t> to_integer(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> to_real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const std::size_t end = text.find_first_of(separators);
+    const std::string_view part = text.substr(0, end);
+    if (!part.empty()) parts.push_back(part);
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  return parts;
+}
+
+// The N of "name(…)", or nothing when the token is not of that form.
+std::optional<std::string_view> argument_of(std::string_view token, std::string_view name) {
+  if (token.size() < name.size() + 2 || token.substr(0, name.size()) != name ||
+      token[name.size()] != '(' || token.back() != ')') {
+    return std::nullopt;
+  }
+  return token.substr(name.size() + 1, token.size() - name.size() - 2);
+}
+
+std::vector<std::int64_t> integers(std::string_view token, std::string_view arguments,
+                                   std::size_t count, const char* form) {
+  std::vector<std::int64_t> values;
+  for (const std::string_view part : split(arguments, ",")) {
+    const std::optional<std::int64_t> value = to_integer(part);
+    if (!value) break;
+    values.push_back(*value);
+  }
+  if (values.size() != count) bad("'" + std::string(token) + "' is not of the form " + form);
+  return values;
+}
+
+// Fills a Problem token by token; sizes that were not given stay unset until finish().
+class Parser {
+ public:
+  void take(std::string_view token) {
+    if (take_word(token) || take_call(token) || take_size(token)) return;
+    bad("unknown token '" + std::string(token) +
+        "'; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
+        " with PASS fwd|bwd|fwdbwd, DTYPE fp32|tf32|fp16|bf16|fp8, MASK full|causal");
+  }
+
+  Problem finish() {
+    if (!pass_) bad("the pass is missing; start with fwd, bwd or fwdbwd");
+    if (!dtype_) bad("the dtype is missing; give fp32, tf32, fp16, bf16 or fp8");
+    problem_.b = b_.value_or(1);
+    problem_.hq = require(hq_, "hqN (or hN)");
+    problem_.hk = hk_.value_or(problem_.hq);
+    problem_.sq = require(sq_, "sqN (or sN)");
+    problem_.sk = sk_.value_or(problem_.sq);
+    problem_.d = require(d_, "dN");
+    problem_.dv = dv_.value_or(problem_.d);
+    if (window_) {
+      const bool causal = problem_.mask.is_causal();
+      problem_.mask = *window_;
+      if (causal) problem_.mask.right = 0;
+    }
+    validate(problem_);
+    return problem_;
+  }
+
+ private:
+  static std::int64_t require(std::optional<std::int64_t> value, const char* what) {
+    if (!value) bad(std::string("the size ") + what + " is missing");
+    return *value;
+  }
+
+  bool take_word(std::string_view token) {
+    if (token == "fwd") return set_pass(Pass::forward);
+    if (token == "bwd") return set_pass(Pass::backward);
+    if (token == "fwdbwd") return set_pass(Pass::forward_backward);
+    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
+      if (token == name_of(type)) return set_once(dtype_, type, "a second dtype", token);
+    }
+    if (token == "full" || token == "causal") {
+      if (mask_given_) bad("a second mask '" + std::string(token) + "'");
+      mask_given_ = true;
+      problem_.mask = token == "full" ? kFull : kCausal;
+      return true;
+    }
+    if (token == "deterministic") return problem_.deterministic = true;
+    return false;
+  }
+
+  bool set_pass(Pass pass) {
+    if (pass_) bad("a second pass; give one of fwd, bwd, fwdbwd");
+    pass_ = true;
+    problem_.pass = pass;
+    return true;
+  }
+
+  bool set_once(bool& given, DType type, const char* what, std::string_view token) {
+    if (given) bad(std::string(what) + " '" + std::string(token) + "'");
+    problem_.dtype = type;
+    return given = true;
+  }
+
+  bool take_call(std::string_view token) {
+    if (const auto text = argument_of(token, "window")) {
+      const auto sides = integers(token, *text, 2, "window(L,R), -1 for no limit");
+      if (sides[0] < -1 || sides[1] < -1) bad("'" + std::string(token) + "': -1 is the least");
+      if (window_) bad("a second window '" + std::string(token) + "'");
+      window_ = Mask{sides[0], sides[1]};
+      return true;
+    }
+    if (const auto text = argument_of(token, "scale")) {
+      const std::optional<double> scale = to_real(*text);
+      if (!scale) bad("'" + std::string(token) + "' is not of the form scale(X)");
+      problem_.scale = *scale;
+      if (*scale == 0) bad("scale(0) would ignore q and k; leave it out for 1/sqrt(d)");
+      return true;
+    }
+    if (const auto text = argument_of(token, "layout")) {
+      if (*text != "bhsd" && *text != "bshd") {
+        bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
+      }
+      problem_.layout = *text == "bhsd" ? Layout::bhsd : Layout::bshd;
+      return true;
+    }
+    return take_strides(token, "strides_q", problem_.q_strides) ||
+           take_strides(token, "strides_k", problem_.k_strides) ||
+           take_strides(token, "strides_v", problem_.v_strides) ||
+           take_strides(token, "strides_o", problem_.o_strides);
+  }
+
+  static bool take_strides(std::string_view token, std::string_view name, Strides& strides) {
+    const auto text = argument_of(token, name);
+    if (!text) return false;
+    const auto values = integers(token, *text, 3, "strides_q(BATCH,HEAD,ROW)");
+    strides = {values[0], values[1], values[2]};
+    if (strides == Strides{}) bad("'" + std::string(token) + "': leave it out for dense tensors");
+    return true;
+  }
+
+  bool take_size(std::string_view token) {
+    struct Name {
+      std::string_view text;
+      std::optional<std::int64_t> Parser::*first;
+      std::optional<std::int64_t> Parser::*second;
+    };
+    static constexpr Name kNames[] = {
+        {"hq", &Parser::hq_, nullptr},      {"hk", &Parser::hk_, nullptr},
+        {"sq", &Parser::sq_, nullptr},      {"sk", &Parser::sk_, nullptr},
+        {"dv", &Parser::dv_, nullptr},      {"b", &Parser::b_, nullptr},
+        {"h", &Parser::hq_, &Parser::hk_},  {"s", &Parser::sq_, &Parser::sk_},
+        {"d", &Parser::d_, nullptr},
+    };
+    for (const Name& name : kNames) {
+      if (token.substr(0, name.text.size()) != name.text) continue;
+      const std::optional<std::int64_t> value = to_integer(token.substr(name.text.size()));
+      if (!value) continue;
+      for (const auto member : {name.first, name.second}) {
+        if (member == nullptr) continue;
+        if (this->*member) bad("'" + std::string(token) + "' sets a size a second time");
+        this->*member = value;
+      }
+      return true;
+    }
+    return false;
+  }
+
+  Problem problem_;
+  bool pass_ = false;
+  bool dtype_ = false;
+  bool mask_given_ = false;
+  std::optional<Mask> window_;
+  std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
+};
+
+void require_size(const char* name, std::int64_t value) {
+  if (value >= 1 && value <= kMaxSize) return;
+  bad(std::string(name) + "=" + std::to_string(value) + "; sizes are from 1 to 2^40");
+}
+
+void require_head_dim(const char* name, std::int64_t value) {
+  if (value >= 8 && value <= kMaxHeadDim && value % 8 == 0) return;
+  bad(std::string(name) + "=" + std::to_string(value) +
+      "; head dims are multiples of 8 from 8 to 256");
+}
+
+void require_strides(const char* name, const Strides& strides, std::int64_t b, std::int64_t h,
+                     std::int64_t s, std::int64_t d) {
+  const auto wrong = [&](const char* why) {
+    bad(std::string("strides of ") + name + " (" + std::to_string(strides.batch) + "," +
+        std::to_string(strides.head) + "," + std::to_string(strides.row) + ") " + why);
+  };
+  if (strides.row < d) wrong("have a row stride below the head dim: rows would overlap");
+  if (strides.batch < 0 || strides.head < 0) wrong("are negative; they must be 0 or more");
+  // Bound each product before forming it, so that nothing overflows.
+  const std::int64_t limit = kMaxExtent / 4;
+  if ((b - 1 > 0 && strides.batch > limit / b) || (h - 1 > 0 && strides.head > limit / h) ||
+      (s - 1 > 0 && strides.row > limit / s)) {
+    wrong("span more than 2^48 elements");
+  }
+}
+
+// Written tensors must not place two elements at one address: strides must nest.
+void require_disjoint(const char* name, const Strides& strides, std::int64_t b, std::int64_t h,
+                      std::int64_t s, std::int64_t d) {
+  struct Dim {
+    std::int64_t stride, size;
+  };
+  Dim dims[] = {{strides.batch, b}, {strides.head, h}, {strides.row, s}};
+  std::sort(std::begin(dims), std::end(dims), [](const Dim& a, const Dim& c) {
+    return a.size == 1 || c.size == 1 ? a.size < c.size : a.stride < c.stride;
+  });
+  std::int64_t span = d;
+  for (const Dim& dim : dims) {
+    if (dim.size == 1) continue;
+    if (dim.stride < span) {
+      bad(std::string("strides of ") + name + " make elements overlap, but it is written");
+    }
+    span = dim.stride * (dim.size - 1) + span;
+  }
+}
+
+std::string strides_text(const char* name, const Strides& strides) {
+  if (strides == Strides{}) return "";
+  return std::string(" ") + name + "(" + std::to_string(strides.batch) + "," +
+         std::to_string(strides.head) + "," + std::to_string(strides.row) + ")";
+}
+
+const char* name_of(Pass pass) {
+  switch (pass) {
+    case Pass::forward: return "fwd";
+    case Pass::backward: return "bwd";
+    case Pass::forward_backward: return "fwdbwd";
+  }
+  return "?";
+}
+
+std::string shortest(double value) {
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return {text, end};
+}
+
+}  // namespace
+
+double Problem::softmax_scale() const {
+  return scale != 0 ? scale : 1.0 / std::sqrt(static_cast<double>(d));
+}
+
+Strides Problem::q() const { return or_dense(q_strides, layout, hq, sq, d); }
+Strides Problem::k() const { return or_dense(k_strides, layout, hk, sk, d); }
+Strides Problem::v() const { return or_dense(v_strides, layout, hk, sk, dv); }
+Strides Problem::o() const { return or_dense(o_strides, layout, hq, sq, dv); }
+
+std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
+                    std::int64_t d) {
+  return (b - 1) * strides.batch + (h - 1) * strides.head + (s - 1) * strides.row + d;
+}
+
+Problem parse_problem(std::string_view line) {
+  Parser parser;
+  for (const std::string_view token : split(line, " \t\r\n")) parser.take(token);
+  return parser.finish();
+}
+
+std::string to_line(const Problem& p) {
+  std::string line = std::string(name_of(p.pass)) + " " + name_of(p.dtype);
+  if (p.mask.is_causal()) line += " causal";
+  const auto size = [&](const char* name, std::int64_t value) {
+    line += std::string(" ") + name + std::to_string(value);
+  };
+  size("b", p.b);
+  size("hq", p.hq);
+  size("hk", p.hk);
+  size("sq", p.sq);
+  size("sk", p.sk);
+  size("d", p.d);
+  if (p.dv != p.d) size("dv", p.dv);
+  if (!p.mask.is_full() && !p.mask.is_causal()) {
+    line += " window(" + std::to_string(p.mask.left) + "," + std::to_string(p.mask.right) + ")";
+  }
+  if (p.deterministic) line += " deterministic";
+  if (p.scale != 0) line += " scale(" + shortest(p.scale) + ")";
+  if (p.layout == Layout::bshd) line += " layout(bshd)";
+  line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
+          strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
+  return line;
+}
+
+void validate(const Problem& p) {
+  require_size("b", p.b);
+  require_size("hq", p.hq);
+  require_size("hk", p.hk);
+  require_size("sq", p.sq);
+  require_size("sk", p.sk);
+  require_head_dim("d", p.d);
+  require_head_dim("dv", p.dv);
+  if (p.hq % p.hk != 0) {
+    bad("hq=" + std::to_string(p.hq) + " is not a multiple of hk=" + std::to_string(p.hk));
+  }
+  if (p.mask.left < -1 || p.mask.right < -1) bad("window sides must be -1 (no limit) or more");
+  if (!std::isfinite(p.scale)) bad("scale is not finite");
+  for (const std::int64_t heads : {p.hq, p.hk}) {
+    const std::int64_t s = heads == p.hq ? std::max(p.sq, p.sk) : p.sk;
+    if (p.b > kMaxExtent / 4 / heads || p.b * heads > kMaxExtent / 4 / s / kMaxHeadDim) {
+      bad("the tensors would hold more than 2^48 elements");
+    }
+  }
+  require_strides("q", p.q(), p.b, p.hq, p.sq, p.d);
+  require_strides("k", p.k(), p.b, p.hk, p.sk, p.d);
+  require_strides("v", p.v(), p.b, p.hk, p.sk, p.dv);
+  require_strides("o", p.o(), p.b, p.hq, p.sq, p.dv);
+  require_disjoint("o", p.o(), p.b, p.hq, p.sq, p.dv);
+  if (p.pass == Pass::forward) return;
+  require_disjoint("dq", p.q(), p.b, p.hq, p.sq, p.d);
+  require_disjoint("dk", p.k(), p.b, p.hk, p.sk, p.d);
+  require_disjoint("dv", p.v(), p.b, p.hk, p.sk, p.dv);
+}
+
+}  // namespace dfa

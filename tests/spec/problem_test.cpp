@@ -1,0 +1,77 @@
+#include "dfa/problem.h"
+
+#include <gtest/gtest.h>
+
+#include "dfa/error.h"
+
+namespace dfa {
+namespace {
+
+std::string error_of(std::string_view line) {
+  try {
+    parse_problem(line);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Problem, TheCanonicalLineIsAFixedPoint) {
+  for (const char* line : {
+           "fwd bf16 causal b2 hq8 hk2 sq1000 sk1024 d128",
+           "bwd fp32 b1 hq1 hk1 sq1 sk1 d8 dv16",
+           "fwdbwd fp16 b3 hq6 hk2 sq17 sk33 d64 window(4,7) deterministic scale(0.25)",
+           "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 layout(bshd)",
+           "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 strides_q(4096,512,32) strides_o(2048,256,32)",
+       }) {
+    EXPECT_EQ(to_line(parse_problem(line)), line);
+  }
+}
+
+TEST(Problem, ShorthandsAndDefaults) {
+  const Problem p = parse_problem("fwd bf16 causal h16 s1024 d64");
+  EXPECT_EQ(p.b, 1);
+  EXPECT_EQ(p.hq, 16);
+  EXPECT_EQ(p.hk, 16);
+  EXPECT_EQ(p.sk, 1024);
+  EXPECT_EQ(p.dv, 64);
+  EXPECT_DOUBLE_EQ(p.softmax_scale(), 0.125);
+  EXPECT_EQ(parse_problem("fwd fp32 h1 s8 d8 window(-1,-1)").mask, kFull);
+  EXPECT_EQ(parse_problem("fwd fp32 causal h1 s8 d8 window(3,5)").mask, (Mask{3, 0}));
+}
+
+TEST(Problem, ErrorsNameTheTokenAndWhatIsAccepted) {
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d12").find("d=12"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d264").find("8 to 256"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 hq8 hk3 s8 d8").find("hk=3"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf17 h8 s8 d8").find("'bf17'"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s0 d8").find("sq=0"), std::string::npos);
+  EXPECT_NE(error_of("bf16 h8 s8 d8").find("pass"), std::string::npos);
+  EXPECT_NE(error_of("fwd h8 s8 d8").find("dtype"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 d8").find("sqN"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 s9 d8").find("second time"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 window(1)").find("window(L,R)"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 strides_q(64,8,4)").find("row stride"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 strides_o(0,64,8) b2").find("overlap"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h99999999999 s99999999999 d8"), "");
+  EXPECT_NE(error_of(""), "");
+}
+
+TEST(Mask, RangesAgreeWithTheDefinitionAndItsTranspose) {
+  for (const Mask mask : {kFull, kCausal, Mask{2, 3}, Mask{0, 0}, Mask{5, -1}}) {
+    for (const auto& [sq, sk] : {std::pair{5, 9}, {9, 5}, {7, 7}, {1, 4}}) {
+      for (int i = 0; i < sq; ++i) {
+        for (int j = 0; j < sk; ++j) {
+          const int center = i + sk - sq;
+          const bool visible = (mask.left < 0 || j >= center - mask.left) &&
+                               (mask.right < 0 || j <= center + mask.right);
+          EXPECT_EQ(visible, j >= mask.key_begin(i, sq, sk) && j < mask.key_end(i, sq, sk));
+          EXPECT_EQ(visible, i >= mask.query_begin(j, sq, sk) && i < mask.query_end(j, sq, sk));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa
