@@ -1,14 +1,16 @@
 #include "cpu/parallel.h"
 
-#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/info.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 
 namespace dfa::cpu {
+
+long long l2_cache_bytes() { return std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE)); }
 
 int available_threads() { return std::max(1, oneapi::tbb::info::default_concurrency()); }
 
@@ -28,9 +30,8 @@ void parallel_for(int threads, std::int64_t count,
     return;
   }
   oneapi::tbb::task_arena arena(workers);
-  arena.execute([&] {
-    oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner{});
-  });
+  arena.execute(
+      [&] { oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner{}); });
 }
 
 }  // namespace dfa::cpu

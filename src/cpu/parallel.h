@@ -8,6 +8,9 @@ namespace dfa::cpu {
 // Threads this process may use (its affinity mask), at least one.
 int available_threads();
 
+// Private cache of one core in bytes, 0 where the system does not tell.
+long long l2_cache_bytes();
+
 // Calls task(index, slot) for every index in [0, count) on at most `threads` threads. Indices are
 // started in increasing order, one at a time, so put the longest tasks first. slot in [0, threads)
 // is exclusive to the running task: it names its scratch. Exceptions of a task are rethrown.

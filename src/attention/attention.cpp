@@ -1,0 +1,122 @@
+#include "dfa/attention.h"
+
+#include <cstdint>
+
+#include "attention/registry.h"
+#include "base/aligned.h"
+
+namespace dfa {
+namespace {
+
+struct Pointer {
+  const char* name;
+  const void* address;
+};
+
+void require_pointers(const Problem& p, std::initializer_list<Pointer> pointers) {
+  const auto alignment = static_cast<std::uintptr_t>(bytes_of(p.dtype));
+  for (const Pointer& pointer : pointers) {
+    if (pointer.address == nullptr) {
+      throw InvalidArgument(std::string("pointer ") + pointer.name + " is null");
+    }
+    if (reinterpret_cast<std::uintptr_t>(pointer.address) % alignment != 0) {
+      throw InvalidArgument(std::string("pointer ") + pointer.name + " is not aligned to its " +
+                            std::to_string(alignment) + "-byte elements");
+    }
+  }
+}
+
+// The caller's workspace, or one that lives as long as this call.
+class Workspace {
+ public:
+  Workspace(const Backend& backend, std::size_t bytes, void* given)
+      : backend_(backend), data_(given) {
+    if (given == nullptr && bytes > 0) data_ = owned_ = backend.allocate(bytes);
+    if (reinterpret_cast<std::uintptr_t>(data_) % kAlignment != 0) {
+      throw InvalidArgument("pointer workspace is not aligned to 64 bytes");
+    }
+  }
+  ~Workspace() {
+    if (owned_ != nullptr) backend_.release(owned_);
+  }
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  void* data() const { return data_; }
+  bool owned() const { return owned_ != nullptr; }
+
+ private:
+  const Backend& backend_;
+  void* data_;
+  void* owned_ = nullptr;
+};
+
+const Backend& choose(const Problem& problem, const PlanOptions& options) {
+  if (options.backend != "auto") {
+    const Backend& backend = find_backend(options.backend);
+    for (const Verdict& verdict : {backend.available(), backend.supports(problem, options)}) {
+      if (!verdict) throw Unsupported("backend " + backend.name() + ": " + verdict.reason);
+    }
+    return backend;
+  }
+  std::string reasons;
+  for (const Backend* backend : all_backends()) {
+    if (backend->name() == "reference")
+      continue;  // only ever by name: it is the truth, not a fallback
+    const Verdict available = backend->available();
+    const Verdict verdict = available ? backend->supports(problem, options) : available;
+    if (verdict) return *backend;
+    reasons += "; " + backend->name() + ": " + verdict.reason;
+  }
+  throw Unsupported("no backend can run '" + to_line(problem) + "'" + reasons);
+}
+
+}  // namespace
+
+std::vector<BackendInfo> backends() {
+  std::vector<BackendInfo> list;
+  for (const Backend* backend : all_backends()) {
+    const Verdict available = backend->available();
+    list.push_back({backend->name(), available ? backend->description() : "", available});
+  }
+  return list;
+}
+
+Plan plan(const Problem& problem, const PlanOptions& options) {
+  validate(problem);
+  return choose(problem, options).plan(problem, options);
+}
+
+void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
+  const Problem& p = plan.problem;
+  if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
+  require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
+  const Backend& backend = find_backend(plan.backend);
+  const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
+  ForwardArgs with = args;
+  with.workspace = workspace.data();
+  backend.forward(plan, with, queue);
+  if (workspace.owned()) backend.synchronize(queue);
+}
+
+void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
+  const Problem& p = plan.problem;
+  if (p.pass == Pass::forward) throw InvalidArgument("backward: the plan is for the forward only");
+  require_pointers(p, {{"q", args.q},
+                       {"k", args.k},
+                       {"v", args.v},
+                       {"o", args.o},
+                       {"lse", args.lse},
+                       {"do", args.d_o},
+                       {"dq", args.dq},
+                       {"dk", args.dk},
+                       {"dv", args.dv}});
+  const Backend& backend = find_backend(plan.backend);
+  const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
+  BackwardArgs with = args;
+  with.workspace = workspace.data();
+  backend.backward(plan, with, queue);
+  if (workspace.owned()) backend.synchronize(queue);
+}
+
+}  // namespace dfa

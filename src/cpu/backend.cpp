@@ -1,0 +1,211 @@
+#include "cpu/backend.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "base/aligned.h"
+#include "base/env.h"
+#include "cpu/ceilings.h"
+#include "cpu/cpuid.h"
+#include "cpu/flash.h"
+#include "cpu/parallel.h"
+#include "cpu/select.h"
+#include "cpu/standard.h"
+#include "spec/config_text.h"
+#include "spec/flops.h"
+#include "spec/legality.h"
+
+namespace dfa {
+namespace {
+
+using namespace dfa::cpu;
+
+constexpr int kMaxThreads = 1024;
+
+// Tiles are chosen to live in the private cache; 1 MiB is what current cores have at least.
+constexpr long long kLeastCache = 1LL << 20;
+
+Limits machine_limits() {
+  return {.highest = highest_target(),
+          .cache_bytes = std::max<long long>(kLeastCache, l2_cache_bytes())};
+}
+
+bool wants_forward(const Problem& p) { return p.pass != Pass::backward; }
+bool wants_backward(const Problem& p) { return p.pass != Pass::forward; }
+
+// Text for one kind of configuration: plain "field=value" text serves both, a named type only its
+// own.
+std::string text_for(const std::string& type, const std::string& text) {
+  const std::size_t brace = text.find('{');
+  if (brace == std::string::npos || brace == 0) return text;
+  return text.substr(0, brace) == type ? text : "";
+}
+
+template <typename Config>
+Config legal(Config config, const Problem& p, const Limits& limits) {
+  const Verdict verdict = check(config, p, limits);
+  if (!verdict) throw InvalidArgument("config: " + verdict.reason);
+  return config;
+}
+
+ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
+  const ForwardConfig base = default_forward(limits.highest, p);
+  return legal(parse_config(text_for("ForwardConfig", text), base), p, limits);
+}
+
+BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
+  const BackwardConfig base = default_backward(limits.highest, p);
+  return legal(parse_config(text_for("BackwardConfig", text), base), p, limits);
+}
+
+int thread_count(const PlanOptions& options) {
+  int threads = options.threads;
+  if (threads == 0) {
+    const std::string text = env("DFA_THREADS");
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+    if (error != std::errc{} || end != text.data() + text.size()) threads = -1;
+  }
+  if (threads < 0 || threads > kMaxThreads) {
+    throw InvalidArgument("threads: accepted are 1 to " + std::to_string(kMaxThreads) +
+                          ", or 0 for all this process may use");
+  }
+  return threads == 0 ? available_threads() : threads;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  std::string name() const override { return "cpu"; }
+
+  std::string description() const override {
+    return std::string(name_of(highest_target())) + ", " + std::to_string(available_threads()) +
+           " threads";
+  }
+
+  Verdict available() const override {
+    try {
+      highest_target();
+    } catch (const Unsupported& error) {
+      return Verdict::no(error.what());
+    }
+    return Verdict::yes();
+  }
+
+  Verdict supports(const Problem& p, const PlanOptions&) const override {
+    if (p.dtype == DType::tf32) {
+      return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
+    }
+    if (p.dtype == DType::fp8) return Verdict::no("fp8 is not built; use fp32, fp16 or bf16");
+    return available();
+  }
+
+  Plan plan(const Problem& p, const PlanOptions& options) const override {
+    Plan plan{.problem = p, .backend = name()};
+    plan.threads = thread_count(options);
+    plan.forward_flops = wants_forward(p) ? forward_flops(p) : 0;
+    plan.backward_flops = wants_backward(p) ? backward_flops(p) : 0;
+    if (options.algorithm == Algorithm::standard) {
+      plan_standard(plan, options);
+    } else {
+      plan_flash(plan, options);
+    }
+    return plan;
+  }
+
+  void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
+    const Problem& p = plan.problem;
+    if (plan.algorithm == Algorithm::standard) {
+      standard_forward(p, target_for(highest_target(), p.dtype), plan.threads, args,
+                       args.workspace);
+      return;
+    }
+    const ForwardConfig config = forward_config(p, plan.config, machine_limits());
+    flash_forward(p, config, plan.threads, args);
+  }
+
+  void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
+    const Problem& p = plan.problem;
+    if (plan.algorithm == Algorithm::standard) {
+      standard_backward(p, target_for(highest_target(), p.dtype), plan.threads, args,
+                        args.workspace);
+      return;
+    }
+    const BackwardConfig config = backward_config(p, plan.backward_config, machine_limits());
+    flash_backward(p, config, plan.threads, args);
+  }
+
+  void* allocate(std::size_t bytes) const override {
+    void* data = ::operator new (align_up(std::max<std::size_t>(bytes, 1)),
+                                 std::align_val_t{kAlignment}, std::nothrow);
+    if (data == nullptr) {
+      throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
+    }
+    return data;
+  }
+
+  void release(void* pointer) const override {
+    ::operator delete (pointer, std::align_val_t{kAlignment});
+  }
+
+  void copy_in(void* device, const void* host, std::size_t bytes) const override {
+    std::memcpy(device, host, bytes);
+  }
+
+  void copy_out(void* host, const void* device, std::size_t bytes) const override {
+    std::memcpy(host, device, bytes);
+  }
+
+  Ceilings measure_ceilings(int threads, double seconds) const override {
+    return cpu::measure_ceilings(highest_target(), threads == 0 ? available_threads() : threads,
+                                 seconds);
+  }
+
+  void synchronize(Queue) const override {}
+
+ private:
+  static void plan_standard(Plan& plan, const PlanOptions& options) {
+    if (!options.config.empty()) {
+      throw InvalidArgument("config: standard attention has no tiles to configure; leave it out");
+    }
+    plan.algorithm = Algorithm::standard;
+    plan.origin = "default";
+    plan.workspace_bytes = standard_workspace_bytes(plan.problem);
+    plan.why = "standard attention was asked for; it materialises S and P for every head: " +
+               std::to_string(plan.workspace_bytes) + " bytes";
+  }
+
+  static void plan_flash(Plan& plan, const PlanOptions& options) {
+    const Problem& p = plan.problem;
+    const Limits limits = machine_limits();
+    plan.algorithm = Algorithm::flash;
+    plan.origin = options.config.empty() ? "default" : "forced";
+    Target target = target_for(limits.highest, p.dtype);
+    if (wants_forward(p)) {
+      const ForwardConfig config = forward_config(p, options.config, limits);
+      plan.config = to_text(config);
+      plan.workspace_bytes = flash_forward_workspace(p, config, plan.threads);
+      target = config.target;
+    }
+    if (wants_backward(p)) {
+      const BackwardConfig config = backward_config(p, options.config, limits);
+      plan.backward_config = to_text(config);
+      plan.workspace_bytes =
+          std::max(plan.workspace_bytes, flash_backward_workspace(p, config, plan.threads));
+      target = config.target;
+    }
+    plan.why = std::string("FlashAttention on ") + name_of(target) +
+               (plan.origin == "forced" ? ", tile as asked for"
+                                        : ", the default tile for this element type and head dim");
+  }
+};
+
+}  // namespace
+
+const Backend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+}  // namespace dfa

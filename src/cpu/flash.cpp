@@ -1,0 +1,276 @@
+#include "cpu/flash.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned.h"
+#include "cpu/engine.h"
+#include "cpu/parallel.h"
+
+namespace dfa::cpu {
+namespace {
+
+const Engine& engine_of(Target target) {
+  switch (target) {
+    case Target::cpu_portable: return portable_engine();
+    case Target::cpu_avx2: return avx2_engine();
+    case Target::cpu_avx512: return avx512_engine();
+    case Target::cpu_amx: return amx_engine();
+  }
+  throw Unsupported("the CPU backend has no engine for this target");
+}
+
+HeadShape head_shape(const Problem& p) {
+  return {.sq = p.sq,
+          .sk = p.sk,
+          .d = static_cast<int>(p.d),
+          .dv = static_cast<int>(p.dv),
+          .mask = p.mask,
+          .scale = static_cast<float>(p.softmax_scale()),
+          .q_row = p.q().row,
+          .k_row = p.k().row,
+          .v_row = p.v().row,
+          .o_row = p.o().row};
+}
+
+// First element of head h of batch b. Constness follows the pointer's.
+template <typename Pointer>
+Pointer head_start(Pointer base, const Strides& strides, DType type, std::int64_t b,
+                   std::int64_t h) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte,
+                                  std::byte>;
+  return static_cast<Byte*>(base) + (b * strides.batch + h * strides.head) * bytes_of(type);
+}
+
+std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
+
+// Hands out consecutive parts of one allocation; with a null base it only adds up their sizes.
+class Carver {
+ public:
+  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
+
+  std::byte* take(std::size_t bytes) {
+    std::byte* part = base_ == nullptr ? nullptr : base_ + used_;
+    used_ += align_up(bytes);
+    return part;
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::size_t used_ = 0;
+};
+
+struct ForwardWorkspace {
+  std::size_t packed_bytes, scratch_bytes;  // of one (b, hk), of one thread
+  std::byte* packed;
+  std::byte* scratch;
+  std::size_t total;
+
+  ForwardWorkspace(const Problem& p, const ForwardConfig& config, int threads, void* base) {
+    const Engine& engine = engine_of(config.target);
+    const HeadShape shape = head_shape(p);
+    Carver carver(base);
+    packed_bytes = align_up(engine.packed_kv_bytes(config, shape));
+    scratch_bytes = align_up(engine.forward_scratch_bytes(config, shape));
+    packed = carver.take(packed_bytes * static_cast<std::size_t>(p.b * p.hk));
+    scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
+    total = carver.used();
+  }
+};
+
+// Keys per packing task: enough work for one task, a multiple of block_k.
+std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
+
+// Key ranges of one (b, hk) that run as separate tasks, each with its own share of dq. Ranges hold
+// about the same number of visible pairs; there are as few as keep the threads busy, since each
+// costs a dq of its own. A deterministic problem gets a number that no thread count moves.
+std::vector<std::int64_t> key_ranges(const Problem& p, const BackwardConfig& config, int threads) {
+  constexpr std::int64_t kMaxRanges = 16;
+  const std::int64_t key_blocks = blocks(p.sk, config.block_k);
+  const std::int64_t heads = p.b * p.hk;
+  const std::int64_t workers = p.deterministic ? kMaxRanges : threads;
+  std::int64_t count = 1;
+  const auto balanced = [&] {
+    return heads * count % workers == 0 || heads * count >= 4 * workers;
+  };
+  while (!balanced() && count < std::min(kMaxRanges, key_blocks)) ++count;
+
+  std::vector<double> pairs(static_cast<std::size_t>(key_blocks) + 1, 0.0);
+  for (std::int64_t block = 0; block < key_blocks; ++block) {
+    const std::int64_t first = block * config.block_k;
+    const std::int64_t last = std::min(first + config.block_k, p.sk) - 1;
+    const double queries = static_cast<double>(std::max<std::int64_t>(
+        0, p.mask.query_end(last, p.sq, p.sk) - p.mask.query_begin(first, p.sq, p.sk)));
+    const auto i = static_cast<std::size_t>(block);
+    pairs[i + 1] = pairs[i] + queries + 1e-3;  // an unseen block still has gradients to zero
+  }
+  std::vector<std::int64_t> bounds{0};
+  for (std::int64_t range = 1; range < count; ++range) {
+    const double share = pairs.back() * static_cast<double>(range) / static_cast<double>(count);
+    const auto at = std::lower_bound(pairs.begin(), pairs.end(), share) - pairs.begin();
+    const std::int64_t bound = std::min<std::int64_t>(at * config.block_k, p.sk);
+    if (bound > bounds.back() && bound < p.sk) bounds.push_back(bound);
+  }
+  bounds.push_back(p.sk);
+  return bounds;
+}
+
+struct BackwardWorkspace {
+  std::size_t packed_kv_bytes, packed_q_bytes, dq_floats, scratch_bytes;
+  std::vector<std::int64_t> ranges;
+  std::byte* packed_kv;
+  std::byte* packed_q;
+  float* dq_sums;  // [b, hq, range, dq_floats]
+  std::byte* scratch;
+  std::size_t total;
+
+  std::int64_t range_count() const { return static_cast<std::int64_t>(ranges.size()) - 1; }
+
+  BackwardWorkspace(const Problem& p, const BackwardConfig& config, int threads, void* base)
+      : ranges(key_ranges(p, config, threads)) {
+    const Engine& engine = engine_of(config.target);
+    const HeadShape shape = head_shape(p);
+    const auto kv_heads = static_cast<std::size_t>(p.b * p.hk);
+    const auto q_heads = static_cast<std::size_t>(p.b * p.hq);
+    Carver carver(base);
+    packed_kv_bytes = align_up(engine.backward_packed_kv_bytes(config, shape));
+    packed_q_bytes = align_up(engine.packed_q_bytes(config, shape));
+    dq_floats = align_up(engine.dq_sums_floats(config, shape) * sizeof(float)) / sizeof(float);
+    scratch_bytes = align_up(engine.backward_scratch_bytes(config, shape));
+    packed_kv = carver.take(packed_kv_bytes * kv_heads);
+    packed_q = carver.take(packed_q_bytes * q_heads);
+    const std::size_t shares = q_heads * static_cast<std::size_t>(range_count());
+    dq_sums = reinterpret_cast<float*>(carver.take(shares * dq_floats * sizeof(float)));
+    scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
+    total = carver.used();
+  }
+};
+
+}  // namespace
+
+std::size_t flash_forward_workspace(const Problem& problem, const ForwardConfig& config,
+                                    int threads) {
+  return ForwardWorkspace(problem, config, threads, nullptr).total;
+}
+
+std::size_t flash_backward_workspace(const Problem& problem, const BackwardConfig& config,
+                                     int threads) {
+  return BackwardWorkspace(problem, config, threads, nullptr).total;
+}
+
+void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
+                   const ForwardArgs& args) {
+  const Engine& engine = engine_of(config.target);
+  const HeadShape shape = head_shape(p);
+  const ForwardWorkspace space(p, config, threads, args.workspace);
+  const auto packed_of = [&](std::int64_t b, std::int64_t hk) {
+    return space.packed + space.packed_bytes * static_cast<std::size_t>(b * p.hk + hk);
+  };
+
+  const std::int64_t step = pack_step(config.block_k);
+  const std::int64_t chunks = blocks(p.sk, step);
+  parallel_for(threads, p.b * p.hk * chunks, [&](std::int64_t index, int) {
+    const std::int64_t head = index / chunks, chunk = index % chunks;
+    const std::int64_t b = head / p.hk, h = head % p.hk;
+    engine.pack_kv(config, shape,
+                   {.k = head_start(args.k, p.k(), p.dtype, b, h),
+                    .v = head_start(args.v, p.v(), p.dtype, b, h),
+                    .packed = packed_of(b, h),
+                    .key_begin = chunk * step,
+                    .key_end = std::min((chunk + 1) * step, p.sk)});
+  });
+
+  // Within a head the last query block comes first: under a causal mask it sees the most keys.
+  const std::int64_t q_blocks = blocks(p.sq, config.block_q);
+  const std::int64_t group = p.hq / p.hk;
+  parallel_for(threads, p.b * p.hq * q_blocks, [&](std::int64_t index, int slot) {
+    const std::int64_t head = index / q_blocks, block = q_blocks - 1 - index % q_blocks;
+    const std::int64_t b = head / p.hq, h = head % p.hq;
+    const std::int64_t q_begin = block * config.block_q;
+    engine.forward_tile(
+        config, shape,
+        {.q = head_start(args.q, p.q(), p.dtype, b, h),
+         .o = head_start(args.o, p.o(), p.dtype, b, h),
+         .lse = args.lse == nullptr ? nullptr : args.lse + head * p.sq,
+         .packed = packed_of(b, h / group),
+         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
+         .q_begin = q_begin,
+         .q_end = std::min(q_begin + config.block_q, p.sq)});
+  });
+}
+
+void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
+                    const BackwardArgs& args) {
+  const Engine& engine = engine_of(config.target);
+  const HeadShape shape = head_shape(p);
+  const BackwardWorkspace space(p, config, threads, args.workspace);
+  const std::int64_t group = p.hq / p.hk, ranges = space.range_count();
+  const auto kv_of = [&](std::int64_t head) {
+    return space.packed_kv + space.packed_kv_bytes * static_cast<std::size_t>(head);
+  };
+  const auto q_of = [&](std::int64_t head) {
+    return space.packed_q + space.packed_q_bytes * static_cast<std::size_t>(head);
+  };
+  const auto dq_of = [&](std::int64_t head, std::int64_t range) {
+    return space.dq_sums + space.dq_floats * static_cast<std::size_t>(head * ranges + range);
+  };
+
+  const std::int64_t k_step = pack_step(config.block_k), k_chunks = blocks(p.sk, k_step);
+  parallel_for(threads, p.b * p.hk * k_chunks, [&](std::int64_t index, int) {
+    const std::int64_t head = index / k_chunks, chunk = index % k_chunks;
+    engine.backward_pack_kv(config, shape,
+                            {.k = head_start(args.k, p.k(), p.dtype, head / p.hk, head % p.hk),
+                             .v = head_start(args.v, p.v(), p.dtype, head / p.hk, head % p.hk),
+                             .packed = kv_of(head),
+                             .key_begin = chunk * k_step,
+                             .key_end = std::min((chunk + 1) * k_step, p.sk)});
+  });
+
+  const std::int64_t q_step = pack_step(config.block_q), q_chunks = blocks(p.sq, q_step);
+  parallel_for(threads, p.b * p.hq * q_chunks, [&](std::int64_t index, int) {
+    const std::int64_t head = index / q_chunks, chunk = index % q_chunks;
+    const std::int64_t b = head / p.hq, h = head % p.hq;
+    engine.pack_q(config, shape,
+                  {.q = head_start(args.q, p.q(), p.dtype, b, h),
+                   .o = head_start(args.o, p.o(), p.dtype, b, h),
+                   .d_o = head_start(args.d_o, p.o(), p.dtype, b, h),
+                   .lse = args.lse + head * p.sq,
+                   .packed = q_of(head),
+                   .q_begin = chunk * q_step,
+                   .q_end = std::min((chunk + 1) * q_step, p.sq)});
+  });
+
+  parallel_for(threads, p.b * p.hk * ranges, [&](std::int64_t index, int slot) {
+    const std::int64_t head = index / ranges, range = index % ranges;
+    const std::int64_t b = head / p.hk, h = head % p.hk;
+    const std::int64_t first_q_head = b * p.hq + h * group;
+    engine.backward_tile(
+        config, shape,
+        {.packed_kv = kv_of(head),
+         .packed_q = q_of(first_q_head),
+         .packed_q_stride = space.packed_q_bytes,
+         .dq_sums = dq_of(first_q_head, range),
+         .dq_sums_stride = space.dq_floats * static_cast<std::size_t>(ranges),
+         .group = static_cast<int>(group),
+         .dk = head_start(args.dk, p.k(), p.dtype, b, h),
+         .dv = head_start(args.dv, p.v(), p.dtype, b, h),
+         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
+         .key_begin = space.ranges[static_cast<std::size_t>(range)],
+         .key_end = space.ranges[static_cast<std::size_t>(range) + 1]});
+  });
+
+  parallel_for(threads, p.b * p.hq * q_chunks, [&](std::int64_t index, int) {
+    const std::int64_t head = index / q_chunks, chunk = index % q_chunks;
+    engine.finish_dq(config, shape,
+                     {.dq_sums = dq_of(head, 0),
+                      .split_stride = space.dq_floats,
+                      .splits = static_cast<int>(ranges),
+                      .dq = head_start(args.dq, p.q(), p.dtype, head / p.hq, head % p.hq),
+                      .q_begin = chunk * q_step,
+                      .q_end = std::min((chunk + 1) * q_step, p.sq)});
+  });
+}
+
+}  // namespace dfa::cpu
