@@ -15,8 +15,8 @@ enum class Algorithm : int { automatic, standard, flash };
 struct PlanOptions {
   std::string backend = "auto";  // auto | cpu | cuda | reference
   Algorithm algorithm = Algorithm::automatic;
-  std::string config;            // configuration text, empty: chosen
-  int threads = 0;               // CPU threads, 0: all this process may use
+  std::string config;  // configuration text, empty: chosen
+  int threads = 0;     // CPU threads, 0: all this process may use
 };
 
 // What will run and why. A plain value: print it, store it, compare it.
@@ -24,10 +24,10 @@ struct Plan {
   Problem problem;
   Algorithm algorithm = Algorithm::flash;
   std::string backend;
-  std::string config;   // forward configuration as text, e.g. ".target=…, .block_q=64, …"
+  std::string config;  // forward configuration as text, e.g. ".target=…, .block_q=64, …"
   std::string backward_config;  // empty unless the pass has a backward
-  std::string origin;   // how the configuration came about: default | forced | measured
-  std::string why;      // one sentence
+  std::string origin;           // how the configuration came about: default | forced | measured
+  std::string why;              // one sentence
   int threads = 1;
   std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
   double forward_flops = 0;
@@ -45,7 +45,8 @@ struct ForwardArgs {
   void* workspace = nullptr;
 };
 
-// o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q, k, v.
+// o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,
+// k, v.
 struct BackwardArgs {
   const void* q = nullptr;
   const void* k = nullptr;
@@ -77,8 +78,9 @@ std::vector<BackendInfo> backends();
 // backend can run it.
 Plan plan(const Problem& problem, const PlanOptions& options = {});
 
-// o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse = -inf.
-// Throws InvalidArgument on null or misaligned pointers, OutOfMemory when the workspace cannot be had.
+// o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
+// -inf. Throws InvalidArgument on null or misaligned pointers, OutOfMemory when the workspace
+// cannot be had.
 void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
 
 // dq, dk, dv from q, k, v, o, lse and do, recomputing the probabilities block by block.

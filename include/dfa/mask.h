@@ -19,7 +19,8 @@ struct Mask {
     return first < 0 ? 0 : (first > sk ? sk : first);
   }
 
-  // One past the last visible key of query i, in [0, sk]. Not above key_begin: the row is masked out.
+  // One past the last visible key of query i, in [0, sk]. Not above key_begin: the row is masked
+  // out.
   constexpr long long key_end(long long i, long long sq, long long sk) const {
     if (right < 0) return sk;
     const long long end = i + sk - sq + right + 1;

@@ -20,7 +20,8 @@ struct Strides {
   friend constexpr bool operator==(const Strides&, const Strides&) = default;
 };
 
-// Order of the dimensions of dense tensors: [b, h, s, d] (PyTorch SDPA) or [b, s, h, d] (flash-attn).
+// Order of the dimensions of dense tensors: [b, h, s, d] (PyTorch SDPA) or [b, s, h, d]
+// (flash-attn).
 enum class Layout : int { bhsd, bshd };
 
 // One attention problem, a plain value. Shapes: q, do, dq [b, hq, sq, d]; k, dk [b, hk, sk, d];

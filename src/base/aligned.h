@@ -21,7 +21,7 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    data_ = ::operator new(align_up(bytes), std::align_val_t{kAlignment}, std::nothrow);
+    data_ = ::operator new (align_up(bytes), std::align_val_t{kAlignment}, std::nothrow);
     if (data_ == nullptr) {
       throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
     }
@@ -34,7 +34,7 @@ class AlignedBuffer {
     return *this;
   }
   ~AlignedBuffer() {
-    if (data_ != nullptr) ::operator delete(data_, std::align_val_t{kAlignment});
+    if (data_ != nullptr) ::operator delete (data_, std::align_val_t{kAlignment});
   }
 
   void* data() { return data_; }

@@ -9,7 +9,7 @@ namespace dfa {
 
 // What a meter measures; the unit is fixed by the quantity and stands in its name.
 enum class Quantity : int {
-  energy_j,         // counter: only differences mean anything
+  energy_j,  // counter: only differences mean anything
   power_w,
   temp_c,
   clock_hz,
@@ -27,11 +27,11 @@ struct Reading {
 class Meter {
  public:
   virtual ~Meter() = default;
-  virtual std::string name() const = 0;      // e.g. "rapl:package-0"
+  virtual std::string name() const = 0;  // e.g. "rapl:package-0"
   virtual Quantity quantity() const = 0;
-  virtual double period_s() const = 0;       // how often the value changes
+  virtual double period_s() const = 0;  // how often the value changes
   virtual std::optional<Reading> read() = 0;
-  virtual Verdict status() const = 0;        // why the last read failed
+  virtual Verdict status() const = 0;  // why the last read failed
 };
 
 }  // namespace dfa

@@ -45,8 +45,8 @@ struct BackwardConfig {
   constexpr long long tile_bytes() const {
     const long long scores = 2 * 4LL * block_q * block_k;
     const long long sums = 4LL * block_k * (head_dim + value_dim) + 4LL * block_q * head_dim;
-    const long long inputs = static_cast<long long>(bytes_of(element)) * (block_q + block_k) *
-                             (head_dim + value_dim);
+    const long long inputs =
+        static_cast<long long>(bytes_of(element)) * (block_q + block_k) * (head_dim + value_dim);
     return scores + sums + inputs;
   }
 

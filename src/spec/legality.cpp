@@ -46,16 +46,16 @@ Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
     return Verdict::no("head_dim=" + number(c.head_dim) + " but the problem has d=" + number(p.d));
   }
   if (c.value_dim != p.dv) {
-    return Verdict::no("value_dim=" + number(c.value_dim) + " but the problem has dv=" +
-                       number(p.dv));
+    return Verdict::no("value_dim=" + number(c.value_dim) +
+                       " but the problem has dv=" + number(p.dv));
   }
   if (c.block_q < steps.q || c.block_q > kMaxBlock || c.block_q % steps.q != 0) {
-    return Verdict::no("block_q=" + number(c.block_q) + " is not a multiple of " +
-                       number(steps.q) + " up to " + number(kMaxBlock));
+    return Verdict::no("block_q=" + number(c.block_q) + " is not a multiple of " + number(steps.q) +
+                       " up to " + number(kMaxBlock));
   }
   if (c.block_k < steps.k || c.block_k > kMaxBlock || c.block_k % steps.k != 0) {
-    return Verdict::no("block_k=" + number(c.block_k) + " is not a multiple of " +
-                       number(steps.k) + " up to " + number(kMaxBlock));
+    return Verdict::no("block_k=" + number(c.block_k) + " is not a multiple of " + number(steps.k) +
+                       " up to " + number(kMaxBlock));
   }
   if (c.tile_bytes() > limits.cache_bytes) {
     return Verdict::no("the tiles take " + number(c.tile_bytes()) + " bytes but the cache has " +

@@ -6,7 +6,8 @@
 #include "dfa/problem.h"
 #include "spec/config.h"
 
-// Which configurations may run which problem, as plain rules with reasons. Pure: no device is asked.
+// Which configurations may run which problem, as plain rules with reasons. Pure: no device is
+// asked.
 namespace dfa {
 
 // What the machine offers, as far as legality needs it.

@@ -13,8 +13,8 @@
 namespace dfa {
 namespace {
 
-constexpr std::int64_t kMaxSize = 1LL << 40;      // any one dimension
-constexpr std::int64_t kMaxExtent = 1LL << 50;    // elements of one tensor, strides included
+constexpr std::int64_t kMaxSize = 1LL << 40;    // any one dimension
+constexpr std::int64_t kMaxExtent = 1LL << 50;  // elements of one tensor, strides included
 constexpr std::int64_t kMaxHeadDim = 256;
 
 Strides dense(Layout layout, std::int64_t h, std::int64_t s, std::int64_t d) {
@@ -185,10 +185,10 @@ class Parser {
       std::optional<std::int64_t> Parser::*second;
     };
     static constexpr Name kNames[] = {
-        {"hq", &Parser::hq_, nullptr},      {"hk", &Parser::hk_, nullptr},
-        {"sq", &Parser::sq_, nullptr},      {"sk", &Parser::sk_, nullptr},
-        {"dv", &Parser::dv_, nullptr},      {"b", &Parser::b_, nullptr},
-        {"h", &Parser::hq_, &Parser::hk_},  {"s", &Parser::sq_, &Parser::sk_},
+        {"hq", &Parser::hq_, nullptr},     {"hk", &Parser::hk_, nullptr},
+        {"sq", &Parser::sq_, nullptr},     {"sk", &Parser::sk_, nullptr},
+        {"dv", &Parser::dv_, nullptr},     {"b", &Parser::b_, nullptr},
+        {"h", &Parser::hq_, &Parser::hk_}, {"s", &Parser::sq_, &Parser::sk_},
         {"d", &Parser::d_, nullptr},
     };
     for (const Name& name : kNames) {

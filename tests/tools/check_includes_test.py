@@ -1,0 +1,48 @@
+"""The dependency checker must catch each kind of wrong arrow: planted faults in a small tree."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "check_includes.py"
+
+
+def check(files):
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in files.items():
+            path = pathlib.Path(root, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n")
+        done = subprocess.run([sys.executable, TOOL, root], capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+
+class CheckIncludes(unittest.TestCase):
+    def test_a_lawful_tree_passes(self):
+        code, _ = check({"src/cpu/a.cpp": '#include "base/x.h"\n#include "cpu/b.h"\n#include <vector>',
+                         "include/dfa/a.h": '#include <string>\n#include "dfa/b.h"'})
+        self.assertEqual(code, 0)
+
+    def test_each_planted_fault_is_named(self):
+        for name, line in {
+            "src/base/a.h": '#include "spec/config.h"',
+            "src/cpu/a.cpp": '#include "reference/check.h"',
+            "src/power/a.cpp": '#include "attention/registry.h"',
+            "src/attention/a.cpp": '#include "cpu/engine.h"',
+            "src/bench/a.cpp": "#include <nlohmann/json.hpp>",
+            "src/bench/b.cpp": "#include <CLI/CLI.hpp>",
+            "include/dfa/a.h": '#include "base/env.h"',
+            "include/dfa/b.h": "#include <fmt/core.h>",
+        }.items():
+            with self.subTest(name=name):
+                code, text = check({name: line})
+                self.assertEqual(code, 1)
+                self.assertIn(name, text)
+
+    def test_an_empty_tree_fails(self):
+        self.assertEqual(check({"src/base/readme.txt": ""})[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
