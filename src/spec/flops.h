@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dfa/problem.h"
+
+// The one place that says how many operations attention is. A multiply-add counts as two; only the
+// matrix products count, the softmax does not.
+namespace dfa {
+
+namespace flops_detail {
+
+// Sum of clamp(x, 0, limit) over x in [first, first + count).
+constexpr double sum_of_clamped(std::int64_t first, std::int64_t count, std::int64_t limit) {
+  const std::int64_t end = first + count;
+  const std::int64_t rise = std::clamp<std::int64_t>(first, 0, limit);
+  const std::int64_t top = std::clamp<std::int64_t>(end, 0, limit);
+  const double slope = static_cast<double>(top - rise) * static_cast<double>(rise + top - 1) / 2.0;
+  const std::int64_t above = std::max<std::int64_t>(0, end - std::max(first, limit));
+  return slope + static_cast<double>(above) * static_cast<double>(limit);
+}
+
+}  // namespace flops_detail
+
+// (query, key) pairs of one head that the mask lets through; exact while sq * sk < 2^53.
+constexpr double visible_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+  const std::int64_t shift = sk - sq;
+  const double ends = mask.right < 0 ? static_cast<double>(sq) * static_cast<double>(sk)
+                                     : flops_detail::sum_of_clamped(shift + mask.right + 1, sq, sk);
+  const double begins =
+      mask.left < 0 ? 0.0 : flops_detail::sum_of_clamped(shift - mask.left, sq, sk);
+  return ends - begins;
+}
+
+// The pairs that published rates are divided by: half of sq * sk for a causal square (the diagonal
+// counts as half), the visible pairs for everything else.
+constexpr double counted_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+  if (mask.is_causal() && sq == sk) return static_cast<double>(sq) * static_cast<double>(sk) / 2.0;
+  return visible_pairs(mask, sq, sk);
+}
+
+// q k^T (d) and P v (dv): 4 b hq sq sk d when d = dv and nothing is masked.
+constexpr double forward_flops(const Problem& p) {
+  return 2.0 * static_cast<double>(p.b) * static_cast<double>(p.hq) *
+         counted_pairs(p.mask, p.sq, p.sk) * static_cast<double>(p.d + p.dv);
+}
+
+// q k^T again, dq and dk (d each), do v^T and dv (dv each): 2.5 times the forward when d = dv.
+constexpr double backward_flops(const Problem& p) {
+  return 2.0 * static_cast<double>(p.b) * static_cast<double>(p.hq) *
+         counted_pairs(p.mask, p.sq, p.sk) * static_cast<double>(3 * p.d + 2 * p.dv);
+}
+
+}  // namespace dfa
