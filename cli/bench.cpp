@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "bench/machine.h"
+#include "bench/result.h"
+#include "bench/result_writer.h"
+#include "bench/study.h"
+#include "bench/suites.h"
+#include "bench/three_way.h"
+#include "command.h"
+#include "dfa/error.h"
+
+namespace dfa::cli {
+namespace {
+
+struct BenchArguments {
+  std::string suite;
+  std::string problems_file;
+  std::vector<std::string> problem_lines;
+  std::vector<std::string> algorithms;
+  std::string scale;
+  std::string out;
+  bench::StudyOptions study;
+};
+
+// A bar that redraws itself on a terminal, one line a problem elsewhere.
+class ProgressBar {
+ public:
+  void show(const bench::Progress& progress) {
+    const double now = monotonic_s();
+    if (terminal_) {
+      if (now - drawn_s_ < 0.1) return;
+      drawn_s_ = now;
+      constexpr int kWidth = 24;
+      const auto filled = static_cast<int>(progress.fraction * kWidth);
+      const double eta = progress.fraction > 0.02
+                             ? (now - begin_s_) * (1 - progress.fraction) / progress.fraction
+                             : 0;
+      fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {}/{} ETA {:.0f} s  {}", "", filled, "",
+                 kWidth - filled, progress.problem, progress.problems, eta,
+                 progress.what.substr(0, 60));
+      std::fflush(stderr);
+    } else if (progress.problem != shown_) {
+      shown_ = progress.problem;
+      fmt::print(stderr, "{}/{} {}\n", progress.problem, progress.problems, progress.what);
+    }
+  }
+
+  ~ProgressBar() {
+    if (terminal_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  double begin_s_ = monotonic_s();
+  double drawn_s_ = 0;
+  int shown_ = 0;
+};
+
+bench::Scale scale_of(const BenchArguments& arguments) {
+  if (!arguments.scale.empty()) return bench::parse_scale(arguments.scale);
+  const std::string backend =
+      arguments.study.backend == "auto" ? bench::default_backend() : arguments.study.backend;
+  return backend == "cpu" || backend == "reference" ? bench::Scale::cpu : bench::Scale::full;
+}
+
+std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
+  if (!arguments.suite.empty()) {
+    auto groups = bench::make_suite(arguments.suite, arguments.study.scale);
+    if (!arguments.algorithms.empty()) {
+      for (auto& group : groups) group.algorithms = arguments.algorithms;
+    }
+    return groups;
+  }
+  std::string text;
+  for (const std::string& line : arguments.problem_lines) text += line + "\n";
+  if (!arguments.problems_file.empty()) text = read_file(arguments.problems_file);
+  const auto algorithms = arguments.algorithms.empty()
+                              ? std::vector<std::string>{"standard", "flash"}
+                              : arguments.algorithms;
+  return bench::parse_problem_list(text, algorithms);
+}
+
+std::string number_or_dash(const std::optional<double>& value, const char* format) {
+  return value ? fmt::format(fmt::runtime(format), *value) : "-";
+}
+
+std::string check_text(const bench::CaseResult& record) {
+  if (!record.check) return "-";
+  return record.check->ok ? "ok" : "WRONG";
+}
+
+void print_summary(const bench::Result& result) {
+  fmt::print("{:<44} {:<9} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", "problem", "algorithm",
+             "median ms", "± mad", "n", "TFLOP/s", "J/run", "check", "status");
+  for (const bench::CaseResult& c : result.cases) {
+    const bool timed = c.time_ms.has_value();
+    fmt::print(
+        "{:<44} {:<9} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", c.problem, c.algorithm,
+        timed ? fmt::format("{:.3f}", c.time_ms->median) : "-",
+        timed ? fmt::format("{:.3f}", c.time_ms->mad) : "-", timed ? c.time_ms->n : 0,
+        number_or_dash(c.tflops, "{:.3f}"), number_or_dash(c.energy_j, "{:.4g}"), check_text(c),
+        c.status == bench::Status::ok
+            ? "ok"
+            : fmt::format("{}: {}", name_of(c.status), c.reason.value_or("no reason given")));
+  }
+}
+
+// What the whole run could not measure, once instead of once a case.
+void print_not_measured(const bench::Result& result) {
+  std::map<std::string, std::string> fields_by_reason;
+  for (const bench::CaseResult& c : result.cases) {
+    for (const auto& [field, reason] : c.not_measured) {
+      std::string& fields = fields_by_reason[reason];
+      if (fields.find(field) == std::string::npos) fields += (fields.empty() ? "" : ", ") + field;
+    }
+  }
+  for (const auto& [reason, fields] : fields_by_reason) {
+    fmt::print("not measured: {} ({})\n", fields, reason);
+  }
+}
+
+bool any_failed(const bench::Result& result) {
+  return std::any_of(result.cases.begin(), result.cases.end(),
+                     [](const bench::CaseResult& c) { return c.status == bench::Status::failed; });
+}
+
+void run_bench(BenchArguments& arguments, int& exit_code) {
+  bench::require_writable(arguments.out);
+  arguments.study.scale = scale_of(arguments);
+  const auto groups = groups_of(arguments);
+  bench::Study study;
+  {
+    ProgressBar bar;
+    study = bench::run_study(groups, arguments.study,
+                             [&](const bench::Progress& progress) { bar.show(progress); });
+  }
+  study.result.created = utc_now();
+  study.result.argv = bench::process_arguments();
+  bench::write_result(arguments.out, study.result, study.samples);
+  if (arguments.suite == "three_way") {
+    const std::filesystem::path folder = std::filesystem::path(arguments.out).parent_path();
+    bench::write_three_way(folder.empty() ? "." : folder, study.result);
+  }
+  print_summary(study.result);
+  print_not_measured(study.result);
+  fmt::print("wrote {}\n", arguments.out);
+  if (any_failed(study.result)) exit_code = 1;
+}
+
+std::string suites_help() {
+  std::string text = "suites:\n";
+  for (const bench::SuiteInfo& suite : bench::suite_list()) {
+    text += fmt::format("  {:<18}{}\n", suite.name, suite.question);
+  }
+  return text + "\nexample: dfa bench --suite three_way --out r.json";
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<BenchArguments>();
+  BenchArguments& a = *arguments;
+  CLI::App* command = app.add_subcommand("bench", "Measure time, energy and memory, and check");
+  auto* what = command->add_option_group("what to measure");
+  what->add_option("--suite", a.suite, "a named set of problems, see below");
+  what->add_option("--problems", a.problems_file, "a file with one problem line a line");
+  what->add_option("--problem", a.problem_lines, "a problem line; may be given several times")
+      ->expected(1)
+      ->take_all();
+  what->require_option(1);
+  command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
+      ->delimiter(',');
+  command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--interleave,!--no-interleave", a.study.interleave,
+                    "algorithms in turns, in random order (default)");
+  command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
+  command->add_option("--backend", a.study.backend, "auto, cpu or reference");
+  command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", a.study.seed, "of the inputs and of the order");
+  command->add_option("--out", a.out, "result file, JSON")->required();
+  command->footer(suites_help());
+  command->callback([arguments, &exit_code] { run_bench(*arguments, exit_code); });
+}
+
+}  // namespace dfa::cli

@@ -1,0 +1,132 @@
+#include "bench/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/json.h"
+#include "bench/statistics.h"
+#include "dfa/error.h"
+
+namespace dfa::bench {
+namespace {
+
+using CasesByKey = std::map<std::string, const CaseResult*>;
+
+std::string key_of(const CaseResult& record) {
+  return record.suite + " | " + record.problem + " | " + record.algorithm + " | " + record.backend;
+}
+
+CasesByKey index(const Result& result) {
+  CasesByKey cases;
+  for (const CaseResult& record : result.cases) {
+    if (!cases.emplace(key_of(record), &record).second) {
+      throw InvalidArgument("result has two cases '" + key_of(record) + "'");
+    }
+  }
+  return cases;
+}
+
+std::optional<Interval> time_of(const CaseResult& record) {
+  if (record.status != Status::ok || !record.time_ms) return std::nullopt;
+  const TimeMs& t = *record.time_ms;
+  return Interval{t.median, relative_half_width(t.median, t.mad, t.n)};
+}
+
+std::optional<Interval> joules_of(const CaseResult& record) {
+  if (record.status != Status::ok || !record.energy_j || !(*record.energy_j > 0)) {
+    return std::nullopt;
+  }
+  return Interval{*record.energy_j, record.energy_uncertainty_j.value_or(0) / *record.energy_j};
+}
+
+void judge_into(const std::optional<Interval>& a, const std::optional<Interval>& b,
+                double tolerance, Change& change, std::optional<double>& ratio) {
+  if (!a || !b || !(a->value > 0)) return;
+  change = judge(*a, *b, tolerance);
+  ratio = b->value / a->value;
+}
+
+CaseComparison compare_case(const CaseResult& a, const CaseResult& b, double tolerance) {
+  CaseComparison result{
+      .suite = a.suite, .problem = a.problem, .algorithm = a.algorithm, .backend = a.backend};
+  judge_into(time_of(a), time_of(b), tolerance, result.time, result.time_ratio);
+  judge_into(joules_of(a), joules_of(b), tolerance, result.joules, result.joules_ratio);
+  if (a.status != b.status) {
+    result.note = std::string("was ") + name_of(a.status) + ", now " + name_of(b.status);
+  }
+  const bool broken = a.status == Status::ok && b.status != Status::ok;
+  result.worse = broken || result.time == Change::slower || result.joules == Change::slower;
+  return result;
+}
+
+Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+}  // namespace
+
+const char* name_of(Change change) {
+  switch (change) {
+    case Change::same: return "same";
+    case Change::faster: return "faster";
+    case Change::slower: return "slower";
+    case Change::unclear: return "unclear";
+    case Change::not_measured: return "not measured";
+  }
+  return "?";
+}
+
+Change judge(const Interval& a, const Interval& b, double tolerance) {
+  const double ratio = b.value / a.value;
+  const double half_width = ratio * std::hypot(a.relative, b.relative);
+  const double low = ratio - half_width - 1;
+  const double high = ratio + half_width - 1;
+  if (low > tolerance) return Change::slower;
+  if (high < -tolerance) return Change::faster;
+  if (low >= -tolerance && high <= tolerance) return Change::same;
+  return Change::unclear;
+}
+
+bool Comparison::worse() const {
+  return std::any_of(cases.begin(), cases.end(), [](const CaseComparison& c) { return c.worse; });
+}
+
+Comparison compare(const Result& a, const Result& b, double tolerance) {
+  const CasesByKey in_a = index(a);
+  const CasesByKey in_b = index(b);
+  Comparison comparison;
+  for (const CaseResult& record : a.cases) {
+    const auto match = in_b.find(key_of(record));
+    if (match == in_b.end()) {
+      comparison.only_a.push_back(key_of(record));
+    } else {
+      comparison.cases.push_back(compare_case(record, *match->second, tolerance));
+    }
+  }
+  for (const CaseResult& record : b.cases) {
+    if (!in_a.contains(key_of(record))) comparison.only_b.push_back(key_of(record));
+  }
+  return comparison;
+}
+
+std::string to_json(const Comparison& comparison) {
+  Json json = Json::object();
+  json["worse"] = comparison.worse();
+  json["cases"] = Json::array();
+  for (const CaseComparison& c : comparison.cases) {
+    json["cases"].push_back({{"suite", c.suite},
+                             {"problem", c.problem},
+                             {"algorithm", c.algorithm},
+                             {"backend", c.backend},
+                             {"time", name_of(c.time)},
+                             {"time_ratio", number(c.time_ratio)},
+                             {"joules", name_of(c.joules)},
+                             {"joules_ratio", number(c.joules_ratio)},
+                             {"note", c.note},
+                             {"worse", c.worse}});
+  }
+  json["only_a"] = comparison.only_a;
+  json["only_b"] = comparison.only_b;
+  return json.dump(1) + "\n";
+}
+
+}  // namespace dfa::bench

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/result.h"
+#include "bench/runner.h"
+#include "bench/suites.h"
+
+namespace dfa::bench {
+
+struct StudyOptions {
+  std::string backend = "auto";
+  int threads = 0;     // 0: all this process may use
+  double seconds = 0;  // timed samples of the whole study, 0: chosen by scale
+  bool interleave = true;
+  std::uint64_t seed = 1;
+  Scale scale = Scale::cpu;
+};
+
+struct Progress {
+  double fraction = 0;  // of the study, in [0, 1]
+  int problem = 0;      // from 1
+  int problems = 0;
+  std::string what;  // the problem and what is being done with it
+};
+
+struct Study {
+  Result result;                             // created, argv left to the caller
+  std::vector<std::vector<Sample>> samples;  // of each case
+};
+
+// The algorithms a study knows.
+const std::vector<std::string>& algorithm_names();
+
+// Measures every problem with every algorithm of its group: plan, tune where asked for, time
+// interleaved, check on the inputs that were timed, measure memory and energy. Trouble with one
+// case is its status; the study goes on. Throws InvalidArgument for an unknown algorithm or
+// backend, Unsupported when the machine has no backend.
+Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
+                const std::function<void(const Progress&)>& on_progress = {});
+
+}  // namespace dfa::bench

@@ -1,0 +1,209 @@
+#include "bench/suites.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "dfa/error.h"
+
+namespace dfa::bench {
+namespace {
+
+using Lines = std::vector<std::string>;
+using Values = std::vector<int>;
+
+Values pick(Scale scale, Values cpu, Values full) {
+  return scale == Scale::cpu ? std::move(cpu) : std::move(full);
+}
+
+// Total tokens kept at 16384 on a GPU, so that every length fills it; one sequence on a CPU.
+int batch_for(Scale scale, int length) { return scale == Scale::cpu ? 1 : 16384 / length; }
+
+Lines three_way(Scale scale) {
+  Lines lines;
+  const int b = scale == Scale::cpu ? 1 : 16;
+  for (const char* dtype : {"fp32", "fp16"}) {
+    for (const int s : {128, 256, 512, 1024, 2048}) {
+      lines.push_back(fmt::format("fwd {} b{} h8 s{} d64", dtype, b, s));
+    }
+    for (const int batch : pick(scale, {2, 4}, {32, 64, 128})) {
+      lines.push_back(fmt::format("fwd {} b{} h8 s512 d64", dtype, batch));
+    }
+  }
+  return lines;
+}
+
+Lines sequence(Scale scale) {
+  Lines lines;
+  const int h = scale == Scale::cpu ? 8 : 32;
+  for (const int s : pick(scale, {128, 256, 512, 1024, 2048, 4096},
+                          {128, 256, 512, 1024, 2048, 4096, 8192, 16384})) {
+    lines.push_back(fmt::format("fwd bf16 b{} h{} s{} d64", batch_for(scale, s), h, s));
+  }
+  return lines;
+}
+
+Lines batch(Scale scale) {
+  Lines lines;
+  const int s = scale == Scale::cpu ? 256 : 1024;
+  for (const int b : pick(scale, {1, 2, 4, 8, 16}, {1, 2, 4, 8, 16, 32, 64, 128})) {
+    lines.push_back(fmt::format("fwd bf16 b{} h8 s{} d64", b, s));
+  }
+  return lines;
+}
+
+Lines heads(Scale scale) {
+  Lines lines;
+  const int b = scale == Scale::cpu ? 1 : 16;
+  const int s = scale == Scale::cpu ? 512 : 1024;
+  for (const int h : pick(scale, {1, 2, 4, 8, 16, 32}, {1, 2, 4, 8, 16, 32, 64})) {
+    lines.push_back(fmt::format("fwd bf16 b{} h{} s{} d64", b, h, s));
+  }
+  return lines;
+}
+
+Lines head_dim(Scale scale) {
+  Lines lines;
+  const char* shape = scale == Scale::cpu ? "b1 h4 s512" : "b4 h16 s4096";
+  for (const int d : {32, 64, 96, 128, 192, 256}) {
+    lines.push_back(fmt::format("fwd bf16 {} d{}", shape, d));
+  }
+  return lines;
+}
+
+Lines embedding(Scale scale) {
+  Lines lines;
+  const int b = scale == Scale::cpu ? 1 : 16;
+  const int s = scale == Scale::cpu ? 512 : 1024;
+  for (const int width : {256, 512, 768, 1024, 1536, 2048}) {
+    lines.push_back(fmt::format("fwd bf16 b{} h{} s{} d64", b, width / 64, s));
+  }
+  return lines;
+}
+
+Lines causal(Scale scale) {
+  Lines lines;
+  const int h = scale == Scale::cpu ? 8 : 32;
+  for (const int s : pick(scale, {256, 512, 1024, 2048}, {512, 1024, 2048, 4096, 8192, 16384})) {
+    for (const char* mask : {"full", "causal"}) {
+      lines.push_back(fmt::format("fwd bf16 {} b{} h{} s{} d64", mask, batch_for(scale, s), h, s));
+    }
+  }
+  return lines;
+}
+
+Lines memory(Scale scale) {
+  Lines lines;
+  const int h = scale == Scale::cpu ? 4 : 16;
+  for (const int s : pick(scale, {256, 512, 1024, 2048, 4096},
+                          {512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})) {
+    lines.push_back(fmt::format("fwd bf16 b1 h{} s{} d64", h, s));
+  }
+  return lines;
+}
+
+Lines heatmap(Scale scale) {
+  Lines lines;
+  for (const int b : pick(scale, {1, 2, 4, 8}, {1, 2, 4, 8, 16, 32, 64})) {
+    for (const int s : pick(scale, {128, 256, 512, 1024}, {128, 256, 512, 1024, 2048, 4096})) {
+      lines.push_back(fmt::format("fwd bf16 b{} h8 s{} d64", b, s));
+    }
+  }
+  return lines;
+}
+
+// 48 heads of 64 with growing length on a GPU.
+Lines forward_backward(Scale scale) {
+  Lines lines;
+  const int h = scale == Scale::cpu ? 8 : 48;
+  for (const int s : pick(scale, {256, 512, 1024}, {512, 1024, 2048, 4096, 8192, 16384})) {
+    for (const char* pass : {"fwd", "bwd", "fwdbwd"}) {
+      lines.push_back(fmt::format("{} bf16 b1 h{} s{} d64", pass, h, s));
+    }
+  }
+  return lines;
+}
+
+struct Suite {
+  SuiteInfo info;
+  Lines (*lines)(Scale);
+  std::vector<std::string> algorithms;
+};
+
+const std::vector<Suite>& suites() {
+  static const std::vector<Suite> list{
+      {{"three_way", "standard, FlashAttention with a fixed tile, and the tile chosen per problem"},
+       three_way,
+       {"standard", "flash", "dynamic"}},
+      {{"sequence", "time and throughput against sequence length"},
+       sequence,
+       {"standard", "flash"}},
+      {{"batch", "scaling with the batch"}, batch, {"standard", "flash"}},
+      {{"heads", "scaling with the number of heads"}, heads, {"standard", "flash"}},
+      {{"head_dim", "cost of the head dimension"}, head_dim, {"standard", "flash"}},
+      {{"embedding", "scaling with the model width, heads of 64"},
+       embedding,
+       {"standard", "flash"}},
+      {{"causal", "what the causal mask saves"}, causal, {"standard", "flash"}},
+      {{"memory", "peak memory against sequence length"}, memory, {"standard", "flash"}},
+      {{"heatmap", "throughput over batch and length"}, heatmap, {"flash"}},
+      {{"forward_backward", "forward, backward and both against sequence length"},
+       forward_backward,
+       {"standard", "flash"}},
+  };
+  return list;
+}
+
+}  // namespace
+
+Scale parse_scale(const std::string& text) {
+  if (text == "cpu") return Scale::cpu;
+  if (text == "full") return Scale::full;
+  throw InvalidArgument("scale '" + text + "'; accepted: cpu, full");
+}
+
+const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
+
+const std::vector<SuiteInfo>& suite_list() {
+  static const std::vector<SuiteInfo> list = [] {
+    std::vector<SuiteInfo> infos;
+    for (const Suite& suite : suites()) infos.push_back(suite.info);
+    return infos;
+  }();
+  return list;
+}
+
+std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale) {
+  std::string names;
+  for (const Suite& suite : suites()) {
+    names += (names.empty() ? "" : ", ") + suite.info.name;
+    if (suite.info.name != name) continue;
+    std::vector<ProblemGroup> groups;
+    for (const std::string& line : suite.lines(scale)) {
+      groups.push_back({name, parse_problem(line), suite.algorithms});
+    }
+    return groups;
+  }
+  throw InvalidArgument("suite '" + name + "' is unknown; accepted: " + names);
+}
+
+std::vector<ProblemGroup> parse_problem_list(const std::string& text,
+                                             const std::vector<std::string>& algorithms) {
+  std::vector<ProblemGroup> groups;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    try {
+      groups.push_back({"custom", parse_problem(line), algorithms});
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(fmt::format("problems line {}: {}", number, error.what()));
+    }
+  }
+  if (groups.empty()) throw InvalidArgument("problems: no problem line in the list");
+  return groups;
+}
+
+}  // namespace dfa::bench

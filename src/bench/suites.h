@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dfa/problem.h"
+
+namespace dfa::bench {
+
+// full: the sizes of the studies, for a GPU. cpu: the same questions at sizes a few cores answer
+// within a minute a suite.
+enum class Scale : int { cpu, full };
+
+Scale parse_scale(const std::string& text);  // throws InvalidArgument
+const char* name_of(Scale scale);
+
+// One problem and the algorithms to compare on it.
+struct ProblemGroup {
+  std::string suite;
+  Problem problem;
+  std::vector<std::string> algorithms;
+};
+
+struct SuiteInfo {
+  std::string name;
+  std::string question;  // what the suite answers
+};
+
+const std::vector<SuiteInfo>& suite_list();
+
+// Throws InvalidArgument listing the suites that are there.
+std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale);
+
+// One group a line of text; blank lines and lines that start with # are skipped. Throws
+// InvalidArgument naming the line.
+std::vector<ProblemGroup> parse_problem_list(const std::string& text,
+                                             const std::vector<std::string>& algorithms);
+
+}  // namespace dfa::bench

@@ -1,0 +1,162 @@
+#include "bench/tuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "bench/statistics.h"
+#include "sensors/host.h"
+#include "spec/config_text.h"
+#include "spec/legality.h"
+
+namespace dfa::bench {
+namespace {
+
+constexpr double kScreeningShare = 0.7;  // of the budget; the rest is for the finalists
+constexpr std::size_t kFinalists = 4;
+constexpr long long kLeastCache = 1LL << 20;  // what every current core has
+
+double timed(const std::function<void(std::size_t)>& run, std::size_t index, const Clock& clock) {
+  const double begin = clock.now_s();
+  run(index);
+  return clock.now_s() - begin;
+}
+
+struct Trial {
+  std::size_t index;
+  double seconds;
+};
+
+// The better of two runs of each candidate: the first run also warms caches and tables.
+std::vector<Trial> screen(std::size_t count, const std::function<void(std::size_t)>& run,
+                          double deadline_s, const Clock& clock) {
+  std::vector<Trial> trials;
+  for (std::size_t i = 0; i < count && (i == 0 || clock.now_s() < deadline_s); ++i) {
+    try {
+      const double first = timed(run, i, clock);
+      trials.push_back({i, std::min(first, timed(run, i, clock))});
+    } catch (const InvalidArgument&) {
+      if (i == 0) throw;
+    } catch (const Unsupported&) {
+      if (i == 0) throw;
+    }
+  }
+  return trials;
+}
+
+// The default and the fastest few others.
+std::vector<std::size_t> finalists(std::vector<Trial> trials) {
+  std::stable_sort(trials.begin() + 1, trials.end(),
+                   [](const Trial& a, const Trial& b) { return a.seconds < b.seconds; });
+  std::vector<std::size_t> chosen;
+  for (const Trial& trial : trials) {
+    if (chosen.size() <= kFinalists) chosen.push_back(trial.index);
+  }
+  return chosen;
+}
+
+template <typename Config>
+double distance(const Config& a, const Config& b) {
+  return std::abs(std::log2(1.0 * a.block_q / b.block_q)) +
+         std::abs(std::log2(1.0 * a.block_k / b.block_k));
+}
+
+template <typename Config>
+std::vector<std::string> nearest_first(std::vector<Config> candidates, const Config& start) {
+  std::erase_if(candidates,
+                [&](const Config& c) { return c.target != start.target || c == start; });
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const Config& a, const Config& b) {
+    return distance(a, start) < distance(b, start);
+  });
+  std::vector<std::string> texts{to_text(start)};
+  for (const Config& candidate : candidates) texts.push_back(to_text(candidate));
+  return texts;
+}
+
+Plan tune_pass(const Problem& problem, PlanOptions options,
+               const std::function<void(const Plan&)>& run, const SearchOptions& search,
+               const Clock& clock, Search& total) {
+  std::vector<Plan> plans{plan(problem, options)};
+  for (const std::string& text : tile_candidates(plans[0])) {
+    if (text == plans[0].config || text == plans[0].backward_config) continue;
+    options.config = text;
+    try {
+      plans.push_back(plan(problem, options));
+    } catch (const InvalidArgument&) {
+      continue;  // legal for another cache than this backend assumes
+    }
+  }
+  const FastestOf best = find_fastest(
+      plans.size(), [&](std::size_t i) { run(plans[i]); }, search, clock);
+  total.seconds += best.search.seconds;
+  total.tried += best.search.tried;
+  total.candidates += best.search.candidates;
+  Plan chosen = plans[best.index];
+  chosen.origin = "measured";
+  chosen.why = "the tile that ran fastest of " + std::to_string(best.search.tried) + " tried";
+  return chosen;
+}
+
+}  // namespace
+
+FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>& run,
+                       const SearchOptions& options, const Clock& clock) {
+  const double begin = clock.now_s();
+  const std::vector<Trial> trials =
+      screen(count, run, begin + kScreeningShare * options.budget_s, clock);
+  const std::vector<std::size_t> chosen = finalists(trials);
+  std::vector<std::vector<double>> times(chosen.size());
+  for (int round = 0; round < options.final_rounds; ++round) {
+    if (round > 0 && clock.now_s() - begin > options.budget_s) break;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      times[i].push_back(timed(run, chosen[i], clock));
+    }
+  }
+  FastestOf best{0, {0, static_cast<int>(trials.size()), static_cast<int>(count)}};
+  double least = summarize(times[0]).median * (1 - options.least_gain);
+  for (std::size_t i = 1; i < chosen.size(); ++i) {
+    const double median = summarize(times[i]).median;
+    if (median < least) {
+      least = median;
+      best.index = chosen[i];
+    }
+  }
+  best.search.seconds = clock.now_s() - begin;
+  return best;
+}
+
+std::vector<std::string> tile_candidates(const Plan& default_plan) {
+  const Problem& p = default_plan.problem;
+  Limits limits{.cache_bytes =
+                    std::max<long long>(kLeastCache, sensors::read_host_facts().l2_bytes)};
+  if (p.pass == Pass::backward) {
+    const BackwardConfig start = parse_config(default_plan.backward_config, BackwardConfig{});
+    limits.highest = start.target;
+    return nearest_first(backward_candidates(p, limits), start);
+  }
+  const ForwardConfig start = parse_config(default_plan.config, ForwardConfig{});
+  limits.highest = start.target;
+  return nearest_first(forward_candidates(p, limits), start);
+}
+
+Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& search,
+           const Clock& clock) {
+  const Problem& problem = workload.problem();
+  SearchOptions share = search;
+  if (problem.pass == Pass::forward_backward) share.budget_s /= 2;
+  Tuned tuned;
+  if (has_forward(problem)) {
+    tuned.plans.forward = tune_pass(
+        with_pass(problem, Pass::forward), options,
+        [&](const Plan& plan) { workload.forward(plan); }, share, clock, tuned.search);
+  }
+  if (has_backward(problem)) {
+    tuned.plans.backward = tune_pass(
+        with_pass(problem, Pass::backward), options,
+        [&](const Plan& plan) { workload.backward(plan); }, share, clock, tuned.search);
+  }
+  return tuned;
+}
+
+}  // namespace dfa::bench

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/result.h"
+#include "bench/workload.h"
+#include "contract/clock.h"
+
+// Choosing a tile by measuring: short, before the timing, and reported apart from it.
+namespace dfa::bench {
+
+struct SearchOptions {
+  double budget_s = 0.5;
+  int final_rounds = 7;
+  double least_gain = 0.01;  // a winner must beat the default by this fraction
+};
+
+struct FastestOf {
+  std::size_t index = 0;
+  Search search;
+};
+
+// Which of `count` candidates runs fastest; 0 is the default and wins ties. Tries them in order
+// until a part of the budget is gone, then repeats the best few and the default in turns. A
+// candidate that throws InvalidArgument or Unsupported is passed over; the default must run.
+FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>& run,
+                       const SearchOptions& options, const Clock& clock);
+
+// Legal configurations of the default plan's instruction set, the default first, then by distance
+// of the tile sides from it, as text.
+std::vector<std::string> tile_candidates(const Plan& default_plan);
+
+// The plans of the problem's passes, each with the tile that ran fastest. Throws what planning and
+// running the defaults throw.
+struct Tuned {
+  Prepared plans;
+  Search search;
+};
+
+Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& search,
+           const Clock& clock);
+
+}  // namespace dfa::bench

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "contract/backend.h"
+#include "reference/check.h"
+
+namespace dfa::bench {
+
+// Plans of the passes of one problem, so that each pass can have a configuration of its own.
+struct Prepared {
+  std::optional<Plan> forward;
+  std::optional<Plan> backward;
+
+  std::size_t workspace_bytes() const;
+  double flops() const;
+  const Plan& any() const { return forward ? *forward : *backward; }
+};
+
+bool has_forward(const Problem& problem);
+bool has_backward(const Problem& problem);
+
+// The same problem with one pass.
+Problem with_pass(Problem problem, Pass pass);
+
+Prepared prepare(const Problem& problem, const PlanOptions& options);
+
+// Bytes of q, k, v, o, lse, and of do, dq, dk, dv where there is a backward.
+std::size_t tensor_bytes(const Problem& problem);
+
+// The tensors of one problem on one backend: inputs of seeded normal values (seeds: q seed, k
+// seed + 1, v seed + 2, do seed + 3), outputs, and a workspace that grows to what the plans need.
+// Throws OutOfMemory, and Unsupported where the problem asks for a backward but forward() of the
+// default plan, which makes o and lse, cannot run.
+class Workload {
+ public:
+  Workload(const Problem& problem, const std::string& backend, std::uint64_t seed);
+  ~Workload();
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  const Problem& problem() const;
+  void reserve_workspace(std::size_t bytes);
+
+  void forward(const Plan& plan);  // returns when done
+  void backward(const Plan& plan);
+  void run(const Prepared& plans);  // the passes of the problem
+  // As run(), but every call allocates and frees its workspace: for measuring the peak.
+  void run_without_workspace(const Prepared& plans);
+
+  // Fills the outputs of the problem's passes with NaN, runs once, and holds the outputs against
+  // fp64 attention on the same inputs.
+  CheckReport check(const Prepared& plans, const CheckOptions& options);
+
+ private:
+  struct Tensors;
+  std::unique_ptr<Tensors> tensors_;
+};
+
+}  // namespace dfa::bench
