@@ -15,8 +15,8 @@ enum class Algorithm : int { automatic, standard, flash };
 struct PlanOptions {
   std::string backend = "auto";  // auto | cpu | cuda | reference
   Algorithm algorithm = Algorithm::automatic;
-  std::string config;  // configuration text, empty: chosen
-  int threads = 0;     // CPU threads, 0: all this process may use
+  std::string config{};  // configuration text, empty: chosen
+  int threads = 0;       // CPU threads, 0: all this process may use
 };
 
 // What will run and why. A plain value: print it, store it, compare it.
@@ -24,10 +24,10 @@ struct Plan {
   Problem problem;
   Algorithm algorithm = Algorithm::flash;
   std::string backend;
-  std::string config;  // forward configuration as text, e.g. ".target=…, .block_q=64, …"
-  std::string backward_config;  // empty unless the pass has a backward
-  std::string origin;           // how the configuration came about: default | forced | measured
-  std::string why;              // one sentence
+  std::string config{};  // forward configuration as text, e.g. ".target=…, .block_q=64, …"
+  std::string backward_config{};  // empty unless the pass has a backward
+  std::string origin{};           // how the configuration came about: default | forced | measured
+  std::string why{};              // one sentence
   int threads = 1;
   std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
   double forward_flops = 0;
