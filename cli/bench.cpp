@@ -15,7 +15,7 @@
 #include "bench/study.h"
 #include "bench/suites.h"
 #include "bench/three_way.h"
-#include "command.h"
+#include "cli/command.h"
 #include "dfa/error.h"
 
 namespace dfa::cli {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "bench/result.h"
-#include "command.h"
+#include "cli/command.h"
 
 namespace dfa::cli {
 namespace {
