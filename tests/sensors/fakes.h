@@ -1,0 +1,82 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "contract/clock.h"
+#include "contract/meter.h"
+
+namespace dfa::testing {
+
+// Time turned by hand.
+class FakeClock final : public Clock {
+ public:
+  double now_s() const override { return now; }
+  void sleep_s(double seconds) override { now += seconds; }
+  double now = 0;
+};
+
+// A folder of made-up files that goes away with it; readable by everyone.
+class FakeTree {
+ public:
+  FakeTree() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-test-XXXXXX").string();
+    root_ = ::mkdtemp(pattern.data());
+    std::filesystem::permissions(root_, std::filesystem::perms{0755});
+  }
+  ~FakeTree() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  FakeTree(const FakeTree&) = delete;
+  FakeTree& operator=(const FakeTree&) = delete;
+
+  const std::filesystem::path& root() const { return root_; }
+  std::filesystem::path write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = root_ / path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+    return file;
+  }
+
+ private:
+  std::filesystem::path root_;
+};
+
+// Says what it was told to say.
+class FakeMeter final : public Meter {
+ public:
+  explicit FakeMeter(Quantity quantity, double period_s = 0.1)
+      : quantity_(quantity), period_s_(period_s) {}
+
+  std::string name() const override { return "fake"; }
+  Quantity quantity() const override { return quantity_; }
+  double period_s() const override { return period_s_; }
+  Verdict status() const override { return status_; }
+  std::optional<Reading> read() override {
+    ++reads;
+    if (script.empty()) {
+      status_ = Verdict::no("the script is over");
+      return std::nullopt;
+    }
+    const Reading reading = script.front();
+    script.pop_front();
+    return reading;
+  }
+
+  std::deque<Reading> script;
+  int reads = 0;
+
+ private:
+  Quantity quantity_;
+  double period_s_;
+  Verdict status_;
+};
+
+}  // namespace dfa::testing
