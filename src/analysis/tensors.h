@@ -1,0 +1,33 @@
+#pragma once
+
+#include "dfa/problem.h"
+
+namespace dfa::analysis {
+
+// Bytes of the tensors of a problem; strides are left out, only elements count.
+struct Tensors {
+  double q, k, v, o;
+  double scores;   // one matrix like S, all query heads, in the element type
+  double mask;     // one byte a score: what a dropout keeps
+  double row;      // one fp32 a query row: lse, delta
+  double dq_sums;  // dq in fp32
+
+  explicit Tensors(const Problem& p) {
+    const double element = bytes_of(p.dtype);
+    const double query_rows = real(p.b) * real(p.hq) * real(p.sq);
+    const double key_rows = real(p.b) * real(p.hk) * real(p.sk);
+    q = element * query_rows * real(p.d);
+    k = element * key_rows * real(p.d);
+    v = element * key_rows * real(p.dv);
+    o = element * query_rows * real(p.dv);
+    mask = query_rows * real(p.sk);
+    scores = element * mask;
+    row = 4.0 * query_rows;
+    dq_sums = 4.0 * query_rows * real(p.d);
+  }
+
+ private:
+  static double real(std::int64_t value) { return static_cast<double>(value); }
+};
+
+}  // namespace dfa::analysis
