@@ -65,11 +65,8 @@ void add_roofs(MachineReport& report, const Problem& p) {
     return;
   }
   for (PassCost& cost : report.costs) {
-    const double flops = total_flops(cost.products);
-    // A mask that hides everything leaves nothing to multiply, and no point on the roofline.
-    if (flops > 0) {
-      cost.roof = roofline(flops, cost.traffic.bytes(), peak, report.machine.memory_bytes_per_s);
-    }
+    cost.roof = roofline(total_flops(cost.products), cost.traffic.bytes(), peak,
+                         report.machine.memory_bytes_per_s);
   }
   report.regimes = standard_regimes(p, report.machine);
 }

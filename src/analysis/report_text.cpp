@@ -18,8 +18,8 @@ struct Unit {
 
 // Three or four digits with a decimal prefix: "4.295 G".
 std::string scaled(double value) {
-  static constexpr std::array<Unit, 6> kUnits{
-      {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1, ""}}};
+  static constexpr std::array<Unit, 7> kUnits{
+      {{1e18, "E"}, {1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}, {1, ""}}};
   for (const Unit& unit : kUnits) {
     if (value >= unit.size) return fmt::format("{:.4g} {}", value / unit.size, unit.prefix);
   }

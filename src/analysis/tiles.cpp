@@ -11,7 +11,7 @@
 namespace dfa::analysis {
 namespace {
 
-constexpr int kGrid[] = {16, 32, 64, 96, 128, 192, 256, 384, 512};
+constexpr int kGrid[] = {8, 16, 32, 64, 96, 128, 192, 256, 384, 512};
 
 template <typename Config>
 Config config_of(const Problem& p, int block_q, int block_k) {

@@ -19,7 +19,7 @@ Walk walk(std::int64_t outer_size, std::int64_t outer_block, std::int64_t inner_
   if (blocks > kMaxBlocks) {
     throw InvalidArgument("analysis: length " + std::to_string(outer_size) + " in blocks of " +
                           std::to_string(outer_block) +
-                          " is more than 2^24 blocks; accepted: lengths up to 2^28");
+                          " is more than 2^24 blocks; accepted: lengths up to 2^27");
   }
   Walk sum{.blocks = static_cast<double>(blocks)};
   for (std::int64_t block = 0; block < blocks; ++block) {

@@ -160,8 +160,16 @@ TEST(Tiles, TheChosenTileFitsAndMoreSramNeverMakesItsShorterSideShorter) {
   EXPECT_THROW(best_backward(p, 1024), InvalidArgument);
 }
 
+TEST(Tiles, EveryHeadDimAndElementHasATileOnTheSmallestMachine) {
+  const std::int64_t sram = machines_named("t4").front().sram_bytes;
+  for (const char* line : {"fwd fp32 h1 s4096 d256", "fwd bf16 h1 s4096 d256"}) {
+    EXPECT_LE(best_forward(parse_problem(line), sram).tile_bytes(), sram);
+    EXPECT_LE(best_backward(parse_problem(line), sram).tile_bytes(), sram);
+  }
+}
+
 TEST(Tiles, OneQueryGetsTheLeastBlockOfQueries) {
-  EXPECT_EQ(best_forward(parse_problem("fwd bf16 h1 sq1 sk4096 d64"), 1 << 18).block_q, 16);
+  EXPECT_EQ(best_forward(parse_problem("fwd bf16 h1 sq1 sk4096 d64"), 1 << 18).block_q, 8);
 }
 
 TEST(Tiles, ThePaperRuleIsByHand) {
