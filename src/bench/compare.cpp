@@ -30,7 +30,8 @@ CasesByKey index(const Result& result) {
 std::optional<Interval> time_of(const CaseResult& record) {
   if (record.status != Status::ok || !record.time_ms) return std::nullopt;
   const TimeMs& t = *record.time_ms;
-  return Interval{t.median, relative_half_width(t.median, t.mad, t.n)};
+  if (!(t.median > 0)) return std::nullopt;
+  return Interval{t.median, t.half_width.value_or(mad_half_width(t.mad, t.n)) / t.median};
 }
 
 std::optional<Interval> joules_of(const CaseResult& record) {

@@ -102,7 +102,8 @@ class JsonReader {
       if (!json.is_array()) fail(place, "an array", json);
       value.clear();
       for (const Json& item : json) {
-        decode(item, place + "[" + std::to_string(value.size()) + "]", value.emplace_back());
+        const std::string at = place + "[" + std::to_string(value.size()) + "]";
+        decode(item, at, value.emplace_back());
       }
     } else if constexpr (std::is_same_v<T, bool>) {
       if (!json.is_boolean()) fail(place, "true or false", json);

@@ -40,6 +40,7 @@ void visit_fields(Visitor& visit, Fields& time) {
   visit("mad", time.mad);
   visit("n", time.n);
   visit.extra("mean", time.mean);
+  visit.extra("half_width", time.half_width);
 }
 
 template <typename Visitor, FieldsOf<Throttle> Fields>

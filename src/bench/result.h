@@ -24,6 +24,7 @@ struct TimeMs {
   double mad = 0;
   int n = 0;
   double mean = 0;
+  std::optional<double> half_width{};  // of the median's 95 % interval
   friend bool operator==(const TimeMs&, const TimeMs&) = default;
 };
 

@@ -13,6 +13,7 @@ class Measuring {
  public:
   Measuring(const std::vector<Variant>& variants, const MeasureOptions& options, const Clock& clock)
       : variants_(variants), options_(options), clock_(clock), done_(variants.size()) {
+    failed_.resize(variants.size());
     results_.resize(variants.size());
     durations_.resize(variants.size());
   }
@@ -37,13 +38,15 @@ class Measuring {
 
   void warm_up(std::size_t i) {
     for (int run = 0; run < options_.warm_up && !done_[i]; ++run) {
-      done_[i] = !guarded(variants_[i].run, results_[i].status, results_[i].reason);
+      failed_[i] = done_[i] = !guarded(variants_[i].run, results_[i].status, results_[i].reason);
     }
   }
 
+  // A variant that has had enough keeps its turn, within its budget, while others have not: all see
+  // the same drift.
   void one_round(std::uint64_t round) {
     for (const std::size_t i : round_order(variants_.size(), options_.seed, round)) {
-      if (!done_[i]) sample(i);
+      if (!failed_[i] && !options_.stopping.exhausted(durations_[i])) sample(i);
     }
   }
 
@@ -57,6 +60,7 @@ class Measuring {
         },
         results_[i].status, results_[i].reason);
     if (ok) keep(i, taken);
+    failed_[i] = !ok;
     done_[i] = !ok || options_.stopping.enough(durations_[i]);
   }
 
@@ -74,7 +78,8 @@ class Measuring {
   const std::vector<Variant>& variants_;
   const MeasureOptions& options_;
   const Clock& clock_;
-  std::vector<bool> done_;
+  std::vector<bool> done_;    // failed, or has had enough
+  std::vector<bool> failed_;  // may not run again
   std::vector<Measurement> results_;
   std::vector<std::vector<double>> durations_;
   double start_s_ = 0;

@@ -9,11 +9,22 @@
 namespace dfa::bench {
 namespace {
 
+constexpr double kNormal95 = 1.96;
+
 double sorted_quantile(const std::vector<double>& sorted, double q) {
   const double position = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(position);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
+}
+
+// The number of values below the median is binomial: its 95 % range gives two ranks.
+double rank_half_width(const std::vector<double>& sorted, double median) {
+  const auto n = static_cast<double>(sorted.size());
+  const double reach = kNormal95 * std::sqrt(n) / 2;
+  const auto low = static_cast<std::size_t>(std::max(0.0, std::round(n / 2 - reach) - 1));
+  const auto high = static_cast<std::size_t>(std::min(n - 1, std::round(n / 2 + reach)));
+  return std::max(median - sorted[low], sorted[high] - median);
 }
 
 std::vector<double> sorted_copy(std::span<const double> values) {
@@ -40,15 +51,16 @@ Summary summarize(std::span<const double> values) {
   std::vector<double> deviations;
   for (const double value : sorted) deviations.push_back(std::abs(value - summary.median));
   summary.mad = quantile(deviations, 0.5);
+  summary.half_width =
+      std::max(mad_half_width(summary.mad, summary.n), rank_half_width(sorted, summary.median));
   return summary;
 }
 
-double relative_half_width(double median, double mad, int n) {
+double mad_half_width(double mad, int n) {
   constexpr double kMadToSigma = 1.4826;        // of a normal distribution
   constexpr double kMedianEfficiency = 1.2533;  // sd of the median over sd of the mean
-  constexpr double kNormal95 = 1.96;
-  if (n < 2 || !(median > 0)) return std::numeric_limits<double>::infinity();
-  return kNormal95 * kMedianEfficiency * kMadToSigma * mad / std::sqrt(n) / median;
+  if (n < 2) return std::numeric_limits<double>::infinity();
+  return kNormal95 * kMedianEfficiency * kMadToSigma * mad / std::sqrt(n);
 }
 
 }  // namespace dfa::bench

@@ -12,6 +12,10 @@ struct Summary {
   double p95 = 0;
   double mad = 0;  // median absolute deviation from the median, not scaled
   int n = 0;
+  // Of the 95 % interval of the median: the larger of mad_half_width and of the distribution-free
+  // interval between order statistics, as the MAD alone is blind to values that jump between two
+  // levels. Infinite below two values.
+  double half_width = 0;
 };
 
 // Quantile q in [0, 1] by linear interpolation between order statistics. Values must not be empty.
@@ -20,8 +24,8 @@ double quantile(std::span<const double> values, double q);
 // Of no values: all zeros.
 Summary summarize(std::span<const double> values);
 
-// Half-width of the 95 % interval of the median, as a fraction of it: the MAD scaled to a standard
+// Half-width of the 95 % interval of the median for normal noise: the MAD scaled to a standard
 // deviation, times the median's efficiency loss, over sqrt(n). Infinite below two values.
-double relative_half_width(double median, double mad, int n);
+double mad_half_width(double mad, int n);
 
 }  // namespace dfa::bench

@@ -14,6 +14,8 @@ struct StoppingRule {
 
   // `durations`: the samples so far, in seconds.
   bool enough(std::span<const double> durations) const;
+  // No more may be taken, though others may still need theirs.
+  bool exhausted(std::span<const double> durations) const;
 };
 
 }  // namespace dfa::bench

@@ -304,7 +304,7 @@ class StudyRun {
       std::vector<double> ms;
       for (const Sample& sample : c.samples) ms.push_back(sample.duration_s * 1e3);
       const Summary s = summarize(ms);
-      record.time_ms = TimeMs{s.median, s.min, s.p95, s.mad, s.n, s.mean};
+      record.time_ms = TimeMs{s.median, s.min, s.p95, s.mad, s.n, s.mean, finite(s.half_width)};
       if (s.median > 0) record.tflops = finite(record.flops / (s.median * 1e-3) * 1e-12);
       record.temp_c = median_of(c.samples, &Sample::temp_c);
       if (const auto hz = median_of(c.samples, &Sample::clock_hz))
@@ -351,11 +351,6 @@ class StudyRun {
 };
 
 }  // namespace
-
-const std::vector<std::string>& algorithm_names() {
-  static const std::vector<std::string> names{"standard", "flash", "dynamic"};
-  return names;
-}
 
 Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
                 const std::function<void(const Progress&)>& on_progress) {

@@ -31,9 +31,6 @@ struct Study {
   std::vector<std::vector<Sample>> samples;  // of each case
 };
 
-// The algorithms a study knows.
-const std::vector<std::string>& algorithm_names();
-
 // Measures every problem with every algorithm of its group: plan, tune where asked for, time
 // interleaved, check on the inputs that were timed, measure memory and energy. Trouble with one
 // case is its status; the study goes on. Throws InvalidArgument for an unknown algorithm or

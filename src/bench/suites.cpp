@@ -164,6 +164,11 @@ Scale parse_scale(const std::string& text) {
 
 const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
 
+const std::vector<std::string>& algorithm_names() {
+  static const std::vector<std::string> names{"standard", "flash", "dynamic"};
+  return names;
+}
+
 const std::vector<SuiteInfo>& suite_list() {
   static const std::vector<SuiteInfo> list = [] {
     std::vector<SuiteInfo> infos;

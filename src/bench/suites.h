@@ -14,6 +14,9 @@ enum class Scale : int { cpu, full };
 Scale parse_scale(const std::string& text);  // throws InvalidArgument
 const char* name_of(Scale scale);
 
+// The algorithms a study knows.
+const std::vector<std::string>& algorithm_names();
+
 // One problem and the algorithms to compare on it.
 struct ProblemGroup {
   std::string suite;

@@ -1,0 +1,126 @@
+#include "bench/study.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "bench/result_writer.h"
+#include "bench/workload.h"
+#include "dfa/error.h"
+#include "sensors/fakes.h"
+
+namespace dfa::bench {
+namespace {
+
+StudyOptions short_study() {
+  StudyOptions options;
+  options.backend = "cpu";
+  options.threads = 1;
+  options.seconds = 0.05;
+  return options;
+}
+
+std::vector<ProblemGroup> group(const std::string& line, std::vector<std::string> algorithms) {
+  return parse_problem_list(line, algorithms);
+}
+
+TEST(Study, ThreeAlgorithmsAreTimedCheckedAndWeighedOnTheSameInputs) {
+  std::vector<double> fractions;
+  const Study study =
+      run_study(group("fwd fp32 b1 h2 s96 d32", {"standard", "flash", "dynamic"}), short_study(),
+                [&](const Progress& progress) { fractions.push_back(progress.fraction); });
+  ASSERT_EQ(study.result.cases.size(), 3u);
+  for (const CaseResult& c : study.result.cases) {
+    EXPECT_EQ(c.status, Status::ok) << c.reason.value_or("");
+    EXPECT_EQ(c.suite, "custom");
+    EXPECT_EQ(c.backend, "cpu");
+    EXPECT_EQ(c.precision, "fp32");
+    ASSERT_TRUE(c.time_ms);
+    EXPECT_GE(c.time_ms->n, 3);
+    EXPECT_LE(c.time_ms->min, c.time_ms->median);
+    EXPECT_GT(c.tflops.value(), 0);
+    ASSERT_TRUE(c.check);
+    EXPECT_TRUE(c.check->ok);
+    EXPECT_EQ(c.memory_bytes.value(),
+              c.workspace_bytes.value() + 4 * (4 * 2 * 96 * 32) + 4 * 2 * 96);
+    EXPECT_EQ(c.energy_j.has_value(), c.not_measured.count("energy_j") == 0);
+    EXPECT_TRUE(c.reason);  // no GPU clock on a CPU, at the least
+  }
+  EXPECT_EQ(study.result.cases[2].origin, "measured");
+  ASSERT_TRUE(study.result.cases[2].search);
+  EXPECT_GE(study.result.cases[2].search->tried, 1);
+  EXPECT_FALSE(study.result.cases[1].search);
+  EXPECT_TRUE(std::is_sorted(fractions.begin(), fractions.end()));
+  EXPECT_EQ(study.samples[0].size(), static_cast<std::size_t>(study.result.cases[0].time_ms->n));
+}
+
+TEST(Study, TheBackwardAndBothPassesRun) {
+  auto groups = group("bwd bf16 causal b1 h2 s64 d32\nfwdbwd fp32 b1 hq4 hk2 s40 d16",
+                      {"standard", "flash", "dynamic"});
+  const Study study = run_study(groups, short_study());
+  ASSERT_EQ(study.result.cases.size(), 6u);
+  for (const CaseResult& c : study.result.cases) {
+    EXPECT_EQ(c.status, Status::ok)
+        << c.problem << " " << c.algorithm << ": " << c.reason.value_or("");
+  }
+  EXPECT_EQ(study.result.cases[1].config, "");
+  EXPECT_NE(study.result.cases[1].backward_config, "");
+  EXPECT_NE(study.result.cases[4].config, "");
+}
+
+TEST(Study, StandardAttentionBeyondTheMemoryIsRecordedWithoutBeingRun) {
+  // S and P of 2^19 queries and keys are terabytes; the tensors are small.
+  const Study study = run_study(group("fwd fp32 b1 h1 s524288 d8", {"standard"}), short_study());
+  const CaseResult& c = study.result.cases.at(0);
+  EXPECT_EQ(c.status, Status::out_of_memory);
+  EXPECT_NE(c.reason.value().find("not run"), std::string::npos);
+  EXPECT_FALSE(c.time_ms);
+  EXPECT_FALSE(c.check);
+  EXPECT_GT(c.memory_bytes.value(), std::int64_t{1} << 40);
+}
+
+TEST(Study, TensorsBeyondTheMemoryEndEveryCaseOfTheProblemAndTheStudyGoesOn) {
+  const Study study = run_study(
+      group("fwd fp32 b4096 h64 s65536 d128\nfwd fp32 b1 h1 s16 d8", {"standard", "flash"}),
+      short_study());
+  EXPECT_EQ(study.result.cases.at(0).status, Status::out_of_memory);
+  EXPECT_EQ(study.result.cases.at(1).status, Status::out_of_memory);
+  EXPECT_EQ(study.result.cases.at(2).status, Status::ok);
+  EXPECT_EQ(study.result.cases.at(3).status, Status::ok);
+}
+
+TEST(Study, WhatTheBackendCannotDoIsUnsupportedWithItsReason) {
+  const Study study = run_study(group("fwd tf32 b1 h1 s16 d8", {"flash"}), short_study());
+  EXPECT_EQ(study.result.cases.at(0).status, Status::unsupported);
+  EXPECT_NE(study.result.cases.at(0).reason.value().find("tf32"), std::string::npos);
+}
+
+TEST(Study, UnknownAlgorithmsAndBackendsAreRefused) {
+  EXPECT_THROW(run_study(group("fwd fp32 b1 h1 s8 d8", {"fast"}), short_study()), InvalidArgument);
+  StudyOptions options = short_study();
+  options.backend = "tpu";
+  EXPECT_THROW(run_study(group("fwd fp32 b1 h1 s8 d8", {"flash"}), options), InvalidArgument);
+}
+
+// Its file is what the Python validator of the schema reads.
+TEST(Study, ItsResultFileIsReadBackAsItIs) {
+  dfa::testing::FakeTree tree;
+  Study study = run_study(
+      group("fwd fp32 b1 h1 s32 d16\nfwd tf32 b1 h1 s16 d8", {"standard", "flash", "dynamic"}),
+      short_study());
+  study.result.created = "2026-01-31T12:00:00Z";
+  const auto path = tree.root() / "r.json";
+  write_result(path, study.result, study.samples);
+  EXPECT_EQ(read_result(path), study.result);
+  EXPECT_EQ(read_samples(path, study.result.cases[0]).size(), study.samples[0].size());
+}
+
+TEST(Workload, CountsTheBytesOfItsTensors) {
+  const Problem p = parse_problem("fwdbwd bf16 b2 hq4 hk2 sq8 sk16 d32");
+  const std::size_t q = 2 * (2 * 4 * 8 * 32), kv = 2 * 2 * (2 * 2 * 16 * 32), lse = 4 * 2 * 4 * 8;
+  EXPECT_EQ(tensor_bytes(with_pass(p, Pass::forward)), 2 * q + kv + lse);
+  EXPECT_EQ(tensor_bytes(p), 4 * q + 2 * kv + lse);
+}
+
+}  // namespace
+}  // namespace dfa::bench
