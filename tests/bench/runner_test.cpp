@@ -97,6 +97,17 @@ TEST(Runner, WarmsUpThenTakesTurnsInAnOrderOfTheSeed) {
   EXPECT_TRUE(differs);
 }
 
+TEST(Runner, AVariantThatHasHadEnoughKeepsItsTurnWhileOthersHaveNot) {
+  FakeClock clock;
+  MeasureOptions options;
+  options.stopping.budget_s = 20;
+  int run = 0;
+  const Variant noisy{"noisy", [&] { clock.now += ++run % 2 == 0 ? 1.5 : 0.5; }};
+  const auto measured = measure({taking(clock, "steady", 0.5), noisy}, options, clock);
+  EXPECT_EQ(measured[1].samples.size(), 20u);  // its budget
+  EXPECT_EQ(measured[0].samples.size(), 20u);  // 10 would do
+}
+
 TEST(Runner, AVariantThatRunsOutOfMemoryEndsAloneAndTheOthersGoOn) {
   FakeClock clock;
   int runs = 0;
