@@ -1,5 +1,10 @@
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "analysis/report.h"
 #include "attention/registry.h"
 #include "cli/command.h"
@@ -16,7 +21,7 @@ struct Arguments {
   std::string problem;
   std::string machine = "h200";
   std::string config;
-  std::int64_t sram_bytes = 0;
+  std::optional<std::int64_t> sram_bytes;
   bool json = false;
   bool worked_example = false;
 };

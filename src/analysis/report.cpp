@@ -74,7 +74,7 @@ void add_roofs(MachineReport& report, const Problem& p) {
 MachineReport report_on(const Machine& machine, const Problem& p, const AnalyzeOptions& options) {
   MachineReport report;
   report.machine = machine;
-  report.sram_bytes = options.sram_bytes != 0 ? options.sram_bytes : machine.sram_bytes;
+  report.sram_bytes = options.sram_bytes.value_or(machine.sram_bytes);
   if (report.sram_bytes < 1) {
     throw InvalidArgument("analysis: sram of " + std::to_string(report.sram_bytes) + " bytes on " +
                           machine.name + "; give 1 or more with --sram");

@@ -18,8 +18,8 @@ namespace dfa::analysis {
 
 struct AnalyzeOptions {
   std::vector<Machine> machines;
-  std::int64_t sram_bytes = 0;           // 0: the machine's
-  std::optional<ForwardConfig> forward;  // empty: tiles.h's best
+  std::optional<std::int64_t> sram_bytes;  // empty: the machine's
+  std::optional<ForwardConfig> forward;    // empty: tiles.h's best
   std::optional<BackwardConfig> backward;
 };
 

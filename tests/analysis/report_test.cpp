@@ -83,7 +83,7 @@ TEST(Report, TheTileAskedForIsUsedAndSaidNotToFit) {
 TEST(Report, BadSramIsRefused) {
   AnalyzeOptions options;
   options.machines = machines_named("t4");
-  for (const std::int64_t sram : {-1LL, 100LL}) {
+  for (const std::int64_t sram : {-1LL, 0LL, 100LL}) {
     options.sram_bytes = sram;
     EXPECT_THROW(analyze(parse_problem("fwd fp16 h1 s64 d64"), options), InvalidArgument);
   }
