@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -128,6 +130,17 @@ void print_not_measured(const bench::Result& result) {
   }
 }
 
+std::atomic<bool> interrupt_asked{false};
+
+// The first Ctrl-C ends the study after the problem at hand, and what was measured is written; the
+// second ends the program.
+void end_study_on_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupt_asked = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
 bool any_failed(const bench::Result& result) {
   return std::any_of(result.cases.begin(), result.cases.end(),
                      [](const bench::CaseResult& c) { return c.status == bench::Status::failed; });
@@ -137,6 +150,8 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   bench::require_writable(arguments.out);
   arguments.study.scale = scale_of(arguments);
   const auto groups = groups_of(arguments);
+  end_study_on_interrupt();
+  arguments.study.interrupted = [] { return interrupt_asked.load(); };
   bench::Study study;
   {
     ProgressBar bar;
@@ -153,7 +168,8 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   print_summary(study.result);
   print_not_measured(study.result);
   fmt::print("wrote {}\n", arguments.out);
-  if (any_failed(study.result)) exit_code = 1;
+  if (interrupt_asked) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
+  if (any_failed(study.result) || interrupt_asked) exit_code = 1;
 }
 
 std::string suites_help() {

@@ -123,6 +123,7 @@ class StudyRun {
     study.result.git = describe_source();
     study.result.scale = name_of(options_.scale);
     for (group_ = 0; group_ < groups_.size(); ++group_) {
+      if (options_.interrupted && options_.interrupted()) break;
       for (Candidate& candidate : run_group(groups_[group_])) {
         study.result.cases.push_back(std::move(candidate.record));
         study.samples.push_back(std::move(candidate.samples));

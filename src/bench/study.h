@@ -17,6 +17,7 @@ struct StudyOptions {
   bool interleave = true;
   std::uint64_t seed = 1;
   Scale scale = Scale::cpu;
+  std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };
 
 struct Progress {

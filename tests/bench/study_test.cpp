@@ -95,6 +95,16 @@ TEST(Study, WhatTheBackendCannotDoIsUnsupportedWithItsReason) {
   EXPECT_NE(study.result.cases.at(0).reason.value().find("tf32"), std::string::npos);
 }
 
+TEST(Study, AnInterruptKeepsWhatWasMeasured) {
+  StudyOptions options = short_study();
+  int asked = 0;
+  options.interrupted = [&] { return ++asked > 1; };
+  const Study study =
+      run_study(group("fwd fp32 b1 h1 s16 d8\nfwd fp32 b1 h1 s32 d8", {"flash"}), options);
+  EXPECT_EQ(study.result.cases.size(), 1u);
+  EXPECT_EQ(study.samples.size(), 1u);
+}
+
 TEST(Study, UnknownAlgorithmsAndBackendsAreRefused) {
   EXPECT_THROW(run_study(group("fwd fp32 b1 h1 s8 d8", {"fast"}), short_study()), InvalidArgument);
   StudyOptions options = short_study();
