@@ -33,6 +33,11 @@ struct BenchArguments {
   bench::StudyOptions study;
 };
 
+std::string time_left(double fraction, double elapsed_s) {
+  if (fraction < 0.02) return "?";
+  return fmt::format("{:.0f} s", elapsed_s * (1 - fraction) / fraction);
+}
+
 // A bar that redraws itself on a terminal, one line a problem elsewhere.
 class ProgressBar {
  public:
@@ -43,12 +48,9 @@ class ProgressBar {
       drawn_s_ = now;
       constexpr int kWidth = 24;
       const auto filled = static_cast<int>(progress.fraction * kWidth);
-      const double eta = progress.fraction > 0.02
-                             ? (now - begin_s_) * (1 - progress.fraction) / progress.fraction
-                             : 0;
-      fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {}/{} ETA {:.0f} s  {}", "", filled, "",
-                 kWidth - filled, progress.problem, progress.problems, eta,
-                 progress.what.substr(0, 60));
+      fmt::print(stderr, "\r\033[K[{:#<{}}{:.<{}}] {}/{} ETA {}  {}", "", filled, "",
+                 kWidth - filled, progress.problem, progress.problems,
+                 time_left(progress.fraction, now - begin_s_), progress.what.substr(0, 60));
       std::fflush(stderr);
     } else if (progress.problem != shown_) {
       shown_ = progress.problem;

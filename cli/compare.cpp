@@ -50,9 +50,10 @@ void add_compare(CLI::App& app, int& exit_code) {
       "means fewer. Exit code 1 when a case got slower, took more joules or no longer runs.\n\n"
       "example: dfa compare before.json after.json");
   command->callback([arguments, &exit_code] {
+    const bench::Result before = bench::read_result(arguments->a);
+    const bench::Result after = bench::read_result(arguments->b);
     const bench::Comparison comparison =
-        bench::compare(bench::read_result(arguments->a), bench::read_result(arguments->b),
-                       arguments->tolerance_pct / 100);
+        bench::compare(before, after, arguments->tolerance_pct / 100);
     if (arguments->json) {
       fmt::print("{}", to_json(comparison));
     } else {
