@@ -93,7 +93,7 @@ struct Candidate {
     return ok;
   }
 
-  void describe_plans() {
+  void describe_plans(const Problem& problem) {
     record.config = plans.forward ? plans.forward->config : "";
     record.backward_config = plans.backward ? plans.backward->backward_config : "";
     record.origin = plans.any().origin;
@@ -101,7 +101,7 @@ struct Candidate {
     record.flops = plans.flops();
     record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
     record.memory_bytes =
-        *record.workspace_bytes + static_cast<std::int64_t>(tensor_bytes(plans.any().problem));
+        *record.workspace_bytes + static_cast<std::int64_t>(tensor_bytes(problem));
   }
 };
 
@@ -194,7 +194,7 @@ class StudyRun {
       const PlanOptions plan_options{
           .backend = backend_, .algorithm = base_algorithm(algorithm), .threads = options_.threads};
       c.plans = prepare(group.problem, plan_options);
-      c.describe_plans();
+      c.describe_plans(group.problem);
       require_memory(tensor_bytes(group.problem) + c.plans.workspace_bytes());
       workload.reserve_workspace(c.plans.workspace_bytes());
       if (algorithm != "dynamic") return;
@@ -202,7 +202,7 @@ class StudyRun {
       Tuned tuned = tune(workload, plan_options, {.budget_s = effort_.search_s}, clock_);
       c.plans = std::move(tuned.plans);
       c.record.search = tuned.search;
-      c.describe_plans();
+      c.describe_plans(group.problem);
     });
   }
 
@@ -278,6 +278,7 @@ class StudyRun {
   }
 
   void measure_memory_of(Candidate& c, Workload& workload, const Problem& problem) {
+    workload.release_workspace();
     const MemoryGrowth growth = measure_growth([&] { workload.run_without_workspace(c.plans); });
     if (growth.bytes) {
       c.record.memory_peak_bytes = *growth.bytes + static_cast<std::int64_t>(tensor_bytes(problem));

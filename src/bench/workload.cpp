@@ -188,8 +188,9 @@ void Workload::run(const Prepared& plans) {
   if (plans.backward) backward(*plans.backward);
 }
 
+void Workload::release_workspace() { tensors_->workspace.reset(); }
+
 void Workload::run_without_workspace(const Prepared& plans) {
-  tensors_->workspace.reset();
   if (plans.forward) dfa::forward(*plans.forward, tensors_->forward_args(nullptr));
   if (plans.backward) dfa::backward(*plans.backward, tensors_->backward_args(nullptr));
   tensors_->backend.synchronize({});

@@ -47,7 +47,9 @@ class Workload {
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);
   void run(const Prepared& plans);  // the passes of the problem
-  // As run(), but every call allocates and frees its workspace: for measuring the peak.
+
+  // For measuring the peak: gives the workspace back; runs with one that lives for the call only.
+  void release_workspace();
   void run_without_workspace(const Prepared& plans);
 
   // Fills the outputs of the problem's passes with NaN, runs once, and holds the outputs against

@@ -63,6 +63,10 @@ TEST(Study, TheBackwardAndBothPassesRun) {
     EXPECT_EQ(c.status, Status::ok)
         << c.problem << " " << c.algorithm << ": " << c.reason.value_or("");
   }
+  for (const CaseResult& c : study.result.cases) {
+    const auto tensors = static_cast<std::int64_t>(tensor_bytes(parse_problem(c.problem)));
+    EXPECT_EQ(c.memory_bytes.value(), tensors + c.workspace_bytes.value()) << c.problem;
+  }
   EXPECT_EQ(study.result.cases[1].config, "");
   EXPECT_NE(study.result.cases[1].backward_config, "");
   EXPECT_NE(study.result.cases[4].config, "");
@@ -77,6 +81,16 @@ TEST(Study, StandardAttentionBeyondTheMemoryIsRecordedWithoutBeingRun) {
   EXPECT_FALSE(c.time_ms);
   EXPECT_FALSE(c.check);
   EXPECT_GT(c.memory_bytes.value(), std::int64_t{1} << 40);
+}
+
+TEST(Study, TheMeasuredPeakHoldsTheWorkspaceThatStandardAttentionTouches) {
+  const Study study = run_study(group("fwd fp32 b1 h4 s1024 d16", {"standard"}), short_study());
+  const CaseResult& c = study.result.cases.at(0);
+  ASSERT_EQ(c.status, Status::ok) << c.reason.value_or("");
+  if (!c.memory_peak_bytes) GTEST_SKIP() << c.not_measured.at("memory_peak_bytes");
+  const auto planned = static_cast<double>(c.memory_bytes.value());
+  EXPECT_GT(c.workspace_bytes.value(), 10 << 20);
+  EXPECT_NEAR(static_cast<double>(c.memory_peak_bytes.value()), planned, 0.15 * planned);
 }
 
 TEST(Study, TensorsBeyondTheMemoryEndEveryCaseOfTheProblemAndTheStudyGoesOn) {
