@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/amx_tile.h"
+
+// Where things lie in the packed forms. The unit of everything is 32 rows (keys or queries), two
+// tiles; d and dv are padded with zeros to multiples of 32.
+namespace dfa::cpu::amx {
+namespace {
+
+inline constexpr int kUnit = 32;
+inline constexpr std::size_t kRowBytes = 64;  // of a tile
+
+constexpr std::int64_t units(std::int64_t rows) { return (rows + kUnit - 1) / kUnit; }
+constexpr std::size_t tiles(std::int64_t count) {
+  return static_cast<std::size_t>(count) * kTileBytes;
+}
+constexpr std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// What bounds the scores and products of a unit of keys; +inf where anything is not finite.
+struct UnitBounds {
+  float k_norm2;  // largest squared length of a key
+  float v_max;    // largest |v|
+};
+
+// Forward. All K units, then all V units, then all bounds.
+//   K unit: [d / 32][16 keys of 2]: B tiles of K^T, [pair of d][key][2]
+//   V unit: [dv / 16]: B tiles, [pair of keys][dv][2]
+struct ForwardKv {
+  std::int64_t count;
+  std::size_t k_unit, v_unit;
+
+  ForwardKv(std::int64_t sk, int d, int dv)
+      : count(units(sk)), k_unit(tiles(2 * units(d))), v_unit(tiles(2 * units(dv))) {}
+  std::size_t k(std::int64_t unit) const { return k_unit * static_cast<std::size_t>(unit); }
+  std::size_t v(std::int64_t unit) const {
+    return k(count) + v_unit * static_cast<std::size_t>(unit);
+  }
+  std::size_t bounds() const { return v(count); }
+  std::size_t total() const {
+    return align64(bounds() + sizeof(UnitBounds) * static_cast<std::size_t>(count));
+  }
+};
+
+// Backward, one block a unit of keys.
+//   rows of K: A tiles [d / 32][16 keys of 2]      rows of V: A tiles [dv / 32][16 keys of 2]
+//   columns of K: A tiles [d / 16], [d][32 keys]
+struct BackwardKv {
+  std::size_t v, columns, unit;
+  std::int64_t count;
+
+  BackwardKv(std::int64_t sk, int d, int dv)
+      : v(tiles(2 * units(d))),
+        columns(v + tiles(2 * units(dv))),
+        unit(columns + tiles(2 * units(d))),
+        count(units(sk)) {}
+  std::size_t total() const { return unit * static_cast<std::size_t>(count); }
+};
+
+// Backward, one block a unit of queries.
+//   Q and dO along d: B tiles [d / 32][16 queries of 2], [pair of d][query][2]
+//   Q and dO along queries: B tiles [d / 16], [pair of queries][d][2]
+//   32 fp32 each: lse in powers of two (+inf for a query that sees nothing or is not there), delta
+struct BackwardQ {
+  std::size_t d_o, q_pairs, d_o_pairs, lse, delta, unit;
+  std::int64_t count;
+
+  BackwardQ(std::int64_t sq, int d, int dv)
+      : d_o(tiles(2 * units(d))),
+        q_pairs(d_o + tiles(2 * units(dv))),
+        d_o_pairs(q_pairs + tiles(2 * units(d))),
+        lse(d_o_pairs + tiles(2 * units(dv))),
+        delta(lse + kUnit * sizeof(float)),
+        unit(delta + kUnit * sizeof(float)),
+        count(units(sq)) {}
+  std::size_t total() const { return unit * static_cast<std::size_t>(count); }
+};
+
+// A product of 32 × 32 in fp32: four tiles, (row half, column half) in row order.
+inline constexpr std::size_t kSquareBytes = 4 * kTileBytes;
+// 32 × 32 in bf16: two tiles.
+inline constexpr std::size_t kHalfSquareBytes = 2 * kTileBytes;
+
+}  // namespace
+}  // namespace dfa::cpu::amx

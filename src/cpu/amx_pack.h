@@ -1,0 +1,131 @@
+#pragma once
+
+#include "cpu/amx_layout.h"
+#include "cpu/amx_vector.h"
+
+// The three ways a piece of a bf16 matrix becomes a tile. `rows` and `columns` say how much of the
+// piece is there; the rest of the tile is zero.
+namespace dfa::cpu::amx {
+namespace {
+
+struct Piece {
+  const std::uint16_t* first;
+  std::int64_t stride;  // elements from one row to the next
+  std::int64_t rows, columns;
+
+  Piece at(std::int64_t row, std::int64_t column) const {
+    return {first + row * stride + column, stride, rows - row, columns - column};
+  }
+  __m512i row(std::int64_t index) const {
+    return index < rows ? load_row(first + index * stride, columns) : _mm512_setzero_si512();
+  }
+};
+
+inline void store_tile(std::byte* to, const __m512i (&rows)[16]) {
+  for (int i = 0; i < 16; ++i)
+    _mm512_store_si512(to + kRowBytes * static_cast<std::size_t>(i), rows[i]);
+}
+
+// A tile: 16 rows × 32 columns as they are.
+inline void pack_rows(std::byte* to, const Piece& piece) {
+  __m512i rows[16];
+  for (int i = 0; i < 16; ++i) rows[i] = piece.row(i);
+  store_tile(to, rows);
+}
+
+// B tile of the transpose: 16 rows × 32 columns to [pair of columns][row][2].
+inline void pack_transposed(std::byte* to, const Piece& piece) {
+  __m512i rows[16];
+  for (int i = 0; i < 16; ++i) rows[i] = piece.row(i);
+  transpose(rows);
+  store_tile(to, rows);
+}
+
+inline void pair_rows(__m512i (&pairs)[16], const Piece& piece) {
+  const Piece narrow{piece.first, piece.stride, piece.rows,
+                     piece.columns < 16 ? piece.columns : 16};
+  for (int i = 0; i < 16; ++i) {
+    const __m256i even = _mm512_castsi512_si256(narrow.row(2 * i));
+    const __m256i odd = _mm512_castsi512_si256(narrow.row(2 * i + 1));
+    pairs[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(even),
+                               _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+  }
+}
+
+// B tile: 32 rows × 16 columns to [pair of rows][column][2].
+inline void pack_pairs(std::byte* to, const Piece& piece) {
+  __m512i pairs[16];
+  pair_rows(pairs, piece);
+  store_tile(to, pairs);
+}
+
+// A tile of the transpose: 32 rows × 16 columns to [column][32 rows].
+inline void pack_columns(std::byte* to, const Piece& piece) {
+  __m512i pairs[16];
+  pair_rows(pairs, piece);
+  transpose(pairs);
+  store_tile(to, pairs);
+}
+
+// The pieces of one unit (32 rows, all columns) in the order of the layouts above.
+template <void (*pack)(std::byte*, const Piece&)>
+void pack_row_tiles(std::byte* to, const Piece& unit, int width) {
+  for (int k = 0; k < units(width); ++k) {
+    for (int half = 0; half < 2; ++half, to += kTileBytes) pack(to, unit.at(16 * half, kUnit * k));
+  }
+}
+
+template <void (*pack)(std::byte*, const Piece&)>
+void pack_column_tiles(std::byte* to, const Piece& unit, int width) {
+  for (int n = 0; n < 2 * units(width); ++n, to += kTileBytes) pack(to, unit.at(0, 16 * n));
+}
+
+inline Piece unit_of(const void* head, std::int64_t stride, std::int64_t rows, std::int64_t unit,
+                     int width) {
+  const Piece whole{static_cast<const std::uint16_t*>(head), stride, rows, width};
+  return whole.at(kUnit * unit, 0);
+}
+
+inline float sum_of_products(const Piece& a, const Piece& b, std::int64_t row) {
+  __m512 sum = _mm512_setzero_ps();
+  for (std::int64_t column = 0; column < a.columns; column += kUnit) {
+    const __m512i x = a.at(0, column).row(row), y = b.at(0, column).row(row);
+    const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(x, high)),
+                          _mm512_castsi512_ps(_mm512_and_si512(y, high)), sum);
+    sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
+                          _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)), sum);
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
+// Largest squared length of the unit's rows; +inf where one is not finite.
+inline float largest_norm2(const Piece& unit) {
+  float largest = 0;
+  for (std::int64_t row = 0; row < kUnit && row < unit.rows; ++row) {
+    const float norm2 = sum_of_products(unit, unit, row);
+    if (!(norm2 <= largest)) largest = norm2 <= __FLT_MAX__ ? norm2 : __builtin_inff();
+  }
+  return largest;
+}
+
+// Largest magnitude in the unit, +inf where one is not finite: as integers, magnitudes of bf16 have
+// the order of their values, and NaN is above inf.
+inline float largest_magnitude(const Piece& unit) {
+  __m512i largest = _mm512_setzero_si512();
+  for (std::int64_t row = 0; row < kUnit && row < unit.rows; ++row) {
+    for (std::int64_t column = 0; column < unit.columns; column += kUnit) {
+      const __m512i bits = _mm512_and_si512(unit.at(0, column).row(row), _mm512_set1_epi16(0x7fff));
+      largest = _mm512_max_epu16(largest, bits);
+    }
+  }
+  const __m512i even = _mm512_slli_epi32(largest, 16), odd = _mm512_srli_epi32(largest, 16);
+  const auto bits = static_cast<unsigned>(
+      _mm512_reduce_max_epu32(_mm512_max_epu32(even, _mm512_slli_epi32(odd, 16))));
+  return bits < 0x7f800000u
+             ? _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits))))
+             : __builtin_inff();
+}
+
+}  // namespace
+}  // namespace dfa::cpu::amx
