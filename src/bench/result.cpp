@@ -97,6 +97,7 @@ void visit_fields(Visitor& visit, Fields& c) {
   visit("utilization_pct", c.utilization_pct);
   visit("sm_clock_mhz", c.sm_clock_mhz);
   visit.extra("cpu_clock_mhz", c.cpu_clock_mhz);
+  visit.extra("other_load_pct", c.other_load_pct);
   visit("throttle", c.throttle);
   visit("memory_bytes", c.memory_bytes);
   visit.extra("memory_peak_bytes", c.memory_peak_bytes);

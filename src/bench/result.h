@@ -85,6 +85,7 @@ struct CaseResult {
   std::optional<double> utilization_pct;
   std::optional<double> sm_clock_mhz;
   std::optional<double> cpu_clock_mhz;
+  std::optional<double> other_load_pct;  // of the machine's processors, by others, while timing
   Throttle throttle;
   std::optional<std::int64_t> memory_bytes;       // tensors and workspace, as planned
   std::optional<std::int64_t> memory_peak_bytes;  // tensors and what a run touched on top, measured

@@ -14,6 +14,7 @@
 #include "bench/statistics.h"
 #include "bench/tuner.h"
 #include "bench/workload.h"
+#include "sensors/cpu_load.h"
 #include "sensors/host.h"
 #include "sensors/host_meters.h"
 #include "sensors/rapl/rapl.h"
@@ -230,10 +231,14 @@ class StudyRun {
     measuring.on_sample = [&] {
       report(0.2 + 0.5 * std::min(1.0, (clock_.now_s() - begin) / expected), group, "timing");
     };
+    const auto before = sensors::read_cpu_seconds();
     std::vector<Measurement> measured = measure(variants, measuring, clock_);
+    const auto after = sensors::read_cpu_seconds();
     for (std::size_t i = 0; i < alive.size(); ++i) {
       if (measured[i].status != Status::ok) alive[i]->end(measured[i].status, measured[i].reason);
       alive[i]->samples = std::move(measured[i].samples);
+      if (before && after)
+        alive[i]->record.other_load_pct = sensors::other_load_pct(*before, *after);
     }
   }
 
@@ -319,6 +324,7 @@ class StudyRun {
     auto& why = record.not_measured;
     if (!record.temp_c) why["temp_c"] = sensors_.temperature.status.reason;
     if (!record.cpu_clock_mhz) why["cpu_clock_mhz"] = sensors_.frequency.status.reason;
+    if (!record.other_load_pct) why["other_load_pct"] = "'/proc/stat' tells no processor time";
     why["sm_clock_mhz"] = why["utilization_pct"] = "this backend runs on no GPU";
     why["throttle"] = "no throttle counters are read on this processor";
     std::vector<std::string> reasons;
