@@ -1,0 +1,239 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/engine.h"
+#include "cpu/simd_kernel.h"
+#include "cpu/simd_pack.h"
+
+// FlashAttention forward of one query tile, on the vectors of Math::Isa:
+//
+//   for each block of keys that some row sees
+//     scores:       S = q k^T
+//     mask:         S = -inf where a row does not see a key (boundary tiles only)
+//     softmax_step: m' = max(m, rowmax S), P = exp(scale (S - m')), l = l exp(scale (m - m')) + sum
+//     P
+//                   o = o exp(scale (m - m'))  where m moved
+//     accumulate:   o = o + P v
+//   o = o / l, lse = scale m + ln l
+//
+// Packed keys of a (b, hk): [block][k as columns: d/pack x block_k | v as steps: block_k/pack x
+// dv].
+namespace dfa::cpu {
+
+template <class Math>
+struct FlashForward {
+  using Isa = typename Math::Isa;
+  using Vec = typename Isa::Vec;
+  using Packing = Pack<Math>;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr float kLog2E = 0x1.715476p+0f;
+  static constexpr float kMinusInf = -__builtin_inff();
+
+  // Sizes in words.
+  struct Layout {
+    int k_steps, v_steps, v_cols;
+    std::ptrdiff_t k_words, block_words;
+    std::ptrdiff_t q_words, s_words, o_words, state_words;
+
+    Layout(const ForwardConfig& c, const HeadShape& shape)
+        : k_steps(Packing::words(shape.d)),
+          v_steps(c.block_k / Math::kPack),
+          v_cols(Packing::padded(shape.dv)),
+          k_words(line(1LL * k_steps * c.block_k)),
+          block_words(k_words + line(1LL * v_steps * v_cols)),
+          q_words(line(1LL * c.block_q * k_steps)),
+          s_words(line(1LL * c.block_q * c.block_k)),
+          o_words(line(1LL * c.block_q * v_cols)),
+          state_words(line(c.block_q) + line(1LL * c.block_q * kLanes)) {}
+
+    static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
+  };
+
+  static std::size_t packed_kv_bytes(const ForwardConfig& c, const HeadShape& shape) {
+    const std::int64_t blocks = (shape.sk + c.block_k - 1) / c.block_k;
+    return static_cast<std::size_t>(blocks * Layout(c, shape).block_words) * sizeof(float);
+  }
+
+  static std::size_t scratch_bytes(const ForwardConfig& c, const HeadShape& shape) {
+    const Layout l(c, shape);
+    return static_cast<std::size_t>(l.q_words + l.s_words + l.o_words + l.state_words) *
+           sizeof(float);
+  }
+
+  static void pack_kv(const ForwardConfig& c, const HeadShape& shape, const PackKv& args) {
+    const Layout layout(c, shape);
+    const std::ptrdiff_t size = bytes_of(c.element);
+    const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim) {
+      const std::int64_t left = args.key_end - first;
+      return Rows{c.element, static_cast<const std::byte*>(base) + first * row * size, row * size,
+                  static_cast<int>(left < c.block_k ? left : c.block_k), dim};
+    };
+    for (std::int64_t first = args.key_begin; first < args.key_end; first += c.block_k) {
+      float* block = reinterpret_cast<float*>(args.packed) + first / c.block_k * layout.block_words;
+      Packing::rows_as_columns(rows(args.k, shape.k_row, first, shape.d), c.block_k, block);
+      Packing::rows_as_steps(rows(args.v, shape.v_row, first, shape.dv), c.block_k,
+                             block + layout.k_words);
+    }
+  }
+
+  static void tile(const ForwardConfig& c, const HeadShape& shape, const ForwardTile& args) {
+    Tile(c, shape, args).run();
+  }
+
+ private:
+  class Tile {
+   public:
+    Tile(const ForwardConfig& c, const HeadShape& shape, const ForwardTile& args)
+        : config_(c),
+          shape_(shape),
+          args_(args),
+          layout_(c, shape),
+          rows_(static_cast<int>(args.q_end - args.q_begin)),
+          scale_log2_((shape.scale < 0 ? -shape.scale : shape.scale) * kLog2E) {
+      q_ = reinterpret_cast<float*>(args.scratch);
+      s_ = q_ + layout_.q_words;
+      o_ = s_ + layout_.s_words;
+      sum_ = o_ + layout_.o_words;
+      max_ = sum_ + layout_.line(1LL * c.block_q * kLanes);
+    }
+
+    void run() {
+      load_q();
+      const std::int64_t keys_begin = key_begin(args_.q_begin);
+      const std::int64_t keys_end = key_end(args_.q_end - 1);
+      bool first = true;
+      for (std::int64_t block = keys_begin / config_.block_k; block * config_.block_k < keys_end;
+           ++block) {
+        const std::int64_t key = block * config_.block_k;
+        const float* packed =
+            reinterpret_cast<const float*>(args_.packed) + block * layout_.block_words;
+        scores(packed);
+        if (!sees_all(key)) mask(key);
+        for (int row = 0; row < rows_; ++row) softmax_step(row, first);
+        accumulate(packed + layout_.k_words, first);
+        first = false;
+      }
+      for (int row = 0; row < rows_; ++row) store(row);
+    }
+
+   private:
+    std::int64_t key_begin(std::int64_t i) const {
+      return shape_.mask.key_begin(i, shape_.sq, shape_.sk);
+    }
+    std::int64_t key_end(std::int64_t i) const {
+      return shape_.mask.key_end(i, shape_.sq, shape_.sk);
+    }
+
+    // Both ends move up with the row, so the last row sees least on the left, the first on the
+    // right.
+    bool sees_all(std::int64_t key) const {
+      return key_begin(args_.q_end - 1) <= key && key + config_.block_k <= key_end(args_.q_begin);
+    }
+
+    // With a negative scale the queries change sign: a larger score is always a larger exponent.
+    void load_q() {
+      const std::ptrdiff_t size = bytes_of(config_.element);
+      const auto* first =
+          static_cast<const std::byte*>(args_.q) + args_.q_begin * shape_.q_row * size;
+      Packing::rows_flat({config_.element, first, shape_.q_row * size, rows_, shape_.d}, rows_,
+                         layout_.k_steps, q_);
+      if (shape_.scale < 0) Math::negate(q_, 1LL * rows_ * layout_.k_steps);
+      for (int row = 0; row < rows_; ++row) {
+        max_[row] = kMinusInf;
+        Isa::store(sum_ + row * kLanes, Isa::splat(0.0f));
+      }
+    }
+
+    void scores(const float* k) {
+      constexpr int kWidth = Product<Math>::kWidth;
+      Product<Math>::run({q_, layout_.k_steps, 1}, {k, 1LL * kWidth * layout_.k_steps, 0},
+                         {s_, config_.block_k, false}, rows_, config_.block_k, layout_.k_steps);
+    }
+
+    void mask(std::int64_t key) {
+      const Vec hidden = Isa::splat(kMinusInf);
+      for (int row = 0; row < rows_; ++row) {
+        const int begin = within(key_begin(args_.q_begin + row) - key);
+        const int end = within(key_end(args_.q_begin + row) - key);
+        for (int i = 0; i < config_.block_k; i += kLanes) {
+          if (begin <= i && i + kLanes <= end) continue;
+          float* s = s_ + row * config_.block_k + i;
+          Isa::store(s, Isa::keep(Isa::load(s), begin - i, end - i, hidden));
+        }
+      }
+    }
+
+    int within(std::int64_t key) const {
+      return static_cast<int>(key < 0 ? 0 : (key > config_.block_k ? config_.block_k : key));
+    }
+
+    void softmax_step(int row, bool first) {
+      float* s = s_ + row * config_.block_k;
+      const int count = config_.block_k / kLanes;
+      Vec high = Isa::load(s);
+      for (int i = 1; i < count; ++i) high = Isa::max(high, Isa::load(s + i * kLanes));
+      if (Isa::any_greater(high, Isa::splat(max_[row])))
+        raise_max(row, Isa::reduce_max(high), first);
+      // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite. (s - m) is
+      // exact near m, so that the largest score has p = 1.
+      const Vec high_seen = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
+      const Vec scale = Isa::splat(scale_log2_);
+      Vec sum = Isa::load(sum_ + row * kLanes);
+      for (int i = 0; i < count; ++i) {
+        const Vec p =
+            Isa::template exp2<Math::kShortExp>((Isa::load(s + i * kLanes) - high_seen) * scale);
+        sum = sum + p;
+        Math::store_along(s, i, p);
+      }
+      Isa::store(sum_ + row * kLanes, sum);
+    }
+
+    void raise_max(int row, float higher, bool first) {
+      const Vec shrink =
+          Isa::template exp2<Math::kShortExp>(Isa::splat((max_[row] - higher) * scale_log2_));
+      max_[row] = higher;
+      if (first) return;
+      Isa::store(sum_ + row * kLanes, Isa::load(sum_ + row * kLanes) * shrink);
+      float* o = o_ + row * layout_.v_cols;
+      for (int i = 0; i < layout_.v_cols; i += kLanes) Isa::store(o + i, Isa::load(o + i) * shrink);
+    }
+
+    void accumulate(const float* v, bool first) {
+      constexpr int kWidth = Product<Math>::kWidth;
+      Product<Math>::run({s_, config_.block_k, 1}, {v, 1LL * kWidth * layout_.v_steps, 0},
+                         {o_, layout_.v_cols, !first}, rows_, layout_.v_cols, layout_.v_steps);
+    }
+
+    void store(int row) {
+      const std::int64_t i = args_.q_begin + row;
+      const bool blind = key_begin(i) >= key_end(i);
+      const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
+      const Vec share = Isa::splat(1.0f / total);
+      float* o = o_ + row * layout_.v_cols;
+      for (int col = 0; col < layout_.v_cols; col += kLanes) {
+        Isa::store(o + col, blind ? Isa::splat(0.0f) : Isa::load(o + col) * share);
+      }
+      auto* out = static_cast<std::byte*>(args_.o) + i * shape_.o_row * bytes_of(config_.element);
+      Isa::write_row(config_.element, out, shape_.dv, o);
+      if (args_.lse == nullptr) return;
+      const float magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
+      args_.lse[i] = blind ? kMinusInf : max_[row] * magnitude + __builtin_logf(total);
+    }
+
+    const ForwardConfig& config_;
+    const HeadShape& shape_;
+    const ForwardTile& args_;
+    const Layout layout_;
+    const int rows_;
+    const float scale_log2_;
+    float* q_;
+    float* s_;    // scores, then probabilities in place
+    float* o_;    // not yet divided by the row sum
+    float* sum_;  // a vector a row: lanes are added up once, at the end
+    float* max_;
+  };
+};
+
+}  // namespace dfa::cpu

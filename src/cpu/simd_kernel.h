@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// The one matrix product of the vector engines: C += A B, fp32 sums in registers. A is read element
+// by element and broadcast, so any strides will do, transposes included; B is read in vectors along
+// its columns. A `word` is what one lane multiplies: one fp32, or a pair of bf16 that are
+// neighbours along the sum. Math says which, on which instruction set.
+//
+// Everything here is a template on a type of the including file's unnamed namespace, so that no
+// code compiled for one instruction set can be linked into another.
+namespace dfa::cpu {
+
+struct LeftOperand {
+  const float* data;
+  std::ptrdiff_t row;   // words from one row of C to the next
+  std::ptrdiff_t step;  // words from one step of the sum to the next
+};
+
+// Columns come in panels of the kernel's width. The last panel may be narrower.
+struct RightOperand {
+  const float* data;
+  std::ptrdiff_t panel;  // words from one panel to the next
+  std::ptrdiff_t step;   // words from one step of the sum to the next; 0: the panel's own width
+};
+
+struct Sums {
+  float* data;
+  std::ptrdiff_t row;
+  bool add;  // to what is there; else overwrite
+};
+
+template <class Math>
+struct Product {
+  using Isa = typename Math::Isa;
+  using Vec = typename Isa::Vec;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kRows = Isa::kBlockRows;  // rows of C held in registers
+  static constexpr int kVecs = Isa::kBlockVecs;  // vectors of each of those rows
+  static constexpr int kWidth = kVecs * kLanes;  // columns of a panel
+
+  // C is rows x cols, cols a multiple of the vector length; the sum has `steps` words. A panel of B
+  // stays in the first-level cache while the rows of A go by.
+  static void run(LeftOperand a, RightOperand b, Sums c, int rows, int cols, int steps) {
+    for (int col = 0; col < cols; col += kWidth) {
+      const int width = cols - col < kWidth ? cols - col : kWidth;
+      const std::ptrdiff_t step = b.step == 0 ? width : b.step;
+      for (int row = 0; row < rows; row += kRows) {
+        const int height = rows - row < kRows ? rows - row : kRows;
+        const Block block{a.data + row * a.row,       a.row, a.step, b.data, step,
+                          c.data + row * c.row + col, c.row, steps,  c.add};
+        run_vecs<kVecs>(block, height, width / kLanes);
+      }
+      b.data += b.panel;
+    }
+  }
+
+ private:
+  struct Block {
+    const float* a;
+    std::ptrdiff_t a_row, a_step;
+    const float* b;
+    std::ptrdiff_t b_step;
+    float* c;
+    std::ptrdiff_t c_row;
+    int steps;
+    bool add;
+  };
+
+  // From run-time block sizes to the kernel compiled for them.
+  template <int vecs>
+  static void run_vecs(const Block& block, int rows, int count) {
+    if constexpr (vecs > 1) {
+      if (count != vecs) return run_vecs<vecs - 1>(block, rows, count);
+    }
+    run_rows<kRows, vecs>(block, rows);
+  }
+
+  template <int rows, int vecs>
+  static void run_rows(const Block& block, int count) {
+    if constexpr (rows > 1) {
+      if (count != rows) return run_rows<rows - 1, vecs>(block, count);
+    }
+    kernel<rows, vecs>(block);
+  }
+
+  template <int rows, int vecs>
+  [[gnu::noinline]] static void kernel(const Block& block) {
+    const float* a = block.a;
+    const float* b = block.b;
+    const std::ptrdiff_t a_row = block.a_row, a_step = block.a_step, b_step = block.b_step;
+    Vec sum[rows][vecs];
+    for (int m = 0; m < rows; ++m) {
+      for (int n = 0; n < vecs; ++n) {
+        sum[m][n] =
+            block.add ? Isa::load(block.c + m * block.c_row + n * kLanes) : Isa::splat(0.0f);
+      }
+    }
+    for (int step = block.steps; step > 0; --step) {
+      Vec right[vecs];
+      for (int n = 0; n < vecs; ++n) right[n] = Isa::load(b + n * kLanes);
+      for (int m = 0; m < rows; ++m) {
+        const Vec left = Isa::broadcast(a + m * a_row);
+        for (int n = 0; n < vecs; ++n) sum[m][n] = Math::multiply_add(left, right[n], sum[m][n]);
+      }
+      a += a_step;
+      b += b_step;
+    }
+    for (int m = 0; m < rows; ++m) {
+      for (int n = 0; n < vecs; ++n) Isa::store(block.c + m * block.c_row + n * kLanes, sum[m][n]);
+    }
+  }
+};
+
+}  // namespace dfa::cpu

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/simd_kernel.h"
+#include "dfa/dtype.h"
+
+// From strided rows of any element type to the operands of Product. Rows past the last one and
+// columns past the row's end are zero, so that kernels need no tails.
+namespace dfa::cpu {
+
+// Rows of one tensor: `count` of them exist.
+struct Rows {
+  DType type;
+  const std::byte* data;
+  std::ptrdiff_t row_bytes;
+  int count;
+  int dim;  // elements of a row
+};
+
+template <class Math>
+struct Pack {
+  using Isa = typename Math::Isa;
+  using Vec = typename Isa::Vec;
+  static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kWidth = Product<Math>::kWidth;
+  static constexpr int kMaxDim = 256;
+
+  static int padded(int dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
+  static int words(int dim) { return dim / Math::kPack; }
+
+  // Left operand: [height][stride] words, as the rows are.
+  static void rows_flat(const Rows& rows, int height, int stride, float* out) {
+    for (int row = 0; row < height; ++row) {
+      int used = 0;
+      if (row < rows.count) {
+        Math::stage_row(rows.type, rows.data + row * rows.row_bytes, rows.dim, out);
+        used = words(rows.dim);
+      }
+      for (int i = used; i < stride; ++i) out[i] = 0.0f;
+      out += stride;
+    }
+  }
+
+  // Right operand whose sum runs along a row and whose columns are the rows: q k^T wants k so.
+  static void rows_as_columns(const Rows& rows, int height, float* out) {
+    alignas(64) float staged[kLanes * kMaxDim];
+    const int steps = words(rows.dim), stride = padded(steps);
+    for (int panel = 0; panel < height; panel += kWidth) {
+      const int width = height - panel < kWidth ? height - panel : kWidth;
+      for (int lane = 0; lane < width; lane += kLanes) {
+        rows_flat(from(rows, panel + lane), kLanes, stride, staged);
+        for (int step = 0; step < steps; step += kLanes) {
+          Vec columns[kLanes];
+          Isa::transpose(staged + step, stride, columns);
+          const int count = steps - step < kLanes ? steps - step : kLanes;
+          for (int i = 0; i < count; ++i) {
+            Isa::store(out + (step + i) * width + lane, columns[i]);
+          }
+        }
+      }
+      out += static_cast<std::ptrdiff_t>(width) * steps;
+    }
+  }
+
+  // Right operand whose sum runs over the rows: P v wants v so. height is a multiple of kPack.
+  static void rows_as_steps(const Rows& rows, int height, float* out) {
+    alignas(64) float staged[kMaxDim];
+    const int steps = height / Math::kPack, cols = padded(rows.dim);
+    for (int step = 0; step < steps; ++step) {
+      Math::stage_step(from(rows, step * Math::kPack), cols, staged);
+      for (int col = 0; col < cols; col += kLanes) {
+        const int panel = col / kWidth * kWidth;
+        const int width = cols - panel < kWidth ? cols - panel : kWidth;
+        Isa::store(out + static_cast<std::ptrdiff_t>(panel) * steps + step * width + col - panel,
+                   Isa::load(staged + col));
+      }
+    }
+  }
+
+ private:
+  static Rows from(const Rows& rows, int first) {
+    const int left = rows.count > first ? rows.count - first : 0;
+    return {rows.type, rows.data + first * rows.row_bytes, rows.row_bytes, left, rows.dim};
+  }
+};
+
+// Products in fp32, whatever the element type: rows are widened when they are packed.
+template <class IsaType>
+struct Fp32Math {
+  using Isa = IsaType;
+  using Vec = typename Isa::Vec;
+  static constexpr int kPack = 1;  // elements of a word
+  static constexpr bool kShortExp = false;
+
+  static Vec multiply_add(Vec a, Vec b, Vec c) { return Isa::fma(a, b, c); }
+
+  static void stage_row(DType type, const std::byte* row, int count, float* out) {
+    Isa::read_row(type, row, count, out);
+  }
+
+  static void stage_step(const Rows& rows, int cols, float* out) {
+    Pack<Fp32Math>::rows_flat(rows, 1, cols, out);
+  }
+
+  static void negate(float* words, std::ptrdiff_t count) {
+    for (std::ptrdiff_t i = 0; i < count; ++i) words[i] = -words[i];
+  }
+
+  // Vector number `index` of a row becomes a left operand whose sum runs along the row …
+  static void store_along(float* row, int index, Vec x) {
+    Isa::store(row + index * Isa::kLanes, x);
+  }
+
+  // … and of kPack rows, one whose sum runs across the rows.
+  static void store_across(float* row, int index, const Vec (&x)[kPack]) {
+    Isa::store(row + index * Isa::kLanes, x[0]);
+  }
+};
+
+}  // namespace dfa::cpu

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dfa/dtype.h"
+
+// Rows of elements to and from fp32 with AVX2 and F16C, eight at a time: head dims are multiples of
+// eight. Only for files compiled with those flags.
+namespace dfa::cpu {
+namespace {
+
+struct X86Rows {
+  static void read_row(DType type, const void* row, int count, float* out) {
+    const auto* narrow = static_cast<const std::uint16_t*>(row);
+    for (int i = 0; i < count; i += 8) {
+      if (type == DType::fp32) {
+        _mm256_storeu_ps(out + i, _mm256_loadu_ps(static_cast<const float*>(row) + i));
+        continue;
+      }
+      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(narrow + i));
+      _mm256_storeu_ps(out + i, type == DType::fp16 ? _mm256_cvtph_ps(bits) : widen_bf16(bits));
+    }
+  }
+
+  static void write_row(DType type, void* row, int count, const float* in) {
+    auto* narrow = static_cast<std::uint16_t*>(row);
+    for (int i = 0; i < count; i += 8) {
+      const __m256 x = _mm256_loadu_ps(in + i);
+      if (type == DType::fp32) {
+        _mm256_storeu_ps(static_cast<float*>(row) + i, x);
+        continue;
+      }
+      const __m128i bits =
+          type == DType::fp16 ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT) : narrow_bf16(x);
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(narrow + i), bits);
+    }
+  }
+
+ private:
+  static __m256 widen_bf16(__m128i bits) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+
+  // To nearest even; NaN stays NaN and turns quiet.
+  static __m128i narrow_bf16(__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i rounded = _mm256_blendv_epi8(_mm256_add_epi32(bits, half), quiet, is_nan);
+    const __m256i high = _mm256_srli_epi32(rounded, 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+  }
+};
+
+}  // namespace
+}  // namespace dfa::cpu
