@@ -46,15 +46,21 @@ struct Avx2 : X86Rows {
     return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(_mm256_andnot_si256(before, inside)));
   }
 
-  // 0 below 2^-126, so for -inf too; NaN stays.
-  template <bool kShort>
-  static Vec exp2(Vec x) {
-    const __m256 whole = _mm256_floor_ps(x);
-    const __m256 fraction = exp2_fraction<Avx2, kShort>(x - whole);
-    const __m256i power = _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23);
-    const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(fraction), power);
-    const __m256 large = _mm256_cmp_ps(x, _mm256_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return _mm256_and_ps(_mm256_castsi256_ps(bits), large);
+  // x = 2^x; 0 below 2^-126, so for -inf too; NaN stays.
+  template <bool kShort, int kCount>
+  static void exp2(Vec (&x)[kCount]) {
+    Vec whole[kCount], fraction[kCount], power[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      whole[i] = _mm256_floor_ps(x[i]);
+      fraction[i] = x[i] - whole[i];
+    }
+    exp2_fraction<Avx2, kShort>(fraction, power);
+    for (int i = 0; i < kCount; ++i) {
+      const __m256i shift = _mm256_slli_epi32(_mm256_cvtps_epi32(whole[i]), 23);
+      const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(power[i]), shift);
+      const __m256 large = _mm256_cmp_ps(x[i], _mm256_set1_ps(-126.0f), _CMP_NLT_UQ);
+      x[i] = _mm256_and_ps(_mm256_castsi256_ps(bits), large);
+    }
   }
 
   // out[c] = column c of the 8 rows at in, in + in_row, …

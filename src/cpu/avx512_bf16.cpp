@@ -39,21 +39,41 @@ struct Bf16Math {
     }
   }
 
-  static void store_along(float* row, int index, Vec x) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + index * 8),
-                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  // Rounding by adding half a unit and cutting: to nearest, ties away from zero. The instruction
+  // that rounds ties to even takes as long as four of these, and a tie is one value in 65536. NaN
+  // stays NaN, as the low halves of NaNs that come from bf16 are zero.
+  template <int kCount>
+  static void store_along(float* row, int index, const Vec (&x)[kCount]) {
+    static constexpr std::uint16_t kHighHalves[] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                    23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                    45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    float* out = row + index * 8;
+    if constexpr (kCount == 1) {
+      const __m512i high = _mm512_srli_epi32(with_half(x[0]), 16);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(high));
+    } else {
+      static_assert(kCount % 2 == 0);
+      const __m512i high_halves = _mm512_loadu_si512(kHighHalves);
+      for (int i = 0; i < kCount; i += 2) {
+        const __m512i both =
+            _mm512_permutex2var_epi16(with_half(x[i]), high_halves, with_half(x[i + 1]));
+        _mm512_storeu_si512(out + i * 8, both);
+      }
+    }
   }
 
-  static void store_across(float* row, int index, const Vec (&x)[2]) {
-    const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(x[1], x[0]));
-    // Word i of the result: elements i and 16 + i.
-    const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(halves));
-    const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(halves, 1));
-    const __m512i pairs = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-    _mm512_storeu_si512(row + index * 16, pairs);
+  // Word i: element i of the first row, then of the second.
+  static void store_across(float* row, int index, Vec first, Vec second) {
+    const __m512i low = _mm512_srli_epi32(with_half(first), 16);
+    const __m512i high = _mm512_and_si512(with_half(second), _mm512_set1_epi32(-65536));
+    _mm512_storeu_si512(row + index * 16, _mm512_or_si512(low, high));
   }
 
  private:
+  static __m512i with_half(Vec x) {
+    return _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+  }
+
   static __m256i widened(const Rows& rows, int row, int col) {
     if (row >= rows.count || col >= rows.dim) return _mm256_setzero_si256();
     const std::byte* at = rows.data + row * rows.row_bytes + col * 2;

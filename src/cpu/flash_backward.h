@@ -31,6 +31,7 @@ struct FlashBackward {
   static constexpr int kWidth = Product<Math>::kWidth;
   static constexpr int kPack = Math::kPack;
   static constexpr bool kRowsAreSteps = kPack == 1;
+  static constexpr int kBatch = 4 / kPack;  // vectors of a row that go through exp2 together
   static constexpr float kLog2E = 0x1.715476p+0f;
   static constexpr float kInf = __builtin_inff();
 
@@ -282,29 +283,44 @@ struct FlashBackward {
     // P replaces S and dS replaces dP in kPack rows, as left operands whose sum runs over the rows;
     // ds_ gets dS as one whose sum runs over the keys.
     void gradients(int row, const float* lse, const float* delta) {
+      const int count = config_.block_k / kLanes;
+      int i = 0;
+      for (; i + kBatch <= count; i += kBatch) gradients_at<kBatch>(row, i, lse, delta);
+      for (; i < count; ++i) gradients_at<1>(row, i, lse, delta);
+    }
+
+    template <int kCount>
+    void gradients_at(int row, int index, const float* lse, const float* delta) {
+      const int block_k = config_.block_k;
       const Vec scale = Isa::splat(shape_.scale), log2e = Isa::splat(kLog2E);
-      float* s = s_ + row * config_.block_k;
-      float* dp = dp_ + row * config_.block_k;
-      float* ds = ds_ + row * (config_.block_k / kPack);
-      Vec shift[kPack], mean[kPack];
+      Vec p[kPack * kCount], ds[kPack][kCount];
       for (int r = 0; r < kPack; ++r) {
-        shift[r] = Isa::splat(-lse[r]);
-        mean[r] = Isa::splat(delta[r]);
-      }
-      for (int i = 0; i < config_.block_k / kLanes; ++i) {
-        Vec p[kPack], gradient[kPack];
-        for (int r = 0; r < kPack; ++r) {
-          const int at = r * config_.block_k + i * kLanes;
-          p[r] = Isa::template exp2<Math::kShortExp>(Isa::fma(Isa::load(s + at), scale, shift[r]) *
-                                                     log2e);
-          gradient[r] = p[r] * (Isa::load(dp + at) - mean[r]);
+        const float* s = s_ + (row + r) * block_k + index * kLanes;
+        const Vec shift = Isa::splat(-lse[r]);
+        for (int i = 0; i < kCount; ++i) {
+          p[r * kCount + i] = Isa::fma(Isa::load(s + i * kLanes), scale, shift) * log2e;
         }
-        Math::store_across(s, i, p);
-        Math::store_across(dp, i, gradient);
-        if constexpr (!kRowsAreSteps) {
-          for (int r = 0; r < kPack; ++r) {
-            Math::store_along(ds + r * (config_.block_k / kPack), i, gradient[r]);
-          }
+      }
+      Isa::template exp2<Math::kShortExp>(p);
+      for (int r = 0; r < kPack; ++r) {
+        const float* dp = dp_ + (row + r) * block_k + index * kLanes;
+        const Vec mean = Isa::splat(delta[r]);
+        for (int i = 0; i < kCount; ++i) {
+          ds[r][i] = p[r * kCount + i] * (Isa::load(dp + i * kLanes) - mean);
+        }
+      }
+      float* s = s_ + row * block_k;
+      float* dp = dp_ + row * block_k;
+      if constexpr (kPack == 1) {
+        Math::store_along(s, index, p);
+        Math::store_along(dp, index, ds[0]);
+      } else {
+        for (int i = 0; i < kCount; ++i) {
+          Math::store_across(s, index + i, p[i], p[kCount + i]);
+          Math::store_across(dp, index + i, ds[0][i], ds[1][i]);
+        }
+        for (int r = 0; r < kPack; ++r) {
+          Math::store_along(ds_ + (row + r) * (block_k / kPack), index, ds[r]);
         }
       }
     }

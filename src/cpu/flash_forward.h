@@ -28,6 +28,7 @@ struct FlashForward {
   using Vec = typename Isa::Vec;
   using Packing = Pack<Math>;
   static constexpr int kLanes = Isa::kLanes;
+  static constexpr int kBatch = 4;  // vectors that go through exp2 together
   static constexpr float kLog2E = 0x1.715476p+0f;
   static constexpr float kMinusInf = -__builtin_inff();
 
@@ -176,28 +177,39 @@ struct FlashForward {
       for (int i = 1; i < count; ++i) high = Isa::max(high, Isa::load(s + i * kLanes));
       if (Isa::any_greater(high, Isa::splat(max_[row])))
         raise_max(row, Isa::reduce_max(high), first);
-      // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite. (s - m) is
-      // exact near m, so that the largest score has p = 1.
-      const Vec high_seen = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
-      const Vec scale = Isa::splat(scale_log2_);
       Vec sum = Isa::load(sum_ + row * kLanes);
-      for (int i = 0; i < count; ++i) {
-        const Vec p =
-            Isa::template exp2<Math::kShortExp>((Isa::load(s + i * kLanes) - high_seen) * scale);
-        sum = sum + p;
-        Math::store_along(s, i, p);
-      }
+      int i = 0;
+      for (; i + kBatch <= count; i += kBatch) sum = exponentials<kBatch>(row, i, sum);
+      for (; i < count; ++i) sum = exponentials<1>(row, i, sum);
       Isa::store(sum_ + row * kLanes, sum);
     }
 
+    // P replaces S in kCount vectors of a row from number `index` on; returns sum + P. (s - m) is
+    // exact near m, so that the largest score has p = 1.
+    template <int kCount>
+    Vec exponentials(int row, int index, Vec sum) {
+      float* s = s_ + row * config_.block_k;
+      // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite.
+      const Vec high = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
+      const Vec scale = Isa::splat(scale_log2_);
+      Vec p[kCount];
+      for (int i = 0; i < kCount; ++i) p[i] = (Isa::load(s + (index + i) * kLanes) - high) * scale;
+      Isa::template exp2<Math::kShortExp>(p);
+      for (int i = 0; i < kCount; ++i) sum = sum + p[i];
+      Math::store_along(s, index, p);
+      return sum;
+    }
+
     void raise_max(int row, float higher, bool first) {
-      const Vec shrink =
-          Isa::template exp2<Math::kShortExp>(Isa::splat((max_[row] - higher) * scale_log2_));
+      Vec shrink[] = {Isa::splat((max_[row] - higher) * scale_log2_)};
+      Isa::template exp2<Math::kShortExp>(shrink);
       max_[row] = higher;
       if (first) return;
-      Isa::store(sum_ + row * kLanes, Isa::load(sum_ + row * kLanes) * shrink);
+      Isa::store(sum_ + row * kLanes, Isa::load(sum_ + row * kLanes) * shrink[0]);
       float* o = o_ + row * layout_.v_cols;
-      for (int i = 0; i < layout_.v_cols; i += kLanes) Isa::store(o + i, Isa::load(o + i) * shrink);
+      for (int i = 0; i < layout_.v_cols; i += kLanes) {
+        Isa::store(o + i, Isa::load(o + i) * shrink[0]);
+      }
     }
 
     void accumulate(const float* v, bool first) {

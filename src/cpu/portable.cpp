@@ -46,16 +46,22 @@ struct Portable {
     return select((lane >= begin) & (lane < end), x, other);
   }
 
-  // 0 below 2^-126, so for -inf too; NaN stays. floor by truncation: |x| < 2^31 where it matters.
-  template <bool kShort>
-  static Vec exp2(Vec x) {
-    const Ints large = ~(x < -126.0f);
-    const Vec safe = select(large & ~(x > 127.0f), x, splat(0.0f));
-    const Ints truncated = __builtin_convertvector(safe, Ints);
-    const Ints whole = truncated + (safe < __builtin_convertvector(truncated, Vec));
-    const Vec fraction = exp2_fraction<Portable, kShort>(x - __builtin_convertvector(whole, Vec));
-    const Ints power = whole << 23;
-    return as_floats(as_ints(select(large, fraction, splat(0.0f))) + (power & large));
+  // x = 2^x; 0 below 2^-126, so for -inf too; NaN stays. floor by truncation of what fits an int.
+  template <bool kShort, int kCount>
+  static void exp2(Vec (&x)[kCount]) {
+    Ints large[kCount], whole[kCount];
+    Vec fraction[kCount], power[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      large[i] = ~(x[i] < -126.0f);
+      const Vec safe = select(large[i] & ~(x[i] > 127.0f), x[i], splat(0.0f));
+      const Ints truncated = __builtin_convertvector(safe, Ints);
+      whole[i] = truncated + (safe < __builtin_convertvector(truncated, Vec));
+      fraction[i] = x[i] - __builtin_convertvector(whole[i], Vec);
+    }
+    exp2_fraction<Portable, kShort>(fraction, power);
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = as_floats((as_ints(power[i]) + (whole[i] << 23)) & large[i]);
+    }
   }
 
   // out[c] = column c of the 4 rows at in, in + in_row, …

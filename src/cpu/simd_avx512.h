@@ -37,11 +37,14 @@ struct Avx512 : X86Rows {
     return _mm512_mask_blend_ps(static_cast<__mmask16>(below_end & ~below_begin), other, x);
   }
 
-  // 0 for -inf, as reduce gives 0 and scalef underflows.
-  template <bool kShort>
-  static Vec exp2(Vec x) {
+  // x = 2^x; 0 for -inf, as reduce gives 0 and scalef underflows.
+  template <bool kShort, int kCount>
+  static void exp2(Vec (&x)[kCount]) {
     constexpr int kDown = 0x01 | 0x08;
-    return _mm512_scalef_ps(exp2_fraction<Avx512, kShort>(_mm512_reduce_ps(x, kDown)), x);
+    Vec fraction[kCount], power[kCount];
+    for (int i = 0; i < kCount; ++i) fraction[i] = _mm512_reduce_ps(x[i], kDown);
+    exp2_fraction<Avx512, kShort>(fraction, power);
+    for (int i = 0; i < kCount; ++i) x[i] = _mm512_scalef_ps(power[i], x[i]);
   }
 
   // out[c] = column c of the 16 rows at in, in + in_row, …

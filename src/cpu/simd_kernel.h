@@ -89,26 +89,36 @@ struct Product {
   [[gnu::noinline]] static void kernel(const Block& block) {
     const float* a = block.a;
     const float* b = block.b;
+    float* c = block.c;
     const std::ptrdiff_t a_row = block.a_row, a_step = block.a_step, b_step = block.b_step;
+    const std::ptrdiff_t c_row = block.c_row;
+    // Unrolled from the start, or the compiler keeps the sums in memory before and after the loop.
     Vec sum[rows][vecs];
+#pragma GCC unroll 8
     for (int m = 0; m < rows; ++m) {
-      for (int n = 0; n < vecs; ++n) {
-        sum[m][n] =
-            block.add ? Isa::load(block.c + m * block.c_row + n * kLanes) : Isa::splat(0.0f);
-      }
+#pragma GCC unroll 8
+      for (int n = 0; n < vecs; ++n) sum[m][n] = Isa::splat(0.0f);
     }
     for (int step = block.steps; step > 0; --step) {
       Vec right[vecs];
+#pragma GCC unroll 8
       for (int n = 0; n < vecs; ++n) right[n] = Isa::load(b + n * kLanes);
+#pragma GCC unroll 8
       for (int m = 0; m < rows; ++m) {
         const Vec left = Isa::broadcast(a + m * a_row);
+#pragma GCC unroll 8
         for (int n = 0; n < vecs; ++n) sum[m][n] = Math::multiply_add(left, right[n], sum[m][n]);
       }
       a += a_step;
       b += b_step;
     }
+#pragma GCC unroll 8
     for (int m = 0; m < rows; ++m) {
-      for (int n = 0; n < vecs; ++n) Isa::store(block.c + m * block.c_row + n * kLanes, sum[m][n]);
+#pragma GCC unroll 8
+      for (int n = 0; n < vecs; ++n) {
+        float* at = c + m * c_row + n * kLanes;
+        Isa::store(at, block.add ? Isa::load(at) + sum[m][n] : sum[m][n]);
+      }
     }
   }
 };

@@ -108,14 +108,10 @@ struct Fp32Math {
     for (std::ptrdiff_t i = 0; i < count; ++i) words[i] = -words[i];
   }
 
-  // Vector number `index` of a row becomes a left operand whose sum runs along the row …
-  static void store_along(float* row, int index, Vec x) {
-    Isa::store(row + index * Isa::kLanes, x);
-  }
-
-  // … and of kPack rows, one whose sum runs across the rows.
-  static void store_across(float* row, int index, const Vec (&x)[kPack]) {
-    Isa::store(row + index * Isa::kLanes, x[0]);
+  // Vectors of a row from number `index` on become a left operand whose sum runs along the row …
+  template <int kCount>
+  static void store_along(float* row, int index, const Vec (&x)[kCount]) {
+    for (int i = 0; i < kCount; ++i) Isa::store(row + (index + i) * Isa::kLanes, x[i]);
   }
 };
 

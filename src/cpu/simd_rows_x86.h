@@ -14,32 +14,44 @@ namespace {
 
 struct X86Rows {
   static void read_row(DType type, const void* row, int count, float* out) {
-    const auto* narrow = static_cast<const std::uint16_t*>(row);
-    for (int i = 0; i < count; i += 8) {
-      if (type == DType::fp32) {
-        _mm256_storeu_ps(out + i, _mm256_loadu_ps(static_cast<const float*>(row) + i));
-        continue;
-      }
-      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(narrow + i));
-      _mm256_storeu_ps(out + i, type == DType::fp16 ? _mm256_cvtph_ps(bits) : widen_bf16(bits));
+    const auto* bits = static_cast<const __m128i*>(row);
+    switch (type) {
+      case DType::bf16:
+        for (int i = 0; i < count; i += 8) _mm256_storeu_ps(out + i, widen_bf16(load(bits++)));
+        return;
+      case DType::fp16:
+        for (int i = 0; i < count; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(load(bits++)));
+        return;
+      default:
+        for (int i = 0; i < count; i += 8) {
+          _mm256_storeu_ps(out + i, _mm256_loadu_ps(static_cast<const float*>(row) + i));
+        }
     }
   }
 
   static void write_row(DType type, void* row, int count, const float* in) {
-    auto* narrow = static_cast<std::uint16_t*>(row);
-    for (int i = 0; i < count; i += 8) {
-      const __m256 x = _mm256_loadu_ps(in + i);
-      if (type == DType::fp32) {
-        _mm256_storeu_ps(static_cast<float*>(row) + i, x);
-        continue;
-      }
-      const __m128i bits =
-          type == DType::fp16 ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT) : narrow_bf16(x);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(narrow + i), bits);
+    auto* bits = static_cast<__m128i*>(row);
+    switch (type) {
+      case DType::bf16:
+        for (int i = 0; i < count; i += 8) {
+          _mm_storeu_si128(bits++, narrow_bf16(_mm256_loadu_ps(in + i)));
+        }
+        return;
+      case DType::fp16:
+        for (int i = 0; i < count; i += 8) {
+          _mm_storeu_si128(bits++,
+                           _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT));
+        }
+        return;
+      default:
+        for (int i = 0; i < count; i += 8) {
+          _mm256_storeu_ps(static_cast<float*>(row) + i, _mm256_loadu_ps(in + i));
+        }
     }
   }
 
  private:
+  static __m128i load(const __m128i* bits) { return _mm_loadu_si128(bits); }
   static __m256 widen_bf16(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
