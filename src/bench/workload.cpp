@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "attention/registry.h"
-#include "base/aligned.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
 
@@ -40,8 +39,12 @@ class Buffer {
   void* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
-  void fill(const Problem& p, std::uint64_t seed) {
+  void fill(const Problem& p, std::uint64_t seed, const void* given) {
     if (data_ == nullptr) return;
+    if (given != nullptr) {
+      backend_.copy_in(data_, given, bytes_);
+      return;
+    }
     AlignedBuffer host(bytes_);
     const std::int64_t count = static_cast<std::int64_t>(bytes_) / bytes_of(p.dtype);
     fill_normal(host.data(), p.dtype, count, seed);
@@ -149,12 +152,13 @@ struct Workload::Tensors {
   std::unique_ptr<Buffer> workspace;
 };
 
-Workload::Workload(const Problem& problem, const std::string& backend, std::uint64_t seed)
+Workload::Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
+                   const HostInputs& inputs)
     : tensors_(std::make_unique<Tensors>(problem, find_backend(backend), has_backward(problem))) {
-  tensors_->q.fill(problem, seed);
-  tensors_->k.fill(problem, seed + 1);
-  tensors_->v.fill(problem, seed + 2);
-  tensors_->d_o.fill(problem, seed + 3);
+  tensors_->q.fill(problem, seed, inputs.q);
+  tensors_->k.fill(problem, seed + 1, inputs.k);
+  tensors_->v.fill(problem, seed + 2, inputs.v);
+  tensors_->d_o.fill(problem, seed + 3, inputs.d_o);
   if (problem.pass != Pass::backward) return;
   const Plan plan = dfa::plan(with_pass(problem, Pass::forward), {.backend = backend});
   dfa::forward(plan, tensors_->forward_args(nullptr));
@@ -186,6 +190,11 @@ void Workload::backward(const Plan& plan) {
 void Workload::run(const Prepared& plans) {
   if (plans.forward) forward(*plans.forward);
   if (plans.backward) backward(*plans.backward);
+}
+
+HostOutputs Workload::outputs() const {
+  const Tensors& t = *tensors_;
+  return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};
 }
 
 void Workload::release_workspace() { tensors_->workspace.reset(); }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/aligned.h"
 #include "contract/backend.h"
 #include "reference/check.h"
 
@@ -30,13 +31,28 @@ Prepared prepare(const Problem& problem, const PlanOptions& options);
 // Bytes of q, k, v, o, lse, and of do, dq, dk, dv where there is a backward.
 std::size_t tensor_bytes(const Problem& problem);
 
-// The tensors of one problem on one backend: inputs of seeded normal values (seeds: q seed, k
-// seed + 1, v seed + 2, do seed + 3), outputs, and a workspace that grows to what the plans need.
+// Host data for the inputs, in the type and strides of the problem; null: seeded normal values
+// (seeds: q seed, k seed + 1, v seed + 2, do seed + 3).
+struct HostInputs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  const void* d_o = nullptr;
+};
+
+// Host copies of what the last run left; gradients are empty where there is no backward.
+struct HostOutputs {
+  AlignedBuffer o, lse, dq, dk, dv;
+};
+
+// The tensors of one problem on one backend: inputs, outputs, and a workspace that grows to what
+// the plans need.
 // Throws OutOfMemory, and Unsupported where the problem asks for a backward but forward() of the
 // default plan, which makes o and lse, cannot run.
 class Workload {
  public:
-  Workload(const Problem& problem, const std::string& backend, std::uint64_t seed);
+  Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
+           const HostInputs& inputs = {});
   ~Workload();
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
@@ -47,6 +63,8 @@ class Workload {
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);
   void run(const Prepared& plans);  // the passes of the problem
+
+  HostOutputs outputs() const;
 
   // For measuring the peak: gives the workspace back; runs with one that lives for the call only.
   void release_workspace();

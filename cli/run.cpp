@@ -1,0 +1,261 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "attention/registry.h"
+#include "base/clock.h"
+#include "bench/machine.h"
+#include "bench/result.h"
+#include "bench/result_writer.h"
+#include "bench/runner.h"
+#include "bench/statistics.h"
+#include "bench/workload.h"
+#include "cli/command.h"
+#include "cli/tensor_files.h"
+#include "dfa/error.h"
+#include "reference/check.h"
+#include "sensors/host.h"
+#include "sensors/system_clock.h"
+
+namespace dfa::cli {
+namespace {
+
+constexpr double kRepeatSeconds = 0.25;  // quick problems are repeated for about this long
+constexpr double kMemoryShare = 0.9;     // what the system calls available is an estimate
+
+struct RunArguments {
+  std::string problem;
+  InputFiles files;
+  std::string out;
+  std::string json;
+  std::string algorithm = "auto";
+  PlanOptions options;
+  std::uint64_t seed = 1;
+  bool check = false;
+};
+
+Algorithm parse_algorithm(const std::string& name) {
+  if (name == "auto") return Algorithm::automatic;
+  if (name == "standard") return Algorithm::standard;
+  if (name == "flash") return Algorithm::flash;
+  throw InvalidArgument("--algorithm '" + name + "'; accepted: standard, flash, auto");
+}
+
+const char* name_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::automatic: return "auto";
+    case Algorithm::standard: return "standard";
+    case Algorithm::flash: return "flash";
+  }
+  return "?";
+}
+
+void require_memory(const Problem& problem, const bench::Prepared& plans) {
+  const std::size_t needed = bench::tensor_bytes(problem) + plans.workspace_bytes();
+  const auto available = static_cast<double>(sensors::available_memory_bytes());
+  if (available == 0 || static_cast<double>(needed) <= kMemoryShare * available) return;
+  throw OutOfMemory(fmt::format("'{}' needs {:.2f} GB, of which {:.2f} GB are there",
+                                to_line(problem), static_cast<double>(needed) * 1e-9,
+                                kMemoryShare * available * 1e-9));
+}
+
+// One run; where it is quick, more runs after it, and only those count.
+std::vector<bench::Sample> time_runs(bench::Workload& workload, const bench::Prepared& plans) {
+  const double begin_s = monotonic_s();
+  workload.run(plans);
+  const double first_s = monotonic_s() - begin_s;
+  if (first_s > kRepeatSeconds) return {{.start_s = 0, .duration_s = first_s}};
+  bench::MeasureOptions options{.warm_up = 0};
+  options.stopping.budget_s = kRepeatSeconds;
+  const sensors::SystemClock clock;
+  return bench::measure({{"run", [&] { workload.run(plans); }}}, options, clock)[0].samples;
+}
+
+bench::Summary summary_ms(const std::vector<bench::Sample>& samples) {
+  std::vector<double> ms;
+  for (const bench::Sample& sample : samples) ms.push_back(sample.duration_s * 1e3);
+  return bench::summarize(ms);
+}
+
+void print_plan(const char* pass, const Plan& plan, const std::string& config) {
+  fmt::print("{:<10}{}, {}, {} thread{}: {}\n", pass, plan.backend, name_of(plan.algorithm),
+             plan.threads, plan.threads == 1 ? "" : "s", plan.why);
+  if (!config.empty()) fmt::print("{:<10}{} ({})\n", "", config, plan.origin);
+}
+
+void print_head(const RunArguments& arguments, const Inputs& inputs, const bench::Prepared& plans) {
+  fmt::print("problem   {}\n", to_line(inputs.problem));
+  for (const std::string& note : inputs.notes) fmt::print("input     {}\n", note);
+  const bool seeded_do = bench::has_backward(inputs.problem) && inputs.d_o.size() == 0;
+  if (inputs.notes.empty() || seeded_do) {
+    fmt::print("input     {} of seeded normal values, seed {}\n",
+               inputs.notes.empty() ? "all" : "do", arguments.seed);
+  }
+  if (plans.forward) print_plan("forward", *plans.forward, plans.forward->config);
+  if (plans.backward) print_plan("backward", *plans.backward, plans.backward->backward_config);
+  fmt::print("memory    {:.3f} MB of tensors, {:.3f} MB of workspace\n",
+             static_cast<double>(bench::tensor_bytes(inputs.problem)) * 1e-6,
+             static_cast<double>(plans.workspace_bytes()) * 1e-6);
+}
+
+void print_time(const bench::Summary& ms, double flops) {
+  fmt::print("time      {:.4f} ms, median of {} (least {:.4f}, p95 {:.4f})\n", ms.median, ms.n,
+             ms.min, ms.p95);
+  fmt::print("rate      {:.2f} GFLOP/s ({:.4g} GFLOP of matrix products)\n",
+             ms.median > 0 ? flops * 1e-6 / ms.median : 0.0, flops * 1e-9);
+}
+
+void print_check(const CheckReport& report) {
+  fmt::print("check     {} against fp64{}\n", report.ok ? "ok" : "WRONG",
+             report.sampled ? ", on a seeded sample of heads and rows" : "");
+  const std::string text = report.summary();
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    fmt::print("          {}\n", text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+void write_outputs(const std::filesystem::path& folder, const Inputs& inputs,
+                   const bench::HostOutputs& outputs) {
+  const Problem& p = inputs.problem;
+  const auto write = [&](const char* name, const AlignedBuffer& buffer, const Strides& strides,
+                         std::int64_t h, std::int64_t s, std::int64_t d) {
+    write_tensor(folder / name, {buffer.data(), p.dtype, strides, p.b, h, s, d, p.layout},
+                 inputs.batched);
+    fmt::print("wrote     {}\n", (folder / name).string());
+  };
+  write("o.npy", outputs.o, p.o(), p.hq, p.sq, p.dv);
+  write_lse(folder / "lse.npy", outputs.lse.as<float>(), p, inputs.batched);
+  fmt::print("wrote     {}\n", (folder / "lse.npy").string());
+  if (!bench::has_backward(p)) return;
+  write("dq.npy", outputs.dq, p.q(), p.hq, p.sq, p.d);
+  write("dk.npy", outputs.dk, p.k(), p.hk, p.sk, p.d);
+  write("dv.npy", outputs.dv, p.v(), p.hk, p.sk, p.dv);
+}
+
+std::optional<double> finite(double value) {
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+bench::CaseResult describe_case(const RunArguments& arguments, const Problem& problem,
+                                const bench::Prepared& plans, const bench::Summary& ms,
+                                const std::optional<CheckReport>& report) {
+  bench::CaseResult record;
+  record.suite = "run";
+  record.problem = to_line(problem);
+  record.algorithm = name_of(plans.any().algorithm);
+  record.backend = plans.any().backend;
+  record.config = plans.forward ? plans.forward->config : "";
+  record.backward_config = plans.backward ? plans.backward->backward_config : "";
+  record.origin = plans.any().origin;
+  record.why = plans.any().why;
+  record.precision = dfa::name_of(problem.dtype);
+  record.reason = "one run; energy, power, memory peak and sensors are measured by dfa bench";
+  record.time_ms =
+      bench::TimeMs{ms.median, ms.min, ms.p95, ms.mad, ms.n, ms.mean, finite(ms.half_width)};
+  record.flops = plans.flops();
+  if (ms.median > 0) record.tflops = finite(record.flops * 1e-9 / ms.median);
+  record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
+  record.memory_bytes =
+      *record.workspace_bytes + static_cast<std::int64_t>(bench::tensor_bytes(problem));
+  record.seed = arguments.seed;
+  if (!report) return record;
+  const TensorCheck& worst = report->worst();
+  record.check = bench::CheckVerdict{.ok = report->ok,
+                                     .max_error = finite(worst.max_error),
+                                     .bound = finite(worst.bound),
+                                     .seed = arguments.seed,
+                                     .tensor = worst.name,
+                                     .sampled = report->sampled};
+  if (!report->ok) {
+    record.status = bench::Status::failed;
+    record.reason = "wrong result: " + worst.name + ": " + worst.detail;
+  }
+  return record;
+}
+
+void write_json(const RunArguments& arguments, bench::CaseResult record,
+                std::vector<bench::Sample> samples) {
+  bench::Result result;
+  result.created = utc_now();
+  result.argv = bench::process_arguments();
+  result.git = bench::describe_source();
+  result.machine = bench::describe_machine(arguments.options.threads);
+  result.cases.push_back(std::move(record));
+  bench::write_result(arguments.json, result, {std::move(samples)});
+  fmt::print("wrote     {}\n", arguments.json);
+}
+
+// Trouble with the places to write to is better known before the run than after it.
+void require_places(const RunArguments& arguments) {
+  if (!arguments.json.empty()) bench::require_writable(arguments.json);
+  if (arguments.out.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(arguments.out, error);
+  if (error) {
+    throw IoError("--out: cannot make the folder '" + arguments.out + "': " + error.message());
+  }
+  bench::require_writable(std::filesystem::path(arguments.out) / "o.npy");
+}
+
+void run(RunArguments& arguments, int& exit_code) {
+  arguments.options.algorithm = parse_algorithm(arguments.algorithm);
+  const Inputs inputs = read_inputs(arguments.problem, arguments.files);
+  const bench::Prepared plans = bench::prepare(inputs.problem, arguments.options);
+  require_memory(inputs.problem, plans);
+  require_places(arguments);
+  print_head(arguments, inputs, plans);
+
+  bench::Workload workload(inputs.problem, plans.any().backend, arguments.seed,
+                           {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
+  std::vector<bench::Sample> samples = time_runs(workload, plans);
+  const bench::Summary ms = summary_ms(samples);
+  print_time(ms, plans.flops());
+
+  std::optional<CheckReport> report;
+  if (arguments.check) {
+    report = workload.check(plans, {.seed = arguments.seed});
+    print_check(*report);
+    if (!report->ok) exit_code = 1;
+  }
+  if (!arguments.out.empty()) write_outputs(arguments.out, inputs, workload.outputs());
+  if (!arguments.json.empty()) {
+    write_json(arguments, describe_case(arguments, inputs.problem, plans, ms, report),
+               std::move(samples));
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<RunArguments>();
+  RunArguments& a = *arguments;
+  CLI::App* command = app.add_subcommand("run", "Run attention once, on seeded or given tensors");
+  command->add_option("--problem", a.problem, "problem line; sizes may be left out with files")
+      ->required();
+  command->add_option("--q", a.files.q, "F.npy, F.safetensors or F.safetensors:NAME");
+  command->add_option("--k", a.files.k, "like --q");
+  command->add_option("--v", a.files.v, "like --q");
+  command->add_option("--do", a.files.d_o, "gradient of the output, like --q; default: seeded");
+  command->add_option("--out", a.out, "folder for o, lse, dq, dk, dv as .npy");
+  command->add_option("--backend", a.options.backend, "auto, cpu or reference");
+  command->add_option("--algorithm", a.algorithm, "standard, flash or auto");
+  command->add_option("--config", a.options.config, "tiles, e.g. block_q=64,block_k=128");
+  command->add_flag("--check", a.check, "hold the result against fp64 attention; exit 1 if wrong");
+  command->add_option("--seed", a.seed, "of the inputs, an integer from 0 to 2^64-1");
+  command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all");
+  command->add_option("--json", a.json, "result file, schema dfa-result/1");
+  command->footer(
+      "Files hold (b,h,s,d) or (h,s,d), with layout(bshd) in the line (b,s,h,d) or (s,h,d), in\n"
+      "fp16, bf16, fp32 or fp64; values are rounded to the problem's type. Outputs are fp16 for\n"
+      "fp16 problems, else fp32.\n\n"
+      "Example: dfa run --problem \"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64\" --check");
+  command->callback([arguments, &exit_code] { run(*arguments, exit_code); });
+}
+
+}  // namespace dfa::cli
