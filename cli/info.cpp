@@ -35,7 +35,7 @@ struct Section {
 Section machine_section() {
   const sensors::HostFacts host = sensors::read_host_facts();
   const auto mib = [](std::int64_t bytes) {
-    return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
   };
   Section section{"machine", {}};
   section.items.push_back({"host", host.hostname});
@@ -43,7 +43,8 @@ Section machine_section() {
   section.items.push_back(
       {"cpu", fmt::format("{}, {} threads for this process{}", host.cpu_model, host.threads,
                           host.virtual_machine ? ", virtual machine" : "")});
-  section.items.push_back({"caches", fmt::format("L1d {}, L2 {}, L3 {}", mib(host.l1d_bytes),
+  section.items.push_back({"caches", fmt::format("L1d {:.0f} KiB, L2 {}, L3 {}",
+                                                 static_cast<double>(host.l1d_bytes) / 1024,
                                                  mib(host.l2_bytes), mib(host.l3_bytes))});
   section.items.push_back({"memory", fmt::format("{}, {} available", mib(host.memory_bytes),
                                                  mib(sensors::available_memory_bytes()))});
@@ -87,7 +88,9 @@ Section isa_section() {
             .algorithm = Algorithm::flash,
             .config = std::string("target=") + name_of(target) + ",block_q=32,block_k=32"});
     } catch (const Error& error) {
-      item = {item.name, error.what(), false};
+      const std::string why = error.what();
+      const std::string prefix = "config: ";
+      item = {item.name, why.rfind(prefix, 0) == 0 ? why.substr(prefix.size()) : why, false};
     }
     section.items.push_back(item);
   }

@@ -2,10 +2,12 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "cli/command.h"
 #include "dfa/error.h"
@@ -32,10 +34,20 @@ std::string command_names(CLI::App& app) {
   return names;
 }
 
+// Its own options and those of its option groups, which are commands without a name.
+std::vector<const CLI::Option*> options_of(const CLI::App& command) {
+  std::vector<const CLI::Option*> options = command.get_options();
+  const auto is_group = [](const CLI::App* part) { return part->get_name().empty(); };
+  for (const CLI::App* group : command.get_subcommands(is_group)) {
+    for (const CLI::Option* option : group->get_options()) options.push_back(option);
+  }
+  return options;
+}
+
 std::string option_names(const CLI::App& command) {
   std::string names;
-  for (const CLI::Option* option : command.get_options()) {
-    names += (names.empty() ? "" : ", ") + option->get_name(true);
+  for (const CLI::Option* option : options_of(command)) {
+    names += (names.empty() ? "" : ", ") + option->get_name();
   }
   return names;
 }
@@ -43,7 +55,7 @@ std::string option_names(const CLI::App& command) {
 // What the options that a message names would take.
 std::string accepted_values(const CLI::App& command, const std::string& message) {
   std::string text;
-  for (const CLI::Option* option : command.get_options()) {
+  for (const CLI::Option* option : options_of(command)) {
     const std::string name = option->get_name();
     const std::size_t at = message.find(name);
     if (at == std::string::npos || option->get_description().empty()) continue;
