@@ -14,6 +14,7 @@ struct Avx2 : X86Rows {
   static constexpr int kLanes = 8;
   static constexpr int kBlockRows = 6;  // 12 sums, 2 vectors of B, 1 of A: 15 of 16 registers
   static constexpr int kBlockVecs = 2;
+  static constexpr int kBatch = 4;  // vectors that go through exp2 together
 
   static Vec splat(float x) { return _mm256_set1_ps(x); }
   static Vec broadcast(const float* p) { return _mm256_broadcast_ss(p); }

@@ -28,10 +28,9 @@ struct FlashBackward {
   using Vec = typename Isa::Vec;
   using Packing = Pack<Math>;
   static constexpr int kLanes = Isa::kLanes;
-  static constexpr int kWidth = Product<Math>::kWidth;
   static constexpr int kPack = Math::kPack;
   static constexpr bool kRowsAreSteps = kPack == 1;
-  static constexpr int kBatch = 4 / kPack;  // vectors of a row that go through exp2 together
+  static constexpr int kBatch = Isa::kBatch / 2 / kPack;  // p and dS are alive at once
   static constexpr float kLog2E = 0x1.715476p+0f;
   static constexpr float kInf = __builtin_inff();
 
@@ -228,47 +227,51 @@ struct FlashBackward {
       const int rows = (count + kPack - 1) / kPack * kPack;
       const int block_k = config_.block_k;
 
-      Product<Math>::run({q, layout_.q_stride, 1}, {kv, 1LL * kWidth * layout_.k_steps, 0},
-                         {s_, block_k, false}, rows, block_k, layout_.k_steps);
+      keys_ = least(shape_.mask.key_end(first + count - 1, shape_.sq, shape_.sk) - key, keys);
+      const int cols = Packing::padded(keys_);
+
+      Product<Math>::run({q, layout_.q_stride, 1}, {kv, block_k, layout_.k_steps, true},
+                         {s_, block_k, false}, rows, cols, layout_.k_steps);
       Product<Math>::run({q + layout_.do_rows, layout_.do_stride, 1},
-                         {kv + layout_.v_columns, 1LL * kWidth * layout_.v_steps, 0},
-                         {dp_, block_k, false}, rows, block_k, layout_.v_steps);
-      if (!sees_all(first, count, key)) mask(first, count, key);
+                         {kv + layout_.v_columns, block_k, layout_.v_steps, true},
+                         {dp_, block_k, false}, rows, cols, layout_.v_steps);
+      if (!sees_all(first, count, key, cols)) mask(first, count, key, cols);
       for (int row = 0; row < rows; row += kPack) {
-        gradients(row, q + layout_.lse + row, q + layout_.delta + row);
+        gradients(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
       }
       const std::ptrdiff_t across = 1LL * kPack * block_k;
-      Product<Math>::run({s_, 1, across}, do_steps(q), {dv_, layout_.v_cols, true}, keys,
+      Product<Math>::run({s_, 1, across}, do_steps(q), {dv_, layout_.v_cols, true}, keys_,
                          layout_.v_cols, rows / kPack);
-      Product<Math>::run({dp_, 1, across}, q_steps(q), {dk_, layout_.k_cols, true}, keys,
+      Product<Math>::run({dp_, 1, across}, q_steps(q), {dk_, layout_.k_cols, true}, keys_,
                          layout_.k_cols, rows / kPack);
       const int k_rows = block_k / kPack;
-      Product<Math>::run({ds_, k_rows, 1}, {kv + layout_.k_rows, 1LL * kWidth * k_rows, 0},
+      Product<Math>::run({ds_, k_rows, 1}, {kv + layout_.k_rows, layout_.k_cols, k_rows, true},
                          {dq_of(head) + first * layout_.k_cols, layout_.k_cols, true}, count,
-                         layout_.k_cols, k_rows);
+                         layout_.k_cols, cols / kPack);
     }
 
     RightOperand q_steps(const float* q) const {
-      if constexpr (kRowsAreSteps) return {q, kWidth, layout_.q_stride};
-      return {q + layout_.q_as_steps, 1LL * kWidth * (config_.block_q / kPack), 0};
+      return {q + (kRowsAreSteps ? 0 : layout_.q_as_steps), layout_.k_cols, config_.block_q / kPack,
+              !kRowsAreSteps};
     }
     RightOperand do_steps(const float* q) const {
-      if constexpr (kRowsAreSteps) return {q + layout_.do_rows, kWidth, layout_.do_stride};
-      return {q + layout_.do_as_steps, 1LL * kWidth * (config_.block_q / kPack), 0};
+      return {q + (kRowsAreSteps ? layout_.do_rows : layout_.do_as_steps), layout_.v_cols,
+              config_.block_q / kPack, !kRowsAreSteps};
     }
 
-    bool sees_all(std::int64_t first, int count, std::int64_t key) const {
+    bool sees_all(std::int64_t first, int count, std::int64_t key, int cols) const {
       return shape_.mask.key_begin(first + count - 1, shape_.sq, shape_.sk) <= key &&
-             key + config_.block_k <= shape_.mask.key_end(first, shape_.sq, shape_.sk);
+             key + cols <= shape_.mask.key_end(first, shape_.sq, shape_.sk);
     }
 
     // S = -inf or, with a negative scale, inf: exp2 gives 0.
-    void mask(std::int64_t first, int count, std::int64_t key) {
+    void mask(std::int64_t first, int count, std::int64_t key, int cols) {
       const Vec hidden = Isa::splat(shape_.scale < 0 ? kInf : -kInf);
       for (int row = 0; row < count; ++row) {
-        const int begin = within(shape_.mask.key_begin(first + row, shape_.sq, shape_.sk) - key);
-        const int end = within(shape_.mask.key_end(first + row, shape_.sq, shape_.sk) - key);
-        for (int i = 0; i < config_.block_k; i += kLanes) {
+        const int begin =
+            within(shape_.mask.key_begin(first + row, shape_.sq, shape_.sk) - key, cols);
+        const int end = within(shape_.mask.key_end(first + row, shape_.sq, shape_.sk) - key, cols);
+        for (int i = 0; i < cols; i += kLanes) {
           if (begin <= i && i + kLanes <= end) continue;
           float* s = s_ + row * config_.block_k + i;
           Isa::store(s, Isa::keep(Isa::load(s), begin - i, end - i, hidden));
@@ -276,14 +279,13 @@ struct FlashBackward {
       }
     }
 
-    int within(std::int64_t key) const {
-      return static_cast<int>(key < 0 ? 0 : (key > config_.block_k ? config_.block_k : key));
+    static int within(std::int64_t key, int cols) {
+      return static_cast<int>(key < 0 ? 0 : (key > cols ? cols : key));
     }
 
     // P replaces S and dS replaces dP in kPack rows, as left operands whose sum runs over the rows;
     // ds_ gets dS as one whose sum runs over the keys.
-    void gradients(int row, const float* lse, const float* delta) {
-      const int count = config_.block_k / kLanes;
+    void gradients(int row, int count, const float* lse, const float* delta) {
       int i = 0;
       for (; i + kBatch <= count; i += kBatch) gradients_at<kBatch>(row, i, lse, delta);
       for (; i < count; ++i) gradients_at<1>(row, i, lse, delta);
@@ -342,9 +344,10 @@ struct FlashBackward {
     const HeadShape& shape_;
     const BackwardTile& args_;
     const Layout layout_;
-    float* s_;   // scores, then P
-    float* dp_;  // do v^T, then dS
-    float* ds_;  // dS once more where a word is a pair
+    int keys_ = 0;  // of the current block that some row of the current queries sees
+    float* s_;      // scores, then P
+    float* dp_;     // do v^T, then dS
+    float* ds_;     // dS once more where a word is a pair
     float* dk_;
     float* dv_;
   };

@@ -28,7 +28,7 @@ struct FlashForward {
   using Vec = typename Isa::Vec;
   using Packing = Pack<Math>;
   static constexpr int kLanes = Isa::kLanes;
-  static constexpr int kBatch = 4;  // vectors that go through exp2 together
+  static constexpr int kBatch = Isa::kBatch;
   static constexpr float kLog2E = 0x1.715476p+0f;
   static constexpr float kMinusInf = -__builtin_inff();
 
@@ -110,6 +110,7 @@ struct FlashForward {
         const std::int64_t key = block * config_.block_k;
         const float* packed =
             reinterpret_cast<const float*>(args_.packed) + block * layout_.block_words;
+        keys_ = seen(keys_end - key);
         scores(packed);
         if (!sees_all(key)) mask(key);
         for (int row = 0; row < rows_; ++row) softmax_step(row, first);
@@ -127,10 +128,15 @@ struct FlashForward {
       return shape_.mask.key_end(i, shape_.sq, shape_.sk);
     }
 
+    // Keys of a block that are worth a look, in whole vectors, where the last row sees `left` more.
+    int seen(std::int64_t left) const {
+      return left < config_.block_k ? Packing::padded(static_cast<int>(left)) : config_.block_k;
+    }
+
     // Both ends move up with the row, so the last row sees least on the left, the first on the
     // right.
     bool sees_all(std::int64_t key) const {
-      return key_begin(args_.q_end - 1) <= key && key + config_.block_k <= key_end(args_.q_begin);
+      return key_begin(args_.q_end - 1) <= key && key + keys_ <= key_end(args_.q_begin);
     }
 
     // With a negative scale the queries change sign: a larger score is always a larger exponent.
@@ -148,9 +154,8 @@ struct FlashForward {
     }
 
     void scores(const float* k) {
-      constexpr int kWidth = Product<Math>::kWidth;
-      Product<Math>::run({q_, layout_.k_steps, 1}, {k, 1LL * kWidth * layout_.k_steps, 0},
-                         {s_, config_.block_k, false}, rows_, config_.block_k, layout_.k_steps);
+      Product<Math>::run({q_, layout_.k_steps, 1}, {k, config_.block_k, layout_.k_steps, true},
+                         {s_, config_.block_k, false}, rows_, keys_, layout_.k_steps);
     }
 
     void mask(std::int64_t key) {
@@ -158,7 +163,7 @@ struct FlashForward {
       for (int row = 0; row < rows_; ++row) {
         const int begin = within(key_begin(args_.q_begin + row) - key);
         const int end = within(key_end(args_.q_begin + row) - key);
-        for (int i = 0; i < config_.block_k; i += kLanes) {
+        for (int i = 0; i < keys_; i += kLanes) {
           if (begin <= i && i + kLanes <= end) continue;
           float* s = s_ + row * config_.block_k + i;
           Isa::store(s, Isa::keep(Isa::load(s), begin - i, end - i, hidden));
@@ -167,37 +172,36 @@ struct FlashForward {
     }
 
     int within(std::int64_t key) const {
-      return static_cast<int>(key < 0 ? 0 : (key > config_.block_k ? config_.block_k : key));
+      return static_cast<int>(key < 0 ? 0 : (key > keys_ ? keys_ : key));
     }
 
     void softmax_step(int row, bool first) {
       float* s = s_ + row * config_.block_k;
-      const int count = config_.block_k / kLanes;
+      const int count = keys_ / kLanes;
       Vec high = Isa::load(s);
       for (int i = 1; i < count; ++i) high = Isa::max(high, Isa::load(s + i * kLanes));
       if (Isa::any_greater(high, Isa::splat(max_[row])))
         raise_max(row, Isa::reduce_max(high), first);
+      // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite.
+      const Vec shift = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
+      const Vec scale = Isa::splat(scale_log2_);
       Vec sum = Isa::load(sum_ + row * kLanes);
       int i = 0;
-      for (; i + kBatch <= count; i += kBatch) sum = exponentials<kBatch>(row, i, sum);
-      for (; i < count; ++i) sum = exponentials<1>(row, i, sum);
+      for (; i + kBatch <= count; i += kBatch) sum = sum + exponentials<kBatch>(s, i, shift, scale);
+      for (; i < count; ++i) sum = sum + exponentials<1>(s, i, shift, scale);
       Isa::store(sum_ + row * kLanes, sum);
     }
 
-    // P replaces S in kCount vectors of a row from number `index` on; returns sum + P. (s - m) is
+    // P replaces S in kCount vectors of a row from number `index` on; returns their sum. (s - m) is
     // exact near m, so that the largest score has p = 1.
     template <int kCount>
-    Vec exponentials(int row, int index, Vec sum) {
-      float* s = s_ + row * config_.block_k;
-      // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite.
-      const Vec high = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
-      const Vec scale = Isa::splat(scale_log2_);
+    static Vec exponentials(float* s, int index, Vec shift, Vec scale) {
       Vec p[kCount];
-      for (int i = 0; i < kCount; ++i) p[i] = (Isa::load(s + (index + i) * kLanes) - high) * scale;
+      for (int i = 0; i < kCount; ++i) p[i] = (Isa::load(s + (index + i) * kLanes) - shift) * scale;
       Isa::template exp2<Math::kShortExp>(p);
-      for (int i = 0; i < kCount; ++i) sum = sum + p[i];
       Math::store_along(s, index, p);
-      return sum;
+      for (int i = 1; i < kCount; ++i) p[0] = p[0] + p[i];
+      return p[0];
     }
 
     void raise_max(int row, float higher, bool first) {
@@ -213,9 +217,8 @@ struct FlashForward {
     }
 
     void accumulate(const float* v, bool first) {
-      constexpr int kWidth = Product<Math>::kWidth;
-      Product<Math>::run({s_, config_.block_k, 1}, {v, 1LL * kWidth * layout_.v_steps, 0},
-                         {o_, layout_.v_cols, !first}, rows_, layout_.v_cols, layout_.v_steps);
+      Product<Math>::run({s_, config_.block_k, 1}, {v, layout_.v_cols, layout_.v_steps, true},
+                         {o_, layout_.v_cols, !first}, rows_, layout_.v_cols, keys_ / Math::kPack);
     }
 
     void store(int row) {
@@ -240,6 +243,7 @@ struct FlashForward {
     const Layout layout_;
     const int rows_;
     const float scale_log2_;
+    int keys_ = 0;  // of the current block that some row sees
     float* q_;
     float* s_;    // scores, then probabilities in place
     float* o_;    // not yet divided by the row sum

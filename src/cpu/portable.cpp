@@ -16,6 +16,7 @@ struct Portable {
   static constexpr int kLanes = 4;
   static constexpr int kBlockRows = 6;
   static constexpr int kBlockVecs = 2;
+  static constexpr int kBatch = 4;  // vectors that go through exp2 together
 
   static Vec splat(float x) { return Vec{x, x, x, x}; }
   static Vec broadcast(const float* p) { return splat(*p); }

@@ -17,6 +17,7 @@ struct Avx512 : X86Rows {
   static constexpr int kLanes = 16;
   static constexpr int kBlockRows = 6;  // 24 sums, 4 vectors of B, 1 of A: 29 of 32 registers
   static constexpr int kBlockVecs = 4;
+  static constexpr int kBatch = 8;  // vectors that go through exp2 together
 
   static Vec splat(float x) { return _mm512_set1_ps(x); }
   static Vec broadcast(const float* p) { return _mm512_set1_ps(*p); }

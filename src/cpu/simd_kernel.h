@@ -18,11 +18,13 @@ struct LeftOperand {
   std::ptrdiff_t step;  // words from one step of the sum to the next
 };
 
-// Columns come in panels of the kernel's width. The last panel may be narrower.
+// Columns come in panels of the kernel's width, one after the other in each step of the sum
+// (`panels` false: plain rows of `cols` words) or each for itself. The last one may be narrower.
 struct RightOperand {
   const float* data;
-  std::ptrdiff_t panel;  // words from one panel to the next
-  std::ptrdiff_t step;   // words from one step of the sum to the next; 0: the panel's own width
+  int cols;
+  int steps;
+  bool panels;
 };
 
 struct Sums {
@@ -40,23 +42,24 @@ struct Product {
   static constexpr int kVecs = Isa::kBlockVecs;  // vectors of each of those rows
   static constexpr int kWidth = kVecs * kLanes;  // columns of a panel
 
-  // C is rows x cols, cols a multiple of the vector length; the sum has `steps` words. A panel of B
-  // stays in the first-level cache while the rows of A go by.
+  // C is rows x cols, the sum has `steps` words: at most what the operands have. cols is a multiple
+  // of the vector length. A panel of B stays in the first-level cache while the rows of A go by.
   static void run(LeftOperand a, RightOperand b, Sums c, int rows, int cols, int steps) {
     for (int col = 0; col < cols; col += kWidth) {
-      const int width = cols - col < kWidth ? cols - col : kWidth;
-      const std::ptrdiff_t step = b.step == 0 ? width : b.step;
+      const int width = least(b.cols - col, kWidth), used = least(cols - col, kWidth);
+      const float* panel = b.data + (b.panels ? 1LL * col * b.steps : col);
       for (int row = 0; row < rows; row += kRows) {
-        const int height = rows - row < kRows ? rows - row : kRows;
-        const Block block{a.data + row * a.row,       a.row, a.step, b.data, step,
-                          c.data + row * c.row + col, c.row, steps,  c.add};
-        run_vecs<kVecs>(block, height, width / kLanes);
+        const Block block{
+            a.data + row * a.row,       a.row, a.step, panel, b.panels ? width : b.cols,
+            c.data + row * c.row + col, c.row, steps,  c.add};
+        run_vecs<kVecs>(block, least(rows - row, kRows), used / kLanes);
       }
-      b.data += b.panel;
     }
   }
 
  private:
+  static int least(int a, int b) { return a < b ? a : b; }
+
   struct Block {
     const float* a;
     std::ptrdiff_t a_row, a_step;
@@ -92,6 +95,7 @@ struct Product {
     float* c = block.c;
     const std::ptrdiff_t a_row = block.a_row, a_step = block.a_step, b_step = block.b_step;
     const std::ptrdiff_t c_row = block.c_row;
+    const bool add = block.add;
     // Unrolled from the start, or the compiler keeps the sums in memory before and after the loop.
     Vec sum[rows][vecs];
 #pragma GCC unroll 8
@@ -117,7 +121,7 @@ struct Product {
 #pragma GCC unroll 8
       for (int n = 0; n < vecs; ++n) {
         float* at = c + m * c_row + n * kLanes;
-        Isa::store(at, block.add ? Isa::load(at) + sum[m][n] : sum[m][n]);
+        Isa::store(at, add ? Isa::load(at) + sum[m][n] : sum[m][n]);
       }
     }
   }
