@@ -67,7 +67,7 @@ struct GradientSlice {
 };
 
 struct BackwardScratch {
-  std::size_t dk, dv, scores, products, bf16, bf16_size, total;
+  std::size_t dk, dv, scores, products, spare, bf16, bf16_size, total;
 
   BackwardScratch(const BackwardConfig& config, int d, int dv_width) {
     const auto keys = static_cast<std::size_t>(config.block_k / kUnit);
@@ -76,7 +76,8 @@ struct BackwardScratch {
     dv = dk + kSquareBytes * keys * static_cast<std::size_t>(units(d));
     scores = dv + kSquareBytes * keys * static_cast<std::size_t>(units(dv_width));
     products = scores + kSquareBytes * squares;
-    bf16 = products + kSquareBytes * squares;
+    spare = products + kSquareBytes * squares;
+    bf16 = spare + kSquareBytes;
     bf16_size = kHalfSquareBytes * squares;  // of one of P^T, dS^T, pairs; all twice
     total = align64(bf16 + 6 * bf16_size);
   }
@@ -166,9 +167,11 @@ class Backward {
     std::int64_t query = 0;
     BackwardStep last, now = next_step(first_key, keys, head, query);
     Idle idle;
-    scores(now, idle);
+    Sums<Tiles> sums(scratch(at_.spare));
+    scores(now, sums, idle);
     for (int turn = 0; now.squares() > 0; ++turn) {
       const BackwardStep next = next_step(first_key, keys, head, query);
+      sums.finish();
       hide_masked(now);
       Paced<GradientSlice, rate> vectors{
           {scratch(at_.scores), scratch(at_.products), bf16(0, turn), bf16(1, turn), bf16(2, turn),
@@ -176,39 +179,43 @@ class Backward {
            now.queries, _mm512_set1_ps(scale_)},
           0,
           16 * now.squares()};
-      gradients(last, turn + 1, vectors);
-      scores(next, vectors);
+      gradients(last, turn + 1, sums, vectors);
+      scores(next, sums, vectors);
       vectors.finish(vectors.count);
       last = now;
       now = next;
-      if (now.squares() == 0) gradients(last, turn, idle);
+      if (now.squares() == 0) gradients(last, turn, sums, idle);
     }
+    sums.finish();
   }
 
-  // One square: to = a b over `depth` units of the inner dimension, tiles in order.
+  // One square: to = a b over `depth` units of the inner dimension, tiles in order. The square
+  // before is stored now: first the vectors must be done with what was there.
   template <class Vectors>
-  [[gnu::always_inline]] static void square(const std::byte* a, const std::byte* b, int depth,
-                                            std::byte* to, std::int64_t slices_before,
-                                            Vectors& vectors) {
-    zero_sums<Tiles>();
-    for (int i = 0; i < depth; ++i, a += kHalfSquareBytes, b += kHalfSquareBytes) {
+  [[gnu::always_inline]] static void form(const std::byte* a, const std::byte* b, int depth,
+                                          std::byte* to, std::int64_t slices_before,
+                                          Sums<Tiles>& sums, Vectors& vectors) {
+    vectors.finish(slices_before);
+    sums.begin(to, a, b, vectors);
+    for (int i = 1; i < depth; ++i) {
+      a += kHalfSquareBytes;
+      b += kHalfSquareBytes;
       multiply<Tiles>(a, b, vectors);
     }
-    vectors.finish(slices_before);
-    store_sums<Tiles>(to);
   }
 
   template <class Vectors>
-  [[gnu::always_inline]] void scores(const BackwardStep& step, Vectors& vectors) {
+  [[gnu::always_inline]] void scores(const BackwardStep& step, Sums<Tiles>& sums,
+                                     Vectors& vectors) {
     std::size_t done = 0;
     for (int u = 0; u < step.keys; ++u) {
       const std::byte* k = k_of(step.first_key + u);
       for (int t = 0; t < step.queries; ++t, ++done) {
         const std::byte* q = q_of(step.head, step.first_query + t);
-        const auto slices = static_cast<std::int64_t>(16 * (done + 1));
-        square(k, q, k_depth_, scratch(at_.scores) + kSquareBytes * done, slices, vectors);
-        square(k + kv_.v, q + q_.d_o, v_depth_, scratch(at_.products) + kSquareBytes * done, slices,
-               vectors);
+        const auto slices = static_cast<std::int64_t>(16 * done);
+        form(k, q, k_depth_, scratch(at_.scores) + kSquareBytes * done, slices, sums, vectors);
+        form(k + kv_.v, q + q_.d_o, v_depth_, scratch(at_.products) + kSquareBytes * done,
+             slices + 16, sums, vectors);
       }
     }
   }
@@ -216,23 +223,24 @@ class Backward {
   // sums[n] += left right[n] for the n of one unit of keys, over the step's queries.
   template <class Vectors>
   [[gnu::always_inline]] void add_key_sums(const BackwardStep& step, const std::byte* left,
-                                           std::size_t right, int width, std::byte* sums,
-                                           Vectors& vectors) {
-    for (int n = 0; n < width; ++n, sums += kSquareBytes) {
+                                           std::size_t right, int width, std::byte* square,
+                                           Sums<Tiles>& sums, Vectors& vectors) {
+    for (int n = 0; n < width; ++n, square += kSquareBytes) {
       const std::byte* a = left;
       const std::byte* b = q_of(step.head, step.first_query) + right +
                            kHalfSquareBytes * static_cast<std::size_t>(n);
-      load_sums<Tiles>(sums);
-      for (int t = 0; t < step.queries; ++t, a += kHalfSquareBytes, b += q_.unit) {
+      sums.resume(square, a, b, vectors);
+      for (int t = 1; t < step.queries; ++t) {
+        a += kHalfSquareBytes;
+        b += q_.unit;
         multiply<Tiles>(a, b, vectors);
       }
-      store_sums<Tiles>(sums);
     }
   }
 
   template <class Vectors>
   [[gnu::always_inline]] void add_query_sums(const BackwardStep& step, const std::byte* pairs,
-                                             Vectors& vectors) {
+                                             Sums<Tiles>& sums, Vectors& vectors) {
     for (int t = 0; t < step.queries; ++t) {
       std::byte* dq = dq_of(step.head, step.first_query + t);
       for (int n = 0; n < k_depth_; ++n, dq += kSquareBytes) {
@@ -240,28 +248,30 @@ class Backward {
             k_of(step.first_key) + kv_.columns + kHalfSquareBytes * static_cast<std::size_t>(n);
         const std::byte* b = pairs + kHalfSquareBytes * static_cast<std::size_t>(t);
         const std::size_t b_step = kHalfSquareBytes * static_cast<std::size_t>(step.queries);
-        load_sums<Tiles>(dq);
-        for (int u = 0; u < step.keys; ++u, a += kv_.unit, b += b_step) {
+        sums.resume(dq, a, b, vectors);
+        for (int u = 1; u < step.keys; ++u) {
+          a += kv_.unit;
+          b += b_step;
           multiply<Tiles>(a, b, vectors);
         }
-        store_sums<Tiles>(dq);
       }
     }
   }
 
   template <class Vectors>
-  [[gnu::always_inline]] void gradients(const BackwardStep& step, int turn, Vectors& vectors) {
+  [[gnu::always_inline]] void gradients(const BackwardStep& step, int turn, Sums<Tiles>& sums,
+                                        Vectors& vectors) {
     for (int u = 0; u < step.keys; ++u) {
       const auto row = static_cast<std::size_t>(u);
       const std::size_t squares = kHalfSquareBytes * row * static_cast<std::size_t>(step.queries);
       add_key_sums(step, bf16(0, turn) + squares, q_.d_o_pairs, v_depth_,
-                   scratch(at_.dv + kSquareBytes * row * static_cast<std::size_t>(v_depth_)),
+                   scratch(at_.dv + kSquareBytes * row * static_cast<std::size_t>(v_depth_)), sums,
                    vectors);
       add_key_sums(step, bf16(1, turn) + squares, q_.q_pairs, k_depth_,
-                   scratch(at_.dk + kSquareBytes * row * static_cast<std::size_t>(k_depth_)),
+                   scratch(at_.dk + kSquareBytes * row * static_cast<std::size_t>(k_depth_)), sums,
                    vectors);
     }
-    add_query_sums(step, bf16(2, turn), vectors);
+    add_query_sums(step, bf16(2, turn), sums, vectors);
   }
 
   // Where the mask hides a pair, P^T and dS^T must come out as 0 whatever was multiplied.

@@ -9,14 +9,14 @@ namespace {
 
 template <class Tiles>
 struct Functions {
-  static std::size_t packed_kv_bytes(const ForwardConfig&, const HeadShape& shape) {
-    return ForwardKv(shape.sk, shape.d, shape.dv).total();
+  static std::size_t packed_kv_bytes(const ForwardConfig& config, const HeadShape& shape) {
+    return ForwardKv(shape.sk, shape.d, shape.dv, config.block_k).total();
   }
   static std::size_t forward_scratch_bytes(const ForwardConfig& config, const HeadShape& shape) {
     return ForwardScratch(config, shape.d, shape.dv).total;
   }
-  static void pack_kv(const ForwardConfig&, const HeadShape& shape, const PackKv& part) {
-    pack_forward_kv(shape, part);
+  static void pack_kv(const ForwardConfig& config, const HeadShape& shape, const PackKv& part) {
+    pack_forward_kv(config, shape, part);
   }
   static void forward_tile(const ForwardConfig& config, const HeadShape& shape,
                            const ForwardTile& tile) {

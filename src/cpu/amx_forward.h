@@ -14,7 +14,9 @@
 //
 // Most problems need no running maximum. If |q| |k| bounds all scores of a tile by 2^±60, every
 // exponential and sum is a normal number without one: m = 0, exact after normalisation. Otherwise m
-// follows the row's maximum once it moved by more than 2^8.
+// follows the row's maximum once it moved by more than 2^8. Since the largest weight is then not 1
+// but any number, o is divided by the sum of the weights as rounded: o of one key is v, to the bit.
+// lse comes from the sum before rounding.
 namespace dfa::cpu::amx {
 namespace {
 
@@ -22,7 +24,8 @@ inline constexpr int kMaxGroups = 512 / kUnit;
 inline constexpr float kBoundedScore = 60.0f;                 // powers of two
 inline constexpr float kLeastV = 0x1p-40f, kMostV = 0x1p40f;  // keep products of P and V normal
 inline constexpr float kMaxMove = 8.0f;                       // powers of two
-inline constexpr float kNoMax = -1e38f;                       // finite: -inf minus it is -inf
+inline constexpr std::size_t kSumsBytes = kUnit * 128;
+inline constexpr float kNoMax = -1e38f;  // finite: -inf minus it is -inf
 
 // One step: group of query rows, units [first, first + count) of keys; count = 0: none.
 struct ForwardStep {
@@ -35,12 +38,19 @@ struct ForwardStep {
 struct SoftmaxSlice {
   const std::byte* scores;
   std::byte* weights;    // bf16 P as A tiles
-  float* sums;           // [32][16], partial sums of each row
+  float* sums;           // [32][2][16]: partial sums of each row, of P and of P rounded to bf16
   const float* minus_m;  // [32]
   __m512 scale;          // to powers of two
 
   [[gnu::always_inline]] __m512 weight(const std::byte* score, float shift) const {
     return exp2<4>(_mm512_fmadd_ps(_mm512_load_ps(score), scale, _mm512_set1_ps(shift)));
+  }
+
+  [[gnu::always_inline]] static void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) {
+    const __m512i rounded = to_bf16(p0, p1);
+    _mm512_store_si512(to, rounded);
+    _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p0, p1)));
+    _mm512_store_ps(sum + 16, add_bf16(_mm512_load_ps(sum + 16), rounded));
   }
 
   [[gnu::always_inline]] void operator()(std::int64_t index) const {
@@ -50,17 +60,14 @@ struct SoftmaxSlice {
     const __m512 p01 = weight(s + kTileBytes, minus_m[row]);
     const __m512 p10 = weight(s + kRowBytes, minus_m[row + 1]);
     const __m512 p11 = weight(s + kTileBytes + kRowBytes, minus_m[row + 1]);
-    float* sum = sums + row * 16;
-    _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p00, p01)));
-    _mm512_store_ps(sum + 16, _mm512_add_ps(_mm512_load_ps(sum + 16), _mm512_add_ps(p10, p11)));
-    _mm512_store_si512(weights + index * 128, to_bf16(p00, p01));
-    _mm512_store_si512(weights + index * 128 + kRowBytes, to_bf16(p10, p11));
+    finish_row(p00, p01, sums + row * 32, weights + index * 128);
+    finish_row(p10, p11, sums + row * 32 + 32, weights + index * 128 + kRowBytes);
   }
 };
 
 // Offsets in the caller's scratch.
 struct ForwardScratch {
-  std::size_t q_group, o_group, o, sums, minus_m, scores, weights, weights_size, total;
+  std::size_t q_group, o_group, o, sums, minus_m, scores, spare, weights, weights_size, total;
 
   ForwardScratch(const ForwardConfig& config, int d, int dv) {
     const auto groups = static_cast<std::size_t>(config.block_q / kUnit);
@@ -69,9 +76,10 @@ struct ForwardScratch {
     o_group = kSquareBytes * static_cast<std::size_t>(units(dv));
     o = q_group * groups;
     sums = o + o_group * groups;
-    minus_m = sums + kUnit * 64 * groups;
+    minus_m = sums + kSumsBytes * groups;
     scores = minus_m + kUnit * sizeof(float) * groups;
-    weights = scores + kSquareBytes * squares;
+    spare = scores + kSquareBytes * squares;
+    weights = spare + kSquareBytes;
     weights_size = kHalfSquareBytes * squares;
     total = align64(weights + 2 * weights_size);
   }
@@ -83,7 +91,7 @@ class Forward {
   Forward(const ForwardConfig& config, const HeadShape& shape, const ForwardTile& tile)
       : shape_(shape),
         tile_(tile),
-        kv_(shape.sk, shape.d, shape.dv),
+        kv_(shape.sk, shape.d, shape.dv, config.block_k),
         at_(config, shape.d, shape.dv),
         k_depth_(static_cast<int>(units(shape.d))),
         v_depth_(static_cast<int>(units(shape.dv))),
@@ -117,7 +125,7 @@ class Forward {
   std::byte* o_of(int group) const {
     return scratch(at_.o + at_.o_group * static_cast<std::size_t>(group));
   }
-  float* sums_of(int group) const { return floats(at_.sums) + group * kUnit * 16; }
+  float* sums_of(int group) const { return floats(at_.sums) + group * kUnit * 32; }
   float* minus_m_of(int group) const { return floats(at_.minus_m) + group * kUnit; }
   std::int64_t first_row(int group) const { return tile_.q_begin + group * kUnit; }
   std::int64_t last_row(int group) const {
@@ -145,7 +153,7 @@ class Forward {
     bounded_ = scores_are_bounded(q_norm2);
     const auto groups = static_cast<std::size_t>(groups_);
     __builtin_memset(scratch(at_.o), 0, at_.o_group * groups);
-    __builtin_memset(scratch(at_.sums), 0, kUnit * 64 * groups);
+    __builtin_memset(scratch(at_.sums), 0, kSumsBytes * groups);
     for (int i = 0; i < groups_ * kUnit; ++i) floats(at_.minus_m)[i] = bounded_ ? 0.0f : -kNoMax;
   }
 
@@ -183,13 +191,13 @@ class Forward {
     int group = 0;
     ForwardStep last, now = next_step(block, group);
     Idle idle;
-    scores(now, idle);
-    for (int turn = 0; now.count > 0; ++turn) {
+    Sums<Tiles> sums(scratch(at_.spare));
+    scores(now, sums, idle);
+    for (unsigned turn = 0; now.count > 0; ++turn) {
       const ForwardStep next = next_step(block, group);
-      std::byte* weights =
-          scratch(at_.weights + at_.weights_size * (static_cast<unsigned>(turn) & 1u));
-      std::byte* last_weights =
-          scratch(at_.weights + at_.weights_size * (~static_cast<unsigned>(turn) & 1u));
+      std::byte* weights = scratch(at_.weights + at_.weights_size * (turn & 1u));
+      std::byte* last_weights = scratch(at_.weights + at_.weights_size * (~turn & 1u));
+      sums.finish();
       hide_masked(now);
       float shrink[kUnit];
       const bool moved = !bounded_ && move_max(now, shrink);
@@ -197,44 +205,49 @@ class Forward {
                                          minus_m_of(now.group), _mm512_set1_ps(scale_)},
                                         0,
                                         16 * now.count};
-      values(last, last_weights, vectors);
-      scores(next, vectors);
+      values(last, last_weights, sums, vectors);
+      scores(next, sums, vectors);
       vectors.finish(vectors.count);
-      if (moved) shrink_output(now.group, shrink);
+      if (moved) {
+        sums.finish();
+        shrink_output(now.group, shrink);
+      }
       last = now;
       now = next;
-      if (now.count == 0) values(last, weights, idle);
+      if (now.count == 0) values(last, weights, sums, idle);
     }
+    sums.finish();
   }
 
   template <class Vectors>
-  [[gnu::always_inline]] void scores(const ForwardStep& step, Vectors& vectors) {
+  [[gnu::always_inline]] void scores(const ForwardStep& step, Sums<Tiles>& sums, Vectors& vectors) {
     const std::byte* k = tile_.packed + kv_.k(step.first);
     for (int u = 0; u < step.count; ++u) {
       const std::byte* q = q_of(step.group);
-      zero_sums<Tiles>();
-      for (int i = 0; i < k_depth_; ++i, k += kHalfSquareBytes, q += kHalfSquareBytes) {
+      vectors.finish(16 * u);  // what is stored now is square u - 1
+      sums.begin(scratch(at_.scores) + kSquareBytes * static_cast<std::size_t>(u), q, k, vectors);
+      k += kHalfSquareBytes;
+      for (int i = 1; i < k_depth_; ++i, k += kHalfSquareBytes) {
+        q += kHalfSquareBytes;
         multiply<Tiles>(q, k, vectors);
       }
-      vectors.finish(16 * (u + 1));
-      store_sums<Tiles>(scratch(at_.scores) + kSquareBytes * static_cast<std::size_t>(u));
     }
   }
 
   template <class Vectors>
   [[gnu::always_inline]] void values(const ForwardStep& step, const std::byte* weights,
-                                     Vectors& vectors) {
+                                     Sums<Tiles>& sums, Vectors& vectors) {
     if (step.count == 0) return;
     std::byte* o = o_of(step.group);
     for (int n = 0; n < v_depth_; ++n, o += kSquareBytes) {
       const std::byte* p = weights;
-      const std::byte* v =
-          tile_.packed + kv_.v(step.first) + kHalfSquareBytes * static_cast<std::size_t>(n);
-      load_sums<Tiles>(o);
-      for (int u = 0; u < step.count; ++u, p += kHalfSquareBytes, v += kv_.v_unit) {
+      const std::byte* v = tile_.packed + kv_.v(step.first, n);
+      sums.resume(o, p, v, vectors);
+      for (int u = 1; u < step.count; ++u) {
+        p += kHalfSquareBytes;
+        v += kHalfSquareBytes;
         multiply<Tiles>(p, v, vectors);
       }
-      store_sums<Tiles>(o);
     }
   }
 
@@ -278,8 +291,10 @@ class Forward {
       if (!(most > kMaxMove - minus_m[row])) continue;
       shrink[row] = __builtin_exp2f(-minus_m[row] - most);
       minus_m[row] = -most;
-      float* sum = sums_of(step.group) + row * 16;
-      _mm512_store_ps(sum, _mm512_mul_ps(_mm512_load_ps(sum), _mm512_set1_ps(shrink[row])));
+      const __m512 factor = _mm512_set1_ps(shrink[row]);
+      float* sum = sums_of(step.group) + row * 32;
+      _mm512_store_ps(sum, _mm512_mul_ps(_mm512_load_ps(sum), factor));
+      _mm512_store_ps(sum + 16, _mm512_mul_ps(_mm512_load_ps(sum + 16), factor));
       moved = true;
     }
     return moved;
@@ -298,12 +313,14 @@ class Forward {
   void store(int group) {
     for (std::int64_t row = first_row(group); row <= last_row(group); ++row) {
       const int r = static_cast<int>(row - first_row(group));
-      const float sum = _mm512_reduce_add_ps(_mm512_load_ps(sums_of(group) + r * 16));
+      const float* sums = sums_of(group) + r * 32;
+      const float sum = _mm512_reduce_add_ps(_mm512_load_ps(sums));
+      const float rounded = _mm512_reduce_add_ps(_mm512_load_ps(sums + 16));
       if (tile_.lse != nullptr) {
         tile_.lse[row] =
             sum == 0 ? -__builtin_inff() : (__builtin_log2f(sum) - minus_m_of(group)[r]) * kLn2;
       }
-      store_row(group, row, r, sum == 0 ? 0.0f : 1.0f / sum);
+      store_row(group, row, r, sum == 0 ? 0.0f : 1.0f / rounded);
     }
   }
 
@@ -328,14 +345,16 @@ class Forward {
   std::int64_t unit_begin_[kMaxGroups], unit_end_[kMaxGroups];
 };
 
-inline void pack_forward_kv(const HeadShape& shape, const PackKv& part) {
-  const ForwardKv kv(shape.sk, shape.d, shape.dv);
+inline void pack_forward_kv(const ForwardConfig& config, const HeadShape& shape,
+                            const PackKv& part) {
+  const ForwardKv kv(shape.sk, shape.d, shape.dv, config.block_k);
   auto* bounds = reinterpret_cast<UnitBounds*>(part.packed + kv.bounds());
   for (std::int64_t unit = part.key_begin / kUnit; unit < units(part.key_end); ++unit) {
     const Piece k = unit_of(part.k, shape.k_row, shape.sk, unit, shape.d);
     const Piece v = unit_of(part.v, shape.v_row, shape.sk, unit, shape.dv);
     pack_row_tiles<pack_transposed>(part.packed + kv.k(unit), k, shape.d);
-    pack_column_tiles<pack_pairs>(part.packed + kv.v(unit), v, shape.dv);
+    pack_column_tiles<pack_pairs>(part.packed + kv.v(unit, 0), v, shape.dv,
+                                  kHalfSquareBytes * static_cast<std::size_t>(kv.block));
     bounds[unit] = {largest_norm2(k), largest_magnitude(v)};
   }
 }

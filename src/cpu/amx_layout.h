@@ -25,20 +25,27 @@ struct UnitBounds {
   float v_max;    // largest |v|
 };
 
-// Forward. All K units, then all V units, then all bounds.
-//   K unit: [d / 32][16 keys of 2]: B tiles of K^T, [pair of d][key][2]
-//   V unit: [dv / 16]: B tiles, [pair of keys][dv][2]
+// Forward. All K units, then all V blocks, then all bounds.
+//   K unit:  [d / 32][16 keys of 2]: B tiles of K^T, [pair of d][key][2]
+//   V block: [dv / 32][unit of the block][dv half]: B tiles, [pair of keys][dv][2], in the order in
+//            which they are read
 struct ForwardKv {
-  std::int64_t count;
+  std::int64_t count, block;
   std::size_t k_unit, v_unit;
 
-  ForwardKv(std::int64_t sk, int d, int dv)
-      : count(units(sk)), k_unit(tiles(2 * units(d))), v_unit(tiles(2 * units(dv))) {}
+  ForwardKv(std::int64_t sk, int d, int dv, int block_k)
+      : count(units(sk)),
+        block(block_k / kUnit),
+        k_unit(tiles(2 * units(d))),
+        v_unit(tiles(2 * units(dv))) {}
   std::size_t k(std::int64_t unit) const { return k_unit * static_cast<std::size_t>(unit); }
-  std::size_t v(std::int64_t unit) const {
-    return k(count) + v_unit * static_cast<std::size_t>(unit);
+  // Columns 32 n to 32 n + 31; the same columns of the block's next unit follow.
+  std::size_t v(std::int64_t unit, int n) const {
+    const std::int64_t pair =
+        unit / block * block * static_cast<std::int64_t>(v_unit / 2048) + n * block + unit % block;
+    return k(count) + tiles(2 * pair);
   }
-  std::size_t bounds() const { return v(count); }
+  std::size_t bounds() const { return v((count + block - 1) / block * block, 0); }
   std::size_t total() const {
     return align64(bounds() + sizeof(UnitBounds) * static_cast<std::size_t>(count));
   }

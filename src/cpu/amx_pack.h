@@ -76,8 +76,12 @@ void pack_row_tiles(std::byte* to, const Piece& unit, int width) {
 }
 
 template <void (*pack)(std::byte*, const Piece&)>
-void pack_column_tiles(std::byte* to, const Piece& unit, int width) {
-  for (int n = 0; n < 2 * units(width); ++n, to += kTileBytes) pack(to, unit.at(0, 16 * n));
+void pack_column_tiles(std::byte* to, const Piece& unit, int width,
+                       std::size_t step = kHalfSquareBytes) {
+  for (int n = 0; n < units(width); ++n, to += step) {
+    pack(to, unit.at(0, kUnit * n));
+    pack(to + kTileBytes, unit.at(0, kUnit * n + 16));
+  }
 }
 
 inline Piece unit_of(const void* head, std::int64_t stride, std::int64_t rows, std::int64_t unit,
