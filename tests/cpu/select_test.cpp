@@ -1,0 +1,41 @@
+#include "cpu/select.h"
+
+#include <gtest/gtest.h>
+
+#include "spec/config_text.h"
+#include "spec/legality.h"
+
+namespace dfa::cpu {
+namespace {
+
+TEST(Select, DefaultsAreLegalForEveryProblemInAMebibyteOfCache) {
+  int checked = 0;
+  for (const Target target : kTargets) {
+    const Limits limits{.highest = target, .cache_bytes = 1LL << 20};
+    for (const DType type : {DType::fp32, DType::bf16, DType::fp16}) {
+      for (int d = 8; d <= 256; d += 8) {
+        for (const int dv : {8, d, 256}) {
+          for (const std::int64_t length : {1, 31, 100, 4096}) {
+            Problem p{.dtype = type, .sq = length, .sk = length, .d = d, .dv = dv};
+            const ForwardConfig forward = default_forward(target, p);
+            const BackwardConfig backward = default_backward(target, p);
+            ASSERT_TRUE(check(forward, p, limits)) << to_text(forward);
+            ASSERT_TRUE(check(backward, p, limits)) << to_text(backward);
+            ++checked;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(checked, 4 * 3 * 32 * 3 * 4);
+}
+
+TEST(Select, AmxServesBf16Only) {
+  EXPECT_EQ(target_for(Target::cpu_amx, DType::bf16), Target::cpu_amx);
+  EXPECT_EQ(target_for(Target::cpu_amx, DType::fp16), Target::cpu_avx512);
+  EXPECT_EQ(target_for(Target::cpu_amx, DType::fp32), Target::cpu_avx512);
+  EXPECT_EQ(target_for(Target::cpu_avx2, DType::bf16), Target::cpu_avx2);
+}
+
+}  // namespace
+}  // namespace dfa::cpu
