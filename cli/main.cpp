@@ -21,7 +21,8 @@ constexpr int kNotHere = 3;
 
 // Every error is one line on stderr, whatever the text was.
 int fail(int exit_code, std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   fmt::print(stderr, "dfa: {}\n", text);
   return exit_code;
 }

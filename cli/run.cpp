@@ -247,7 +247,8 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--algorithm", a.algorithm, "standard, flash or auto");
   command->add_option("--config", a.options.config, "tiles, e.g. block_q=64,block_k=128");
   command->add_flag("--check", a.check, "hold the result against fp64 attention; exit 1 if wrong");
-  command->add_option("--seed", a.seed, "of the inputs, an integer from 0 to 2^64-1");
+  command->add_option("--seed", a.seed, "of the inputs, an integer from 0 to 2^64-1")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all");
   command->add_option("--json", a.json, "result file, schema dfa-result/1");
   command->footer(

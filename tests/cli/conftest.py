@@ -1,0 +1,40 @@
+"""Runs the built program: DFA_PROGRAM, or the newest of this checkout's builds."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def program():
+    if "DFA_PROGRAM" in os.environ:
+        return pathlib.Path(os.environ["DFA_PROGRAM"])
+    built = sorted(ROOT.glob("build/*/cli/dfa"), key=lambda path: path.stat().st_mtime)
+    assert built, "no dfa program; build it or set DFA_PROGRAM"
+    return built[-1]
+
+
+@pytest.fixture
+def dfa(tmp_path):
+    def run(*arguments, **options):
+        options.setdefault("cwd", tmp_path)
+        options["env"] = {**os.environ, **options.get("env", {})}
+        return subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True,
+                              timeout=120, **options)
+    return run
+
+
+@pytest.fixture
+def fails(dfa):
+    """Runs, and demands the exit code, nothing but one line on stderr, and words in it."""
+    def run(code, words, *arguments, **options):
+        done = dfa(*arguments, **options)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert done.stderr.startswith("dfa: ") and done.stderr.endswith("\n"), done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+        for word in [words] if isinstance(words, str) else words:
+            assert word in done.stderr, (word, done.stderr)
+        return done
+    return run

@@ -1,0 +1,201 @@
+"""Bad input: one line that names the value and what would be accepted, exit code 2 or 3."""
+import os
+import resource
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+
+def save(path, *shape, dtype=np.float32, seed=0):
+    values = np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+    np.save(path, values)
+    return values
+
+
+@pytest.fixture
+def qkv(tmp_path):
+    """q (4,16,8), k and v (2,24,8) as .npy files; the options that name them."""
+    save(tmp_path / "q.npy", 4, 16, 8, seed=1)
+    save(tmp_path / "k.npy", 2, 24, 8, seed=2)
+    save(tmp_path / "v.npy", 2, 24, 8, seed=3)
+    return ["--q", "q.npy", "--k", "k.npy", "--v", "v.npy"]
+
+
+@pytest.mark.parametrize("line, words", [
+    ("", "pass is missing"),
+    ("forward bf16 h1 s8 d8", ["forward", "fwd"]),
+    ("fwd bf17 h1 s8 d8", "bf17"),
+    ("fwd h1 s8 d8", ["dtype", "bf16"]),
+    ("fwd bf16 s8 d8", "hqN"),
+    ("fwd bf16 h1 s8", "dN"),
+    ("fwd bf16 b0 h1 s8 d8", ["b=0", "from 1"]),
+    ("fwd bf16 h0 s8 d8", ["hq=0", "from 1"]),
+    ("fwd bf16 h1 s0 d8", ["sq=0", "from 1"]),
+    ("fwd bf16 h1 sq8 sk0 d8", ["sk=0", "from 1"]),
+    ("fwd bf16 h1 s8 d0", ["d=0", "multiples of 8"]),
+    ("fwd bf16 h1 s-8 d8", "sq=-8"),
+    ("fwd bf16 h1 s8 d264", ["d=264", "256"]),
+    ("fwd bf16 h1 s8 d12", ["d=12", "multiples of 8"]),
+    ("fwd bf16 h1 s8 d8 dv300", ["dv=300", "256"]),
+    ("fwd bf16 hq6 hk4 s8 d8", ["hq=6", "not a multiple of hk=4"]),
+    ("fwd bf16 h1 s8 d8 s9", "s9"),
+    ("fwd bf16 h1 s8 d8 window(1)", "window(L,R)"),
+    ("fwd bf16 h1 s8 d8 scale(nan)", "scale"),
+    ("fwd bf16 h1 s8 d8 strides_q(1,2)", "BATCH,HEAD,ROW"),
+    ("fwd bf16 h1 s8 d8 strides_q(64,64,4)", "row stride"),
+    ("fwd bf16 h1 s8 d8 strides_q(-64,64,8)", "negative"),
+    ("fwd bf16 h2 s8 d8 strides_o(128,0,8)", "overlap"),
+    ("fwdbwd bf16 h2 s8 d8 strides_k(128,0,8)", "overlap"),
+    ("fwd bf16 h1 s99999999999999999999 d8", "s99999999999999999999"),
+    ("fwd bf16 b1000000 h1000000 s1000000 d8", "2^48"),
+])
+def test_bad_problem_lines(fails, line, words):
+    fails(2, words, "run", "--problem", line)
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--backend", "tpu"], ["tpu", "auto, cpu"]),
+    (["--algorithm", "magic"], ["magic", "standard, flash, auto"]),
+    (["--config", "block_q=7"], "block_q=7"),
+    (["--config", "speed=11"], "speed"),
+    (["--threads", "-1"], "threads"),
+    (["--threads", "1000000"], "threads"),
+])
+def test_bad_choices(fails, options, words):
+    fails(2, words, "run", "--problem", "fwd fp32 h1 s8 d8", *options)
+
+
+@pytest.mark.parametrize("line", ["fwd fp8 h1 s8 d8", "fwd tf32 h1 s8 d8"])
+def test_what_this_machine_cannot_do_is_exit_code_three(fails, line):
+    fails(3, "cpu", "run", "--problem", line, "--backend", "cpu")
+
+
+def test_memory_that_is_not_there_is_exit_code_three(fails):
+    fails(3, "GB", "run", "--problem", "fwd fp32 b1 h1000 s10000000 d256")
+
+
+def test_sizes_in_the_line_are_held_against_the_files(fails, qkv):
+    fails(2, ["--q", "(4,16,8)", "rows is 16", "needs 17"],
+          "run", "--problem", "fwd fp32 sq17", *qkv)
+    fails(2, ["--k", "(2,24,8)", "heads is 2", "needs 4"], "run", "--problem", "fwd fp32 hk4", *qkv)
+    fails(2, ["--q", "b is 1", "needs 3"], "run", "--problem", "fwd fp32 b3", *qkv)
+
+
+def test_files_that_do_not_fit_each_other(fails, qkv, tmp_path):
+    save(tmp_path / "v.npy", 2, 23, 8)
+    fails(2, ["--v", "rows is 23", "needs 24"], "run", "--problem", "fwd fp32", *qkv)
+    save(tmp_path / "v.npy", 2, 24, 8)
+    save(tmp_path / "k.npy", 3, 24, 8)
+    fails(2, "not a multiple of hk=3", "run", "--problem", "fwd fp32", *qkv)
+    save(tmp_path / "k.npy", 2, 24, 16)
+    fails(2, ["--k", "head dim is 16", "needs 8"], "run", "--problem", "fwd fp32", *qkv)
+
+
+@pytest.mark.parametrize("shape, words", [
+    ((16, 8), "(16,8)"),
+    ((1, 1, 4, 16, 8), "(1,1,4,16,8)"),
+    ((4, 0, 8), "sq=0"),
+    ((4, 16, 12), "d=12"),
+    ((4, 16, 264), "d=264"),
+])
+def test_shapes_that_are_not_attention(fails, qkv, tmp_path, shape, words):
+    save(tmp_path / "q.npy", *shape)
+    fails(2, words, "run", "--problem", "fwd fp32", *qkv)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_values_that_are_not_finite_are_located(fails, qkv, tmp_path, name, value):
+    path = tmp_path / f"{name}.npy"
+    values = np.load(path)
+    values[1, 7, 3] = values[1, 8, 0] = value
+    np.save(path, values)
+    fails(2, [f"--{name}", str(value), "(1,7,3)", "finite"], "run", "--problem", "fwd fp32", *qkv)
+
+
+def test_values_beyond_the_type_are_located(fails, qkv, tmp_path):
+    values = np.load(tmp_path / "q.npy")
+    values[2, 0, 5] = 7e4
+    np.save(tmp_path / "q.npy", values)
+    fails(2, ["--q", "70000", "(2,0,5)", "fp16"], "run", "--problem", "fwd fp16", *qkv)
+
+
+def test_some_files_but_not_all(fails, qkv):
+    fails(2, "--q, --k and --v go together", "run", "--problem", "fwd fp32", *qkv[:4])
+
+
+def test_do_is_refused_by_a_forward(fails, qkv):
+    fails(2, "--do", "run", "--problem", "fwd fp32", *qkv, "--do", "q.npy")
+
+
+def test_element_types_that_are_not_accepted(fails, qkv, tmp_path):
+    for dtype in [">f4", "<i4", "<u2", "<c8", "|b1"]:
+        np.save(tmp_path / "q.npy", np.zeros((4, 16, 8), dtype))
+        fails(2, [f"dtype '{dtype}'", "<f4"], "run", "--problem", "fwd fp32", *qkv)
+    np.save(tmp_path / "q.npy", np.asfortranarray(np.zeros((4, 16, 8), np.float32)))
+    fails(2, "Fortran order", "run", "--problem", "fwd fp32", *qkv)
+
+
+def test_unreadable_and_damaged_files(fails, qkv, tmp_path):
+    whole = (tmp_path / "q.npy").read_bytes()
+    path = tmp_path / "q.npy"
+    for size in [0, 5, 9, 60, 128, len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        fails(2, "q.npy", "run", "--problem", "fwd fp32", *qkv)
+    path.write_bytes(whole + b"x")
+    fails(2, "too long", "run", "--problem", "fwd fp32", *qkv)
+    path.unlink()
+    fails(2, ["cannot read", "q.npy"], "run", "--problem", "fwd fp32", *qkv)
+    path.mkdir()
+    fails(2, ["cannot read", "q.npy"], "run", "--problem", "fwd fp32", *qkv)
+    fails(2, ["q.txt", ".npy"], "run", "--problem", "fwd fp32", "--q", "q.txt", *qkv[2:])
+
+
+def test_damaged_safetensors(fails, qkv, tmp_path):
+    path = tmp_path / "t.safetensors"
+    save_file({"a": np.zeros((4, 16, 8), np.float32), "b": np.zeros(3, np.int64)}, path)
+    options = ["run", "--problem", "fwd fp32", *qkv[2:], "--q"]
+    fails(2, ["no tensor 'q'", "it has"], *options, "t.safetensors")
+    fails(2, ["no tensor 'c'", "FILE:NAME"], *options, "t.safetensors:c")
+    fails(2, "dtype 'I64'", *options, "t.safetensors:b")
+    whole = path.read_bytes()
+    for size in [0, 7, 20, len(whole) - 100]:
+        path.write_bytes(whole[:size])
+        fails(2, "t.safetensors", *options, "t.safetensors:a")
+
+
+def test_places_that_cannot_be_written(fails, tmp_path):
+    line = ["run", "--problem", "fwd fp32 h1 s8 d8"]
+    fails(2, "/dev/null/x", *line, "--out", "/dev/null/x")
+    fails(2, "/dev/null/x.json", *line, "--json", "/dev/null/x.json")
+    fails(2, "/nowhere", *line, "--json", "/nowhere/x.json")
+    fails(2, "/dev/null/x.json", "bench", "--problem", "fwd fp32 h1 s8 d8", "--out",
+          "/dev/null/x.json")
+    (tmp_path / "o.npy").mkdir()
+    fails(2, "o.npy", *line, "--out", ".")
+
+
+def limit_file_size():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+
+def test_a_full_disk_leaves_the_old_outputs(fails, tmp_path):
+    (tmp_path / "o.npy").write_bytes(b"old")
+    fails(2, ["cannot write", "o.npy"], "run", "--problem", "fwd fp32 h4 s64 d64", "--out", ".",
+          preexec_fn=limit_file_size)
+    assert (tmp_path / "o.npy").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["o.npy"]
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_a_full_disk_leaves_the_old_result(dfa, tmp_path, command):
+    (tmp_path / "r.json").write_text("old")
+    extra = ["--json", "r.json"] if command == "run" else ["--out", "r.json", "--seconds", "0.01"]
+    done = dfa(command, "--problem", "fwd fp32 h1 s8 d8", *extra,
+               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+    assert done.returncode == 2
+    error = done.stderr.splitlines()[-1]  # bench has shown its progress before it
+    assert error.startswith("dfa: cannot write")
+    assert (tmp_path / "r.json").read_text() == "old"
+    assert os.listdir(tmp_path) == ["r.json"]

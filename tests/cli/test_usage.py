@@ -1,0 +1,83 @@
+"""Help, version, usage errors and exit codes."""
+import json
+
+import pytest
+
+COMMANDS = ["info", "run", "bench", "analyze", "compare"]
+
+
+def test_version(dfa):
+    done = dfa("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("dfa 0.")
+
+
+def test_help_lists_what_is_built_and_nothing_else(dfa):
+    text = dfa("--help").stdout
+    for command in COMMANDS:
+        assert f"\n  {command} " in text
+    for absent in ["power", "simulate", "monitor", "tune", "cache"]:
+        assert f"\n  {absent} " not in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(dfa, command):
+    done = dfa(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"xample: dfa {command}" in done.stdout
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ([], ["no command", "info, run, bench, analyze, compare"]),
+    (["fly"], ["fly", "info, run, bench, analyze, compare"]),
+    (["--fast"], ["--fast", "accepted"]),
+    (["run"], "--problem is required"),
+    (["run", "--problem"], "--problem"),
+    (["run", "--problem", "fwd bf16 h1 s8 d8", "--zap"], ["--zap", "--check"]),
+    (["run", "--problem", "fwd bf16 h1 s8 d8", "--seed", "one"], ["--seed", "one", "integer"]),
+    (["run", "--problem", "fwd bf16 h1 s8 d8", "--seed", "-1"], ["--seed", "-1"]),
+    (["run", "--problem", "fwd bf16 h1 s8 d8", "extra"], "extra"),
+    (["info", "--zap"], ["--zap", "--json"]),
+    (["bench", "--problem", "fwd fp32 h1 s8 d8", "--out", "r.json", "--zap"], ["--zap", "--suite"]),
+    (["bench", "--suite", "three_way"], "--out is required"),
+    (["compare", "a.json"], "B is required"),
+    (["compare", "a.json", "b.json"], ["cannot read", "a.json"]),
+    (["analyze"], "--problem"),
+])
+def test_bad_usage_is_one_line_and_exit_code_two(fails, arguments, words):
+    fails(2, words, *arguments)
+
+
+def test_info_tells_what_works_and_why_not(dfa):
+    done = dfa("info")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ["machine", "toolchain", "cpu_portable", "energy", "DFA_ISA"]:
+        assert word in done.stdout
+    facts = json.loads(dfa("info", "--json").stdout)
+    assert facts["schema"] == "dfa-info/1"
+    assert facts["instruction sets"]["cpu_portable"]["works"] is True
+    for section in ["devices", "instruction sets", "sensors"]:
+        for name, item in facts[section].items():
+            assert item["text"], f"{name} gives no reason"
+
+
+def test_a_lower_instruction_set_can_be_forced(dfa):
+    done = dfa("info", "--json", env={"DFA_ISA": "portable"})
+    levels = json.loads(done.stdout)["instruction sets"]
+    assert "used" in levels["cpu_portable"]["text"]
+    assert levels["cpu_avx512"]["works"] is False
+
+
+def test_a_bad_environment_value_is_named(fails):
+    fails(2, ["DFA_ISA=mmx", "portable, avx2, avx512, amx"],
+          "run", "--problem", "fwd fp32 h1 s8 d8", env={"DFA_ISA": "mmx"})
+    fails(2, "threads", "run", "--problem", "fwd fp32 h1 s8 d8", env={"DFA_THREADS": "two"})
+
+
+def test_a_full_standard_output_is_an_error(dfa):
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        import subprocess
+        from conftest import program
+        done = subprocess.run([program(), "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "standard output" in done.stderr
