@@ -1,0 +1,198 @@
+"""Result files `dfa-result/1` → one data frame, a row a case, and the facts of each file."""
+
+import dataclasses
+import json
+import math
+import pathlib
+import shlex
+
+import pandas as pd
+
+from dfa.report.problem import parse_problem
+
+SCHEMA = "dfa-result/1"
+STATUSES = ("ok", "out_of_memory", "unsupported", "failed")
+
+# column of the frame: path inside a case. All are numbers or null.
+NUMBERS = {
+    "time_ms": ("time_ms", "median"),
+    "time_min_ms": ("time_ms", "min"),
+    "time_p95_ms": ("time_ms", "p95"),
+    "time_mad_ms": ("time_ms", "mad"),
+    "time_half_width_ms": ("time_ms", "half_width"),
+    "n": ("time_ms", "n"),
+    "tflops": ("tflops",),
+    "flops": ("flops",),
+    "energy_j": ("energy_j",),
+    "energy_uncertainty_j": ("energy_uncertainty_j",),
+    "power_avg_w": ("power_avg_w",),
+    "power_max_w": ("power_max_w",),
+    "gflop_per_j": ("gflop_per_j",),
+    "temp_c": ("temp_c",),
+    "utilization_pct": ("utilization_pct",),
+    "sm_clock_mhz": ("sm_clock_mhz",),
+    "cpu_clock_mhz": ("cpu_clock_mhz",),
+    "throttle_power_pct": ("throttle", "power_pct"),
+    "throttle_thermal_pct": ("throttle", "thermal_pct"),
+    "memory_bytes": ("memory_bytes",),
+    "memory_peak_bytes": ("memory_peak_bytes",),
+    "workspace_bytes": ("workspace_bytes",),
+    "check_error": ("check", "max_error"),
+    "check_bound": ("check", "bound"),
+    "other_load_pct": ("other_load_pct",),
+}
+TEXTS = ("suite", "problem", "algorithm", "backend", "config", "origin", "status", "reason")
+REQUIRED = ("schema", "created", "argv", "git", "machine", "cases")
+
+
+class BadResult(ValueError):
+    """A file is not what it should be; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What one result file says about itself."""
+    path: pathlib.Path
+    created: str
+    argv: tuple
+    sha: str | None
+    dirty: bool | None
+    machine: dict
+    scale: str
+
+    @property
+    def command(self):
+        return shlex.join(self.argv)
+
+    @property
+    def device(self):
+        """The processor that did the work, in a few words."""
+        gpu = self.machine.get("gpu")
+        if gpu:
+            return gpu.get("name", "GPU")
+        threads = self.machine.get("threads")
+        plural = "" if threads == 1 else "s"
+        return (f"{self.machine.get('cpu', 'unknown CPU')}, {threads} thread{plural}, "
+                f"{self.machine.get('isa', 'unknown ISA')}")
+
+    @property
+    def revision(self):
+        if not self.sha:
+            return "source revision unknown"
+        return f"git {self.sha[:10]}" + (" with local changes" if self.dirty else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """cases: a row a case, with `run` the index into runs. not_measured: run, case, field, reason."""
+    runs: tuple
+    cases: pd.DataFrame
+    not_measured: pd.DataFrame
+
+
+def _refuse_constant(token):
+    raise ValueError(f"{token} is not a JSON number")
+
+
+def _read_json(path):
+    try:
+        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
+    except RecursionError:
+        raise BadResult(f"{path}: not JSON: nested too deeply") from None
+    except ValueError as error:
+        raise BadResult(f"{path}: not JSON: {error}") from None
+
+
+def _expect(condition, path, where, value, accepted):
+    if not condition:
+        text = json.dumps(value)
+        raise BadResult(f"{path}: {where} is {text[:60]}{'…' if len(text) > 60 else ''}; "
+                        f"accepted: {accepted}")
+
+
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(path, where, case, keys):
+    value = case
+    for key in keys:
+        if value is None:
+            return math.nan
+        _expect(isinstance(value, dict), path, where, value, "an object or null")
+        value = value.get(key)
+    name = f"{where}.{'.'.join(keys)}"
+    _expect(value is None or _is_number(value), path, name, value, "a finite number or null")
+    return math.nan if value is None else float(value)
+
+
+def _check(path, where, case):
+    check = case.get("check")
+    _expect(check is None or (isinstance(check, dict) and isinstance(check.get("ok"), bool)), path,
+            f"{where}.check", check, "an object with ok true or false, or null")
+    if check is None:
+        return {"check": "not checked", "check_tensor": "", "check_sampled": False}
+    return {"check": "ok" if check["ok"] else "wrong", "check_tensor": check.get("tensor") or "",
+            "check_sampled": bool(check.get("sampled"))}
+
+
+def _case_row(path, where, case):
+    _expect(isinstance(case, dict), path, where, case, "an object")
+    row = {}
+    for key in TEXTS:
+        value = case.get(key)
+        optional = key in ("reason", "backend", "config", "origin")
+        _expect(isinstance(value, str) or (optional and value is None), path, f"{where}.{key}",
+                value, "a text")
+        row[key] = value or ""
+    _expect(row["status"] in STATUSES, path, f"{where}.status", row["status"], ", ".join(STATUSES))
+    try:
+        row |= parse_problem(row["problem"])
+    except ValueError as error:
+        raise BadResult(f"{path}: {where}: {error}") from None
+    if row["backend"] == "reference":  # the fp64 truth, whatever algorithm it was asked for
+        row["algorithm"] = "reference"
+    row |= {column: _number(path, where, case, keys) for column, keys in NUMBERS.items()}
+    row |= _check(path, where, case)
+    _expect(row["status"] != "ok" or row["time_ms"] > 0, path, f"{where}.time_ms",
+            case.get("time_ms"), "a positive median where the status is ok")
+    return row
+
+
+def _run(path, result):
+    _expect(isinstance(result, dict), path, "the file", result, f"an object of schema {SCHEMA}")
+    _expect(result.get("schema") == SCHEMA, path, "schema", result.get("schema"), SCHEMA)
+    for key in REQUIRED:
+        _expect(key in result, path, key, None, "present")
+    argv, git, machine = result["argv"], result["git"], result["machine"]
+    _expect(isinstance(argv, list) and all(isinstance(a, str) for a in argv), path, "argv", argv,
+            "a list of texts")
+    _expect(isinstance(git, dict), path, "git", git, "an object")
+    _expect(isinstance(machine, dict), path, "machine", machine, "an object")
+    gpu = machine.get("gpu")
+    _expect(gpu is None or isinstance(gpu, dict), path, "machine.gpu", gpu, "an object or null")
+    _expect(isinstance(result["created"], str), path, "created", result["created"], "a UTC time")
+    return Run(path=path, created=result["created"], argv=tuple(argv), sha=git.get("sha"),
+               dirty=git.get("dirty"), machine=machine, scale=result.get("scale") or "")
+
+
+def load(paths):
+    """Study of one or more result files. BadResult in one line when a file cannot be used."""
+    runs, rows, gaps = [], [], []
+    for path in map(pathlib.Path, paths):
+        result = _read_json(path)
+        runs.append(_run(path, result))
+        cases = result["cases"]
+        _expect(isinstance(cases, list) and cases, path, "cases", cases, "a list with a case")
+        for index, case in enumerate(cases):
+            where = f"cases[{index}]"
+            row = _case_row(path, where, case)
+            reasons = case.get("not_measured") or {}
+            _expect(isinstance(reasons, dict), path, f"{where}.not_measured", reasons, "an object")
+            gaps += [{"run": len(runs) - 1, "case": len(rows), "field": field, "reason": str(why)}
+                     for field, why in reasons.items()]
+            rows.append({"run": len(runs) - 1} | row)
+    return Study(tuple(runs), pd.DataFrame(rows),
+                 pd.DataFrame(gaps, columns=["run", "case", "field", "reason"]))

@@ -1,0 +1,48 @@
+"""One look for all figures: a colour and a marker an algorithm, safe for colour-blind readers.
+
+The hues are those of Okabe and Ito, shifted so that each has a contrast of 3:1 or more on white and
+on the dark page alike.
+"""
+
+_NAMED = {
+    "standard": ("#D55E00", "s"),
+    "flash": ("#1F83C9", "o"),
+    "dynamic": ("#00946B", "D"),
+    "reference": ("#7F7F7F", "v"),
+    "cudnn": ("#B8679A", "^"),
+}
+_OTHERS = (("#A07A00", "P"), ("#7A68C9", "X"), ("#A8553A", "<"), ("#3F8F8F", ">"))
+_PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
+                   "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
+                   ">": "triangle-right"}
+_LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
+           "reference": "reference fp64", "cudnn": "cuDNN"}
+_ORDER = list(_NAMED)
+
+
+def _look(algorithm):
+    if algorithm in _NAMED:
+        return _NAMED[algorithm]
+    return _OTHERS[sum(algorithm.encode()) % len(_OTHERS)]
+
+
+def colour(algorithm):
+    return _look(algorithm)[0]
+
+
+def marker(algorithm):
+    return _look(algorithm)[1]
+
+
+def plotly_marker(algorithm):
+    return _PLOTLY_MARKERS[marker(algorithm)]
+
+
+def label(algorithm):
+    return _LABELS.get(algorithm, algorithm)
+
+
+def ordered(algorithms):
+    """Always the same order: baseline first."""
+    return sorted(set(algorithms),
+                  key=lambda a: (_ORDER.index(a) if a in _ORDER else len(_ORDER), a))

@@ -1,0 +1,171 @@
+"""HTML tables: every case by suite, the machines, the origin of the numbers, what is missing."""
+
+import html
+import math
+
+from dfa.report import style
+from dfa.report.sweeps import STATUS_WORDS
+
+MIB = 1.0 / (1 << 20)
+
+
+def escape(value):
+    return html.escape(str(value), quote=True)
+
+
+def _number(digits):
+    return lambda value: f"{value:.{digits}g}"
+
+
+_COLUMNS = (  # heading, unit, column, format
+    ("median", "ms", "time_ms", _number(4)),
+    ("± 95 %", "ms", "time_half_width_ms", _number(2)),
+    ("min", "ms", "time_min_ms", _number(4)),
+    ("p95", "ms", "time_p95_ms", _number(4)),
+    ("n", "", "n", lambda v: f"{v:.0f}"),
+    ("rate", "TFLOP/s", "tflops", _number(3)),
+    ("speed-up", "×", "speedup", lambda v: f"{v:.2f}"),
+    ("peak memory", "MiB", "memory_peak_bytes", lambda v: f"{v * MIB:.4g}"),
+    ("planned", "MiB", "memory_bytes", lambda v: f"{v * MIB:.4g}"),
+    ("energy", "J", "energy_j", _number(4)),
+    ("± energy", "J", "energy_uncertainty_j", _number(2)),
+    ("power avg", "W", "power_avg_w", _number(4)),
+    ("power max", "W", "power_max_w", _number(4)),
+    ("efficiency", "GFLOP/J", "gflop_per_j", _number(4)),
+    ("temp", "°C", "temp_c", _number(3)),
+    ("utilization", "%", "utilization_pct", _number(3)),
+    ("SM clock", "MHz", "sm_clock_mhz", _number(4)),
+    ("CPU clock", "MHz", "cpu_clock_mhz", _number(4)),
+    ("power throttle", "%", "throttle_power_pct", _number(3)),
+    ("thermal throttle", "%", "throttle_thermal_pct", _number(3)),
+    ("other load", "%", "other_load_pct", _number(2)),
+)
+
+
+def _chip(algorithm):
+    return (f'<span class="swatch" style="background:{style.colour(algorithm)}"></span>'
+            f"{escape(style.label(algorithm))}")
+
+
+def _status(row):
+    if row["status"] == "ok":
+        return "ok"
+    return f'<strong class="bad">{STATUS_WORDS[row["status"]]}</strong>: {escape(row["reason"])}'
+
+
+def _verdict(row):
+    if row["check"] == "not checked":
+        return "–"
+    detail = ""
+    if not math.isnan(row["check_error"]):
+        bound = "?" if math.isnan(row["check_bound"]) else f"{row['check_bound']:.1e}"
+        detail = f" {row['check_error']:.1e} ≤ {bound}" if row["check"] == "ok" else \
+            f" {row['check_error']:.1e}, bound {bound}"
+    sampled = " (sampled)" if row["check_sampled"] else ""
+    return f'<span class="{"good" if row["check"] == "ok" else "bad"}">' \
+           f'{"passed" if row["check"] == "ok" else "wrong"}</span>{detail}{sampled}'
+
+
+def _cell(row, column, text):
+    value = row[column]
+    if value is None or math.isnan(value):
+        return '<td class="number missing" data-value="">–</td>'
+    return f'<td class="number" data-value="{value!r}">{text(value)}</td>'
+
+
+def suite_table(rows):
+    """All cases of a suite; columns that nothing measured are left out."""
+    columns = [c for c in _COLUMNS if rows[c[2]].notna().any()]
+    head = "".join(f'<th scope="col" class="number">{name}'
+                   + (f'<small>{unit}</small>' if unit else "") + "</th>"
+                   for name, unit, _, _ in columns)
+    lines = []
+    for _, row in rows.iterrows():
+        lines.append(
+            f'<tr><th scope="row">{escape(row["problem"])}</th><td>{_chip(row["algorithm"])}</td>'
+            + "".join(_cell(row, column, text) for _, _, column, text in columns)
+            + f"<td>{_verdict(row)}</td><td>{_status(row)}</td>"
+            f'<td class="config" title="{escape(row["config"])}">{escape(row["backend"])}, '
+            f'{escape(row["origin"] or "not planned")}</td></tr>')
+    return (f'<div class="scroll" tabindex="0"><table class="sortable"><thead><tr>'
+            f'<th scope="col">problem</th><th scope="col">algorithm</th>{head}'
+            f'<th scope="col">check against fp64</th><th scope="col">status</th>'
+            f'<th scope="col">configuration</th></tr></thead>'
+            f'<tbody>{"".join(lines)}</tbody></table></div>')
+
+
+def _facts(pairs):
+    return "".join(f"<dt>{escape(name)}</dt><dd>{value}</dd>" for name, value in pairs)
+
+
+def _bytes(value):
+    return f"{value / (1 << 30):.3g} GiB" if value else "not stated"
+
+
+def _machine_facts(run):
+    m, gpu = run.machine, run.machine.get("gpu")
+    machine = [("host", escape(m.get("host", "not stated"))),
+               ("processor", escape(m.get("cpu", "not stated"))),
+               ("instruction set", escape(m.get("isa", "not stated"))),
+               ("threads", escape(m.get("threads", "not stated"))),
+               ("memory", _bytes(m.get("memory_bytes")))]
+    if gpu:
+        limit = gpu.get("power_limit_w")
+        machine += [("GPU", escape(gpu.get("name"))), ("driver", escape(gpu.get("driver"))),
+                    ("power limit", f"{limit:g} W" if limit else "not measured"),
+                    ("multiprocessors", escape(gpu.get("sm_count")))]
+    else:
+        machine.append(("GPU", "none"))
+    machine.append(("system", escape(m.get("os", "not stated"))
+                    + (" (virtual machine)" if m.get("virtual_machine") else "")))
+    return f'<dl class="facts">{_facts(machine)}</dl>'
+
+
+def _origin_row(run):
+    dirty = {True: "yes, uncommitted changes", False: "no", None: "unknown"}[run.dirty]
+    return (f'<tr><th scope="row">{escape(run.path.name)}</th><td>{escape(run.created)}</td>'
+            f'<td class="wrap"><code>{escape(run.command)}</code></td>'
+            f"<td><code>{escape((run.sha or 'unknown')[:12])}</code></td><td>{dirty}</td>"
+            f"<td>{escape(run.machine.get('toolchain', 'not stated'))}</td>"
+            f"<td>{escape(run.scale or 'as given')}</td></tr>")
+
+
+def origins(runs):
+    """Each machine once, with the files that were made on it: command, revision, toolchain."""
+    machines = {}
+    for run in runs:
+        machines.setdefault(_machine_facts(run), []).append(run)
+    head = "".join(f'<th scope="col">{name}</th>' for name in (
+        "file", "created", "command", "git revision", "source changed since", "toolchain", "sizes"))
+    return "".join(
+        f'<h4>Machine</h4>{facts}<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr>'
+        f'</thead><tbody>{"".join(map(_origin_row, made))}</tbody></table></div>'
+        for facts, made in machines.items())
+
+
+def not_measured_table(study):
+    """Field, reason, number of cases; empty text where everything was measured."""
+    gaps = study.not_measured
+    if gaps.empty:
+        return ""
+    counts = gaps.groupby(["field", "reason"], sort=False).size()
+    lines = "".join(f'<tr><th scope="row"><code>{escape(field)}</code></th>'
+                    f'<td class="wrap">{escape(reason)}</td>'
+                    f'<td class="number">{count} of {len(study.cases)}</td></tr>'
+                    for (field, reason), count in counts.items())
+    return (f'<div class="scroll" tabindex="0"><table><thead><tr><th scope="col">what</th>'
+            f'<th scope="col">why not</th><th scope="col" class="number">cases</th></tr></thead>'
+            f"<tbody>{lines}</tbody></table></div>")
+
+
+def troubles(cases):
+    """One line a case that is wrong or failed, and one about neighbours' load."""
+    lines = [f'{escape(row["problem"])}, {escape(style.label(row["algorithm"]))}: '
+             f'{escape(row["reason"])}'
+             for _, row in cases[cases["status"] == "failed"].iterrows()]
+    disturbed = int((cases["other_load_pct"] > 10).sum())
+    if disturbed:
+        lines.append(f"{disturbed} of {len(cases)} cases were timed while other processes used "
+                     "more than 10 % of the machine; their times are less certain than the "
+                     "intervals say.")
+    return lines
