@@ -178,8 +178,7 @@ struct FlashForward {
     void softmax_step(int row, bool first) {
       float* s = s_ + row * config_.block_k;
       const int count = keys_ / kLanes;
-      Vec high = Isa::load(s);
-      for (int i = 1; i < count; ++i) high = Isa::max(high, Isa::load(s + i * kLanes));
+      const Vec high = largest(s, count);
       if (Isa::any_greater(high, Isa::splat(max_[row])))
         raise_max(row, Isa::reduce_max(high), first);
       // A row that has seen nothing yet keeps p = exp2(-inf) = 0 only while m is finite.
@@ -190,6 +189,18 @@ struct FlashForward {
       for (; i + kBatch <= count; i += kBatch) sum = sum + exponentials<kBatch>(s, i, shift, scale);
       for (; i < count; ++i) sum = sum + exponentials<1>(s, i, shift, scale);
       Isa::store(sum_ + row * kLanes, sum);
+    }
+
+    // Of each lane, in four chains: one would wait for itself at every step.
+    static Vec largest(const float* s, int count) {
+      Vec high[4];
+      for (Vec& chain : high) chain = Isa::load(s);
+      int i = 0;
+      for (; i + 4 <= count; i += 4) {
+        for (int c = 0; c < 4; ++c) high[c] = Isa::max(high[c], Isa::load(s + (i + c) * kLanes));
+      }
+      for (; i < count; ++i) high[0] = Isa::max(high[0], Isa::load(s + i * kLanes));
+      return Isa::max(Isa::max(high[0], high[1]), Isa::max(high[2], high[3]));
     }
 
     // P replaces S in kCount vectors of a row from number `index` on; returns their sum. (s - m) is
