@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "dfa/export.h"
 #include "dfa/problem.h"
 
 namespace dfa {
@@ -72,18 +73,18 @@ struct BackendInfo {
 };
 
 // Every backend this build knows, in order of preference, with the reason where one is absent.
-std::vector<BackendInfo> backends();
+DFA_API std::vector<BackendInfo> backends();
 
 // Throws InvalidArgument on a bad problem or configuration, Unsupported with the reason where no
 // backend can run it.
-Plan plan(const Problem& problem, const PlanOptions& options = {});
+DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
 
 // o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
 // -inf. Throws InvalidArgument on null or misaligned pointers, OutOfMemory when the workspace
 // cannot be had.
-void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
+DFA_API void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
 
 // dq, dk, dv from q, k, v, o, lse and do, recomputing the probabilities block by block.
-void backward(const Plan& plan, const BackwardArgs& args, Queue queue = {});
+DFA_API void backward(const Plan& plan, const BackwardArgs& args, Queue queue = {});
 
 }  // namespace dfa

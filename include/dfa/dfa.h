@@ -4,6 +4,7 @@
 #include "dfa/attention.h"
 #include "dfa/dtype.h"
 #include "dfa/error.h"
+#include "dfa/export.h"
 #include "dfa/mask.h"
 #include "dfa/problem.h"
 #include "dfa/version.h"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "dfa/dtype.h"
+#include "dfa/export.h"
 #include "dfa/mask.h"
 
 namespace dfa {
@@ -28,7 +29,7 @@ enum class Layout : int { bhsd, bshd };
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
 //   o = softmax(scale * q k^T + mask) v
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
-struct Problem {
+struct DFA_API Problem {
   Pass pass = Pass::forward;
   DType dtype = DType::fp32;
   Mask mask = kFull;
@@ -58,18 +59,18 @@ struct Problem {
 };
 
 // Elements that a tensor with these strides spans in memory: the least buffer size.
-std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
-                    std::int64_t d);
+DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
+                            std::int64_t d);
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
 // [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN.
 // Throws InvalidArgument naming the token and what would be accepted; the result is validated.
-Problem parse_problem(std::string_view line);
+DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.
-std::string to_line(const Problem& problem);
+DFA_API std::string to_line(const Problem& problem);
 
 // Throws InvalidArgument when sizes, strides or flags cannot describe an attention problem.
-void validate(const Problem& problem);
+DFA_API void validate(const Problem& problem);
 
 }  // namespace dfa
