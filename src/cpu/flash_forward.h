@@ -245,7 +245,9 @@ struct FlashForward {
       Isa::write_row(config_.element, out, shape_.dv, o);
       if (args_.lse == nullptr) return;
       const float magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
-      args_.lse[i] = blind ? kMinusInf : max_[row] * magnitude + __builtin_logf(total);
+      // Rounded once: the backward takes P = exp(scale s - lse) from it.
+      args_.lse[i] =
+          blind ? kMinusInf : __builtin_fmaf(max_[row], magnitude, __builtin_logf(total));
     }
 
     const ForwardConfig& config_;

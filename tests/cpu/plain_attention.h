@@ -85,9 +85,11 @@ struct Plain {
       }
     }
     const float* grad = &d_o[at(i, s_.dv)];
-    const Real delta = dot(grad, out, s_.dv);
+    // From the stored o and lse, whose rounding any backward inherits.
+    Values stored(out, out + s_.dv);
+    for (Real& element : stored) element = rounded(element);
+    const Real delta = dot(grad, stored.data(), s_.dv);
     for (int j = begin; j < end; ++j) {
-      // From the stored lse, whose rounding any backward inherits.
       const Real pj = rounded(std::exp(x[at(j - begin, 1)] - lse[at(i, 1)]));
       const Real dp = rounded(dot(grad, &v[at(j, s_.dv)], s_.dv));
       largest_dp = std::max(largest_dp, std::abs(dp));
