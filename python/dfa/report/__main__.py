@@ -12,7 +12,8 @@ def _arguments(argv):
         prog="python3 -m dfa.report", description="Figures and one self-contained page from the "
         "result files of `dfa bench`.", epilog="example: python3 -m dfa.report out/r.json "
         "--out out")
-    parser.add_argument("results", nargs="+", metavar="RESULT", help="a file of schema dfa-result/1")
+    parser.add_argument("results", nargs="+", metavar="RESULT",
+                        help="a file of schema dfa-result/1")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
                         help="folder for report.html, NAME.png, figures.pdf, three_panel.pdf")
     return parser.parse_args(argv)

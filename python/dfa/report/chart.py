@@ -1,4 +1,4 @@
-"""What a figure shows, as plain values. Built from data frames, drawn by draw.py, interactive.py."""
+"""What a figure shows, as plain values, drawn by draw.py and interactive.py."""
 
 import dataclasses
 import math
@@ -76,7 +76,7 @@ class Chart:
 
     @property
     def legend(self):
-        """(algorithms, {variant: dash}, {mark label: algorithm}, reference texts), without doubles."""
+        """(algorithms, {variant: dash}, {mark label: algorithm}, reference texts), each once."""
         panels = [panel for panel in self.panels if isinstance(panel, Panel)]
         series = [s for panel in panels for s in panel.series]
         marks = [m for panel in panels for m in panel.marks]

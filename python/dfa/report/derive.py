@@ -15,7 +15,7 @@ def _baseline(cases, column, usable):
 
 
 def with_ratios(cases):
-    """Adds speedup, memory_ratio, energy_ratio (standard ÷ this, above 1 is better), and peak_bytes.
+    """Adds length and speedup, memory_ratio, energy_ratio: standard ÷ this, above 1 is better.
 
     A ratio needs both sides measured in the same file, suite and problem, and right: a case whose
     result was wrong has no speed.

@@ -7,6 +7,7 @@ import pandas as pd
 from dfa.report.chart import Chart, Panel, doubling
 from dfa.report.derive import why_missing
 from dfa.report.figures_time import length_sweeps
+from dfa.report.problem import DTYPES
 from dfa.report.sweeps import (AXES, PASS_NAMES, line_panel, panel_title, series_of, source_of,
                                sweeps)
 
@@ -56,8 +57,8 @@ def power(study, cases):
         panels.append(Panel(title=panel_title(rows, "length", cases), x_label=AXES["length"][1],
                             y_label="watts", series=series,
                             x_log=doubling(rows["length"].tolist())))
-    return _chart("power", "Power", "Drawn while the plan ran back to back. Solid: average over the "
-                  "window. Dashed: largest reading.",
+    return _chart("power", "Power", "Drawn while the plan ran back to back. Solid: average over "
+                  "the window. Dashed: largest reading.",
                   panels or [_words_panel(study, "watts", "power_avg_w")], study, parts, cases)
 
 
@@ -85,7 +86,7 @@ def three_panel(study, cases):
     panels = []
     for column, y_label, title, y_log in titles:
         if rows is not None and rows.loc[rows["status"] == "ok", column].notna().any():
-            dtypes = {d: d for d in ("fp32", "tf32", "fp16", "bf16", "fp8") if d in set(rows["dtype"])}
+            dtypes = {dtype: dtype for dtype in DTYPES if dtype in set(rows["dtype"])}
             panels.append(line_panel(rows, "length", column, y_label, cases, y_log=y_log,
                                      vary="dtype", names=dtypes, title=title))
         else:

@@ -7,7 +7,8 @@ import pandas as pd
 from dfa.report.chart import Absent, Chart, Panel
 from dfa.report.derive import BASELINE
 from dfa.report.figures_time import length_sweeps, longest_pair
-from dfa.report.sweeps import AXES, marks_of, panel_title, series_of, source_of, sweeps
+from dfa.report.sweeps import (AXES, marks_of, nothing_ran, panel_title, series_of, source_of,
+                               sweeps)
 
 MIB = 1.0 / (1 << 20)
 
@@ -20,7 +21,7 @@ def _panels(rows, cases):
     planned = tuple(dataclasses.replace(s, variant="planned", dash="dot")
                     for s in planned)
     panels = [Panel(title=words, x_label=AXES["length"][1], y_label="tensors and workspace, MiB",
-                    series=measured + planned, x_log=True, y_log=True,
+                    series=measured + planned, x_log=True, y_log=True, words=nothing_ran(rows),
                     marks=marks_of(rows, "length", y="memory_bytes", scale=MIB))]
     ratio = series_of(rows, "length", "memory_ratio", skip=(BASELINE,))
     if ratio:
@@ -48,5 +49,5 @@ def memory(study, cases):
         return Absent("memory", "Memory", "no memory figures: `dfa bench --suite memory`")
     panels = tuple(panel for rows in parts for panel in _panels(rows, cases))
     return Chart("memory", "Peak memory", "Tensors and everything one run touched beyond them. "
-                 "Solid: measured. Dotted: what the plan announced. Crosses: did not fit in memory.", panels,
-                 source_of(study, pd.concat(parts)), _finding(parts), pairs=True)
+                 "Solid: measured. Dotted: what the plan announced. Crosses: did not fit in memory.",
+                 panels, source_of(study, pd.concat(parts)), _finding(parts), pairs=True)

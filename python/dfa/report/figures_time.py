@@ -49,8 +49,8 @@ def latency(study, cases):
         return no_length("latency", "Latency")
     panels = tuple(line_panel(rows, "length", "time_ms", "time of one run, ms", cases,
                               error="time_half_width_ms") for rows in parts)
-    return Chart("latency", "Latency", "Median time of one run; lower is better. Bars: 95 % interval "
-                 "of the median, mostly smaller than the marker.", panels,
+    return Chart("latency", "Latency", "Median time of one run; lower is better. Bars: 95 % "
+                 "interval of the median, mostly smaller than the marker.", panels,
                  source_of(study, pd.concat(parts)), _latency_finding(parts))
 
 

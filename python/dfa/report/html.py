@@ -119,7 +119,8 @@ def page(study, charts, absent):
     return string.Template(_part("page.html")).substitute(
         title="Attention, measured", lead=f"{escape(devices)} · {escape(created)}",
         tiles="".join(map(_tile, summary.tiles(study))), troubles=_troubles(cases),
-        nav=_nav(measured), figures=figures, absent=_absent(unmeasured, absent), tables=_suite_tables(cases),
+        nav=_nav(measured), figures=figures, absent=_absent(unmeasured, absent),
+        tables=_suite_tables(cases),
         not_measured=missing, runs=tables.origins(study.runs),
         version=dfa.__version__, files=escape(", ".join(run.path.name for run in study.runs)),
         plots=embed_json(plots), plotly=get_plotlyjs(), css=_part("page.css"),

@@ -89,7 +89,8 @@ def _heat(panel):
         "data": [{
             "type": "heatmap", "x": [size_text(x) for x in panel.x],
             "y": [size_text(y) for y in panel.y], "z": [list(row) for row in panel.z],
-            "text": text, "texttemplate": "%{text}", "colorscale": "Viridis", "zmin": 0, "xgap": 2, "ygap": 2,
+            "text": text, "texttemplate": "%{text}", "colorscale": "Viridis", "zmin": 0,
+            "xgap": 2, "ygap": 2,
             "colorbar": {"title": {"text": panel.unit, "side": "right"}, "thickness": 14},
             "hovertemplate": f"{panel.y_label} %{{y}}, {panel.x_label} %{{x}}<br>"
                              f"%{{z:.4g}} {panel.unit}<extra></extra>"}],

@@ -84,7 +84,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """cases: a row a case, with `run` the index into runs. not_measured: run, case, field, reason."""
+    """cases: a row a case, `run` its index into runs. not_measured: run, case, field, reason."""
     runs: tuple
     cases: pd.DataFrame
     not_measured: pd.DataFrame

@@ -97,12 +97,20 @@ def marks_of(rows, axis, y=None, scale=1.0):
         for _, row in bad.iterrows())
 
 
+def nothing_ran(rows):
+    """The words of a panel whose cases gave no number at all."""
+    words = dict.fromkeys(f"{style.label(row['algorithm'])}: {STATUS_WORDS[row['status']]}"
+                          for _, row in rows[rows["status"] != "ok"].iterrows())
+    return "no number: " + ("; ".join(words) or "not measured")
+
+
 def line_panel(rows, axis, y, y_label, all_cases, *, y_log=True, error=None, scale=1.0, vary=None,
                names=None, title=None):
     series = series_of(rows, axis, y, error=error, vary=vary, names=names, scale=scale)
     return Panel(title=title or panel_title(rows, axis, all_cases), x_label=AXES[axis][1],
                  y_label=y_label, series=series, marks=marks_of(rows, axis) if series else (),
-                 x_log=doubling(rows[axis].tolist()), y_log=y_log)
+                 x_log=doubling(rows[axis].tolist()), y_log=y_log,
+                 words="" if series else nothing_ran(rows))
 
 
 def source_of(study, rows):

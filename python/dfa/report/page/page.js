@@ -28,7 +28,7 @@
 
   const config = {
     responsive: true, displaylogo: false,
-    modeBarButtons: [['zoom2d', 'pan2d', 'resetScale2d', 'toImage']],  // none that talks to a server
+    modeBarButtons: [['zoom2d', 'pan2d', 'resetScale2d', 'toImage']],  // none asks a server
   };
 
   function drawAll() {
