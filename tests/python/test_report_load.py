@@ -53,6 +53,11 @@ def test_a_wrong_result_has_no_speed(study_of):
     assert math.isnan(frame["speedup"][1])
 
 
+def test_a_wrong_baseline_gives_nobody_a_speed(study_of):
+    rows = [synthetic.wrong("sequence", "standard"), synthetic.case("sequence", "flash")]
+    assert derive.with_ratios(study_of(synthetic.result(rows)).cases)["speedup"].isna().all()
+
+
 def test_a_ratio_never_crosses_files(write_result):
     one = write_result(synthetic.result([synthetic.case("sequence", "standard")]), "one.json")
     two = write_result(synthetic.result([synthetic.case("sequence", "flash")]), "two.json")

@@ -31,6 +31,8 @@ def made(tmp_path_factory):
     rows[0]["other_load_pct"] = 40.0
     hostile = dict(synthetic.MACHINE, host="<script>window.pwned = 1</script>")
     rows.append(synthetic.case("</script><script>window.pwned = 2</script>", "flash"))
+    rows += [synthetic.case("heads", "flash", dtype="bf16", h=h) | {
+        "algorithm": "</script><script>window.pwned = 3</script>"} for h in (1, 2)]
     source = folder / "synthetic.json"
     source.write_text(json.dumps(synthetic.result(rows, machine=hostile)))
     done = report(source, "--out", folder / "out")
@@ -175,7 +177,7 @@ def test_what_was_not_measured_is_said_with_the_reason(page):
 def test_the_headline_says_speed_memory_checks_energy(page):
     page.open()
     tiles = page.js("[...document.querySelectorAll('.tile')].map(t => t.innerText)")
-    cases = len(synthetic.cases()) + 2
+    cases = len(synthetic.cases()) + 4
     assert len(tiles) == 5 and "3.13×" in tiles[0] and "4.00×" in tiles[1]
     assert f"{cases - 2} of {cases - 1}" in tiles[3] and "not measured" in tiles[4]
     first = page.js("document.querySelector('.troubles').innerText")
@@ -185,7 +187,7 @@ def test_the_headline_says_speed_memory_checks_energy(page):
 def test_tables_hold_every_case_and_origin(page):
     page.open()
     assert page.js("document.querySelectorAll('#results tbody tr').length") == \
-        len(synthetic.cases()) + 2
+        len(synthetic.cases()) + 4
     origin = page.js("document.getElementById('origin').textContent")
     for word in ("Synthetic CPU", "synthetic_isa", "0123456789", "uncommitted changes",
                  "dfa bench --suite synthetic", "2026-01-31T12:00:00Z", "synthetic compiler"):
@@ -195,6 +197,7 @@ def test_tables_hold_every_case_and_origin(page):
 def test_text_of_a_result_file_is_never_run(page):
     page.open()
     assert page.js("typeof window.pwned") == "undefined"
+    assert "window.pwned = 3" in page.js("document.querySelector('#heads .legend').textContent")
     assert "<script>window.pwned = 1" in page.js("document.getElementById('origin').textContent")
 
 
