@@ -67,7 +67,7 @@ struct GradientSlice {
 };
 
 struct BackwardScratch {
-  std::size_t dk, dv, scores, products, spare, bf16, bf16_size, total;
+  std::size_t dk, dv, scores, products, bf16, bf16_size, total;
 
   BackwardScratch(const BackwardConfig& config, int d, int dv_width) {
     const auto keys = static_cast<std::size_t>(config.block_k / kUnit);
@@ -76,8 +76,7 @@ struct BackwardScratch {
     dv = dk + kSquareBytes * keys * static_cast<std::size_t>(units(d));
     scores = dv + kSquareBytes * keys * static_cast<std::size_t>(units(dv_width));
     products = scores + kSquareBytes * squares;
-    spare = products + kSquareBytes * squares;
-    bf16 = spare + kSquareBytes;
+    bf16 = products + kSquareBytes * squares;
     bf16_size = kHalfSquareBytes * squares;  // of one of P^T, dS^T, pairs; all twice
     total = align64(bf16 + 6 * bf16_size);
   }
@@ -167,7 +166,7 @@ class Backward {
     std::int64_t query = 0;
     BackwardStep last, now = next_step(first_key, keys, head, query);
     Idle idle;
-    Sums<Tiles> sums(scratch(at_.spare));
+    Sums<Tiles> sums;
     scores(now, sums, idle);
     for (int turn = 0; now.squares() > 0; ++turn) {
       const BackwardStep next = next_step(first_key, keys, head, query);
@@ -196,11 +195,11 @@ class Backward {
                                           std::byte* to, std::int64_t slices_before,
                                           Sums<Tiles>& sums, Vectors& vectors) {
     vectors.finish(slices_before);
-    sums.begin(to, a, b, vectors);
+    sums.template begin<Reuse::near>(to, a, b, vectors);
     for (int i = 1; i < depth; ++i) {
       a += kHalfSquareBytes;
       b += kHalfSquareBytes;
-      multiply<Tiles>(a, b, vectors);
+      sums.template add<Reuse::near>(a, b, vectors);
     }
   }
 
@@ -229,11 +228,11 @@ class Backward {
       const std::byte* a = left;
       const std::byte* b = q_of(step.head, step.first_query) + right +
                            kHalfSquareBytes * static_cast<std::size_t>(n);
-      sums.resume(square, a, b, vectors);
+      sums.template resume<Reuse::near>(square, a, b, vectors);
       for (int t = 1; t < step.queries; ++t) {
         a += kHalfSquareBytes;
         b += q_.unit;
-        multiply<Tiles>(a, b, vectors);
+        sums.template add<Reuse::near>(a, b, vectors);
       }
     }
   }
@@ -248,11 +247,11 @@ class Backward {
             k_of(step.first_key) + kv_.columns + kHalfSquareBytes * static_cast<std::size_t>(n);
         const std::byte* b = pairs + kHalfSquareBytes * static_cast<std::size_t>(t);
         const std::size_t b_step = kHalfSquareBytes * static_cast<std::size_t>(step.queries);
-        sums.resume(dq, a, b, vectors);
+        sums.template resume<Reuse::near>(dq, a, b, vectors);
         for (int u = 1; u < step.keys; ++u) {
           a += kv_.unit;
           b += b_step;
-          multiply<Tiles>(a, b, vectors);
+          sums.template add<Reuse::near>(a, b, vectors);
         }
       }
     }

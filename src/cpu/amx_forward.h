@@ -14,17 +14,14 @@
 //
 // Most problems need no running maximum. If |q| |k| bounds all scores of a tile by 2^±60, every
 // exponential and sum is a normal number without one: m = 0, exact after normalisation. Otherwise m
-// follows the row's maximum once it moved by more than 2^8. Since the largest weight is then not 1
-// but any number, o is divided by the sum of the weights as rounded: o of one key is v, to the bit.
-// lse comes from the sum before rounding.
+// follows the row's maximum.
 namespace dfa::cpu::amx {
 namespace {
 
 inline constexpr int kMaxGroups = 512 / kUnit;
 inline constexpr float kBoundedScore = 60.0f;                 // powers of two
 inline constexpr float kLeastV = 0x1p-40f, kMostV = 0x1p40f;  // keep products of P and V normal
-inline constexpr float kMaxMove = 8.0f;                       // powers of two
-inline constexpr std::size_t kSumsBytes = kUnit * 128;
+inline constexpr std::size_t kSumsBytes = kUnit * 64;
 inline constexpr float kNoMax = -1e38f;  // finite: -inf minus it is -inf
 
 // One step: group of query rows, units [first, first + count) of keys; count = 0: none.
@@ -38,7 +35,7 @@ struct ForwardStep {
 struct SoftmaxSlice {
   const std::byte* scores;
   std::byte* weights;    // bf16 P as A tiles
-  float* sums;           // [32][2][16]: partial sums of each row, of P and of P rounded to bf16
+  float* sums;           // [32][16], partial sums of each row
   const float* minus_m;  // [32]
   __m512 scale;          // to powers of two
 
@@ -47,10 +44,8 @@ struct SoftmaxSlice {
   }
 
   [[gnu::always_inline]] static void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) {
-    const __m512i rounded = to_bf16(p0, p1);
-    _mm512_store_si512(to, rounded);
+    _mm512_store_si512(to, to_bf16(p0, p1));
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p0, p1)));
-    _mm512_store_ps(sum + 16, add_bf16(_mm512_load_ps(sum + 16), rounded));
   }
 
   [[gnu::always_inline]] void operator()(std::int64_t index) const {
@@ -60,14 +55,14 @@ struct SoftmaxSlice {
     const __m512 p01 = weight(s + kTileBytes, minus_m[row]);
     const __m512 p10 = weight(s + kRowBytes, minus_m[row + 1]);
     const __m512 p11 = weight(s + kTileBytes + kRowBytes, minus_m[row + 1]);
-    finish_row(p00, p01, sums + row * 32, weights + index * 128);
-    finish_row(p10, p11, sums + row * 32 + 32, weights + index * 128 + kRowBytes);
+    finish_row(p00, p01, sums + row * 16, weights + index * 128);
+    finish_row(p10, p11, sums + row * 16 + 16, weights + index * 128 + kRowBytes);
   }
 };
 
 // Offsets in the caller's scratch.
 struct ForwardScratch {
-  std::size_t q_group, o_group, o, sums, minus_m, scores, spare, weights, weights_size, total;
+  std::size_t q_group, o_group, o, sums, minus_m, scores, weights, weights_size, total;
 
   ForwardScratch(const ForwardConfig& config, int d, int dv) {
     const auto groups = static_cast<std::size_t>(config.block_q / kUnit);
@@ -78,8 +73,7 @@ struct ForwardScratch {
     sums = o + o_group * groups;
     minus_m = sums + kSumsBytes * groups;
     scores = minus_m + kUnit * sizeof(float) * groups;
-    spare = scores + kSquareBytes * squares;
-    weights = spare + kSquareBytes;
+    weights = scores + kSquareBytes * squares;
     weights_size = kHalfSquareBytes * squares;
     total = align64(weights + 2 * weights_size);
   }
@@ -125,7 +119,7 @@ class Forward {
   std::byte* o_of(int group) const {
     return scratch(at_.o + at_.o_group * static_cast<std::size_t>(group));
   }
-  float* sums_of(int group) const { return floats(at_.sums) + group * kUnit * 32; }
+  float* sums_of(int group) const { return floats(at_.sums) + group * kUnit * 16; }
   float* minus_m_of(int group) const { return floats(at_.minus_m) + group * kUnit; }
   std::int64_t first_row(int group) const { return tile_.q_begin + group * kUnit; }
   std::int64_t last_row(int group) const {
@@ -191,14 +185,16 @@ class Forward {
     int group = 0;
     ForwardStep last, now = next_step(block, group);
     Idle idle;
-    Sums<Tiles> sums(scratch(at_.spare));
+    Sums<Tiles> sums;
     scores(now, sums, idle);
     for (unsigned turn = 0; now.count > 0; ++turn) {
       const ForwardStep next = next_step(block, group);
       std::byte* weights = scratch(at_.weights + at_.weights_size * (turn & 1u));
       std::byte* last_weights = scratch(at_.weights + at_.weights_size * (~turn & 1u));
-      sums.finish();
-      hide_masked(now);
+      // The last square of scores may stay in the tiles until products need them.
+      const bool whole = is_whole(now);
+      if (!whole || !bounded_ || now.count < 2 || last.count == 0) sums.finish();
+      if (!whole) hide_masked(now);
       float shrink[kUnit];
       const bool moved = !bounded_ && move_max(now, shrink);
       Paced<SoftmaxSlice, rate> vectors{{scratch(at_.scores), weights, sums_of(now.group),
@@ -225,11 +221,12 @@ class Forward {
     for (int u = 0; u < step.count; ++u) {
       const std::byte* q = q_of(step.group);
       vectors.finish(16 * u);  // what is stored now is square u - 1
-      sums.begin(scratch(at_.scores) + kSquareBytes * static_cast<std::size_t>(u), q, k, vectors);
+      sums.template begin<Reuse::none>(
+          scratch(at_.scores) + kSquareBytes * static_cast<std::size_t>(u), q, k, vectors);
       k += kHalfSquareBytes;
       for (int i = 1; i < k_depth_; ++i, k += kHalfSquareBytes) {
         q += kHalfSquareBytes;
-        multiply<Tiles>(q, k, vectors);
+        sums.template add<Reuse::none>(q, k, vectors);
       }
     }
   }
@@ -242,13 +239,18 @@ class Forward {
     for (int n = 0; n < v_depth_; ++n, o += kSquareBytes) {
       const std::byte* p = weights;
       const std::byte* v = tile_.packed + kv_.v(step.first, n);
-      sums.resume(o, p, v, vectors);
+      sums.template resume<Reuse::none>(o, p, v, vectors);
       for (int u = 1; u < step.count; ++u) {
         p += kHalfSquareBytes;
         v += kHalfSquareBytes;
-        multiply<Tiles>(p, v, vectors);
+        sums.template add<Reuse::none>(p, v, vectors);
       }
     }
+  }
+
+  bool is_whole(const ForwardStep& step) const {
+    return key_begin(last_row(step.group)) <= step.first * kUnit &&
+           key_end(first_row(step.group)) >= (step.first + step.count) * kUnit;
   }
 
   // Masked scores become what the scale turns into -inf.
@@ -280,7 +282,7 @@ class Forward {
     return _mm512_reduce_max_ps(most);
   }
 
-  // Where a row's maximum moved by more than kMaxMove: takes it, scales the row's sum, and says by
+  // Where a row's maximum moved: takes it, scales the row's sum, and says by
   // how much the row's output has to shrink once all weights of the old maximum are in it.
   bool move_max(const ForwardStep& step, float (&shrink)[kUnit]) {
     float* minus_m = minus_m_of(step.group);
@@ -288,13 +290,11 @@ class Forward {
     for (int row = 0; row < kUnit; ++row) {
       const float most = row_max(step, row);
       shrink[row] = 1.0f;
-      if (!(most > kMaxMove - minus_m[row])) continue;
+      if (!(most > -minus_m[row])) continue;
       shrink[row] = __builtin_exp2f(-minus_m[row] - most);
       minus_m[row] = -most;
-      const __m512 factor = _mm512_set1_ps(shrink[row]);
-      float* sum = sums_of(step.group) + row * 32;
-      _mm512_store_ps(sum, _mm512_mul_ps(_mm512_load_ps(sum), factor));
-      _mm512_store_ps(sum + 16, _mm512_mul_ps(_mm512_load_ps(sum + 16), factor));
+      float* sum = sums_of(step.group) + row * 16;
+      _mm512_store_ps(sum, _mm512_mul_ps(_mm512_load_ps(sum), _mm512_set1_ps(shrink[row])));
       moved = true;
     }
     return moved;
@@ -313,15 +313,20 @@ class Forward {
   void store(int group) {
     for (std::int64_t row = first_row(group); row <= last_row(group); ++row) {
       const int r = static_cast<int>(row - first_row(group));
-      const float* sums = sums_of(group) + r * 32;
-      const float sum = _mm512_reduce_add_ps(_mm512_load_ps(sums));
-      const float rounded = _mm512_reduce_add_ps(_mm512_load_ps(sums + 16));
+      const float sum = _mm512_reduce_add_ps(_mm512_load_ps(sums_of(group) + r * 16));
       if (tile_.lse != nullptr) {
         tile_.lse[row] =
             sum == 0 ? -__builtin_inff() : (__builtin_log2f(sum) - minus_m_of(group)[r]) * kLn2;
       }
-      store_row(group, row, r, sum == 0 ? 0.0f : 1.0f / rounded);
+      store_row(group, row, r, sum == 0 ? 0.0f : 1.0f / weight_of_output(row, sum));
     }
+  }
+
+  // The one weight of a row that sees one key reached o rounded, and is not 1.
+  float weight_of_output(std::int64_t row, float sum) const {
+    if (key_end(row) - key_begin(row) != 1) return sum;
+    const __m512i rounded = to_bf16(_mm512_set1_ps(sum), _mm512_setzero_ps());
+    return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16)));
   }
 
   void store_row(int group, std::int64_t row, int r, float factor) {

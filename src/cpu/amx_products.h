@@ -16,28 +16,37 @@ struct Idle {
   void finish(std::int64_t) {}
 };
 
-template <class Tiles>
-[[gnu::always_inline]] inline void store_sums(std::byte* square) {
-  Tiles::template store<0>(square);
-  Tiles::template store<1>(square + kTileBytes);
-  Tiles::template store<2>(square + 2 * kTileBytes);
-  Tiles::template store<3>(square + 3 * kTileBytes);
+// How the right operand is read: kept near, or passing by.
+enum class Reuse { near, none };
+
+template <class Tiles, int tile, Reuse reuse>
+[[gnu::always_inline]] inline void load_right(const std::byte* from) {
+  if constexpr (reuse == Reuse::near) {
+    Tiles::template load<tile>(from);
+  } else {
+    Tiles::template stream<tile>(from);
+  }
 }
 
 // Sums += a b. a: two tiles, rows 0 to 15 and 16 to 31. b: two tiles, columns 0 to 15 and 16 to 31.
-template <class Tiles, class Vectors>
-[[gnu::always_inline]] inline void multiply(const std::byte* a, const std::byte* b,
+// Before sum i, the hook is told, so that it can exchange what tile i holds.
+template <class Tiles, Reuse reuse, class Hook, class Vectors>
+[[gnu::always_inline]] inline void multiply(const std::byte* a, const std::byte* b, Hook&& before,
                                             Vectors& vectors) {
   Tiles::template load<4>(a);
-  Tiles::template load<6>(b);
+  load_right<Tiles, 6, reuse>(b);
+  before.template sum<0>();
   Tiles::template dot<0, 4, 6>();
   vectors.template run<0>();
-  Tiles::template load<7>(b + kTileBytes);
+  load_right<Tiles, 7, reuse>(b + kTileBytes);
+  before.template sum<1>();
   Tiles::template dot<1, 4, 7>();
   vectors.template run<1>();
   Tiles::template load<5>(a + kTileBytes);
+  before.template sum<2>();
   Tiles::template dot<2, 5, 6>();
   vectors.template run<2>();
+  before.template sum<3>();
   Tiles::template dot<3, 5, 7>();
   vectors.template run<3>();
 }
@@ -48,66 +57,68 @@ template <class Tiles, class Vectors>
 template <class Tiles>
 class Sums {
  public:
-  // `spare`: a square that may be overwritten any time.
-  explicit Sums(std::byte* spare) : to_(spare), spare_(spare) {}
-
   // Begins a square that will be stored at `to`, from zero, with its first product.
-  template <class Vectors>
+  template <Reuse reuse, class Vectors>
   [[gnu::always_inline]] void begin(std::byte* to, const std::byte* a, const std::byte* b,
                                     Vectors& vectors) {
-    turn<true>(nullptr, a, b, vectors);
-    to_ = to;
+    turn<reuse, true>(to, a, b, vectors);
   }
 
   // Begins a square from what it holds in memory.
-  template <class Vectors>
+  template <Reuse reuse, class Vectors>
   [[gnu::always_inline]] void resume(std::byte* square, const std::byte* a, const std::byte* b,
                                      Vectors& vectors) {
-    turn<false>(square, a, b, vectors);
-    to_ = square;
+    turn<reuse, false>(square, a, b, vectors);
+  }
+
+  template <Reuse reuse, class Vectors>
+  [[gnu::always_inline]] void add(const std::byte* a, const std::byte* b, Vectors& vectors) {
+    multiply<Tiles, reuse>(a, b, Keep{}, vectors);
   }
 
   // Puts the last square where it belongs: before anything but this class touches it.
   void finish() {
-    store_sums<Tiles>(to_);
-    to_ = spare_;
+    if (to_ == nullptr) return;
+    Tiles::template store<0>(to_);
+    Tiles::template store<1>(to_ + kTileBytes);
+    Tiles::template store<2>(to_ + 2 * kTileBytes);
+    Tiles::template store<3>(to_ + 3 * kTileBytes);
+    to_ = nullptr;
   }
 
  private:
-  template <int sum, bool zero>
-  [[gnu::always_inline]] void exchange(const std::byte* from) {
-    constexpr std::size_t offset = sum * kTileBytes;
-    Tiles::template store<sum>(to_ + offset);
-    if constexpr (zero) {
-      Tiles::template zero<sum>();
-    } else {
-      Tiles::template load<sum>(from + offset);
+  struct Keep {
+    template <int tile>
+    void sum() const {}
+  };
+
+  template <bool store, bool zero>
+  struct Exchange {
+    std::byte* to;
+    const std::byte* from;
+    template <int tile>
+    [[gnu::always_inline]] void sum() const {
+      if constexpr (store) Tiles::template store<tile>(to + tile * kTileBytes);
+      if constexpr (zero) {
+        Tiles::template zero<tile>();
+      } else {
+        Tiles::template load<tile>(from + tile * kTileBytes);
+      }
     }
-  }
+  };
 
-  template <bool zero, class Vectors>
-  [[gnu::always_inline]] void turn(const std::byte* from, const std::byte* a, const std::byte* b,
+  template <Reuse reuse, bool zero, class Vectors>
+  [[gnu::always_inline]] void turn(std::byte* square, const std::byte* a, const std::byte* b,
                                    Vectors& vectors) {
-    Tiles::template load<4>(a);
-    Tiles::template load<6>(b);
-    exchange<0, zero>(from);
-    Tiles::template dot<0, 4, 6>();
-    vectors.template run<0>();
-    Tiles::template load<7>(b + kTileBytes);
-    exchange<1, zero>(from);
-    Tiles::template dot<1, 4, 7>();
-    vectors.template run<1>();
-    Tiles::template load<5>(a + kTileBytes);
-    exchange<2, zero>(from);
-    Tiles::template dot<2, 5, 6>();
-    vectors.template run<2>();
-    exchange<3, zero>(from);
-    Tiles::template dot<3, 5, 7>();
-    vectors.template run<3>();
+    if (to_ != nullptr) {
+      multiply<Tiles, reuse>(a, b, Exchange<true, zero>{to_, square}, vectors);
+    } else {
+      multiply<Tiles, reuse>(a, b, Exchange<false, zero>{to_, square}, vectors);
+    }
+    to_ = square;
   }
 
-  std::byte* to_;
-  std::byte* spare_;
+  std::byte* to_ = nullptr;  // of the square in the tiles; null: none
 };
 
 // Paces slices of vector work: `rate` of them a product, until they are used up. Slice must have

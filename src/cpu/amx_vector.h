@@ -38,12 +38,6 @@ template <int degree>
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
-// sums += the 32 bf16, two a lane.
-[[gnu::always_inline]] inline __m512 add_bf16(__m512 sums, __m512i bf16) {
-  const __m512i ones = _mm512_set1_epi16(0x3f80);
-  return _mm512_dpbf16_ps(sums, reinterpret_cast<__m512bh>(bf16), reinterpret_cast<__m512bh>(ones));
-}
-
 // Bits of the first `count` lanes, count clamped to [0, 32].
 inline std::uint32_t first_lanes(std::int64_t count) {
   if (count <= 0) return 0;

@@ -33,6 +33,10 @@ struct EmulatedTiles {
     __builtin_memcpy(tiles[tile], from, sizeof tiles[tile]);
   }
   template <int tile>
+  static void stream(const std::byte* from) {
+    load<tile>(from);
+  }
+  template <int tile>
   static void store(std::byte* to) {
     if (!configured) __builtin_abort();
     __builtin_memcpy(to, tiles[tile], sizeof tiles[tile]);
