@@ -1,0 +1,137 @@
+#include "reference/backend.h"
+
+#include <cstring>
+
+#include "base/aligned.h"
+#include "base/element.h"
+#include "reference/head.h"
+#include "spec/flops.h"
+
+namespace dfa {
+namespace {
+
+void store_row(void* base, DType type, const Strides& strides, std::int64_t b, std::int64_t h,
+               std::int64_t s, const std::vector<double>& row) {
+  const std::int64_t start = b * strides.batch + h * strides.head + s * strides.row;
+  for (std::size_t x = 0; x < row.size(); ++x) {
+    store_element(base, type, start + static_cast<std::int64_t>(x), static_cast<float>(row[x]));
+  }
+}
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string name() const override { return "reference"; }
+  std::string description() const override { return "fp64 on one thread, slow and right"; }
+  Verdict available() const override { return Verdict::yes(); }
+
+  Verdict supports(const Problem& p, const PlanOptions& options) const override {
+    if (p.dtype == DType::fp8) {
+      return Verdict::no("fp8 is not built; use fp32, tf32, fp16 or bf16");
+    }
+    if (options.algorithm == Algorithm::flash) {
+      return Verdict::no("fp64 attention by definition has no tiles; ask for algorithm auto");
+    }
+    return Verdict::yes();
+  }
+
+  Plan plan(const Problem& p, const PlanOptions& options) const override {
+    if (!options.config.empty()) {
+      throw InvalidArgument("config: the reference has no tiles to configure; leave it out");
+    }
+    Plan plan{.problem = p, .algorithm = Algorithm::standard, .backend = name()};
+    plan.origin = "default";
+    plan.why = "the fp64 reference was asked for";
+    plan.forward_flops = p.pass != Pass::backward ? forward_flops(p) : 0;
+    plan.backward_flops = p.pass != Pass::forward ? backward_flops(p) : 0;
+    return plan;
+  }
+
+  void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
+    const Problem& p = plan.problem;
+    for (std::int64_t b = 0; b < p.b; ++b) {
+      for (std::int64_t h = 0; h < p.hq; ++h) {
+        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h);
+        for (std::int64_t i = 0; i < p.sq; ++i) {
+          const auto row = head.forward(i);
+          store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
+          if (args.lse != nullptr) {
+            args.lse[(b * p.hq + h) * p.sq + i] = static_cast<float>(row.lse);
+          }
+        }
+      }
+    }
+  }
+
+  void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
+    for (std::int64_t b = 0; b < plan.problem.b; ++b) {
+      for (std::int64_t hk = 0; hk < plan.problem.hk; ++hk) {
+        backward_group(plan.problem, args, b, hk);
+      }
+    }
+  }
+
+  void* allocate(std::size_t bytes) const override {
+    void* data = ::operator new (align_up(bytes == 0 ? 1 : bytes), std::align_val_t{kAlignment},
+                                 std::nothrow);
+    if (data == nullptr) {
+      throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
+    }
+    return data;
+  }
+
+  void release(void* pointer) const override {
+    ::operator delete (pointer, std::align_val_t{kAlignment});
+  }
+
+  void copy_in(void* device, const void* host, std::size_t bytes) const override {
+    std::memcpy(device, host, bytes);
+  }
+
+  void copy_out(void* host, const void* device, std::size_t bytes) const override {
+    std::memcpy(host, device, bytes);
+  }
+
+  Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
+
+  void synchronize(Queue) const override {}
+
+ private:
+  // dq of the group's query heads, dk and dv of its key/value head.
+  static void backward_group(const Problem& p, const BackwardArgs& args, std::int64_t b,
+                             std::int64_t hk) {
+    const std::int64_t group = p.hq / p.hk;
+    Matrix<double> dk(p.sk, p.d), dv(p.sk, p.dv);
+    for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
+      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h);
+      std::vector<double> lse, delta;
+      for (std::int64_t i = 0; i < p.sq; ++i) {
+        const auto row = head.forward(i);
+        lse.push_back(row.lse);
+        delta.push_back(head.delta(i, row.o));
+        store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i));
+      }
+      for (std::int64_t j = 0; j < p.sk; ++j) {
+        const auto gradient = head.key_gradient(j, lse, delta);
+        for (std::int64_t x = 0; x < p.d; ++x) {
+          dk.row(j)[x] += gradient.dk[static_cast<std::size_t>(x)];
+        }
+        for (std::int64_t x = 0; x < p.dv; ++x) {
+          dv.row(j)[x] += gradient.dv[static_cast<std::size_t>(x)];
+        }
+      }
+    }
+    for (std::int64_t j = 0; j < p.sk; ++j) {
+      store_row(args.dk, p.dtype, p.k(), b, hk, j, {dk.row(j), dk.row(j) + p.d});
+      store_row(args.dv, p.dtype, p.v(), b, hk, j, {dv.row(j), dv.row(j) + p.dv});
+    }
+  }
+};
+
+}  // namespace
+
+const Backend& reference_backend() {
+  static const ReferenceBackend backend;
+  return backend;
+}
+
+}  // namespace dfa

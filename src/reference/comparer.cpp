@@ -1,0 +1,100 @@
+#include "reference/comparer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/element.h"
+
+namespace dfa {
+namespace {
+
+// 0 finite, otherwise which kind of non-finite.
+int kind(double value) {
+  if (std::isnan(value)) return 3;
+  if (std::isinf(value)) return value > 0 ? 1 : 2;
+  return 0;
+}
+
+// The error of doing any arithmetic at all in this type: (x + 0.3) - 0.3 against x.
+double noise(DType type, float stored) {
+  const float moved = round_to(type, round_to(type, stored + 0.3f) - 0.3f);
+  return std::fabs(static_cast<double>(moved) - static_cast<double>(stored));
+}
+
+}  // namespace
+
+void Comparer::add(float got, double truth, float naive, std::int64_t b, std::int64_t h,
+                   std::int64_t s, std::int64_t x) {
+  const DType stored_as = type_ == DType::tf32 ? DType::fp32 : type_;
+  const float stored = round_to(stored_as, static_cast<float>(truth));
+  if (kind(got) != kind(stored)) {
+    if (mismatch_.empty()) {
+      mismatch_ = fmt::format("at b{} h{} s{} x{}: {} where {} is right", b, h, s, x, got, stored);
+    }
+    return;
+  }
+  if (kind(stored) != 0) return;
+  ++count_;
+  const double error = std::fabs(static_cast<double>(got) - truth);
+  sum_error_ += error;
+  if (error > check_.max_error || worst_.empty()) {
+    check_.max_error = error;
+    worst_ = fmt::format("worst at b{} h{} s{} x{}: {:.9g} where {:.9g} is right", b, h, s, x, got,
+                         truth);
+  }
+  const double noise_here = noise(type_, stored);
+  sum_noise_ += noise_here;
+  max_noise_ = std::max(max_noise_, noise_here);
+  // A yardstick that itself overflows must not loosen the bound.
+  const float naive_stored = round_to(stored_as, naive);
+  if (kind(naive_stored) != 0) return;
+  const double naive_error = std::fabs(static_cast<double>(naive_stored) - truth);
+  sum_naive_ += naive_error;
+  max_naive_ = std::max(max_naive_, naive_error);
+}
+
+TensorCheck Comparer::finish() {
+  const double n = static_cast<double>(std::max<std::int64_t>(1, count_));
+  check_.bound = 2 * max_naive_ + 2 * max_noise_;
+  check_.mean_error = sum_error_ / n;
+  check_.mean_bound = 1.5 * sum_naive_ / n + sum_noise_ / n;
+  check_.ok = mismatch_.empty() && check_.max_error <= check_.bound &&
+              check_.mean_error <= check_.mean_bound;
+  check_.detail = mismatch_.empty() ? worst_ : mismatch_;
+  return check_;
+}
+
+void LseComparer::add(float got, double truth, std::int64_t b, std::int64_t h, std::int64_t s) {
+  if (kind(got) != kind(truth)) {
+    if (mismatch_.empty()) {
+      mismatch_ = fmt::format("at b{} h{} s{}: {} where {} is right", b, h, s, got, truth);
+    }
+    return;
+  }
+  if (kind(truth) != 0) return;
+  const double error = std::fabs(static_cast<double>(got) - truth);
+  const double bound = 1e-5 * (1 + std::fabs(truth));
+  ++count_;
+  sum_error_ += error;
+  sum_bound_ += bound;
+  if (error / bound > worst_ratio_) {
+    worst_ratio_ = error / bound;
+    check_.max_error = error;
+    check_.bound = bound;
+    check_.detail =
+        fmt::format("worst at b{} h{} s{}: {:.9g} where {:.9g} is right", b, h, s, got, truth);
+  }
+}
+
+TensorCheck LseComparer::finish() {
+  const double n = static_cast<double>(std::max<std::int64_t>(1, count_));
+  check_.mean_error = sum_error_ / n;
+  check_.mean_bound = sum_bound_ / n;
+  check_.ok = mismatch_.empty() && worst_ratio_ <= 1;
+  if (!mismatch_.empty()) check_.detail = mismatch_;
+  return check_;
+}
+
+}  // namespace dfa

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reference/check.h"
+
+namespace dfa {
+
+// Gathers one tensor's elements and applies the rule of check.h to them. tf32 and fp32 differ in
+// the yardstick only: both are stored as fp32.
+class Comparer {
+ public:
+  Comparer(std::string name, DType type) : type_(type) { check_.name = std::move(name); }
+
+  // One element: what was computed, the truth, and what the naive calculation gives.
+  void add(float got, double truth, float naive, std::int64_t b, std::int64_t h, std::int64_t s,
+           std::int64_t x);
+
+  TensorCheck finish();
+
+ private:
+  TensorCheck check_;
+  DType type_;
+  std::int64_t count_ = 0;
+  double sum_error_ = 0, sum_naive_ = 0, sum_noise_ = 0;
+  double max_naive_ = 0, max_noise_ = 0;
+  std::string worst_, mismatch_;
+};
+
+// |lse - truth| <= 1e-5 (1 + |truth|), and -inf exactly where the row sees no key.
+class LseComparer {
+ public:
+  LseComparer() { check_.name = "lse"; }
+  void add(float got, double truth, std::int64_t b, std::int64_t h, std::int64_t s);
+  TensorCheck finish();
+
+ private:
+  TensorCheck check_;
+  double worst_ratio_ = -1;
+  std::int64_t count_ = 0;
+  double sum_error_ = 0, sum_bound_ = 0;
+  std::string mismatch_;
+};
+
+}  // namespace dfa

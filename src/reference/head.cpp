@@ -1,0 +1,173 @@
+#include "reference/head.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "base/element.h"
+
+namespace dfa {
+namespace {
+
+template <typename Real>
+Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int64_t b,
+                  std::int64_t h, std::int64_t rows, std::int64_t cols) {
+  Matrix<Real> matrix(rows, cols);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t start = b * strides.batch + h * strides.head + i * strides.row;
+    for (std::int64_t x = 0; x < cols; ++x) {
+      // tf32 products read their operands with 10 mantissa bits; every other type is stored
+      // rounded.
+      const float value = load_element(base, type, start + x);
+      matrix.row(i)[x] = static_cast<Real>(type == DType::tf32 ? round_to(type, value) : value);
+    }
+  }
+  return matrix;
+}
+
+template <typename Real>
+Matrix<Real> transpose(const Matrix<Real>& from) {
+  Matrix<Real> to(from.cols, from.rows);
+  for (std::int64_t i = 0; i < from.rows; ++i) {
+    for (std::int64_t x = 0; x < from.cols; ++x) to.row(x)[i] = from.row(i)[x];
+  }
+  return to;
+}
+
+// to[j] += a * from[j]
+template <typename Real>
+void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
+  for (std::int64_t j = 0; j < count; ++j) to[j] += a * from[j];
+}
+
+// row · columns[begin, end), given the columns' transpose: the inner loop runs over contiguous
+// keys.
+template <typename Real>
+std::vector<Real> products(const Real* row, const Matrix<Real>& transposed, std::int64_t begin,
+                           std::int64_t end) {
+  std::vector<Real> sums(static_cast<std::size_t>(end - begin), Real(0));
+  for (std::int64_t x = 0; x < transposed.rows; ++x) {
+    add_scaled(sums.data(), row[x], transposed.row(x) + begin, end - begin);
+  }
+  return sums;
+}
+
+// weights · rows[begin, …)
+template <typename Real>
+std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Real>& rows,
+                               std::int64_t begin) {
+  std::vector<Real> sum(static_cast<std::size_t>(rows.cols), Real(0));
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    add_scaled(sum.data(), weights[j], rows.row(begin + static_cast<std::int64_t>(j)), rows.cols);
+  }
+  return sum;
+}
+
+}  // namespace
+
+template <typename Real>
+Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
+                 const void* d_o, std::int64_t b, std::int64_t hq)
+    : p_(problem), scale_(static_cast<Real>(problem.softmax_scale())) {
+  const std::int64_t hk = hq / (p_.hq / p_.hk);
+  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
+  k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d);
+  v_ = load<Real>(v, p_.dtype, p_.v(), b, hk, p_.sk, p_.dv);
+  k_t_ = transpose(k_);
+  if (d_o == nullptr) return;
+  d_o_ = load<Real>(d_o, p_.dtype, p_.o(), b, hq, p_.sq, p_.dv);
+  q_t_ = transpose(q_);
+  v_t_ = transpose(v_);
+  d_o_t_ = transpose(d_o_);
+}
+
+template <typename Real>
+Real Head<Real>::round(Real value) const {
+  if constexpr (std::is_same_v<Real, double>) {
+    return value;
+  } else {
+    return round_to(p_.dtype, value);
+  }
+}
+
+template <typename Real>
+std::vector<Real> Head<Real>::scores(std::int64_t i, std::int64_t begin, std::int64_t end) const {
+  std::vector<Real> s = products(q_.row(i), k_t_, begin, end);
+  for (Real& value : s) value = round(scale_ * value);
+  return s;
+}
+
+template <typename Real>
+Real Head<Real>::softmax(std::vector<Real>& s) const {
+  const Real maximum = *std::max_element(s.begin(), s.end());
+  Real sum = 0;
+  for (Real& value : s) {
+    value = std::exp(value - maximum);
+    sum += value;
+  }
+  for (Real& value : s) value = round(value / sum);
+  return maximum + std::log(sum);
+}
+
+template <typename Real>
+typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
+  const std::int64_t begin = p_.mask.key_begin(i, p_.sq, p_.sk);
+  const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
+  if (begin >= end) {
+    return {std::vector<Real>(static_cast<std::size_t>(p_.dv), Real(0)),
+            -std::numeric_limits<Real>::infinity()};
+  }
+  std::vector<Real> probabilities = scores(i, begin, end);
+  const Real lse = softmax(probabilities);
+  return {weighted_sum(probabilities, v_, begin), lse};
+}
+
+template <typename Real>
+Real Head<Real>::delta(std::int64_t i, const std::vector<Real>& o) const {
+  Real sum = 0;
+  for (std::int64_t x = 0; x < p_.dv; ++x) {
+    sum += d_o_.row(i)[x] * round(o[static_cast<std::size_t>(x)]);
+  }
+  return sum;
+}
+
+template <typename Real>
+std::vector<Real> Head<Real>::dq(std::int64_t i) const {
+  const std::int64_t begin = p_.mask.key_begin(i, p_.sq, p_.sk);
+  const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
+  if (begin >= end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
+  std::vector<Real> probabilities = scores(i, begin, end);
+  softmax(probabilities);
+  const Real row_delta = delta(i, weighted_sum(probabilities, v_, begin));
+  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end);
+  for (std::size_t j = 0; j < ds.size(); ++j) {
+    ds[j] = round(probabilities[j] * (round(ds[j]) - row_delta));
+  }
+  std::vector<Real> gradient = weighted_sum(ds, k_, begin);
+  for (Real& value : gradient) value *= scale_;
+  return gradient;
+}
+
+template <typename Real>
+typename Head<Real>::KeyGradient Head<Real>::key_gradient(std::int64_t j,
+                                                          const std::vector<Real>& lse,
+                                                          const std::vector<Real>& delta) const {
+  const std::int64_t begin = p_.mask.query_begin(j, p_.sq, p_.sk);
+  const std::int64_t end = std::max<std::int64_t>(begin, p_.mask.query_end(j, p_.sq, p_.sk));
+  std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end);
+  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end);
+  for (std::size_t i = 0; i < ds.size(); ++i) {
+    const std::size_t row = static_cast<std::size_t>(begin) + i;
+    probabilities[i] = round(std::exp(round(scale_ * probabilities[i]) - lse[row]));
+    ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]));
+  }
+  KeyGradient gradient{weighted_sum(ds, q_, begin), weighted_sum(probabilities, d_o_, begin)};
+  for (Real& value : gradient.dk) value *= scale_;
+  return gradient;
+}
+
+template class Head<double>;
+template class Head<float>;
+
+}  // namespace dfa

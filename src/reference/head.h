@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dfa/attention.h"
+
+namespace dfa {
+
+// A row-major matrix.
+template <typename Real>
+struct Matrix {
+  std::int64_t rows = 0, cols = 0;
+  std::vector<Real> data;
+
+  Matrix() = default;
+  Matrix(std::int64_t r, std::int64_t c)
+      : rows(r), cols(c), data(static_cast<std::size_t>(r * c), Real(0)) {}
+  Real* row(std::int64_t i) { return data.data() + i * cols; }
+  const Real* row(std::int64_t i) const { return data.data() + i * cols; }
+};
+
+// Attention of one query head, written as its definition. With Real = double it is the truth:
+// everything in fp64 from the stored (already rounded) inputs. With Real = float it is the
+// yardstick: the same steps done naively, with S, P, dP and dS rounded to the problem's element
+// type.
+template <typename Real>
+class Head {
+ public:
+  // Host pointers as in the public API; d_o may be null when no gradient is asked for.
+  Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
+       std::int64_t b, std::int64_t hq);
+
+  // One row of o (dv values) and its log-sum-exp; zeros and -inf when the row sees no key.
+  struct Row {
+    std::vector<Real> o;
+    Real lse;
+  };
+  Row forward(std::int64_t i) const;
+
+  // The dot product of do and o of a row, with o as it would be stored.
+  Real delta(std::int64_t i, const std::vector<Real>& o) const;
+
+  // One row of dq, from the row's own softmax.
+  std::vector<Real> dq(std::int64_t i) const;
+
+  // This query head's part of dk and dv of key j, given every row's lse and delta.
+  struct KeyGradient {
+    std::vector<Real> dk, dv;
+  };
+  KeyGradient key_gradient(std::int64_t j, const std::vector<Real>& lse,
+                           const std::vector<Real>& delta) const;
+
+ private:
+  Real round(Real value) const;
+  // Scores of row i against keys [begin, end), scaled.
+  std::vector<Real> scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
+  // Turns scores into probabilities, returns their log-sum-exp.
+  Real softmax(std::vector<Real>& s) const;
+
+  Problem p_;
+  Real scale_;
+  Matrix<Real> q_, k_, v_, d_o_;
+  Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;
+};
+
+extern template class Head<double>;
+extern template class Head<float>;
+
+}  // namespace dfa

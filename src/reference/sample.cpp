@@ -1,0 +1,69 @@
+#include "reference/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "base/random.h"
+#include "spec/flops.h"
+
+namespace dfa {
+namespace {
+
+// Truth and yardstick both run, and the backward's rows and keys each form S and dP again.
+constexpr double kForwardCost = 2, kBackwardCost = 6;
+constexpr std::int64_t kLeastHeads = 2, kLeastIndices = 16;
+
+// `count` of [0, total), ascending, with both ends.
+std::vector<std::int64_t> pick(std::int64_t total, std::int64_t count, const Random& random) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(std::min(total, count)));
+  if (count >= total) {
+    std::iota(all.begin(), all.end(), std::int64_t{0});
+    return all;
+  }
+  std::set<std::int64_t> chosen{0, total - 1};
+  for (std::uint64_t draw = 0; static_cast<std::int64_t>(chosen.size()) < count; ++draw) {
+    chosen.insert(static_cast<std::int64_t>(random.below(draw, static_cast<std::uint64_t>(total))));
+  }
+  return {chosen.begin(), chosen.end()};
+}
+
+// Splits a fraction of the work between heads and the rows or keys within them.
+Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_per_batch,
+              double flops) {
+  Sample sample;
+  const Random random(options.seed);
+  const double fraction = std::min(1.0, options.max_flops / std::max(flops, 1.0));
+  sample.complete = fraction >= 1;
+  const std::int64_t heads = p.b * heads_per_batch;
+  const auto part = [](std::int64_t total, double share) {
+    return static_cast<std::int64_t>(std::ceil(static_cast<double>(total) * share));
+  };
+  const std::int64_t head_count =
+      std::clamp(part(heads, fraction), std::min(heads, kLeastHeads), heads);
+  const double left =
+      std::min(1.0, fraction * static_cast<double>(heads) / static_cast<double>(head_count));
+  const auto indices = [&](std::int64_t total, std::uint64_t stream) {
+    return pick(total, std::max(part(total, left), std::min(total, kLeastIndices)),
+                Random(options.seed + stream));
+  };
+  for (const std::int64_t head : pick(heads, head_count, random)) {
+    sample.heads.push_back({head / heads_per_batch, head % heads_per_batch});
+  }
+  sample.rows = indices(p.sq, 1);
+  sample.keys = indices(p.sk, 2);
+  return sample;
+}
+
+}  // namespace
+
+Sample sample_forward(const Problem& problem, const CheckOptions& options) {
+  return sample(problem, options, problem.hq, kForwardCost * forward_flops(problem));
+}
+
+Sample sample_backward(const Problem& problem, const CheckOptions& options) {
+  return sample(problem, options, problem.hk, kBackwardCost * forward_flops(problem));
+}
+
+}  // namespace dfa
