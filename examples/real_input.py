@@ -27,7 +27,8 @@ def run(dfa, dtype, variant, result):
          "--v", f"{DATA}:v", *VARIANTS[variant], "--check", "--json", result],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if not result.exists():
-        sys.exit(f"real_input: {variant} in {dtype}: {done.stderr.strip() or f'exit code {done.returncode}, no result'}")
+        why = done.stderr.strip() or f"exit code {done.returncode}, no result"
+        sys.exit(f"real_input: {variant} in {dtype}: {why}")
     return json.loads(result.read_text())["cases"][0]
 
 

@@ -93,7 +93,8 @@ def _suite_tables(cases):
     parts = []
     for suite, rows in cases.groupby("suite", sort=False):
         count = f"{len(rows)} case" + ("" if len(rows) == 1 else "s")
-        parts.append(f'<details{" open" if not parts else ""}><summary>{escape(suite)} '
+        name = "single runs (dfa run)" if suite == "run" else suite
+        parts.append(f'<details{" open" if not parts else ""}><summary>{escape(name)} '
                      f"<small>{count}</small></summary>{tables.suite_table(rows)}</details>")
     return "".join(parts)
 
@@ -109,7 +110,9 @@ def page(study, charts, absent):
     """The text of report.html."""
     cases = derive.with_ratios(study.cases)
     devices = ", ".join(dict.fromkeys(run.device for run in study.runs))
-    created = ", ".join(dict.fromkeys(run.created for run in study.runs))
+    made = sorted(run.created for run in study.runs)
+    created = made[0] if made[0] == made[-1] else f"{made[0]} to {made[-1]}"
+    revisions = ", ".join(dict.fromkeys(run.revision for run in study.runs))
     measured = [chart for chart in charts if chart.measured]
     unmeasured = [chart for chart in charts if not chart.measured]
     plots = {}
@@ -117,7 +120,7 @@ def page(study, charts, absent):
     missing = tables.not_measured_table(study) or \
         '<p class="caption">These files name nothing that was left unmeasured.</p>'
     return string.Template(_part("page.html")).substitute(
-        title="Attention, measured", lead=f"{escape(devices)} · {escape(created)}",
+        title="Attention, measured", lead=f"{escape(devices)} · {escape(revisions)} · {escape(created)}",
         tiles="".join(map(_tile, summary.tiles(study))), troubles=_troubles(cases),
         nav=_nav(measured), figures=figures, absent=_absent(unmeasured, absent),
         tables=_suite_tables(cases),
