@@ -34,7 +34,7 @@ struct ForwardStep {
 // Four vectors: two query rows of one square of scores.
 struct SoftmaxSlice {
   const std::byte* scores;
-  std::byte* weights;    // bf16 P as A tiles
+  std::byte* weights;    // bf16 P as A tiles, keys in the order 0, 16, 1, 17, …
   float* sums;           // [32][16], partial sums of each row
   const float* minus_m;  // [32]
   __m512 scale;          // to powers of two
@@ -44,7 +44,7 @@ struct SoftmaxSlice {
   }
 
   [[gnu::always_inline]] static void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) {
-    _mm512_store_si512(to, to_bf16(p0, p1));
+    _mm512_store_si512(to, interleave_bf16(p0, p1));
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p0, p1)));
   }
 
@@ -151,14 +151,15 @@ class Forward {
     for (int i = 0; i < groups_ * kUnit; ++i) floats(at_.minus_m)[i] = bounded_ ? 0.0f : -kNoMax;
   }
 
-  // Every comparison is false for NaN.
   bool scores_are_bounded(float q_norm2) const {
-    const auto* bounds = reinterpret_cast<const UnitBounds*>(tile_.packed + kv_.bounds());
-    float k_norm2 = 0, v_max = 0;
-    for (std::int64_t unit = 0; unit < kv_.count; ++unit) {
-      if (bounds[unit].k_norm2 > k_norm2) k_norm2 = bounds[unit].k_norm2;
-      if (bounds[unit].v_max > v_max) v_max = bounds[unit].v_max;
+    const auto* bounds = reinterpret_cast<const float*>(tile_.packed + kv_.bounds());
+    __m512 largest = _mm512_setzero_ps();  // |k|^2 in even lanes, |v| in odd lanes
+    for (std::int64_t i = 0; i < 2 * kv_.count; i += 16) {
+      const auto lanes = static_cast<__mmask16>(first_lanes(2 * kv_.count - i));
+      largest = _mm512_max_ps(largest, _mm512_maskz_loadu_ps(lanes, bounds + i));
     }
+    const float k_norm2 = _mm512_mask_reduce_max_ps(0x5555, largest);
+    const float v_max = _mm512_mask_reduce_max_ps(0xaaaa, largest);
     const float most =
         __builtin_sqrtf(q_norm2) * __builtin_sqrtf(k_norm2) * __builtin_fabsf(scale_);
     return most <= kBoundedScore && v_max <= kMostV && (v_max >= kLeastV || v_max == 0);
@@ -325,7 +326,7 @@ class Forward {
   // The one weight of a row that sees one key reached o rounded, and is not 1.
   float weight_of_output(std::int64_t row, float sum) const {
     if (key_end(row) - key_begin(row) != 1) return sum;
-    const __m512i rounded = to_bf16(_mm512_set1_ps(sum), _mm512_setzero_ps());
+    const __m512i rounded = interleave_bf16(_mm512_set1_ps(sum), _mm512_setzero_ps());
     return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16)));
   }
 
@@ -358,8 +359,8 @@ inline void pack_forward_kv(const ForwardConfig& config, const HeadShape& shape,
     const Piece k = unit_of(part.k, shape.k_row, shape.sk, unit, shape.d);
     const Piece v = unit_of(part.v, shape.v_row, shape.sk, unit, shape.dv);
     pack_row_tiles<pack_transposed>(part.packed + kv.k(unit), k, shape.d);
-    pack_column_tiles<pack_pairs>(part.packed + kv.v(unit, 0), v, shape.dv,
-                                  kHalfSquareBytes * static_cast<std::size_t>(kv.block));
+    pack_column_tiles<pack_far_pairs>(part.packed + kv.v(unit, 0), v, shape.dv,
+                                      kHalfSquareBytes * static_cast<std::size_t>(kv.block));
     bounds[unit] = {largest_norm2(k), largest_magnitude(v)};
   }
 }

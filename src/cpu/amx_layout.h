@@ -28,7 +28,8 @@ struct UnitBounds {
 // Forward. All K units, then all V blocks, then all bounds.
 //   K unit:  [d / 32][16 keys of 2]: B tiles of K^T, [pair of d][key][2]
 //   V block: [dv / 32][unit of the block][dv half]: B tiles, [pair of keys][dv][2], in the order in
-//            which they are read
+//            which they are read; a pair of keys is key i of the unit and key 16 + i, as the
+//            weights have it
 struct ForwardKv {
   std::int64_t count, block;
   std::size_t k_unit, v_unit;

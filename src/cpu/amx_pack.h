@@ -41,28 +41,36 @@ inline void pack_transposed(std::byte* to, const Piece& piece) {
   store_tile(to, rows);
 }
 
-inline void pair_rows(__m512i (&pairs)[16], const Piece& piece) {
+// Row i of the result: rows i * step and i * step + other, interleaved.
+inline void pair_rows(__m512i (&pairs)[16], const Piece& piece, int step, int other) {
   const Piece narrow{piece.first, piece.stride, piece.rows,
                      piece.columns < 16 ? piece.columns : 16};
   for (int i = 0; i < 16; ++i) {
-    const __m256i even = _mm512_castsi512_si256(narrow.row(2 * i));
-    const __m256i odd = _mm512_castsi512_si256(narrow.row(2 * i + 1));
+    const __m256i even = _mm512_castsi512_si256(narrow.row(i * step));
+    const __m256i odd = _mm512_castsi512_si256(narrow.row(i * step + other));
     pairs[i] = _mm512_or_si512(_mm512_cvtepu16_epi32(even),
                                _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
   }
 }
 
-// B tile: 32 rows × 16 columns to [pair of rows][column][2].
+// B tile: 32 rows × 16 columns to [pair of rows][column][2], pairs of neighbours.
 inline void pack_pairs(std::byte* to, const Piece& piece) {
   __m512i pairs[16];
-  pair_rows(pairs, piece);
+  pair_rows(pairs, piece, 2, 1);
+  store_tile(to, pairs);
+}
+
+// The same with pairs of rows i and 16 + i.
+inline void pack_far_pairs(std::byte* to, const Piece& piece) {
+  __m512i pairs[16];
+  pair_rows(pairs, piece, 1, 16);
   store_tile(to, pairs);
 }
 
 // A tile of the transpose: 32 rows × 16 columns to [column][32 rows].
 inline void pack_columns(std::byte* to, const Piece& piece) {
   __m512i pairs[16];
-  pair_rows(pairs, piece);
+  pair_rows(pairs, piece, 2, 1);
   transpose(pairs);
   store_tile(to, pairs);
 }

@@ -38,6 +38,20 @@ template <int degree>
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
+// 32 bf16 in the order even[0], odd[0], even[1], …, rounded to nearest, ties away from zero.
+// Integer instructions only: beside the matrix unit, floating point has one port of two (and
+// to_bf16 takes three of its slots). Not for NaN with all bits set.
+[[gnu::always_inline]] inline __m512i interleave_bf16(__m512 even, __m512 odd) {
+  const __m512i half = _mm512_set1_epi32(0x8000);
+  const __m512i upper_to_lower =
+      _mm512_set4_epi32(static_cast<int>(0x80800f0e), static_cast<int>(0x80800b0a),
+                        static_cast<int>(0x80800706), static_cast<int>(0x80800302));
+  const __m512i low =
+      _mm512_shuffle_epi8(_mm512_add_epi32(_mm512_castps_si512(even), half), upper_to_lower);
+  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(odd), half);
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
+}
+
 // Bits of the first `count` lanes, count clamped to [0, 32].
 inline std::uint32_t first_lanes(std::int64_t count) {
   if (count <= 0) return 0;

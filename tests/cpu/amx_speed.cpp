@@ -163,11 +163,14 @@ void measure(const Row& row, bool gradients) {
   std::fflush(stdout);
 }
 
-void table(bool gradients, int block_q, int block_k) {
+// With the default blocks of select.cpp.
+void table(bool gradients) {
   for (const int d : {64, 128}) {
     for (const bool causal : {false, true}) {
       for (const std::int64_t length : {1024, 2048, 4096}) {
-        measure({length, d, causal, block_q, block_k}, gradients);
+        const int forward_k = d <= 64 ? 128 : 64, backward_k = d <= 64 ? 64 : 128;
+        const Row row{length, d, causal, gradients ? 128 : 32, gradients ? backward_k : forward_k};
+        measure(row, gradients);
       }
     }
   }
@@ -197,8 +200,8 @@ int run(int count, char** arguments) {
   for (int i = 1; i < count; ++i) {
     const std::string what = arguments[i];
     if (what == "parts") parts();
-    if (what == "forward") table(false, 32, 64);
-    if (what == "backward") table(true, 128, 128);
+    if (what == "forward") table(false);
+    if (what == "backward") table(true);
     if (what == "blocks") {
       blocks(false);
       blocks(true);
