@@ -12,7 +12,7 @@ struct Tile {
 
 // Measured on one core of a Zen 5 server (48 KiB L1, 1 MiB L2), fp32, bf16 and fp16, d 64 to 256,
 // lengths 1024 to 4096, 48 to 192 rows and 64 to 512 keys: the vector engines are flat within 3 %
-// from 64 x 128 on. 64 rows lose least on a causal diagonal (192 rows lose 6 % at length 1024) and
+// from 64 x 128 on. 64 rows lose least on a causal diagonal (192 rows lose 10 % at length 1024) and
 // make most tasks. 256 keys beat 128 by 0 to 3 %, as the output is read and written half as often;
 // 512 win nothing more. AVX-512, length 4096, in multiples of the fp32 multiply-add peak of the
 // core:
