@@ -3,7 +3,7 @@ add_library(dfa_flags INTERFACE)
 target_include_directories(dfa_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-psabi -Wno-restrict
   $<$<BOOL:${DFA_WERROR}>:-Werror>
-  $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
+  "$<$<BOOL:${DFA_COVERAGE}>:--coverage;-fprofile-update=atomic>")
 target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
 if(DFA_SANITIZE)
   target_compile_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE} -fno-omit-frame-pointer
