@@ -14,8 +14,7 @@ struct Tile {
 // lengths 1024 to 4096, 48 to 192 rows and 64 to 512 keys: the vector engines are flat within 3 %
 // from 64 x 128 on. 64 rows lose least on a causal diagonal (192 rows lose 10 % at length 1024) and
 // make most tasks. 256 keys beat 128 by 0 to 3 %, as the output is read and written half as often;
-// 512 win nothing more. AVX-512, length 4096, in multiples of the fp32 multiply-add peak of the
-// core:
+// 512 win nothing more. AVX-512, length 4096, in fp32 multiply-add peaks of the core:
 //   forward   fp32 d64 0.85, d128 0.89, d256 0.91; bf16 1.55, 1.69, 1.77; causal fp32 d64 0.80
 constexpr Tile kVectorForward{64, 256};
 
