@@ -1,5 +1,7 @@
 """Each figure draws the series that the synthetic formula demands; words where nothing was measured."""
 
+import json
+
 import pytest
 import synthetic
 
@@ -7,6 +9,7 @@ from dfa.report import figures, style
 from dfa.report.chart import Absent, Heat, log_ticks
 from dfa.report.draw import figure_of, size_text
 from dfa.report.interactive import plots_of
+from dfa.report.load import load
 
 LENGTHS = [128, 256, 512, 1024, 2048]
 NAMES = ["speedup", "latency", "throughput", "memory", "three_panel", "efficiency", "power",
@@ -14,21 +17,23 @@ NAMES = ["speedup", "latency", "throughput", "memory", "three_panel", "efficienc
          "heatmap"]
 
 
-@pytest.fixture
-def charts(study_of):
+@pytest.fixture(scope="module")
+def charts(tmp_path_factory):
     """charts(rows, energy) → {name: Chart or Absent}."""
     def make(rows=None, energy=False):
-        found, absent = figures.build(study_of(synthetic.result(rows, energy)))
+        path = tmp_path_factory.mktemp("figures") / "synthetic.json"
+        path.write_text(json.dumps(synthetic.result(rows, energy)))
+        found, absent = figures.build(load([path]))
         return {chart.name: chart for chart in [*found, *absent]}
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plain(charts):
     return charts()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def with_energy(charts):
     return charts(energy=True)
 

@@ -112,7 +112,7 @@ def _words(ax, panel, width):
 
 
 def _panel(ax, panel, columns):
-    ax.set_title(textwrap.fill(panel.title, 58))
+    ax.set_title(textwrap.fill(panel.title, 70 if columns == 1 else 42))
     if isinstance(panel, Heat):
         _heat(ax, panel)
     elif not panel.series:

@@ -7,8 +7,8 @@ import pandas as pd
 from dfa.report.chart import Absent, Chart, Panel
 from dfa.report.derive import BASELINE
 from dfa.report.figures_time import length_sweeps, longest_pair
-from dfa.report.sweeps import (AXES, marks_of, nothing_ran, panel_title, series_of, source_of,
-                               sweeps)
+from dfa.report.sweeps import (AXES, marks_of, nothing_ran, panel_title, series_of, short,
+                               source_of, sweeps)
 
 MIB = 1.0 / (1 << 20)
 
@@ -37,8 +37,8 @@ def _finding(parts):
     if not pairs:
         return ""
     base, flash = max(pairs, key=lambda pair: pair[1]["length"])
-    return (f"Length {flash['length']}: {flash['memory_peak_bytes'] * MIB:.3g} MiB with "
-            f"FlashAttention, {base['memory_peak_bytes'] * MIB:.3g} MiB with standard attention.")
+    return (f"Length {flash['length']}: {short(flash['memory_peak_bytes'] * MIB)} MiB with "
+            f"FlashAttention, {short(base['memory_peak_bytes'] * MIB)} MiB with standard attention.")
 
 
 def memory(study, cases):

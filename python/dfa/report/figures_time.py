@@ -1,11 +1,12 @@
 """Time, speed-up and throughput against sequence length."""
 
+import pandas as pd
+
 from dfa.report import style
 from dfa.report.chart import Absent, Chart, Panel
 from dfa.report.derive import BASELINE
-from dfa.report.sweeps import AXES, line_panel, marks_of, panel_title, series_of, source_of, sweeps
-
-import pandas as pd
+from dfa.report.sweeps import (AXES, line_panel, marks_of, panel_title, series_of, short,
+                               source_of, sweeps)
 
 LENGTH_SUITES = ("three_way", "sequence", "custom")
 _FALLBACK = ("forward_backward", "causal", "memory")
@@ -37,7 +38,7 @@ def _latency_finding(parts):
         pair = longest_pair(rows)
         if pair is not None:
             base, flash = pair
-            words.append(f"{flash['time_ms']:.3g} against {base['time_ms']:.3g} ms "
+            words.append(f"{short(flash['time_ms'])} against {short(base['time_ms'])} ms "
                          f"({flash['dtype']}, length {flash['length']})")
     words = list(dict.fromkeys(words))
     return "FlashAttention against standard attention: " + "; ".join(words) + "." if words else ""

@@ -120,11 +120,10 @@ def page(study, charts, absent):
     missing = tables.not_measured_table(study) or \
         '<p class="caption">These files name nothing that was left unmeasured.</p>'
     return string.Template(_part("page.html")).substitute(
-        title="Attention, measured", lead=f"{escape(devices)} · {escape(revisions)} · {escape(created)}",
+        title="Attention, measured", lead=escape(f"{devices} · {revisions} · {created}"),
         tiles="".join(map(_tile, summary.tiles(study))), troubles=_troubles(cases),
         nav=_nav(measured), figures=figures, absent=_absent(unmeasured, absent),
-        tables=_suite_tables(cases),
-        not_measured=missing, runs=tables.origins(study.runs),
+        tables=_suite_tables(cases), not_measured=missing, runs=tables.origins(study.runs),
         version=dfa.__version__, files=escape(", ".join(run.path.name for run in study.runs)),
         plots=embed_json(plots), plotly=get_plotlyjs(), css=_part("page.css"),
         js=_part("page.js"))

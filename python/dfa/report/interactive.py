@@ -33,6 +33,7 @@ def _series(panel, series, place):
     if panel.kind == "bars":  # their interval is in the hover: drawn, it would hide the label
         return trace | {"type": "bar", "marker": {"color": colour},
                         "text": [f"{y:.2g}×" for y in series.y], "textposition": "outside",
+                        "textfont": {"size": 10}, "textangle": 0, "constraintext": "none",
                         "cliponaxis": False}
     return trace | _error(series) | {
         "type": "scatter", "mode": "lines+markers",

@@ -64,6 +64,11 @@ def panel_title(rows, axis, all_cases):
     return " · ".join(w for w in words if w)
 
 
+def short(value):
+    """Three digits, and no exponent for what a reader compares: 0.0123, 12.3, 1235."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _finite(value):
     return value is not None and math.isfinite(value)
 
