@@ -20,8 +20,9 @@ def program():
 def dfa(tmp_path):
     def run(*arguments, **options):
         options.setdefault("cwd", tmp_path)
+        options.setdefault("stdout", subprocess.PIPE)
         options["env"] = {**os.environ, **options.get("env", {})}
-        return subprocess.run([program(), *map(str, arguments)], capture_output=True, text=True,
+        return subprocess.run([program(), *map(str, arguments)], stderr=subprocess.PIPE, text=True,
                               timeout=120, **options)
     return run
 

@@ -76,8 +76,6 @@ def test_a_bad_environment_value_is_named(fails):
 
 def test_a_full_standard_output_is_an_error(dfa):
     with open("/dev/full", "w", encoding="utf-8") as full:
-        import subprocess
-        from conftest import program
-        done = subprocess.run([program(), "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+        done = dfa("info", stdout=full)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "standard output" in done.stderr
