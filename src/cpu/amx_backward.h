@@ -361,11 +361,14 @@ inline void pack_backward_q(const HeadShape& shape, const PackQ& part) {
     pack_column_tiles<pack_pairs>(to + layout.d_o_pairs, d_o, shape.dv);
     auto* lse = reinterpret_cast<float*>(to + layout.lse);
     auto* delta = reinterpret_cast<float*>(to + layout.delta);
+    for (int half = 0; half < 2; ++half) {
+      _mm512_store_ps(delta + 16 * half, sums_of_products(o, d_o, half));
+    }
     for (int r = 0; r < kUnit; ++r) {
       const std::int64_t row = unit * kUnit + r;
       const bool there = row < shape.sq && part.lse[row] != -__builtin_inff();
       lse[r] = there ? part.lse[row] * kLog2E : __builtin_inff();
-      delta[r] = there ? sum_of_products(o, d_o, r) : 0.0f;
+      if (!there) delta[r] = 0.0f;
     }
   }
 }

@@ -165,17 +165,16 @@ class Forward {
     return most <= kBoundedScore && v_max <= kMostV && (v_max >= kLeastV || v_max == 0);
   }
 
-  // The next step that has keys to see: all groups for one block of keys, then the next block, so
-  // that a block of keys and values is read from near caches.
+  // The next step that has keys to see: all blocks of one group, then the next group, so that a
+  // group's output stays near. Keys and values pass by from the second-level cache.
   ForwardStep next_step(std::int64_t& block, int& group) const {
-    for (; block * block_ < kv_.count; ++block, group = 0) {
-      while (group < groups_) {
-        const int g = group++;
-        const std::int64_t low = block * block_, high = low + block_;
-        const std::int64_t first = low > unit_begin_[g] ? low : unit_begin_[g];
-        const std::int64_t end = high < unit_end_[g] ? high : unit_end_[g];
-        if (first < end) return {g, static_cast<int>(end - first), first};
-      }
+    for (; group < groups_; ++group, block = 0) {
+      if (block < unit_begin_[group] / block_) block = unit_begin_[group] / block_;
+      const std::int64_t low = block * block_, high = low + block_;
+      const std::int64_t first = low > unit_begin_[group] ? low : unit_begin_[group];
+      const std::int64_t end = high < unit_end_[group] ? high : unit_end_[group];
+      ++block;
+      if (first < end) return {group, static_cast<int>(end - first), first};
     }
     return {};
   }
@@ -312,9 +311,16 @@ class Forward {
   }
 
   void store(int group) {
+    alignas(64) float sums[kUnit];
+    for (int half = 0; half < 2; ++half) {
+      __m512i rows[16];
+      const float* from = sums_of(group) + half * 256;
+      for (int i = 0; i < 16; ++i) rows[i] = _mm512_load_si512(from + i * 16);
+      _mm512_store_ps(sums + half * 16, sums_of_lanes(rows));
+    }
     for (std::int64_t row = first_row(group); row <= last_row(group); ++row) {
       const int r = static_cast<int>(row - first_row(group));
-      const float sum = _mm512_reduce_add_ps(_mm512_load_ps(sums_of(group) + r * 16));
+      const float sum = sums[r];
       if (tile_.lse != nullptr) {
         tile_.lse[row] =
             sum == 0 ? -__builtin_inff() : (__builtin_log2f(sum) - minus_m_of(group)[r]) * kLn2;

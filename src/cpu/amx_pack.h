@@ -98,7 +98,8 @@ inline Piece unit_of(const void* head, std::int64_t stride, std::int64_t rows, s
   return whole.at(kUnit * unit, 0);
 }
 
-inline float sum_of_products(const Piece& a, const Piece& b, std::int64_t row) {
+// Sixteen partial sums of a row of a times a row of b.
+inline __m512 products(const Piece& a, const Piece& b, std::int64_t row) {
   __m512 sum = _mm512_setzero_ps();
   for (std::int64_t column = 0; column < a.columns; column += kUnit) {
     const __m512i x = a.at(0, column).row(row), y = b.at(0, column).row(row);
@@ -108,17 +109,23 @@ inline float sum_of_products(const Piece& a, const Piece& b, std::int64_t row) {
     sum = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(x, 16)),
                           _mm512_castsi512_ps(_mm512_slli_epi32(y, 16)), sum);
   }
-  return _mm512_reduce_add_ps(sum);
+  return sum;
+}
+
+// Row by row of the unit's half: the sum of products of a and b. Rows that are not there give 0.
+inline __m512 sums_of_products(const Piece& a, const Piece& b, int half) {
+  __m512i rows[16];
+  for (int i = 0; i < 16; ++i) rows[i] = _mm512_castps_si512(products(a, b, 16 * half + i));
+  return sums_of_lanes(rows);
 }
 
 // Largest squared length of the unit's rows; +inf where one is not finite.
 inline float largest_norm2(const Piece& unit) {
-  float largest = 0;
-  for (std::int64_t row = 0; row < kUnit && row < unit.rows; ++row) {
-    const float norm2 = sum_of_products(unit, unit, row);
-    if (!(norm2 <= largest)) largest = norm2 <= __FLT_MAX__ ? norm2 : __builtin_inff();
-  }
-  return largest;
+  const __m512 low = sums_of_products(unit, unit, 0), high = sums_of_products(unit, unit, 1);
+  const __m512 most = _mm512_set1_ps(__FLT_MAX__);
+  const unsigned bad = _mm512_cmp_ps_mask(low, most, _CMP_NLE_UQ) |
+                       static_cast<unsigned>(_mm512_cmp_ps_mask(high, most, _CMP_NLE_UQ));
+  return bad != 0 ? __builtin_inff() : _mm512_reduce_max_ps(_mm512_max_ps(low, high));
 }
 
 // Largest magnitude in the unit, +inf where one is not finite: as integers, magnitudes of bf16 have

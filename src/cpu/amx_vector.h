@@ -89,5 +89,13 @@ inline __m512i load_row(const std::uint16_t* row, std::int64_t count) {
   }
 }
 
+// Lane i of the result: the sum of all lanes of vector i.
+inline __m512 sums_of_lanes(__m512i (&vectors)[16]) {
+  transpose(vectors);
+  __m512 sum = _mm512_castsi512_ps(vectors[0]);
+  for (int i = 1; i < 16; ++i) sum = _mm512_add_ps(sum, _mm512_castsi512_ps(vectors[i]));
+  return sum;
+}
+
 }  // namespace
 }  // namespace dfa::cpu::amx
