@@ -210,6 +210,15 @@ def test_without_the_suite_there_is_no_figure_but_the_command_for_it(charts):
     assert "dfa bench --suite heads" in found["heads"].reason
 
 
+def test_an_energy_below_one_tick_is_drawn_at_zero_on_a_straight_axis(charts):
+    rows = [synthetic.case("sequence", "flash", True, s=s) for s in (128, 256)]
+    rows[0]["energy_j"] = 0.0
+    chart = charts(rows)["energy"]
+    ax, = axes(chart)
+    assert ax.get_yscale() == "linear" and lines(ax)["FlashAttention"][1][0] == 0
+    assert "type" not in plots_of(chart)[0]["layout"]["yaxis"]
+
+
 def test_one_case_alone_gives_no_sweep_and_no_crash(charts):
     found = charts([synthetic.case("run", "flash")])
     assert isinstance(found["latency"], Absent) and isinstance(found["memory"], Absent)

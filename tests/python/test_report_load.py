@@ -125,6 +125,14 @@ def infinite_time(r):
     r["cases"][0]["time_ms"]["median"] = float("inf")
 
 
+def negative_time(r):
+    r["cases"][0]["time_ms"]["p95"] = -1
+
+
+def text_dirty(r):
+    r["git"]["dirty"] = "no"
+
+
 def ok_without_time(r):
     r["cases"][0]["time_ms"] = None
 
@@ -148,7 +156,8 @@ def case_is_a_number(r):
 @pytest.mark.parametrize("break_it, names", [
     (drop_cases, r"cases is \[\]"), (other_schema, "dfa-result/2.*accepted: dfa-result/1"),
     (no_machine, "machine is null"), (text_time, r'cases\[0\].time_ms.median is "fast"'),
-    (infinite_time, "not JSON: Infinity"), (ok_without_time, r"cases\[0\].time_ms is null"),
+    (infinite_time, "not JSON: Infinity"), (negative_time, "p95 is -1; accepted: 0 or more"),
+    (text_dirty, 'git.dirty is "no"; accepted: true or false'), (ok_without_time, r"cases\[0\].time_ms is null"),
     (unknown_status, '"fine"; accepted: ok, out_of_memory'), (bad_problem, "attention please"),
     (bad_check, r"cases\[0\].check"), (case_is_a_number, r"cases\[0\] is 7")],
     ids=lambda v: getattr(v, "__name__", ""))

@@ -48,6 +48,15 @@ class Panel:
     reference_label: str = ""
     words: str = ""  # shown instead of data: why there is none
 
+    @property
+    def heights(self):
+        return [y for s in self.series for y in s.y] + [m.y for m in self.marks if m.y is not None]
+
+    @property
+    def logarithmic(self):
+        """Whether y is drawn in logarithms: a zero, such as an energy below one tick, forbids it."""
+        return self.y_log and min(self.heights) > 0
+
 
 @dataclasses.dataclass(frozen=True)
 class Heat:

@@ -67,11 +67,11 @@ def _lines(ax, panel):
         ax.set_xscale("log", base=2)
     ax.set_xticks(_thin(ticks), [size_text(t) for t in _thin(ticks)])
     ax.xaxis.set_minor_locator(NullLocator())
-    if panel.y_log:
+    if panel.logarithmic:
         ax.set_yscale("log")
         _log_y(ax)
     else:
-        ax.set_ylim(0, 1.08 * max(y for s in panel.series for y in s.y))
+        ax.set_ylim(0, 1.08 * max(panel.heights) or 1)
 
 
 def _bars(ax, panel):
@@ -91,7 +91,7 @@ def _bars(ax, panel):
     ax.set_xticks(range(len(ticks)), [size_text(t) for t in ticks])
     ax.grid(axis="x", visible=False)
     top = max(y for s in panel.series for y in s.y)
-    ax.set_ylim(0, 1.16 * max(top, panel.reference or 0))
+    ax.set_ylim(0, 1.16 * max(top, panel.reference or 0) or 1)
 
 
 def _heat(ax, panel):

@@ -69,9 +69,8 @@ def _panel(panel):
     data = [_series(panel, series, place) for series in panel.series]
     data += [_mark(mark, panel, place, top) for mark in panel.marks]
     y_axis = {"title": {"text": panel.y_label}, "rangemode": "tozero"}
-    if panel.y_log:
-        known = values + [m.y for m in panel.marks if m.y is not None]
-        vals = log_ticks(min(known), max(known))
+    if panel.logarithmic:
+        vals = log_ticks(min(panel.heights), max(panel.heights))
         y_axis |= {"type": "log", "tickvals": vals, "ticktext": [f"{v:g}" for v in vals]}
     layout = {"xaxis": _x_axis(panel, ticks), "yaxis": y_axis, "barmode": "group"}
     if panel.kind == "bars":

@@ -125,6 +125,8 @@ def _number(path, where, case, keys):
         value = value.get(key)
     name = f"{where}.{'.'.join(keys)}"
     _expect(value is None or _is_number(value), path, name, value, "a finite number or null")
+    _expect(value is None or value >= 0 or name.endswith("temp_c"), path, name, value,
+            "0 or more, or null")
     return math.nan if value is None else float(value)
 
 
@@ -161,6 +163,26 @@ def _case_row(path, where, case):
     return row
 
 
+_FACTS = (  # path in the file, types (null and absent are fine), in words
+    (("git", "sha"), str, "a text"), (("git", "dirty"), bool, "true or false"),
+    (("scale",), str, "a text"), (("machine", "gpu"), dict, "an object"),
+    *((("machine", key), str, "a text") for key in ("host", "cpu", "isa", "toolchain", "os")),
+    *((("machine", key), (int, float), "a number") for key in ("threads", "memory_bytes")),
+    (("machine", "virtual_machine"), bool, "true or false"),
+    *((("machine", "gpu", key), str, "a text") for key in ("name", "driver")),
+    *((("machine", "gpu", key), (int, float), "a number")
+      for key in ("power_limit_w", "sm_count")))
+
+
+def _check_facts(path, result):
+    for keys, types, words in _FACTS:
+        value = result
+        for key in keys:
+            value = None if value is None else value.get(key)
+        _expect(value is None or isinstance(value, types), path, ".".join(keys), value,
+                f"{words} or null")
+
+
 def _run(path, result):
     _expect(isinstance(result, dict), path, "the file", result, f"an object of schema {SCHEMA}")
     _expect(result.get("schema") == SCHEMA, path, "schema", result.get("schema"), SCHEMA)
@@ -171,8 +193,7 @@ def _run(path, result):
             "a list of texts")
     _expect(isinstance(git, dict), path, "git", git, "an object")
     _expect(isinstance(machine, dict), path, "machine", machine, "an object")
-    gpu = machine.get("gpu")
-    _expect(gpu is None or isinstance(gpu, dict), path, "machine.gpu", gpu, "an object or null")
+    _check_facts(path, result)
     _expect(isinstance(result["created"], str), path, "created", result["created"], "a UTC time")
     return Run(path=path, created=result["created"], argv=tuple(argv), sha=git.get("sha"),
                dirty=git.get("dirty"), machine=machine, scale=result.get("scale") or "")
