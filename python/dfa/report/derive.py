@@ -33,10 +33,14 @@ def with_ratios(cases):
     return cases
 
 
+def with_device(study):
+    """The cases with the column device."""
+    return study.cases.assign(device=[study.runs[run].device for run in study.cases["run"]])
+
+
 def newest(study):
     """Cases for the figures: what was measured twice on one device counts once, the newest."""
-    cases = study.cases.copy()
-    cases["device"] = [study.runs[run].device for run in cases["run"]]
+    cases = with_device(study)
     order = [(study.runs[run].created, run) for run in cases["run"]]
     cases = cases.iloc[sorted(range(len(order)), key=order.__getitem__)]
     keys = ["device", "suite", "problem", "algorithm", "backend"]

@@ -90,12 +90,13 @@ def _absent(unmeasured, absent):
 
 
 def _suite_tables(cases):
-    parts = []
+    parts, several = [], cases["device"].nunique() > 1
     for suite, rows in cases.groupby("suite", sort=False):
         count = f"{len(rows)} case" + ("" if len(rows) == 1 else "s")
         name = "single runs (dfa run)" if suite == "run" else suite
-        parts.append(f'<details{" open" if not parts else ""}><summary>{escape(name)} '
-                     f"<small>{count}</small></summary>{tables.suite_table(rows)}</details>")
+        is_open = " open" if not parts or suite == "run" else ""
+        parts.append(f'<details{is_open}><summary>{escape(name)} '
+                     f"<small>{count}</small></summary>{tables.suite_table(rows, several)}</details>")
     return "".join(parts)
 
 
@@ -108,7 +109,7 @@ def _nav(charts):
 
 def page(study, charts, absent):
     """The text of report.html."""
-    cases = derive.with_ratios(study.cases)
+    cases = derive.with_ratios(derive.with_device(study))
     devices = ", ".join(dict.fromkeys(run.device for run in study.runs))
     made = sorted(run.created for run in study.runs)
     created = made[0] if made[0] == made[-1] else f"{made[0]} to {made[-1]}"

@@ -84,12 +84,13 @@ def _panel(panel):
 
 
 def _heat(panel):
+    top = max(v for row in panel.z for v in row if v is not None)
     text = [["" if v is None else f"{v:.3g}" for v in row] for row in panel.z]
     return {
         "data": [{
             "type": "heatmap", "x": [size_text(x) for x in panel.x],
             "y": [size_text(y) for y in panel.y], "z": [list(row) for row in panel.z],
-            "text": text, "texttemplate": "%{text}", "colorscale": "Viridis", "zmin": 0,
+            "text": text, "texttemplate": "%{text}", "colorscale": "Viridis", "zmin": 0, "zmax": top or 1,
             "xgap": 2, "ygap": 2,
             "colorbar": {"title": {"text": panel.unit, "side": "right"}, "thickness": 14},
             "hovertemplate": f"{panel.y_label} %{{y}}, {panel.x_label} %{{x}}<br>"

@@ -73,7 +73,7 @@ def _cell(row, column, text):
     return f'<td class="number" data-value="{value!r}">{text(value)}</td>'
 
 
-def suite_table(rows):
+def suite_table(rows, show_device):
     """All cases of a suite; columns that nothing measured are left out."""
     columns = [c for c in _COLUMNS if rows[c[2]].notna().any()]
     head = "".join(f'<th scope="col" class="number">{name}'
@@ -83,12 +83,14 @@ def suite_table(rows):
     for _, row in rows.iterrows():
         lines.append(
             f'<tr><th scope="row">{escape(row["problem"])}</th><td>{_chip(row["algorithm"])}</td>'
+            + (f'<td>{escape(row["device"])}</td>' if show_device else "")
             + "".join(_cell(row, column, text) for _, _, column, text in columns)
             + f"<td>{_verdict(row)}</td><td>{_status(row)}</td>"
             f'<td class="config" title="{escape(row["config"])}">{escape(row["backend"])}, '
             f'{escape(row["origin"] or "not planned")}</td></tr>')
     return (f'<div class="scroll" tabindex="0"><table class="sortable"><thead><tr>'
-            f'<th scope="col">problem</th><th scope="col">algorithm</th>{head}'
+            f'<th scope="col">problem</th><th scope="col">algorithm</th>'
+            f'{"<th scope=col>device</th>" if show_device else ""}{head}'
             f'<th scope="col">check against fp64</th><th scope="col">status</th>'
             f'<th scope="col">configuration</th></tr></thead>'
             f'<tbody>{"".join(lines)}</tbody></table></div>')
