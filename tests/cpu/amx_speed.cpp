@@ -168,8 +168,10 @@ void table(bool gradients) {
   for (const int d : {64, 128}) {
     for (const bool causal : {false, true}) {
       for (const std::int64_t length : {1024, 2048, 4096}) {
-        const int forward_k = d <= 64 ? 128 : 64, backward_k = d <= 64 ? 64 : 128;
-        const Row row{length, d, causal, gradients ? 128 : 32, gradients ? backward_k : forward_k};
+        const bool narrow = d <= 64;
+        const int block_q = gradients ? 128 : narrow ? 64 : 32;
+        const int block_k = gradients ? 128 : narrow ? 128 : 64;
+        const Row row{length, d, causal, block_q, block_k};
         measure(row, gradients);
       }
     }
