@@ -1,6 +1,8 @@
 #include <immintrin.h>
 
 #include "cpu/engine.h"
+#include "cpu/matrix.h"
+#include "cpu/peak.h"
 #include "cpu/simd_engine.h"
 #include "cpu/simd_exp2.h"
 #include "cpu/simd_rows_x86.h"
@@ -86,9 +88,13 @@ struct Avx2 : X86Rows {
 };
 
 constexpr Engine kEngine = make_engine<Fp32Math<Avx2>>(Target::cpu_avx2);
+constexpr MatrixKernels kMatrix = make_matrix_kernels<Fp32Math<Avx2>>();
+constexpr PeakLoop kPeak = Peak<Fp32Math<Avx2>>::loop();
 
 }  // namespace
 
 const Engine& avx2_engine() { return kEngine; }
+const MatrixKernels& avx2_matrix() { return kMatrix; }
+const PeakLoop& avx2_peak() { return kPeak; }
 
 }  // namespace dfa::cpu

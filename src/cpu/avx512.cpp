@@ -1,5 +1,7 @@
 #include "cpu/avx512_bf16.h"
 #include "cpu/engine.h"
+#include "cpu/matrix.h"
+#include "cpu/peak.h"
 #include "cpu/simd_avx512.h"
 #include "cpu/simd_engine.h"
 
@@ -36,9 +38,13 @@ constexpr Engine kEngine{.target = Target::cpu_avx512,
                          .pack_q = Route<&Engine::pack_q>::call,
                          .backward_tile = Route<&Engine::backward_tile>::call,
                          .finish_dq = Route<&Engine::finish_dq>::call};
+constexpr MatrixKernels kMatrix = make_matrix_kernels<Fp32Math<Avx512>>();
+constexpr PeakLoop kPeak = Peak<Fp32Math<Avx512>>::loop();
 
 }  // namespace
 
 const Engine& avx512_engine() { return kEngine; }
+const MatrixKernels& avx512_matrix() { return kMatrix; }
+const PeakLoop& avx512_peak() { return kPeak; }
 
 }  // namespace dfa::cpu

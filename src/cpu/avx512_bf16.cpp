@@ -1,3 +1,4 @@
+#include "cpu/peak.h"
 #include "cpu/avx512_bf16.h"
 
 #include "cpu/simd_avx512.h"
@@ -82,9 +83,11 @@ struct Bf16Math {
 };
 
 constexpr Engine kEngine = make_engine<Bf16Math>(Target::cpu_avx512);
+constexpr PeakLoop kPeak = Peak<Bf16Math>::loop();
 
 }  // namespace
 
 const Engine& avx512_bf16_engine() { return kEngine; }
+const PeakLoop& avx512_bf16_peak() { return kPeak; }
 
 }  // namespace dfa::cpu

@@ -117,8 +117,7 @@ class CpuBackend final : public Backend {
   void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
     if (plan.algorithm == Algorithm::standard) {
-      standard_forward(p, target_for(highest_target(), p.dtype), plan.threads, args,
-                       args.workspace);
+      standard_forward(p, highest_target(), plan.threads, args);
       return;
     }
     const ForwardConfig config = forward_config(p, plan.config, machine_limits());
@@ -128,8 +127,7 @@ class CpuBackend final : public Backend {
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
     if (plan.algorithm == Algorithm::standard) {
-      standard_backward(p, target_for(highest_target(), p.dtype), plan.threads, args,
-                        args.workspace);
+      standard_backward(p, highest_target(), plan.threads, args);
       return;
     }
     const BackwardConfig config = backward_config(p, plan.backward_config, machine_limits());
@@ -171,7 +169,7 @@ class CpuBackend final : public Backend {
     }
     plan.algorithm = Algorithm::standard;
     plan.origin = "default";
-    plan.workspace_bytes = standard_workspace_bytes(plan.problem);
+    plan.workspace_bytes = standard_workspace_bytes(plan.problem, highest_target(), plan.threads);
     plan.why = "standard attention was asked for; it materialises S and P for every head: " +
                std::to_string(plan.workspace_bytes) + " bytes";
   }

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "cpu/carver.h"
 #include "cpu/engine.h"
+#include "cpu/head_start.h"
 #include "cpu/parallel.h"
 
 namespace dfa::cpu {
@@ -34,33 +36,7 @@ HeadShape head_shape(const Problem& p) {
           .o_row = p.o().row};
 }
 
-// First element of head h of batch b. Constness follows the pointer's.
-template <typename Pointer>
-Pointer head_start(Pointer base, const Strides& strides, DType type, std::int64_t b,
-                   std::int64_t h) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte,
-                                  std::byte>;
-  return static_cast<Byte*>(base) + (b * strides.batch + h * strides.head) * bytes_of(type);
-}
-
 std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
-
-// Hands out consecutive parts of one allocation; with a null base it only adds up their sizes.
-class Carver {
- public:
-  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
-
-  std::byte* take(std::size_t bytes) {
-    std::byte* part = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += align_up(bytes);
-    return part;
-  }
-  std::size_t used() const { return used_; }
-
- private:
-  std::byte* base_;
-  std::size_t used_ = 0;
-};
 
 struct ForwardWorkspace {
   std::size_t packed_bytes, scratch_bytes;  // of one (b, hk), of one thread

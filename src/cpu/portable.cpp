@@ -3,6 +3,8 @@
 
 #include "base/float16.h"
 #include "cpu/engine.h"
+#include "cpu/matrix.h"
+#include "cpu/peak.h"
 #include "cpu/simd_engine.h"
 #include "cpu/simd_exp2.h"
 
@@ -103,9 +105,13 @@ struct Portable {
 };
 
 constexpr Engine kEngine = make_engine<Fp32Math<Portable>>(Target::cpu_portable);
+constexpr MatrixKernels kMatrix = make_matrix_kernels<Fp32Math<Portable>>();
+constexpr PeakLoop kPeak = Peak<Fp32Math<Portable>>::loop();
 
 }  // namespace
 
 const Engine& portable_engine() { return kEngine; }
+const MatrixKernels& portable_matrix() { return kMatrix; }
+const PeakLoop& portable_peak() { return kPeak; }
 
 }  // namespace dfa::cpu

@@ -1,22 +1,23 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include "cpu/engine.h"
 #include "dfa/attention.h"
+#include "spec/target.h"
 
-// Standard attention, the baseline: S = q k^T, P = softmax(S) and o = P v as three passes over
-// matrices that are materialised for every head at once, and its backward from the stored shape.
-// Products are blocked and vectorised; nothing is fused. Memory O(b hq sq sk).
+// Standard attention, the baseline: S = scale q k^T, P = softmax(S), o = P v as passes over
+// matrices that are really there, for every head at once, and masked after the fact. Products are
+// those of the vector engines; nothing is fused. S, P, dP and dS are fp32 whatever the element
+// type; P takes the place of S and dS that of dP. Memory 4 b hq sq sk bytes forward, twice that
+// backward.
 namespace dfa::cpu {
 
-// Bytes of S and P (forward), or of P and dS (backward).
-std::size_t standard_workspace_bytes(const Problem& problem);
+// Exactly what the passes of the problem need: the matrices and the packed operands.
+std::size_t standard_workspace_bytes(const Problem& problem, Target target, int threads);
 
-void standard_forward(const Problem& problem, Target target, int threads, const ForwardArgs& args,
-                      void* workspace);
+// lse may be null in args.
+void standard_forward(const Problem& problem, Target target, int threads, const ForwardArgs& args);
 void standard_backward(const Problem& problem, Target target, int threads,
-                       const BackwardArgs& args, void* workspace);
+                       const BackwardArgs& args);
 
 }  // namespace dfa::cpu

@@ -1,0 +1,82 @@
+#include "cpu/ceilings.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/aligned.h"
+#include "base/clock.h"
+#include "cpu/cpuid.h"
+#include "cpu/parallel.h"
+#include "cpu/peak.h"
+
+namespace dfa::cpu {
+namespace {
+
+const PeakLoop& vector_loop(Target target) {
+  switch (target) {
+    case Target::cpu_portable: return portable_peak();
+    case Target::cpu_avx2: return avx2_peak();
+    case Target::cpu_avx512:
+    case Target::cpu_amx: return avx512_peak();
+  }
+  return portable_peak();
+}
+
+const PeakLoop& bf16_loop(Target target) {
+  if (target == Target::cpu_amx) return amx_peak();
+  if (target == Target::cpu_avx512 && has_avx512_bf16()) return avx512_bf16_peak();
+  return vector_loop(target);  // bf16 is widened to fp32 there
+}
+
+// The best of several slices, all threads at once; each slice ends when the slowest thread does.
+double peak_rate(const PeakLoop& loop, int threads, double seconds) {
+  constexpr int kSlices = 8;
+  const auto slice = [&](long iterations) {
+    const double begin = monotonic_s();
+    parallel_for(threads, threads, [&](std::int64_t, int) { loop.run(iterations); });
+    return monotonic_s() - begin;
+  };
+  long iterations = 1000;
+  double time = slice(iterations);
+  while (time < seconds / (2 * kSlices)) {
+    iterations *= 2;
+    time = slice(iterations);
+  }
+  double best = time;
+  for (int i = 1; i < kSlices; ++i) best = std::min(best, slice(iterations));
+  return loop.flops * static_cast<double>(iterations) * threads / best;
+}
+
+// Read plus write of a buffer far beyond the last cache, in shares of a thread each.
+double copy_rate(int threads, double seconds) {
+  constexpr std::size_t kBytes = std::size_t{128} << 20;
+  AlignedBuffer from(kBytes), to(kBytes);
+  std::memset(from.data(), 1, kBytes);
+  std::memset(to.data(), 2, kBytes);
+  const std::size_t share = kBytes / static_cast<std::size_t>(threads) / 64 * 64;
+  double best = 0;
+  const double end = monotonic_s() + seconds;
+  do {
+    const double begin = monotonic_s();
+    parallel_for(threads, threads, [&](std::int64_t index, int) {
+      const std::size_t offset = static_cast<std::size_t>(index) * share;
+      std::memcpy(to.as<char>() + offset, from.as<char>() + offset, share);
+    });
+    const double moved = 2.0 * static_cast<double>(share) * threads;
+    best = std::max(best, moved / (monotonic_s() - begin));
+  } while (monotonic_s() < end);
+  return best;
+}
+
+}  // namespace
+
+Ceilings measure_ceilings(Target target, int threads, double seconds) {
+  Ceilings ceilings{.threads = threads};
+  ceilings.fp32_flops = peak_rate(vector_loop(target), threads, seconds / 3);
+  ceilings.fp16_flops = ceilings.fp32_flops;  // fp16 is widened to fp32 on every level
+  ceilings.bf16_flops = peak_rate(bf16_loop(target), threads, seconds / 3);
+  ceilings.copy_bytes = copy_rate(threads, seconds / 3);
+  return ceilings;
+}
+
+}  // namespace dfa::cpu
