@@ -181,6 +181,24 @@ def test_every_figure_states_samples_machine_and_command(plain):
             assert word in text, chart.name
 
 
+def test_a_footer_does_not_grow_with_the_number_of_files(tmp_path):
+    paths = []
+    for s in (128, 256, 512, 1024):
+        paths.append(tmp_path / f"{s}.json")
+        paths[-1].write_text(json.dumps(synthetic.result(
+            synthetic.both("sequence", False, s=s), argv=["dfa", "bench", str(s)],
+            created=f"2026-01-31T12:00:{s % 60:02}Z")))
+    charts, _ = figures.build(load(paths))
+    source = next(chart.source for chart in charts if chart.name == "latency")
+    assert source.endswith("4 commands, in report.html · git 0123456789 with local changes · "
+                           "2026-01-31T12:00:04Z to 2026-01-31T12:00:32Z")
+
+
+def test_bars_leave_room_for_their_interval(plain):
+    for ax, panel in zip(axes(plain["speedup"]), plain["speedup"].panels):
+        assert ax.get_ylim()[1] > max(y + e for s in panel.series for y, e in zip(s.y, s.error))
+
+
 def test_one_algorithm_has_one_colour_in_every_figure(with_energy):
     for chart in with_energy.values():
         for panel, plot in zip(chart.panels, plots_of(chart)):

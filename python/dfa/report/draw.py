@@ -90,8 +90,9 @@ def _bars(ax, panel):
     _marks(ax, panel, place.__getitem__)
     ax.set_xticks(range(len(ticks)), [size_text(t) for t in ticks])
     ax.grid(axis="x", visible=False)
-    top = max(y for s in panel.series for y in s.y)
-    ax.set_ylim(0, 1.16 * max(top, panel.reference or 0) or 1)
+    tops = [y + (e if e > 0 else 0) for s in panel.series
+            for y, e in zip(s.y, s.error or (0,) * len(s.y))]
+    ax.set_ylim(0, 1.16 * max(*tops, panel.reference or 0) or 1)
 
 
 def _heat(ax, panel):
@@ -112,7 +113,7 @@ def _words(ax, panel, width):
 
 
 def _panel(ax, panel, columns):
-    ax.set_title(textwrap.fill(panel.title, 70 if columns == 1 else 42))
+    ax.set_title(textwrap.fill(panel.title, 70 if columns == 1 else 48))
     if isinstance(panel, Heat):
         _heat(ax, panel)
     elif not panel.series:

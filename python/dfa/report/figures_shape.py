@@ -8,12 +8,11 @@ from dfa.report.sweeps import (AXES, PASS_NAMES, line_panel, panel_title, source
 
 _SHAPES = {  # name: axis, suites, title, caption
     "batch": ("b", ("batch", "three_way"), "Batch",
-              "Where throughput rises with the batch, a small batch leaves processors idle."),
+              "Batches are independent: where throughput rises, smaller ones leave processors idle."),
     "heads": ("hq", ("heads",), "Heads",
-              "Heads are independent: time grows in proportion once all processors are busy."),
+              "Heads are independent: once all processors are busy, time grows in proportion."),
     "head_dim": ("d", ("head_dim",), "Head dimension",
-                 "Both products grow with the head dimension, the softmax does not: larger heads "
-                 "run at a higher rate."),
+                 "Both products grow with the head dimension, the softmax does not."),
     "embedding": ("width", ("embedding",), "Model width",
                   "Width in heads of a fixed dimension, as models grow."),
 }

@@ -10,6 +10,7 @@ import dfa
 from dfa.report import derive, style, summary, tables
 from dfa.report.draw import columns_for
 from dfa.report.interactive import plots_of
+from dfa.report.sweeps import period
 from dfa.report.tables import escape
 
 _COLUMN_CLASS = {1: "one", 2: "two", 3: "three"}
@@ -111,8 +112,6 @@ def page(study, charts, absent):
     """The text of report.html."""
     cases = derive.with_ratios(derive.with_device(study))
     devices = ", ".join(dict.fromkeys(run.device for run in study.runs))
-    made = sorted(run.created for run in study.runs)
-    created = made[0] if made[0] == made[-1] else f"{made[0]} to {made[-1]}"
     revisions = ", ".join(dict.fromkeys(run.revision for run in study.runs))
     measured = [chart for chart in charts if chart.measured]
     unmeasured = [chart for chart in charts if not chart.measured]
@@ -121,7 +120,7 @@ def page(study, charts, absent):
     missing = tables.not_measured_table(study) or \
         '<p class="caption">These files name nothing that was left unmeasured.</p>'
     return string.Template(_part("page.html")).substitute(
-        title="Attention, measured", lead=escape(f"{devices} · {revisions} · {created}"),
+        title="Attention, measured", lead=escape(f"{devices} · {revisions} · {period(study.runs)}"),
         tiles="".join(map(_tile, summary.tiles(study))), troubles=_troubles(cases),
         nav=_nav(measured), figures=figures, absent=_absent(unmeasured, absent),
         tables=_suite_tables(cases), not_measured=missing, runs=tables.origins(study.runs),

@@ -118,6 +118,12 @@ def line_panel(rows, axis, y, y_label, all_cases, *, y_log=True, error=None, sca
                  words="" if series else nothing_ran(rows))
 
 
+def period(runs):
+    """When the runs were made: a time, or the first and the last."""
+    made = sorted(run.created for run in runs)
+    return made[0] if made[0] == made[-1] else f"{made[0]} to {made[-1]}"
+
+
 def source_of(study, rows):
     """The footer: how many samples, on what, by which command, from which source."""
     runs = [study.runs[index] for index in sorted(set(rows["run"]))]
@@ -126,7 +132,8 @@ def source_of(study, rows):
     if not counts.empty:
         low, high = int(counts.min()), int(counts.max())
         words.append(f"n = {low}" + ("" if low == high else f" to {high}") + " samples a point")
+    commands = list(dict.fromkeys(run.command for run in runs))
     words += list(dict.fromkeys(run.device for run in runs))
-    words += list(dict.fromkeys(run.command for run in runs))
-    words += list(dict.fromkeys(f"{run.revision}, {run.created}" for run in runs))
-    return " · ".join(words)
+    words += commands if len(commands) <= 3 else [f"{len(commands)} commands, in report.html"]
+    words += list(dict.fromkeys(run.revision for run in runs))
+    return " · ".join(words + [period(runs)])
