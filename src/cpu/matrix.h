@@ -29,6 +29,9 @@ struct MatrixKernels {
   SoftmaxRow (*softmax)(float* s, int begin, int end, int cols);
   // The same from a known log-sum-exp, in one pass.
   void (*probabilities)(float* s, int begin, int end, int cols, float lse);
+  // A dot product in the arithmetic and order of `product`, so that dP - delta is 0 where it must
+  // be.
+  float (*dot)(const float* a, const float* b, int count);
   // dp = p (dp - delta)
   void (*score_gradient)(const float* p, float* dp, int cols, float delta);
 };
@@ -82,6 +85,14 @@ struct Matrix {
     exponentials(s, cols, lse * kLog2E);
   }
 
+  static float dot(const float* a, const float* b, int count) {
+    Vec sum = Isa::splat(0.0f);
+    for (int i = 0; i < count; ++i) {
+      sum = Math::multiply_add(Isa::splat(a[i]), Isa::splat(b[i]), sum);
+    }
+    return Isa::first(sum);
+  }
+
   static void score_gradient(const float* p, float* dp, int cols, float delta) {
     for (int j = 0; j < cols; j += kLanes) {
       Isa::store(dp + j, Isa::load(p + j) * (Isa::load(dp + j) - Isa::splat(delta)));
@@ -99,6 +110,7 @@ constexpr MatrixKernels make_matrix_kernels() {
           .product = Product<Math>::run,
           .softmax = Matrix<Math>::softmax,
           .probabilities = Matrix<Math>::probabilities,
+          .dot = Matrix<Math>::dot,
           .score_gradient = Matrix<Math>::score_gradient};
 }
 

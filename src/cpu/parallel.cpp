@@ -29,7 +29,8 @@ void parallel_for(int threads, std::int64_t count,
     if (count > 0) work(0);
     return;
   }
-  oneapi::tbb::task_arena arena(workers);
+  // More loops than processors take turns; TBB would warn about an arena that large.
+  oneapi::tbb::task_arena arena(std::min(workers, available_threads()));
   arena.execute(
       [&] { oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner{}); });
 }

@@ -209,8 +209,7 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
                  [&](std::int64_t head, std::int64_t first, int count, Staging& staging) {
                    m.kernels.widen(o.rows(head, first, count), count, o.dim, staging.rows);
                    m.kernels.widen(d_o.rows(head, first, count), count, o.dim, staging.sums);
-                   for (int n = 0; n < count; ++n) {
-                     const std::int64_t i = first + n;
+                   for (std::int64_t i = first; i < first + count; ++i) {
                      const auto begin = static_cast<int>(p.mask.key_begin(i, p.sq, p.sk));
                      const auto end = static_cast<int>(p.mask.key_end(i, p.sq, p.sk));
                      float* probabilities = m.row(m.first, head, i);
@@ -220,13 +219,12 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
                        std::fill_n(gradient, m.ld, 0.0f);
                        continue;
                      }
-                     float delta = 0;
-                     for (int x = 0; x < o.dim; ++x) {
-                       delta += staging.rows[n * o.dim + x] * staging.sums[n * o.dim + x];
-                     }
                      m.kernels.probabilities(probabilities, begin, end, m.ld, lse[head * p.sq + i]);
                      std::fill(gradient, gradient + begin, 0.0f);
                      std::fill(gradient + end, gradient + m.ld, 0.0f);
+                     const std::int64_t row = (i - first) * o.dim;
+                     const float delta =
+                         m.kernels.dot(staging.sums + row, staging.rows + row, o.dim);
                      m.kernels.score_gradient(probabilities, gradient, m.ld, delta);
                    }
                  });

@@ -108,7 +108,7 @@ class ReferenceBackend final : public Backend {
         const auto row = head.forward(i);
         lse.push_back(row.lse);
         delta.push_back(head.delta(i, row.o));
-        store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i));
+        store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i, lse.back(), delta.back()));
       }
       for (std::int64_t j = 0; j < p.sk; ++j) {
         const auto gradient = head.key_gradient(j, lse, delta);

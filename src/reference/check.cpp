@@ -134,11 +134,16 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
     for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
       const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq);
       const Head<float> naive(p, args.q, args.k, args.v, args.d_o, b, hq);
+      const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
+      const RowSums<float> rounded(p, naive, args, b, hq, sample.complete);
       for (const std::int64_t i : sample.rows) {
-        add_row(dq, args.dq, p.dtype, p.q(), b, hq, i, truth.dq(i), naive.dq(i));
+        const auto row = static_cast<std::size_t>(i);
+        add_row(dq, args.dq, p.dtype, p.q(), b, hq, i,
+                truth.dq(i, exact.lse[row], exact.delta[row]),
+                naive.dq(i, rounded.lse[row], rounded.delta[row]));
       }
-      right.add(truth, {p, truth, args, b, hq, sample.complete}, sample.keys);
-      rough.add(naive, {p, naive, args, b, hq, sample.complete}, sample.keys);
+      right.add(truth, exact, sample.keys);
+      rough.add(naive, rounded, sample.keys);
     }
     for (std::size_t n = 0; n < sample.keys.size(); ++n) {
       add_row(dk, args.dk, p.dtype, p.k(), b, hk, sample.keys[n], right.dk[n], rough.dk[n]);

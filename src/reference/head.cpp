@@ -133,16 +133,14 @@ Real Head<Real>::delta(std::int64_t i, const std::vector<Real>& o) const {
 }
 
 template <typename Real>
-std::vector<Real> Head<Real>::dq(std::int64_t i) const {
+std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
   const std::int64_t begin = p_.mask.key_begin(i, p_.sq, p_.sk);
   const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
   if (begin >= end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
-  std::vector<Real> probabilities = scores(i, begin, end);
-  softmax(probabilities);
-  const Real row_delta = delta(i, weighted_sum(probabilities, v_, begin));
+  const std::vector<Real> s = scores(i, begin, end);
   std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end);
   for (std::size_t j = 0; j < ds.size(); ++j) {
-    ds[j] = round(probabilities[j] * (round(ds[j]) - row_delta));
+    ds[j] = round(round(std::exp(s[j] - lse)) * (round(ds[j]) - delta));
   }
   std::vector<Real> gradient = weighted_sum(ds, k_, begin);
   for (Real& value : gradient) value *= scale_;

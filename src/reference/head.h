@@ -41,8 +41,9 @@ class Head {
   // The dot product of do and o of a row, with o as it would be stored.
   Real delta(std::int64_t i, const std::vector<Real>& o) const;
 
-  // One row of dq, from the row's own softmax.
-  std::vector<Real> dq(std::int64_t i) const;
+  // One row of dq. A backward is given lse and o, so its probabilities come from lse and not from a
+  // softmax of their own: what rounding those to fp32 costs, no backward can avoid.
+  std::vector<Real> dq(std::int64_t i, Real lse, Real delta) const;
 
   // This query head's part of dk and dv of key j, given every row's lse and delta.
   struct KeyGradient {

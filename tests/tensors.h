@@ -12,23 +12,27 @@
 
 namespace dfa {
 
-// Dense host tensors of a problem, filled with seeded normal values; outputs start as NaN.
+// Host tensors of a problem, in its strides, filled with seeded normal values; outputs start as
+// NaN.
 struct Tensors {
   Problem p;
   std::vector<std::byte> q, k, v, o, d_o, dq, dk, dv;
   std::vector<float> lse;
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
-    const std::int64_t rows_q = p.b * p.hq * p.sq, rows_k = p.b * p.hk * p.sk;
-    q = filled(rows_q * p.d, seed);
-    k = filled(rows_k * p.d, seed + 1);
-    v = filled(rows_k * p.dv, seed + 2);
-    d_o = filled(rows_q * p.dv, seed + 3);
-    o = empty(rows_q * p.dv);
-    dq = empty(rows_q * p.d);
-    dk = empty(rows_k * p.d);
-    dv = empty(rows_k * p.dv);
-    lse.assign(static_cast<std::size_t>(rows_q), std::nanf(""));
+    const std::int64_t q_count = extent(p.q(), p.b, p.hq, p.sq, p.d);
+    const std::int64_t k_count = extent(p.k(), p.b, p.hk, p.sk, p.d);
+    const std::int64_t v_count = extent(p.v(), p.b, p.hk, p.sk, p.dv);
+    const std::int64_t o_count = extent(p.o(), p.b, p.hq, p.sq, p.dv);
+    q = filled(q_count, seed);
+    k = filled(k_count, seed + 1);
+    v = filled(v_count, seed + 2);
+    d_o = filled(o_count, seed + 3);
+    o = empty(o_count);
+    dq = empty(q_count);
+    dk = empty(k_count);
+    dv = empty(v_count);
+    lse.assign(static_cast<std::size_t>(p.b * p.hq * p.sq), std::nanf(""));
   }
 
   ForwardArgs forward_args() {

@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "attention/variants.h"
+
+namespace dfa {
+namespace {
+
+template <typename Expected, typename Function>
+std::string message(Function&& function) {
+  try {
+    function();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Planning, APlanSaysWhatWillRunAndWhy) {
+  const Plan p = plan(parse_problem("fwdbwd bf16 causal b2 hq8 hk2 s1000 d64"), {.threads = 2});
+  EXPECT_EQ(p.backend, "cpu");
+  EXPECT_EQ(p.algorithm, Algorithm::flash);
+  EXPECT_NE(p.config.find("block_q="), std::string::npos);
+  EXPECT_NE(p.backward_config.find("block_k="), std::string::npos);
+  EXPECT_EQ(p.origin, "default");
+  EXPECT_FALSE(p.why.empty());
+  EXPECT_DOUBLE_EQ(p.backward_flops, 2.5 * p.forward_flops);
+}
+
+TEST(Planning, WhatCannotRunSaysWhy) {
+  const auto reason = [](const char* line, PlanOptions options = {}) {
+    return message<Unsupported>([&] { plan(parse_problem(line), options); });
+  };
+  EXPECT_NE(reason("fwd tf32 h1 s8 d8").find("GPU"), std::string::npos);
+  EXPECT_NE(reason("fwd fp8 h1 s8 d8").find("fp8"), std::string::npos);
+  EXPECT_NE(reason("fwd fp8 h1 s8 d8", {.backend = "cpu"}).find("cpu"), std::string::npos);
+}
+
+TEST(Planning, BadWishesNameTheValueAndWhatIsAccepted) {
+  const auto reason = [](PlanOptions options) {
+    return message<InvalidArgument>([&] { plan(parse_problem("fwd fp32 h1 s64 d64"), options); });
+  };
+  EXPECT_NE(reason({.backend = "tpu"}).find("cpu"), std::string::npos);
+  EXPECT_NE(reason({.config = "block_q=7"}).find("block_q=7"), std::string::npos);
+  EXPECT_NE(reason({.config = "tile=7"}).find("tile=7"), std::string::npos);
+  EXPECT_NE(reason({.config = "head_dim=32"}).find("head_dim=32"), std::string::npos);
+  EXPECT_NE(reason({.threads = -1}).find("threads"), std::string::npos);
+  EXPECT_NE(reason({.threads = 5000}).find("1024"), std::string::npos);
+  EXPECT_NE(reason({.algorithm = Algorithm::standard, .config = "block_q=64"}).find("standard"),
+            std::string::npos);
+}
+
+TEST(Planning, BadPointersAreNamed) {
+  Tensors t("fwdbwd fp32 b1 hq1 hk1 sq4 sk4 d8");
+  const Plan p = plan(t.p);
+  ForwardArgs args = t.forward_args();
+  args.k = nullptr;
+  EXPECT_NE(message<InvalidArgument>([&] { forward(p, args); }).find("k is null"),
+            std::string::npos);
+  args = t.forward_args();
+  args.v = t.v.data() + 1;
+  EXPECT_NE(message<InvalidArgument>([&] { forward(p, args); }).find("v is not aligned"),
+            std::string::npos);
+  args = t.forward_args();
+  args.workspace = t.v.data() + 4;
+  EXPECT_NE(message<InvalidArgument>([&] { forward(p, args); }).find("workspace"),
+            std::string::npos);
+  BackwardArgs gradients = t.backward_args();
+  gradients.lse = nullptr;
+  EXPECT_NE(message<InvalidArgument>([&] { backward(p, gradients); }).find("lse"),
+            std::string::npos);
+  Plan forward_only = plan(parse_problem("fwd fp32 b1 hq1 hk1 sq4 sk4 d8"));
+  EXPECT_NE(message<InvalidArgument>([&] { backward(forward_only, t.backward_args()); }), "");
+}
+
+TEST(Planning, TheInstructionSetCanBeLoweredButNotRaised) {
+  const Problem p = parse_problem("fwd bf16 h1 s64 d64");
+  ::setenv("DFA_ISA", "portable", 1);
+  EXPECT_NE(plan(p).config.find("cpu_portable"), std::string::npos);
+  EXPECT_NE(message<InvalidArgument>([&] { plan(p, {.config = "target=cpu_avx2"}); }), "");
+  ::setenv("DFA_ISA", "sse9", 1);
+  EXPECT_NE(message<InvalidArgument>([&] { plan(p); }).find("avx512"), std::string::npos);
+  ::unsetenv("DFA_ISA");
+}
+
+// The whole point: flash needs memory for the inputs once more, standard for every score.
+TEST(Planning, FlashWorkspaceGrowsWithTheLengthAndStandardWithItsSquare) {
+  for (const char* type : {"fp32", "bf16"}) {
+    for (const std::int64_t s : {1024, 4096, 16384, 65536}) {
+      const std::string line = std::string("fwd ") + type + " b1 h1 s" + std::to_string(s) + " d64";
+      const Problem p = parse_problem(line);
+      const auto inputs = static_cast<double>(3 * s * 64 * 4);
+      const auto flash = static_cast<double>(plan(p, {.threads = 1}).workspace_bytes);
+      EXPECT_LT(flash, 1.5 * inputs + 1e6) << line;
+      const auto standard = static_cast<double>(
+          plan(p, {.algorithm = Algorithm::standard, .threads = 1}).workspace_bytes);
+      EXPECT_GT(standard, 4.0 * static_cast<double>(s) * static_cast<double>(s)) << line;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa

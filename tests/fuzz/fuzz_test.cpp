@@ -1,0 +1,141 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+
+#include "attention/variants.h"
+#include "base/random.h"
+#include "spec/config_text.h"
+
+namespace dfa {
+namespace {
+
+// Seconds of the differential fuzz; more by DFA_FUZZ_SECONDS, another stream by DFA_FUZZ_SEED.
+double number_from(const char* name, double fallback) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? fallback : std::atof(text);
+}
+
+// Draws values from a stream, one after the other.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+  std::int64_t below(std::int64_t count) {
+    return static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(count)));
+  }
+  template <typename T, std::size_t N>
+  T pick(const T (&values)[N]) {
+    return values[static_cast<std::size_t>(below(N))];
+  }
+
+ private:
+  Random random_;
+  std::uint64_t next_ = 0;
+};
+
+std::string random_line(Dice& dice) {
+  static constexpr int kLengths[] = {1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200};
+  const std::int64_t hk = 1 + dice.below(3);
+  std::string line =
+      dice.pick({"fwd", "fwdbwd"}) + std::string(" ") + dice.pick({"fp32", "fp16", "bf16"}) + " " +
+      dice.pick({"full", "causal"}) + " b" + std::to_string(1 + dice.below(2)) + " hq" +
+      std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
+      std::to_string(dice.pick(kLengths)) + " sk" + std::to_string(dice.pick(kLengths)) + " d" +
+      std::to_string(8 * (1 + dice.below(20))) + " dv" + std::to_string(8 * (1 + dice.below(20)));
+  if (dice.below(4) == 0) {
+    line +=
+        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  if (dice.below(4) == 0) line += " layout(bshd)";
+  if (dice.below(4) == 0) line += " deterministic";
+  return line;
+}
+
+// fp32 is held to four times the bound here: bound and error are both the largest of a few random
+// roundings, and a search through thousands of tiny problems finds the tail of their ratio. A fault
+// is orders of magnitude above it.
+std::string fuzz_fault(Tensors& t, const Variant& variant, std::uint64_t seed) {
+  const std::string text = fault(t, variant, seed);
+  if (text.empty() || t.p.dtype != DType::fp32) return text;
+  std::vector<TensorCheck> tensors = check_forward(t.p, t.forward_args()).tensors;
+  if (t.p.pass == Pass::forward_backward) {
+    for (const TensorCheck& gradient : check_backward(t.p, t.backward_args()).tensors) {
+      tensors.push_back(gradient);
+    }
+  }
+  const bool rounding = std::all_of(tensors.begin(), tensors.end(), [](const TensorCheck& check) {
+    return check.ok ||
+           (check.max_error <= 4 * check.bound && check.mean_error <= 4 * check.mean_bound);
+  });
+  return rounding ? "" : text;
+}
+
+TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
+  const double seconds = number_from("DFA_FUZZ_SECONDS", 10);
+  const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::uint64_t count = 0;
+  for (; std::chrono::steady_clock::now() < end; ++count) {
+    Dice dice(stream + count);
+    const std::string line = random_line(dice);
+    for (const Variant& variant : variants_of(parse_problem(line))) {
+      Tensors t(line, count);
+      run(t, variant.options);
+      EXPECT_EQ(fuzz_fault(t, variant, count), "") << variant.name;
+    }
+  }
+  EXPECT_GT(count, 10u);
+}
+
+// One or a few bytes changed, removed or doubled.
+std::string mutated(std::string text, Dice& dice) {
+  static constexpr char kBytes[] = "0123456789 bhskqdv(),.-=:{}xNfp\t\n\xff";
+  for (std::int64_t n = 1 + dice.below(4); n > 0 && !text.empty(); --n) {
+    const auto at = static_cast<std::size_t>(dice.below(static_cast<std::int64_t>(text.size())));
+    switch (dice.below(3)) {
+      case 0: text[at] = dice.pick(kBytes); break;
+      case 1: text.erase(at, 1); break;
+      default: text.insert(at, text, at / 2, 5);
+    }
+  }
+  return text;
+}
+
+TEST(Fuzz, DamagedProblemLinesParseToAFixedPointOrAreRefused) {
+  int parsed = 0, refused = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    Dice dice(i);
+    const std::string line = mutated(random_line(dice), dice);
+    try {
+      const Problem p = parse_problem(line);
+      EXPECT_EQ(parse_problem(to_line(p)), p) << line;
+      ++parsed;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(std::string(error.what()).find("problem: "), 0u) << line;
+      ++refused;
+    }
+  }
+  EXPECT_GT(parsed, 100);
+  EXPECT_GT(refused, 100);
+}
+
+TEST(Fuzz, DamagedConfigurationsParseToAFixedPointOrAreRefused) {
+  int parsed = 0, refused = 0;
+  for (std::uint64_t i = 0; i < 20000; ++i) {
+    Dice dice(i);
+    const std::string text = mutated(to_text(ForwardConfig{}), dice);
+    try {
+      const ForwardConfig config = parse_config(text, ForwardConfig{});
+      EXPECT_EQ(parse_config(to_text(config), ForwardConfig{}), config) << text;
+      ++parsed;
+    } catch (const InvalidArgument&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(parsed, 100);
+  EXPECT_GT(refused, 100);
+}
+
+}  // namespace
+}  // namespace dfa
