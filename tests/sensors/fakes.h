@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -14,12 +15,12 @@
 
 namespace dfa::testing {
 
-// Time turned by hand.
+// Time turned by hand; a sampler's thread may be reading it.
 class FakeClock final : public Clock {
  public:
   double now_s() const override { return now; }
   void sleep_s(double seconds) override { now += seconds; }
-  double now = 0;
+  std::atomic<double> now = 0;
 };
 
 // A folder of made-up files that goes away with it; readable by everyone.
