@@ -1,28 +1,46 @@
 #include <gtest/gtest.h>
 
+#include <cctype>
+
 #include "attention/variants.h"
 
 namespace dfa {
 namespace {
 
-void expect_accurate(const std::string& file) {
-  const std::vector<std::string> lines = problem_lines(file);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::uint64_t seed = 100 + i;
-    for (const Variant& variant : variants_of(parse_problem(lines[i]))) {
-      Tensors t(lines[i], seed);
-      run(t, variant.options);
-      EXPECT_EQ(fault(t, variant, seed), "") << variant.name;
-    }
+void expect_accurate(const std::string& line, std::uint64_t seed) {
+  for (const Variant& variant : variants_of(parse_problem(line))) {
+    Tensors t(line, seed);
+    run(t, variant.options);
+    EXPECT_EQ(fault(t, variant, seed), "") << variant.name;
   }
 }
 
-TEST(Accuracy, EveryVariantMeetsTheRuleOnTheQuickProblems) {
-  ASSERT_GE(problem_lines("test_quick.txt").size(), 30u);
-  expect_accurate("test_quick.txt");
+class Accuracy : public testing::TestWithParam<std::string> {};
+
+TEST_P(Accuracy, EveryVariantMeetsTheRule) { expect_accurate(GetParam(), 100); }
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name;
+  for (const char c : info.param) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
 }
 
-TEST(Accuracy, PastFailuresStayMended) { expect_accurate("regressions.txt"); }
+INSTANTIATE_TEST_SUITE_P(Quick, Accuracy, testing::ValuesIn(problem_lines("test_quick.txt")),
+                         test_name);
+
+TEST(AccuracyFiles, TheQuickProblemsAreThere) {
+  EXPECT_GE(problem_lines("test_quick.txt").size(), 40u);
+}
+
+// The standard algorithm, and the portable engine at the least, twice.
+TEST(AccuracyFiles, VariantsCoverEveryTargetOfThisProcessor) {
+  const auto targets = static_cast<std::size_t>(cpu::highest_target()) + 1;
+  EXPECT_EQ(variants_of(parse_problem("fwd bf16 h1 s8 d8")).size(), 2 * targets + 1);
+}
+
+TEST(AccuracyFiles, PastFailuresStayMended) {
+  for (const std::string& line : problem_lines("regressions.txt")) expect_accurate(line, 1);
+}
 
 }  // namespace
 }  // namespace dfa

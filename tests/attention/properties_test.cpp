@@ -81,7 +81,10 @@ TEST(Properties, AConstantAddedToARowsLogitsChangesNothing) {
     run(plain, variant.options);
     run(shifted, variant.options);
     EXPECT_LT(largest_difference(plain, plain.o, shifted.o), 1e-5) << variant.name;
-    EXPECT_NEAR(shifted.lse[7] - plain.lse[7], 4.0f * plain.at(plain.q, 7 * 16) / 4.0f, 1e-4);
+    for (std::size_t i = 0; i < 33; ++i) {
+      const float shift = plain.at(plain.q, static_cast<std::int64_t>(i) * 16);  // 4 / sqrt(16)
+      EXPECT_NEAR(shifted.lse[i] - plain.lse[i], shift, 1e-4) << variant.name;
+    }
   }
 }
 
@@ -103,8 +106,49 @@ TEST(Properties, ABatchIsALoopBitForBit) {
         return std::memcmp(x.data(), all.data() + b * x.size(), x.size()) == 0;
       };
       EXPECT_TRUE(same(t.o, batch.o)) << variant.name;
+      EXPECT_EQ(std::memcmp(t.lse.data(), batch.lse.data() + b * t.lse.size(),
+                            t.lse.size() * sizeof(float)),
+                0)
+          << variant.name;
+      EXPECT_TRUE(same(t.dq, batch.dq)) << variant.name;
       EXPECT_TRUE(same(t.dk, batch.dk)) << variant.name;
       EXPECT_TRUE(same(t.dv, batch.dv)) << variant.name;
+    }
+  }
+}
+
+// Without `deterministic` the number of threads may choose the order of dq's sum, chance may not.
+TEST(Properties, TheSameThreadsGiveTheSameBitsRunAfterRun) {
+  const std::string line = "fwdbwd fp32 causal b1 hq2 hk1 sq300 sk300 d64";
+  for (Variant variant : variants_of(parse_problem(line))) {
+    for (const int threads : {1, 2, 3}) {
+      variant.options.threads = threads;
+      Tensors first(line);
+      run(first, variant.options);
+      for (int again = 0; again < 3; ++again) {
+        Tensors t(line);
+        run(t, variant.options);
+        EXPECT_EQ(t.o, first.o) << variant.name << " threads " << threads;
+        EXPECT_EQ(t.dq, first.dq) << variant.name << " threads " << threads;
+        EXPECT_EQ(t.dk, first.dk) << variant.name << " threads " << threads;
+        EXPECT_EQ(t.dv, first.dv) << variant.name << " threads " << threads;
+      }
+    }
+  }
+}
+
+TEST(Properties, ThreadsDoNotChangeABitOfTheForward) {
+  const std::string line = "fwd fp32 b1 hq2 hk1 sq300 sk200 d40";
+  for (Variant variant : variants_of(parse_problem(line))) {
+    variant.options.threads = 1;
+    Tensors first(line);
+    run(first, variant.options);
+    for (const int threads : {2, 3}) {
+      variant.options.threads = threads;
+      Tensors t(line);
+      run(t, variant.options);
+      EXPECT_EQ(t.o, first.o) << variant.name << " threads " << threads;
+      EXPECT_EQ(t.lse, first.lse) << variant.name << " threads " << threads;
     }
   }
 }
@@ -135,6 +179,7 @@ TEST(Properties, LargeLogitsStayFinite) {
     for (const Variant& variant : variants_of(parse_problem(line))) {
       Tensors t(line);
       run(t, variant.options);
+      ASSERT_GT(*std::max_element(t.lse.begin(), t.lse.end()), 60.0f);
       for (const auto* tensor : {&t.o, &t.dq, &t.dk, &t.dv}) {
         for (std::int64_t i = 0; i < t.count(*tensor); ++i) {
           ASSERT_TRUE(std::isfinite(t.at(*tensor, i))) << variant.name << " " << line;
@@ -186,6 +231,58 @@ TEST(Properties, SmallIntegersAreExact) {
         }
       }
     }
+  }
+}
+
+// One key: p is 1, so dv is the sum of do, dq and dk are 0; all of them exact.
+TEST(Properties, GradientsOfASingleKeyAreExact) {
+  for (const char* type : {"fp32", "bf16", "fp16"}) {
+    const std::string line = std::string("fwdbwd ") + type + " b1 hq1 hk1 sq40 sk1 d32";
+    for (const Variant& variant : variants_of(parse_problem(line))) {
+      Tensors t(line);
+      const auto small = [&](std::vector<std::byte>& data, std::uint64_t seed) {
+        for (std::int64_t i = 0; i < t.count(data); ++i) {
+          const auto value = Random(seed).below(static_cast<std::uint64_t>(i), 3);
+          t.set(data, i, static_cast<float>(value) - 1);
+        }
+      };
+      for (std::int64_t i = 0; i < t.count(t.q); ++i) t.set(t.q, i, 0.0f);
+      small(t.k, 11), small(t.v, 12), small(t.d_o, 13);
+      run(t, variant.options);
+      for (std::int64_t x = 0; x < 32; ++x) {
+        float sum = 0;
+        for (std::int64_t i = 0; i < 40; ++i) {
+          sum += t.at(t.d_o, i * 32 + x);
+          ASSERT_EQ(t.at(t.o, i * 32 + x), t.at(t.v, x)) << variant.name;
+          ASSERT_EQ(t.at(t.dq, i * 32 + x), 0.0f) << variant.name;
+        }
+        ASSERT_EQ(t.at(t.dv, x), sum) << variant.name;
+        ASSERT_EQ(t.at(t.dk, x), 0.0f) << variant.name;
+      }
+    }
+  }
+}
+
+// Rows that see no key: o and dq are 0, lse is -inf, and they add nothing to dk and dv.
+TEST(Properties, RowsThatSeeNothingAreZeroAndAddNothing) {
+  const std::string all = "fwdbwd fp32 causal b1 hq1 hk1 sq100 sk30 d64";
+  for (const Variant& variant : variants_of(parse_problem(all))) {
+    Tensors t(all), other(all);
+    for (std::int64_t i = 0; i < 70 * 64; ++i) {
+      other.set(other.q, i, 3.0f);
+      other.set(other.d_o, i, -5.0f);
+    }
+    run(t, variant.options);
+    run(other, variant.options);
+    for (std::int64_t i = 0; i < 70 * 64; ++i) {
+      ASSERT_EQ(t.at(t.o, i), 0.0f) << variant.name;
+      ASSERT_EQ(t.at(t.dq, i), 0.0f) << variant.name;
+    }
+    for (std::size_t i = 0; i < 70; ++i) {
+      ASSERT_TRUE(std::isinf(t.lse[i]) && t.lse[i] < 0) << variant.name;
+    }
+    EXPECT_EQ(t.dk, other.dk) << variant.name;
+    EXPECT_EQ(t.dv, other.dv) << variant.name;
   }
 }
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "attention/registry.h"
+#include "cpu/cpuid.h"
 #include "dfa/attention.h"
 #include "reference/check.h"
-#include "spec/target.h"
+#include "spec/legality.h"
 #include "tensors.h"
 
 namespace dfa {
@@ -18,26 +18,45 @@ struct Variant {
   PlanOptions options;
 };
 
-// Standard attention, and FlashAttention on every target that this processor has.
-inline std::vector<Variant> variants_of(const Problem& problem) {
-  std::vector<Variant> variants{{"standard", {.algorithm = Algorithm::standard}}};
+// FlashAttention on every target that this processor has, with the tiles of the library's choice
+// and with small ones, so that short sequences cross many tiles. Illegal ones are left out by the
+// rules of legality, never because planning failed.
+inline std::vector<Variant> flash_variants_of(const Problem& problem) {
+  const Limits limits{.highest = cpu::highest_target()};
+  std::vector<Variant> variants;
   for (const Target target : kTargets) {
-    PlanOptions options{.algorithm = Algorithm::flash,
-                        .config = std::string("target=") + name_of(target)};
-    try {
-      plan(problem, options);
-    } catch (const InvalidArgument&) {
-      continue;  // not on this processor, or not for this element type
+    const ForwardConfig small{.target = target,
+                              .element = problem.dtype,
+                              .head_dim = static_cast<int>(problem.d),
+                              .value_dim = static_cast<int>(problem.dv),
+                              .block_q = 32,
+                              .block_k = 32};
+    if (!check(small, problem, limits)) continue;
+    for (const char* tiles : {"", ", block_q=32, block_k=32"}) {
+      const std::string config = std::string("target=") + name_of(target) + tiles;
+      variants.push_back({config, {.algorithm = Algorithm::flash, .config = config}});
     }
-    variants.push_back({name_of(target), options});
   }
   return variants;
 }
 
+inline std::vector<Variant> variants_of(const Problem& problem) {
+  std::vector<Variant> variants = flash_variants_of(problem);
+  variants.push_back({"standard", {.algorithm = Algorithm::standard}});
+  return variants;
+}
+
+// Runs the problem's passes; a backward alone is given the o and lse of a forward of its own.
 inline Plan run(Tensors& t, const PlanOptions& options) {
   const Plan plan = dfa::plan(t.p, options);
-  forward(plan, t.forward_args());
-  if (t.p.pass == Pass::forward_backward) backward(plan, t.backward_args());
+  if (t.p.pass == Pass::backward) {
+    Problem forward_problem = t.p;
+    forward_problem.pass = Pass::forward;
+    forward(dfa::plan(forward_problem, options), t.forward_args());
+  } else {
+    forward(plan, t.forward_args());
+  }
+  if (t.p.pass != Pass::forward) backward(plan, t.backward_args());
   return plan;
 }
 
@@ -46,7 +65,7 @@ inline std::string fault(Tensors& t, const Variant& variant, std::uint64_t seed,
                          const CheckOptions& options = {}) {
   CheckReport report = check_forward(t.p, t.forward_args(), options);
   std::string text = report.ok ? "" : report.summary();
-  if (t.p.pass == Pass::forward_backward) {
+  if (t.p.pass != Pass::forward) {
     report = check_backward(t.p, t.backward_args(), options);
     if (!report.ok) text += "\n" + report.summary();
   }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 
 #include "attention/variants.h"
 #include "base/random.h"
 #include "spec/config_text.h"
+#include "spec/legality.h"
 
 namespace dfa {
 namespace {
@@ -38,8 +40,8 @@ std::string random_line(Dice& dice) {
   static constexpr int kLengths[] = {1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200};
   const std::int64_t hk = 1 + dice.below(3);
   std::string line =
-      dice.pick({"fwd", "fwdbwd"}) + std::string(" ") + dice.pick({"fp32", "fp16", "bf16"}) + " " +
-      dice.pick({"full", "causal"}) + " b" + std::to_string(1 + dice.below(2)) + " hq" +
+      dice.pick({"fwd", "bwd", "fwdbwd"}) + std::string(" ") + dice.pick({"fp32", "fp16", "bf16"}) +
+      " " + dice.pick({"full", "causal"}) + " b" + std::to_string(1 + dice.below(2)) + " hq" +
       std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
       std::to_string(dice.pick(kLengths)) + " sk" + std::to_string(dice.pick(kLengths)) + " d" +
       std::to_string(8 * (1 + dice.below(20))) + " dv" + std::to_string(8 * (1 + dice.below(20)));
@@ -48,27 +50,52 @@ std::string random_line(Dice& dice) {
         " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
   }
   if (dice.below(4) == 0) line += " layout(bshd)";
+  if (dice.below(8) == 0) line += " scale(" + std::to_string(1 + dice.below(400)) + "e-2)";
   if (dice.below(4) == 0) line += " deterministic";
   return line;
 }
 
-// fp32 is held to four times the bound here: bound and error are both the largest of a few random
-// roundings, and a search through thousands of tiny problems finds the tail of their ratio. A fault
-// is orders of magnitude above it.
-std::string fuzz_fault(Tensors& t, const Variant& variant, std::uint64_t seed) {
-  const std::string text = fault(t, variant, seed);
-  if (text.empty() || t.p.dtype != DType::fp32) return text;
-  std::vector<TensorCheck> tensors = check_forward(t.p, t.forward_args()).tensors;
-  if (t.p.pass == Pass::forward_backward) {
-    for (const TensorCheck& gradient : check_backward(t.p, t.backward_args()).tensors) {
-      tensors.push_back(gradient);
-    }
-  }
-  const bool rounding = std::all_of(tensors.begin(), tensors.end(), [](const TensorCheck& check) {
+// Legal tiles drawn from the candidates of both passes, on a target drawn with them.
+Variant random_tiles(const Problem& p, Dice& dice) {
+  const Limits limits{.highest = cpu::highest_target()};
+  const std::vector<BackwardConfig> candidates = backward_candidates(p, limits);
+  const BackwardConfig c =
+      candidates.at(static_cast<std::size_t>(dice.below(std::ssize(candidates))));
+  const std::string config = std::string("target=") + name_of(c.target) +
+                             ", block_q=" + std::to_string(c.block_q) +
+                             ", block_k=" + std::to_string(c.block_k);
+  return {config, {.algorithm = Algorithm::flash, .config = config}};
+}
+
+bool only_rounding(const CheckReport& report) {
+  constexpr double kFarTail = 10;
+  return std::all_of(report.tensors.begin(), report.tensors.end(), [](const TensorCheck& check) {
+    const bool finite_alike = check.detail.starts_with("worst");
     return check.ok ||
-           (check.max_error <= 4 * check.bound && check.mean_error <= 4 * check.mean_bound);
+           (check.name != "lse" && finite_alike && check.max_error <= kFarTail * check.bound &&
+            check.mean_error <= kFarTail * check.mean_bound);
   });
-  return rounding ? "" : text;
+}
+
+// In fp32 the bound is itself a draw: naive arithmetic is at times lucky on a tiny problem, and the
+// rule then fails for any implementation in up to a fifth of the draws. So a small excess in fp32
+// counts only when most of eight other draws exceed the unchanged rule as well. Faults do: they
+// err by far more than rounding, in every draw.
+bool rounding_tail(Tensors& t, const Variant& variant, std::uint64_t seed) {
+  if (t.p.dtype != DType::fp32) return false;
+  if (t.p.pass != Pass::backward && !only_rounding(check_forward(t.p, t.forward_args()))) {
+    return false;
+  }
+  if (t.p.pass != Pass::forward && !only_rounding(check_backward(t.p, t.backward_args()))) {
+    return false;
+  }
+  int exceeded = 0;
+  for (std::uint64_t draw = 1; draw <= 8; ++draw) {
+    Tensors again(to_line(t.p), seed + (draw << 32));
+    run(again, variant.options);
+    exceeded += !fault(again, variant, seed + (draw << 32)).empty();
+  }
+  return exceeded <= 5;
 }
 
 TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
@@ -79,10 +106,16 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
   for (; std::chrono::steady_clock::now() < end; ++count) {
     Dice dice(stream + count);
     const std::string line = random_line(dice);
-    for (const Variant& variant : variants_of(parse_problem(line))) {
+    std::vector<Variant> variants = variants_of(parse_problem(line));
+    variants.push_back(random_tiles(parse_problem(line), dice));
+    for (Variant& variant : variants) {
+      variant.options.threads = static_cast<int>(1 + dice.below(3));
       Tensors t(line, count);
       run(t, variant.options);
-      EXPECT_EQ(fuzz_fault(t, variant, count), "") << variant.name;
+      const std::string text = fault(t, variant, count);
+      if (!text.empty() && !rounding_tail(t, variant, count)) {
+        ADD_FAILURE() << text << " --threads " << variant.options.threads;
+      }
     }
   }
   EXPECT_GT(count, 10u);
