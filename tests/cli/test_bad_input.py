@@ -176,24 +176,26 @@ def test_places_that_cannot_be_written(fails, tmp_path):
     fails(2, "o.npy", *line, "--out", ".")
 
 
-def limit_file_size():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+@pytest.fixture
+def small_files(tmp_path_factory):
+    """No file may grow beyond 64 bytes; coverage data, if any, goes where that does no harm."""
+    return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
+            "env": {"GCOV_PREFIX": str(tmp_path_factory.mktemp("coverage"))}}
 
 
-def test_a_full_disk_leaves_the_old_outputs(fails, tmp_path):
+def test_a_full_disk_leaves_the_old_outputs(fails, tmp_path, small_files):
     (tmp_path / "o.npy").write_bytes(b"old")
     fails(2, ["cannot write", "o.npy"], "run", "--problem", "fwd fp32 h4 s64 d64", "--out", ".",
-          preexec_fn=limit_file_size)
+          **small_files)
     assert (tmp_path / "o.npy").read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["o.npy"]
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-def test_a_full_disk_leaves_the_old_result(dfa, tmp_path, command):
+def test_a_full_disk_leaves_the_old_result(dfa, tmp_path, small_files, command):
     (tmp_path / "r.json").write_text("old")
     extra = ["--json", "r.json"] if command == "run" else ["--out", "r.json", "--seconds", "0.01"]
-    done = dfa(command, "--problem", "fwd fp32 h1 s8 d8", *extra,
-               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)))
+    done = dfa(command, "--problem", "fwd fp32 h1 s8 d8", *extra, **small_files)
     assert done.returncode == 2
     error = done.stderr.splitlines()[-1]  # bench has shown its progress before it
     assert error.startswith("dfa: cannot write")
