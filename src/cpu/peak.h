@@ -19,7 +19,9 @@ struct Peak {
     Vec a = Isa::splat(0.5f);
     const Vec b = Isa::splat(0.25f);
 #pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) sum[i] = Isa::splat(0.0f);
+    for (int i = 0; i < kChains; ++i) {
+      sum[i] = Isa::splat(static_cast<float>(i));  // equal chains would be merged into one
+    }
     for (long n = iterations; n > 0; --n) {
       asm volatile("" : "+x"(a));  // a new value to the compiler: no product may leave the loop
 #pragma GCC unroll 12
