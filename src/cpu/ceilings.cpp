@@ -28,23 +28,22 @@ const PeakLoop& bf16_loop(Target target) {
   return vector_loop(target);  // bf16 is widened to fp32 there
 }
 
-// The best of several slices, all threads at once; each slice ends when the slowest thread does.
+// The best of many slices, all threads at once; each slice ends when the slowest thread does. A
+// slice is shorter than what a scheduler grants at a time, or on a shared machine none would run
+// undisturbed, and long enough to hide the start of the threads.
 double peak_rate(const PeakLoop& loop, int threads, double seconds) {
-  constexpr int kSlices = 8;
-  const auto slice = [&](long iterations) {
+  constexpr double kSlice = 2e-3;
+  long iterations = 1000;
+  double best = 0;
+  const double end = monotonic_s() + seconds;
+  do {
     const double begin = monotonic_s();
     parallel_for(threads, threads, [&](std::int64_t, int) { loop.run(iterations); });
-    return monotonic_s() - begin;
-  };
-  long iterations = 1000;
-  double time = slice(iterations);
-  while (time < seconds / (2 * kSlices)) {
-    iterations *= 2;
-    time = slice(iterations);
-  }
-  double best = time;
-  for (int i = 1; i < kSlices; ++i) best = std::min(best, slice(iterations));
-  return loop.flops * static_cast<double>(iterations) * threads / best;
+    const double time = monotonic_s() - begin;
+    best = std::max(best, loop.flops * static_cast<double>(iterations) * threads / time);
+    if (time < kSlice) iterations *= 2;
+  } while (monotonic_s() < end);
+  return best;
 }
 
 // Read plus write of a buffer far beyond the last cache, in shares of a thread each.

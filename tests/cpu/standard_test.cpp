@@ -322,6 +322,18 @@ TEST_P(StandardTest, ANanInAKeyReachesTheRowsThatSeeIt) {
   }
 }
 
+TEST_P(StandardTest, TheBackwardIgnoresValuesThatARowDoesNotSee) {
+  Tensors t("fwdbwd fp32 window(20,0) b1 h1 s70 d16");
+  run_forward(t, GetParam(), 2);
+  constexpr std::int64_t kKey = 35;
+  t.set(t.v, kKey * 16 + 3, std::nanf(""));
+  run_backward(t, GetParam(), 2);
+  for (std::int64_t i = 0; i < 70; ++i) {
+    const bool sees = i >= kKey && i <= kKey + 20;
+    EXPECT_EQ(std::isnan(t.at(t.dq, i * 16)), sees) << i;
+  }
+}
+
 TEST_P(StandardTest, WorkspaceHoldsTheMatricesOfEveryHead) {
   const auto bytes = [](const std::string& pass) {
     return standard_workspace_bytes(parse_problem(pass + " bf16 b2 hq6 hk1 sq512 sk1024 d8"),
