@@ -4,6 +4,7 @@
 
 #include "base/element.h"
 #include "reference/comparer.h"
+#include "reference/finite.h"
 #include "reference/head.h"
 #include "reference/sample.h"
 
@@ -22,8 +23,62 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
   }
 }
 
+// Marks a tensor as wrong where a scan of all of it found something.
+void blame(TensorCheck& check, const std::string& found) {
+  if (found.empty()) return;
+  check.ok = false;
+  check.detail = found;
+}
+
+// o and lse of the rows of a sample.
+class ForwardRows {
+ public:
+  ForwardRows(const Problem& p, const void* o, const float* lse)
+      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype) {}
+
+  void add(const Head<double>& truth, const Head<float>& naive,
+           const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
+    for (const std::int64_t i : rows) {
+      const auto right = truth.forward(i);
+      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, naive.forward(i).o);
+      if (lse_ != nullptr) lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, b, h, i);
+    }
+  }
+
+  // scan: also look at every element that was not compared.
+  std::vector<TensorCheck> finish(bool scan) {
+    std::vector<TensorCheck> tensors{o_check_.finish()};
+    if (scan) {
+      const TensorView o{o_, p_.o(), p_.hq, p_.sq, p_.dv};
+      blame(tensors[0], first_non_finite(p_, o, Infinity::wrong));
+    }
+    if (lse_ == nullptr) return tensors;
+    tensors.push_back(lse_check_.finish());
+    if (scan) blame(tensors[1], first_non_finite_lse(p_, lse_));
+    return tensors;
+  }
+
+ private:
+  Problem p_;
+  const void* o_;
+  const float* lse_;
+  Comparer o_check_;
+  LseComparer lse_check_;
+};
+
+// A gradient's result; an fp16 gradient may overflow by right.
+TensorCheck finish_gradient(Comparer& comparer, const Problem& p, const TensorView& tensor,
+                            bool scan) {
+  TensorCheck check = comparer.finish();
+  if (scan) {
+    const Infinity infinity = p.dtype == DType::fp16 ? Infinity::may_be_right : Infinity::wrong;
+    blame(check, first_non_finite(p, tensor, infinity));
+  }
+  return check;
+}
+
 // lse and delta of every row of a head: calculated when the check is complete, else the ones that
-// the backward under test was given (the forward's check has vouched for those).
+// the backward under test was given, whose sampled rows are then checked too.
 template <typename Real>
 struct RowSums {
   std::vector<Real> lse, delta;
@@ -107,26 +162,21 @@ std::string CheckReport::summary() const {
 
 CheckReport check_forward(const Problem& p, const ForwardArgs& args, const CheckOptions& options) {
   const Sample sample = sample_forward(p, options);
-  Comparer o("o", p.dtype);
-  LseComparer lse;
+  ForwardRows rows(p, args.o, args.lse);
   for (const auto [b, h] : sample.heads) {
     const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h);
     const Head<float> naive(p, args.q, args.k, args.v, nullptr, b, h);
-    for (const std::int64_t i : sample.rows) {
-      const auto right = truth.forward(i);
-      add_row(o, args.o, p.dtype, p.o(), b, h, i, right.o, naive.forward(i).o);
-      if (args.lse != nullptr) lse.add(args.lse[(b * p.hq + h) * p.sq + i], right.lse, b, h, i);
-    }
+    rows.add(truth, naive, sample.rows, b, h);
   }
-  std::vector<TensorCheck> tensors{o.finish()};
-  if (args.lse != nullptr) tensors.push_back(lse.finish());
-  return report_of(std::move(tensors), !sample.complete);
+  const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);
+  return report_of(rows.finish(scan), !sample.complete);
 }
 
 CheckReport check_backward(const Problem& p, const BackwardArgs& args,
                            const CheckOptions& options) {
   const Sample sample = sample_backward(p, options);
   const std::int64_t group = p.hq / p.hk;
+  ForwardRows given(p, args.o, args.lse);
   Comparer dq("dq", p.dtype), dk("dk", p.dtype), dv("dv", p.dtype);
   for (const auto [b, hk] : sample.heads) {
     KeyGradients<double> right(sample.keys.size());
@@ -134,6 +184,7 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
     for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
       const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq);
       const Head<float> naive(p, args.q, args.k, args.v, args.d_o, b, hq);
+      if (!sample.complete) given.add(truth, naive, sample.rows, b, hq);
       const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
       const RowSums<float> rounded(p, naive, args, b, hq, sample.complete);
       for (const std::int64_t i : sample.rows) {
@@ -150,7 +201,13 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
       add_row(dv, args.dv, p.dtype, p.v(), b, hk, sample.keys[n], right.dv[n], rough.dv[n]);
     }
   }
-  return report_of({dq.finish(), dk.finish(), dv.finish()}, !sample.complete);
+  const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, args.d_o);
+  std::vector<TensorCheck> tensors;
+  if (!sample.complete) tensors = given.finish(scan);
+  tensors.push_back(finish_gradient(dq, p, {args.dq, p.q(), p.hq, p.sq, p.d}, scan));
+  tensors.push_back(finish_gradient(dk, p, {args.dk, p.k(), p.hk, p.sk, p.d}, scan));
+  tensors.push_back(finish_gradient(dv, p, {args.dv, p.v(), p.hk, p.sk, p.dv}, scan));
+  return report_of(std::move(tensors), !sample.complete);
 }
 
 }  // namespace dfa

@@ -11,7 +11,8 @@
 //   mean|out - ref| <= 1.5 mean|naive - ref| + the same noise term's mean
 //   |lse - ref| <= 1e-5 (1 + |ref|)
 // where naive is plain attention whose S and P are rounded to the element type, and non-finite
-// positions must agree before anything else is compared.
+// positions must agree before anything else is compared. Problems above max_flops are compared on a
+// sample, and every other element of the outputs is still looked at for NaN and infinity.
 namespace dfa {
 
 struct CheckOptions {
@@ -41,6 +42,8 @@ struct CheckReport {
 // Host pointers to the inputs and to the outputs under test, with the problem's strides.
 CheckReport check_forward(const Problem& problem, const ForwardArgs& args,
                           const CheckOptions& options = {});
+// A sample takes o and lse as given instead of calculating them for every row; it then checks the
+// sampled rows of those two as well and reports them with the gradients.
 CheckReport check_backward(const Problem& problem, const BackwardArgs& args,
                            const CheckOptions& options = {});
 

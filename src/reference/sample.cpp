@@ -11,25 +11,27 @@
 namespace dfa {
 namespace {
 
-// Truth and yardstick both run, and the backward's rows and keys each form S and dP again.
-constexpr double kForwardCost = 2, kBackwardCost = 6;
-constexpr std::int64_t kLeastHeads = 2, kLeastIndices = 16;
+// Truth and yardstick both run; a backward's check is a forward, then S and dP again for the rows
+// and once more for the keys: 2 + 3 + 4 products, each as much as half a forward.
+constexpr double kForwardCost = 2, kBackwardCost = 9;
+constexpr std::int64_t kLeastHeads = 3, kLeastIndices = 16;
 
-// `count` of [0, total), ascending, with both ends.
+// `count` of [0, total), ascending, with both ends and the second: a wrong order of heads and
+// batches, or of query and key heads, maps the ends rightly and goes wrong from the second on.
 std::vector<std::int64_t> pick(std::int64_t total, std::int64_t count, const Random& random) {
   std::vector<std::int64_t> all(static_cast<std::size_t>(std::min(total, count)));
   if (count >= total) {
     std::iota(all.begin(), all.end(), std::int64_t{0});
     return all;
   }
-  std::set<std::int64_t> chosen{0, total - 1};
+  std::set<std::int64_t> chosen{0, 1, total - 1};
   for (std::uint64_t draw = 0; static_cast<std::int64_t>(chosen.size()) < count; ++draw) {
     chosen.insert(static_cast<std::int64_t>(random.below(draw, static_cast<std::uint64_t>(total))));
   }
   return {chosen.begin(), chosen.end()};
 }
 
-// Splits a fraction of the work between heads and the rows or keys within them.
+// Splits a fraction of the work evenly between heads and the rows or keys within them.
 Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_per_batch,
               double flops) {
   Sample sample;
@@ -41,7 +43,7 @@ Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_
     return static_cast<std::int64_t>(std::ceil(static_cast<double>(total) * share));
   };
   const std::int64_t head_count =
-      std::clamp(part(heads, fraction), std::min(heads, kLeastHeads), heads);
+      std::clamp(part(heads, std::sqrt(fraction)), std::min(heads, kLeastHeads), heads);
   const double left =
       std::min(1.0, fraction * static_cast<double>(heads) / static_cast<double>(head_count));
   const auto indices = [&](std::int64_t total, std::uint64_t stream) {

@@ -8,7 +8,8 @@
 namespace dfa {
 
 // Which heads, rows and keys a check looks at. Complete when the problem fits the budget; else
-// seeded, always with the first and last row and key, where masks and tails go wrong first.
+// seeded, always with the first, second and last head, row and key, where mappings, masks and tails
+// go wrong first.
 struct Sample {
   struct HeadIndex {
     std::int64_t b, h;

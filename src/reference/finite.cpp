@@ -1,0 +1,74 @@
+#include "reference/finite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "base/element.h"
+
+namespace dfa {
+namespace {
+
+// Calls visit(b, h, s, x, value) for every element whose exponent bits are all ones, until it
+// answers true.
+template <typename Word, typename Visit>
+bool any_special(const Problem& p, const TensorView& t, Word exponent, Visit&& visit) {
+  for (std::int64_t b = 0; b < p.b; ++b) {
+    for (std::int64_t h = 0; h < t.heads; ++h) {
+      for (std::int64_t s = 0; s < t.rows; ++s) {
+        const std::int64_t start = b * t.strides.batch + h * t.strides.head + s * t.strides.row;
+        const Word* row = static_cast<const Word*>(t.data) + start;
+        for (std::int64_t x = 0; x < t.cols; ++x) {
+          const bool special = (row[x] & exponent) == exponent;
+          if (special && visit(b, h, s, x, load_element(t.data, p.dtype, start + x))) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string first_non_finite(const Problem& p, const TensorView& tensor, Infinity infinity) {
+  std::string found;
+  const auto visit = [&](std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t x,
+                         float value) {
+    if (std::isinf(value) && infinity == Infinity::may_be_right) return false;
+    found = fmt::format("at b{} h{} s{} x{}: {} where a number is right", b, h, s, x, value);
+    return true;
+  };
+  if (p.dtype == DType::fp16) {
+    any_special<std::uint16_t>(p, tensor, 0x7c00, visit);
+  } else if (p.dtype == DType::bf16) {
+    any_special<std::uint16_t>(p, tensor, 0x7f80, visit);
+  } else {
+    any_special<std::uint32_t>(p, tensor, 0x7f800000, visit);
+  }
+  return found;
+}
+
+std::string first_non_finite_lse(const Problem& p, const float* lse) {
+  constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+  for (std::int64_t n = 0; n < p.b * p.hq * p.sq; ++n) {
+    const std::int64_t i = n % p.sq;
+    const bool sees_keys = p.mask.key_begin(i, p.sq, p.sk) < p.mask.key_end(i, p.sq, p.sk);
+    if (sees_keys ? std::isfinite(lse[n]) : lse[n] == kNoKey) continue;
+    return fmt::format("at b{} h{} s{}: {} where {} is right", n / p.sq / p.hq, n / p.sq % p.hq, i,
+                       lse[n], sees_keys ? "a number" : "-inf");
+  }
+  return "";
+}
+
+bool inputs_are_finite(const Problem& p, const void* q, const void* k, const void* v,
+                       const void* d_o) {
+  const auto finite = [&](const TensorView& tensor) {
+    return tensor.data == nullptr || first_non_finite(p, tensor, Infinity::wrong).empty();
+  };
+  return finite({q, p.q(), p.hq, p.sq, p.d}) && finite({k, p.k(), p.hk, p.sk, p.d}) &&
+         finite({v, p.v(), p.hk, p.sk, p.dv}) && finite({d_o, p.o(), p.hq, p.sq, p.dv});
+}
+
+}  // namespace dfa

@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+
+#include "reference/check.h"
+#include "reference/tiled.h"
+
+namespace dfa {
+namespace {
+
+// The tensors that the ruler calls wrong, each followed by a space.
+std::string wrong_tensors(const std::string& line, Fault fault, const CheckOptions& options = {},
+                          std::uint64_t seed = 1) {
+  Tensors t(line, seed);
+  Tiled tiled(t, fault);
+  tiled.forward();
+  CheckReport report = check_forward(t.p, t.forward_args(), options);
+  std::vector<TensorCheck> tensors = report.tensors;
+  if (t.p.pass != Pass::forward) {
+    tiled.backward();
+    report = check_backward(t.p, t.backward_args(), options);
+    tensors.insert(tensors.end(), report.tensors.begin(), report.tensors.end());
+  }
+  std::string names;
+  for (const TensorCheck& tensor : tensors) {
+    if (!tensor.ok) names += tensor.name + " ";
+  }
+  return names;
+}
+
+// Large enough to be sampled, small enough to run in no time.
+constexpr CheckOptions kSampled{.max_flops = 3e6, .seed = 5};
+constexpr const char* kCausal = "fwdbwd bf16 causal b1 hq4 hk2 sq90 sk90 d16";
+
+TEST(Faults, ARightImplementationPassesInEveryTypeMaskAndSampling) {
+  for (const char* type : {"fp32", "fp16", "bf16"}) {
+    for (const char* rest : {"b2 hq2 hk1 sq60 sk70 d32", "causal b1 hq4 hk2 sq90 sk90 d16",
+                             "causal b1 hq2 hk2 sq60 sk30 d16 dv24",
+                             "b1 hq2 hk1 sq64 sk50 d16 window(9,4) layout(bshd)"}) {
+      const std::string line = std::string("fwdbwd ") + type + " " + rest;
+      EXPECT_EQ(wrong_tensors(line, Fault::none), "") << line;
+      EXPECT_EQ(wrong_tensors(line, Fault::none, kSampled), "") << line;
+    }
+  }
+}
+
+struct Planted {
+  Fault fault;
+  const char* name;
+  const char* suspects;  // at least one of these is called wrong
+};
+
+constexpr Planted kPlanted[] = {
+    {Fault::dropped_tile, "dropped tile", "o lse"},
+    {Fault::late_mask, "late mask", "o lse"},
+    {Fault::early_mask, "early mask", "o lse"},
+    {Fault::missing_rescale, "missing rescale", "o"},
+    {Fault::missing_sum_rescale, "missing sum rescale", "o lse"},
+    {Fault::unscaled_max, "unscaled max", "o lse"},
+    {Fault::wrong_kv_head, "wrong kv head", "o lse"},
+    {Fault::unwritten_row, "unwritten row", "o lse"},
+    {Fault::unscaled_dq, "unscaled dq", "dq"},
+    {Fault::unscaled_dk, "unscaled dk", "dk"},
+    {Fault::missing_delta, "missing delta", "dq dk"},
+    {Fault::dk_of_one_head, "dk of one head", "dk"},
+    {Fault::dv_from_unmasked, "dv from unmasked", "dv"},
+};
+
+void expect_caught(const Planted& planted, const std::string& line, const CheckOptions& options) {
+  const std::string wrong = wrong_tensors(line, planted.fault, options);
+  std::string_view suspects = planted.suspects;
+  bool caught = false;
+  while (!suspects.empty()) {
+    const std::string_view name = suspects.substr(0, suspects.find(' '));
+    caught = caught || (" " + wrong).find(" " + std::string(name) + " ") != std::string::npos;
+    suspects.remove_prefix(std::min(suspects.size(), name.size() + 1));
+  }
+  EXPECT_TRUE(caught) << planted.name << " in " << line << ": wrong are [" << wrong << "]";
+}
+
+TEST(Faults, EveryPlantedFaultIsCaughtInEveryType) {
+  for (const char* type : {"fp32", "fp16", "bf16"}) {
+    for (const Planted& planted : kPlanted) {
+      expect_caught(planted, std::string("fwdbwd ") + type + " causal b1 hq4 hk2 sq90 sk90 d16",
+                    {});
+    }
+  }
+}
+
+TEST(Faults, EveryPlantedFaultIsCaughtByASample) {
+  for (const Planted& planted : kPlanted) expect_caught(planted, kCausal, kSampled);
+}
+
+// The faults above touch what they should and leave the rest right, else a catch proves little.
+TEST(Faults, AFaultOfOneGradientLeavesTheOthersRight) {
+  EXPECT_EQ(wrong_tensors(kCausal, Fault::unscaled_dq), "dq ");
+  EXPECT_EQ(wrong_tensors(kCausal, Fault::unscaled_dk), "dk ");
+  EXPECT_EQ(wrong_tensors(kCausal, Fault::dk_of_one_head), "dk ");
+}
+
+TEST(Faults, ALogSumExpOffByTwiceItsBoundIsCaughtAndByHalfIsNot) {
+  for (const auto& [off, wrong] : {std::pair{0.5e-5f, ""}, {2e-5f, "lse"}}) {
+    for (const std::size_t row : {std::size_t{0}, std::size_t{45}, std::size_t{89}}) {
+      Tensors t("fwd fp32 causal b1 hq1 hk1 sq90 sk90 d16");
+      Tiled(t, Fault::none).forward();
+      t.lse[row] += off * (1 + std::fabs(t.lse[row]));
+      const CheckReport report = check_forward(t.p, t.forward_args());
+      EXPECT_EQ(report.ok ? "" : report.worst().name, wrong) << row << " " << report.summary();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa
