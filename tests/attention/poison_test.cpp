@@ -158,5 +158,18 @@ TEST(Poison, NothingIsReadOrWrittenOutsideTheTensors) {
   }
 }
 
+// Long enough that every thread gets tasks, and so its own part of the workspace.
+TEST(Poison, EveryThreadStaysInsideTheWorkspace) {
+  const Problem problem = parse_problem("fwdbwd fp32 b1 h4 s512 d64");
+  for (Variant variant : variants_of(problem)) {
+    SCOPED_TRACE(variant.name);
+    variant.options.threads = 4;
+    const Plan plan = dfa::plan(problem, variant.options);
+    PoisonedTensors tensors(plan);
+    tensors.run(plan);
+    tensors.expect_clean();
+  }
+}
+
 }  // namespace
 }  // namespace dfa
