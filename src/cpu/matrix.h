@@ -48,7 +48,8 @@ struct Matrix {
     for (int j = end; j < cols; ++j) s[j] = -__builtin_inff();
   }
 
-  // s = 2^(s log2e - shift), four vectors through each step at a time.
+  // s = e^(s - shift), four vectors through each step at a time. The subtraction comes first: near
+  // the maximum it is exact, while shift * log2e would be rounded to the size of a logit.
   static void exponentials(float* s, int cols, float shift) {
     constexpr int kCount = 4;
     int j = 0;
@@ -60,7 +61,7 @@ struct Matrix {
   static void exponential(float* s, float shift) {
     Vec x[kCount];
     for (int i = 0; i < kCount; ++i) {
-      x[i] = Isa::fma(Isa::load(s + i * kLanes), Isa::splat(kLog2E), Isa::splat(-shift));
+      x[i] = (Isa::load(s + i * kLanes) - Isa::splat(shift)) * Isa::splat(kLog2E);
     }
     Isa::template exp2<false>(x);
     for (int i = 0; i < kCount; ++i) Isa::store(s + i * kLanes, x[i]);
@@ -71,7 +72,7 @@ struct Matrix {
     Vec high = Isa::load(s);
     for (int j = kLanes; j < cols; j += kLanes) high = Isa::max(high, Isa::load(s + j));
     const float maximum = Isa::reduce_max(high);
-    exponentials(s, cols, maximum * kLog2E);
+    exponentials(s, cols, maximum);
     Vec total = Isa::splat(0.0f);
     for (int j = 0; j < cols; j += kLanes) total = total + Isa::load(s + j);
     const float sum = Isa::reduce_add(total);
@@ -82,7 +83,7 @@ struct Matrix {
 
   static void probabilities(float* s, int begin, int end, int cols, float lse) {
     mask(s, begin, end, cols);
-    exponentials(s, cols, lse * kLog2E);
+    exponentials(s, cols, lse);
   }
 
   static float dot(const float* a, const float* b, int count) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "cpu/head_start.h"
 #include "cpu/parallel.h"
 #include "cpu/standard_operands.h"
+#include "dfa/error.h"
 
 namespace dfa::cpu {
 namespace {
@@ -15,6 +17,10 @@ constexpr int kRows = 64;  // rows of a task
 constexpr int kMaxDim = 256;
 
 using Kind = PackedTensor::Kind;
+
+// Floats from one row of a matrix to the next: an odd number of cache lines, or a column of a
+// matrix whose length is a power of two would fall into a few sets of the cache.
+std::int64_t row_floats(std::int64_t sk) { return ((sk + 15) / 16 | 1) * 16; }
 
 // A task's rows, widened: the left operand of a product.
 struct Staging {
@@ -39,7 +45,7 @@ struct Matrices {
         kernels(matrix_of(target)),
         heads(p.b * p.hq),
         kv_heads(p.b * p.hk),
-        ld(static_cast<int>((p.sk + 15) / 16 * 16)) {
+        ld(static_cast<int>(row_floats(p.sk))) {
     Carver carver(base);
     const auto bytes = static_cast<std::size_t>(heads * p.sq * ld) * sizeof(float);
     const int d = static_cast<int>(p.d), dv = static_cast<int>(p.dv);
@@ -230,9 +236,18 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
                  });
 }
 
+// Sizes that neither the kernels' ints nor a count of bytes could hold.
+void require_countable(const Problem& p) {
+  constexpr std::int64_t kMaxKeys = (1LL << 31) - 64, kMaxScores = 1LL << 48;
+  if (p.sk <= kMaxKeys && p.b * p.hq * p.sq <= kMaxScores / row_floats(p.sk)) return;
+  throw Unsupported("standard attention: S of '" + to_line(p) +
+                    "' is too large; it may have 2^31 - 64 columns and 2^48 elements");
+}
+
 }  // namespace
 
 std::size_t standard_workspace_bytes(const Problem& p, Target target, int threads) {
+  require_countable(p);
   const std::size_t forward =
       p.pass == Pass::backward ? 0 : Matrices(p, target, threads, false, nullptr).total;
   const std::size_t backward =
