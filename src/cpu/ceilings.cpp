@@ -1,5 +1,7 @@
 #include "cpu/ceilings.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -46,13 +48,21 @@ double peak_rate(const PeakLoop& loop, int threads, double seconds) {
   return best;
 }
 
-// Read plus write of a buffer far beyond the last cache, in shares of a thread each.
+// What the two copied buffers take together: four times the last cache, so that little of them can
+// stay in it, but no more than a small machine has.
+std::size_t copied_bytes() {
+  constexpr std::size_t kLeast = std::size_t{128} << 20, kMost = std::size_t{512} << 20;
+  const auto cache = static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
+  return std::clamp(4 * cache, kLeast, kMost);
+}
+
+// Read plus write of buffers far beyond the last cache, in shares of a thread each.
 double copy_rate(int threads, double seconds) {
-  constexpr std::size_t kBytes = std::size_t{128} << 20;
-  AlignedBuffer from(kBytes), to(kBytes);
-  std::memset(from.data(), 1, kBytes);
-  std::memset(to.data(), 2, kBytes);
-  const std::size_t share = kBytes / static_cast<std::size_t>(threads) / 64 * 64;
+  const std::size_t bytes = copied_bytes() / 2;
+  AlignedBuffer from(bytes), to(bytes);
+  std::memset(from.data(), 1, bytes);
+  std::memset(to.data(), 2, bytes);
+  const std::size_t share = bytes / static_cast<std::size_t>(threads) / 64 * 64;
   double best = 0;
   const double end = monotonic_s() + seconds;
   do {
