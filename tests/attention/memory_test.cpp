@@ -55,6 +55,21 @@ TEST(Memory, ThreadsDoNotMakeFlashQuadratic) {
   }
 }
 
+// Scheduling seldom lets every thread work on a small problem, so the sizes are held to it.
+TEST(Memory, EveryThreadHasScratchOfItsOwn) {
+  for (const char* pass : {"fwd", "bwd"}) {
+    const std::string line = std::string(pass) + " fp32 b1 h2 s300 d64 deterministic";
+    for (Variant variant : variants_of(parse_problem(line))) {
+      const auto with = [&](int threads) {
+        variant.options.threads = threads;
+        return workspace(line, variant.options);
+      };
+      EXPECT_GT(with(2), with(1)) << variant.name << " " << line;
+      EXPECT_EQ(with(4) - with(1), 3 * (with(2) - with(1))) << variant.name << " " << line;
+    }
+  }
+}
+
 TEST(Memory, StandardWorkspaceHoldsEveryScore) {
   for (const std::int64_t s : kLengths) {
     const double scores = 4.0 * static_cast<double>(s) * static_cast<double>(s);
