@@ -38,7 +38,9 @@ target_include_directories(dfa INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(dfa INTERFACE cxx_std_20)
 target_link_libraries(dfa PRIVATE $<BUILD_INTERFACE:dfa::attention>)
-if(NOT DFA_SANITIZE)  # the sanitizers' own symbols come from the program
+if(DFA_SANITIZE)  # the sanitizer's runtime comes from the program, which must be linked with it
+  target_link_options(dfa INTERFACE $<BUILD_INTERFACE:-fsanitize=${DFA_SANITIZE}>)
+else()
   target_link_options(dfa PRIVATE LINKER:--no-undefined)
 endif()
 set_target_properties(dfa PROPERTIES
