@@ -1,7 +1,10 @@
-# dfa_flags: the settings every target of ours shares. (-Wrestrict is wrong on g++ 12 string sums.)
+# dfa_flags: the settings every target of ours shares. (-Wrestrict is wrong on g++ 12 string sums.
+# No contraction: a multiplication and an addition fuse where the source says fma, so that rounding
+# is the same with every compiler and every instruction set that has one.)
 add_library(dfa_flags INTERFACE)
 target_include_directories(dfa_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-psabi -Wno-restrict
+  -ffp-contract=off
   $<$<BOOL:${DFA_WERROR}>:-Werror>
   "$<$<BOOL:${DFA_COVERAGE}>:--coverage;-fprofile-update=atomic>")
 target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)

@@ -298,9 +298,10 @@ struct FlashBackward {
       Vec p[kPack * kCount], ds[kPack][kCount];
       for (int r = 0; r < kPack; ++r) {
         const float* s = s_ + (row + r) * block_k + index * kLanes;
-        const Vec shift = Isa::splat(-lse[r]);
+        const Vec shift = Isa::splat(lse[r]);
         for (int i = 0; i < kCount; ++i) {
-          p[r * kCount + i] = Isa::fma(Isa::load(s + i * kLanes), scale, shift) * log2e;
+          // scale s is rounded, as the forward rounded scale m into lse.
+          p[r * kCount + i] = (Isa::load(s + i * kLanes) * scale - shift) * log2e;
         }
       }
       Isa::template exp2<Math::kShortExp>(p);

@@ -245,9 +245,9 @@ struct FlashForward {
       Isa::write_row(config_.element, out, shape_.dv, o);
       if (args_.lse == nullptr) return;
       const float magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
-      // Rounded once: the backward takes P = exp(scale s - lse) from it.
-      args_.lse[i] =
-          blind ? kMinusInf : __builtin_fmaf(max_[row], magnitude, __builtin_logf(total));
+      // scale m rounded first, as the backward rounds scale s before it takes lse away: what the
+      // largest score loses there then cancels, and a row that one key dominates has P = 1.
+      args_.lse[i] = blind ? kMinusInf : max_[row] * magnitude + __builtin_logf(total);
     }
 
     const ForwardConfig& config_;
