@@ -7,20 +7,39 @@
 #include "reference/finite.h"
 #include "reference/head.h"
 #include "reference/sample.h"
+#include "spec/flops.h"
 
 namespace dfa {
 namespace {
 
+// A mean needs many roundings: over few, one of them decides, and it is the largest error's turn.
+bool compare_means(const Problem& p) {
+  constexpr double kFewestPairs = 256;
+  return static_cast<double>(p.b * p.hq) * visible_pairs(p.mask, p.sq, p.sk) >= kFewestPairs;
+}
+
+// A row of a tensor in each of the yardstick's orders of summation.
+using NaiveRows = std::vector<std::vector<float>>;
+
 // Compares one row of a tensor.
-template <typename Truth, typename Naive>
 void add_row(Comparer& comparer, const void* base, DType type, const Strides& strides,
-             std::int64_t b, std::int64_t h, std::int64_t s, const Truth& truth,
-             const Naive& naive) {
+             std::int64_t b, std::int64_t h, std::int64_t s, const std::vector<double>& truth,
+             const NaiveRows& naive) {
   const std::int64_t start = b * strides.batch + h * strides.head + s * strides.row;
+  std::vector<float> orders(naive.size());
   for (std::size_t x = 0; x < truth.size(); ++x) {
     const auto at = static_cast<std::int64_t>(x);
-    comparer.add(load_element(base, type, start + at), truth[x], naive[x], b, h, s, at);
+    for (std::size_t n = 0; n < naive.size(); ++n) orders[n] = naive[n][x];
+    comparer.add(load_element(base, type, start + at), truth[x], orders, b, h, s, at);
   }
+}
+
+// The yardstick of one query head.
+std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
+                                   const void* d_o, std::int64_t b, std::int64_t h, int orders) {
+  std::vector<Head<float>> heads;
+  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n);
+  return heads;
 }
 
 // Marks a tensor as wrong where a scan of all of it found something.
@@ -34,13 +53,15 @@ void blame(TensorCheck& check, const std::string& found) {
 class ForwardRows {
  public:
   ForwardRows(const Problem& p, const void* o, const float* lse)
-      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype) {}
+      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype, compare_means(p)) {}
 
-  void add(const Head<double>& truth, const Head<float>& naive,
+  void add(const Head<double>& truth, const std::vector<Head<float>>& naive,
            const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
     for (const std::int64_t i : rows) {
       const auto right = truth.forward(i);
-      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, naive.forward(i).o);
+      NaiveRows rough;
+      for (const Head<float>& order : naive) rough.push_back(order.forward(i).o);
+      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, rough);
       if (lse_ != nullptr) lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, b, h, i);
     }
   }
@@ -65,17 +86,6 @@ class ForwardRows {
   Comparer o_check_;
   LseComparer lse_check_;
 };
-
-// A gradient's result; an fp16 gradient may overflow by right.
-TensorCheck finish_gradient(Comparer& comparer, const Problem& p, const TensorView& tensor,
-                            bool scan) {
-  TensorCheck check = comparer.finish();
-  if (scan) {
-    const Infinity infinity = p.dtype == DType::fp16 ? Infinity::may_be_right : Infinity::wrong;
-    blame(check, first_non_finite(p, tensor, infinity));
-  }
-  return check;
-}
 
 // lse and delta of every row of a head: calculated when the check is complete, else the ones that
 // the backward under test was given, whose sampled rows are then checked too.
@@ -127,6 +137,67 @@ struct KeyGradients {
   }
 };
 
+// dq of sampled rows, dk and dv of sampled keys.
+class GradientRows {
+ public:
+  GradientRows(const Problem& p, const BackwardArgs& args)
+      : p_(p),
+        args_(args),
+        dq_("dq", p.dtype, compare_means(p)),
+        dk_("dk", p.dtype, compare_means(p)),
+        dv_("dv", p.dtype, compare_means(p)) {}
+
+  void add_queries(const Head<double>& truth, const RowSums<double>& exact,
+                   const std::vector<Head<float>>& naive,
+                   const std::vector<RowSums<float>>& rounded,
+                   const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
+    for (const std::int64_t i : rows) {
+      const auto row = static_cast<std::size_t>(i);
+      NaiveRows rough;
+      for (std::size_t n = 0; n < naive.size(); ++n) {
+        rough.push_back(naive[n].dq(i, rounded[n].lse[row], rounded[n].delta[row]));
+      }
+      add_row(dq_, args_.dq, p_.dtype, p_.q(), b, h, i,
+              truth.dq(i, exact.lse[row], exact.delta[row]), rough);
+    }
+  }
+
+  void add_keys(const KeyGradients<double>& truth, const std::vector<KeyGradients<float>>& naive,
+                const std::vector<std::int64_t>& keys, std::int64_t b, std::int64_t hk) {
+    for (std::size_t at = 0; at < keys.size(); ++at) {
+      NaiveRows dk, dv;
+      for (const KeyGradients<float>& order : naive) {
+        dk.push_back(order.dk[at]);
+        dv.push_back(order.dv[at]);
+      }
+      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], truth.dk[at], dk);
+      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], truth.dv[at], dv);
+    }
+  }
+
+  // scan: also look at every element that was not compared.
+  void finish(bool scan, std::vector<TensorCheck>& tensors) {
+    tensors.push_back(finish(dq_, {args_.dq, p_.q(), p_.hq, p_.sq, p_.d}, scan));
+    tensors.push_back(finish(dk_, {args_.dk, p_.k(), p_.hk, p_.sk, p_.d}, scan));
+    tensors.push_back(finish(dv_, {args_.dv, p_.v(), p_.hk, p_.sk, p_.dv}, scan));
+  }
+
+ private:
+  // An fp16 gradient may overflow by right.
+  TensorCheck finish(Comparer& comparer, const TensorView& tensor, bool scan) {
+    TensorCheck check = comparer.finish();
+    if (scan) {
+      const Infinity infinity = p_.dtype == DType::fp16 ? Infinity::may_be_right : Infinity::wrong;
+      blame(check, first_non_finite(p_, tensor, infinity));
+    }
+    return check;
+  }
+
+  Problem p_;
+  BackwardArgs args_;
+  Comparer dq_, dk_, dv_;
+};
+
 CheckReport report_of(std::vector<TensorCheck> tensors, bool sampled) {
   CheckReport report{.ok = true, .sampled = sampled, .tensors = std::move(tensors)};
   for (const TensorCheck& tensor : report.tensors) report.ok = report.ok && tensor.ok;
@@ -165,7 +236,7 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   ForwardRows rows(p, args.o, args.lse);
   for (const auto [b, h] : sample.heads) {
     const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h);
-    const Head<float> naive(p, args.q, args.k, args.v, nullptr, b, h);
+    const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders);
     rows.add(truth, naive, sample.rows, b, h);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);
@@ -177,36 +248,30 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
   const Sample sample = sample_backward(p, options);
   const std::int64_t group = p.hq / p.hk;
   ForwardRows given(p, args.o, args.lse);
-  Comparer dq("dq", p.dtype), dk("dk", p.dtype), dv("dv", p.dtype);
+  GradientRows gradients(p, args);
   for (const auto [b, hk] : sample.heads) {
     KeyGradients<double> right(sample.keys.size());
-    KeyGradients<float> rough(sample.keys.size());
+    std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
+                                           KeyGradients<float>(sample.keys.size()));
     for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
       const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq);
-      const Head<float> naive(p, args.q, args.k, args.v, args.d_o, b, hq);
+      const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders);
       if (!sample.complete) given.add(truth, naive, sample.rows, b, hq);
       const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
-      const RowSums<float> rounded(p, naive, args, b, hq, sample.complete);
-      for (const std::int64_t i : sample.rows) {
-        const auto row = static_cast<std::size_t>(i);
-        add_row(dq, args.dq, p.dtype, p.q(), b, hq, i,
-                truth.dq(i, exact.lse[row], exact.delta[row]),
-                naive.dq(i, rounded.lse[row], rounded.delta[row]));
-      }
       right.add(truth, exact, sample.keys);
-      rough.add(naive, rounded, sample.keys);
+      std::vector<RowSums<float>> rounded;
+      for (std::size_t n = 0; n < naive.size(); ++n) {
+        rounded.emplace_back(p, naive[n], args, b, hq, sample.complete);
+        rough[n].add(naive[n], rounded[n], sample.keys);
+      }
+      gradients.add_queries(truth, exact, naive, rounded, sample.rows, b, hq);
     }
-    for (std::size_t n = 0; n < sample.keys.size(); ++n) {
-      add_row(dk, args.dk, p.dtype, p.k(), b, hk, sample.keys[n], right.dk[n], rough.dk[n]);
-      add_row(dv, args.dv, p.dtype, p.v(), b, hk, sample.keys[n], right.dv[n], rough.dv[n]);
-    }
+    gradients.add_keys(right, rough, sample.keys, b, hk);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, args.d_o);
   std::vector<TensorCheck> tensors;
   if (!sample.complete) tensors = given.finish(scan);
-  tensors.push_back(finish_gradient(dq, p, {args.dq, p.q(), p.hq, p.sq, p.d}, scan));
-  tensors.push_back(finish_gradient(dk, p, {args.dk, p.k(), p.hk, p.sk, p.d}, scan));
-  tensors.push_back(finish_gradient(dv, p, {args.dv, p.v(), p.hk, p.sk, p.dv}, scan));
+  gradients.finish(scan, tensors);
   return report_of(std::move(tensors), !sample.complete);
 }
 

@@ -25,8 +25,8 @@ double noise(DType type, float stored) {
 
 }  // namespace
 
-void Comparer::add(float got, double truth, float naive, std::int64_t b, std::int64_t h,
-                   std::int64_t s, std::int64_t x) {
+void Comparer::add(float got, double truth, std::span<const float> naive, std::int64_t b,
+                   std::int64_t h, std::int64_t s, std::int64_t x) {
   const DType stored_as = type_ == DType::tf32 ? DType::fp32 : type_;
   const float stored = round_to(stored_as, static_cast<float>(truth));
   if (kind(got) != kind(stored)) {
@@ -47,21 +47,28 @@ void Comparer::add(float got, double truth, float naive, std::int64_t b, std::in
   const double noise_here = noise(type_, stored);
   sum_noise_ += noise_here;
   max_noise_ = std::max(max_noise_, noise_here);
-  // A yardstick that itself overflows must not loosen the bound.
-  const float naive_stored = round_to(stored_as, naive);
-  if (kind(naive_stored) != 0) return;
-  const double naive_error = std::fabs(static_cast<double>(naive_stored) - truth);
-  sum_naive_ += naive_error;
-  max_naive_ = std::max(max_naive_, naive_error);
+  naive_.resize(std::max(naive_.size(), naive.size()));
+  for (std::size_t order = 0; order < naive.size(); ++order) {
+    // A yardstick that itself overflows must not loosen the bound.
+    const float naive_stored = round_to(stored_as, naive[order]);
+    if (kind(naive_stored) != 0) continue;
+    const double naive_error = std::fabs(static_cast<double>(naive_stored) - truth);
+    naive_[order].sum += naive_error;
+    naive_[order].max = std::max(naive_[order].max, naive_error);
+  }
 }
 
 TensorCheck Comparer::finish() {
   const double n = static_cast<double>(std::max<std::int64_t>(1, count_));
-  check_.bound = 2 * max_naive_ + 2 * max_noise_;
+  Yardstick naive;  // in the worst of its orders
+  for (const Yardstick& order : naive_) {
+    naive = {std::max(naive.sum, order.sum), std::max(naive.max, order.max)};
+  }
+  check_.bound = 2 * naive.max + 2 * max_noise_;
   check_.mean_error = sum_error_ / n;
-  check_.mean_bound = 1.5 * sum_naive_ / n + sum_noise_ / n;
+  check_.mean_bound = 1.5 * naive.sum / n + sum_noise_ / n;
   check_.ok = mismatch_.empty() && check_.max_error <= check_.bound &&
-              check_.mean_error <= check_.mean_bound;
+              (!means_ || check_.mean_error <= check_.mean_bound);
   check_.detail = mismatch_.empty() ? worst_ : mismatch_;
   return check_;
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "reference/check.h"
 
@@ -11,20 +13,28 @@ namespace dfa {
 // the yardstick only: both are stored as fp32.
 class Comparer {
  public:
-  Comparer(std::string name, DType type) : type_(type) { check_.name = std::move(name); }
+  // means: also hold the mean error against the yardstick's.
+  Comparer(std::string name, DType type, bool means = true) : type_(type), means_(means) {
+    check_.name = std::move(name);
+  }
 
-  // One element: what was computed, the truth, and what the naive calculation gives.
-  void add(float got, double truth, float naive, std::int64_t b, std::int64_t h, std::int64_t s,
-           std::int64_t x);
+  // One element: what was computed, the truth, and what the naive calculation gives in each of its
+  // orders of summation, as many of them for every element.
+  void add(float got, double truth, std::span<const float> naive, std::int64_t b, std::int64_t h,
+           std::int64_t s, std::int64_t x);
 
   TensorCheck finish();
 
  private:
   TensorCheck check_;
   DType type_;
+  bool means_;
   std::int64_t count_ = 0;
-  double sum_error_ = 0, sum_naive_ = 0, sum_noise_ = 0;
-  double max_naive_ = 0, max_noise_ = 0;
+  struct Yardstick {
+    double sum = 0, max = 0;
+  };
+  std::vector<Yardstick> naive_;  // an order of summation each
+  double sum_error_ = 0, sum_noise_ = 0, max_noise_ = 0;
   std::string worst_, mismatch_;
 };
 

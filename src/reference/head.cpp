@@ -45,9 +45,10 @@ void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
 // keys.
 template <typename Real>
 std::vector<Real> products(const Real* row, const Matrix<Real>& transposed, std::int64_t begin,
-                           std::int64_t end) {
+                           std::int64_t end, SumOrder order) {
   std::vector<Real> sums(static_cast<std::size_t>(end - begin), Real(0));
-  for (std::int64_t x = 0; x < transposed.rows; ++x) {
+  for (std::int64_t n = 0; n < transposed.rows; ++n) {
+    const std::int64_t x = order.term(n, transposed.rows);
     add_scaled(sums.data(), row[x], transposed.row(x) + begin, end - begin);
   }
   return sums;
@@ -56,10 +57,12 @@ std::vector<Real> products(const Real* row, const Matrix<Real>& transposed, std:
 // weights · rows[begin, …)
 template <typename Real>
 std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Real>& rows,
-                               std::int64_t begin) {
+                               std::int64_t begin, SumOrder order) {
   std::vector<Real> sum(static_cast<std::size_t>(rows.cols), Real(0));
-  for (std::size_t j = 0; j < weights.size(); ++j) {
-    add_scaled(sum.data(), weights[j], rows.row(begin + static_cast<std::int64_t>(j)), rows.cols);
+  const std::int64_t count = std::ssize(weights);
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t j = order.term(n, count);
+    add_scaled(sum.data(), weights[static_cast<std::size_t>(j)], rows.row(begin + j), rows.cols);
   }
   return sum;
 }
@@ -68,8 +71,8 @@ std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Re
 
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
-                 const void* d_o, std::int64_t b, std::int64_t hq)
-    : p_(problem), scale_(static_cast<Real>(problem.softmax_scale())) {
+                 const void* d_o, std::int64_t b, std::int64_t hq, int order)
+    : p_(problem), scale_(static_cast<Real>(problem.softmax_scale())), order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
   k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d);
@@ -93,7 +96,7 @@ Real Head<Real>::round(Real value) const {
 
 template <typename Real>
 std::vector<Real> Head<Real>::scores(std::int64_t i, std::int64_t begin, std::int64_t end) const {
-  std::vector<Real> s = products(q_.row(i), k_t_, begin, end);
+  std::vector<Real> s = products(q_.row(i), k_t_, begin, end, order_);
   for (Real& value : s) value = round(scale_ * value);
   return s;
 }
@@ -120,13 +123,14 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   }
   std::vector<Real> probabilities = scores(i, begin, end);
   const Real lse = softmax(probabilities);
-  return {weighted_sum(probabilities, v_, begin), lse};
+  return {weighted_sum(probabilities, v_, begin, order_), lse};
 }
 
 template <typename Real>
 Real Head<Real>::delta(std::int64_t i, const std::vector<Real>& o) const {
   Real sum = 0;
-  for (std::int64_t x = 0; x < p_.dv; ++x) {
+  for (std::int64_t n = 0; n < p_.dv; ++n) {
+    const std::int64_t x = order_.term(n, p_.dv);
     sum += d_o_.row(i)[x] * round(o[static_cast<std::size_t>(x)]);
   }
   return sum;
@@ -138,11 +142,11 @@ std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
   const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
   if (begin >= end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
   const std::vector<Real> s = scores(i, begin, end);
-  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end);
+  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_);
   for (std::size_t j = 0; j < ds.size(); ++j) {
     ds[j] = round(round(std::exp(s[j] - lse)) * (round(ds[j]) - delta));
   }
-  std::vector<Real> gradient = weighted_sum(ds, k_, begin);
+  std::vector<Real> gradient = weighted_sum(ds, k_, begin, order_);
   for (Real& value : gradient) value *= scale_;
   return gradient;
 }
@@ -153,14 +157,15 @@ typename Head<Real>::KeyGradient Head<Real>::key_gradient(std::int64_t j,
                                                           const std::vector<Real>& delta) const {
   const std::int64_t begin = p_.mask.query_begin(j, p_.sq, p_.sk);
   const std::int64_t end = std::max<std::int64_t>(begin, p_.mask.query_end(j, p_.sq, p_.sk));
-  std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end);
-  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end);
+  std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end, order_);
+  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_);
   for (std::size_t i = 0; i < ds.size(); ++i) {
     const std::size_t row = static_cast<std::size_t>(begin) + i;
     probabilities[i] = round(std::exp(round(scale_ * probabilities[i]) - lse[row]));
     ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]));
   }
-  KeyGradient gradient{weighted_sum(ds, q_, begin), weighted_sum(probabilities, d_o_, begin)};
+  KeyGradient gradient{weighted_sum(ds, q_, begin, order_),
+                       weighted_sum(probabilities, d_o_, begin, order_)};
   for (Real& value : gradient.dk) value *= scale_;
   return gradient;
 }

@@ -20,6 +20,19 @@ struct Matrix {
   const Real* row(std::int64_t i) const { return data.data() + i * cols; }
 };
 
+inline constexpr int kMostSumOrders = 64;
+
+// An order of a sum's terms: 0, 2, 4, … start further and further into the terms, wrapping round;
+// 1, 3, 5, … are the same ones backwards.
+struct SumOrder {
+  int number = 0;
+
+  std::int64_t term(std::int64_t n, std::int64_t count) const {
+    const std::int64_t at = (n + number / 2 * (2 * count / kMostSumOrders + 1)) % count;
+    return number % 2 == 0 ? at : count - 1 - at;
+  }
+};
+
 // Attention of one query head, written as its definition. With Real = double it is the truth:
 // everything in fp64 from the stored (already rounded) inputs. With Real = float it is the
 // yardstick: the same steps done naively, with S, P, dP and dS rounded to the problem's element
@@ -27,9 +40,10 @@ struct Matrix {
 template <typename Real>
 class Head {
  public:
-  // Host pointers as in the public API; d_o may be null when no gradient is asked for.
+  // Host pointers as in the public API; d_o may be null when no gradient is asked for. `order`
+  // names one of many equally good orders of every sum.
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
-       std::int64_t b, std::int64_t hq);
+       std::int64_t b, std::int64_t hq, int order = 0);
 
   // One row of o (dv values) and its log-sum-exp; zeros and -inf when the row sees no key.
   struct Row {
@@ -61,6 +75,7 @@ class Head {
 
   Problem p_;
   Real scale_;
+  SumOrder order_;
   Matrix<Real> q_, k_, v_, d_o_;
   Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;
 };

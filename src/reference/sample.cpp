@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/random.h"
+#include "reference/head.h"
 #include "spec/flops.h"
 
 namespace dfa {
@@ -15,6 +16,14 @@ namespace {
 // and once more for the keys: 2 + 3 + 4 products, each as much as half a forward.
 constexpr double kForwardCost = 2, kBackwardCost = 9;
 constexpr std::int64_t kLeastHeads = 3, kLeastIndices = 16;
+
+// Orders of summation of the yardstick: all of them up to these FLOPs, then fewer as the square
+// root, for the chance of one order to be lucky falls with the number of roundings.
+int sum_orders(const Problem& p) {
+  constexpr double kFewFlops = 1e5;
+  const double share = std::sqrt(kFewFlops / std::max(forward_flops(p), kFewFlops));
+  return std::max(1, static_cast<int>(kMostSumOrders * share));
+}
 
 // `count` of [0, total), ascending, with both ends and the second: a wrong order of heads and
 // batches, or of query and key heads, maps the ends rightly and goes wrong from the second on.
@@ -38,6 +47,7 @@ Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_
   const Random random(options.seed);
   const double fraction = std::min(1.0, options.max_flops / std::max(flops, 1.0));
   sample.complete = fraction >= 1;
+  sample.orders = sum_orders(p);
   const std::int64_t heads = p.b * heads_per_batch;
   const auto part = [](std::int64_t total, double share) {
     return static_cast<std::int64_t>(std::ceil(static_cast<double>(total) * share));

@@ -18,6 +18,7 @@ struct Sample {
   std::vector<std::int64_t> rows;  // query rows of each head
   std::vector<std::int64_t> keys;  // keys of each head; backward only
   bool complete = true;
+  int orders = 1;  // of summation in which the yardstick is calculated, see check.h
 };
 
 Sample sample_forward(const Problem& problem, const CheckOptions& options);

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
@@ -50,12 +49,9 @@ std::string random_line(Dice& dice) {
         " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
   }
   if (dice.below(4) == 0) line += " layout(bshd)";
-  // Steep scales for 16 bits only: with fp32 logits near 100, one rounding of a logit changes its
-  // weight by more than the rule allows.
-  const bool narrow = line.find("fp32") == std::string::npos;
-  if (dice.below(8) == 0) {
-    line += " scale(" + std::to_string(1 + dice.below(narrow ? 400 : 25)) + "e-2)";
-  }
+  // No steeper: a score near zero that cancels from terms of hundreds has lost what the rule asks
+  // of lse, in any arithmetic of 24 bits (problems/regressions.txt has steep ones).
+  if (dice.below(8) == 0) line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
   if (dice.below(4) == 0) line += " deterministic";
   return line;
 }
@@ -70,37 +66,6 @@ Variant random_tiles(const Problem& p, Dice& dice) {
                              ", block_q=" + std::to_string(c.block_q) +
                              ", block_k=" + std::to_string(c.block_k);
   return {config, {.algorithm = Algorithm::flash, .config = config}};
-}
-
-bool only_rounding(const CheckReport& report) {
-  constexpr double kFarTail = 10;
-  return std::all_of(report.tensors.begin(), report.tensors.end(), [](const TensorCheck& check) {
-    const bool finite_alike = check.detail.starts_with("worst");
-    return check.ok ||
-           (check.name != "lse" && finite_alike && check.max_error <= kFarTail * check.bound &&
-            check.mean_error <= kFarTail * check.mean_bound);
-  });
-}
-
-// In fp32 the bound is itself a draw: naive arithmetic is at times lucky on a tiny problem, and the
-// rule then fails for any implementation in up to a fifth of the draws. So a small excess in fp32
-// counts only when most of eight other draws exceed the unchanged rule as well. Faults do: they
-// err by far more than rounding, in every draw.
-bool rounding_tail(Tensors& t, const Variant& variant, std::uint64_t seed) {
-  if (t.p.dtype != DType::fp32) return false;
-  if (t.p.pass != Pass::backward && !only_rounding(check_forward(t.p, t.forward_args()))) {
-    return false;
-  }
-  if (t.p.pass != Pass::forward && !only_rounding(check_backward(t.p, t.backward_args()))) {
-    return false;
-  }
-  int exceeded = 0;
-  for (std::uint64_t draw = 1; draw <= 8; ++draw) {
-    Tensors again(to_line(t.p), seed + (draw << 32));
-    run(again, variant.options);
-    exceeded += !fault(again, variant, seed + (draw << 32)).empty();
-  }
-  return exceeded <= 5;
 }
 
 TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
@@ -118,7 +83,7 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
       Tensors t(line, count);
       run(t, variant.options);
       const std::string text = fault(t, variant, count);
-      if (!text.empty() && !rounding_tail(t, variant, count)) {
+      if (!text.empty()) {
         ADD_FAILURE() << text << " --threads " << variant.options.threads;
       }
     }

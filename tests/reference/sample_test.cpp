@@ -55,6 +55,15 @@ TEST(Sample, ALargeProblemShowsItsEndsItsSecondHeadAndAMixOfTheRest) {
   EXPECT_GT(rows_seen.size(), 100u);
 }
 
+TEST(Sample, HeadsAndRowsShareTheBudget) {
+  const Problem p = parse_problem("fwdbwd bf16 b8 hq16 hk4 s4096 d64");
+  const Sample forward = sample_forward(p, {.max_flops = 1e10});
+  EXPECT_GE(forward.heads.size(), 8u);
+  EXPECT_GE(forward.rows.size(), 300u);
+  EXPECT_GE(sample_forward(p, {.max_flops = 1}).heads.size(), 3u);
+  EXPECT_GE(sample_backward(p, {.max_flops = 1}).heads.size(), 3u);
+}
+
 TEST(Sample, TheWorkStaysNearTheBudget) {
   const Problem p = parse_problem("fwd bf16 b8 hq16 hk4 s4096 d64");
   for (const double budget : {1e9, 1e10, 1e11}) {
@@ -124,6 +133,18 @@ TEST(Sample, ANanInAGradientOutsideTheSampleIsSeen) {
     while (std::count(sample.keys.begin(), sample.keys.end(), row) != 0) ++row;
     t.set(t.*tensor, row * 8, std::nanf(""));
     EXPECT_FALSE(backward_passes(t)) << name;
+  }
+}
+
+// Where an fp16 gradient overflows is known only where the truth was calculated.
+TEST(Sample, AnInfinityOutsideTheSampleIsWrongExceptInAnFp16Gradient) {
+  for (const auto& [type, ok] : {std::pair{"fp16", true}, {"bf16", false}, {"fp32", false}}) {
+    Tensors t(std::string("fwdbwd ") + type + " b1 hq1 hk1 sq400 sk100 d8");
+    Tiled tiled(t, Fault::none);
+    tiled.forward();
+    tiled.backward();
+    t.set(t.dq, row_outside(sample_backward(t.p, kLittle)) * 8, kInfinity);
+    EXPECT_EQ(backward_passes(t), ok) << type;
   }
 }
 

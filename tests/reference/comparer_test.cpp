@@ -1,0 +1,146 @@
+#include "reference/comparer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <span>
+
+#include "base/random.h"
+#include "reference/head.h"
+#include "tensors.h"
+
+namespace dfa {
+namespace {
+
+// One element and the yardstick's value of it, in one order of summation.
+void add(Comparer& comparer, float got, double truth, float naive, std::int64_t row) {
+  comparer.add(got, truth, std::span(&naive, 1), 0, 0, row, 0);
+}
+
+// A thousand elements of truth 1, of which the yardstick misses each by 1e-3; the outputs miss one
+// by `single` and the others by `all`. In fp32 the noise term is below 1e-7.
+TensorCheck measured(float single, float all) {
+  Comparer comparer("o", DType::fp32);
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    add(comparer, 1.0f + (i == 500 ? single : all), 1.0, 1.001f, i);
+  }
+  return comparer.finish();
+}
+
+TEST(Comparer, OneElementMayErrTwiceAsMuchAsTheYardstick) {
+  EXPECT_TRUE(measured(1.99e-3f, 0).ok);
+  EXPECT_FALSE(measured(2.01e-3f, 0).ok);
+  EXPECT_FALSE(measured(-2.01e-3f, 0).ok);
+  EXPECT_NE(measured(2.01e-3f, 0).detail.find("s500"), std::string::npos);
+}
+
+TEST(Comparer, AllElementsTogetherMayErrOneAndAHalfTimesAsMuch) {
+  EXPECT_TRUE(measured(0, 1.49e-3f).ok);
+  EXPECT_FALSE(measured(0, 1.52e-3f).ok);  // each of them well within the bound of one
+}
+
+TEST(Comparer, WithoutMeansTheLargestErrorStillCounts) {
+  for (const auto& [error, ok] : {std::pair{1.9e-3f, true}, {2.1e-3f, false}}) {
+    Comparer comparer("o", DType::fp32, false);
+    add(comparer, 1.0f + error, 1.0, 1.001f, 0);
+    EXPECT_EQ(comparer.finish().ok, ok);
+  }
+}
+
+TEST(Comparer, TheNoiseOfTheTypeIsAllowedWhereTheYardstickIsExact) {
+  for (const auto& [type, step] : {std::pair{DType::bf16, 0x1p-7f}, {DType::fp16, 0x1p-10f}}) {
+    for (const auto& [steps, ok] : {std::pair{1.0f, true}, {8.0f, false}}) {
+      Comparer comparer("o", type);
+      add(comparer, 1.0f + steps * step, 1.0, 1.0f, 0);
+      for (std::int64_t i = 1; i < 1000; ++i) {
+        const float truth = round_to(type, Random(1).normal(static_cast<std::uint64_t>(i)));
+        add(comparer, truth, truth, truth, i);
+      }
+      EXPECT_EQ(comparer.finish().ok, ok) << steps;
+    }
+  }
+}
+
+TEST(Comparer, AYardstickThatOverflowsDoesNotLoosenTheBound) {
+  for (const float naive : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    Comparer comparer("o", DType::fp32);
+    add(comparer, 1.0f, 1.0, naive, 0);
+    add(comparer, 1.5f, 1.0, 1.0f, 1);
+    const TensorCheck check = comparer.finish();
+    EXPECT_FALSE(check.ok);
+    EXPECT_TRUE(std::isfinite(check.bound));
+  }
+}
+
+// Two orders of summation, each lucky in another element: the mean of neither, the worst of both.
+TEST(Comparer, TheWorstOrderOfSummationIsTheYardstick) {
+  for (const auto& [error, ok] : {std::pair{2.9e-3f, true}, {3.1e-3f, false}}) {
+    Comparer comparer("o", DType::fp32);
+    for (std::int64_t i = 0; i < 100; ++i) {
+      const float orders[] = {1.001f, i % 2 == 0 ? 1.0f : 1.004f};
+      comparer.add(1.0f + error, 1.0, orders, 0, 0, i, 0);
+    }
+    EXPECT_EQ(comparer.finish().ok, ok) << error;
+  }
+}
+
+TEST(Comparer, InfinitiesMustAgreeInSign) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const auto& [got, ok] : {std::pair{1.0f, true}, {-1.0f, false}}) {
+    Comparer comparer("dq", DType::fp16);
+    add(comparer, got * std::numeric_limits<float>::infinity(), kInfinity, 1.0f, 0);
+    EXPECT_EQ(comparer.finish().ok, ok);
+  }
+}
+
+TEST(Yardstick, OrdersOfSummationVisitEveryTermOnce) {
+  for (const std::int64_t count : {1, 2, 3, 8, 37, 64, 200}) {
+    std::set<std::int64_t> first;
+    for (int number = 0; number < kMostSumOrders; ++number) {
+      std::set<std::int64_t> seen;
+      for (std::int64_t n = 0; n < count; ++n) seen.insert(SumOrder{number}.term(n, count));
+      EXPECT_EQ(std::ssize(seen), count) << number;
+      EXPECT_GE(*seen.begin(), 0);
+      EXPECT_LT(*seen.rbegin(), count);
+      first.insert(SumOrder{number}.term(0, count));
+    }
+    EXPECT_GE(std::ssize(first), std::min<std::int64_t>(count, kMostSumOrders / 2)) << count;
+  }
+}
+
+TEST(Yardstick, AnOrderOfSummationChangesRoundingOnly) {
+  Tensors t("fwd fp32 b1 hq1 hk1 sq20 sk50 d64");
+  const Head<float> one(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0);
+  const Head<float> other(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0, 3);
+  int changed = 0;
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const auto a = one.forward(i).o, b = other.forward(i).o;
+    for (std::size_t x = 0; x < a.size(); ++x) {
+      changed += a[x] != b[x];
+      EXPECT_NEAR(a[x], b[x], 1e-5);
+    }
+  }
+  EXPECT_GT(changed, 100);
+}
+
+// Ones for values: the truth is the sum of the probabilities, and the yardstick shows their
+// rounding.
+TEST(Yardstick, RoundsProbabilitiesToTheElement) {
+  for (const auto& [type, least, most] :
+       {std::tuple{"bf16", 1e-5, 1e-2}, {"fp16", 1e-6, 1e-3}, {"fp32", 0.0, 1e-6}}) {
+    Tensors t(std::string("fwd ") + type + " b1 hq1 hk1 sq20 sk50 d8");
+    for (std::int64_t i = 0; i < t.count(t.v); ++i) t.set(t.v, i, 1.0f);
+    const Head<float> naive(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0);
+    double worst = 0;
+    for (std::int64_t i = 0; i < 20; ++i) {
+      worst = std::max(worst, std::fabs(static_cast<double>(naive.forward(i).o[0]) - 1));
+    }
+    EXPECT_GE(worst, least) << type;
+    EXPECT_LE(worst, most) << type;
+  }
+}
+
+}  // namespace
+}  // namespace dfa
