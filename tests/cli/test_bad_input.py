@@ -180,7 +180,8 @@ def test_places_that_cannot_be_written(fails, tmp_path):
 def small_files(tmp_path_factory):
     """No file may grow beyond 64 bytes; coverage data, if any, goes where that does no harm."""
     return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
-            "env": {"GCOV_PREFIX": str(tmp_path_factory.mktemp("coverage"))}}
+            "env": {"GCOV_PREFIX": str(tmp_path_factory.mktemp("coverage")),
+                    "GCOV_ERROR_FILE": os.devnull}}
 
 
 def test_a_full_disk_leaves_the_old_outputs(fails, tmp_path, small_files):
