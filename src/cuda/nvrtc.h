@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/compiler.h"
+#include "cuda/sources.h"
+
+namespace dfa::cuda {
+
+// NVIDIA's run-time compiler, loaded when first asked for; no GPU or driver is needed. Searched in
+// this order: the file or folder that DFA_NVRTC names and, when that is set, nothing else;
+// libnvrtc.so.13 and .12 where the system looks; the lib64 of CUDA_HOME and /usr/local/cuda; the
+// NVIDIA packages of the Python environment that VIRTUAL_ENV names.
+class Nvrtc final : public Compiler {
+ public:
+  // With the sources that includes may name; default: those the library was built with. The spans'
+  // memory must outlive the object.
+  explicit Nvrtc(std::span<const SourceFile> sources = kernel_sources());
+  Nvrtc(std::span<const SourceFile> sources, std::vector<std::string> library_names);
+  ~Nvrtc() override;
+
+  Verdict available() const override;
+  std::string version() const override;
+  CompiledKernel compile(const CompileRequest& request) const override;
+
+ private:
+  struct Functions;
+  std::unique_ptr<const Functions> functions_;
+  std::span<const SourceFile> sources_;
+};
+
+// What ptxas said of the kernel in a log with its -v lines: registers, shared memory, spills.
+struct PtxasReport {
+  int registers = 0;
+  int smem_bytes = 0;
+  int spill_bytes = 0;  // stores and loads
+  std::string warning;  // the first line with C7508, C7510 or a later cousin; empty when none
+};
+PtxasReport read_ptxas_log(const std::string& log);
+
+}  // namespace dfa::cuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "cuda/cache.h"
+#include "cuda/compiler.h"
+#include "cuda/sources.h"
+
+namespace dfa::cuda {
+
+enum class KernelOrigin : int { memory, disk, compiled };
+const char* name_of(KernelOrigin origin);
+
+// A kernel's code and where it came from.
+struct StoredKernel {
+  std::shared_ptr<const CompiledKernel> code;
+  KernelOrigin origin = KernelOrigin::compiled;
+  std::string digest;  // of everything the code depends on; the cache file's name
+  std::string note{};  // what went wrong on the way without stopping it, e.g. "not kept on disk: …"
+};
+
+// Compiled kernels, looked for in memory, then in a folder, then made by the compiler. The folder
+// may be read-only, full, shared by several processes or gone: then kernels are compiled each time
+// and StoredKernel::note says why. Entries are verified when read; a damaged one is made anew.
+// Thread-safe; the same kernel is compiled once, also by two processes at once.
+class KernelStore {
+ public:
+  // folder empty: nothing is kept on disk.
+  KernelStore(std::filesystem::path folder, std::shared_ptr<const Compiler> compiler,
+              std::span<const SourceFile> sources = kernel_sources());
+  ~KernelStore();
+
+  // Throws Unsupported when the kernel is nowhere and there is no compiler, and whatever the
+  // compiler throws. Costs a digest of the request at least: keep the result, do not ask per
+  // launch.
+  StoredKernel get(const CompileRequest& request);
+
+  // The digest get() would look for.
+  std::string digest_of(const CompileRequest& request) const;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const Compiler& compiler() const { return *compiler_; }
+
+ private:
+  struct Entry;
+  std::shared_ptr<Entry> entry_of(const std::string& digest);
+  void fill(Entry& entry, const std::string& digest, const CompileRequest& request);
+
+  std::filesystem::path folder_;
+  std::shared_ptr<const Compiler> compiler_;
+  std::string sources_digest_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Entry>> entries_;
+};
+
+// The store of this process: NVRTC and cache_folder().
+KernelStore& kernel_store();
+
+}  // namespace dfa::cuda
