@@ -10,7 +10,18 @@ namespace dfa {
 
 constexpr int round_up(int value, int step) { return (value + step - 1) / step * step; }
 
-// Tile configuration of a FlashAttention forward kernel.
+// GPU kernels are built for a few head dims; loads fill the columns between with zeros.
+inline constexpr int kGpuHeadDims[] = {16, 32, 64, 96, 128, 192, 256};
+
+constexpr int gpu_head_dim(long long d) {
+  for (const int dim : kGpuHeadDims) {
+    if (d <= dim) return dim;
+  }
+  return 0;
+}
+
+// Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
+// gpu_head_dim() of the problem's.
 struct ForwardConfig {
   Target target = Target::cpu_portable;
   DType element = DType::fp32;
@@ -18,6 +29,25 @@ struct ForwardConfig {
   int value_dim = 64;  // dv
   int block_q = 64;    // query rows of a tile
   int block_k = 64;    // keys of a tile
+  // Of GPU targets only:
+  int warps = 4;   // each owns block_q / warps query rows
+  int stages = 2;  // tiles of k and v in shared memory
+  int ctas = 2;    // thread blocks of one multiprocessor: bounds the registers of a thread
+
+  constexpr int threads() const { return 32 * warps; }
+  constexpr int warp_rows() const { return block_q / warps; }
+
+  // Fragments of q stay in registers where there is room beside scores and output.
+  constexpr bool q_in_registers() const {
+    return warp_rows() * head_dim <= 2048 &&
+           warp_rows() * (head_dim / 2 + value_dim + block_k) <= 176 * 32;
+  }
+
+  // One tile of q, which the output reuses, and `stages` of k and v.
+  constexpr int smem_bytes() const {
+    const int widest = head_dim > value_dim ? head_dim : value_dim;
+    return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
+  }
 
   // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.
   constexpr long long tile_bytes() const {
@@ -40,6 +70,35 @@ struct BackwardConfig {
   int value_dim = 64;
   int block_q = 64;
   int block_k = 64;
+  // Of GPU targets only. Two kernels: one owns block_k keys, block_k / warps a warp, and walks
+  // blocks of block_q queries for dk and dv; the other owns dq_block_q queries and walks blocks of
+  // dq_block_k keys for dq.
+  int warps = 4;
+  int stages = 2;  // walked tiles in shared memory, in both kernels
+  int ctas = 2;
+  int dq_block_q = 64;
+  int dq_block_k = 64;
+  int dq_warps = 4;
+  int dq_ctas = 2;
+
+  constexpr int threads() const { return 32 * warps; }
+  constexpr int warp_rows() const { return block_k / warps; }
+  constexpr int dq_threads() const { return 32 * dq_warps; }
+  constexpr int dq_warp_rows() const { return dq_block_q / dq_warps; }
+
+  // The owned tiles of k and v, and `stages` of q and do with their lse and delta.
+  constexpr int smem_bytes() const {
+    const int row = bytes_of(element) * (head_dim + value_dim);
+    return block_k * row + stages * block_q * (row + 8);
+  }
+
+  // The owned tiles of q and do, and `stages` of k and v.
+  constexpr int dq_smem_bytes() const {
+    return bytes_of(element) * (head_dim + value_dim) * (dq_block_q + stages * dq_block_k);
+  }
+
+  // dk and dv of wide heads together outgrow the registers: each gets a launch of its own.
+  constexpr bool splits_dk_dv() const { return warp_rows() * (head_dim + value_dim) > 4096; }
 
   // scores, their gradient, dk, dv and the tiles of q, k, v, do, dq that one step touches.
   constexpr long long tile_bytes() const {

@@ -9,7 +9,21 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8};
 
-// Visits every field once, so that printing and parsing cannot disagree.
+template <typename Visitor>
+void for_each_gpu_field(auto& config, Visitor&& visit) {
+  visit("warps", config.warps);
+  visit("stages", config.stages);
+  visit("ctas", config.ctas);
+  if constexpr (requires { config.dq_warps; }) {
+    visit("dq_block_q", config.dq_block_q);
+    visit("dq_block_k", config.dq_block_k);
+    visit("dq_warps", config.dq_warps);
+    visit("dq_ctas", config.dq_ctas);
+  }
+}
+
+// Visits every field of the target once, so that printing and parsing cannot disagree. The target
+// comes first: it says which fields there are.
 template <typename Config, typename Visitor>
 void for_each_field(Config& config, Visitor&& visit) {
   visit("target", config.target);
@@ -18,6 +32,7 @@ void for_each_field(Config& config, Visitor&& visit) {
   visit("value_dim", config.value_dim);
   visit("block_q", config.block_q);
   visit("block_k", config.block_k);
+  if (is_gpu(config.target)) for_each_gpu_field(config, visit);
 }
 
 std::string value_text(int value) { return std::to_string(value); }
@@ -48,13 +63,13 @@ void read_value(std::string_view field, std::string_view text, int& value) {
 
 void read_value(std::string_view field, std::string_view text, Target& value) {
   if (text.substr(0, 8) == "Target::") text.remove_prefix(8);
-  for (const Target target : kTargets) {
-    if (text == name_of(target)) {
-      value = target;
+  for (int i = 0; i <= static_cast<int>(Target::cuda_sm80); ++i) {
+    if (text == name_of(static_cast<Target>(i))) {
+      value = static_cast<Target>(i);
       return;
     }
   }
-  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx");
+  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80");
 }
 
 void read_value(std::string_view field, std::string_view text, DType& value) {
@@ -96,9 +111,11 @@ Config parse(std::string_view text, Config config) {
       read_value(name, trim(item.substr(equals + 1)), value);
     });
     if (!known) {
-      throw InvalidArgument(
-          "config: '" + std::string(item) +
-          "' is not field=value of target, element, head_dim, value_dim, block_q, block_k");
+      std::string fields;
+      for_each_field(config, [&](const char* field, auto&) {
+        fields += (fields.empty() ? "" : ", ") + std::string(field);
+      });
+      throw InvalidArgument("config: '" + std::string(item) + "' is not field=value of " + fields);
     }
   }
   return config;

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "spec/gpu_legality.h"
+
 namespace dfa {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr Steps steps_of(Target target) {
     case Target::cpu_avx2: return {8, 16};
     case Target::cpu_avx512: return {8, 16};
     case Target::cpu_amx: return {32, 32};
+    case Target::cuda_sm80: break;
   }
   return {1, 1};
 }
@@ -27,6 +30,11 @@ std::string number(long long value) { return std::to_string(value); }
 
 template <typename Config>
 Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
+  if (is_gpu(limits.highest)) {
+    return is_gpu(c.target) ? check_gpu(c, p, limits)
+                            : Verdict::no(std::string(name_of(c.target)) +
+                                          " runs on a processor; a GPU takes cuda_sm80");
+  }
   const Steps steps = steps_of(c.target);
   if (c.target > limits.highest) {
     return Verdict::no(std::string(name_of(c.target)) + " is not there; the highest here is " +
@@ -67,6 +75,7 @@ Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
 template <typename Config>
 std::vector<Config> enumerate(const Problem& p, const Limits& limits) {
   constexpr int kBlocks[] = {16, 32, 64, 96, 128, 192, 256, 384, 512};
+  if (is_gpu(limits.highest)) return gpu_candidates<Config>(p, limits);
   std::vector<Config> legal;
   for (const Target target : kTargets) {
     for (const int block_q : kBlocks) {

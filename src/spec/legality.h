@@ -14,7 +14,17 @@ namespace dfa {
 struct Limits {
   Target highest = Target::cpu_portable;  // every target up to this one is there
   long long cache_bytes = 1LL << 20;      // private cache of one core (L2)
+  // Of a GPU, when `highest` is one's: shared memory a thread block may ask for, and that of one
+  // multiprocessor, of which every block costs kBlockSmemBytes more than it asks for.
+  int smem_bytes = 0;
+  int multiprocessor_smem_bytes = 0;
 };
+
+inline constexpr int kBlockSmemBytes = 1024;
+inline constexpr int kMultiprocessorRegisters = 65536;
+
+// Limits of the architectures there are, 10 * major + minor; 80 for one that is not listed.
+Limits gpu_limits(int architecture);
 
 Verdict check(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict check(const BackwardConfig& config, const Problem& problem, const Limits& limits);
@@ -22,5 +32,10 @@ Verdict check(const BackwardConfig& config, const Problem& problem, const Limits
 // Every legal configuration from a fixed grid of tiles, for the problem's element type and dims.
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits);
 std::vector<BackwardConfig> backward_candidates(const Problem& problem, const Limits& limits);
+
+// The GPU configuration to run with where nothing was measured. When check() refuses it, no
+// configuration is legal and its reason is the problem's.
+ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits);
+BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits);
 
 }  // namespace dfa

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "dfa/dtype.h"
+#include "dfa/mask.h"
+
+// What every kernel is passed: one plain value, the same to g++, nvcc and NVRTC. What only one pass
+// reads is null in the other.
+namespace dfa {
+
+// In elements; the last dimension is contiguous.
+struct KernelStrides {
+  long long batch;
+  long long head;
+  long long row;
+};
+
+struct KernelArgs {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* o;     // read by the backward
+  float* lse;  // [b, hq, sq], natural logarithm; null where the forward's caller wants none
+  const void* d_o;
+  void* dq;
+  void* dk;
+  void* dv;
+  // Workspace of the backward, [b, hq, padded_sq] each. Padding and rows that see no key have
+  // lse_log2 = +inf, delta = 0, so that their probabilities come out as 0.
+  float* lse_log2;
+  float* delta;
+
+  KernelStrides q_strides;  // and dq's; likewise below
+  KernelStrides k_strides;
+  KernelStrides v_strides;
+  KernelStrides o_strides;
+
+  int b;
+  int hq;
+  int hk;
+  int sq;
+  int sk;
+  int d;
+  int d_v;
+  int padded_sq;
+
+  // Window sides as in Mask, cut to 2^29.
+  int left;
+  int right;
+
+  float scale;
+  float scale_log2;  // scale * log2(e)
+};
+
+}  // namespace dfa

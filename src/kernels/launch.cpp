@@ -1,0 +1,138 @@
+#include "kernels/launch.h"
+
+#include <algorithm>
+
+#include "spec/config_text.h"
+
+namespace dfa {
+namespace {
+
+constexpr int kRowPadding = 128;  // a multiple of every tile of queries
+constexpr int kDeltaThreads = 128;
+constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
+constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
+constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
+constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
+
+// Enumerators and types of a configuration's text live in namespace dfa.
+std::string qualified(std::string text) {
+  for (const std::string name : {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::"}) {
+    for (std::size_t at = text.find(name); at != std::string::npos;
+         at = text.find(name, at + name.size() + 5)) {
+      text.insert(at, "dfa::");
+    }
+  }
+  return text;
+}
+
+std::int64_t tiles(std::int64_t rows, int tile) { return (rows + tile - 1) / tile; }
+
+std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPadding) * kRowPadding; }
+
+unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
+unsigned count(int value) { return static_cast<unsigned>(value); }
+
+KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }
+
+int window_side(long long side) {
+  constexpr long long kLongest = 1LL << 29;
+  return static_cast<int>(std::min(side, kLongest));
+}
+
+KernelArgs args_of(const Problem& p) {
+  constexpr double kLog2E = 1.4426950408889634;
+  KernelArgs args{};
+  args.q_strides = strides_of(p.q());
+  args.k_strides = strides_of(p.k());
+  args.v_strides = strides_of(p.v());
+  args.o_strides = strides_of(p.o());
+  args.b = static_cast<int>(p.b);
+  args.hq = static_cast<int>(p.hq);
+  args.hk = static_cast<int>(p.hk);
+  args.sq = static_cast<int>(p.sq);
+  args.sk = static_cast<int>(p.sk);
+  args.d = static_cast<int>(p.d);
+  args.d_v = static_cast<int>(p.dv);
+  args.padded_sq = static_cast<int>(padded_rows(p));
+  args.left = window_side(p.mask.left);
+  args.right = window_side(p.mask.right);
+  args.scale = static_cast<float>(p.softmax_scale());
+  args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
+  return args;
+}
+
+KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c, const std::string& sums,
+                         const char* name) {
+  return {
+      .name = name,
+      .source = kBackwardSource,
+      .entry = "dfa::sm80_backward_keys<" + qualified(to_text(c)) + ", dfa::KeySums::" + sums + ">",
+      .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
+      .threads = count(c.threads()),
+      .smem_bytes = count(c.smem_bytes())};
+}
+
+}  // namespace
+
+std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
+  return {{.name = "forward",
+           .source = kForwardSource,
+           .entry = "dfa::sm80_forward<" + qualified(to_text(c)) + ">",
+           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+           .threads = count(c.threads()),
+           .smem_bytes = count(c.smem_bytes())}};
+}
+
+std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
+  std::vector<KernelLaunch> launches{
+      {.name = "delta",
+       .source = kDeltaSource,
+       .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
+       .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
+       .threads = kDeltaThreads}};
+  if (c.splits_dk_dv()) {
+    launches.push_back(keys_launch(p, c, "dk", "dk"));
+    launches.push_back(keys_launch(p, c, "dv", "dv"));
+  } else {
+    launches.push_back(keys_launch(p, c, "both", "dk dv"));
+  }
+  launches.push_back({.name = "dq",
+                      .source = kBackwardSource,
+                      .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",
+                      .grid = grid(tiles(p.sq, c.dq_block_q) * p.b * p.hq),
+                      .threads = count(c.dq_threads()),
+                      .smem_bytes = count(c.dq_smem_bytes())});
+  return launches;
+}
+
+std::size_t backward_workspace_bytes(const Problem& p) {
+  return 2 * sizeof(float) * static_cast<std::size_t>(p.b * p.hq * padded_rows(p));
+}
+
+KernelArgs kernel_args(const Problem& p, const ForwardArgs& a) {
+  KernelArgs args = args_of(p);
+  args.q = a.q;
+  args.k = a.k;
+  args.v = a.v;
+  args.o = a.o;
+  args.lse = a.lse;
+  return args;
+}
+
+KernelArgs kernel_args(const Problem& p, const BackwardArgs& a) {
+  KernelArgs args = args_of(p);
+  args.q = a.q;
+  args.k = a.k;
+  args.v = a.v;
+  args.o = const_cast<void*>(a.o);
+  args.lse = const_cast<float*>(a.lse);
+  args.d_o = a.d_o;
+  args.dq = a.dq;
+  args.dk = a.dk;
+  args.dv = a.dv;
+  args.lse_log2 = static_cast<float*>(a.workspace);
+  args.delta = args.lse_log2 + p.b * p.hq * padded_rows(p);
+  return args;
+}
+
+}  // namespace dfa

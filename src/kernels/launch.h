@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "dfa/attention.h"
+#include "kernels/args.h"
+#include "spec/config.h"
+
+// What a backend has to know to run a pass: which kernels, in which order, on which grid, and where
+// the workspace lies. Every kernel takes one KernelArgs by value.
+namespace dfa {
+
+struct KernelLaunch {
+  std::string name;         // for log lines: "forward", "delta", "dk dv", "dq"
+  std::string source;       // the header that defines the kernel, as included
+  std::string entry;        // the name expression, fully qualified
+  unsigned grid = 1;        // thread blocks, in x
+  unsigned threads = 1;     // of a block, in x
+  unsigned smem_bytes = 0;  // dynamic
+};
+
+// Requires check(config, problem, limits).
+std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
+std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
+
+// The forward needs none. 64-byte alignment.
+std::size_t backward_workspace_bytes(const Problem& problem);
+
+KernelArgs kernel_args(const Problem& problem, const ForwardArgs& args);
+KernelArgs kernel_args(const Problem& problem, const BackwardArgs& args);  // reads args.workspace
+
+// Pointers are moved 16 bytes at a time: o and the inputs must be aligned so.
+inline constexpr std::size_t kPointerAlignment = 16;
+
+// Options every kernel compiles with, beside the architecture.
+inline constexpr const char* kCompileOptions[] = {"-std=c++20"};
+
+}  // namespace dfa

@@ -1,0 +1,270 @@
+#include "spec/gpu_legality.h"
+
+#include <algorithm>
+#include <string>
+
+namespace dfa {
+namespace {
+
+constexpr std::int64_t kMaxLength = std::int64_t{1} << 28;  // rows are counted in 32 bits
+constexpr std::int64_t kMaxGrid = 2147483647;
+constexpr int kThreadRegisters = 255;
+constexpr int kMaxWarps = 16;
+constexpr int kMaxStages = 4;
+constexpr int kRegisterStep = 8;
+
+std::string number(long long value) { return std::to_string(value); }
+
+Verdict yes() { return Verdict::yes(); }
+
+Verdict check_element(DType element, const Problem& p) {
+  if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
+    return Verdict::no("cuda_sm80 multiplies fp16 and bf16; " + std::string(name_of(p.dtype)) +
+                       " is not built");
+  }
+  if (element != p.dtype) {
+    return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
+                       name_of(p.dtype));
+  }
+  return yes();
+}
+
+Verdict check_dim(const char* field, int value, const char* name, std::int64_t dim) {
+  if (value == gpu_head_dim(dim)) return yes();
+  return Verdict::no(std::string(field) + "=" + number(value) + " but " + name + "=" + number(dim) +
+                     " takes " + number(gpu_head_dim(dim)));
+}
+
+// Loads and stores move 16 bytes, 8 elements.
+Verdict check_strides(const char* name, const Strides& s) {
+  if (s.batch % 8 == 0 && s.head % 8 == 0 && s.row % 8 == 0) return yes();
+  return Verdict::no("strides of " + std::string(name) + " (" + number(s.batch) + "," +
+                     number(s.head) + "," + number(s.row) +
+                     ") are not multiples of 8 elements, one 16-byte access");
+}
+
+Verdict check_lengths(const Problem& p) {
+  if (p.sq > kMaxLength || p.sk > kMaxLength) {
+    return Verdict::no("lengths sq=" + number(p.sq) + ", sk=" + number(p.sk) + " pass " +
+                       number(kMaxLength));
+  }
+  constexpr std::int64_t kLeastRows = 16;  // a thread block has one warp of 16 rows at least
+  const std::int64_t tiles = (std::max(p.sq, p.sk) + kLeastRows - 1) / kLeastRows;
+  if (p.b > kMaxGrid / p.hq || p.b * p.hq > kMaxGrid / tiles) {
+    return Verdict::no("b * hq * length makes more thread blocks than a grid holds");
+  }
+  return yes();
+}
+
+Verdict check_problem(DType element, int head_dim, int value_dim, const Problem& p) {
+  for (const Verdict& verdict :
+       {check_element(element, p), check_dim("head_dim", head_dim, "d", p.d),
+        check_dim("value_dim", value_dim, "dv", p.dv), check_strides("q", p.q()),
+        check_strides("k", p.k()), check_strides("v", p.v()), check_strides("o", p.o()),
+        check_lengths(p)}) {
+    if (!verdict) return verdict;
+  }
+  return yes();
+}
+
+// One kernel's tiles: the rows that a thread block owns and those of a tile it walks.
+struct Tiles {
+  const char* owned_name;
+  int owned;
+  const char* walked_name;
+  int walked;
+  int warps;
+  int stages;
+  int ctas;
+  int smem_bytes;
+  int registers;
+};
+
+Verdict check_shape(const Tiles& t) {
+  if (t.warps < 1 || t.warps > kMaxWarps) {
+    return Verdict::no("warps=" + number(t.warps) + "; 1 to " + number(kMaxWarps));
+  }
+  if (t.stages < 2 || t.stages > kMaxStages) {
+    return Verdict::no("stages=" + number(t.stages) + "; 2 to " + number(kMaxStages));
+  }
+  if (t.owned != 16 * t.warps && t.owned != 32 * t.warps) {
+    return Verdict::no(std::string(t.owned_name) + "=" + number(t.owned) +
+                       "; 16 or 32 rows for each of " + number(t.warps) + " warps");
+  }
+  if (t.walked != 16 && t.walked != 32 && t.walked != 64 && t.walked != 128) {
+    return Verdict::no(std::string(t.walked_name) + "=" + number(t.walked) + "; 16, 32, 64 or 128");
+  }
+  return yes();
+}
+
+Verdict check_resources(const Tiles& t, const Limits& limits) {
+  if (t.smem_bytes > limits.smem_bytes) {
+    return Verdict::no("the tiles take " + number(t.smem_bytes) +
+                       " bytes of shared memory but a thread block has " +
+                       number(limits.smem_bytes));
+  }
+  if (t.ctas < 1 || t.ctas * (t.smem_bytes + kBlockSmemBytes) > limits.multiprocessor_smem_bytes) {
+    return Verdict::no("ctas=" + number(t.ctas) + " thread blocks of " + number(t.smem_bytes) +
+                       " bytes do not fit the " + number(limits.multiprocessor_smem_bytes) +
+                       " bytes of a multiprocessor");
+  }
+  const int share = kMultiprocessorRegisters / (32 * t.warps * t.ctas);
+  const int registers = std::min(kThreadRegisters, share / kRegisterStep * kRegisterStep);
+  if (t.registers > registers) {
+    return Verdict::no("a thread would need " + number(t.registers) + " registers and has " +
+                       number(registers));
+  }
+  return yes();
+}
+
+Verdict check_tiles(const Tiles& tiles, const Limits& limits) {
+  const Verdict shape = check_shape(tiles);
+  return shape ? check_resources(tiles, limits) : shape;
+}
+
+Tiles tiles_of(const ForwardConfig& c) {
+  return {"block_q", c.block_q,      "block_k",
+          c.block_k, c.warps,        c.stages,
+          c.ctas,    c.smem_bytes(), expected_registers(c)};
+}
+
+Tiles key_tiles_of(const BackwardConfig& c) {
+  return {"block_k", c.block_k,      "block_q",
+          c.block_q, c.warps,        c.stages,
+          c.ctas,    c.smem_bytes(), expected_registers(c)};
+}
+
+Tiles query_tiles_of(const BackwardConfig& c) {
+  return {"dq_block_q", c.dq_block_q,      "dq_block_k",
+          c.dq_block_k, c.dq_warps,        c.stages,
+          c.dq_ctas,    c.dq_smem_bytes(), expected_dq_registers(c)};
+}
+
+template <typename Config>
+Config dims_of(const Problem& p) {
+  return {.target = Target::cuda_sm80,
+          .element = p.dtype,
+          .head_dim = gpu_head_dim(p.d),
+          .value_dim = gpu_head_dim(p.dv)};
+}
+
+// Tiles in the order to try them.
+struct ForwardTile {
+  int block_q, block_k, warps, stages, ctas;
+};
+
+constexpr ForwardTile kForwardTiles[] = {
+    {128, 64, 4, 2, 2}, {128, 128, 4, 2, 2}, {128, 32, 4, 2, 2}, {128, 64, 8, 2, 1},
+    {128, 32, 8, 2, 1}, {64, 64, 4, 2, 2},   {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},
+    {128, 64, 4, 2, 3}, {128, 64, 4, 3, 2},  {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},
+    {128, 64, 8, 2, 2},
+};
+
+struct BackwardTile {
+  int block_k, block_q, warps, ctas;
+};
+
+constexpr BackwardTile kKeyTiles[] = {
+    {64, 64, 4, 2}, {128, 32, 4, 2}, {128, 64, 8, 1}, {64, 32, 4, 2},
+    {64, 64, 4, 1}, {64, 32, 4, 1},  {32, 32, 2, 1},
+};
+constexpr BackwardTile kQueryTiles[] = {
+    {128, 64, 4, 2}, {128, 32, 4, 2}, {64, 64, 4, 2},
+    {64, 32, 4, 2},  {64, 32, 4, 1},  {32, 32, 2, 1},
+};
+
+ForwardConfig with(ForwardConfig c, const ForwardTile& t) {
+  c.block_q = t.block_q;
+  c.block_k = t.block_k;
+  c.warps = t.warps;
+  c.stages = t.stages;
+  c.ctas = t.ctas;
+  return c;
+}
+
+BackwardConfig with(BackwardConfig c, const BackwardTile& keys, const BackwardTile& queries) {
+  c.block_k = keys.block_k;
+  c.block_q = keys.block_q;
+  c.warps = keys.warps;
+  c.ctas = keys.ctas;
+  c.dq_block_q = queries.block_k;
+  c.dq_block_k = queries.block_q;
+  c.dq_warps = queries.warps;
+  c.dq_ctas = queries.ctas;
+  return c;
+}
+
+}  // namespace
+
+int expected_registers(const ForwardConfig& c) {
+  const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
+  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + kOtherRegisters;
+}
+
+int expected_registers(const BackwardConfig& c) {
+  const int sums = c.splits_dk_dv() ? std::max(c.head_dim, c.value_dim) : c.head_dim + c.value_dim;
+  const int scores = c.block_q * 5 / 2;  // p, its rounded operand, dp
+  return c.warp_rows() * (sums + scores) / 32 + kOtherRegisters;
+}
+
+int expected_dq_registers(const BackwardConfig& c) {
+  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + kOtherRegisters;
+}
+
+Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
+  const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
+  return fits ? check_tiles(tiles_of(config), limits) : fits;
+}
+
+Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
+  const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
+  if (!fits) return fits;
+  const Verdict keys = check_tiles(key_tiles_of(config), limits);
+  return keys ? check_tiles(query_tiles_of(config), limits) : keys;
+}
+
+template <>
+std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  for (const ForwardTile& tile : kForwardTiles) {
+    const ForwardConfig config = with(dims_of<ForwardConfig>(problem), tile);
+    if (check_gpu(config, problem, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+template <>
+std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<BackwardConfig> legal;
+  for (const BackwardTile& queries : kQueryTiles) {
+    for (const BackwardTile& keys : kKeyTiles) {
+      const BackwardConfig config = with(dims_of<BackwardConfig>(problem), keys, queries);
+      if (check_gpu(config, problem, limits)) legal.push_back(config);
+    }
+  }
+  return legal;
+}
+
+ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits) {
+  const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
+  return legal.empty() ? with(dims_of<ForwardConfig>(problem), kForwardTiles[0]) : legal[0];
+}
+
+BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits) {
+  const std::vector<BackwardConfig> legal = gpu_candidates<BackwardConfig>(problem, limits);
+  return legal.empty() ? with(dims_of<BackwardConfig>(problem), kKeyTiles[0], kQueryTiles[0])
+                       : legal[0];
+}
+
+Limits gpu_limits(int architecture) {
+  constexpr int kKiB = 1024;
+  const int multiprocessor = architecture == 86 || architecture == 89   ? 100 * kKiB
+                             : architecture >= 90 && architecture < 120 ? 228 * kKiB
+                             : architecture >= 120                      ? 100 * kKiB
+                                                                        : 164 * kKiB;
+  return {.highest = Target::cuda_sm80,
+          .smem_bytes = multiprocessor - kBlockSmemBytes,
+          .multiprocessor_smem_bytes = multiprocessor};
+}
+
+}  // namespace dfa
