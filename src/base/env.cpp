@@ -11,6 +11,15 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_ISA", "auto", "highest CPU instruction set to use: auto, portable, avx2, avx512, amx"},
     {"DFA_THREADS", "0", "CPU threads, 0 for all this process may use"},
     {"DFA_SYSFS_ROOT", "/sys", "where RAPL energy counters and CPU facts are read"},
+    {"DFA_NVML", "libnvidia-ml.so.1", "the library that GPU power, energy and clocks are read with"},
+    {"DFA_CUDA_DEVICE", "0", "which GPU to use, in the order of CUDA_VISIBLE_DEVICES"},
+    {"DFA_CUDA_DRIVER", "libcuda.so.1", "library of the NVIDIA driver"},
+    {"DFA_NVRTC", "", "library of the CUDA run-time compiler, or its folder; empty: searched"},
+    {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
+    {"XDG_CACHE_HOME", "", "parent of the cache folder; empty: HOME/.cache"},
+    {"HOME", "", "the user's folder, when XDG_CACHE_HOME is not set"},
+    {"CUDA_HOME", "/usr/local/cuda", "CUDA toolkit whose lib64 is searched for NVRTC"},
+    {"VIRTUAL_ENV", "", "Python environment whose NVIDIA packages are searched for NVRTC"},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dfa/error.h"
@@ -22,6 +23,7 @@ struct CompiledKernel {
   std::string log;           // what the compiler said
   int registers = 0;         // per thread, as ptxas printed it
   int smem_bytes = 0;        // static shared memory of a block, as ptxas printed it
+  int stack_bytes = 0;       // per thread: arrays that are indexed at run time
 };
 
 // Turns requests into machine code. Thread-safe.
@@ -31,7 +33,7 @@ class Compiler {
 
   virtual Verdict available() const = 0;
 
-  // Part of every cache key, e.g. "nvrtc 13.0.88". Empty where not available.
+  // Part of every cache key, e.g. "nvrtc 13.0". Empty where not available.
   virtual std::string version() const = 0;
 
   // Throws Unsupported where not available or the architecture is unknown to it, CompileError when

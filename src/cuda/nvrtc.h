@@ -32,13 +32,4 @@ class Nvrtc final : public Compiler {
   std::span<const SourceFile> sources_;
 };
 
-// What ptxas said of the kernel in a log with its -v lines: registers, shared memory, spills.
-struct PtxasReport {
-  int registers = 0;
-  int smem_bytes = 0;
-  int spill_bytes = 0;  // stores and loads
-  std::string warning;  // the first line with C7508, C7510 or a later cousin; empty when none
-};
-PtxasReport read_ptxas_log(const std::string& log);
-
 }  // namespace dfa::cuda

@@ -20,11 +20,12 @@ const char* name_of(KernelOrigin origin);
 struct StoredKernel {
   std::shared_ptr<const CompiledKernel> code;
   KernelOrigin origin = KernelOrigin::compiled;
-  std::string digest;  // of everything the code depends on; the cache file's name
+  std::string digest;  // of everything but the compiler's version that the code depends on
   std::string note{};  // what went wrong on the way without stopping it, e.g. "not kept on disk: …"
 };
 
-// Compiled kernels, looked for in memory, then in a folder, then made by the compiler. The folder
+// Compiled kernels, looked for in memory, then in a folder, then made by the compiler; where there
+// is no compiler, a file that any compiler made from the same sources serves. The folder
 // may be read-only, full, shared by several processes or gone: then kernels are compiled each time
 // and StoredKernel::note says why. Entries are verified when read; a damaged one is made anew.
 // Thread-safe; the same kernel is compiled once, also by two processes at once.
@@ -49,7 +50,7 @@ class KernelStore {
  private:
   struct Entry;
   std::shared_ptr<Entry> entry_of(const std::string& digest);
-  void fill(Entry& entry, const std::string& digest, const CompileRequest& request);
+  StoredKernel find_or_compile(const std::string& digest, const CompileRequest& request) const;
 
   std::filesystem::path folder_;
   std::shared_ptr<const Compiler> compiler_;

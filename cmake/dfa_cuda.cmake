@@ -1,0 +1,33 @@
+# DFA_CUDA=AUTO|ON|OFF: is the GPU backend built? It needs one file of CUDA, cuda.h, and at run time
+# nothing but what it loads itself. Sets DFA_HAVE_CUDA and, where there is one, DFA_CUDA_INCLUDE.
+set(DFA_CUDA AUTO CACHE STRING "GPU backend: AUTO (when cuda.h is found), ON or OFF")
+set_property(CACHE DFA_CUDA PROPERTY STRINGS AUTO ON OFF)
+
+set(DFA_HAVE_CUDA OFF)
+if(DFA_CUDA)  # AUTO and ON
+  file(GLOB python_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
+  find_path(DFA_CUDA_INCLUDE cuda.h DOC "folder of cuda.h" NO_DEFAULT_PATH
+    PATHS ${python_packages} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
+  set(problem "cuda.h is in none of .venv, CUDA_HOME, /usr/local/cuda; DFA_CUDA_INCLUDE names its folder")
+  if(EXISTS "${DFA_CUDA_INCLUDE}/cuda.h")
+    file(STRINGS ${DFA_CUDA_INCLUDE}/cuda.h version REGEX "^#define CUDA_VERSION +[0-9]+")
+    string(REGEX MATCH "[0-9]+" version "${version}")
+    if(version GREATER_EQUAL 12000)
+      set(DFA_HAVE_CUDA ON)
+    else()
+      set(problem "${DFA_CUDA_INCLUDE}/cuda.h is of CUDA version '${version}'; 12000 or later is needed")
+    endif()
+  elseif(DFA_CUDA_INCLUDE)
+    set(problem "DFA_CUDA_INCLUDE is '${DFA_CUDA_INCLUDE}', which has no cuda.h")
+  endif()
+endif()
+
+if(DFA_HAVE_CUDA)
+  message(STATUS "GPU backend: built with ${DFA_CUDA_INCLUDE}/cuda.h")
+elseif(DFA_CUDA STREQUAL "AUTO")
+  message(STATUS "GPU backend: not built: ${problem}")
+elseif(DFA_CUDA)
+  message(FATAL_ERROR "DFA_CUDA is ${DFA_CUDA}, but ${problem}")
+else()
+  message(STATUS "GPU backend: not built: DFA_CUDA is ${DFA_CUDA}")
+endif()

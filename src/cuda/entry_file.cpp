@@ -1,0 +1,89 @@
+#include "cuda/entry_file.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/json.h"
+#include "base/sha256.h"
+
+namespace dfa::cuda {
+namespace {
+
+constexpr std::string_view kMagic = "dfa-kernel/1 ";
+constexpr std::size_t kDigestLength = 64;
+
+Json description_of(const CacheFile& file) {
+  return {{"digest", file.digest},
+          {"compiler", file.compiler},
+          {"source", file.request.source},
+          {"name_expression", file.request.name_expression},
+          {"arch", file.request.arch},
+          {"options", file.request.options},
+          {"lowered_name", file.kernel.lowered_name},
+          {"log", file.kernel.log},
+          {"registers", file.kernel.registers},
+          {"smem_bytes", file.kernel.smem_bytes},
+          {"stack_bytes", file.kernel.stack_bytes}};
+}
+
+CacheFile from_description(const Json& json) {
+  CacheFile file;
+  json.at("digest").get_to(file.digest);
+  json.at("compiler").get_to(file.compiler);
+  json.at("source").get_to(file.request.source);
+  json.at("name_expression").get_to(file.request.name_expression);
+  json.at("arch").get_to(file.request.arch);
+  json.at("options").get_to(file.request.options);
+  json.at("lowered_name").get_to(file.kernel.lowered_name);
+  json.at("log").get_to(file.kernel.log);
+  json.at("registers").get_to(file.kernel.registers);
+  json.at("smem_bytes").get_to(file.kernel.smem_bytes);
+  json.at("stack_bytes").get_to(file.kernel.stack_bytes);
+  return file;
+}
+
+}  // namespace
+
+std::string encode(const CacheFile& file) {
+  const std::string rest =
+      description_of(file).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" +
+      file.kernel.cubin;
+  return std::string(kMagic) + sha256(rest) + "\n" + rest;
+}
+
+CacheFile decode(std::string_view bytes) {
+  const std::size_t head = kMagic.size() + kDigestLength + 1;
+  if (bytes.substr(0, kMagic.size()) != kMagic || bytes.size() < head) {
+    throw IoError("not a compiled kernel of ours");
+  }
+  const std::string_view rest = bytes.substr(head);
+  if (sha256(rest) != bytes.substr(kMagic.size(), kDigestLength)) {
+    throw IoError("damaged: its bytes are not those that were written");
+  }
+  const std::size_t end = rest.find('\n');
+  try {
+    CacheFile file = from_description(Json::parse(rest.substr(0, end)));
+    file.kernel.cubin = rest.substr(end + 1);
+    return file;
+  } catch (const Json::exception& error) {
+    throw IoError(std::string("not a compiled kernel of ours: ") + error.what());
+  }
+}
+
+std::filesystem::path path_of(const std::filesystem::path& folder, const std::string& digest,
+                              const std::string& compiler) {
+  std::string word = compiler;
+  std::replace_if(
+      word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '.'; },
+      '-');
+  return folder / "kernels" / (digest + "." + word + ".kernel");
+}
+
+bool is_cache_name(const std::string& name) {
+  const std::string digest = name.substr(0, kDigestLength);
+  return digest.size() == kDigestLength &&
+         digest.find_first_not_of("0123456789abcdef") == std::string::npos &&
+         name.find(".kernel") != std::string::npos;
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,174 @@
+#include "cuda/store.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/file.h"
+#include "base/sha256.h"
+#include "cuda/cache.h"
+#include "cuda/entry_file.h"
+#include "cuda/file_lock.h"
+#include "cuda/nvrtc.h"
+#include "dfa/version.h"
+
+namespace dfa::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Texts of any content, told apart by their lengths.
+void add(std::string& all, std::string_view text) {
+  all += std::to_string(text.size()) + ":";
+  all += text;
+}
+
+std::string digest_of_sources(std::span<const SourceFile> sources) {
+  std::string all;
+  for (const SourceFile& file : sources) {
+    add(all, file.name);
+    add(all, file.text);
+  }
+  return sha256(all);
+}
+
+// What was found on disk, and what stood in the way.
+struct Found {
+  std::optional<CacheFile> file;
+  std::string note;
+};
+
+Found read_entry(const fs::path& path, const std::string& digest) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  try {
+    CacheFile file = decode(read_file(path));
+    if (file.digest != digest) throw IoError("it holds another kernel");
+    return {std::move(file), ""};
+  } catch (const IoError& problem) {
+    return {std::nullopt,
+            "cache file " + path.filename().string() + " not used: " + problem.what()};
+  }
+}
+
+// Without a compiler, code that any compiler made serves; the newest by name.
+fs::path any_entry(const fs::path& folder, const std::string& digest) {
+  fs::path best;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder / "kernels", error)) {
+    const fs::path& path = entry.path();
+    const bool fits =
+        path.filename().string().rfind(digest, 0) == 0 && path.extension() == ".kernel";
+    if (fits && best < path) best = path;
+  }
+  return best;
+}
+
+void append(std::string& note, const std::string& more) {
+  if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
+}
+
+}  // namespace
+
+const char* name_of(KernelOrigin origin) {
+  switch (origin) {
+    case KernelOrigin::memory: return "memory";
+    case KernelOrigin::disk: return "disk";
+    case KernelOrigin::compiled: return "compiled";
+  }
+  return "?";
+}
+
+struct KernelStore::Entry {
+  std::mutex mutex;  // held while the kernel is read or compiled
+  StoredKernel kernel;
+};
+
+KernelStore::KernelStore(fs::path folder, std::shared_ptr<const Compiler> compiler,
+                         std::span<const SourceFile> sources)
+    : folder_(std::move(folder)),
+      compiler_(std::move(compiler)),
+      sources_digest_(digest_of_sources(sources)) {}
+
+KernelStore::~KernelStore() = default;
+
+std::string KernelStore::digest_of(const CompileRequest& request) const {
+  std::string all;
+  for (const std::string_view text :
+       {std::string_view(kVersion), std::string_view(sources_digest_),
+        std::string_view(request.source), std::string_view(request.name_expression),
+        std::string_view(request.arch)}) {
+    add(all, text);
+  }
+  for (const std::string& option : request.options) add(all, option);
+  return sha256(all);
+}
+
+std::shared_ptr<KernelStore::Entry> KernelStore::entry_of(const std::string& digest) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Entry>& entry = entries_[digest];
+  if (entry == nullptr) entry = std::make_shared<Entry>();
+  return entry;
+}
+
+StoredKernel KernelStore::get(const CompileRequest& request) {
+  const std::string digest = digest_of(request);
+  const std::shared_ptr<Entry> entry = entry_of(digest);
+  const std::lock_guard lock(entry->mutex);
+  if (entry->kernel.code != nullptr) {
+    StoredKernel again = entry->kernel;
+    again.origin = KernelOrigin::memory;
+    again.note.clear();
+    return again;
+  }
+  entry->kernel = find_or_compile(digest, request);
+  return entry->kernel;
+}
+
+StoredKernel KernelStore::find_or_compile(const std::string& digest,
+                                          const CompileRequest& request) const {
+  StoredKernel result;
+  result.digest = digest;
+  const auto from_disk = [&](const fs::path& path) {
+    Found found = read_entry(path, digest);
+    append(result.note, found.note);
+    if (!found.file) return false;
+    result.origin = KernelOrigin::disk;
+    result.code = std::make_shared<const CompiledKernel>(std::move(found.file->kernel));
+    return true;
+  };
+  const auto compile = [&] {
+    result.code = std::make_shared<const CompiledKernel>(compiler_->compile(request));
+  };
+  if (folder_.empty()) {
+    append(result.note, "not kept on disk: there is no cache folder");
+    compile();
+    return result;
+  }
+  const Verdict can_compile = compiler_->available();
+  const fs::path path =
+      can_compile ? path_of(folder_, digest, compiler_->version()) : any_entry(folder_, digest);
+  if (from_disk(path)) return result;
+  if (!can_compile) compile();  // throws the reason
+
+  std::error_code ignored;  // a folder that cannot be made shows when the file is written
+  fs::create_directories(path.parent_path(), ignored);
+  const FileLock lock(path.string() + ".lock");
+  result.note.clear();
+  if (from_disk(path)) return result;  // another process made it in the meantime
+  compile();
+  try {
+    write_file_atomic(path, encode({digest, compiler_->version(), request, *result.code}));
+  } catch (const IoError& error) {
+    append(result.note, std::string("not kept on disk: ") + error.what());
+  }
+  return result;
+}
+
+KernelStore& kernel_store() {
+  // Never destroyed: kernels may be asked for while the process ends.
+  static auto* const store = new KernelStore(cache_folder(), std::make_shared<const Nvrtc>());
+  return *store;
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,128 @@
+#include "gpu/device.h"
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "gpu/driver.h"
+
+namespace dfa::gpu {
+namespace {
+
+DeviceFacts read_facts(int index) {
+  const Driver& cuda = driver();
+  CUdevice device = 0;
+  check(cuda.cuDeviceGet(&device, index), "cuDeviceGet of device " + std::to_string(index));
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    check(cuda.cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute");
+    return value;
+  };
+  DeviceFacts facts;
+  facts.index = index;
+  char text[256] = "";
+  check(cuda.cuDeviceGetName(text, sizeof text, device), "cuDeviceGetName");
+  facts.name = text;
+  check(cuda.cuDeviceGetPCIBusId(text, sizeof text, device), "cuDeviceGetPCIBusId");
+  for (const char* c = text; *c != '\0'; ++c) {
+    facts.pci_id += *c >= 'A' && *c <= 'F' ? static_cast<char>(*c - 'A' + 'a') : *c;
+  }
+  facts.capability = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                     attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  facts.sm_count = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+  facts.clock_khz = attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  facts.smem_per_block_bytes = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+  facts.smem_per_sm_bytes = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
+  facts.registers_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
+  facts.threads_per_sm = attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+  facts.l2_bytes = static_cast<std::size_t>(attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE));
+  check(cuda.cuDeviceTotalMem(&facts.memory_bytes, device), "cuDeviceTotalMem");
+  return facts;
+}
+
+}  // namespace
+
+// The devices this process has used.
+struct DeviceTable {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Device>> devices;
+
+  // Never destroyed, like the driver.
+  static DeviceTable& instance() {
+    static auto* const table = new DeviceTable;
+    return *table;
+  }
+
+  const Device& get(int index, int count) {
+    const std::lock_guard lock(mutex);
+    devices.resize(static_cast<std::size_t>(count));
+    std::unique_ptr<Device>& slot = devices[static_cast<std::size_t>(index)];
+    if (slot == nullptr) {
+      std::unique_ptr<Device> fresh(new Device);
+      fresh->facts_ = read_facts(index);
+      CUdevice handle = 0;
+      check(driver().cuDeviceGet(&handle, index), "cuDeviceGet");
+      check(driver().cuDevicePrimaryCtxRetain(&fresh->context_, handle),
+            "cuDevicePrimaryCtxRetain on " + fresh->facts_.name);
+      slot = std::move(fresh);
+    }
+    return *slot;
+  }
+};
+
+std::string DeviceFacts::arch() const {
+  return "sm_" + std::to_string(capability) + (capability >= 90 ? "a" : "");
+}
+
+int Device::count() {
+  int count = 0;
+  check(driver().cuDeviceGetCount(&count), "cuDeviceGetCount");
+  return count;
+}
+
+const Device& Device::get(int index) {
+  const int devices = count();
+  if (index < 0 || index >= devices) {
+    throw InvalidArgument("cuda: device " + std::to_string(index) +
+                          " is not there; accepted: 0 to " + std::to_string(devices - 1));
+  }
+  return DeviceTable::instance().get(index, devices);
+}
+
+const Device* Device::of_pointer(const void* pointer) {
+  const Driver& cuda = driver();
+  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+  CUmemorytype type{};
+  if (cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
+          CUDA_SUCCESS ||
+      type != CU_MEMORYTYPE_DEVICE) {
+    return nullptr;
+  }
+  int index = 0;
+  check(cuda.cuPointerGetAttribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
+        "cuPointerGetAttribute");
+  return &get(index);
+}
+
+MemoryInfo Device::memory() const {
+  const Scope scope(*this);
+  MemoryInfo info;
+  check(driver().cuMemGetInfo(&info.free_bytes, &info.total_bytes), "cuMemGetInfo");
+  return info;
+}
+
+void Device::synchronize() const {
+  const Scope scope(*this);
+  check(driver().cuCtxSynchronize(), "cuCtxSynchronize on " + facts_.name);
+}
+
+Scope::Scope(const Device& device) {
+  check(driver().cuCtxPushCurrent(device.context_), "cuCtxPushCurrent");
+}
+
+Scope::~Scope() {
+  CUcontext popped = nullptr;
+  driver().cuCtxPopCurrent(&popped);
+}
+
+}  // namespace dfa::gpu
