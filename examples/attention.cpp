@@ -30,7 +30,7 @@ int main() try {
   std::vector<float> o(rows * 64, NAN);
   std::vector<float> lse(rows, NAN);
 
-  const dfa::Plan plan = dfa::plan(problem);
+  const dfa::Plan plan = dfa::plan(problem, {.backend = "cpu"});  // the pointers are host's
   dfa::forward(plan,
                {.q = q.data(), .k = k.data(), .v = v.data(), .o = o.data(), .lse = lse.data()});
 

@@ -20,7 +20,7 @@ ALLOWED = {
     "profile": ["base", "spec", "contract"],
     "cpu": ["base", "spec", "contract"],
     "cuda": ["base", "spec", "contract", "gpu", "kernels"],
-    "cuda_absent": ["base", "spec", "contract"],
+    "cuda_absent": ["base", "spec", "contract", "cuda"],
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
@@ -38,7 +38,10 @@ QUARANTINE = {
     "immintrin.h": ["cpu"],
 }
 # attention may name only the factories of the floor below.
-FACTORY_ONLY = {"attention": {"cpu": ["cpu/backend.h"], "reference": ["reference/backend.h"]}}
+FACTORY_ONLY = {
+    "attention": {"cpu": ["cpu/backend.h"], "cuda": ["cuda/backend.h"], "reference": ["reference/backend.h"]},
+    "cuda_absent": {"cuda": ["cuda/backend.h", "cuda/cache.h"]},  # what it defines in cuda's place
+}
 PUBLIC_STANDARD_ONLY = re.compile(r"^[a-z_0-9]+$")  # <vector>, <string>, …
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

@@ -1,12 +1,14 @@
 #include "attention/registry.h"
 
 #include "cpu/backend.h"
+#include "cuda/backend.h"
 #include "reference/backend.h"
 
 namespace dfa {
 
 const std::vector<const Backend*>& all_backends() {
-  static const std::vector<const Backend*> backends{&cpu_backend(), &reference_backend()};
+  static const std::vector<const Backend*> backends{&cuda_backend(), &cpu_backend(),
+                                                    &reference_backend()};
   return backends;
 }
 

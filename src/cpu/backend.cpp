@@ -36,14 +36,6 @@ Limits machine_limits() {
 bool wants_forward(const Problem& p) { return p.pass != Pass::backward; }
 bool wants_backward(const Problem& p) { return p.pass != Pass::forward; }
 
-// Text for one kind of configuration: plain "field=value" text serves both, a named type only its
-// own.
-std::string text_for(const std::string& type, const std::string& text) {
-  const std::size_t brace = text.find('{');
-  if (brace == std::string::npos || brace == 0) return text;
-  return text.substr(0, brace) == type ? text : "";
-}
-
 template <typename Config>
 Config legal(Config config, const Problem& p, const Limits& limits) {
   const Verdict verdict = check(config, p, limits);
@@ -53,12 +45,12 @@ Config legal(Config config, const Problem& p, const Limits& limits) {
 
 ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
   const ForwardConfig base = default_forward(limits.highest, p);
-  return legal(parse_config(text_for("ForwardConfig", text), base), p, limits);
+  return legal(parse_config(text_of_type("ForwardConfig", text), base), p, limits);
 }
 
 BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
   const BackwardConfig base = default_backward(limits.highest, p);
-  return legal(parse_config(text_for("BackwardConfig", text), base), p, limits);
+  return legal(parse_config(text_of_type("BackwardConfig", text), base), p, limits);
 }
 
 int thread_count(const PlanOptions& options) {

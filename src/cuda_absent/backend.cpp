@@ -1,0 +1,38 @@
+#include "cuda/backend.h"
+
+namespace dfa {
+namespace {
+
+constexpr const char* kReason =
+    "this build has no CUDA: cuda.h was not found when it was configured (PyPI "
+    "nvidia-cuda-runtime has it)";
+
+class AbsentCudaBackend final : public Backend {
+ public:
+  std::string name() const override { return "cuda"; }
+  std::string description() const override { return ""; }
+  Verdict available() const override { return Verdict::no(kReason); }
+  Verdict supports(const Problem&, const PlanOptions&) const override { return available(); }
+
+  Plan plan(const Problem&, const PlanOptions&) const override { refuse(); }
+  void forward(const Plan&, const ForwardArgs&, Queue) const override { refuse(); }
+  void backward(const Plan&, const BackwardArgs&, Queue) const override { refuse(); }
+  void* allocate(std::size_t) const override { refuse(); }
+  void release(void*) const override {}
+  void copy_in(void*, const void*, std::size_t) const override { refuse(); }
+  void copy_out(void*, const void*, std::size_t) const override { refuse(); }
+  Ceilings measure_ceilings(int, double) const override { refuse(); }
+  void synchronize(Queue) const override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { throw Unsupported(std::string("backend cuda: ") + kReason); }
+};
+
+}  // namespace
+
+const Backend& cuda_backend() {
+  static const AbsentCudaBackend backend;
+  return backend;
+}
+
+}  // namespace dfa
