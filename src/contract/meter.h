@@ -15,6 +15,8 @@ enum class Quantity : int {
   clock_hz,
   utilization_pct,
   memory_bytes,
+  duration_s,  // counter: time spent in a state
+  event_bits,  // a set of flags as a whole number
 };
 
 // One reading. time_s is the time of the value on the meter's clock, not of the call.

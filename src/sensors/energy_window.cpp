@@ -1,9 +1,20 @@
 #include "sensors/energy_window.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace dfa::sensors {
+namespace {
+
+double longest_period(const std::vector<Meter*>& counters) {
+  double period = 0;
+  for (const Meter* meter : counters) period = std::max(period, meter->period_s());
+  return period;
+}
+
+}  // namespace
 
 EnergyWindow::EnergyWindow(std::vector<Meter*> counters) : counters_(std::move(counters)) {
   for (const Meter* meter : counters_) {
@@ -13,9 +24,67 @@ EnergyWindow::EnergyWindow(std::vector<Meter*> counters) : counters_(std::move(c
   }
 }
 
+EnergyWindow::EnergyWindow(std::vector<Meter*> counters, Clock& clock)
+    : EnergyWindow(std::move(counters)) {
+  clock_ = &clock;
+}
+
 void EnergyWindow::begin() {
-  first_.clear();
-  for (Meter* meter : counters_) first_.push_back(meter->read());
+  reads_ = 0;
+  first_ = marks();
+}
+
+std::vector<EnergyWindow::Mark> EnergyWindow::marks() {
+  if (clock_ != nullptr) return marks_at_ticks();
+  std::vector<Mark> marks;
+  for (Meter* meter : counters_) marks.push_back(read(*meter));
+  return marks;
+}
+
+// One read. Its time is the meter's own, or with a clock the interval in which it was answered.
+EnergyWindow::Mark EnergyWindow::read(Meter& meter) {
+  ++reads_;
+  const double before = clock_ != nullptr ? clock_->now_s() : 0;
+  const std::optional<Reading> reading = meter.read();
+  if (!reading) return {.reason = "a reading failed: " + meter.status().reason};
+  if (clock_ == nullptr) return {reading->value, reading->time_s, reading->time_s, {}};
+  return {reading->value, before, clock_->now_s(), {}};
+}
+
+std::vector<EnergyWindow::Mark> EnergyWindow::marks_at_ticks() {
+  std::vector<Mark> marks;
+  for (Meter* meter : counters_) marks.push_back(read(*meter));
+  const double begin = clock_->now_s();
+  std::vector<bool> done(counters_.size());
+  while (std::find(done.begin(), done.end(), false) != done.end()) {
+    clock_->sleep_s(longest_period(counters_) / 100);
+    for (std::size_t i = 0; i < counters_.size(); ++i) {
+      if (!done[i]) done[i] = !marks[i].value || caught_tick(*counters_[i], marks[i]);
+    }
+    if (clock_->now_s() - begin > 10 * longest_period(counters_) + 0.5) break;
+  }
+  for (std::size_t i = 0; i < counters_.size(); ++i) {
+    if (done[i]) continue;
+    marks[i] = {.reason = fmt::format("the counter stands still at {:.3f} J since {:.1f} s",
+                                      *marks[i].value, clock_->now_s() - begin)};
+  }
+  return marks;
+}
+
+// Reads once. When the counter has changed since `mark`, the tick was between that read and this.
+bool EnergyWindow::caught_tick(Meter& meter, Mark& mark) {
+  const Mark now = read(meter);
+  if (!now.value) {
+    mark = now;
+    return true;
+  }
+  if (*now.value == *mark.value) {
+    mark.from_s = now.from_s;
+    mark.to_s = now.to_s;
+    return false;
+  }
+  mark = {now.value, mark.from_s, now.to_s, {}};
+  return true;
 }
 
 Energy EnergyWindow::end() {
@@ -24,21 +93,29 @@ Energy EnergyWindow::end() {
     energy.reason = counters_.empty() ? "no energy counter" : "the window was not begun";
     return energy;
   }
+  const std::vector<Mark> last = marks();
   double joules = 0;
   for (std::size_t i = 0; i < counters_.size(); ++i) {
-    const std::optional<Reading> last = counters_[i]->read();
-    if (!first_[i] || !last || !(last->time_s > first_[i]->time_s)) {
+    const Mark& a = first_[i];
+    const Mark& b = last[i];
+    const double seconds = (b.from_s + b.to_s - a.from_s - a.to_s) / 2;
+    const bool read = a.value && b.value;
+    if (!read || !(seconds > 0) || !(*b.value > *a.value)) {
       energy.reason = counters_[i]->name() + ": " +
-                      (!first_[i] || !last ? "a reading failed: " + counters_[i]->status().reason
-                                           : "the counter did not move in the window");
+                      (!a.value   ? a.reason
+                       : !b.value ? b.reason
+                                  : "the counter did not move in the window, or went back");
       return energy;
     }
-    const double seconds = last->time_s - first_[i]->time_s;
-    const double delta = last->value - first_[i]->value;
-    joules += delta;
-    energy.uncertainty_j += 2 * counters_[i]->period_s() * delta / seconds;
+    const double watts = (*b.value - *a.value) / seconds;
+    const double late = clock_ != nullptr ? (a.to_s - a.from_s + b.to_s - b.from_s) / 2
+                                          : 2 * counters_[i]->period_s();
+    joules += *b.value - *a.value;
+    energy.power_w += watts;
+    energy.uncertainty_j += watts * late;
     energy.seconds = std::max(energy.seconds, seconds);
   }
+  energy.reads = reads_;
   energy.energy_j = joules;
   return energy;
 }

@@ -1,17 +1,24 @@
 #include "sensors/sampler.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace dfa::sensors {
 
-Sampler::Sampler(std::vector<Meter*> meters, double period_s, std::size_t capacity)
-    : meters_(std::move(meters)), period_s_(period_s), capacity_(capacity) {
+Sampler::Sampler(std::vector<Meter*> meters, double period_s, std::size_t capacity,
+                 double max_share)
+    : meters_(std::move(meters)), period_s_(period_s), capacity_(capacity), max_share_(max_share) {
   if (!(period_s > 0)) {
     throw InvalidArgument("sampler: period " + std::to_string(period_s) + " s is not above zero");
   }
   if (capacity == 0) throw InvalidArgument("sampler: capacity 0; at least one sample must fit");
+  if (!(max_share > 0)) {
+    throw InvalidArgument("sampler: share " + std::to_string(max_share) + " is not above zero");
+  }
 }
 
 Sampler::~Sampler() { stop(); }
@@ -29,9 +36,12 @@ void Sampler::stop() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(running_, false)) cost_.wall_s = monotonic_s() - begin_s_;
 }
 
 void Sampler::sample_once() {
+  const double begin = monotonic_s();
   for (std::size_t i = 0; i < meters_.size(); ++i) {
     const std::optional<Reading> reading = meters_[i]->read();
     if (!reading) continue;
@@ -42,6 +52,9 @@ void Sampler::sample_once() {
     }
     ring_.push_back({i, *reading});
   }
+  const std::lock_guard lock(mutex_);
+  ++cost_.rounds;
+  cost_.read_s += monotonic_s() - begin;
 }
 
 std::vector<Sampler::Sample> Sampler::drain() {
@@ -56,15 +69,30 @@ std::uint64_t Sampler::dropped() const {
   return dropped_;
 }
 
+ReadingCost Sampler::cost() const {
+  const std::lock_guard lock(mutex_);
+  ReadingCost cost = cost_;
+  if (running_) cost.wall_s = monotonic_s() - begin_s_;
+  return cost;
+}
+
 void Sampler::loop() {
-  using Seconds = std::chrono::duration<double>;
-  const auto period =
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(Seconds(period_s_));
-  auto next = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto after = [](double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  const Clock::time_point begin = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    cost_ = {};
+    begin_s_ = monotonic_s();
+    running_ = true;
+  }
+  Clock::time_point next = begin;
   while (true) {
     sample_once();
-    next += period;
     std::unique_lock lock(mutex_);
+    next = std::max(next + after(period_s_), begin + after(cost_.read_s / max_share_));
     if (wake_.wait_until(lock, next, [this] { return stopping_; })) return;
   }
 }

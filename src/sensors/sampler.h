@@ -13,9 +13,19 @@
 
 namespace dfa::sensors {
 
-// Reads meters at a fixed period on its own thread into a bounded ring. When nobody drains it, the
-// oldest readings are dropped and counted; memory never grows. While it runs, nothing else may read
-// these meters.
+// What reading cost, as it was measured while reading.
+struct ReadingCost {
+  int rounds = 0;     // each reads every meter once
+  double read_s = 0;  // spent in reads
+  double wall_s = 0;  // from the first round's start to now, or to stop()
+  double share() const { return wall_s > 0 ? read_s / wall_s : 0; }
+};
+
+// Reads meters on its own thread into a bounded ring. When nobody drains it, the oldest readings
+// are dropped and counted; memory never grows. While it runs, nothing else may read these meters.
+//
+// It reads every `period_s`, and less often where reading is slow: it waits after each round until
+// all reads together have taken no more than `max_share` of the time since it started.
 class Sampler {
  public:
   struct Sample {
@@ -23,9 +33,12 @@ class Sampler {
     Reading reading;
   };
 
-  // The meters must outlive the sampler. Throws InvalidArgument when period or capacity is not
-  // above zero.
-  Sampler(std::vector<Meter*> meters, double period_s, std::size_t capacity);
+  static constexpr double kMaxShare = 1e-3;
+
+  // The meters must outlive the sampler. Throws InvalidArgument when period, capacity or share is
+  // not above zero.
+  Sampler(std::vector<Meter*> meters, double period_s, std::size_t capacity,
+          double max_share = kMaxShare);
   ~Sampler();
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
@@ -36,6 +49,7 @@ class Sampler {
   void sample_once();           // what the thread does every period
   std::vector<Sample> drain();  // everything since the last drain, in order of reading
   std::uint64_t dropped() const;
+  ReadingCost cost() const;
 
  private:
   void loop();
@@ -43,10 +57,14 @@ class Sampler {
   std::vector<Meter*> meters_;
   double period_s_;
   std::size_t capacity_;
+  double max_share_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Sample> ring_;
   std::uint64_t dropped_ = 0;
+  ReadingCost cost_;
+  double begin_s_ = 0;
+  bool running_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };

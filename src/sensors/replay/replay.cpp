@@ -17,7 +17,8 @@ namespace {
 
 constexpr Quantity kQuantities[] = {Quantity::energy_j,        Quantity::power_w,
                                     Quantity::temp_c,          Quantity::clock_hz,
-                                    Quantity::utilization_pct, Quantity::memory_bytes};
+                                    Quantity::utilization_pct, Quantity::memory_bytes,
+                                    Quantity::duration_s,      Quantity::event_bits};
 
 class ReplayMeter final : public Meter {
  public:
@@ -120,6 +121,8 @@ const char* name_of(Quantity quantity) {
     case Quantity::clock_hz: return "clock_hz";
     case Quantity::utilization_pct: return "utilization_pct";
     case Quantity::memory_bytes: return "memory_bytes";
+    case Quantity::duration_s: return "duration_s";
+    case Quantity::event_bits: return "event_bits";
   }
   return "?";
 }

@@ -1,0 +1,422 @@
+// A made-up NVML: a shared library that answers as the text file DFA_FAKE_NVML says. Read anew at
+// every nvmlInit. One statement a line, # starts a comment; numbers in SI units:
+//
+//   driver 580.1                      clock virtual|real   (virtual: only sleep and latency move
+//   it) latency FUNCTION SECONDS          a call takes this long error FUNCTION STATUS a call
+//   answers this status instead card NAME UUID PCI                what follows is about this card
+//   power constant W | step LOW HIGH AT | sine MEAN AMPLITUDE PERIOD
+//   tick SECONDS                      counter and power change this often (default 0.1)
+//   reset AT | stuck AT               the energy counter starts anew, stands still
+//   limit W   temperature DIE MEMORY   clocks SM MEMORY   utilization GPU MEMORY   used BYTES
+//   events BITS   throttled SHARE     share of the time under the power cap
+//   persistence 0|1   mig 0|1   gpm PERCENT   process PID|own
+//   field_error FIELD STATUS
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "sensors/nvml/api.h"
+
+namespace {
+
+using namespace dfa::nvml;
+
+enum : int { kSuccess = 0, kUninitialized = 1, kInvalid = 2, kUnsupported = 3, kNotFound = 6 };
+enum : int { kSmall = 7 };
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct Power {
+  std::string shape = "constant";
+  double a = 100, b = 0, c = 1;
+
+  // Joules from 0 to t.
+  double energy(double t) const {
+    if (shape == "step") return a * t + (b - a) * std::max(0.0, t - c);
+    if (shape == "sine") return a * t + b * c / (2 * M_PI) * (1 - std::cos(2 * M_PI * t / c));
+    return a * t;
+  }
+  double watts(double t) const {
+    if (shape == "step") return t < c ? a : b;
+    if (shape == "sine") return a + b * std::sin(2 * M_PI * t / c);
+    return a;
+  }
+};
+
+struct Card {
+  std::string name, uuid, pci;
+  Power power;
+  double tick = 0.1, reset = kNever, stuck = kNever, limit = 700, throttled = 0, gpm = -1;
+  double temperature = 40, memory_temperature = 50, sm_hz = 1.98e9, memory_hz = 3.2e9, used = 1e9;
+  unsigned utilization = 0, memory_utilization = 0, persistence = 1, mig = 0;
+  unsigned long long events = 0;
+  std::vector<std::uint32_t> pids;
+  std::map<std::uint32_t, int> field_errors;
+
+  double tick_time(double t) const { return tick * std::floor(t / tick + 1e-9); }
+  double joules(double t) const {
+    const double now = std::min(tick_time(t), stuck);
+    return now >= reset ? power.energy(now) - power.energy(reset) : 1000 + power.energy(now);
+  }
+  double watts(double t) const { return power.watts(tick_time(t)); }
+  double watts_of_a_second(double t) const {
+    const double now = tick_time(t), from = std::max(0.0, now - 1);
+    return now > from ? (power.energy(now) - power.energy(from)) / (now - from) : power.watts(0);
+  }
+};
+
+struct GpmSample {
+  double time = 0;
+};
+
+struct World {
+  bool ready = false;
+  bool virtual_clock = false;
+  double now = 0;
+  std::chrono::steady_clock::time_point begin;
+  std::string driver = "580.1";
+  std::map<std::string, double> latency;
+  std::map<std::string, int> errors;
+  std::vector<Card> cards;
+
+  double time() const {
+    if (virtual_clock) return now;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+};
+
+std::recursive_mutex mutex;
+World world;
+
+void read_card_line(Card& card, const std::string& key, std::istream& in) {
+  std::string pid;
+  int status = 0;
+  std::uint32_t id = 0;
+  if (key == "power") in >> card.power.shape >> card.power.a >> card.power.b >> card.power.c;
+  if (key == "tick") in >> card.tick;
+  if (key == "reset") in >> card.reset;
+  if (key == "stuck") in >> card.stuck;
+  if (key == "limit") in >> card.limit;
+  if (key == "temperature") in >> card.temperature >> card.memory_temperature;
+  if (key == "clocks") in >> card.sm_hz >> card.memory_hz;
+  if (key == "utilization") in >> card.utilization >> card.memory_utilization;
+  if (key == "used") in >> card.used;
+  if (key == "events") in >> card.events;
+  if (key == "throttled") in >> card.throttled;
+  if (key == "persistence") in >> card.persistence;
+  if (key == "mig") in >> card.mig;
+  if (key == "gpm") in >> card.gpm;
+  if (key == "process" && in >> pid) {
+    card.pids.push_back(
+        static_cast<std::uint32_t>(pid == "own" ? ::getpid() : std::atoi(pid.c_str())));
+  }
+  if (key == "field_error" && in >> id >> status) card.field_errors[id] = status;
+}
+
+void read_world() {
+  world = {};
+  world.begin = std::chrono::steady_clock::now();
+  const char* path = std::getenv("DFA_FAKE_NVML");
+  std::ifstream file(path != nullptr ? path : "");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream in(line.substr(0, line.find('#')));
+    std::string key, text;
+    double number = 0;
+    if (!(in >> key)) continue;
+    if (key == "driver") {
+      in >> world.driver;
+    } else if (key == "clock") {
+      in >> text;
+      world.virtual_clock = text == "virtual";
+    } else if (key == "latency") {
+      in >> text >> number;
+      world.latency[text] = number;
+    } else if (key == "error") {
+      in >> text >> number;
+      world.errors[text] = static_cast<int>(number);
+    } else if (key == "card") {
+      world.cards.emplace_back();
+      in >> world.cards.back().name >> world.cards.back().uuid >> world.cards.back().pci;
+    } else if (!world.cards.empty()) {
+      read_card_line(world.cards.back(), key, in);
+    }
+  }
+}
+
+// What every call does first: takes its time, and fails where the scenario says so. A value is of
+// the middle of the call, as on a card.
+int enter(const char* function) {
+  const auto wait = world.latency.find(function);
+  if (wait != world.latency.end()) world.now += wait->second / 2;
+  const auto error = world.errors.find(function);
+  if (error != world.errors.end()) return error->second;
+  return world.ready ? kSuccess : kUninitialized;
+}
+
+void leave(const char* function) {
+  const auto wait = world.latency.find(function);
+  if (wait != world.latency.end()) world.now += wait->second / 2;
+}
+
+template <typename Body>
+int answer(const char* function, const Body& body) {
+  const std::lock_guard lock(mutex);
+  int status = enter(function);
+  if (status == kSuccess) status = body();
+  leave(function);
+  return status;
+}
+
+Card& card_of(Handle handle) { return world.cards[reinterpret_cast<std::uintptr_t>(handle) - 1]; }
+
+template <typename Body>
+int of_card(const char* function, Handle handle, const Body& body) {
+  return answer(function, [&] {
+    const auto number = reinterpret_cast<std::uintptr_t>(handle);
+    if (number == 0 || number > world.cards.size()) return int{kInvalid};
+    body(card_of(handle));
+    return int{kSuccess};
+  });
+}
+
+int copy_text(const std::string& text, char* out, unsigned size) {
+  if (text.size() + 1 > size) return kSmall;
+  std::memcpy(out, text.c_str(), text.size() + 1);
+  return kSuccess;
+}
+
+// "0000:3b:00.0" and "00000000:3B:00.0" are the same.
+std::string plain(std::string pci) {
+  for (char& c : pci) c = static_cast<char>(std::tolower(c));
+  return pci.size() == 16 ? pci.substr(4) : pci;
+}
+
+template <typename Matches>
+int find_card(const char* function, Handle* handle, const Matches& matches) {
+  return answer(function, [&] {
+    for (std::size_t i = 0; i < world.cards.size(); ++i) {
+      if (!matches(world.cards[i])) continue;
+      *handle = reinterpret_cast<Handle>(i + 1);
+      return int{kSuccess};
+    }
+    return int{kNotFound};
+  });
+}
+
+void fill_field(const Card& card, FieldValue& field) {
+  const double now = world.time();
+  const auto error = card.field_errors.find(field.field);
+  field.status = error != card.field_errors.end() ? error->second : kSuccess;
+  if (field.status != kSuccess) return;
+  field.type = ValueType::u32;
+  const auto u32 = [&](double value) {
+    field.value.u32 = static_cast<std::uint32_t>(std::llround(value));
+  };
+  const auto u64 = [&](double value) {
+    field.type = ValueType::u64;
+    field.value.u64 = static_cast<std::uint64_t>(std::llround(value));
+  };
+  switch (field.field) {
+    case 74: return u64(card.throttled * now * 1e9);
+    case 75:
+    case 270:
+    case 271: return u64(0);
+    case 82: return u32(card.memory_temperature);
+    case 185: return u32(card.watts_of_a_second(now) * 1e3);
+    case 186: return u32(card.watts(now) * 1e3);
+    default: field.status = kUnsupported;
+  }
+}
+
+}  // namespace
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+
+FAKE double dfa_fake_nvml_now() {
+  const std::lock_guard lock(mutex);
+  return world.time();
+}
+
+FAKE void dfa_fake_nvml_sleep(double seconds) {
+  const std::lock_guard lock(mutex);
+  world.now += seconds;
+}
+
+FAKE int nvmlInit_v2() {
+  const std::lock_guard lock(mutex);
+  read_world();
+  const auto error = world.errors.find(__func__);
+  if (error != world.errors.end()) return error->second;
+  world.ready = true;
+  return kSuccess;
+}
+
+FAKE int nvmlShutdown() {
+  return answer(__func__, [] {
+    world.ready = false;
+    return int{kSuccess};
+  });
+}
+
+FAKE int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  return answer(__func__, [&] { return copy_text(world.driver, text, size); });
+}
+
+FAKE int nvmlSystemGetNVMLVersion(char* text, unsigned size) {
+  return answer(__func__, [&] { return copy_text("13." + world.driver, text, size); });
+}
+
+FAKE int nvmlDeviceGetCount_v2(unsigned* count) {
+  return answer(__func__, [&] {
+    *count = static_cast<unsigned>(world.cards.size());
+    return int{kSuccess};
+  });
+}
+
+FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned index, Handle* handle) {
+  unsigned at = 0;
+  return find_card(__func__, handle, [&](const Card&) { return at++ == index; });
+}
+
+FAKE int nvmlDeviceGetHandleByPciBusId_v2(const char* id, Handle* handle) {
+  return find_card(__func__, handle, [&](const Card& c) { return plain(c.pci) == plain(id); });
+}
+
+FAKE int nvmlDeviceGetHandleByUUID(const char* id, Handle* handle) {
+  return find_card(__func__, handle, [&](const Card& card) { return card.uuid == id; });
+}
+
+FAKE int nvmlDeviceGetName(Handle handle, char* text, unsigned size) {
+  return of_card(__func__, handle, [&](const Card& card) { copy_text(card.name, text, size); });
+}
+
+FAKE int nvmlDeviceGetUUID(Handle handle, char* text, unsigned size) {
+  return of_card(__func__, handle, [&](const Card& card) { copy_text(card.uuid, text, size); });
+}
+
+FAKE int nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* info) {
+  return of_card(__func__, handle,
+                 [&](const Card& card) { copy_text(card.pci, info->bus_id, sizeof info->bus_id); });
+}
+
+FAKE int nvmlDeviceGetEnforcedPowerLimit(Handle handle, unsigned* milliwatts) {
+  return of_card(__func__, handle,
+                 [&](const Card& c) { *milliwatts = static_cast<unsigned>(c.limit * 1e3); });
+}
+
+FAKE int nvmlDeviceGetPersistenceMode(Handle handle, int* mode) {
+  return of_card(__func__, handle, [&](const Card& c) { *mode = static_cast<int>(c.persistence); });
+}
+
+FAKE int nvmlDeviceGetMigMode(Handle handle, unsigned* now, unsigned* pending) {
+  return of_card(__func__, handle, [&](const Card& card) { *now = *pending = card.mig; });
+}
+
+FAKE int nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned* count,
+                                                 ProcessInfo* infos) {
+  return answer(__func__, [&] {
+    const Card& card = card_of(handle);
+    const bool fits = card.pids.size() <= *count;
+    *count = static_cast<unsigned>(card.pids.size());
+    if (!fits) return int{kSmall};
+    for (std::size_t i = 0; i < card.pids.size(); ++i) infos[i] = {card.pids[i], 1 << 20, 0, 0};
+    return int{kSuccess};
+  });
+}
+
+FAKE int nvmlDeviceGetTotalEnergyConsumption(Handle handle, unsigned long long* millijoules) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *millijoules = static_cast<unsigned long long>(std::llround(card.joules(world.time()) * 1e3));
+  });
+}
+
+FAKE int nvmlDeviceGetPowerUsage(Handle handle, unsigned* milliwatts) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *milliwatts = static_cast<unsigned>(card.watts_of_a_second(world.time()) * 1e3);
+  });
+}
+
+FAKE int nvmlDeviceGetFieldValues(Handle handle, int count, FieldValue* fields) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    for (int i = 0; i < count; ++i) fill_field(card, fields[i]);
+  });
+}
+
+FAKE int nvmlDeviceGetTemperature(Handle handle, int, unsigned* celsius) {
+  return of_card(__func__, handle,
+                 [&](const Card& c) { *celsius = static_cast<unsigned>(c.temperature); });
+}
+
+FAKE int nvmlDeviceGetClockInfo(Handle handle, int which, unsigned* mhz) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *mhz = static_cast<unsigned>((which == 2 ? card.memory_hz : card.sm_hz) * 1e-6);
+  });
+}
+
+FAKE int nvmlDeviceGetUtilizationRates(Handle handle, Utilization* got) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *got = {card.utilization, card.memory_utilization};
+  });
+}
+
+FAKE int nvmlDeviceGetMemoryInfo(Handle handle, Memory* got) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    const auto used = static_cast<std::uint64_t>(card.used);
+    *got = {std::uint64_t{1} << 37, (std::uint64_t{1} << 37) - used, used};
+  });
+}
+
+FAKE int nvmlDeviceGetCurrentClocksEventReasons(Handle handle, unsigned long long* bits) {
+  return of_card(__func__, handle, [&](const Card& card) { *bits = card.events; });
+}
+
+FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(Handle handle, unsigned long long* bits) {
+  return of_card(__func__, handle, [&](const Card& card) { *bits = card.events; });
+}
+
+FAKE int nvmlGpmQueryDeviceSupport(Handle handle, GpmSupport* support) {
+  return of_card(__func__, handle, [&](const Card& card) { support->supported = card.gpm >= 0; });
+}
+
+FAKE int nvmlGpmSampleAlloc(GpmSampleHandle* sample) {
+  return answer(__func__, [&] {
+    *sample = reinterpret_cast<GpmSampleHandle>(new GpmSample);
+    return int{kSuccess};
+  });
+}
+
+FAKE int nvmlGpmSampleFree(GpmSampleHandle sample) {
+  return answer(__func__, [&] {
+    delete reinterpret_cast<GpmSample*>(sample);
+    return int{kSuccess};
+  });
+}
+
+FAKE int nvmlGpmSampleGet(Handle handle, GpmSampleHandle sample) {
+  return of_card(__func__, handle,
+                 [&](const Card&) { reinterpret_cast<GpmSample*>(sample)->time = world.time(); });
+}
+
+// Percent is the card's, plus the metric's number, so that mixed-up metrics show. Samples in the
+// wrong order, or the same one twice, are refused.
+FAKE int nvmlGpmMetricsGet(GpmMetrics* metrics) {
+  return answer(__func__, [&] {
+    const auto* first = reinterpret_cast<const GpmSample*>(metrics->first);
+    const auto* second = reinterpret_cast<const GpmSample*>(metrics->second);
+    if (metrics->version != 1 || !(second->time > first->time)) return int{kInvalid};
+    for (std::uint32_t i = 0; i < metrics->count; ++i) {
+      metrics->metrics[i].status = kSuccess;
+      metrics->metrics[i].value = world.cards[0].gpm + metrics->metrics[i].id;
+    }
+    return int{kSuccess};
+  });
+}
