@@ -1,0 +1,89 @@
+#include "gpu/device.h"
+
+#include <gtest/gtest.h>
+
+#include "gpu/buffer.h"
+#include "gpu/fake_cuda_test_case.h"
+
+namespace dfa::gpu {
+namespace {
+
+using DeviceTest = testing::FakeCudaTest;
+
+TEST_F(DeviceTest, FactsAreTheDriversInOurUnits) {
+  const DeviceFacts& facts = Device::get(0).facts();
+  EXPECT_EQ(facts.index, 0);
+  EXPECT_EQ(facts.name, "Fake 90");
+  EXPECT_EQ(facts.pci_id, "0000:3b:00.0");
+  EXPECT_EQ(facts.capability, 90);
+  EXPECT_EQ(facts.sm_count, 132);
+  EXPECT_EQ(facts.clock_khz, 1980000);
+  EXPECT_EQ(facts.smem_per_block_bytes, 232448);
+  EXPECT_EQ(facts.smem_per_sm_bytes, 233472);
+  EXPECT_EQ(facts.registers_per_sm, 65536);
+  EXPECT_EQ(facts.threads_per_sm, 2048);
+  EXPECT_EQ(facts.l2_bytes, 50u << 20);
+  EXPECT_EQ(facts.memory_bytes, 1u << 20);
+}
+
+TEST_F(DeviceTest, HopperAndLaterCompileForTheirOwnInstructions) {
+  EXPECT_EQ(Device::get(0).facts().arch(), "sm_90a");
+  EXPECT_EQ(Device::get(1).facts().arch(), "sm_80");
+  EXPECT_EQ((DeviceFacts{.capability = 75}.arch()), "sm_75");
+  EXPECT_EQ((DeviceFacts{.capability = 120}.arch()), "sm_120a");
+}
+
+TEST_F(DeviceTest, AnIndexOutsideIsToldWhatIsThere) {
+  EXPECT_EQ(Device::count(), 3);
+  for (const int index : {-1, 3}) {
+    try {
+      Device::get(index);
+      FAIL() << index;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("accepted: 0 to 2"), std::string::npos);
+    }
+  }
+}
+
+TEST_F(DeviceTest, TheContextIsRetainedOnceAndAskedForAgainAfterAFailure) {
+  fake().failing_call = "cuDevicePrimaryCtxRetain";
+  fake().failure = CUDA_ERROR_OUT_OF_MEMORY;
+  EXPECT_THROW(Device::get(2), OutOfMemory);
+  fake().failing_call.clear();
+  const int before = fake().contexts;
+  const Device& device = Device::get(2);
+  EXPECT_EQ(&Device::get(2), &device);
+  EXPECT_EQ(fake().contexts, before + 1);
+}
+
+TEST_F(DeviceTest, AScopePutsTheCallersContextBack) {
+  {
+    const Scope outer(Device::get(1));
+    {
+      const Scope inner(Device::get(0));
+      EXPECT_EQ(fake().context_depth, 2u);
+    }
+    EXPECT_EQ(fake().context_depth, 1u);
+  }
+  EXPECT_EQ(fake().context_depth, 0u);
+}
+
+TEST_F(DeviceTest, MemoryFollowsWhatIsAllocated) {
+  const Device& device = Device::get(0);
+  const Buffer buffer(device, 4096);
+  EXPECT_EQ(device.memory().total_bytes, 1u << 20);
+  EXPECT_EQ(device.memory().free_bytes, (1u << 20) - 4096);
+}
+
+TEST_F(DeviceTest, APointerIsOfItsDeviceOrOfNone) {
+  const Device& device = Device::get(0);
+  const Buffer buffer(device, 64);
+  int host = 0;
+  EXPECT_EQ(Device::of_pointer(buffer.data()), &device);
+  EXPECT_EQ(Device::of_pointer(static_cast<const char*>(buffer.data()) + 63), &device);
+  EXPECT_EQ(Device::of_pointer(&host), nullptr);
+  EXPECT_EQ(Device::of_pointer(nullptr), nullptr);
+}
+
+}  // namespace
+}  // namespace dfa::gpu
