@@ -221,7 +221,8 @@ class StudyRun {
     for (Candidate& c : candidates) {
       if (!c.alive()) continue;
       alive.push_back(&c);
-      variants.push_back({c.record.algorithm, [&] { workload.run(c.plans); }});
+      variants.push_back({c.record.algorithm, [&] { workload.run(c.plans); },
+                          [&] { return workload.time_s(c.plans); }});
     }
     MeasureOptions measuring{.interleave = options_.interleave, .seed = options_.seed + group_};
     measuring.stopping.budget_s = seconds_per_case();

@@ -192,6 +192,17 @@ void Workload::run(const Prepared& plans) {
   if (plans.backward) backward(*plans.backward);
 }
 
+double Workload::time_s(const Prepared& plans) {
+  reserve_workspace(plans.workspace_bytes());
+  Tensors& t = *tensors_;
+  return t.backend.time_s(
+      [&] {
+        if (plans.forward) dfa::forward(*plans.forward, t.forward_args(t.space()));
+        if (plans.backward) dfa::backward(*plans.backward, t.backward_args(t.space()));
+      },
+      {});
+}
+
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
   return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};

@@ -62,7 +62,8 @@ class Workload {
 
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);
-  void run(const Prepared& plans);  // the passes of the problem
+  void run(const Prepared& plans);       // the passes of the problem
+  double time_s(const Prepared& plans);  // the same, and the seconds it took on the device
 
   HostOutputs outputs() const;
 

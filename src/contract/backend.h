@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "dfa/attention.h"
@@ -16,6 +17,13 @@ struct Ceilings {
   double copy_bytes = 0;  // per second, read plus write, far beyond the caches
 };
 
+// The GPU that a backend's plans run on. An empty pci_id: none, they run on the host.
+struct GpuIdentity {
+  std::string pci_id{};  // "0000:3b:00.0", lower case
+  std::string name{};
+  int sm_count = 0;
+};
+
 // One way to run attention. A backend never prints and never falls back: it plans, then does
 // exactly what the plan says. Thread-safe: a Plan may run from several threads at once, each with
 // its own workspace.
@@ -26,6 +34,9 @@ class Backend {
   virtual std::string name() const = 0;
   virtual std::string description() const = 0;
   virtual Verdict available() const = 0;
+
+  // By which its sensors are found. Requires available().
+  virtual GpuIdentity gpu() const { return {}; }
 
   // Can this backend run the problem with these options?
   virtual Verdict supports(const Problem& problem, const PlanOptions& options) const = 0;
@@ -46,6 +57,10 @@ class Backend {
 
   // Runs the ceiling loops for about `seconds` in all. threads 0: all.
   virtual Ceilings measure_ceilings(int threads, double seconds) const = 0;
+
+  // Queues `work` and returns when it is done: its seconds, by events on the queue where the device
+  // has its own clock, else by the host's.
+  virtual double time_s(const std::function<void()>& work, Queue queue) const = 0;
 
   // Waits for the queue; rethrows asynchronous errors.
   virtual void synchronize(Queue queue) const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
@@ -150,6 +151,12 @@ class CpuBackend final : public Backend {
   Ceilings measure_ceilings(int threads, double seconds) const override {
     return cpu::measure_ceilings(highest_target(), threads == 0 ? available_threads() : threads,
                                  seconds);
+  }
+
+  double time_s(const std::function<void()>& work, Queue) const override {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
   void synchronize(Queue) const override {}

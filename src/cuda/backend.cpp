@@ -11,6 +11,7 @@
 #include "cuda/ceilings.h"
 #include "cuda/store.h"
 #include "gpu/buffer.h"
+#include "gpu/event.h"
 #include "gpu/kernel.h"
 #include "kernels/launch.h"
 #include "spec/config_text.h"
@@ -196,6 +197,11 @@ class CudaBackend final : public Backend {
         kernel_args(p, args), queue);
   }
 
+  GpuIdentity gpu() const override {
+    const gpu::DeviceFacts& facts = device().facts();
+    return {.pci_id = facts.pci_id, .name = facts.name, .sm_count = facts.sm_count};
+  }
+
   void* allocate(std::size_t bytes) const override { return gpu::allocate(device(), bytes); }
   void release(void* pointer) const override { gpu::release(device(), pointer); }
 
@@ -213,6 +219,16 @@ class CudaBackend final : public Backend {
 
   Ceilings measure_ceilings(int, double seconds) const override {
     return cuda::measure_ceilings(device(), seconds);
+  }
+
+  double time_s(const std::function<void()>& work, Queue queue) const override {
+    const gpu::Stream stream = gpu::Stream::foreign(device(), queue.stream);
+    gpu::Event start(device()), stop(device());
+    start.record(stream);
+    work();
+    stop.record(stream);
+    stream.synchronize();
+    return elapsed_ms(start, stop) * 1e-3;
   }
 
   void synchronize(Queue queue) const override {

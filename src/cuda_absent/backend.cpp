@@ -22,6 +22,7 @@ class AbsentCudaBackend final : public Backend {
   void copy_in(void*, const void*, std::size_t) const override { refuse(); }
   void copy_out(void*, const void*, std::size_t) const override { refuse(); }
   Ceilings measure_ceilings(int, double) const override { refuse(); }
+  double time_s(const std::function<void()>&, Queue) const override { refuse(); }
   void synchronize(Queue) const override { refuse(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "reference/backend.h"
 
+#include <chrono>
 #include <cstring>
 
 #include "base/aligned.h"
@@ -92,6 +93,12 @@ class ReferenceBackend final : public Backend {
   }
 
   Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
+
+  double time_s(const std::function<void()>& work, Queue) const override {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
 
   void synchronize(Queue) const override {}
 
