@@ -96,7 +96,8 @@ struct Nvrtc::Functions {
   Result (*nvrtcGetCUBIN)(Program, char*) = nullptr;
 
   explicit Functions(const std::vector<std::string>& names)
-      : library(SharedLibrary::open_first(names)), status(resolve()) {
+      : library(SharedLibrary::open_first(names)) {
+    status = resolve();
     if (status) status = read_version();
   }
 

@@ -28,7 +28,7 @@ PtxasReport read_ptxas_log(const std::string& log) {
     report.spill_bytes += number_before(line, " bytes spill stores");
     report.spill_bytes += number_before(line, " bytes spill loads");
     report.stack_bytes += number_before(line, " bytes stack frame");
-    const bool gave_up = line.find("C7508") != line.npos || line.find("C7510") != line.npos;
+    const bool gave_up = line.find("Potential Performance Loss") != line.npos;
     if (gave_up && report.warning.empty()) report.warning = line;
   }
   return report;

@@ -10,8 +10,9 @@ struct PtxasReport {
   int smem_bytes = 0;   // static, per block
   int spill_bytes = 0;  // stores and loads
   int stack_bytes = 0;  // arrays that are indexed at run time, and spills
-  std::string
-      warning;  // the first line with C7508 (setmaxnreg ignored) or C7510 (wgmma serialized)
+  // The first line in which ptxas says that it gave up on something: setmaxnreg ignored (C7508),
+  // wgmma serialized (C7510, C7511), and whatever else it calls a potential performance loss.
+  std::string warning;
 };
 
 PtxasReport read_ptxas_log(const std::string& log);
