@@ -1,6 +1,8 @@
 #include "bench/energy.h"
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "sensors/energy_window.h"
 #include "sensors/sampler.h"
@@ -8,7 +10,9 @@
 namespace dfa::bench {
 namespace {
 
-constexpr double kPowerPeriod = 0.05;  // long against a counter's tick, short against heat
+constexpr double kPowerPeriod = 0.05;  // long against a fast counter's tick, short against heat
+constexpr double kSlowTick = 0.05;     // from here on a window begins and ends at ticks
+constexpr double kAlignedWindow = 5;   // a GPU's counter takes milliseconds to read
 constexpr std::size_t kRing = 1 << 16;
 
 std::vector<Meter*> pointers(const sensors::MeterSet& set) {
@@ -17,18 +21,99 @@ std::vector<Meter*> pointers(const sensors::MeterSet& set) {
   return meters;
 }
 
-std::optional<double> largest_sampled(sensors::Sampler& sampler, std::size_t meters) {
+double longest_period(const sensors::MeterSet& counters) {
+  double period = 0;
+  for (const auto& meter : counters.meters) period = std::max(period, meter->period_s());
+  return period;
+}
+
+std::vector<std::vector<Reading>> by_meter(sensors::Sampler& sampler, std::size_t meters) {
   std::vector<std::vector<Reading>> readings(meters);
   for (const auto& sample : sampler.drain()) readings[sample.meter].push_back(sample.reading);
-  return bench::largest_power(readings);
+  return readings;
+}
+
+void summarize_power(const std::vector<Reading>& readings, SustainedEnergy& result) {
+  double sum = 0;
+  for (const Reading& reading : readings) {
+    sum += reading.value;
+    result.power_max_w = std::max(result.power_max_w.value_or(reading.value), reading.value);
+  }
+  if (!readings.empty()) result.power_sampled_w = sum / static_cast<double>(readings.size());
+}
+
+// Percent of the time between two readings of a counter of time.
+std::optional<double> share_pct(const std::optional<Reading>& before,
+                                const std::optional<Reading>& after) {
+  if (!before || !after || !(after->time_s > before->time_s)) return std::nullopt;
+  const double share = (after->value - before->value) / (after->time_s - before->time_s);
+  return std::clamp(100 * share, 0.0, 100.0);
+}
+
+std::optional<Reading> read_first(const sensors::MeterSet& set) {
+  return set.empty() ? std::nullopt : set.meters[0]->read();
+}
+
+// The work, repeated while somebody else measures.
+class Repeated {
+ public:
+  Repeated(const std::function<void()>& run, const Clock& clock) : run_(run), clock_(clock) {}
+
+  template <typename Enough>
+  void until(const Enough& enough) {
+    const double begin = clock_.now_s();
+    do {
+      run_();
+      ++runs_;
+    } while (!enough());
+    seconds_ = clock_.now_s() - begin;
+  }
+
+  int runs() const { return runs_; }
+  double seconds_a_run() const { return seconds_ / runs_; }
+
+ private:
+  const std::function<void()>& run_;
+  const Clock& clock_;
+  int runs_ = 0;
+  double seconds_ = 0;
+};
+
+// The sampler may be reading the same counters, so that it runs inside the marks.
+sensors::Energy between_marks(Repeated& work, double seconds, const std::vector<Meter*>& counters,
+                              sensors::Sampler& sampler, const Clock& clock) {
+  sensors::EnergyWindow window(counters);
+  window.begin();
+  sampler.start();
+  const double begin = clock.now_s();
+  work.until([&] { return clock.now_s() - begin >= seconds; });
+  sampler.stop();
+  return window.end();
+}
+
+// The sampler has other meters than `counters`.
+sensors::Energy between_ticks(Repeated& work, double seconds, const std::vector<Meter*>& counters,
+                              sensors::Sampler& sampler, Clock& clock) {
+  sensors::Energy energy;
+  std::atomic<bool> done = false;
+  sampler.start();
+  const std::jthread watcher([&] {
+    sensors::EnergyWindow window(counters, clock);
+    window.begin();
+    clock.sleep_s(seconds);
+    energy = window.end();
+    done = true;
+  });
+  work.until([&] { return done.load(); });
+  sampler.stop();
+  return energy;
 }
 
 }  // namespace
 
 double energy_window_s(const sensors::MeterSet& counters) {
-  double period = 0;
-  for (const auto& meter : counters.meters) period = std::max(period, meter->period_s());
-  return std::clamp(200 * period, 0.5, 20.0);
+  const double period = longest_period(counters);
+  return period > kSlowTick ? kAlignedWindow : std::clamp(200 * period, 0.5, 20.0);
 }
 
 std::optional<double> largest_power(const std::vector<std::vector<Reading>>& readings) {
@@ -48,31 +133,42 @@ std::optional<double> largest_power(const std::vector<std::vector<Reading>>& rea
 }
 
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
-                               const sensors::MeterSet& counters, const Clock& clock) {
+                               const Telemetry& telemetry, Clock& clock) {
   SustainedEnergy result;
-  if (counters.empty()) {
-    result.reason = counters.status.reason;
+  if (telemetry.energy.empty()) {
+    result.reason = telemetry.energy.status.reason;
     return result;
   }
-  const std::vector<Meter*> meters = pointers(counters);
-  sensors::EnergyWindow window(meters);
-  sensors::Sampler sampler(meters, kPowerPeriod, kRing);
-  window.begin();
-  sampler.start();
-  const double begin = clock.now_s();
-  do {
-    run();
-    ++result.runs;
-  } while (clock.now_s() - begin < seconds);
-  sampler.stop();
-  const sensors::Energy energy = window.end();
+  const std::vector<Meter*> counters = pointers(telemetry.energy);
+  const bool slow = longest_period(telemetry.energy) > kSlowTick;
+  const std::vector<Meter*> sampled =
+      telemetry.power.empty() ? counters : pointers(telemetry.power);
+  sensors::Sampler sampler(slow && telemetry.power.empty() ? std::vector<Meter*>{} : sampled,
+                           kPowerPeriod, kRing);
+  Repeated work(run, clock);
+  const auto capped = read_first(telemetry.power_capped);
+  const auto hot = read_first(telemetry.too_hot);
+  const sensors::Energy energy = slow ? between_ticks(work, seconds, counters, sampler, clock)
+                                      : between_marks(work, seconds, counters, sampler, clock);
+  result.throttle = {share_pct(capped, read_first(telemetry.power_capped)),
+                     share_pct(hot, read_first(telemetry.too_hot))};
+  result.utilization_pct = value_of(telemetry.utilization);
+  result.reading_share = sampler.cost().share();
+  result.runs = work.runs();
   result.seconds = energy.seconds;
   result.reason = energy.reason;
   if (!energy.energy_j) return result;
-  result.energy_j = *energy.energy_j / result.runs;
-  result.uncertainty_j = energy.uncertainty_j / result.runs;
-  result.power_avg_w = *energy.energy_j / energy.seconds;
-  result.power_max_w = largest_sampled(sampler, meters.size());
+  // A window between ticks holds no whole number of runs: its power times the time of a run.
+  const double runs = slow ? energy.seconds / work.seconds_a_run() : work.runs();
+  result.energy_j = *energy.energy_j / runs;
+  result.uncertainty_j = energy.uncertainty_j / runs;
+  result.power_avg_w = energy.power_w;
+  const auto readings = by_meter(sampler, sampled.size());
+  if (telemetry.power.empty()) {
+    result.power_max_w = largest_power(readings);
+  } else {
+    summarize_power(readings[0], result);
+  }
   return result;
 }
 

@@ -92,12 +92,14 @@ void visit_fields(Visitor& visit, Fields& c) {
   visit("energy_uncertainty_j", c.energy_uncertainty_j);
   visit("power_avg_w", c.power_avg_w);
   visit("power_max_w", c.power_max_w);
+  visit.extra("power_sampled_w", c.power_sampled_w);
   visit("gflop_per_j", c.gflop_per_j);
   visit("temp_c", c.temp_c);
   visit("utilization_pct", c.utilization_pct);
   visit("sm_clock_mhz", c.sm_clock_mhz);
   visit.extra("cpu_clock_mhz", c.cpu_clock_mhz);
   visit.extra("other_load_pct", c.other_load_pct);
+  visit.extra("foreign_processes", c.foreign_processes);
   visit("throttle", c.throttle);
   visit("memory_bytes", c.memory_bytes);
   visit.extra("memory_peak_bytes", c.memory_peak_bytes);

@@ -80,12 +80,14 @@ struct CaseResult {
   std::optional<double> energy_uncertainty_j;
   std::optional<double> power_avg_w;
   std::optional<double> power_max_w;
+  std::optional<double> power_sampled_w;  // mean of instantaneous readings, beside power_avg_w
   std::optional<double> gflop_per_j;
   std::optional<double> temp_c;
   std::optional<double> utilization_pct;
   std::optional<double> sm_clock_mhz;
   std::optional<double> cpu_clock_mhz;
   std::optional<double> other_load_pct;  // of the machine's processors, by others, while timing
+  std::optional<int> foreign_processes;  // of others with a context on the GPU
   Throttle throttle;
   std::optional<std::int64_t> memory_bytes;       // tensors and workspace, as planned
   std::optional<std::int64_t> memory_peak_bytes;  // tensors and what a run touched on top, measured

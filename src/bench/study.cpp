@@ -12,12 +12,11 @@
 #include "bench/machine.h"
 #include "bench/memory_peak.h"
 #include "bench/statistics.h"
+#include "bench/telemetry.h"
 #include "bench/tuner.h"
 #include "bench/workload.h"
 #include "sensors/cpu_load.h"
 #include "sensors/host.h"
-#include "sensors/host_meters.h"
-#include "sensors/rapl/rapl.h"
 #include "sensors/system_clock.h"
 
 namespace dfa::bench {
@@ -35,23 +34,6 @@ struct Effort {
 
 constexpr Effort effort_of(Scale scale) {
   return scale == Scale::cpu ? Effort{0.4, 0.4, 1e8} : Effort{2.0, 5.0, 1e9};
-}
-
-struct Sensors {
-  explicit Sensors(const Clock& clock)
-      : energy(sensors::open_rapl(sensors::host_roots().sys, clock)),
-        temperature(sensors::open_cpu_temperature(sensors::host_roots(), clock)),
-        frequency(sensors::open_cpu_clock(sensors::host_roots(), clock)) {}
-
-  sensors::MeterSet energy;
-  sensors::MeterSet temperature;
-  sensors::MeterSet frequency;
-};
-
-std::optional<double> value_of(const sensors::MeterSet& set) {
-  if (set.empty()) return std::nullopt;
-  const std::optional<Reading> reading = set.meters[0]->read();
-  return reading ? std::optional(reading->value) : std::nullopt;
 }
 
 Algorithm base_algorithm(const std::string& name) {
@@ -116,11 +98,13 @@ class StudyRun {
                                            : find_backend(options.backend).name()),
         effort_(effort_of(options.scale)),
         on_progress_(on_progress),
-        sensors_(clock_) {}
+        gpu_(find_backend(backend_).gpu_identity()),
+        telemetry_(open_telemetry(gpu_, clock_)) {}
 
   Study run() {
     Study study;
     study.result.machine = describe_machine(options_.threads);
+    study.result.machine.gpu = describe_gpu(gpu_);
     study.result.git = describe_source();
     study.result.scale = name_of(options_.scale);
     for (group_ = 0; group_ < groups_.size(); ++group_) {
@@ -246,7 +230,7 @@ class StudyRun {
   Conditions conditions() {
     const double now = clock_.now_s();
     if (now - conditions_time_ >= kConditionsPeriod) {
-      conditions_ = {value_of(sensors_.frequency), value_of(sensors_.temperature)};
+      conditions_ = {value_of(telemetry_.clock), value_of(telemetry_.temperature)};
       conditions_time_ = now;
     }
     return conditions_;
@@ -265,11 +249,20 @@ class StudyRun {
 
   void measure_energy_of(Candidate& c, Workload& workload) {
     const SustainedEnergy energy = measure_energy(
-        [&] { workload.run(c.plans); }, energy_window_s(sensors_.energy), sensors_.energy, clock_);
+        [&] { workload.run(c.plans); }, energy_window_s(telemetry_.energy), telemetry_, clock_);
+    c.record.throttle = energy.throttle;
+    c.record.utilization_pct = energy.utilization_pct;
+    c.record.foreign_processes = foreign_processes(gpu_);
     if (!energy.energy_j) {
       for (const char* field :
            {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
         c.record.not_measured[field] = energy.reason;
+      }
+      if (!telemetry_.utilization.empty() && !energy.utilization_pct) {
+        c.record.not_measured["utilization_pct"] = energy.reason;
+      }
+      if (!telemetry_.power_capped.empty() && !energy.throttle.power_pct) {
+        c.record.not_measured["throttle"] = energy.reason;
       }
       return;
     }
@@ -277,6 +270,7 @@ class StudyRun {
     c.record.energy_uncertainty_j = energy.uncertainty_j;
     c.record.power_avg_w = energy.power_avg_w;
     c.record.power_max_w = energy.power_max_w;
+    c.record.power_sampled_w = energy.power_sampled_w;
     if (*energy.energy_j > 0)
       c.record.gflop_per_j = finite(c.record.flops * 1e-9 / *energy.energy_j);
     if (!energy.power_max_w)
@@ -316,18 +310,28 @@ class StudyRun {
       if (s.median > 0) record.tflops = finite(record.flops / (s.median * 1e-3) * 1e-12);
       record.temp_c = median_of(c.samples, &Sample::temp_c);
       if (const auto hz = median_of(c.samples, &Sample::clock_hz))
-        record.cpu_clock_mhz = *hz * 1e-6;
+        (telemetry_.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz) = *hz * 1e-6;
     }
     if (record.status == Status::ok) explain_nulls(record);
   }
 
   void explain_nulls(CaseResult& record) const {
     auto& why = record.not_measured;
-    if (!record.temp_c) why["temp_c"] = sensors_.temperature.status.reason;
-    if (!record.cpu_clock_mhz) why["cpu_clock_mhz"] = sensors_.frequency.status.reason;
+    const char* const clock = telemetry_.on_gpu ? "sm_clock_mhz" : "cpu_clock_mhz";
+    const auto& megahertz = telemetry_.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz;
+    if (!record.temp_c) why["temp_c"] = telemetry_.temperature.status.reason;
+    if (!megahertz) why[clock] = telemetry_.clock.status.reason;
     if (!record.other_load_pct) why["other_load_pct"] = "'/proc/stat' tells no processor time";
-    why["sm_clock_mhz"] = why["utilization_pct"] = "this backend runs on no GPU";
-    why["throttle"] = "no throttle counters are read on this processor";
+    if (telemetry_.on_gpu) {
+      why["cpu_clock_mhz"] = "this backend runs on a GPU";
+    } else {
+      why["sm_clock_mhz"] = "this backend runs on no GPU";
+    }
+    // Both are read while energy is measured, so that its reason may stand here already.
+    if (!record.utilization_pct) {
+      why.emplace("utilization_pct", telemetry_.utilization.status.reason);
+    }
+    if (!record.throttle.power_pct) why.emplace("throttle", telemetry_.power_capped.status.reason);
     std::vector<std::string> reasons;
     for (const auto& [field, reason] : why) {
       if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
@@ -352,7 +356,8 @@ class StudyRun {
   Effort effort_;
   const std::function<void(const Progress&)>& on_progress_;
   sensors::SystemClock clock_;
-  Sensors sensors_;
+  GpuIdentity gpu_;
+  Telemetry telemetry_;
   std::size_t group_ = 0;
   std::int64_t available_ = 0;
   Conditions conditions_;

@@ -36,7 +36,7 @@ class Backend {
   virtual Verdict available() const = 0;
 
   // By which its sensors are found. Requires available().
-  virtual GpuIdentity gpu() const { return {}; }
+  virtual GpuIdentity gpu_identity() const { return {}; }
 
   // Can this backend run the problem with these options?
   virtual Verdict supports(const Problem& problem, const PlanOptions& options) const = 0;

@@ -197,7 +197,7 @@ class CudaBackend final : public Backend {
         kernel_args(p, args), queue);
   }
 
-  GpuIdentity gpu() const override {
+  GpuIdentity gpu_identity() const override {
     const gpu::DeviceFacts& facts = device().facts();
     return {.pci_id = facts.pci_id, .name = facts.name, .sm_count = facts.sm_count};
   }

@@ -93,31 +93,38 @@ Energy EnergyWindow::end() {
     energy.reason = counters_.empty() ? "no energy counter" : "the window was not begun";
     return energy;
   }
+  for (std::size_t i = 0; i < counters_.size(); ++i) {
+    if (first_[i].value) continue;
+    energy.reason = counters_[i]->name() + ": " + first_[i].reason;
+    return energy;
+  }
   const std::vector<Mark> last = marks();
   double joules = 0;
-  for (std::size_t i = 0; i < counters_.size(); ++i) {
-    const Mark& a = first_[i];
-    const Mark& b = last[i];
-    const double seconds = (b.from_s + b.to_s - a.from_s - a.to_s) / 2;
-    const bool read = a.value && b.value;
-    if (!read || !(seconds > 0) || !(*b.value > *a.value)) {
-      energy.reason = counters_[i]->name() + ": " +
-                      (!a.value   ? a.reason
-                       : !b.value ? b.reason
-                                  : "the counter did not move in the window, or went back");
-      return energy;
-    }
-    const double watts = (*b.value - *a.value) / seconds;
-    const double late = clock_ != nullptr ? (a.to_s - a.from_s + b.to_s - b.from_s) / 2
-                                          : 2 * counters_[i]->period_s();
-    joules += *b.value - *a.value;
-    energy.power_w += watts;
-    energy.uncertainty_j += watts * late;
-    energy.seconds = std::max(energy.seconds, seconds);
+  for (std::size_t i = 0; i < counters_.size() && energy.reason.empty(); ++i) {
+    energy.reason = add(*counters_[i], first_[i], last[i], energy, joules);
   }
   energy.reads = reads_;
-  energy.energy_j = joules;
+  if (energy.reason.empty()) energy.energy_j = joules;
   return energy;
+}
+
+// Adds what one counter saw; a reason when that is no energy.
+std::string EnergyWindow::add(const Meter& meter, const Mark& first, const Mark& last,
+                              Energy& energy, double& joules) const {
+  if (!last.value) return meter.name() + ": " + last.reason;
+  const double seconds = (last.from_s + last.to_s - first.from_s - first.to_s) / 2;
+  const double delta = *last.value - *first.value;
+  if (!(seconds > 0) || !(delta > 0)) {
+    return meter.name() + ": the counter did not move in the window, or went back";
+  }
+  const double watts = delta / seconds;
+  const double late = clock_ != nullptr ? (last.to_s - last.from_s + first.to_s - first.from_s) / 2
+                                        : 2 * meter.period_s();
+  joules += delta;
+  energy.power_w += watts;
+  energy.uncertainty_j += watts * late;
+  energy.seconds = std::max(energy.seconds, seconds);
+  return {};
 }
 
 }  // namespace dfa::sensors

@@ -50,6 +50,8 @@ class EnergyWindow {
   std::vector<Mark> marks_at_ticks();
   Mark read(Meter& meter);
   bool caught_tick(Meter& meter, Mark& mark);
+  std::string add(const Meter& meter, const Mark& first, const Mark& last, Energy& energy,
+                  double& joules) const;
 
   std::vector<Meter*> counters_;
   Clock* clock_ = nullptr;

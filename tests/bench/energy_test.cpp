@@ -26,10 +26,11 @@ class SteadyCounter final : public Meter {
 
 TEST(MeasureEnergy, DividesTheWindowAmongItsRuns) {
   FakeClock clock;
-  sensors::MeterSet set;
-  set.meters.push_back(std::make_unique<SteadyCounter>(clock, 200));
-  set.meters.push_back(std::make_unique<SteadyCounter>(clock, 50));
-  const SustainedEnergy energy = measure_energy([&] { clock.now += 0.25; }, 2.0, set, clock);
+  Telemetry parts;
+  parts.energy.meters.push_back(std::make_unique<SteadyCounter>(clock, 200));
+  parts.energy.meters.push_back(std::make_unique<SteadyCounter>(clock, 50));
+  const SustainedEnergy energy =
+      measure_energy([&] { clock.now = clock.now + 0.25; }, 2.0, parts, clock);
   EXPECT_EQ(energy.runs, 8);
   EXPECT_DOUBLE_EQ(energy.energy_j.value(), 62.5);
   EXPECT_DOUBLE_EQ(energy.power_avg_w, 250);
@@ -38,8 +39,8 @@ TEST(MeasureEnergy, DividesTheWindowAmongItsRuns) {
 
 TEST(MeasureEnergy, WithoutCountersNothingRunsAndTheReasonIsKept) {
   FakeClock clock;
-  sensors::MeterSet none;
-  none.status = Verdict::no("no counter here");
+  Telemetry none;
+  none.energy.status = Verdict::no("no counter here");
   int runs = 0;
   const SustainedEnergy energy = measure_energy([&] { ++runs; }, 1, none, clock);
   EXPECT_FALSE(energy.energy_j);

@@ -23,6 +23,7 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "sensors/nvml/api.h"
@@ -247,8 +248,13 @@ FAKE double dfa_fake_nvml_now() {
 }
 
 FAKE void dfa_fake_nvml_sleep(double seconds) {
-  const std::lock_guard lock(mutex);
-  world.now += seconds;
+  std::unique_lock lock(mutex);
+  if (world.virtual_clock) {
+    world.now += seconds;
+    return;
+  }
+  lock.unlock();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
 FAKE int nvmlInit_v2() {

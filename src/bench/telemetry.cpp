@@ -1,0 +1,80 @@
+#include "bench/telemetry.h"
+
+#include <utility>
+
+#include "sensors/host.h"
+#include "sensors/host_meters.h"
+#include "sensors/nvml/meters.h"
+#include "sensors/rapl/rapl.h"
+
+namespace dfa::bench {
+namespace {
+
+nvml::Value<nvml::Device> find_gpu(const GpuIdentity& gpu) {
+  const nvml::OpenedLibrary opened = nvml::open_library();
+  if (!opened.library) return {std::nullopt, opened.status};
+  return nvml::find_device(opened.library, gpu.pci_id);
+}
+
+Telemetry host_telemetry(const Clock& clock) {
+  const sensors::HostRoots roots = sensors::host_roots();
+  const auto none = [](const char* why) { return sensors::MeterSet{{}, Verdict::no(why)}; };
+  Telemetry host;
+  host.energy = sensors::open_rapl(roots.sys, clock);
+  host.power = none("RAPL counts energy and has no power of an instant");
+  host.temperature = sensors::open_cpu_temperature(roots, clock);
+  host.clock = sensors::open_cpu_clock(roots, clock);
+  host.utilization = none("this backend runs on no GPU");
+  host.power_capped = none("no throttle counters are read on this processor");
+  host.too_hot = none("no throttle counters are read on this processor");
+  return host;
+}
+
+}  // namespace
+
+Telemetry open_telemetry(const GpuIdentity& gpu, const Clock& clock) {
+  if (gpu.pci_id.empty()) return host_telemetry(clock);
+  const nvml::Value<nvml::Device> device = find_gpu(gpu);
+  const auto open = [&](nvml::Gauge gauge) {
+    return device.value ? nvml::open_meter(*device.value, gauge, clock)
+                        : sensors::MeterSet{{}, device.status};
+  };
+  return {.energy = open(nvml::Gauge::energy),
+          .power = open(nvml::Gauge::power),
+          .temperature = open(nvml::Gauge::temperature),
+          .clock = open(nvml::Gauge::sm_clock),
+          .utilization = open(nvml::Gauge::utilization),
+          .power_capped = open(nvml::Gauge::power_capped),
+          .too_hot = open(nvml::Gauge::too_hot),
+          .on_gpu = true};
+}
+
+std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu) {
+  if (gpu.pci_id.empty()) return std::nullopt;
+  GpuFacts facts;
+  facts.name = gpu.name;
+  facts.sm_count = gpu.sm_count;
+  const nvml::Value<nvml::Device> device = find_gpu(gpu);
+  if (device.value) {
+    facts.driver = device.value->facts().driver;
+    facts.power_limit_w = device.value->facts().power_limit_w;
+  }
+  return facts;
+}
+
+std::optional<int> foreign_processes(const GpuIdentity& gpu) {
+  if (gpu.pci_id.empty()) return std::nullopt;
+  const nvml::Value<nvml::Device> device = find_gpu(gpu);
+  if (!device.value) return std::nullopt;
+  const auto processes = device.value->compute_processes();
+  if (!processes.value) return std::nullopt;
+  return processes.value->foreign(true);
+}
+
+std::optional<double> value_of(const sensors::MeterSet& set) {
+  if (set.empty()) return std::nullopt;
+  const std::optional<Reading> reading = set.meters[0]->read();
+  return reading ? std::optional(reading->value) : std::nullopt;
+}
+
+}  // namespace dfa::bench

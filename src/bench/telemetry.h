@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bench/result.h"
+#include "contract/backend.h"
+#include "contract/clock.h"
+#include "sensors/meter_set.h"
+
+namespace dfa::bench {
+
+// The sensors of the part that a backend runs on: the host's processors or one GPU. A set without a
+// meter tells why.
+struct Telemetry {
+  sensors::MeterSet energy;
+  sensors::MeterSet power;  // instantaneous
+  sensors::MeterSet temperature;
+  sensors::MeterSet clock;  // of the processors, or of the GPU's multiprocessors
+  sensors::MeterSet utilization;
+  sensors::MeterSet power_capped;  // time spent below the wanted clock, and why
+  sensors::MeterSet too_hot;
+  bool on_gpu = false;
+};
+
+// `gpu`: identity of the backend's GPU, empty for the host.
+Telemetry open_telemetry(const GpuIdentity& gpu, const Clock& clock);
+
+// For the head of a result file; nothing for the host.
+std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu);
+
+// Programs of others on the GPU while this process has a context there; their watts are in ours.
+// Empty for the host and where the driver does not tell.
+std::optional<int> foreign_processes(const GpuIdentity& gpu);
+
+// Value of the set's first meter.
+std::optional<double> value_of(const sensors::MeterSet& set);
+
+}  // namespace dfa::bench
