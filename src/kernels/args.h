@@ -48,7 +48,8 @@ struct KernelArgs {
   int right;
 
   float scale;
-  float scale_log2;  // scale * log2(e)
+  float scale_log2;      // scale * log2(e)
+  float magnitude_log2;  // |scale| * log2(e)
 };
 
 }  // namespace dfa

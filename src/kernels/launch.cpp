@@ -1,6 +1,7 @@
 #include "kernels/launch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "spec/config_text.h"
 
@@ -58,6 +59,7 @@ KernelArgs args_of(const Problem& p) {
   args.right = window_side(p.mask.right);
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
+  args.magnitude_log2 = std::abs(args.scale_log2);
   return args;
 }
 

@@ -35,6 +35,6 @@ KernelArgs kernel_args(const Problem& problem, const BackwardArgs& args);  // re
 inline constexpr std::size_t kPointerAlignment = 16;
 
 // Options every kernel compiles with, beside the architecture.
-inline constexpr const char* kCompileOptions[] = {"-std=c++20"};
+inline constexpr const char* kCompileOptions[] = {"-std=c++20", "-default-device"};
 
 }  // namespace dfa

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/tile/tile.cuh"
+
+// Before the backward: delta = rowsum(do * o) and the base-2 log-sum-exp of every query row, padded
+// so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
+namespace dfa {
+
+template <DType kElement>
+DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
+  float sum = 0;
+  for (int chunk = static_cast<int>(threadIdx.x) % 8; chunk * 8 < columns; chunk += 8) {
+    const uint4 x = *reinterpret_cast<const uint4*>(a + chunk * 16);
+    const uint4 y = *reinterpret_cast<const uint4*>(b + chunk * 16);
+    const unsigned xs[4] = {x.x, x.y, x.z, x.w};
+    const unsigned ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float x0, x1, y0, y1;
+      ptx::unpack<kElement>(xs[i], x0, x1);
+      ptx::unpack<kElement>(ys[i], y0, y1);
+      sum = fmaf(x0, y0, fmaf(x1, y1, sum));
+    }
+  }
+  return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
+}
+
+template <DType kElement>
+__global__ void delta(const __grid_constant__ KernelArgs args) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  const int rows = static_cast<int>(blockDim.x) / 8;
+  const int blocks = args.padded_sq / rows;
+  const int head = static_cast<int>(blockIdx.x) / blocks;
+  const int row = static_cast<int>(blockIdx.x) % blocks * rows + static_cast<int>(threadIdx.x) / 8;
+  const bool exists = row < args.sq;
+  const long long offset =
+      head_offset(args.o_strides, head / args.hq, head % args.hq) + 2 * row * args.o_strides.row;
+  const float sum =
+      row_product<kElement>(static_cast<const char*>(args.o) + offset,
+                            static_cast<const char*>(args.d_o) + offset, exists ? args.d_v : 0);
+  if (threadIdx.x % 8 != 0) return;
+  const float lse =
+      exists ? args.lse[static_cast<long long>(head) * args.sq + row] : -ptx::infinity();
+  const bool seen = lse != -ptx::infinity();
+  const long long at = static_cast<long long>(head) * args.padded_sq + row;
+  args.lse_log2[at] = seen ? lse * kLog2E : ptx::infinity();
+  args.delta[at] = seen ? sum : 0.f;
+}
+
+}  // namespace dfa

@@ -1,0 +1,242 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/product.cuh"
+#include "kernels/tile/store.cuh"
+#include "kernels/tile/tile.cuh"
+#include "spec/config.h"
+
+// FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16.
+//
+// A thread block owns block_k keys of one key head and walks the queries that see them, those of
+// every query head that shares the key head, one after another: sums stay in registers and their
+// order is fixed. Everything is transposed, keys as rows, so that a warp's probabilities are the
+// left operands of its own products and no warp waits for another's results:
+//   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
+//   ds^T = p^T * (v do^T - delta)                 dk += ds^T q
+// q, do, lse and delta of the next tile are copied during a step; one barrier a step.
+namespace dfa {
+
+enum class KeySums : int { both, dk, dv };
+
+template <BackwardConfig kConfig>
+struct Sm80Keys {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kThreads = kConfig.threads();
+  static constexpr int kWarpRows = kConfig.warp_rows();
+  static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
+  static constexpr int kQueries = kConfig.block_q / 8;
+  static constexpr int kDims = kConfig.head_dim / 8;
+  static constexpr int kValues = kConfig.value_dim / 8;
+
+  // Offsets in shared memory: k, v, then stages of q, do, lse, delta.
+  static constexpr int kKBytes = 2 * kConfig.block_k * kConfig.head_dim;
+  static constexpr int kFirstStage = kKBytes + 2 * kConfig.block_k * kConfig.value_dim;
+  static constexpr int kQBytes = 2 * kConfig.block_q * kConfig.head_dim;
+  static constexpr int kRowsAt = kQBytes + 2 * kConfig.block_q * kConfig.value_dim;
+  static constexpr int kStageBytes = kRowsAt + 8 * kConfig.block_q;
+  static_assert(kFirstStage + kConfig.stages * kStageBytes == kConfig.smem_bytes());
+  static_assert(kKBytes % 128 == 0 && kQBytes % 128 == 0 && kStageBytes % 128 == 0);
+
+  using DimReader = TileReader<kConfig.head_dim>;
+  using ValueReader = TileReader<kConfig.value_dim>;
+
+  // Early keys come first: under a causal mask the most queries see them.
+  struct Work {
+    int batch, head, key;
+  };
+
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    const int tiles = (args.sk + kConfig.block_k - 1) / kConfig.block_k;
+    const int head = static_cast<int>(block) / tiles;
+    const int tile = static_cast<int>(block) % tiles;
+    return {head / args.hk, head % args.hk, tile * kConfig.block_k};
+  }
+
+  static DFA_DEVICE int warp_row(unsigned thread) {
+    return static_cast<int>(thread / 32) * kWarpRows;
+  }
+
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
+    const char* k =
+        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.head);
+    const char* v =
+        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.head);
+    load_tile<kConfig.block_k, kConfig.head_dim, kThreads>(smem, k, args.k_strides.row, work.key,
+                                                           args.sk, args.d);
+    load_tile<kConfig.block_k, kConfig.value_dim, kThreads>(smem + kKBytes, v, args.v_strides.row,
+                                                            work.key, args.sk, args.d_v);
+  }
+
+  // lse and delta are padded to whole tiles.
+  static DFA_DEVICE void load_row_values(const KernelArgs& args, long long row, unsigned stage) {
+    const int thread = static_cast<int>(threadIdx.x);
+    constexpr int kCopies = kConfig.block_q / 4;
+    if (thread < kCopies) {
+      ptx::copy_16(stage + kRowsAt + thread * 16, args.lse_log2 + row + thread * 4, true);
+    } else if (thread < 2 * kCopies) {
+      ptx::copy_16(stage + kRowsAt + thread * 16, args.delta + row + (thread - kCopies) * 4, true);
+    }
+  }
+
+  static DFA_DEVICE void load_queries(const KernelArgs& args, int batch, int head, int tile,
+                                      unsigned stage) {
+    // Addresses are made anew for every tile: across the loop they would take registers.
+    asm volatile("" : "+r"(batch), "+r"(head));
+    const char* q = static_cast<const char*>(args.q) + head_offset(args.q_strides, batch, head);
+    const char* d_o = static_cast<const char*>(args.d_o) + head_offset(args.o_strides, batch, head);
+    const int first = tile * kConfig.block_q;
+    load_tile<kConfig.block_q, kConfig.head_dim, kThreads>(stage, q, args.q_strides.row, first,
+                                                           args.sq, args.d);
+    load_tile<kConfig.block_q, kConfig.value_dim, kThreads>(
+        stage + kQBytes, d_o, args.o_strides.row, first, args.sq, args.d_v);
+    const long long rows = static_cast<long long>(batch) * args.hq + head;
+    load_row_values(args, rows * args.padded_sq + first, stage);
+  }
+
+  // Scores become probabilities; `rows` points at the tile's lse_log2.
+  static DFA_DEVICE void probabilities(const KernelArgs& args, Sum<kRows, kQueries>& scores,
+                                       const float* rows) {
+    const unsigned column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      const float2 lse = *reinterpret_cast<const float2*>(rows + n * 8 + column);
+#pragma unroll
+      for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float shift = i % 2 == 0 ? -lse.x : -lse.y;
+          scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args.scale_log2, shift));
+        }
+      }
+    }
+  }
+
+  // dp becomes ds = p * (dp - delta); `rows` points at the tile's delta.
+  static DFA_DEVICE void score_gradients(Sum<kRows, kQueries>& dp, const Sum<kRows, kQueries>& p,
+                                         const float* rows) {
+    const unsigned column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      const float2 delta = *reinterpret_cast<const float2*>(rows + n * 8 + column);
+#pragma unroll
+      for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - (i % 2 == 0 ? delta.x : delta.y));
+        }
+      }
+    }
+  }
+};
+
+template <BackwardConfig kConfig, KeySums kSums>
+__global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
+    sm80_backward_keys(const __grid_constant__ KernelArgs args) {
+  using Kernel = Sm80Keys<kConfig>;
+  constexpr int kStages = kConfig.stages;
+  constexpr DType kElement = kConfig.element;
+  constexpr bool kWantsDk = kSums != KeySums::dv;
+  constexpr bool kWantsDv = kSums != KeySums::dk;
+  extern __shared__ __align__(128) char smem[];
+
+  const auto work = Kernel::work_of(args, blockIdx.x);
+  const int group = args.hq / args.hk;
+  const TileMask mask = TileMask::of(args);
+  const TileRange tiles = query_tiles(mask, work.key, kConfig.block_k, kConfig.block_q);
+  const unsigned keys = ptx::shared_address(smem);
+  const auto stage_at = [&](int step) {
+    return Kernel::kFirstStage + static_cast<unsigned>(step) % kStages * Kernel::kStageBytes;
+  };
+
+  // The tile to copy next: query heads of the group, tiles of each.
+  int next_head = work.head * group;
+  int next_tile = tiles.begin;
+  int copied = 0;
+  const int steps = (tiles.end - tiles.begin) * group;
+  const auto load_next = [&] {
+    if (copied < steps) {
+      Kernel::load_queries(args, work.batch, next_head, next_tile, keys + stage_at(copied));
+      if (++next_tile == tiles.end) {
+        next_tile = tiles.begin;
+        ++next_head;
+      }
+    }
+    ++copied;
+    ptx::commit_copies();
+  };
+
+  Kernel::load_keys(args, work, keys);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) load_next();
+
+  const int warp_row = Kernel::warp_row(threadIdx.x);
+  const auto k_rows = Kernel::DimReader::by_rows(keys + 2 * warp_row * kConfig.head_dim);
+  const auto v_rows =
+      Kernel::ValueReader::by_rows(keys + Kernel::kKBytes + 2 * warp_row * kConfig.value_dim);
+  Sum<Kernel::kRows, Kernel::kDims> dk;
+  Sum<Kernel::kRows, Kernel::kValues> dv;
+  clear(dk);
+  clear(dv);
+
+  int tile = tiles.begin;
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    ptx::wait_copies<kStages - 2>();
+    __syncthreads();
+    load_next();
+
+    const unsigned q_tile = keys + stage_at(step);
+    const unsigned do_tile = q_tile + Kernel::kQBytes;
+    const float* rows = reinterpret_cast<const float*>(smem + stage_at(step) + Kernel::kRowsAt);
+
+    Sum<Kernel::kRows, Kernel::kQueries> p;
+    clear(p);
+    multiply_rows<kElement>(p, k_rows, Kernel::DimReader::by_columns(q_tile));
+    if (mask.needs(tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
+      hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
+                             tile * kConfig.block_q);
+    }
+    Kernel::probabilities(args, p, rows);
+
+    LeftOperand<Kernel::kRows, Kernel::kQueries / 2> operand;
+    if constexpr (kWantsDv) {
+      round_to_left<kElement>(operand, p);
+      multiply<kElement>(dv, operand, Kernel::ValueReader::by_rows(do_tile));
+    }
+    if constexpr (kWantsDk) {
+      Sum<Kernel::kRows, Kernel::kQueries> dp;
+      clear(dp);
+      multiply_rows<kElement>(dp, v_rows, Kernel::ValueReader::by_columns(do_tile));
+      Kernel::score_gradients(dp, p, rows + kConfig.block_q);
+      round_to_left<kElement>(operand, dp);
+      multiply<kElement>(dk, operand, Kernel::DimReader::by_rows(q_tile));
+    }
+    if (++tile == tiles.end) tile = tiles.begin;
+  }
+
+  ptx::wait_copies<0>();
+  __syncthreads();  // dk and dv take the places of k and v
+  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const int first_row = Kernel::warp_row(ptx::thread_index());
+  float factor[Kernel::kRows][2];
+  const auto set_factor = [&](float value) {
+#pragma unroll
+    for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = value;
+  };
+  if constexpr (kWantsDk) {
+    set_factor(args.scale);
+    char* to = static_cast<char*>(args.dk) + head_offset(args.k_strides, owned.batch, owned.head);
+    store_rows<kElement>(smem + 2 * first_row * kConfig.head_dim, dk, factor,
+                         {to, 2 * args.k_strides.row, owned.key + first_row, args.sk, args.d});
+  }
+  if constexpr (kWantsDv) {
+    set_factor(1);
+    char* to = static_cast<char*>(args.dv) + head_offset(args.v_strides, owned.batch, owned.head);
+    store_rows<kElement>(smem + Kernel::kKBytes + 2 * first_row * kConfig.value_dim, dv, factor,
+                         {to, 2 * args.v_strides.row, owned.key + first_row, args.sk, args.d_v});
+  }
+}
+
+}  // namespace dfa

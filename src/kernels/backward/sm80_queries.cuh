@@ -1,0 +1,194 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/product.cuh"
+#include "kernels/tile/store.cuh"
+#include "kernels/tile/tile.cuh"
+#include "spec/config.h"
+
+// FlashAttention backward, dq, for sm_80 and up, in fp16 and bf16.
+//
+// A thread block owns dq_block_q queries of one head and walks the keys they see, computing the
+// scores again: two more products than sums from the other kernel would take, but no atomics, no
+// partial sums in memory, and an order that is fixed.
+//   p  = exp2(scale_log2 q k^T - lse_log2)
+//   ds = p * (do v^T - delta)                     dq += ds k
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm80Queries {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kThreads = kConfig.dq_threads();
+  static constexpr int kWarpRows = kConfig.dq_warp_rows();
+  static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
+  static constexpr int kKeys = kConfig.dq_block_k / 8;
+  static constexpr int kDims = kConfig.head_dim / 8;
+
+  // Offsets in shared memory: q, do, then stages of k and v.
+  static constexpr int kQBytes = 2 * kConfig.dq_block_q * kConfig.head_dim;
+  static constexpr int kFirstStage = kQBytes + 2 * kConfig.dq_block_q * kConfig.value_dim;
+  static constexpr int kKBytes = 2 * kConfig.dq_block_k * kConfig.head_dim;
+  static constexpr int kStageBytes = kKBytes + 2 * kConfig.dq_block_k * kConfig.value_dim;
+  static_assert(kFirstStage + kConfig.stages * kStageBytes == kConfig.dq_smem_bytes());
+  static_assert(kQBytes % 128 == 0 && kKBytes % 128 == 0 && kStageBytes % 128 == 0);
+
+  using DimReader = TileReader<kConfig.head_dim>;
+  using ValueReader = TileReader<kConfig.value_dim>;
+
+  struct Work {
+    int batch, head, kv_head, query;
+  };
+
+  // Late queries come first: under a causal mask they see the most keys.
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    const int tiles = (args.sq + kConfig.dq_block_q - 1) / kConfig.dq_block_q;
+    const int head = static_cast<int>(block) / tiles;
+    const int tile = tiles - 1 - static_cast<int>(block) % tiles;
+    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
+            tile * kConfig.dq_block_q};
+  }
+
+  static DFA_DEVICE int warp_row(unsigned thread) {
+    return static_cast<int>(thread / 32) * kWarpRows;
+  }
+
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned smem) {
+    const char* q =
+        static_cast<const char*>(args.q) + head_offset(args.q_strides, work.batch, work.head);
+    const char* d_o =
+        static_cast<const char*>(args.d_o) + head_offset(args.o_strides, work.batch, work.head);
+    load_tile<kConfig.dq_block_q, kConfig.head_dim, kThreads>(smem, q, args.q_strides.row,
+                                                              work.query, args.sq, args.d);
+    load_tile<kConfig.dq_block_q, kConfig.value_dim, kThreads>(
+        smem + kQBytes, d_o, args.o_strides.row, work.query, args.sq, args.d_v);
+  }
+
+  static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
+    // Addresses are made anew for every tile: across the loop they would take registers.
+    asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
+    const char* k =
+        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.kv_head);
+    const char* v =
+        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.kv_head);
+    const int first = tile * kConfig.dq_block_k;
+    load_tile<kConfig.dq_block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row, first,
+                                                              args.sk, args.d);
+    load_tile<kConfig.dq_block_k, kConfig.value_dim, kThreads>(
+        stage + kKBytes, v, args.v_strides.row, first, args.sk, args.d_v);
+  }
+
+  // What the delta kernel left for the rows of this thread.
+  static DFA_DEVICE void read_row_values(const float* values, float (&of_rows)[kRows][2]) {
+    const unsigned lane = threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) of_rows[m][half] = values[m * 16 + half * 8 + lane / 4];
+    }
+  }
+
+  static DFA_DEVICE void probabilities(const KernelArgs& args, Sum<kRows, kKeys>& scores,
+                                       const float (&lse)[kRows][2]) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeys; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args.scale_log2, -lse[m][i / 2]));
+        }
+      }
+    }
+  }
+
+  static DFA_DEVICE void score_gradients(Sum<kRows, kKeys>& dp, const Sum<kRows, kKeys>& p,
+                                         const float (&delta)[kRows][2]) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int n = 0; n < kKeys; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - delta[m][i / 2]);
+      }
+    }
+  }
+};
+
+template <BackwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
+    sm80_backward_queries(const __grid_constant__ KernelArgs args) {
+  using Kernel = Sm80Queries<kConfig>;
+  constexpr int kStages = kConfig.stages;
+  constexpr DType kElement = kConfig.element;
+  extern __shared__ __align__(128) char smem[];
+
+  const auto work = Kernel::work_of(args, blockIdx.x);
+  const TileMask mask = TileMask::of(args);
+  const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
+  const unsigned queries = ptx::shared_address(smem);
+  const auto stage_of = [&](int tile) {
+    return queries + Kernel::kFirstStage +
+           static_cast<unsigned>(tile) % kStages * Kernel::kStageBytes;
+  };
+
+  Kernel::load_queries(args, work, queries);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) {
+    const int tile = tiles.begin + i;
+    if (tile < tiles.end) Kernel::load_keys(args, work, tile, stage_of(tile));
+    ptx::commit_copies();
+  }
+
+  const int warp_row = Kernel::warp_row(threadIdx.x);
+  const auto q_rows = Kernel::DimReader::by_rows(queries + 2 * warp_row * kConfig.head_dim);
+  const auto do_rows =
+      Kernel::ValueReader::by_rows(queries + Kernel::kQBytes + 2 * warp_row * kConfig.value_dim);
+  const long long values_at =
+      (static_cast<long long>(work.batch) * args.hq + work.head) * args.padded_sq + work.query +
+      warp_row;
+  float lse[Kernel::kRows][2], delta[Kernel::kRows][2];
+  Kernel::read_row_values(args.lse_log2 + values_at, lse);
+  Kernel::read_row_values(args.delta + values_at, delta);
+  Sum<Kernel::kRows, Kernel::kDims> dq;
+  clear(dq);
+
+#pragma unroll 1
+  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+    ptx::wait_copies<kStages - 2>();
+    __syncthreads();
+    const int next = tile + kStages - 1;
+    if (next < tiles.end) Kernel::load_keys(args, work, next, stage_of(next));
+    ptx::commit_copies();
+
+    const unsigned k_tile = stage_of(tile);
+    Sum<Kernel::kRows, Kernel::kKeys> p, dp;
+    clear(p);
+    clear(dp);
+    multiply_rows<kElement>(p, q_rows, Kernel::DimReader::by_columns(k_tile));
+    if (mask.needs(work.query, kConfig.dq_block_q, tile * kConfig.dq_block_k, kConfig.dq_block_k)) {
+      hide_masked(p, mask, work.query + Kernel::warp_row(ptx::thread_index()),
+                  tile * kConfig.dq_block_k);
+    }
+    Kernel::probabilities(args, p, lse);
+    multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Kernel::kKBytes));
+    Kernel::score_gradients(dp, p, delta);
+
+    LeftOperand<Kernel::kRows, Kernel::kKeys / 2> ds;
+    round_to_left<kElement>(ds, dp);
+    multiply<kElement>(dq, ds, Kernel::DimReader::by_rows(k_tile));
+  }
+
+  ptx::wait_copies<0>();
+  __syncthreads();  // dq takes the place of q
+  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const int first_row = Kernel::warp_row(ptx::thread_index());
+  float factor[Kernel::kRows][2];
+#pragma unroll
+  for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
+  char* to = static_cast<char*>(args.dq) + head_offset(args.q_strides, owned.batch, owned.head);
+  store_rows<kElement>(smem + 2 * first_row * kConfig.head_dim, dq, factor,
+                       {to, 2 * args.q_strides.row, owned.query + first_row, args.sq, args.d});
+}
+
+}  // namespace dfa

@@ -1,0 +1,173 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/product.cuh"
+#include "kernels/tile/store.cuh"
+#include "kernels/tile/tile.cuh"
+#include "spec/config.h"
+
+// FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16 and bf16.
+//
+// A thread block owns block_q queries of one head and walks the keys they see; each warp owns
+// block_q / warps of the rows and needs no other warp's results. Life of tile i of k and v, with
+// two stages:
+//   copies start      after the barrier of step i - 1, into the buffer that step i - 2 has left
+//   copies complete   before the barrier of step i
+//   read              in step i: scores, then weights times values
+// One barrier a step. Limits: d, dv up to 256; rows 16-byte aligned; shared memory as smem_bytes().
+namespace dfa {
+
+template <ForwardConfig kConfig>
+struct Sm80Forward {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kThreads = kConfig.threads();
+  static constexpr int kWarpRows = kConfig.warp_rows();
+  static constexpr bool kQInRegisters = kConfig.q_in_registers();
+  static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
+  static constexpr int kKeys = kConfig.block_k / 8;
+  static constexpr int kDims = kConfig.head_dim / 16;
+  static constexpr int kValues = kConfig.value_dim / 8;
+
+  // Offsets in shared memory. The output takes the place of q.
+  static constexpr int kKTileBytes = 2 * kConfig.block_k * kConfig.head_dim;
+  static constexpr int kStageBytes = kKTileBytes + 2 * kConfig.block_k * kConfig.value_dim;
+  static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * kStageBytes;
+  static_assert(kFirstStage % 128 == 0 && kStageBytes % 128 == 0 && kKTileBytes % 128 == 0);
+
+  using QReader = TileReader<kConfig.head_dim>;
+  using VReader = TileReader<kConfig.value_dim>;
+
+  // Which rows of which head this thread block owns. Late queries come first: under a causal mask
+  // they see the most keys, and the short blocks fill the gaps at the end.
+  struct Work {
+    int batch, head, kv_head, query;
+  };
+
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    const int tiles = (args.sq + kConfig.block_q - 1) / kConfig.block_q;
+    const int index = static_cast<int>(block);
+    const int head = index / tiles;
+    const int tile = tiles - 1 - index % tiles;
+    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
+            tile * kConfig.block_q};
+  }
+
+  static DFA_DEVICE int warp_row(unsigned thread) {
+    return static_cast<int>(thread / 32) * kWarpRows;
+  }
+
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
+    const char* q =
+        static_cast<const char*>(args.q) + head_offset(args.q_strides, work.batch, work.head);
+    load_tile<kConfig.block_q, kConfig.head_dim, kThreads>(q_tile, q, args.q_strides.row,
+                                                           work.query, args.sq, args.d);
+  }
+
+  static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
+    // Addresses are made anew for every tile: across the loop they would take four registers.
+    asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
+    const char* k =
+        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.kv_head);
+    const char* v =
+        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.kv_head);
+    const int first = tile * kConfig.block_k;
+    load_tile<kConfig.block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row, first,
+                                                           args.sk, args.d);
+    load_tile<kConfig.block_k, kConfig.value_dim, kThreads>(
+        stage + kKTileBytes, v, args.v_strides.row, first, args.sk, args.d_v);
+  }
+
+  static DFA_DEVICE void store_lse(const KernelArgs& args, const Work& work, int row,
+                                   const float (&lse)[kRows][2]) {
+    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    if (args.lse == nullptr || lane % 4 != 0) return;
+    float* head = args.lse + (static_cast<long long>(work.batch) * args.hq + work.head) * args.sq;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = row + m * 16 + half * 8 + lane / 4;
+        if (query < args.sq) head[query] = lse[m][half];
+      }
+    }
+  }
+};
+
+template <ForwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
+    sm80_forward(const __grid_constant__ KernelArgs args) {
+  using Kernel = Sm80Forward<kConfig>;
+  constexpr int kStages = kConfig.stages;
+  constexpr DType kElement = kConfig.element;
+  extern __shared__ __align__(128) char smem[];
+
+  const auto work = Kernel::work_of(args, blockIdx.x);
+  const TileMask mask = TileMask::of(args);
+  const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
+  const unsigned q_tile = ptx::shared_address(smem);
+  const auto stage_of = [&](int tile) {
+    return q_tile + Kernel::kFirstStage +
+           static_cast<unsigned>(tile) % kStages * Kernel::kStageBytes;
+  };
+
+  Kernel::load_queries(args, work, q_tile);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) {
+    const int tile = tiles.begin + i;
+    if (tile < tiles.end) Kernel::load_keys(args, work, tile, stage_of(tile));
+    ptx::commit_copies();
+  }
+
+  const int warp_row = Kernel::warp_row(threadIdx.x);
+  const auto q_rows = Kernel::QReader::by_rows(q_tile + 2 * warp_row * kConfig.head_dim);
+  LeftOperand<Kernel::kRows, Kernel::kDims> q_operand;
+  Sum<Kernel::kRows, Kernel::kValues> output;
+  clear(output);
+  OnlineSoftmax<Kernel::kRows> softmax(args);
+
+#pragma unroll 1
+  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+    ptx::wait_copies<kStages - 2>();
+    __syncthreads();
+    const int next = tile + kStages - 1;
+    if (next < tiles.end) Kernel::load_keys(args, work, next, stage_of(next));
+    ptx::commit_copies();
+
+    const unsigned stage = stage_of(tile);
+    const auto k_columns = Kernel::QReader::by_columns(stage);
+    const auto v_rows = Kernel::VReader::by_rows(stage + Kernel::kKTileBytes);
+
+    Sum<Kernel::kRows, Kernel::kKeys> scores;
+    clear(scores);
+    if constexpr (Kernel::kQInRegisters) {
+      if (tile == tiles.begin) read_left(q_operand, q_rows);
+      multiply_rows<kElement>(scores, q_operand, k_columns);
+    } else {
+      multiply_rows<kElement>(scores, q_rows, k_columns);
+    }
+    softmax.orient(scores);
+    if (mask.needs(work.query, kConfig.block_q, tile * kConfig.block_k, kConfig.block_k)) {
+      hide_masked(scores, mask, work.query + Kernel::warp_row(ptx::thread_index()),
+                  tile * kConfig.block_k);
+    }
+    softmax.step(scores, output);
+
+    LeftOperand<Kernel::kRows, Kernel::kKeys / 2> weights;
+    round_to_left<kElement>(weights, scores);
+    multiply<kElement>(output, weights, v_rows);
+  }
+
+  float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
+  softmax.finish(inverse, lse);
+  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const int first_row = Kernel::warp_row(ptx::thread_index());
+  Kernel::store_lse(args, owned, owned.query + first_row, lse);
+  ptx::wait_copies<0>();
+  __syncthreads();  // the output takes the place of q
+  char* o = static_cast<char*>(args.o) + head_offset(args.o_strides, owned.batch, owned.head);
+  store_rows<kElement>(smem + 2 * first_row * kConfig.value_dim, output, inverse,
+                       {o, 2 * args.o_strides.row, owned.query + first_row, args.sq, args.d_v});
+}
+
+}  // namespace dfa

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "dfa/dtype.h"
+#include "kernels/device.h"
+
+// Single arithmetic instructions that C++ has no word for.
+namespace dfa::ptx {
+
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+// blockIdx.x, read anew each time: no register holds it, nor what follows from it, in between.
+DFA_DEVICE unsigned block_index() {
+  unsigned index;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+  return index;
+}
+
+DFA_DEVICE unsigned thread_index() {  // likewise threadIdx.x
+  unsigned index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
+DFA_DEVICE float infinity() { return __int_as_float(0x7f800000); }
+
+DFA_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+DFA_DEVICE float log2(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+DFA_DEVICE float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Two values rounded to the element type, `low` in the lower half.
+template <DType kElement>
+DFA_DEVICE unsigned pack(float low, float high) {
+  unsigned packed;
+  if constexpr (kElement == DType::bf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  }
+  return packed;
+}
+
+// The two halves as fp32.
+template <DType kElement>
+DFA_DEVICE void unpack(unsigned packed, float& low, float& high) {
+  if constexpr (kElement == DType::bf16) {
+    low = __uint_as_float(packed << 16);
+    high = __uint_as_float(packed & 0xffff0000u);
+  } else {
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+        : "=f"(low), "=f"(high)
+        : "r"(packed));
+  }
+}
+
+// Over the four lanes that share a row of an accumulator.
+DFA_DEVICE float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
+}
+
+DFA_DEVICE float quad_sum(float x) {
+  x += __shfl_xor_sync(kWholeWarp, x, 1);
+  return x + __shfl_xor_sync(kWholeWarp, x, 2);
+}
+
+}  // namespace dfa::ptx

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "kernels/device.h"
+
+// Copies from global to shared memory that do not pass through registers.
+namespace dfa::ptx {
+
+DFA_DEVICE unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+// 16 bytes; zeros where `valid` is false, and then `source` is not read.
+DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(bytes)
+               : "memory");
+}
+
+// Ends a group of copies: those since the last call.
+DFA_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most `kPending` of this thread's groups are under way.
+template <int kPending>
+DFA_DEVICE void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+}  // namespace dfa::ptx

@@ -1,0 +1,179 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/softmax/tile_mask.h"
+#include "kernels/tile/product.cuh"
+
+// The running softmax of a warp's rows, and masks on its scores.
+namespace dfa {
+
+// Scores of pairs that the mask hides become -inf. `query` and `key` are those of the warp's first
+// row and of the tile's first column.
+template <int kRows, int kColumns>
+DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int query,
+                            int key) {
+  const int lane = static_cast<int>(ptx::thread_index() % 32);
+#pragma unroll
+  for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + m * 16 + half * 8 + lane / 4;
+      const int begin = mask.key_begin(row) - key - lane % 4 * 2;
+      const int end = mask.key_end(row) - key - lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = n * 8 + i;
+          if (column < begin || column >= end) scores[m][n][2 * half + i] = -ptx::infinity();
+        }
+      }
+    }
+  }
+}
+
+// The same for transposed scores: rows are keys, columns queries.
+template <int kRows, int kColumns>
+DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const TileMask& mask, int key,
+                                       int query) {
+  const int lane = static_cast<int>(ptx::thread_index() % 32);
+#pragma unroll
+  for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = key + m * 16 + half * 8 + lane / 4;
+      const int begin = mask.query_begin(row) - query - lane % 4 * 2;
+      const int end = mask.query_end(row) - query - lane % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = n * 8 + i;
+          if (column < begin || column >= end) scores[m][n][2 * half + i] = -ptx::infinity();
+        }
+      }
+    }
+  }
+}
+
+// Maximum and sum of each row so far. The reference that is subtracted may lag behind the maximum
+// by kSlack in the exponent: sums and weights then are up to 2^kSlack, and the output is rescaled
+// only when the maximum has moved further.
+template <int kRows>
+class OnlineSoftmax {
+ public:
+  explicit DFA_DEVICE OnlineSoftmax(const KernelArgs& args) : args_(args) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        reference_[m][half] = -ptx::infinity();
+        sum_[m][half] = 0;
+      }
+    }
+  }
+
+  // Under a negative scale the largest weight is the least score's.
+  template <int kColumns>
+  DFA_DEVICE void orient(Sum<kRows, kColumns>& scores) const {
+    if (args_.scale_log2 >= 0) return;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[m][n][i] = -scores[m][n][i];
+      }
+    }
+  }
+
+  // Scores become weights exp2(scale * (score - reference)); the output follows the reference.
+  template <int kColumns, int kOutputs>
+  DFA_DEVICE void step(Sum<kRows, kColumns>& scores, Sum<kRows, kOutputs>& output) {
+    follow_maximum(scores, output);
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shift = -args_.magnitude_log2 * finite(reference_[m][half]);
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args_.magnitude_log2, shift));
+            sum_[m][half] += scores[m][n][i];
+          }
+        }
+      }
+    }
+  }
+
+  // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp.
+  DFA_DEVICE void finish(float (&inverse)[kRows][2], float (&lse)[kRows][2]) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float sum = ptx::quad_sum(sum_[m][half]);
+        inverse[m][half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
+        lse[m][half] = sum == 0
+                           ? -ptx::infinity()
+                           : (args_.magnitude_log2 * reference_[m][half] + ptx::log2(sum)) * kLn2;
+      }
+    }
+  }
+
+ private:
+  static constexpr float kSlack = 8;
+
+  // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
+  static DFA_DEVICE float finite(float reference) {
+    return reference == -ptx::infinity() ? 0.f : reference;
+  }
+
+  template <int kColumns, int kOutputs>
+  DFA_DEVICE void follow_maximum(const Sum<kRows, kColumns>& scores, Sum<kRows, kOutputs>& output) {
+    float highest[kRows][2];
+    bool moved = false;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = fmaxf(scores[m][0][2 * half], scores[m][0][2 * half + 1]);
+#pragma unroll
+        for (int n = 1; n < kColumns; ++n) {
+          most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        }
+        highest[m][half] = fmaxf(reference_[m][half], ptx::quad_max(most));
+        moved |= (highest[m][half] - reference_[m][half]) * args_.magnitude_log2 > kSlack;
+      }
+    }
+    if (__any_sync(ptx::kWholeWarp, moved)) rescale(highest, output);
+  }
+
+  template <int kOutputs>
+  DFA_DEVICE void rescale(const float (&highest)[kRows][2], Sum<kRows, kOutputs>& output) {
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float factor =
+            ptx::exp2((reference_[m][half] - finite(highest[m][half])) * args_.magnitude_log2);
+        reference_[m][half] = highest[m][half];
+        sum_[m][half] *= factor;
+#pragma unroll
+        for (int n = 0; n < kOutputs; ++n) {
+          output[m][n][2 * half] *= factor;
+          output[m][n][2 * half + 1] *= factor;
+        }
+      }
+    }
+  }
+
+  const KernelArgs& args_;  // in constant memory: its scale costs no register
+  float reference_[kRows][2];
+  float sum_[kRows][2];
+};
+
+}  // namespace dfa

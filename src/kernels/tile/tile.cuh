@@ -1,0 +1,90 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/ptx/copy.cuh"
+#include "kernels/ptx/matrix.cuh"
+#include "kernels/tile/swizzle.h"
+
+// Tiles of 16-bit elements: their way into shared memory, and out of it as matrix operands.
+namespace dfa {
+
+// Start of a head in global memory, in bytes.
+DFA_DEVICE long long head_offset(const KernelStrides& strides, int batch, int head) {
+  return 2 * (batch * strides.batch + head * strides.head);
+}
+
+// Starts the copy of rows [first, first + kRows) of a head into a tile. Rows from `rows` on and
+// columns from `columns` on become zeros.
+template <int kRows, int kColumns, int kThreads>
+DFA_DEVICE void load_tile(unsigned tile, const char* head, long long row_stride, int first,
+                          int rows, int columns) {
+  constexpr unsigned kChunks = kColumns / 8;
+  constexpr unsigned kCopies = kRows * kChunks;
+  const long long row_bytes = 2 * row_stride;
+  if constexpr (kThreads % kChunks == 0 && kCopies % kThreads == 0) {
+    constexpr unsigned kStep = kThreads / kChunks;
+    const unsigned row = threadIdx.x / kChunks;
+    const unsigned chunk = threadIdx.x % kChunks;
+    const int valid_rows = static_cast<int>(chunk * 8) < columns ? rows - first : 0;
+    const char* source = head + (first + static_cast<int>(row)) * row_bytes + chunk * 16;
+#pragma unroll
+    for (unsigned i = 0; i < kRows / kStep; ++i) {
+      ptx::copy_16(tile + Swizzle<kColumns>::offset(row + i * kStep, chunk), source,
+                   static_cast<int>(row + i * kStep) < valid_rows);
+      source += kStep * row_bytes;
+    }
+  } else {
+#pragma unroll
+    for (unsigned i = 0; i < (kCopies + kThreads - 1) / kThreads; ++i) {
+      const unsigned copy = i * kThreads + threadIdx.x;
+      if (copy >= kCopies) break;
+      const unsigned chunk = copy % kChunks;
+      const int row = first + static_cast<int>(copy / kChunks);
+      ptx::copy_16(tile + Swizzle<kColumns>::offset(copy / kChunks, chunk),
+                   head + row * row_bytes + chunk * 16,
+                   row < rows && static_cast<int>(chunk * 8) < columns);
+    }
+  }
+}
+
+// Reads matrix operands of m16n8k16 out of a tile, which must start at a multiple of 128 bytes.
+// Row and column are multiples of 16 and known at compile time after unrolling, so that an address
+// is one exclusive or.
+template <int kColumns>
+class TileReader {
+ public:
+  // 16 rows of a left operand (row by k), or 16 k of a right one stored k by column, transposed.
+  static DFA_DEVICE TileReader by_rows(unsigned tile) {
+    const unsigned lane = threadIdx.x % 32;
+    return TileReader(tile, lane % 16, lane / 16);
+  }
+
+  // 16 columns of a right operand that is stored column by k.
+  static DFA_DEVICE TileReader by_columns(unsigned tile) {
+    const unsigned lane = threadIdx.x % 32;
+    return TileReader(tile, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  }
+
+  DFA_DEVICE void read(unsigned (&r)[4], unsigned row, unsigned column) const {
+    ptx::ldmatrix(r, address(row, column));
+  }
+  DFA_DEVICE void read_trans(unsigned (&r)[4], unsigned row, unsigned column) const {
+    ptx::ldmatrix_trans(r, address(row, column));
+  }
+
+ private:
+  using Layout = Swizzle<kColumns>;
+
+  DFA_DEVICE TileReader(unsigned tile, unsigned row, unsigned chunk)
+      : lane_address_(tile + Layout::offset(row, chunk)) {}
+
+  DFA_DEVICE unsigned address(unsigned row, unsigned column) const {
+    const unsigned chunk = column / 8;
+    const unsigned outside = chunk / Layout::kGroup * Layout::kGroup * 16;
+    return (lane_address_ ^ (chunk % Layout::kGroup * 16)) + row * Layout::kRowBytes + outside;
+  }
+
+  unsigned lane_address_;
+};
+
+}  // namespace dfa
