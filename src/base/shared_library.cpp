@@ -8,7 +8,8 @@ SharedLibrary SharedLibrary::open_first(std::span<const std::string> names) {
   SharedLibrary library;
   library.reason_ = "no library name was given";
   for (const std::string& name : names) {
-    library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    // Never unmapped: what drivers and compilers leave behind in a process points into them.
+    library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle_ != nullptr) {
       library.name_ = name;
       library.reason_.clear();
