@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "bench/machine.h"
 #include "cli/command.h"
+#include "cli/info_section.h"
 #include "dfa/attention.h"
 #include "dfa/version.h"
 #include "sensors/host.h"
@@ -19,18 +20,6 @@
 
 namespace dfa::cli {
 namespace {
-
-// One thing that works here, or does not and why.
-struct Item {
-  std::string name;
-  std::string text;  // what it is, or why it is not there
-  bool works = true;
-};
-
-struct Section {
-  std::string name;
-  std::vector<Item> items;
-};
 
 Section machine_section() {
   const sensors::HostFacts host = sensors::read_host_facts();
@@ -141,7 +130,7 @@ void print(const std::vector<Section>& sections) {
   for (const Section& section : sections) {
     fmt::print("\n{}\n", section.name);
     for (const Item& item : section.items) {
-      fmt::print("  {:<16}{}{}\n", item.name, item.works ? "" : "no: ", item.text);
+      fmt::print("  {:<15} {}{}\n", item.name, item.works ? "" : "no: ", item.text);
     }
   }
 }
@@ -155,8 +144,9 @@ void add_info(CLI::App& app, int&) {
   command->add_flag("--json", *json, "print JSON");
   command->footer("Example: dfa info --json");
   command->callback([json] {
-    const std::vector<Section> sections{machine_section(), build_section(),  backend_section(),
-                                        isa_section(),     sensor_section(), environment_section()};
+    const std::vector<Section> sections{
+        machine_section(), build_section(),      backend_section(),    isa_section(),
+        sensor_section(),  gpu_sensor_section(), environment_section()};
     if (*json) {
       fmt::print("{}", to_json(sections));
     } else {

@@ -26,6 +26,9 @@ Sampler::~Sampler() { stop(); }
 void Sampler::start() {
   if (thread_.joinable()) return;
   stopping_ = false;
+  cost_ = {};
+  begin_s_ = monotonic_s();
+  running_ = true;
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -82,12 +85,6 @@ void Sampler::loop() {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   };
   const Clock::time_point begin = Clock::now();
-  {
-    const std::lock_guard lock(mutex_);
-    cost_ = {};
-    begin_s_ = monotonic_s();
-    running_ = true;
-  }
   Clock::time_point next = begin;
   while (true) {
     sample_once();

@@ -29,6 +29,17 @@ def dfa(tmp_path):
 
 
 @pytest.fixture
+def fake_nvml(tmp_path):
+    """Environment in which the made-up NVML of the tests answers as a scenario says."""
+    def environment(scenario):
+        library = program().parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
+        assert library.exists(), f"{library}: build the target fake_nvml"
+        (tmp_path / "scenario").write_text(scenario, encoding="utf-8")
+        return {"DFA_NVML": str(library), "DFA_FAKE_NVML": str(tmp_path / "scenario")}
+    return environment
+
+
+@pytest.fixture
 def fails(dfa):
     """Runs, and demands the exit code, nothing but one line on stderr, and words in it."""
     def run(code, words, *arguments, **options):

@@ -56,9 +56,30 @@ def test_info_tells_what_works_and_why_not(dfa):
     facts = json.loads(dfa("info", "--json").stdout)
     assert facts["schema"] == "dfa-info/1"
     assert facts["instruction sets"]["cpu_portable"]["works"] is True
-    for section in ["devices", "instruction sets", "sensors"]:
+    for section in ["devices", "instruction sets", "sensors", "gpu sensors"]:
         for name, item in facts[section].items():
             assert item["text"], f"{name} gives no reason"
+
+
+def test_info_shows_gpu_sensors_or_why_there_are_none(dfa, fake_nvml):
+    absent = json.loads(dfa("info", "--json", env={"DFA_NVML": "no-nvml.so"}).stdout)["gpu sensors"]
+    assert list(absent) == ["library"] and absent["library"]["works"] is False
+    assert "no-nvml.so" in absent["library"]["text"]
+
+    card = fake_nvml("card H200 GPU-bb 00000000:5E:00.0\npower constant 321.5\nevents 4\n"
+                     "process 17\nfield_error 82 3\n")
+    sensors = json.loads(dfa("info", "--json", env=card).stdout)["gpu sensors"]
+    assert "H200" in sensors["0000:5e:00.0"]["text"]
+    assert "1 other process" in sensors["0000:5e:00.0"]["text"]
+    assert sensors["0000:5e:00.0 nvml:power"] == {"works": True, "text": "321.5 W"}
+    assert sensors["0000:5e:00.0 nvml:clock_events"]["text"] == "power_cap"
+    assert sensors["0000:5e:00.0 nvml:memory_temperature"]["works"] is False
+    assert "not supported" in sensors["0000:5e:00.0 nvml:memory_temperature"]["text"]
+    assert "321.5 W" in dfa("info", env=card).stdout
+
+    split = fake_nvml("card H200 GPU-bb 00000000:5E:00.0\nmig 1\n")
+    sensors = json.loads(dfa("info", "--json", env=split).stdout)["gpu sensors"]
+    assert "MIG" in sensors["0000:5e:00.0 nvml:energy"]["text"]
 
 
 def test_a_lower_instruction_set_can_be_forced(dfa):

@@ -64,9 +64,66 @@ TEST(Sampler, StopsAtOnceHoweverLongThePeriod) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
-TEST(Sampler, RefusesAPeriodOrRingOfNothing) {
+TEST(Sampler, RefusesAPeriodOrRingOrShareOfNothing) {
   EXPECT_THROW(Sampler({}, 0, 1), InvalidArgument);
   EXPECT_THROW(Sampler({}, 1, 0), InvalidArgument);
+  EXPECT_THROW(Sampler({}, 1, 1, 0), InvalidArgument);
+}
+
+// A meter whose reads take a while.
+class SlowMeter final : public Meter {
+ public:
+  std::string name() const override { return "slow"; }
+  Quantity quantity() const override { return Quantity::energy_j; }
+  double period_s() const override { return 0.1; }
+  Verdict status() const override { return Verdict::yes(); }
+  std::optional<Reading> read() override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return Reading{0, ++reads};
+  }
+  double reads = 0;
+};
+
+ReadingCost cost_of(Meter& meter, double share, int milliseconds) {
+  Sampler sampler({&meter}, 1e-3, 64, share);
+  sampler.start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  sampler.stop();
+  return sampler.cost();
+}
+
+TEST(Sampler, ReadsASlowMeterLessOftenSoThatReadingKeepsToItsShare) {
+  SlowMeter slow;
+  const ReadingCost cost = cost_of(slow, 0.1, 300);
+  EXPECT_EQ(cost.rounds, slow.reads);
+  EXPECT_GE(cost.rounds, 2);
+  EXPECT_GE(cost.read_s, 2e-3 * cost.rounds);
+  EXPECT_GE(cost.wall_s, 0.3);
+  const double one_round = cost.read_s / cost.rounds;
+  EXPECT_LE(cost.read_s, 0.1 * cost.wall_s + 2 * one_round);
+}
+
+TEST(Sampler, WithLeaveToReadAllTheTimeItKeepsToThePeriod) {
+  SlowMeter slow;
+  EXPECT_GT(cost_of(slow, 1e9, 200).share(), 0.2);
+}
+
+TEST(Sampler, AShareOfAThousandthLeavesRoomForOneSlowReadInASecondOrTwo) {
+  SlowMeter slow;
+  EXPECT_EQ(cost_of(slow, Sampler::kMaxShare, 200).rounds, 1);
+}
+
+TEST(Sampler, CostStandsStillOnceItIsStopped) {
+  FakeMeter power(Quantity::power_w);
+  Sampler sampler({&power}, 1e-3, 64);
+  EXPECT_EQ(sampler.cost().share(), 0);
+  sampler.start();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  sampler.stop();
+  const double wall_s = sampler.cost().wall_s;
+  EXPECT_GE(wall_s, 0.01);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(sampler.cost().wall_s, wall_s);
 }
 
 }  // namespace

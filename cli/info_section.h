@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dfa::cli {
+
+// One thing that works here, or does not and why.
+struct Item {
+  std::string name;
+  std::string text;  // what it is, or why it is not there
+  bool works = true;
+};
+
+struct Section {
+  std::string name;
+  std::vector<Item> items;
+};
+
+// The GPUs' sensors, one item each with its value now; a single item with the reason where NVML is
+// not there.
+Section gpu_sensor_section();
+
+}  // namespace dfa::cli
