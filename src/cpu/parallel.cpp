@@ -14,14 +14,44 @@
 // tasks before what the caller does next. Tasks stay instrumented, and unordered among themselves.
 #ifdef DFA_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>
-static void hand_over(void* at) { __tsan_release(at); }
-static void take_over(void* at) { __tsan_acquire(at); }
-#else
-static void hand_over(void*) {}
-static void take_over(void*) {}
 #endif
 
 namespace dfa::cpu {
+namespace {
+
+#ifdef DFA_THREAD_SANITIZER
+void hand_over(void* at) { __tsan_release(at); }
+void take_over(void* at) { __tsan_acquire(at); }
+#else
+void hand_over(void*) {}
+void take_over(void*) {}
+#endif
+
+// A task loop comes after what was handed over before it, and hands over in turn, however it ends.
+class TaskOrder {
+ public:
+  explicit TaskOrder(void* at) : at_(at) { take_over(at); }
+  ~TaskOrder() { hand_over(at_); }
+  TaskOrder(const TaskOrder&) = delete;
+  TaskOrder& operator=(const TaskOrder&) = delete;
+
+ private:
+  void* at_;
+};
+
+// The caller hands over, and takes over at the end of its block.
+class CallerOrder {
+ public:
+  explicit CallerOrder(void* at) : at_(at) { hand_over(at); }
+  ~CallerOrder() { take_over(at_); }
+  CallerOrder(const CallerOrder&) = delete;
+  CallerOrder& operator=(const CallerOrder&) = delete;
+
+ private:
+  void* at_;
+};
+
+}  // namespace
 
 long long l2_cache_bytes() { return std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE)); }
 
@@ -34,22 +64,20 @@ void parallel_for(int threads, std::int64_t count,
   // One long-lived loop per worker that takes the next index: longest-first order is kept, and the
   // worker's number is its slot.
   const auto work = [&](int slot) {
-    take_over(&next);
+    const TaskOrder order(&next);
     for (std::int64_t index; (index = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
       task(index, slot);
     }
-    hand_over(&next);
   };
   if (workers <= 1) {
     if (count > 0) work(0);
     return;
   }
-  hand_over(&next);
+  const CallerOrder order(&next);
   // More loops than processors take turns; TBB would warn about an arena that large.
   oneapi::tbb::task_arena arena(std::min(workers, available_threads()));
   arena.execute(
       [&] { oneapi::tbb::parallel_for(0, workers, work, oneapi::tbb::simple_partitioner{}); });
-  take_over(&next);
 }
 
 }  // namespace dfa::cpu
