@@ -91,6 +91,7 @@ void set_up(CLI::App& app, int& exit_code) {
   add_bench(app, exit_code);
   add_analyze(app, exit_code);
   add_compare(app, exit_code);
+  add_cache(app, exit_code);
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, int& exit_code) {

@@ -24,7 +24,7 @@ ALLOWED = {
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "bench"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "bench", "cuda"],
 }
 # Third-party headers and the only folders that may include them.
 QUARANTINE = {
@@ -40,6 +40,7 @@ QUARANTINE = {
 # attention may name only the factories of the floor below.
 FACTORY_ONLY = {
     "attention": {"cpu": ["cpu/backend.h"], "cuda": ["cuda/backend.h"], "reference": ["reference/backend.h"]},
+    "cli": {"cuda": ["cuda/cache.h"]},
     "cuda_absent": {"cuda": ["cuda/backend.h", "cuda/cache.h"]},  # what it defines in cuda's place
 }
 PUBLIC_STANDARD_ONLY = re.compile(r"^[a-z_0-9]+$")  # <vector>, <string>, …

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "cuda/ceilings.h"
+#include "cuda/request.h"
 #include "cuda/store.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
@@ -62,11 +63,7 @@ class LoadedKernels {
     const std::lock_guard lock(mutex_);
     const auto key = std::pair(device.facts().index, launch.entry);
     if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
-    const StoredKernel stored =
-        kernel_store().get({.source = launch.source,
-                            .name_expression = launch.entry,
-                            .arch = device.facts().arch(),
-                            .options = {std::begin(kCompileOptions), std::end(kCompileOptions)}});
+    const StoredKernel stored = kernel_store().get(request_of(launch, device.facts().arch()));
     const gpu::Library library(device, stored.code->cubin);
     const gpu::Kernel kernel = library.kernel(stored.code->lowered_name);
     kernel.allow_smem(static_cast<int>(launch.smem_bytes));

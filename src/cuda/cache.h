@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "dfa/problem.h"
 
 // The folder of compiled kernels, for people. In a build without CUDA, src/cuda_absent defines
 // these: they throw Unsupported.
@@ -29,5 +30,21 @@ std::vector<CacheEntry> list_cache(const std::filesystem::path& folder);
 // Removes every entry, and nothing else that may lie in the folder. Number of entries removed.
 // Throws IoError when one cannot be removed.
 int clear_cache(const std::filesystem::path& folder);
+
+// A kernel that is ready to be loaded.
+struct WarmKernel {
+  std::string name;             // "forward", "delta", "dk dv", "dq"
+  std::string name_expression;  // the kernel as C++ text
+  std::string origin;           // memory | disk | compiled
+  std::string note;             // why it is not kept on disk, say; mostly empty
+  int registers = 0;            // per thread
+  double time_s = 0;            // that it took to have it
+};
+
+// Compiles the kernels that a plan for this problem would run with its default tiles on a GPU of
+// this architecture ("sm_90a"; empty: the device's) and keeps them in cache_folder(). No GPU is
+// needed when the architecture is given. Throws Unsupported with the reason where the problem
+// cannot run there, or there is no compiler; InvalidArgument for a text that is no architecture.
+std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch);
 
 }  // namespace dfa::cuda

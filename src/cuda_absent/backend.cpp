@@ -1,17 +1,15 @@
 #include "cuda/backend.h"
 
+#include "cuda_absent/reason.h"
+
 namespace dfa {
 namespace {
-
-constexpr const char* kReason =
-    "this build has no CUDA: cuda.h was not found when it was configured (PyPI "
-    "nvidia-cuda-runtime has it)";
 
 class AbsentCudaBackend final : public Backend {
  public:
   std::string name() const override { return "cuda"; }
   std::string description() const override { return ""; }
-  Verdict available() const override { return Verdict::no(kReason); }
+  Verdict available() const override { return Verdict::no(kNoCuda); }
   Verdict supports(const Problem&, const PlanOptions&) const override { return available(); }
 
   Plan plan(const Problem&, const PlanOptions&) const override { refuse(); }
@@ -26,7 +24,7 @@ class AbsentCudaBackend final : public Backend {
   void synchronize(Queue) const override { refuse(); }
 
  private:
-  [[noreturn]] static void refuse() { throw Unsupported(std::string("backend cuda: ") + kReason); }
+  [[noreturn]] static void refuse() { throw Unsupported(std::string("backend cuda: ") + kNoCuda); }
 };
 
 }  // namespace

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-COMMANDS = ["info", "run", "bench", "analyze", "compare"]
+COMMANDS = ["info", "run", "bench", "analyze", "compare", "cache"]
 
 
 def test_version(dfa):
@@ -16,7 +16,7 @@ def test_help_lists_what_is_built_and_nothing_else(dfa):
     text = dfa("--help").stdout
     for command in COMMANDS:
         assert f"\n  {command} " in text
-    for absent in ["power", "simulate", "monitor", "tune", "cache"]:
+    for absent in ["power", "simulate", "monitor", "tune"]:
         assert f"\n  {absent} " not in text
 
 
@@ -43,6 +43,8 @@ def test_every_command_has_help_with_an_example(dfa, command):
     (["compare", "a.json"], "B is required"),
     (["compare", "a.json", "b.json"], ["cannot read", "a.json"]),
     (["analyze"], "--problem"),
+    (["cache"], ["ACTION is required", "list, warm or clear"]),
+    (["cache", "burn"], ["burn", "list, warm or clear"]),
 ])
 def test_bad_usage_is_one_line_and_exit_code_two(fails, arguments, words):
     fails(2, words, *arguments)

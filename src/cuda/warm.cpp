@@ -1,0 +1,71 @@
+#include <charconv>
+#include <chrono>
+
+#include "cuda/cache.h"
+#include "cuda/request.h"
+#include "cuda/store.h"
+#include "gpu/device.h"
+#include "kernels/launch.h"
+#include "spec/legality.h"
+
+namespace dfa::cuda {
+namespace {
+
+// 90 of "sm_90a".
+int capability_of(const std::string& arch) {
+  int number = 0;
+  const std::string prefix = "sm_";
+  if (arch.rfind(prefix, 0) == 0) {
+    std::from_chars(arch.data() + prefix.size(), arch.data() + arch.size(), number);
+  }
+  if (number < 10) {
+    throw InvalidArgument("architecture '" + arch + "'; accepted: sm_80, sm_90a and the like");
+  }
+  return number;
+}
+
+// The kernels of a pass with the tiles that a plan takes where nothing is asked for.
+template <class Config>
+void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Config& config,
+         const Limits& limits,
+         std::vector<KernelLaunch> (*launches_of)(const Problem&, const Config&)) {
+  if (const Verdict legal = check(config, problem, limits); !legal) throw Unsupported(legal.reason);
+  for (KernelLaunch& launch : launches_of(problem, config)) launches.push_back(std::move(launch));
+}
+
+std::vector<KernelLaunch> default_launches(const Problem& problem, const Limits& limits) {
+  std::vector<KernelLaunch> launches;
+  if (problem.pass != Pass::backward) {
+    add(launches, problem, default_gpu_forward(problem, limits), limits, &forward_launches);
+  }
+  if (problem.pass != Pass::forward) {
+    add(launches, problem, default_gpu_backward(problem, limits), limits, &backward_launches);
+  }
+  return launches;
+}
+
+WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const StoredKernel stored = kernel_store().get(request_of(launch, arch));
+  const std::chrono::duration<double> taken = Clock::now() - start;
+  return {.name = launch.name,
+          .name_expression = launch.entry,
+          .origin = name_of(stored.origin),
+          .note = stored.note,
+          .registers = stored.code->registers,
+          .time_s = taken.count()};
+}
+
+}  // namespace
+
+std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch) {
+  const std::string chosen = arch.empty() ? gpu::Device::get(0).facts().arch() : arch;
+  std::vector<WarmKernel> kernels;
+  for (const KernelLaunch& launch : default_launches(problem, gpu_limits(capability_of(chosen)))) {
+    kernels.push_back(warm(launch, chosen));
+  }
+  return kernels;
+}
+
+}  // namespace dfa::cuda

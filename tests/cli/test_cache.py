@@ -1,0 +1,84 @@
+"""The folder of compiled kernels: made without a GPU, listed, damaged, cleared."""
+import json
+
+import pytest
+
+LINE = "fwd bf16 causal b1 h2 s100 d64"
+
+
+@pytest.fixture
+def cache(dfa, tmp_path):
+    """Runs `dfa cache …` on a folder of its own; skips in a build without CUDA."""
+    def run(*arguments, **options):
+        done = dfa("cache", *arguments, env={"DFA_CACHE_DIR": str(tmp_path / "cache")}, **options)
+        if "this build has no CUDA" in done.stderr:
+            assert done.returncode == 3
+            pytest.skip(done.stderr)
+        return done
+    return run
+
+
+@pytest.fixture
+def warm(cache):
+    def run(*arguments):
+        done = cache("warm", "--arch", "sm_80", "--problem", LINE, *arguments)
+        if "no CUDA run-time compiler" in done.stderr:
+            assert done.returncode == 3
+            pytest.skip(done.stderr)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+    return run
+
+
+def kernels(done):
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "dfa-cache/1"
+    return document["kernels"]
+
+
+def test_an_empty_folder_lists_nothing_and_is_not_made(cache, tmp_path):
+    assert kernels(cache("list", "--json")) == []
+    assert "0 kernels, 0 bytes" in cache("list").stdout
+    assert not (tmp_path / "cache").exists()
+
+
+def test_warm_compiles_once_and_clear_removes_it(cache, warm):
+    first = json.loads(warm("--json"))["kernels"]
+    assert [kernel["origin"] for kernel in first] == ["compiled"]
+    assert 0 < first[0]["registers"] <= 255 and first[0]["note"] == ""
+    assert warm().startswith("disk ")
+    listed = kernels(cache("list", "--json"))
+    assert [(k["kernel"], k["arch"], k["intact"]) for k in listed] == [
+        (first[0]["kernel"], "sm_80", True)]
+    assert first[0]["kernel"] in cache("list").stdout
+    assert cache("clear").stdout.startswith("1 kernels removed")
+    assert kernels(cache("list", "--json")) == []
+
+
+def test_a_damaged_file_is_named_and_made_anew(cache, warm, tmp_path):
+    warm()
+    [path] = (tmp_path / "cache/kernels").iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "damaged" in cache("list").stdout
+    assert "not used" in warm() and warm().startswith("disk ")
+
+
+def test_warm_needs_a_problem_an_architecture_and_a_compiler(cache, tmp_path):
+    done = cache("warm")
+    assert done.returncode == 2 and "--problem is required" in done.stderr
+    done = cache("warm", "--arch", "hopper", "--problem", LINE)
+    assert done.returncode == 2 and "'hopper'; accepted: sm_80" in done.stderr
+    done = cache("warm", "--problem", LINE)
+    assert done.returncode == 3 and "no NVIDIA driver" in done.stderr
+    done = cache("warm", "--arch", "sm_80", "--problem", "fwd fp8 h1 s8 d16")
+    assert done.returncode == 3
+
+
+def test_without_nvrtc_the_cache_serves_and_else_says_what_is_missing(dfa, warm, tmp_path):
+    warm()
+    env = {"DFA_CACHE_DIR": str(tmp_path / "cache"), "DFA_NVRTC": "/not/there"}
+    arguments = ("cache", "warm", "--arch", "sm_80", "--problem")
+    assert dfa(*arguments, LINE, env=env).stdout.startswith("disk ")
+    done = dfa(*arguments, LINE.replace("bf16", "fp16"), env=env)
+    assert done.returncode == 3 and "/not/there" in done.stderr and "DFA_NVRTC" in done.stderr
