@@ -76,7 +76,7 @@ struct Card {
 };
 
 struct GpmSample {
-  double time = 0;
+  double time = -1;  // not taken
 };
 
 struct World {
@@ -257,6 +257,11 @@ FAKE void dfa_fake_nvml_sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+FAKE bool dfa_fake_nvml_ready() {
+  const std::lock_guard lock(mutex);
+  return world.ready;
+}
+
 FAKE int nvmlInit_v2() {
   const std::lock_guard lock(mutex);
   read_world();
@@ -418,7 +423,8 @@ FAKE int nvmlGpmMetricsGet(GpmMetrics* metrics) {
   return answer(__func__, [&] {
     const auto* first = reinterpret_cast<const GpmSample*>(metrics->first);
     const auto* second = reinterpret_cast<const GpmSample*>(metrics->second);
-    if (metrics->version != 1 || !(second->time > first->time)) return int{kInvalid};
+    if (metrics->version != 1 || first->time < 0) return int{kInvalid};
+    if (!(second->time > first->time)) return int{kInvalid};
     for (std::uint32_t i = 0; i < metrics->count; ++i) {
       metrics->metrics[i].status = kSuccess;
       metrics->metrics[i].value = world.cards[0].gpm + metrics->metrics[i].id;

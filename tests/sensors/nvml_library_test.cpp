@@ -18,6 +18,17 @@ TEST(NvmlLibrary, IsLoadedFromTheFileThatTheEnvironmentNames) {
   EXPECT_EQ(world.library->version(), "13.580.159.04");
 }
 
+TEST(NvmlLibrary, IsShutDownWhenNobodyHoldsItAnyMore) {
+  NvmlWorld world(kCard);
+  {
+    const sensors::MeterSet power = open_meter(world.card(), Gauge::power, world);
+    world.library.reset();
+    EXPECT_TRUE(world.initialised());
+    EXPECT_TRUE(power.meters.at(0)->read());
+  }
+  EXPECT_FALSE(world.initialised());
+}
+
 TEST(NvmlLibrary, AbsenceIsAReasonThatNamesTheFile) {
   ::setenv("DFA_NVML", "libnvidia-ml-is-not-here.so.1", 1);
   const OpenedLibrary opened = open_library();

@@ -45,6 +45,8 @@ class NvmlWorld final : public Clock {
   double now_s() const override { return function<double()>("dfa_fake_nvml_now")(); }
   void sleep_s(double seconds) override { function<void(double)>("dfa_fake_nvml_sleep")(seconds); }
 
+  bool initialised() const { return function<bool()>("dfa_fake_nvml_ready")(); }
+
   nvml::Device card(const std::string& id = "0000:3b:00.0") const {
     const auto found = nvml::find_device(library, id);
     if (!found.value) throw std::runtime_error(found.status.reason);
