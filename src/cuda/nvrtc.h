@@ -10,6 +10,8 @@
 
 namespace dfa::cuda {
 
+struct NvrtcLibrary;
+
 // NVIDIA's run-time compiler, loaded when first asked for; no GPU or driver is needed. Searched in
 // this order: the file or folder that DFA_NVRTC names and, when that is set, nothing else;
 // libnvrtc.so.13 and .12 where the system looks; the lib64 of CUDA_HOME and /usr/local/cuda; the
@@ -27,8 +29,7 @@ class Nvrtc final : public Compiler {
   CompiledKernel compile(const CompileRequest& request) const override;
 
  private:
-  struct Functions;
-  std::unique_ptr<const Functions> functions_;
+  std::unique_ptr<const NvrtcLibrary> library_;
   std::span<const SourceFile> sources_;
 };
 
