@@ -3,7 +3,7 @@
 namespace dfa {
 
 inline constexpr const char* kNoCuda =
-    "this build has no CUDA: cuda.h was not found when it was configured (PyPI "
-    "nvidia-cuda-runtime has it)";
+    "this build has no CUDA: it was configured with DFA_CUDA=OFF, or without cuda.h, which PyPI "
+    "nvidia-cuda-runtime has";
 
 }  // namespace dfa
