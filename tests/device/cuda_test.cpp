@@ -64,7 +64,7 @@ TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
     }
   }
   std::printf("%d of %d problems ran\n", ran, all);
-  EXPECT_GT(ran, 60);
+  EXPECT_GE(ran, 50);
 }
 
 TEST_F(Correctness, RandomProblemsMeetTheRule) {
