@@ -20,7 +20,9 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -88,6 +90,7 @@ struct World {
   std::map<std::string, double> latency;
   std::map<std::string, int> errors;
   std::vector<Card> cards;
+  std::set<std::unique_ptr<GpmSample>> samples;  // here, so that one not given back is no leak
 
   double time() const {
     if (virtual_clock) return now;
@@ -400,15 +403,18 @@ FAKE int nvmlGpmQueryDeviceSupport(Handle handle, GpmSupport* support) {
 
 FAKE int nvmlGpmSampleAlloc(GpmSampleHandle* sample) {
   return answer(__func__, [&] {
-    *sample = reinterpret_cast<GpmSampleHandle>(new GpmSample);
+    *sample = reinterpret_cast<GpmSampleHandle>(
+        world.samples.insert(std::make_unique<GpmSample>()).first->get());
     return int{kSuccess};
   });
 }
 
 FAKE int nvmlGpmSampleFree(GpmSampleHandle sample) {
   return answer(__func__, [&] {
-    delete reinterpret_cast<GpmSample*>(sample);
-    return int{kSuccess};
+    const auto gone = std::erase_if(world.samples, [&](const auto& one) {
+      return reinterpret_cast<GpmSampleHandle>(one.get()) == sample;
+    });
+    return gone == 1 ? int{kSuccess} : int{kInvalid};
   });
 }
 

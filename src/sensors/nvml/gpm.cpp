@@ -27,6 +27,7 @@ Verdict Gpm::start() {
 }
 
 Verdict Gpm::allocate() {
+  if (device_.api().gpm_free.address == nullptr) return device_.api().gpm_free(nullptr);
   for (GpmSampleHandle* handle : {&before_, &latest_}) {
     const Verdict allocated = device_.api().gpm_alloc(handle);
     if (!allocated) return allocated;
