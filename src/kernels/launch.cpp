@@ -63,15 +63,13 @@ KernelArgs args_of(const Problem& p) {
   return args;
 }
 
-KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c, const std::string& sums,
-                         const char* name) {
-  return {
-      .name = name,
-      .source = kBackwardSource,
-      .entry = "dfa::sm80_backward_keys<" + qualified(to_text(c)) + ", dfa::KeySums::" + sums + ">",
-      .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
-      .threads = count(c.threads()),
-      .smem_bytes = count(c.smem_bytes())};
+KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
+  return {.name = "dk dv",
+          .source = kBackwardSource,
+          .entry = "dfa::sm80_backward_keys<" + qualified(to_text(c)) + ">",
+          .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
+          .threads = count(c.threads()),
+          .smem_bytes = count(c.smem_bytes())};
 }
 
 }  // namespace
@@ -92,12 +90,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
        .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
-  if (c.splits_dk_dv()) {
-    launches.push_back(keys_launch(p, c, "dk", "dk"));
-    launches.push_back(keys_launch(p, c, "dv", "dv"));
-  } else {
-    launches.push_back(keys_launch(p, c, "both", "dk dv"));
-  }
+  launches.push_back(keys_launch(p, c));
   launches.push_back({.name = "dq",
                       .source = kBackwardSource,
                       .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",

@@ -70,11 +70,12 @@ struct BackwardConfig {
   int value_dim = 64;
   int block_q = 64;
   int block_k = 64;
-  // Of GPU targets only. Two kernels: one owns block_k keys, block_k / warps a warp, and walks
+  // Of GPU targets only. Two kernels: one owns block_k keys, warp_rows() a warp, and walks
   // blocks of block_q queries for dk and dv; the other owns dq_block_q queries and walks blocks of
   // dq_block_k keys for dq.
   int warps = 4;
-  int stages = 2;  // walked tiles in shared memory, in both kernels
+  int sharing = 1;  // warps that own the same keys, each a part of the columns of dk and dv
+  int stages = 2;   // walked tiles in shared memory, in both kernels
   int ctas = 2;
   int dq_block_q = 64;
   int dq_block_k = 64;
@@ -82,23 +83,26 @@ struct BackwardConfig {
   int dq_ctas = 2;
 
   constexpr int threads() const { return 32 * warps; }
-  constexpr int warp_rows() const { return block_k / warps; }
+  constexpr int warp_rows() const { return block_k / (warps / sharing); }
   constexpr int dq_threads() const { return 32 * dq_warps; }
   constexpr int dq_warp_rows() const { return dq_block_q / dq_warps; }
 
-  // The owned tiles of k and v, and `stages` of q and do with their lse and delta.
+  // The owned tiles of k and v, `stages` of q and do with their lse and delta, and what warps that
+  // share keys tell each other.
   constexpr int smem_bytes() const {
     const int row = bytes_of(element) * (head_dim + value_dim);
-    return block_k * row + stages * block_q * (row + 8);
+    return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
+  }
+
+  // Probabilities and score gradients of one step, rounded.
+  constexpr int exchange_bytes() const {
+    return sharing > 1 ? 2 * bytes_of(element) * block_k * block_q : 0;
   }
 
   // The owned tiles of q and do, and `stages` of k and v.
   constexpr int dq_smem_bytes() const {
     return bytes_of(element) * (head_dim + value_dim) * (dq_block_q + stages * dq_block_k);
   }
-
-  // dk and dv of wide heads together outgrow the registers: each gets a launch of its own.
-  constexpr bool splits_dk_dv() const { return warp_rows() * (head_dim + value_dim) > 4096; }
 
   // scores, their gradient, dk, dv and the tiles of q, k, v, do, dq that one step touches.
   constexpr long long tile_bytes() const {

@@ -12,6 +12,7 @@ constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16,
 template <typename Visitor>
 void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("warps", config.warps);
+  if constexpr (requires { config.sharing; }) visit("sharing", config.sharing);
   visit("stages", config.stages);
   visit("ctas", config.ctas);
   if constexpr (requires { config.dq_warps; }) {

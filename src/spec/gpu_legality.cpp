@@ -74,6 +74,7 @@ struct Tiles {
   const char* walked_name;
   int walked;
   int warps;
+  int sharing;
   int stages;
   int ctas;
   int smem_bytes;
@@ -81,15 +82,13 @@ struct Tiles {
 };
 
 Verdict check_shape(const Tiles& t) {
-  if (t.warps < 1 || t.warps > kMaxWarps) {
-    return Verdict::no("warps=" + number(t.warps) + "; 1 to " + number(kMaxWarps));
-  }
   if (t.stages < 2 || t.stages > kMaxStages) {
     return Verdict::no("stages=" + number(t.stages) + "; 2 to " + number(kMaxStages));
   }
-  if (t.owned != 16 * t.warps && t.owned != 32 * t.warps) {
+  const int groups = t.warps / t.sharing;
+  if (t.owned != 16 * groups && t.owned != 32 * groups) {
     return Verdict::no(std::string(t.owned_name) + "=" + number(t.owned) +
-                       "; 16 or 32 rows for each of " + number(t.warps) + " warps");
+                       "; 16 or 32 rows for each of " + number(groups) + " warps");
   }
   if (t.walked != 16 && t.walked != 32 && t.walked != 64 && t.walked != 128) {
     return Verdict::no(std::string(t.walked_name) + "=" + number(t.walked) + "; 16, 32, 64 or 128");
@@ -123,21 +122,63 @@ Verdict check_tiles(const Tiles& tiles, const Limits& limits) {
 }
 
 Tiles tiles_of(const ForwardConfig& c) {
-  return {"block_q", c.block_q,      "block_k",
-          c.block_k, c.warps,        c.stages,
-          c.ctas,    c.smem_bytes(), expected_registers(c)};
+  return {.owned_name = "block_q",
+          .owned = c.block_q,
+          .walked_name = "block_k",
+          .walked = c.block_k,
+          .warps = c.warps,
+          .sharing = 1,
+          .stages = c.stages,
+          .ctas = c.ctas,
+          .smem_bytes = c.smem_bytes(),
+          .registers = expected_registers(c)};
 }
 
 Tiles key_tiles_of(const BackwardConfig& c) {
-  return {"block_k", c.block_k,      "block_q",
-          c.block_q, c.warps,        c.stages,
-          c.ctas,    c.smem_bytes(), expected_registers(c)};
+  return {.owned_name = "block_k",
+          .owned = c.block_k,
+          .walked_name = "block_q",
+          .walked = c.block_q,
+          .warps = c.warps,
+          .sharing = c.sharing,
+          .stages = c.stages,
+          .ctas = c.ctas,
+          .smem_bytes = c.smem_bytes(),
+          .registers = expected_registers(c)};
 }
 
 Tiles query_tiles_of(const BackwardConfig& c) {
-  return {"dq_block_q", c.dq_block_q,      "dq_block_k",
-          c.dq_block_k, c.dq_warps,        c.stages,
-          c.dq_ctas,    c.dq_smem_bytes(), expected_dq_registers(c)};
+  return {.owned_name = "dq_block_q",
+          .owned = c.dq_block_q,
+          .walked_name = "dq_block_k",
+          .walked = c.dq_block_k,
+          .warps = c.dq_warps,
+          .sharing = 1,
+          .stages = c.stages,
+          .ctas = c.dq_ctas,
+          .smem_bytes = c.dq_smem_bytes(),
+          .registers = expected_dq_registers(c)};
+}
+
+// First of all, as sizes are divided by it.
+Verdict check_warps(int warps) {
+  if (warps >= 1 && warps <= kMaxWarps) return yes();
+  return Verdict::no("warps=" + number(warps) + "; 1 to " + number(kMaxWarps));
+}
+
+// Warps that share keys take columns in turns of 16 and queries in parts of 16 at least.
+Verdict check_sharing(const BackwardConfig& c) {
+  if (c.sharing == 1) return yes();
+  if (c.sharing != 2 || c.warps % 2 != 0) {
+    return Verdict::no("sharing=" + number(c.sharing) + "; 1, or 2 for an even number of warps");
+  }
+  if (c.head_dim % (16 * c.sharing) == 0 && c.value_dim % (16 * c.sharing) == 0 &&
+      c.block_q % (16 * c.sharing) == 0) {
+    return yes();
+  }
+  return Verdict::no("sharing=" + number(c.sharing) +
+                     " wants head_dim, value_dim and block_q in multiples of " +
+                     number(16LL * c.sharing));
 }
 
 template <typename Config>
@@ -154,21 +195,25 @@ struct ForwardTile {
 };
 
 constexpr ForwardTile kForwardTiles[] = {
-    {128, 64, 4, 2, 2}, {128, 128, 4, 2, 2}, {128, 32, 4, 2, 2}, {128, 64, 8, 2, 1},
-    {128, 32, 8, 2, 1}, {64, 64, 4, 2, 2},   {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},
-    {128, 64, 4, 2, 3}, {128, 64, 4, 3, 2},  {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},
-    {128, 64, 8, 2, 2},
+    {128, 64, 4, 2, 2}, {128, 32, 4, 2, 2}, {128, 64, 8, 2, 1}, {128, 32, 8, 2, 1},
+    {64, 64, 4, 2, 2},  {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},  {128, 64, 4, 3, 2},
+    {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},  {32, 32, 2, 2, 1},
 };
 
-struct BackwardTile {
-  int block_k, block_q, warps, ctas;
+struct KeyTile {
+  int block_k, block_q, warps, sharing, ctas;
 };
 
-constexpr BackwardTile kKeyTiles[] = {
-    {64, 64, 4, 2}, {128, 32, 4, 2}, {128, 64, 8, 1}, {64, 32, 4, 2},
-    {64, 64, 4, 1}, {64, 32, 4, 1},  {32, 32, 2, 1},
+constexpr KeyTile kKeyTiles[] = {
+    {128, 32, 4, 1, 2}, {64, 64, 4, 2, 2}, {128, 64, 8, 2, 1}, {64, 64, 8, 2, 1}, {64, 32, 8, 2, 1},
+    {64, 32, 4, 1, 2},  {64, 32, 4, 1, 1}, {32, 32, 4, 2, 1},  {16, 32, 2, 2, 1},
 };
-constexpr BackwardTile kQueryTiles[] = {
+
+struct QueryTile {
+  int block_q, block_k, warps, ctas;
+};
+
+constexpr QueryTile kQueryTiles[] = {
     {128, 64, 4, 2}, {128, 32, 4, 2}, {64, 64, 4, 2},
     {64, 32, 4, 2},  {64, 32, 4, 1},  {32, 32, 2, 1},
 };
@@ -182,13 +227,14 @@ ForwardConfig with(ForwardConfig c, const ForwardTile& t) {
   return c;
 }
 
-BackwardConfig with(BackwardConfig c, const BackwardTile& keys, const BackwardTile& queries) {
+BackwardConfig with(BackwardConfig c, const KeyTile& keys, const QueryTile& queries) {
   c.block_k = keys.block_k;
   c.block_q = keys.block_q;
   c.warps = keys.warps;
+  c.sharing = keys.sharing;
   c.ctas = keys.ctas;
-  c.dq_block_q = queries.block_k;
-  c.dq_block_k = queries.block_q;
+  c.dq_block_q = queries.block_q;
+  c.dq_block_k = queries.block_k;
   c.dq_warps = queries.warps;
   c.dq_ctas = queries.ctas;
   return c;
@@ -202,9 +248,8 @@ int expected_registers(const ForwardConfig& c) {
 }
 
 int expected_registers(const BackwardConfig& c) {
-  const int sums = c.splits_dk_dv() ? std::max(c.head_dim, c.value_dim) : c.head_dim + c.value_dim;
-  const int scores = c.block_q * 5 / 2;  // p, its rounded operand, dp
-  return c.warp_rows() * (sums + scores) / 32 + kOtherRegisters;
+  const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
+  return c.warp_rows() * columns / c.sharing / 32 + kOtherRegisters;
 }
 
 int expected_dq_registers(const BackwardConfig& c) {
@@ -213,12 +258,18 @@ int expected_dq_registers(const BackwardConfig& c) {
 
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
   const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
-  return fits ? check_tiles(tiles_of(config), limits) : fits;
+  if (!fits) return fits;
+  const Verdict warps = check_warps(config.warps);
+  return warps ? check_tiles(tiles_of(config), limits) : warps;
 }
 
 Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
   const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
   if (!fits) return fits;
+  for (const Verdict& verdict :
+       {check_warps(config.warps), check_warps(config.dq_warps), check_sharing(config)}) {
+    if (!verdict) return verdict;
+  }
   const Verdict keys = check_tiles(key_tiles_of(config), limits);
   return keys ? check_tiles(query_tiles_of(config), limits) : keys;
 }
@@ -236,8 +287,8 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   std::vector<BackwardConfig> legal;
-  for (const BackwardTile& queries : kQueryTiles) {
-    for (const BackwardTile& keys : kKeyTiles) {
+  for (const QueryTile& queries : kQueryTiles) {
+    for (const KeyTile& keys : kKeyTiles) {
       const BackwardConfig config = with(dims_of<BackwardConfig>(problem), keys, queries);
       if (check_gpu(config, problem, limits)) legal.push_back(config);
     }

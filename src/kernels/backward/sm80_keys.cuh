@@ -18,25 +18,27 @@
 // q, do, lse and delta of the next tile are copied during a step; one barrier a step.
 namespace dfa {
 
-enum class KeySums : int { both, dk, dv };
-
 template <BackwardConfig kConfig>
 struct Sm80Keys {
   static constexpr DType kElement = kConfig.element;
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
+  static constexpr int kSharing = kConfig.sharing;
+  static constexpr int kPartQueries = kConfig.block_q / kSharing;  // whose scores a warp computes
   static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
-  static constexpr int kQueries = kConfig.block_q / 8;
-  static constexpr int kDims = kConfig.head_dim / 8;
-  static constexpr int kValues = kConfig.value_dim / 8;
+  static constexpr int kQueries = kPartQueries / 8;
+  static constexpr int kDims = kConfig.head_dim / 8 / kSharing;
+  static constexpr int kValues = kConfig.value_dim / 8 / kSharing;
 
-  // Offsets in shared memory: k, v, then stages of q, do, lse, delta.
+  // Offsets in shared memory: k, v, then stages of q, do, lse, delta,
+  // then what warps exchange.
   static constexpr int kKBytes = 2 * kConfig.block_k * kConfig.head_dim;
   static constexpr int kFirstStage = kKBytes + 2 * kConfig.block_k * kConfig.value_dim;
   static constexpr int kQBytes = 2 * kConfig.block_q * kConfig.head_dim;
   static constexpr int kRowsAt = kQBytes + 2 * kConfig.block_q * kConfig.value_dim;
   static constexpr int kStageBytes = kRowsAt + 8 * kConfig.block_q;
-  static_assert(kFirstStage + kConfig.stages * kStageBytes == kConfig.smem_bytes());
+  static constexpr int kExchange = kFirstStage + kConfig.stages * kStageBytes;
+  static_assert(kExchange + kConfig.exchange_bytes() == kConfig.smem_bytes());
   static_assert(kKBytes % 128 == 0 && kQBytes % 128 == 0 && kStageBytes % 128 == 0);
 
   using DimReader = TileReader<kConfig.head_dim>;
@@ -55,7 +57,7 @@ struct Sm80Keys {
   }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
-    return static_cast<int>(thread / 32) * kWarpRows;
+    return static_cast<int>(thread / 32 / kSharing) * kWarpRows;
   }
 
   static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
@@ -95,6 +97,59 @@ struct Sm80Keys {
     load_row_values(args, rows * args.padded_sq + first, stage);
   }
 
+  // Warps that share keys lie next to each other, on different quarters of the multiprocessor.
+  static DFA_DEVICE unsigned part() { return threadIdx.x / 32 % kSharing; }
+
+  using Operand = LeftOperand<kRows, kQueries / 2>;
+
+  // Sums the products of this warp's operand and of those of the warps that share its keys with
+  // all the tile's rows.
+  template <int kColumns, int kTileColumns>
+  static DFA_DEVICE void accumulate(Sum<kRows, kColumns>& sum, Operand& operand, unsigned tile,
+                                    char* exchange) {
+    using Reader = TileReader<kTileColumns>;
+    constexpr unsigned kPartBytes = 2 * kPartQueries * kTileColumns;
+    if constexpr (kSharing > 1) publish(operand, exchange);
+    multiply<kElement, kSharing>(sum, operand, Reader::by_rows(tile + part() * kPartBytes, part()));
+#pragma unroll
+    for (unsigned i = 1; i < kSharing; ++i) {
+      const unsigned other = part() ^ i;
+      if (i == 1) ptx::sync_warps(1 + threadIdx.x / 32 / kSharing, 32 * kSharing);
+      fetch(operand, exchange, other);
+      multiply<kElement, kSharing>(sum, operand,
+                                   Reader::by_rows(tile + other * kPartBytes, part()));
+    }
+  }
+
+  // An operand in the exchange buffer: as its fragments lie in registers, 16 bytes a lane.
+  static DFA_DEVICE uint4* slot(char* exchange, unsigned part_of) {
+    constexpr unsigned kFragments = kRows * (kQueries / 2);
+    const unsigned warp = threadIdx.x / 32 / kSharing * kSharing + part_of;
+    return reinterpret_cast<uint4*>(exchange) + warp * kFragments * 32 + threadIdx.x % 32;
+  }
+
+  static DFA_DEVICE void publish(const Operand& operand, char* exchange) {
+    uint4* to = slot(exchange, part());
+#pragma unroll
+    for (int i = 0; i < kRows * (kQueries / 2); ++i) {
+      const unsigned(&r)[4] = operand[i / (kQueries / 2)][i % (kQueries / 2)];
+      to[i * 32] = make_uint4(r[0], r[1], r[2], r[3]);
+    }
+  }
+
+  static DFA_DEVICE void fetch(Operand& operand, char* exchange, unsigned other) {
+    const uint4* from = slot(exchange, other);
+#pragma unroll
+    for (int i = 0; i < kRows * (kQueries / 2); ++i) {
+      unsigned(&r)[4] = operand[i / (kQueries / 2)][i % (kQueries / 2)];
+      const uint4 value = from[i * 32];
+      r[0] = value.x;
+      r[1] = value.y;
+      r[2] = value.z;
+      r[3] = value.w;
+    }
+  }
+
   // Scores become probabilities; `rows` points at the tile's lse_log2.
   static DFA_DEVICE void probabilities(const KernelArgs& args, Sum<kRows, kQueries>& scores,
                                        const float* rows) {
@@ -131,14 +186,12 @@ struct Sm80Keys {
   }
 };
 
-template <BackwardConfig kConfig, KeySums kSums>
+template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     sm80_backward_keys(const __grid_constant__ KernelArgs args) {
   using Kernel = Sm80Keys<kConfig>;
   constexpr int kStages = kConfig.stages;
   constexpr DType kElement = kConfig.element;
-  constexpr bool kWantsDk = kSums != KeySums::dv;
-  constexpr bool kWantsDv = kSums != KeySums::dk;
   extern __shared__ __align__(128) char smem[];
 
   const auto work = Kernel::work_of(args, blockIdx.x);
@@ -172,6 +225,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   for (int i = 0; i < kStages - 1; ++i) load_next();
 
   const int warp_row = Kernel::warp_row(threadIdx.x);
+  const unsigned part_row = Kernel::part() * Kernel::kPartQueries;
   const auto k_rows = Kernel::DimReader::by_rows(keys + 2 * warp_row * kConfig.head_dim);
   const auto v_rows =
       Kernel::ValueReader::by_rows(keys + Kernel::kKBytes + 2 * warp_row * kConfig.value_dim);
@@ -189,30 +243,32 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
     const unsigned q_tile = keys + stage_at(step);
     const unsigned do_tile = q_tile + Kernel::kQBytes;
-    const float* rows = reinterpret_cast<const float*>(smem + stage_at(step) + Kernel::kRowsAt);
+    const float* rows =
+        reinterpret_cast<const float*>(smem + stage_at(step) + Kernel::kRowsAt) + part_row;
+    char* exchange = smem + Kernel::kExchange;
 
     Sum<Kernel::kRows, Kernel::kQueries> p;
     clear(p);
-    multiply_rows<kElement>(p, k_rows, Kernel::DimReader::by_columns(q_tile));
+    multiply_rows<kElement>(
+        p, k_rows, Kernel::DimReader::by_columns(q_tile + 2 * part_row * kConfig.head_dim));
     if (mask.needs(tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
-                             tile * kConfig.block_q);
+                             tile * kConfig.block_q + static_cast<int>(part_row),
+                             hidden_score(args));
     }
     Kernel::probabilities(args, p, rows);
+    typename Kernel::Operand operand;
+    round_to_left<kElement>(operand, p);
+    Kernel::template accumulate<Kernel::kValues, kConfig.value_dim>(dv, operand, do_tile, exchange);
 
-    LeftOperand<Kernel::kRows, Kernel::kQueries / 2> operand;
-    if constexpr (kWantsDv) {
-      round_to_left<kElement>(operand, p);
-      multiply<kElement>(dv, operand, Kernel::ValueReader::by_rows(do_tile));
-    }
-    if constexpr (kWantsDk) {
-      Sum<Kernel::kRows, Kernel::kQueries> dp;
-      clear(dp);
-      multiply_rows<kElement>(dp, v_rows, Kernel::ValueReader::by_columns(do_tile));
-      Kernel::score_gradients(dp, p, rows + kConfig.block_q);
-      round_to_left<kElement>(operand, dp);
-      multiply<kElement>(dk, operand, Kernel::DimReader::by_rows(q_tile));
-    }
+    Sum<Kernel::kRows, Kernel::kQueries> dp;
+    clear(dp);
+    multiply_rows<kElement>(
+        dp, v_rows, Kernel::ValueReader::by_columns(do_tile + 2 * part_row * kConfig.value_dim));
+    Kernel::score_gradients(dp, p, rows + kConfig.block_q);
+    round_to_left<kElement>(operand, dp);
+    Kernel::template accumulate<Kernel::kDims, kConfig.head_dim>(
+        dk, operand, q_tile, exchange + kConfig.exchange_bytes() / 2);
     if (++tile == tiles.end) tile = tiles.begin;
   }
 
@@ -221,22 +277,21 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   const auto owned = Kernel::work_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];
-  const auto set_factor = [&](float value) {
 #pragma unroll
-    for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = value;
-  };
-  if constexpr (kWantsDk) {
-    set_factor(args.scale);
-    char* to = static_cast<char*>(args.dk) + head_offset(args.k_strides, owned.batch, owned.head);
-    store_rows<kElement>(smem + 2 * first_row * kConfig.head_dim, dk, factor,
-                         {to, 2 * args.k_strides.row, owned.key + first_row, args.sk, args.d});
-  }
-  if constexpr (kWantsDv) {
-    set_factor(1);
-    char* to = static_cast<char*>(args.dv) + head_offset(args.v_strides, owned.batch, owned.head);
-    store_rows<kElement>(smem + Kernel::kKBytes + 2 * first_row * kConfig.value_dim, dv, factor,
-                         {to, 2 * args.v_strides.row, owned.key + first_row, args.sk, args.d_v});
-  }
+  for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
+  stage_sums<kElement, Kernel::kSharing>(smem, first_row, Kernel::part(), dk, factor);
+#pragma unroll
+  for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = 1;
+  stage_sums<kElement, Kernel::kSharing>(smem + Kernel::kKBytes, first_row, Kernel::part(), dv,
+                                         factor);
+  __syncthreads();
+  store_tile<kConfig.block_k, kConfig.head_dim, Kernel::kThreads>(
+      smem, static_cast<char*>(args.dk) + head_offset(args.k_strides, owned.batch, owned.head),
+      args.k_strides.row, owned.key, args.sk, args.d);
+  store_tile<kConfig.block_k, kConfig.value_dim, Kernel::kThreads>(
+      smem + Kernel::kKBytes,
+      static_cast<char*>(args.dv) + head_offset(args.v_strides, owned.batch, owned.head),
+      args.v_strides.row, owned.key, args.sk, args.d_v);
 }
 
 }  // namespace dfa

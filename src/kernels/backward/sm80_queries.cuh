@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     multiply_rows<kElement>(p, q_rows, Kernel::DimReader::by_columns(k_tile));
     if (mask.needs(work.query, kConfig.dq_block_q, tile * kConfig.dq_block_k, kConfig.dq_block_k)) {
       hide_masked(p, mask, work.query + Kernel::warp_row(ptx::thread_index()),
-                  tile * kConfig.dq_block_k);
+                  tile * kConfig.dq_block_k, hidden_score(args));
     }
     Kernel::probabilities(args, p, lse);
     multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Kernel::kKBytes));
@@ -176,19 +176,20 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
 
     LeftOperand<Kernel::kRows, Kernel::kKeys / 2> ds;
     round_to_left<kElement>(ds, dp);
-    multiply<kElement>(dq, ds, Kernel::DimReader::by_rows(k_tile));
+    multiply<kElement, 1>(dq, ds, Kernel::DimReader::by_rows(k_tile));
   }
 
   ptx::wait_copies<0>();
   __syncthreads();  // dq takes the place of q
   const auto owned = Kernel::work_of(args, ptx::block_index());
-  const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];
 #pragma unroll
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
-  char* to = static_cast<char*>(args.dq) + head_offset(args.q_strides, owned.batch, owned.head);
-  store_rows<kElement>(smem + 2 * first_row * kConfig.head_dim, dq, factor,
-                       {to, 2 * args.q_strides.row, owned.query + first_row, args.sq, args.d});
+  stage_sums<kElement, 1>(smem, Kernel::warp_row(ptx::thread_index()), 0, dq, factor);
+  __syncthreads();
+  store_tile<kConfig.dq_block_q, kConfig.head_dim, Kernel::kThreads>(
+      smem, static_cast<char*>(args.dq) + head_offset(args.q_strides, owned.batch, owned.head),
+      args.q_strides.row, owned.query, args.sq, args.d);
 }
 
 }  // namespace dfa

@@ -149,13 +149,13 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     softmax.orient(scores);
     if (mask.needs(work.query, kConfig.block_q, tile * kConfig.block_k, kConfig.block_k)) {
       hide_masked(scores, mask, work.query + Kernel::warp_row(ptx::thread_index()),
-                  tile * kConfig.block_k);
+                  tile * kConfig.block_k, -ptx::infinity());
     }
     softmax.step(scores, output);
 
     LeftOperand<Kernel::kRows, Kernel::kKeys / 2> weights;
     round_to_left<kElement>(weights, scores);
-    multiply<kElement>(output, weights, v_rows);
+    multiply<kElement, 1>(output, weights, v_rows);
   }
 
   float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
@@ -165,9 +165,11 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   Kernel::store_lse(args, owned, owned.query + first_row, lse);
   ptx::wait_copies<0>();
   __syncthreads();  // the output takes the place of q
-  char* o = static_cast<char*>(args.o) + head_offset(args.o_strides, owned.batch, owned.head);
-  store_rows<kElement>(smem + 2 * first_row * kConfig.value_dim, output, inverse,
-                       {o, 2 * args.o_strides.row, owned.query + first_row, args.sq, args.d_v});
+  stage_sums<kElement, 1>(smem, first_row, 0, output, inverse);
+  __syncthreads();
+  store_tile<kConfig.block_q, kConfig.value_dim, Kernel::kThreads>(
+      smem, static_cast<char*>(args.o) + head_offset(args.o_strides, owned.batch, owned.head),
+      args.o_strides.row, owned.query, args.sq, args.d_v);
 }
 
 }  // namespace dfa

@@ -26,4 +26,9 @@ DFA_DEVICE void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Waits for `threads` threads, whole warps, that name the barrier; 0 is __syncthreads'.
+DFA_DEVICE void sync_warps(unsigned barrier, unsigned threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 }  // namespace dfa::ptx

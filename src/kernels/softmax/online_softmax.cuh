@@ -7,53 +7,52 @@
 // The running softmax of a warp's rows, and masks on its scores.
 namespace dfa {
 
-// Scores of pairs that the mask hides become -inf. `query` and `key` are those of the warp's first
-// row and of the tile's first column.
-template <int kRows, int kColumns>
-DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int query,
-                            int key) {
+// Scores outside the columns that their row sees become `hidden`. `row` and `column` are those of
+// the warp's first score; begin(row) and end(row) bound what a row sees.
+template <int kRows, int kColumns, typename Begin, typename End>
+DFA_DEVICE void hide_outside(Sum<kRows, kColumns>& scores, int row, int column, float hidden,
+                             const Begin& begin, const End& end) {
   const int lane = static_cast<int>(ptx::thread_index() % 32);
 #pragma unroll
   for (int m = 0; m < kRows; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = query + m * 16 + half * 8 + lane / 4;
-      const int begin = mask.key_begin(row) - key - lane % 4 * 2;
-      const int end = mask.key_end(row) - key - lane % 4 * 2;
+      const int at = row + m * 16 + half * 8 + lane / 4;
+      const int first = begin(at) - column - lane % 4 * 2;
+      const int last = end(at) - column - lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const int column = n * 8 + i;
-          if (column < begin || column >= end) scores[m][n][2 * half + i] = -ptx::infinity();
+          const int offset = n * 8 + i;
+          if (offset < first || offset >= last) scores[m][n][2 * half + i] = hidden;
         }
       }
     }
   }
 }
 
-// The same for transposed scores: rows are keys, columns queries.
+// Rows are queries, columns keys.
+template <int kRows, int kColumns>
+DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int query, int key,
+                            float hidden) {
+  hide_outside(
+      scores, query, key, hidden, [&](int row) { return mask.key_begin(row); },
+      [&](int row) { return mask.key_end(row); });
+}
+
+// Rows are keys, columns queries.
 template <int kRows, int kColumns>
 DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const TileMask& mask, int key,
-                                       int query) {
-  const int lane = static_cast<int>(ptx::thread_index() % 32);
-#pragma unroll
-  for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = key + m * 16 + half * 8 + lane / 4;
-      const int begin = mask.query_begin(row) - query - lane % 4 * 2;
-      const int end = mask.query_end(row) - query - lane % 4 * 2;
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int column = n * 8 + i;
-          if (column < begin || column >= end) scores[m][n][2 * half + i] = -ptx::infinity();
-        }
-      }
-    }
-  }
+                                       int query, float hidden) {
+  hide_outside(
+      scores, key, query, hidden, [&](int row) { return mask.query_begin(row); },
+      [&](int row) { return mask.query_end(row); });
+}
+
+// The score whose weight is 0 under a scale of either sign.
+DFA_DEVICE float hidden_score(const KernelArgs& args) {
+  return args.scale_log2 < 0 ? ptx::infinity() : -ptx::infinity();
 }
 
 // Maximum and sum of each row so far. The reference that is subtracted may lag behind the maximum

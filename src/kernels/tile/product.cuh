@@ -97,17 +97,18 @@ DFA_DEVICE void round_to_left(LeftOperand<kRows, kColumns / 2>& left,
   }
 }
 
-// sum += left * right; right is stored k by column.
-template <DType kElement, int kRows, int kColumns, int kSteps, int kRightColumns>
+// sum += left * right; right is stored k by column. With kSharing warps for a tile's columns, the
+// sum has every kSharing-th 16 of them.
+template <DType kElement, int kSharing, int kRows, int kColumns, int kSteps, int kRightColumns>
 DFA_DEVICE void multiply(Sum<kRows, kColumns>& sum, const LeftOperand<kRows, kSteps>& left,
                          const TileReader<kRightColumns>& right) {
-  static_assert(kRightColumns == kColumns * 8);
+  static_assert(kRightColumns == kColumns * 8 * kSharing);
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
       unsigned b[4];
-      right.read_trans(b, k * 16, n * 8);
+      right.read_trans(b, k * 16, n * 8 * kSharing);
 #pragma unroll
       for (int m = 0; m < kRows; ++m) {
         ptx::mma<kElement>(sum[m][n], left[m][k], b[0], b[1]);

@@ -54,9 +54,11 @@ template <int kColumns>
 class TileReader {
  public:
   // 16 rows of a left operand (row by k), or 16 k of a right one stored k by column, transposed.
-  static DFA_DEVICE TileReader by_rows(unsigned tile) {
+  // `part` moves by 16 columns where warps share the columns of a tile, which then are read in
+  // steps of 32.
+  static DFA_DEVICE TileReader by_rows(unsigned tile, unsigned part = 0) {
     const unsigned lane = threadIdx.x % 32;
-    return TileReader(tile, lane % 16, lane / 16);
+    return TileReader(tile, lane % 16, lane / 16 + 2 * part);
   }
 
   // 16 columns of a right operand that is stored column by k.

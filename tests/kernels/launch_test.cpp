@@ -1,0 +1,67 @@
+#include "kernels/launch.h"
+
+#include <gtest/gtest.h>
+
+#include "spec/legality.h"
+
+namespace dfa {
+namespace {
+
+const Problem kProblem = parse_problem("fwdbwd bf16 window(7,2) b2 hq6 hk3 sq1000 sk300 d72 dv40");
+const Limits kLimits = gpu_limits(90);
+
+TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
+  const ForwardConfig config = default_gpu_forward(kProblem, kLimits);
+  const auto launches = forward_launches(kProblem, config);
+  ASSERT_EQ(launches.size(), 1u);
+  const KernelLaunch& launch = launches[0];
+  EXPECT_EQ(launch.grid, 2u * 6 * ((1000 + config.block_q - 1) / config.block_q));
+  EXPECT_EQ(launch.threads, 32u * static_cast<unsigned>(config.warps));
+  EXPECT_EQ(launch.smem_bytes, static_cast<unsigned>(config.smem_bytes()));
+  EXPECT_EQ(launch.entry.find("dfa::sm80_forward<dfa::ForwardConfig{.target=dfa::Target::cuda_sm80,"
+                              ".element=dfa::DType::bf16,.head_dim=96,.value_dim=64,"),
+            0u)
+      << launch.entry;
+}
+
+TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
+  const BackwardConfig config = default_gpu_backward(kProblem, kLimits);
+  const auto launches = backward_launches(kProblem, config);
+  ASSERT_EQ(launches.size(), 3u);
+  EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
+  EXPECT_EQ(launches[0].grid * launches[0].threads / 8, 2u * 6 * 1024);  // 8 lanes a padded row
+  EXPECT_EQ(launches[1].grid, 2u * 3 * ((300 + config.block_k - 1) / config.block_k));
+  EXPECT_EQ(launches[1].smem_bytes, static_cast<unsigned>(config.smem_bytes()));
+  EXPECT_EQ(launches[2].grid, 2u * 6 * ((1000 + config.dq_block_q - 1) / config.dq_block_q));
+  EXPECT_EQ(launches[2].threads, 32u * static_cast<unsigned>(config.dq_warps));
+}
+
+TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
+  EXPECT_EQ(backward_workspace_bytes(kProblem), 2u * 4 * 2 * 6 * 1024);
+  float workspace[1];
+  const KernelArgs args = kernel_args(kProblem, BackwardArgs{.workspace = workspace});
+  EXPECT_EQ(args.lse_log2, workspace);
+  EXPECT_EQ(reinterpret_cast<char*>(args.delta) - reinterpret_cast<char*>(args.lse_log2),
+            4 * 2 * 6 * 1024);
+  EXPECT_EQ(args.padded_sq, 1024);
+}
+
+TEST(Launch, ArgumentsCarryTheProblem) {
+  const Problem p = parse_problem(
+      "fwd fp16 window(9000000000,3) b2 hq4 hk2 sq5 sk7 d16 scale(-0.5) layout(bshd)");
+  float o = 0;
+  const KernelArgs args = kernel_args(p, ForwardArgs{.o = &o});
+  EXPECT_EQ(args.o, &o);
+  EXPECT_EQ(args.lse, nullptr);
+  EXPECT_EQ(args.left, 1 << 29);
+  EXPECT_EQ(args.right, 3);
+  EXPECT_EQ(args.scale, -0.5f);
+  EXPECT_FLOAT_EQ(args.scale_log2, -0.72134752f);
+  EXPECT_FLOAT_EQ(args.magnitude_log2, 0.72134752f);
+  EXPECT_EQ(args.q_strides.batch, 5 * 4 * 16);
+  EXPECT_EQ(args.q_strides.head, 16);
+  EXPECT_EQ(args.k_strides.row, 2 * 16);
+}
+
+}  // namespace
+}  // namespace dfa

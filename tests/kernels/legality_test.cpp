@@ -1,0 +1,133 @@
+#include "spec/legality.h"
+
+#include <gtest/gtest.h>
+
+#include "spec/config_text.h"
+#include "spec/gpu_legality.h"
+
+namespace dfa {
+namespace {
+
+constexpr int kArchitectures[] = {80, 86, 87, 89, 90, 100, 120};
+
+Problem problem_of(const char* line) { return parse_problem(line); }
+
+TEST(GpuLegality, DefaultsAreLegalForEveryHeadDimOnEveryArchitecture) {
+  for (const int architecture : kArchitectures) {
+    const Limits limits = gpu_limits(architecture);
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      for (int d = 8; d <= 256; d += 8) {
+        for (const int dv : {8, d, 256}) {
+          const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
+          const ForwardConfig forward = default_gpu_forward(p, limits);
+          const BackwardConfig backward = default_gpu_backward(p, limits);
+          EXPECT_TRUE(check(forward, p, limits)) << to_text(forward) << " " << architecture;
+          EXPECT_TRUE(check(backward, p, limits)) << to_text(backward) << " " << architecture;
+        }
+      }
+    }
+  }
+}
+
+TEST(GpuLegality, CandidatesAreLegalAndTheirTextParsesBack) {
+  const Limits limits = gpu_limits(90);
+  const Problem p = problem_of("fwdbwd bf16 causal h4 s512 d72 dv40");
+  const auto forward = forward_candidates(p, limits);
+  ASSERT_GT(forward.size(), 3u);
+  for (const ForwardConfig& config : forward) {
+    EXPECT_TRUE(check(config, p, limits));
+    EXPECT_EQ(parse_config(to_text(config), ForwardConfig{}), config);
+  }
+  const auto backward = backward_candidates(p, limits);
+  ASSERT_GT(backward.size(), 3u);
+  for (const BackwardConfig& config : backward) {
+    EXPECT_TRUE(check(config, p, limits));
+    EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+  }
+}
+
+TEST(GpuLegality, AProcessorRefusesGpuTargetsAndAGpuThoseOfAProcessor) {
+  const Problem p = problem_of("fwdbwd bf16 h1 s64 d64");
+  const Limits processor{.highest = Target::cpu_amx, .cache_bytes = 1 << 20};
+  const Limits gpu = gpu_limits(90);
+  const ForwardConfig for_gpu = default_gpu_forward(p, gpu);
+  EXPECT_NE(check(for_gpu, p, processor).reason.find("cuda_sm80 is not there"), std::string::npos);
+  const ForwardConfig for_processor{.target = Target::cpu_portable, .element = DType::bf16};
+  ASSERT_TRUE(check(for_processor, p, processor));
+  EXPECT_NE(check(for_processor, p, gpu).reason.find("cpu_portable"), std::string::npos);
+}
+
+TEST(GpuLegality, FieldsOfAGpuAreUnknownToAProcessorsConfiguration) {
+  EXPECT_THROW(parse_config("target=cpu_avx2,warps=4", ForwardConfig{}), InvalidArgument);
+  EXPECT_EQ(parse_config("target=cuda_sm80,warps=8", ForwardConfig{}).warps, 8);
+  EXPECT_EQ(to_text(ForwardConfig{}).find("warps"), std::string::npos);
+}
+
+TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
+  const Limits limits = gpu_limits(90);
+  const Problem p = problem_of("fwd bf16 h1 s64 d128");
+  const ForwardConfig good = default_gpu_forward(p, limits);
+  ASSERT_TRUE(check(good, p, limits));
+  const auto refused = [&](auto change, const char* why) {
+    ForwardConfig config = good;
+    change(config);
+    return check(config, p, limits).reason.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
+  EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
+  EXPECT_TRUE(refused([](auto& c) { c.value_dim = 256; }, "dv=128"));
+  EXPECT_TRUE(refused([](auto& c) { c.warps = 0; }, "warps=0"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 1; }, "stages=1"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 128, c.ctas = 1; }, "registers"));
+  EXPECT_TRUE(refused([](auto& c) { c.ctas = 3; }, "ctas=3"));
+  const Limits small = gpu_limits(86);
+  EXPECT_NE(check(ForwardConfig{.target = Target::cuda_sm80,
+                                .element = DType::bf16,
+                                .head_dim = 128,
+                                .value_dim = 128,
+                                .block_q = 128,
+                                .block_k = 128,
+                                .ctas = 1},
+                  p, small)
+                .reason.find("shared memory"),
+            std::string::npos);
+}
+
+TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
+  const Limits limits = gpu_limits(90);
+  const Problem p = problem_of("bwd bf16 h1 s64 d128");
+  const BackwardConfig good = default_gpu_backward(p, limits);
+  ASSERT_TRUE(check(good, p, limits));
+  const auto refused = [&](auto change, const char* why) {
+    BackwardConfig config = good;
+    change(config);
+    return check(config, p, limits).reason.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](auto& c) { c.warps = 1; }, "sharing=2"));
+  EXPECT_TRUE(refused([](auto& c) { c.sharing = 3; }, "sharing=3"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 16; }, "multiples of 32"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_warps = 0; }, "warps=0"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 32; }, "dq_block_q=32"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_k = 8; }, "dq_block_k=8"));
+}
+
+TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
+  const Limits limits = gpu_limits(90);
+  const auto reason = [&](const char* line) {
+    const Problem p = problem_of(line);
+    return check(default_gpu_forward(p, limits), p, limits).reason;
+  };
+  EXPECT_NE(reason("fwd fp32 h1 s64 d64").find("fp32"), std::string::npos);
+  EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("tf32"), std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
+            std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h1 s300000000 d64").find("lengths"), std::string::npos);
+  EXPECT_NE(reason("fwd bf16 b1000000 h1000 s64 d64").find("thread blocks"), std::string::npos);
+  EXPECT_EQ(reason("fwd bf16 h2 s64 d64 strides_k(16384,8192,72)"), "");
+}
+
+}  // namespace
+}  // namespace dfa

@@ -1,0 +1,101 @@
+#include "kernels/softmax/tile_mask.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "dfa/mask.h"
+
+namespace dfa {
+namespace {
+
+struct Shape {
+  int sq, sk;
+};
+
+constexpr Shape kShapes[] = {{1, 1}, {1, 40}, {40, 1}, {33, 33}, {20, 37}, {37, 20}};
+
+std::vector<Mask> masks() {
+  std::vector<Mask> all;
+  for (const long long left : {-1, 0, 3, 50}) {
+    for (const long long right : {-1, 0, 5, 50}) all.push_back({left, right});
+  }
+  return all;
+}
+
+template <typename Check>
+void for_all(const Check& check) {
+  for (const Mask& mask : masks()) {
+    for (const Shape& s : kShapes) {
+      check(mask, TileMask{static_cast<int>(mask.left), static_cast<int>(mask.right), s.sq, s.sk});
+    }
+  }
+}
+
+bool sees(const TileMask& m, int query, int key) {
+  return key >= m.key_begin(query) && key < m.key_end(query);
+}
+
+TEST(TileMask, BoundsAreThoseOfTheMask) {
+  for_all([](const Mask& mask, const TileMask& m) {
+    for (int i = 0; i < m.sq; ++i) {
+      EXPECT_EQ(m.key_begin(i), mask.key_begin(i, m.sq, m.sk));
+      EXPECT_EQ(m.key_end(i), mask.key_end(i, m.sq, m.sk));
+    }
+    for (int j = 0; j < m.sk; ++j) {
+      EXPECT_EQ(m.query_begin(j), mask.query_begin(j, m.sq, m.sk));
+      EXPECT_EQ(m.query_end(j), mask.query_end(j, m.sq, m.sk));
+    }
+  });
+}
+
+TEST(TileMask, BoundsOfTheLongestSequencesDoNotOverflow) {
+  constexpr int kLength = 1 << 28, kWindow = 1 << 29;
+  const TileMask m{kWindow, kWindow, kLength, kLength};
+  EXPECT_EQ(m.key_begin(kLength - 1), 0);
+  EXPECT_EQ(m.key_end(kLength - 1), kLength);
+  EXPECT_EQ(m.query_end(0), kLength);
+}
+
+TEST(TileMask, OnlyATileWithAHiddenPairNeedsMasking) {
+  constexpr int kTile = 8;
+  for_all([](const Mask&, const TileMask& m) {
+    for (int query = 0; query < m.sq; query += kTile) {
+      for (int key = 0; key < m.sk; key += kTile) {
+        bool hidden = key + kTile > m.sk;
+        for (int i = query; i < query + kTile && i < m.sq; ++i) {
+          for (int j = key; j < key + kTile && j < m.sk; ++j) hidden |= !sees(m, i, j);
+        }
+        EXPECT_EQ(m.needs(query, kTile, key, kTile), hidden)
+            << m.left << " " << m.right << " sq" << m.sq << " sk" << m.sk << " at " << query << ", "
+            << key;
+      }
+    }
+  });
+}
+
+TEST(TileMask, TheTilesWalkedHoldEveryVisiblePairFromBothSides) {
+  constexpr int kRows = 16, kTile = 8;
+  for_all([](const Mask&, const TileMask& m) {
+    for (int i = 0; i < m.sq; ++i) {
+      const TileRange tiles = key_tiles(m, i / kRows * kRows, kRows, kTile);
+      for (int j = 0; j < m.sk; ++j) {
+        if (!sees(m, i, j)) continue;
+        EXPECT_TRUE(j / kTile >= tiles.begin && j / kTile < tiles.end);
+        const TileRange rows = query_tiles(m, j / kRows * kRows, kRows, kTile);
+        EXPECT_TRUE(i / kTile >= rows.begin && i / kTile < rows.end);
+      }
+    }
+  });
+}
+
+TEST(TileMask, TilesOutsideACausalTriangleAreNotWalked) {
+  const TileMask causal{-1, 0, 64, 64};
+  EXPECT_EQ(key_tiles(causal, 16, 16, 8).end, 4);
+  EXPECT_EQ(query_tiles(causal, 16, 16, 8).begin, 2);
+  const TileMask nothing{-1, 0, 64, 8};  // the first 56 queries see no key
+  EXPECT_EQ(key_tiles(nothing, 0, 16, 8).end, 0);
+}
+
+}  // namespace
+}  // namespace dfa

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/nvrtc.h"
+#include "cuda/request.h"
+#include "spec/config_text.h"
+#include "spec/legality.h"
+
+namespace dfa::cuda {
+namespace {
+
+struct Architecture {
+  int number;
+  const char* name;
+};
+
+class CompileTest : public testing::TestWithParam<Architecture> {
+ protected:
+  void SetUp() override {
+    const Verdict verdict = nvrtc_.available();
+    if (!verdict) GTEST_SKIP() << verdict.reason;
+    limits_ = gpu_limits(GetParam().number);
+  }
+
+  // Spills are errors of the compiler.
+  void compile(const std::vector<KernelLaunch>& launches) {
+    for (const KernelLaunch& launch : launches) {
+      if (!seen_.insert(launch.entry).second) continue;
+      try {
+        const CompiledKernel kernel = nvrtc_.compile(request_of(launch, GetParam().name));
+        EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
+        EXPECT_FALSE(kernel.cubin.empty()) << launch.entry;
+      } catch (const Error& error) {
+        ADD_FAILURE() << error.what();
+      }
+    }
+  }
+
+  void compile_defaults(DType type, int d, int dv) {
+    const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
+    compile(forward_launches(p, default_gpu_forward(p, limits_)));
+    compile(backward_launches(p, default_gpu_backward(p, limits_)));
+  }
+
+  Nvrtc nvrtc_;
+  Limits limits_;
+  std::set<std::string> seen_;
+};
+
+TEST_P(CompileTest, DefaultsOfEveryHeadDimAndElementCompileWithoutSpills) {
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (const int d : kGpuHeadDims) compile_defaults(type, d, d);
+  }
+  compile_defaults(DType::bf16, 192, 128);
+  compile_defaults(DType::bf16, 64, 128);
+}
+
+TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
+  for (const int d : {64, 128}) {
+    const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = d};
+    for (const ForwardConfig& config : forward_candidates(p, limits_)) {
+      compile(forward_launches(p, config));
+    }
+    // The two kernels of a backward are tuned apart: every tile of each, once.
+    std::set<std::string> keys, queries;
+    for (const BackwardConfig& config : backward_candidates(p, limits_)) {
+      const auto launches = backward_launches(p, config);
+      BackwardConfig of_keys = config, of_queries = config;
+      of_keys.dq_block_q = of_keys.dq_block_k = of_keys.dq_warps = of_keys.dq_ctas = 1;
+      of_queries.block_q = of_queries.block_k = of_queries.warps = of_queries.ctas = 1;
+      of_queries.sharing = 1;
+      if (keys.insert(to_text(of_keys)).second) compile({launches[1]});
+      if (queries.insert(to_text(of_queries)).second) compile({launches[2]});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, CompileTest,
+                         testing::Values(Architecture{80, "sm_80"}, Architecture{86, "sm_86"},
+                                         Architecture{89, "sm_89"}, Architecture{90, "sm_90a"}),
+                         [](const auto& architecture) {
+                           return std::string(architecture.param.name);
+                         });
+
+}  // namespace
+}  // namespace dfa::cuda
