@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "bench/doubts.h"
 #include "bench/machine.h"
 #include "bench/result.h"
 #include "bench/result_writer.h"
@@ -132,23 +133,6 @@ void print_not_measured(const bench::Result& result) {
   }
 }
 
-// Times taken while others kept the processors busy say little; better to know.
-void print_disturbance(const bench::Result& result) {
-  constexpr double kDisturbingPct = 10;
-  int disturbed = 0;
-  double most = 0;
-  for (const bench::CaseResult& c : result.cases) {
-    const double load = c.other_load_pct.value_or(0);
-    if (load > kDisturbingPct) ++disturbed;
-    most = std::max(most, load);
-  }
-  if (disturbed == 0) return;
-  fmt::print(
-      "disturbed: other processes used up to {:.0f} % of the processors during {} of {} cases; "
-      "repeat on a quiet machine before comparing\n",
-      most, disturbed, result.cases.size());
-}
-
 std::atomic<bool> interrupt_asked{false};
 
 // The first Ctrl-C ends the study after the problem at hand, and what was measured is written; the
@@ -186,7 +170,7 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   }
   print_summary(study.result);
   print_not_measured(study.result);
-  print_disturbance(study.result);
+  for (const std::string& line : bench::doubts(study.result)) fmt::print("{}\n", line);
   fmt::print("wrote {}\n", arguments.out);
   if (interrupt_asked) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
   if (any_failed(study.result) || interrupt_asked) exit_code = 1;
