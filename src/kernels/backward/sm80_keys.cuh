@@ -102,23 +102,33 @@ struct Sm80Keys {
 
   using Operand = LeftOperand<kRows, kQueries / 2>;
 
-  // Sums the products of this warp's operand and of those of the warps that share its keys with
-  // all the tile's rows.
-  template <int kColumns, int kTileColumns>
-  static DFA_DEVICE void accumulate(Sum<kRows, kColumns>& sum, Operand& operand, unsigned tile,
-                                    char* exchange) {
-    using Reader = TileReader<kTileColumns>;
-    constexpr unsigned kPartBytes = 2 * kPartQueries * kTileColumns;
-    if constexpr (kSharing > 1) publish(operand, exchange);
-    multiply<kElement, kSharing>(sum, operand, Reader::by_rows(tile + part() * kPartBytes, part()));
+  // dv += p^T do and dk += ds^T q over the rows of this warp's part, then over those of the warps
+  // that share its keys.
+  static DFA_DEVICE void accumulate(Sum<kRows, kValues>& dv, Sum<kRows, kDims>& dk, Operand& p,
+                                    Operand& ds, unsigned stage, char* exchange) {
+    char* exchange_ds = exchange + kConfig.exchange_bytes() / 2;
+    if constexpr (kSharing > 1) {
+      publish(p, exchange);
+      publish(ds, exchange_ds);
+    }
+    accumulate_part(dv, dk, p, ds, stage, part());
 #pragma unroll
     for (unsigned i = 1; i < kSharing; ++i) {
-      const unsigned other = part() ^ i;
       if (i == 1) ptx::sync_warps(1 + threadIdx.x / 32 / kSharing, 32 * kSharing);
-      fetch(operand, exchange, other);
-      multiply<kElement, kSharing>(sum, operand,
-                                   Reader::by_rows(tile + other * kPartBytes, part()));
+      fetch(p, exchange, part() ^ i);
+      fetch(ds, exchange_ds, part() ^ i);
+      accumulate_part(dv, dk, p, ds, stage, part() ^ i);
     }
+  }
+
+  static DFA_DEVICE void accumulate_part(Sum<kRows, kValues>& dv, Sum<kRows, kDims>& dk,
+                                         const Operand& p, const Operand& ds, unsigned stage,
+                                         unsigned of_part) {
+    const unsigned row = of_part * kPartQueries;
+    multiply<kElement, kSharing>(
+        dv, p, ValueReader::by_rows(stage + kQBytes + 2 * row * kConfig.value_dim, part()));
+    multiply<kElement, kSharing>(dk, ds,
+                                 DimReader::by_rows(stage + 2 * row * kConfig.head_dim, part()));
   }
 
   // An operand in the exchange buffer: as its fragments lie in registers, 16 bytes a lane.
@@ -241,34 +251,30 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     __syncthreads();
     load_next();
 
-    const unsigned q_tile = keys + stage_at(step);
-    const unsigned do_tile = q_tile + Kernel::kQBytes;
+    const unsigned stage = keys + stage_at(step);
     const float* rows =
         reinterpret_cast<const float*>(smem + stage_at(step) + Kernel::kRowsAt) + part_row;
-    char* exchange = smem + Kernel::kExchange;
 
-    Sum<Kernel::kRows, Kernel::kQueries> p;
+    Sum<Kernel::kRows, Kernel::kQueries> p, dp;
     clear(p);
-    multiply_rows<kElement>(
-        p, k_rows, Kernel::DimReader::by_columns(q_tile + 2 * part_row * kConfig.head_dim));
+    clear(dp);
+    multiply_rows<kElement>(p, k_rows,
+                            Kernel::DimReader::by_columns(stage + 2 * part_row * kConfig.head_dim));
+    multiply_rows<kElement>(dp, v_rows,
+                            Kernel::ValueReader::by_columns(stage + Kernel::kQBytes +
+                                                            2 * part_row * kConfig.value_dim));
     if (mask.needs(tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
                              tile * kConfig.block_q + static_cast<int>(part_row),
                              hidden_score(args));
     }
     Kernel::probabilities(args, p, rows);
-    typename Kernel::Operand operand;
-    round_to_left<kElement>(operand, p);
-    Kernel::template accumulate<Kernel::kValues, kConfig.value_dim>(dv, operand, do_tile, exchange);
-
-    Sum<Kernel::kRows, Kernel::kQueries> dp;
-    clear(dp);
-    multiply_rows<kElement>(
-        dp, v_rows, Kernel::ValueReader::by_columns(do_tile + 2 * part_row * kConfig.value_dim));
     Kernel::score_gradients(dp, p, rows + kConfig.block_q);
-    round_to_left<kElement>(operand, dp);
-    Kernel::template accumulate<Kernel::kDims, kConfig.head_dim>(
-        dk, operand, q_tile, exchange + kConfig.exchange_bytes() / 2);
+
+    typename Kernel::Operand p_rounded, ds_rounded;
+    round_to_left<kElement>(p_rounded, p);
+    round_to_left<kElement>(ds_rounded, dp);
+    Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange);
     if (++tile == tiles.end) tile = tiles.begin;
   }
 
