@@ -77,7 +77,7 @@ TEST(MeasureEnergy, OnAGpuIsBetweenTicksWhileTheWorkGoesOn) {
   EXPECT_DOUBLE_EQ(energy.power_max_w.value(), 300);
   EXPECT_DOUBLE_EQ(energy.power_sampled_w.value(), 300);
   EXPECT_DOUBLE_EQ(energy.utilization_pct.value(), 97);
-  EXPECT_NEAR(energy.throttle.power_pct.value(), 25, 1);
+  EXPECT_NEAR(energy.throttle.power_pct.value(), 25, 4);
   EXPECT_DOUBLE_EQ(energy.throttle.thermal_pct.value(), 0);
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -78,34 +79,38 @@ class SlowMeter final : public Meter {
   double period_s() const override { return 0.1; }
   Verdict status() const override { return Verdict::yes(); }
   std::optional<Reading> read() override {
+    const auto begin = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    longest_s = std::max(longest_s, took.count());
     return Reading{0, ++reads};
   }
   double reads = 0;
+  double longest_s = 0;
 };
 
-ReadingCost cost_of(Meter& meter, double share, int milliseconds) {
+ReadingCost cost_of(Meter& meter, double share, int milliseconds, int rounds = 0) {
   Sampler sampler({&meter}, 1e-3, 64, share);
   sampler.start();
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  while (sampler.cost().rounds < rounds) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   sampler.stop();
   return sampler.cost();
 }
 
 TEST(Sampler, ReadsASlowMeterLessOftenSoThatReadingKeepsToItsShare) {
   SlowMeter slow;
-  const ReadingCost cost = cost_of(slow, 0.1, 300);
+  const ReadingCost cost = cost_of(slow, 0.1, 200, 3);
   EXPECT_EQ(cost.rounds, slow.reads);
-  EXPECT_GE(cost.rounds, 2);
   EXPECT_GE(cost.read_s, 2e-3 * cost.rounds);
-  EXPECT_GE(cost.wall_s, 0.3);
-  const double one_round = cost.read_s / cost.rounds;
-  EXPECT_LE(cost.read_s, 0.1 * cost.wall_s + 2 * one_round);
+  EXPECT_GE(cost.wall_s, 0.2);
+  constexpr double kAfterTheRead = 5e-3;  // of a busy machine
+  EXPECT_LE(cost.read_s, 0.1 * cost.wall_s + slow.longest_s + kAfterTheRead);
 }
 
 TEST(Sampler, WithLeaveToReadAllTheTimeItKeepsToThePeriod) {
   SlowMeter slow;
-  EXPECT_GT(cost_of(slow, 1e9, 200).share(), 0.2);
+  EXPECT_GE(cost_of(slow, 1e9, 200).rounds, 3);
 }
 
 TEST(Sampler, AShareOfAThousandthLeavesRoomForOneSlowReadInASecondOrTwo) {
