@@ -53,6 +53,7 @@ template <class Tiles>
 constexpr Engine make_engine() {
   using F = Functions<Tiles>;
   return {.target = Target::cpu_amx,
+          .long_tiles = true,
           .packed_kv_bytes = F::packed_kv_bytes,
           .forward_scratch_bytes = F::forward_scratch_bytes,
           .pack_kv = F::pack_kv,

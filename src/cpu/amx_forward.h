@@ -18,7 +18,6 @@
 namespace dfa::cpu::amx {
 namespace {
 
-inline constexpr int kMaxGroups = 512 / kUnit;
 inline constexpr float kBoundedScore = 60.0f;                 // powers of two
 inline constexpr float kLeastV = 0x1p-40f, kMostV = 0x1p40f;  // keep products of P and V normal
 inline constexpr std::size_t kSumsBytes = kUnit * 64;
@@ -29,50 +28,89 @@ struct ForwardStep {
   int group = 0;
   int count = 0;
   std::int64_t first = 0;
+  bool begins = false;   // the group's first
+  bool bounded = false;  // m = 0 will do for the group
 };
 
-// Four vectors: two query rows of one square of scores.
+// Which keys of a step its rows see.
+struct Sight {
+  const HeadShape* shape;
+  std::int64_t first_row, last_row, first_key;
+
+  [[gnu::noinline]] std::uint32_t keys(int square, int r) const {
+    const std::int64_t row = first_row + r < last_row ? first_row + r : last_row;
+    const std::int64_t key = first_key + square * kUnit;
+    return first_lanes(shape->mask.key_end(row, shape->sq, shape->sk) - key) &
+           ~first_lanes(shape->mask.key_begin(row, shape->sq, shape->sk) - key);
+  }
+};
+
+// Weight of a score where m = 0 will do, and where m is the row's maximum so far.
+struct BoundedWeight {
+  BoundedExp2 exp2;
+
+  [[gnu::always_inline]] __m512 operator()(__m512 score, std::int64_t) const { return exp2(score); }
+};
+
+struct ShiftedWeight {
+  __m512 scale;
+  const float* minus_m;  // [32]
+
+  [[gnu::always_inline]] __m512 operator()(__m512 score, std::int64_t row) const {
+    return exp2<4>(_mm512_fmadd_ps(score, scale, _mm512_set1_ps(minus_m[row])));
+  }
+};
+
+// Four vectors: two query rows of one square of scores. Weights of hidden keys become 0 here, among
+// the products: a pass over the scores before would keep the matrix unit waiting.
+template <class Weight>
 struct SoftmaxSlice {
   const std::byte* scores;
-  std::byte* weights;    // bf16 P as A tiles, keys in the order 0, 16, 1, 17, …
-  float* sums;           // [32][16], partial sums of each row
-  const float* minus_m;  // [32]
-  __m512 scale;          // to powers of two
-
-  [[gnu::always_inline]] __m512 weight(const std::byte* score, float shift) const {
-    return exp2<4>(_mm512_fmadd_ps(_mm512_load_ps(score), scale, _mm512_set1_ps(shift)));
-  }
+  std::byte* weights;  // bf16 P as A tiles, keys in the order 0, 16, 1, 17, …
+  float* sums;         // [32][16], partial sums of each row
+  Weight weight;
+  const Sight* sight;
+  std::uint32_t edges;  // a bit a square: some row does not see all of it
 
   [[gnu::always_inline]] static void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) {
     _mm512_store_si512(to, interleave_bf16(p0, p1));
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p0, p1)));
   }
 
+  void hide(std::int64_t square, std::int64_t row, __m512& p0, __m512& p1) const {
+    const std::uint32_t seen = sight->keys(static_cast<int>(square), static_cast<int>(row));
+    p0 = _mm512_maskz_mov_ps(static_cast<__mmask16>(seen), p0);
+    p1 = _mm512_maskz_mov_ps(static_cast<__mmask16>(seen >> 16), p1);
+  }
+
   [[gnu::always_inline]] void operator()(std::int64_t index) const {
     const std::byte* s = scores + (index >> 3) * 2048 + (index & 7) * 128;
     const std::int64_t row = (index & 15) * 2;
-    const __m512 p00 = weight(s, minus_m[row]);
-    const __m512 p01 = weight(s + kTileBytes, minus_m[row]);
-    const __m512 p10 = weight(s + kRowBytes, minus_m[row + 1]);
-    const __m512 p11 = weight(s + kTileBytes + kRowBytes, minus_m[row + 1]);
+    __m512 p00 = weight(_mm512_load_ps(s), row);
+    __m512 p01 = weight(_mm512_load_ps(s + kTileBytes), row);
+    __m512 p10 = weight(_mm512_load_ps(s + kRowBytes), row + 1);
+    __m512 p11 = weight(_mm512_load_ps(s + kTileBytes + kRowBytes), row + 1);
+    if ((edges >> (index >> 4) & 1u) != 0) [[unlikely]] {
+      hide(index >> 4, row, p00, p01);
+      hide(index >> 4, row + 1, p10, p11);
+    }
     finish_row(p00, p01, sums + row * 16, weights + index * 128);
     finish_row(p10, p11, sums + row * 16 + 16, weights + index * 128 + kRowBytes);
   }
 };
 
-// Offsets in the caller's scratch.
+// Offsets in the caller's scratch. A tile's groups pass through: Q is that of the group whose
+// scores are next, the rest is of two groups in turn, one that ends and one that begins.
 struct ForwardScratch {
-  std::size_t q_group, o_group, o, sums, minus_m, scores, weights, weights_size, total;
+  std::size_t o_group, o, sums, minus_m, scores, weights, weights_size, total;
 
   ForwardScratch(const ForwardConfig& config, int d, int dv) {
-    const auto groups = static_cast<std::size_t>(config.block_q / kUnit);
     const auto squares = static_cast<std::size_t>(config.block_k / kUnit);
-    q_group = tiles(2 * units(d));
     o_group = kSquareBytes * static_cast<std::size_t>(units(dv));
-    o = q_group * groups;
-    sums = o + o_group * groups;
-    minus_m = sums + kSumsBytes * groups;
-    scores = minus_m + kUnit * sizeof(float) * groups;
+    o = tiles(2 * units(d));
+    sums = o + 2 * o_group;
+    minus_m = sums + 2 * kSumsBytes;
+    scores = minus_m + 2 * kUnit * sizeof(float);
     weights = scores + kSquareBytes * squares;
     weights_size = kHalfSquareBytes * squares;
     total = align64(weights + 2 * weights_size);
@@ -94,7 +132,7 @@ class Forward {
         scale_(shape.scale * kLog2E) {}
 
   void run() {
-    prepare();
+    bound_keys_and_values();
     Tiles::configure();
     const int load = k_depth_ + v_depth_;  // products a square
     if (load <= 2) {
@@ -107,20 +145,16 @@ class Forward {
       steps<2>();
     }
     Tiles::release();
-    for (int group = 0; group < groups_; ++group) store(group);
   }
 
  private:
   std::byte* scratch(std::size_t offset) const { return tile_.scratch + offset; }
   float* floats(std::size_t offset) const { return reinterpret_cast<float*>(scratch(offset)); }
-  std::byte* q_of(int group) const {
-    return scratch(at_.q_group * static_cast<std::size_t>(group));
-  }
   std::byte* o_of(int group) const {
-    return scratch(at_.o + at_.o_group * static_cast<std::size_t>(group));
+    return scratch(at_.o + at_.o_group * static_cast<std::size_t>(group & 1));
   }
-  float* sums_of(int group) const { return floats(at_.sums) + group * kUnit * 16; }
-  float* minus_m_of(int group) const { return floats(at_.minus_m) + group * kUnit; }
+  float* sums_of(int group) const { return floats(at_.sums) + (group & 1) * kUnit * 16; }
+  float* minus_m_of(int group) const { return floats(at_.minus_m) + (group & 1) * kUnit; }
   std::int64_t first_row(int group) const { return tile_.q_begin + group * kUnit; }
   std::int64_t last_row(int group) const {
     const std::int64_t last = first_row(group) + kUnit - 1;
@@ -133,93 +167,125 @@ class Forward {
     return shape_.mask.key_end(row, shape_.sq, shape_.sk);
   }
 
-  void prepare() {
-    float q_norm2 = 0;
-    for (int group = 0; group < groups_; ++group) {
-      const Piece rows{static_cast<const std::uint16_t*>(tile_.q) + first_row(group) * shape_.q_row,
-                       shape_.q_row, tile_.q_end - first_row(group), shape_.d};
-      pack_row_tiles<pack_rows>(q_of(group), rows, shape_.d);
-      const float norm2 = largest_norm2(rows);
-      if (norm2 > q_norm2) q_norm2 = norm2;
-      unit_begin_[group] = key_begin(first_row(group)) / kUnit;
-      unit_end_[group] = units(key_end(last_row(group)));
-    }
-    bounded_ = scores_are_bounded(q_norm2);
-    const auto groups = static_cast<std::size_t>(groups_);
-    __builtin_memset(scratch(at_.o), 0, at_.o_group * groups);
-    __builtin_memset(scratch(at_.sums), 0, kSumsBytes * groups);
-    for (int i = 0; i < groups_ * kUnit; ++i) floats(at_.minus_m)[i] = bounded_ ? 0.0f : -kNoMax;
-  }
-
-  bool scores_are_bounded(float q_norm2) const {
+  void bound_keys_and_values() {
     const auto* bounds = reinterpret_cast<const float*>(tile_.packed + kv_.bounds());
     __m512 largest = _mm512_setzero_ps();  // |k|^2 in even lanes, |v| in odd lanes
     for (std::int64_t i = 0; i < 2 * kv_.count; i += 16) {
       const auto lanes = static_cast<__mmask16>(first_lanes(2 * kv_.count - i));
       largest = _mm512_max_ps(largest, _mm512_maskz_loadu_ps(lanes, bounds + i));
     }
-    const float k_norm2 = _mm512_mask_reduce_max_ps(0x5555, largest);
     const float v_max = _mm512_mask_reduce_max_ps(0xaaaa, largest);
-    const float most =
-        __builtin_sqrtf(q_norm2) * __builtin_sqrtf(k_norm2) * __builtin_fabsf(scale_);
-    return most <= kBoundedScore && v_max <= kMostV && (v_max >= kLeastV || v_max == 0);
+    values_are_normal_ = v_max <= kMostV && (v_max >= kLeastV || v_max == 0);
+    const float k_norm2 = _mm512_mask_reduce_max_ps(0x5555, largest);
+    score_per_q_ = __builtin_sqrtf(k_norm2) * __builtin_fabsf(scale_);
+  }
+
+  // Returns whether all scores of the group are bounded.
+  bool load_queries(int group) {
+    const Piece rows{static_cast<const std::uint16_t*>(tile_.q) + first_row(group) * shape_.q_row,
+                     shape_.q_row, tile_.q_end - first_row(group), shape_.d};
+    const float norm2 = pack_queries(tile_.scratch, rows, shape_.d);
+    return values_are_normal_ && __builtin_sqrtf(norm2) * score_per_q_ <= kBoundedScore;
+  }
+
+  void begin(const ForwardStep& step) {
+    float* sums = sums_of(step.group);
+    for (int i = 0; i < kUnit * 16; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
+    const __m512 minus_m = _mm512_set1_ps(step.bounded ? 0.0f : -kNoMax);
+    _mm512_store_ps(minus_m_of(step.group), minus_m);
+    _mm512_store_ps(minus_m_of(step.group) + 16, minus_m);
   }
 
   // The next step that has keys to see: all blocks of one group, then the next group, so that a
   // group's output stays near. Keys and values pass by from the second-level cache.
-  ForwardStep next_step(std::int64_t& block, int& group) const {
-    for (; group < groups_; ++group, block = 0) {
-      if (block < unit_begin_[group] / block_) block = unit_begin_[group] / block_;
-      const std::int64_t low = block * block_, high = low + block_;
-      const std::int64_t first = low > unit_begin_[group] ? low : unit_begin_[group];
-      const std::int64_t end = high < unit_end_[group] ? high : unit_end_[group];
-      ++block;
-      if (first < end) return {group, static_cast<int>(end - first), first};
+  ForwardStep next_step() {
+    const bool begins = unit_ >= unit_end_;
+    while (unit_ >= unit_end_) {
+      if (++group_ >= groups_) return {};
+      unit_ = key_begin(first_row(group_)) / kUnit;
+      unit_end_ = units(key_end(last_row(group_)));
+      if (unit_ >= unit_end_) store_blind(group_);
     }
-    return {};
+    const std::int64_t first = unit_, end = (unit_ / block_ + 1) * block_;
+    unit_ = end < unit_end_ ? end : unit_end_;
+    return {group_, static_cast<int>(unit_ - first), first, begins};
   }
+
+  // One round of the pipeline.
+  struct Turn {
+    const ForwardStep &last, &now, &next;
+    unsigned turn;
+    const Sight& sight;
+    std::uint32_t edges;
+  };
 
   template <int rate>
   void steps() {
-    std::int64_t block = 0;
-    int group = 0;
-    ForwardStep last, now = next_step(block, group);
     Idle idle;
     Sums<Tiles> sums;
+    ForwardStep last, now = next_step();
+    if (now.count == 0) return;
+    now.bounded = load_queries(now.group);
     scores(now, sums, idle);
+    begin(now);
     for (unsigned turn = 0; now.count > 0; ++turn) {
-      const ForwardStep next = next_step(block, group);
-      std::byte* weights = scratch(at_.weights + at_.weights_size * (turn & 1u));
-      std::byte* last_weights = scratch(at_.weights + at_.weights_size * (~turn & 1u));
-      // The last square of scores may stay in the tiles until products need them.
-      const bool whole = is_whole(now);
-      if (!whole || !bounded_ || now.count < 2 || last.count == 0) sums.finish();
-      if (!whole) hide_masked(now);
-      float shrink[kUnit];
-      const bool moved = !bounded_ && move_max(now, shrink);
-      Paced<SoftmaxSlice, rate> vectors{{scratch(at_.scores), weights, sums_of(now.group),
-                                         minus_m_of(now.group), _mm512_set1_ps(scale_)},
-                                        0,
-                                        16 * now.count};
-      values(last, last_weights, sums, vectors);
-      scores(next, sums, vectors);
-      vectors.finish(vectors.count);
-      if (moved) {
-        sums.finish();
-        shrink_output(now.group, shrink);
+      ForwardStep next = next_step();
+      next.bounded = next.begins ? load_queries(next.group) : now.bounded;
+      const Sight sight{&shape_, first_row(now.group), last_row(now.group), now.first * kUnit};
+      const Turn at{last, now, next, turn, sight, edges_of(now)};
+      if (now.bounded) [[likely]] {
+        // The last square of scores may stay in the tiles until products need them.
+        if (now.count < 2 || last.count == 0) sums.finish();
+        overlap<rate>(at, sums, BoundedWeight{{_mm512_set1_ps(scale_)}});
+      } else {
+        follow_max<rate>(at, sums);
       }
+      if (now.begins && last.count > 0) {
+        if (next.count == 0) sums.finish();
+        store(last.group);
+      }
+      if (next.begins) begin(next);
       last = now;
       now = next;
-      if (now.count == 0) values(last, weights, sums, idle);
+      if (now.count == 0) values(last, weights_of(turn), sums, idle);
     }
     sums.finish();
+    store(last.group);
+  }
+
+  template <int rate, class Weight>
+  [[gnu::always_inline]] void overlap(const Turn& at, Sums<Tiles>& sums, const Weight& weight) {
+    Paced<SoftmaxSlice<Weight>, rate> vectors{{scratch(at_.scores), weights_of(at.turn),
+                                               sums_of(at.now.group), weight, &at.sight, at.edges},
+                                              0,
+                                              16 * at.now.count};
+    values(at.last, weights_of(at.turn + 1), sums, vectors);
+    scores(at.next, sums, vectors);
+    vectors.finish(vectors.count);
+  }
+
+  template <int rate>
+  [[gnu::noinline]] void follow_max(const Turn& at, Sums<Tiles>& sums) {
+    sums.finish();
+    hide_edges(at);
+    float shrink[kUnit];
+    const bool moved = move_max(at.now, shrink);
+    overlap<rate>(at, sums, ShiftedWeight{_mm512_set1_ps(scale_), minus_m_of(at.now.group)});
+    if (moved && !at.now.begins) {
+      sums.finish();
+      shrink_output(at.now.group, shrink);
+    }
+  }
+
+  std::byte* weights_of(unsigned turn) const {
+    return scratch(at_.weights + at_.weights_size * (turn & 1u));
   }
 
   template <class Vectors>
   [[gnu::always_inline]] void scores(const ForwardStep& step, Sums<Tiles>& sums, Vectors& vectors) {
     const std::byte* k = tile_.packed + kv_.k(step.first);
     for (int u = 0; u < step.count; ++u) {
-      const std::byte* q = q_of(step.group);
+      const std::byte* q = tile_.scratch;
       vectors.finish(16 * u);  // what is stored now is square u - 1
       sums.template begin<Reuse::none>(
           scratch(at_.scores) + kSquareBytes * static_cast<std::size_t>(u), q, k, vectors);
@@ -239,7 +305,11 @@ class Forward {
     for (int n = 0; n < v_depth_; ++n, o += kSquareBytes) {
       const std::byte* p = weights;
       const std::byte* v = tile_.packed + kv_.v(step.first, n);
-      sums.template resume<Reuse::none>(o, p, v, vectors);
+      if (step.begins) {
+        sums.template begin<Reuse::none>(o, p, v, vectors);
+      } else {
+        sums.template resume<Reuse::none>(o, p, v, vectors);
+      }
       for (int u = 1; u < step.count; ++u) {
         p += kHalfSquareBytes;
         v += kHalfSquareBytes;
@@ -248,22 +318,24 @@ class Forward {
     }
   }
 
-  bool is_whole(const ForwardStep& step) const {
-    return key_begin(last_row(step.group)) <= step.first * kUnit &&
-           key_end(first_row(step.group)) >= (step.first + step.count) * kUnit;
-  }
-
-  // Masked scores become what the scale turns into -inf.
-  void hide_masked(const ForwardStep& step) {
-    const std::int64_t first = first_row(step.group), last = last_row(step.group);
-    const __m512 hidden = _mm512_set1_ps(scale_ > 0 ? -__builtin_inff() : __builtin_inff());
+  std::uint32_t edges_of(const ForwardStep& step) const {
+    const std::int64_t begin = key_begin(last_row(step.group));
+    const std::int64_t end = key_end(first_row(step.group));
+    std::uint32_t edges = 0;
     for (int u = 0; u < step.count; ++u) {
       const std::int64_t key = (step.first + u) * kUnit;
-      if (key_begin(last) <= key && key_end(first) >= key + kUnit) continue;
+      if (begin > key || end < key + kUnit) edges |= 1u << u;
+    }
+    return edges;
+  }
+
+  // Hidden scores become what the scale turns into -inf, for the maximum's sake.
+  void hide_edges(const Turn& at) {
+    const __m512 hidden = _mm512_set1_ps(scale_ > 0 ? -__builtin_inff() : __builtin_inff());
+    for (int u = 0; u < at.now.count; ++u) {
+      if ((at.edges >> u & 1u) == 0) continue;
       for (int r = 0; r < kUnit; ++r) {
-        const std::int64_t row = first + r < last ? first + r : last;
-        const std::uint32_t seen =
-            first_lanes(key_end(row) - key) & ~first_lanes(key_begin(row) - key);
+        const std::uint32_t seen = at.sight.keys(u, r);
         float* s = floats(at_.scores) + u * 1024 + (r >> 4) * 512 + (r & 15) * 16;
         _mm512_mask_store_ps(s, static_cast<__mmask16>(~seen), hidden);
         _mm512_mask_store_ps(s + 256, static_cast<__mmask16>(~seen >> 16), hidden);
@@ -310,40 +382,63 @@ class Forward {
     }
   }
 
-  void store(int group) {
-    alignas(64) float sums[kUnit];
-    for (int half = 0; half < 2; ++half) {
-      __m512i rows[16];
-      const float* from = sums_of(group) + half * 256;
-      for (int i = 0; i < 16; ++i) rows[i] = _mm512_load_si512(from + i * 16);
-      _mm512_store_ps(sums + half * 16, sums_of_lanes(rows));
-    }
+  // Of a group whose rows see nothing.
+  void store_blind(int group) {
     for (std::int64_t row = first_row(group); row <= last_row(group); ++row) {
-      const int r = static_cast<int>(row - first_row(group));
-      const float sum = sums[r];
-      if (tile_.lse != nullptr) {
-        tile_.lse[row] =
-            sum == 0 ? -__builtin_inff() : (__builtin_log2f(sum) - minus_m_of(group)[r]) * kLn2;
-      }
-      store_row(group, row, r, sum == 0 ? 0.0f : 1.0f / weight_of_output(row, sum));
+      auto* o = static_cast<std::uint16_t*>(tile_.o) + row * shape_.o_row;
+      for (int column = 0; column < shape_.dv; ++column) o[column] = 0;
+      if (tile_.lse != nullptr) tile_.lse[row] = -__builtin_inff();
     }
   }
 
-  // The one weight of a row that sees one key reached o rounded, and is not 1.
-  float weight_of_output(std::int64_t row, float sum) const {
-    if (key_end(row) - key_begin(row) != 1) return sum;
-    const __m512i rounded = interleave_bf16(_mm512_set1_ps(sum), _mm512_setzero_ps());
-    return _mm512_cvtss_f32(_mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16)));
+  void store(int group) {
+    alignas(64) float factors[kUnit];
+    for (int half = 0; half < 2; ++half) {
+      __m512 rows[16];
+      const float* from = sums_of(group) + half * 256;
+      for (int i = 0; i < 16; ++i) rows[i] = _mm512_load_ps(from + i * 16);
+      const __m512 sum = sums_of_lanes(rows);
+      if (tile_.lse != nullptr) store_lse(group, half, sum);
+      const __mmask16 seen = _mm512_cmp_ps_mask(sum, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      const __m512 weight = weight_of_output(first_row(group) + 16 * half, sum);
+      _mm512_store_ps(factors + half * 16, _mm512_maskz_div_ps(seen, _mm512_set1_ps(1.0f), weight));
+    }
+    store_output(group, factors);
   }
 
-  void store_row(int group, std::int64_t row, int r, float factor) {
-    auto* to = static_cast<std::uint16_t*>(tile_.o) + row * shape_.o_row;
-    const auto* o = reinterpret_cast<const float*>(o_of(group)) + (r >> 4) * 512 + (r & 15) * 16;
-    for (int n = 0; n < v_depth_; ++n, o += 1024) {
-      const __m512 times = _mm512_set1_ps(factor);
-      const __m512i values = to_bf16(_mm512_mul_ps(_mm512_load_ps(o), times),
-                                     _mm512_mul_ps(_mm512_load_ps(o + 256), times));
-      _mm512_mask_storeu_epi16(to + kUnit * n, first_lanes(shape_.dv - kUnit * n), values);
+  void store_lse(int group, int half, __m512 sum) {
+    const std::int64_t row = first_row(group) + 16 * half;
+    const __m512 minus_m = _mm512_load_ps(minus_m_of(group) + half * 16);
+    const __m512 lse = _mm512_mul_ps(_mm512_sub_ps(log2(sum), minus_m), _mm512_set1_ps(kLn2));
+    _mm512_mask_storeu_ps(tile_.lse + row, static_cast<__mmask16>(first_lanes(tile_.q_end - row)),
+                          lse);
+  }
+
+  // Of 16 rows from `row` on. The one weight of a row that sees one key reached o rounded, and is
+  // not 1.
+  __m512 weight_of_output(std::int64_t row, __m512 sum) const {
+    if (key_end(row) - key_begin(row + 15) > 1) return sum;  // ends move up with the row
+    __mmask16 one_key = 0;
+    for (int r = 0; r < 16; ++r) {
+      if (key_end(row + r) - key_begin(row + r) == 1) one_key |= static_cast<__mmask16>(1u << r);
+    }
+    const __m512i rounded = interleave_bf16(sum, _mm512_setzero_ps());
+    return _mm512_mask_mov_ps(sum, one_key, _mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16)));
+  }
+
+  void store_output(int group, const float (&factors)[kUnit]) {
+    const auto rows = static_cast<int>(last_row(group) - first_row(group) + 1);
+    auto* to = static_cast<std::uint16_t*>(tile_.o) + first_row(group) * shape_.o_row;
+    const auto* o = reinterpret_cast<const float*>(o_of(group));
+    for (int n = 0; n < v_depth_; ++n, o += 1024, to += kUnit) {
+      const __mmask32 columns = first_lanes(shape_.dv - kUnit * n);
+      for (int r = 0; r < rows; ++r) {
+        const float* from = o + (r >> 4) * 512 + (r & 15) * 16;
+        const __m512 times = _mm512_set1_ps(factors[r]);
+        const __m512i values = to_bf16(_mm512_mul_ps(_mm512_load_ps(from), times),
+                                       _mm512_mul_ps(_mm512_load_ps(from + 256), times));
+        _mm512_mask_storeu_epi16(to + r * shape_.o_row, columns, values);
+      }
     }
   }
 
@@ -353,8 +448,11 @@ class Forward {
   const ForwardScratch at_;
   const int k_depth_, v_depth_, block_, groups_;
   const float scale_;
-  bool bounded_ = false;
-  std::int64_t unit_begin_[kMaxGroups], unit_end_[kMaxGroups];
+  bool values_are_normal_ = false;
+  float score_per_q_ = 0;  // the largest score, in powers of two, of a query of length 1
+  // Where next_step is.
+  int group_ = -1;
+  std::int64_t unit_ = 0, unit_end_ = 0;
 };
 
 inline void pack_forward_kv(const ForwardConfig& config, const HeadShape& shape,
@@ -364,10 +462,9 @@ inline void pack_forward_kv(const ForwardConfig& config, const HeadShape& shape,
   for (std::int64_t unit = part.key_begin / kUnit; unit < units(part.key_end); ++unit) {
     const Piece k = unit_of(part.k, shape.k_row, shape.sk, unit, shape.d);
     const Piece v = unit_of(part.v, shape.v_row, shape.sk, unit, shape.dv);
-    pack_row_tiles<pack_transposed>(part.packed + kv.k(unit), k, shape.d);
-    pack_column_tiles<pack_far_pairs>(part.packed + kv.v(unit, 0), v, shape.dv,
-                                      kHalfSquareBytes * static_cast<std::size_t>(kv.block));
-    bounds[unit] = {largest_norm2(k), largest_magnitude(v)};
+    const std::size_t step = kHalfSquareBytes * static_cast<std::size_t>(kv.block);
+    bounds[unit] = {pack_keys(part.packed + kv.k(unit), k, shape.d),
+                    pack_values(part.packed + kv.v(unit, 0), v, shape.dv, step)};
   }
 }
 

@@ -33,7 +33,8 @@ struct PackKv {
   std::int64_t key_begin, key_end;
 };
 
-// Query rows [q_begin, q_end) of one (b, hq), at most block_q of them.
+// Query rows [q_begin, q_end) of one (b, hq), at most block_q of them; any number where the engine
+// has long_tiles.
 struct ForwardTile {
   const void* q;            // the head's first row
   void* o;                  // the head's first row
@@ -81,6 +82,7 @@ struct FinishDq {
 
 struct Engine {
   Target target;
+  bool long_tiles = false;  // a forward tile costs less, and no more scratch, the more rows it has
 
   // Bytes, all multiples of 64; the shape gives sq, sk, d, dv.
   std::size_t (*packed_kv_bytes)(const ForwardConfig&, const HeadShape&);

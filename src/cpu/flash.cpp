@@ -57,6 +57,15 @@ struct ForwardWorkspace {
   }
 };
 
+// Query blocks of a head that make one tile. An engine with long tiles has a pipeline to fill and
+// to drain in each: as many as leave every thread several tiles, for balance.
+std::int64_t blocks_per_tile(const Engine& engine, std::int64_t heads, std::int64_t q_blocks,
+                             int threads) {
+  if (!engine.long_tiles) return 1;
+  const std::int64_t tiles = threads == 1 ? heads : 8 * static_cast<std::int64_t>(threads);
+  return std::clamp<std::int64_t>(heads * q_blocks / tiles, 1, q_blocks);
+}
+
 // Keys per packing task: enough work for one task, a multiple of block_k.
 std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
 
@@ -159,13 +168,15 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
                     .key_end = std::min((chunk + 1) * step, p.sk)});
   });
 
-  // Within a head the last query block comes first: under a causal mask it sees the most keys.
+  // Within a head the last query rows come first: under a causal mask they see the most keys.
   const std::int64_t q_blocks = blocks(p.sq, config.block_q);
+  const std::int64_t rows = config.block_q * blocks_per_tile(engine, p.b * p.hq, q_blocks, threads);
+  const std::int64_t tiles = blocks(p.sq, rows);
   const std::int64_t group = p.hq / p.hk;
-  parallel_for(threads, p.b * p.hq * q_blocks, [&](std::int64_t index, int slot) {
-    const std::int64_t head = index / q_blocks, block = q_blocks - 1 - index % q_blocks;
+  parallel_for(threads, p.b * p.hq * tiles, [&](std::int64_t index, int slot) {
+    const std::int64_t head = index / tiles, tile = tiles - 1 - index % tiles;
     const std::int64_t b = head / p.hq, h = head % p.hq;
-    const std::int64_t q_begin = block * config.block_q;
+    const std::int64_t q_begin = tile * rows;
     engine.forward_tile(
         config, shape,
         {.q = head_start(args.q, p.q(), p.dtype, b, h),
@@ -174,7 +185,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
          .packed = packed_of(b, h / group),
          .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
          .q_begin = q_begin,
-         .q_end = std::min(q_begin + config.block_q, p.sq)});
+         .q_end = std::min(q_begin + rows, p.sq)});
   });
 }
 

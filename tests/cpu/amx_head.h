@@ -39,15 +39,17 @@ class HeadForward {
         packed_(buffer(engine.packed_kv_bytes(config, shape))),
         scratch_(buffer(engine.forward_scratch_bytes(config, shape))) {}
 
-  void run(HeadTensors& t) const {
+  // In tiles of `rows` query rows; 0: block_q.
+  void run(HeadTensors& t, std::int64_t rows = 0) const {
+    if (rows == 0) rows = config_.block_q;
     for (std::int64_t key = 0; key < shape_.sk; key += config_.block_k) {
       const std::int64_t end =
           key + config_.block_k < shape_.sk ? key + config_.block_k : shape_.sk;
       engine_.pack_kv(config_, shape_, {t.k.data(), t.v.data(), packed_.get(), key, end});
     }
     for (int head = 0; head < t.group; ++head) {
-      for (std::int64_t q = 0; q < shape_.sq; q += config_.block_q) {
-        const std::int64_t end = q + config_.block_q < shape_.sq ? q + config_.block_q : shape_.sq;
+      for (std::int64_t q = 0; q < shape_.sq; q += rows) {
+        const std::int64_t end = q + rows < shape_.sq ? q + rows : shape_.sq;
         engine_.forward_tile(
             config_, shape_,
             {t.q.data() + head * shape_.sq * shape_.q_row,

@@ -94,8 +94,8 @@ void parts() {
     }
   });
   auto* floats = reinterpret_cast<float*>(m);
-  const amx::SoftmaxSlice softmax{m, m + 32768, floats + 12288, floats + 16000,
-                                  _mm512_set1_ps(0.1f)};
+  const amx::SoftmaxSlice<amx::BoundedWeight> softmax{
+      m, m + 32768, floats + 12288, {{_mm512_set1_ps(0.1f)}}, nullptr, 0};
   part("softmax slices (4 vectors)", hz, kTimes, [&] {
     for (int i = 0; i < kTimes; ++i) softmax(i & 63);
   });
@@ -133,27 +133,54 @@ struct Row {
   int d;
   bool causal;
   int block_q, block_k;
+  bool long_tiles = false;  // forward: one tile of all rows, as the driver has it for one thread
 };
 
+HeadShape shape_of(const Row& row) {
+  return {row.length,
+          row.length,
+          row.d,
+          row.d,
+          row.causal ? kCausal : kFull,
+          1 / std::sqrt(static_cast<float>(row.d)),
+          row.d,
+          row.d,
+          row.d,
+          row.d};
+}
+
+// Packing alone, cycles for 32 keys; and a forward over 32 keys, cycles for 32 queries: what a
+// group of rows costs beside its steps, and one square.
+void ends() {
+  const double hz = clock_hz();
+  for (const int d : {64, 128}) {
+    const std::int64_t length = 1024;
+    const int block_k = d <= 64 ? 128 : 64;
+    HeadTensors t = tensors(length, d);
+    HeadShape shape = shape_of({length, d, false, 32, block_k});
+    const ForwardConfig config{Target::cpu_amx, DType::bf16, d, d, 32, block_k};
+    const Buffer packed = buffer(amx_engine().packed_kv_bytes(config, shape));
+    const PackKv all{t.k.data(), t.v.data(), packed.get(), 0, length};
+    part(d == 64 ? "packing 32 keys, d 64" : "packing 32 keys, d 128", hz, length / 32,
+         [&] { amx_engine().pack_kv(config, shape, all); });
+    shape.sk = 32;
+    const HeadForward forward(amx_engine(), config, shape);
+    part(d == 64 ? "32 queries, 32 keys, d 64" : "32 queries, 32 keys, d 128", hz, length / 32,
+         [&] { forward.run(t, length); });
+  }
+}
+
 void measure(const Row& row, bool gradients) {
-  const HeadShape shape{row.length,
-                        row.length,
-                        row.d,
-                        row.d,
-                        row.causal ? kCausal : kFull,
-                        1 / std::sqrt(static_cast<float>(row.d)),
-                        row.d,
-                        row.d,
-                        row.d,
-                        row.d};
+  const HeadShape shape = shape_of(row);
   const ForwardConfig fwd{Target::cpu_amx, DType::bf16, row.d, row.d, row.block_q, row.block_k};
   const BackwardConfig bwd{Target::cpu_amx, DType::bf16, row.d, row.d, row.block_q, row.block_k};
   HeadTensors t = tensors(row.length, row.d);
   const HeadForward forward(amx_engine(), fwd, shape);
   const HeadBackward backward(amx_engine(), bwd, shape, 1, 1);
-  forward.run(t);
+  const std::int64_t rows = row.long_tiles ? row.length : 0;
+  forward.run(t, rows);
   const double time =
-      gradients ? seconds([&] { backward.run(t); }) : seconds([&] { forward.run(t); });
+      gradients ? seconds([&] { backward.run(t); }) : seconds([&] { forward.run(t, rows); });
   const auto length = static_cast<double>(row.length);
   const double flops = (gradients ? 10 : 4) * length * length * row.d * (row.causal ? 0.5 : 1);
   std::printf(
@@ -171,8 +198,7 @@ void table(bool gradients) {
         const bool narrow = d <= 64;
         const int block_q = gradients ? 128 : narrow ? 64 : 32;
         const int block_k = gradients ? 128 : narrow ? 128 : 64;
-        const Row row{length, d, causal, block_q, block_k};
-        measure(row, gradients);
+        measure({length, d, causal, block_q, block_k, true}, gradients);
       }
     }
   }
@@ -201,7 +227,10 @@ int run(int count, char** arguments) {
   sched_setaffinity(0, sizeof one, &one);
   for (int i = 1; i < count; ++i) {
     const std::string what = arguments[i];
-    if (what == "parts") parts();
+    if (what == "parts") {
+      parts();
+      ends();
+    }
     if (what == "forward") table(false);
     if (what == "backward") table(true);
     if (what == "blocks") {

@@ -67,7 +67,7 @@ HeadTensors inputs(const Case& c, std::uint64_t seed = 1) {
   return t;
 }
 
-void forward(const Engine& engine, const Case& c, HeadTensors& t) {
+void forward(const Engine& engine, const Case& c, HeadTensors& t, std::int64_t rows = 0) {
   const HeadShape shape = shape_of(c);
   const ForwardConfig config{.target = Target::cpu_amx,
                              .element = DType::bf16,
@@ -75,7 +75,7 @@ void forward(const Engine& engine, const Case& c, HeadTensors& t) {
                              .value_dim = c.dv,
                              .block_q = c.block_q,
                              .block_k = c.block_k};
-  HeadForward(engine, config, shape).run(t);
+  HeadForward(engine, config, shape).run(t, rows);
 }
 
 void backward(const Engine& engine, const Case& c, HeadTensors& t) {
@@ -226,6 +226,30 @@ TEST_F(AmxEngine, RescalesWhenTheMaximumMoves) {
               naive = TrueHead(shape_of(c), true).run(t, 0);
   expect_close("o", t.o, 0, 32, 32, ref.o, naive.o);
   for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(t.lse[i], ref.lse[i], 1e-5 * (1 + ref.lse[i]));
+}
+
+// Groups of 32 rows follow one another in the pipeline: those that need a running maximum after
+// those that do not, and past rows that see nothing.
+TEST_F(AmxEngine, OneLongTileIsItsGroupsOneByOneToTheBit) {
+  for (const Case& c : {Case{200, 230, 64, 64, kFull, 1, 32, 64},
+                        {230, 200, 128, 64, kCausal, 1, 32},
+                        {200, 90, 32, 32, kCausal, 1, 32, 96},
+                        {300, 300, 64, 64, {40, 9}, 1, 32}}) {
+    HeadTensors t = inputs(c);
+    for (int row = 128; row < 160; ++row) {
+      for (int i = 0; i < c.d; ++i) {
+        std::uint16_t& x = t.q[static_cast<std::size_t>(row * c.d + i)];
+        x = to_bf16(16 * to_float(bf16{x})).bits;
+      }
+    }
+    HeadTensors groups = t;
+    forward(engine, c, groups);
+    forward(engine, c, t, c.sq);
+    EXPECT_EQ(t.o, groups.o);
+    EXPECT_EQ(t.lse, groups.lse);
+    const Truth ref = TrueHead(shape_of(c), false).run(t, 0);
+    expect_close("o", t.o, 0, c.dv, c.dv, ref.o, TrueHead(shape_of(c), true).run(t, 0).o);
+  }
 }
 
 TEST_F(AmxEngine, RowsThatSeeNothingAreZeroAndTheirLseIsMinusInfinity) {
