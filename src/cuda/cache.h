@@ -35,7 +35,7 @@ int clear_cache(const std::filesystem::path& folder);
 struct WarmKernel {
   std::string name;             // "forward", "delta", "dk dv", "dq"
   std::string name_expression;  // the kernel as C++ text
-  std::string origin;           // memory | disk | compiled
+  std::string origin;           // memory | embedded | disk | compiled
   std::string note;             // why it is not kept on disk, say; mostly empty
   int registers = 0;            // per thread
   double time_s = 0;            // that it took to have it

@@ -69,6 +69,7 @@ class Unit {
                                      "--ptxas-options=-v"};
     options.insert(options.end(), request_.options.begin(), request_.options.end());
     std::vector<const char*> pointers;
+    pointers.reserve(options.size());
     for (const std::string& option : options) pointers.push_back(option.c_str());
     return nvrtc_.nvrtcCompileProgram(program_, static_cast<int>(pointers.size()), pointers.data());
   }
@@ -126,7 +127,7 @@ void check_report(const PtxasReport& report, const std::string& what, const std:
 
 Nvrtc::Nvrtc(std::span<const SourceFile> sources) : Nvrtc(sources, NvrtcLibrary::default_names()) {}
 
-Nvrtc::Nvrtc(std::span<const SourceFile> sources, std::vector<std::string> library_names)
+Nvrtc::Nvrtc(std::span<const SourceFile> sources, const std::vector<std::string>& library_names)
     : library_(std::make_unique<const NvrtcLibrary>(library_names)), sources_(sources) {}
 
 Nvrtc::~Nvrtc() = default;

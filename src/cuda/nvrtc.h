@@ -21,7 +21,7 @@ class Nvrtc final : public Compiler {
   // With the sources that includes may name; default: those the library was built with. The spans'
   // memory must outlive the object.
   explicit Nvrtc(std::span<const SourceFile> sources = kernel_sources());
-  Nvrtc(std::span<const SourceFile> sources, std::vector<std::string> library_names);
+  Nvrtc(std::span<const SourceFile> sources, const std::vector<std::string>& library_names);
   ~Nvrtc() override;
 
   Verdict available() const override;

@@ -1,7 +1,7 @@
 #include "cuda/store.h"
 
 #include <algorithm>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/file.h"
@@ -32,25 +32,6 @@ std::string digest_of_sources(std::span<const SourceFile> sources) {
   return sha256(all);
 }
 
-// What was found on disk, and what stood in the way.
-struct Found {
-  std::optional<CacheFile> file;
-  std::string note;
-};
-
-Found read_entry(const fs::path& path, const std::string& digest) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  try {
-    CacheFile file = decode(read_file(path));
-    if (file.digest != digest) throw IoError("it holds another kernel");
-    return {std::move(file), ""};
-  } catch (const IoError& problem) {
-    return {std::nullopt,
-            "cache file " + path.filename().string() + " not used: " + problem.what()};
-  }
-}
-
 // Without a compiler, code that any compiler made serves; the newest by name.
 fs::path any_entry(const fs::path& folder, const std::string& digest) {
   fs::path best;
@@ -65,7 +46,22 @@ fs::path any_entry(const fs::path& folder, const std::string& digest) {
 }
 
 void append(std::string& note, const std::string& more) {
-  if (!more.empty()) note += (note.empty() ? "" : "; ") + more;
+  note += (note.empty() ? "" : "; ") + more;
+}
+
+// Fills the result when the bytes are the kernel asked for; else notes what is wrong with them.
+bool take(std::string_view bytes, const std::string& name, KernelOrigin origin,
+          StoredKernel& result) {
+  try {
+    CacheFile file = decode(bytes);
+    if (file.digest != result.digest) throw IoError("it holds another kernel");
+    result.origin = origin;
+    result.code = std::make_shared<const CompiledKernel>(std::move(file.kernel));
+    return true;
+  } catch (const IoError& problem) {
+    append(result.note, name + " not used: " + problem.what());
+    return false;
+  }
 }
 
 }  // namespace
@@ -73,6 +69,7 @@ void append(std::string& note, const std::string& more) {
 const char* name_of(KernelOrigin origin) {
   switch (origin) {
     case KernelOrigin::memory: return "memory";
+    case KernelOrigin::embedded: return "embedded";
     case KernelOrigin::disk: return "disk";
     case KernelOrigin::compiled: return "compiled";
   }
@@ -85,10 +82,12 @@ struct KernelStore::Entry {
 };
 
 KernelStore::KernelStore(fs::path folder, std::shared_ptr<const Compiler> compiler,
-                         std::span<const SourceFile> sources)
+                         std::span<const SourceFile> sources,
+                         std::span<const EmbeddedKernel> embedded)
     : folder_(std::move(folder)),
       compiler_(std::move(compiler)),
-      sources_digest_(digest_of_sources(sources)) {}
+      sources_digest_(digest_of_sources(sources)),
+      embedded_(embedded) {}
 
 KernelStore::~KernelStore() = default;
 
@@ -125,18 +124,30 @@ StoredKernel KernelStore::get(const CompileRequest& request) {
   return entry->kernel;
 }
 
+bool KernelStore::take_embedded(StoredKernel& result) const {
+  for (const EmbeddedKernel& kernel : embedded_) {
+    if (kernel.digest != result.digest) continue;
+    return take(kernel.bytes, "embedded kernel", KernelOrigin::embedded, result);
+  }
+  return false;
+}
+
+bool KernelStore::take_file(const fs::path& path, StoredKernel& result) const {
+  const std::string name = "cache file " + path.filename().string();
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  try {
+    return take(read_file(path), name, KernelOrigin::disk, result);
+  } catch (const IoError& problem) {
+    append(result.note, name + " not used: " + problem.what());
+    return false;
+  }
+}
+
 StoredKernel KernelStore::find_or_compile(const std::string& digest,
                                           const CompileRequest& request) const {
-  StoredKernel result;
-  result.digest = digest;
-  const auto from_disk = [&](const fs::path& path) {
-    Found found = read_entry(path, digest);
-    append(result.note, found.note);
-    if (!found.file) return false;
-    result.origin = KernelOrigin::disk;
-    result.code = std::make_shared<const CompiledKernel>(std::move(found.file->kernel));
-    return true;
-  };
+  StoredKernel result{.digest = digest};
+  if (take_embedded(result)) return result;
   const auto compile = [&] {
     result.code = std::make_shared<const CompiledKernel>(compiler_->compile(request));
   };
@@ -148,14 +159,15 @@ StoredKernel KernelStore::find_or_compile(const std::string& digest,
   const Verdict can_compile = compiler_->available();
   const fs::path path =
       can_compile ? path_of(folder_, digest, compiler_->version()) : any_entry(folder_, digest);
-  if (from_disk(path)) return result;
+  const std::string note = result.note;
+  if (take_file(path, result)) return result;
   if (!can_compile) compile();  // throws the reason
 
   std::error_code ignored;  // a folder that cannot be made shows when the file is written
   fs::create_directories(path.parent_path(), ignored);
   const FileLock lock(path.string() + ".lock");
-  result.note.clear();
-  if (from_disk(path)) return result;  // another process made it in the meantime
+  result.note = note;
+  if (take_file(path, result)) return result;  // another process made it in the meantime
   compile();
   try {
     write_file_atomic(path, encode({digest, compiler_->version(), request, *result.code}));

@@ -9,23 +9,25 @@
 
 #include "cuda/cache.h"
 #include "cuda/compiler.h"
+#include "cuda/embedded.h"
 #include "cuda/sources.h"
 
 namespace dfa::cuda {
 
-enum class KernelOrigin : int { memory, disk, compiled };
+enum class KernelOrigin : int { memory, embedded, disk, compiled };
 const char* name_of(KernelOrigin origin);
 
 // A kernel's code and where it came from.
 struct StoredKernel {
-  std::shared_ptr<const CompiledKernel> code;
+  std::shared_ptr<const CompiledKernel> code{};
   KernelOrigin origin = KernelOrigin::compiled;
-  std::string digest;  // of everything but the compiler's version that the code depends on
+  std::string digest{};  // of everything but the compiler's version that the code depends on
   std::string note{};  // what went wrong on the way without stopping it, e.g. "not kept on disk: …"
 };
 
-// Compiled kernels, looked for in memory, then in a folder, then made by the compiler; where there
-// is no compiler, a file that any compiler made from the same sources serves. The folder
+// Compiled kernels, looked for in memory, among those built into the library, in a folder, and then
+// made by the compiler; where there is no compiler, a file that any made from the same sources
+// serves. The folder
 // may be read-only, full, shared by several processes or gone: then kernels are compiled each time
 // and StoredKernel::note says why. Entries are verified when read; a damaged one is made anew.
 // Thread-safe; the same kernel is compiled once, also by two processes at once.
@@ -33,7 +35,8 @@ class KernelStore {
  public:
   // folder empty: nothing is kept on disk.
   KernelStore(std::filesystem::path folder, std::shared_ptr<const Compiler> compiler,
-              std::span<const SourceFile> sources = kernel_sources());
+              std::span<const SourceFile> sources = kernel_sources(),
+              std::span<const EmbeddedKernel> embedded = embedded_kernels());
   ~KernelStore();
 
   // Throws Unsupported when the kernel is nowhere and there is no compiler, and whatever the
@@ -50,11 +53,14 @@ class KernelStore {
  private:
   struct Entry;
   std::shared_ptr<Entry> entry_of(const std::string& digest);
+  bool take_embedded(StoredKernel& result) const;
+  bool take_file(const std::filesystem::path& path, StoredKernel& result) const;
   StoredKernel find_or_compile(const std::string& digest, const CompileRequest& request) const;
 
   std::filesystem::path folder_;
   std::shared_ptr<const Compiler> compiler_;
   std::string sources_digest_;
+  std::span<const EmbeddedKernel> embedded_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;
 };

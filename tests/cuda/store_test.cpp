@@ -149,6 +149,29 @@ TEST_F(StoreTest, AFileUnderAnothersNameIsNotTaken) {
   EXPECT_NE(again.note.find("another kernel"), std::string::npos) << again.note;
 }
 
+// As the build makes them: the file of another process's store.
+TEST_F(StoreTest, AnEmbeddedKernelNeedsNeitherFolderNorCompiler) {
+  const StoredKernel compiled = fresh().get(kRequest);
+  const std::string bytes = read_file(files().at(0));
+  compiler->verdict = Verdict::no("no compiler here");
+  const EmbeddedKernel embedded[] = {{"another", "one"}, {compiled.digest, bytes}};
+  KernelStore store({}, compiler, kSources, embedded);
+  const StoredKernel found = store.get(kRequest);
+  EXPECT_EQ(found.origin, KernelOrigin::embedded);
+  EXPECT_EQ(found.note, "");
+  expect_same(*found.code, *compiled.code);
+  EXPECT_EQ(store.get(kRequest).origin, KernelOrigin::memory);
+  EXPECT_THROW(KernelStore({}, compiler, kChanged, embedded).get(kRequest), Unsupported);
+}
+
+TEST_F(StoreTest, ADamagedEmbeddedKernelIsNotedAndPassedOver) {
+  const StoredKernel compiled = fresh().get(kRequest);
+  const EmbeddedKernel embedded[] = {{compiled.digest, "dfa-kernel/1 and no more"}};
+  const StoredKernel found = KernelStore(folder, compiler, kSources, embedded).get(kRequest);
+  EXPECT_EQ(found.origin, KernelOrigin::disk);
+  EXPECT_NE(found.note.find("embedded kernel not used: "), std::string::npos) << found.note;
+}
+
 TEST_F(StoreTest, WithoutAFolderKernelsAreKeptInMemory) {
   KernelStore store({}, compiler, kSources);
   EXPECT_NE(store.get(kRequest).note.find("no cache folder"), std::string::npos);

@@ -1,0 +1,7 @@
+#include "cuda/embedded.h"
+
+namespace dfa::cuda {
+
+std::span<const EmbeddedKernel> embedded_kernels() { return {}; }
+
+}  // namespace dfa::cuda
