@@ -204,7 +204,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,
                     "algorithms in turns, in random order (default)");
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
-  command->add_option("--backend", a.study.backend, "auto, cpu or reference");
+  command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
   command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", a.study.seed, "of the inputs and of the order");

@@ -243,7 +243,7 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--v", a.files.v, "like --q");
   command->add_option("--do", a.files.d_o, "gradient of the output, like --q; default: seeded");
   command->add_option("--out", a.out, "folder for o, lse, dq, dk, dv as .npy");
-  command->add_option("--backend", a.options.backend, "auto, cpu or reference");
+  command->add_option("--backend", a.options.backend, "auto, cuda, cpu or reference");
   command->add_option("--algorithm", a.algorithm, "standard, flash or auto");
   command->add_option("--config", a.options.config, "tiles, e.g. block_q=64,block_k=128");
   command->add_flag("--check", a.check, "hold the result against fp64 attention; exit 1 if wrong");

@@ -55,7 +55,7 @@ def test_bad_problem_lines(fails, line, words):
 
 
 @pytest.mark.parametrize("options, words", [
-    (["--backend", "tpu"], ["tpu", "auto, cpu"]),
+    (["--backend", "tpu"], ["tpu", "auto, cuda, cpu, reference"]),
     (["--algorithm", "magic"], ["magic", "standard, flash, auto"]),
     (["--config", "block_q=7"], "block_q=7"),
     (["--config", "speed=11"], "speed"),
