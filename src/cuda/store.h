@@ -27,10 +27,9 @@ struct StoredKernel {
 
 // Compiled kernels, looked for in memory, among those built into the library, in a folder, and then
 // made by the compiler; where there is no compiler, a file that any made from the same sources
-// serves. The folder
-// may be read-only, full, shared by several processes or gone: then kernels are compiled each time
-// and StoredKernel::note says why. Entries are verified when read; a damaged one is made anew.
-// Thread-safe; the same kernel is compiled once, also by two processes at once.
+// serves. The folder may be read-only, full, shared by several processes or gone: then kernels are
+// compiled each time and StoredKernel::note says why. Entries are verified when read; a damaged one
+// is made anew. Thread-safe; the same kernel is compiled once, also by two processes at once.
 class KernelStore {
  public:
   // folder empty: nothing is kept on disk.
