@@ -71,9 +71,10 @@ struct SoftmaxSlice {
   Weight weight;
   const Sight* sight;
   std::uint32_t edges;  // a bit a square: some row does not see all of it
+  InterleaveConstants interleave = InterleaveConstants::in_registers();
 
-  [[gnu::always_inline]] static void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) {
-    _mm512_store_si512(to, interleave_bf16(p0, p1));
+  [[gnu::always_inline]] void finish_row(__m512 p0, __m512 p1, float* sum, std::byte* to) const {
+    _mm512_store_si512(to, interleave_bf16(p0, p1, interleave));
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), _mm512_add_ps(p0, p1)));
   }
 

@@ -64,18 +64,31 @@ struct BoundedExp2 {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
+// What interleave_bf16 needs. GCC builds such constants again wherever they are used, on ports that
+// the loops are short of; in_registers() hides from it that they are constants.
+struct InterleaveConstants {
+  __m512i half = _mm512_set1_epi32(0x8000);
+  __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  __m512i upper_to_lower =
+      _mm512_set4_epi32(static_cast<int>(0x80800f0e), static_cast<int>(0x80800b0a),
+                        static_cast<int>(0x80800706), static_cast<int>(0x80800302));
+
+  [[gnu::always_inline]] static InterleaveConstants in_registers() {
+    InterleaveConstants c;
+    asm("" : "+v"(c.half), "+v"(c.upper), "+v"(c.upper_to_lower));
+    return c;
+  }
+};
+
 // 32 bf16 in the order even[0], odd[0], even[1], …, rounded to nearest, ties away from zero.
 // Integer instructions only: beside the matrix unit, floating point has one port of two (and
 // to_bf16 takes three of its slots). Not for NaN with all bits set.
-[[gnu::always_inline]] inline __m512i interleave_bf16(__m512 even, __m512 odd) {
-  const __m512i half = _mm512_set1_epi32(0x8000);
-  const __m512i upper_to_lower =
-      _mm512_set4_epi32(static_cast<int>(0x80800f0e), static_cast<int>(0x80800b0a),
-                        static_cast<int>(0x80800706), static_cast<int>(0x80800302));
+[[gnu::always_inline]] inline __m512i interleave_bf16(__m512 even, __m512 odd,
+                                                      const InterleaveConstants& c = {}) {
   const __m512i low =
-      _mm512_shuffle_epi8(_mm512_add_epi32(_mm512_castps_si512(even), half), upper_to_lower);
-  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(odd), half);
-  return _mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
+      _mm512_shuffle_epi8(_mm512_add_epi32(_mm512_castps_si512(even), c.half), c.upper_to_lower);
+  const __m512i high = _mm512_add_epi32(_mm512_castps_si512(odd), c.half);
+  return _mm512_ternarylogic_epi32(low, high, c.upper, 0xf8);  // low | (high & upper)
 }
 
 // Bits of the first `count` lanes, count clamped to [0, 32].

@@ -30,11 +30,14 @@ constexpr Tile kVectorBackwardLong{64, 256};
 constexpr std::int64_t kLongElements = 1 << 20;
 
 // Measured on one core with AMX (48 KiB L1, 2 MiB L2), 2048 keys, bf16 (results/cpu/amx_speed.txt).
-// The forward wants its scores, weights and output in L1: at d 64, TFLOP/s for 32, 64, 128 and 256
-// keys are 1.14, 1.21, 1.26, 1.04, and 32, 64, 128 rows 1.24, 1.26, 1.26; at d 128 they are 1.43,
-// 1.67, 1.64, 1.52, and 1.67, 1.62, 1.63. The backward lives in L2: 128 x 128 is within 4 % of the
-// best of 20 tiles at d 64 and d 128, full and causal; 64 x 64 loses 6 to 23 %.
+// The forward wants its scores, weights and output in L1: at d 64, microseconds for 32, 64, 96, 128
+// and 160 keys are 878, 750, 729, 727, 809; under a causal mask, where a row's last block is a
+// part of one, 461, 397, 386, 399, 432; at d 128, 1407, 1197, 1229, 1269 for 32 to 128 keys, and
+// causal 770, 668, 676, 703. Rows are what threads share, the engine's need is 32. The backward
+// lives in L2: 128 x 128 is within 4 % of the best of 20 tiles at d 64 and d 128, full and causal;
+// 64 x 64 loses 6 to 23 %.
 constexpr Tile kAmxForwardNarrow{64, 128};
+constexpr Tile kAmxForwardNarrowMasked{64, 96};
 constexpr Tile kAmxForwardWide{32, 64};
 constexpr Tile kAmxBackward{128, 128};
 constexpr std::int64_t kNarrowDims = 128;  // d + dv
@@ -65,8 +68,9 @@ Target target_for(Target highest, DType element) {
 
 ForwardConfig default_forward(Target highest, const Problem& problem) {
   const bool narrow = problem.d + problem.dv <= kNarrowDims;
+  const Tile narrow_tile = problem.mask.is_full() ? kAmxForwardNarrow : kAmxForwardNarrowMasked;
   return default_tile<ForwardConfig>(highest, problem, kVectorForward,
-                                     narrow ? kAmxForwardNarrow : kAmxForwardWide);
+                                     narrow ? narrow_tile : kAmxForwardWide);
 }
 
 BackwardConfig default_backward(Target highest, const Problem& problem) {

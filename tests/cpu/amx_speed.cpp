@@ -197,7 +197,7 @@ void table(bool gradients) {
       for (const std::int64_t length : {1024, 2048, 4096}) {
         const bool narrow = d <= 64;
         const int block_q = gradients ? 128 : narrow ? 64 : 32;
-        const int block_k = gradients ? 128 : narrow ? 128 : 64;
+        const int block_k = gradients ? 128 : narrow ? (causal ? 96 : 128) : 64;
         measure({length, d, causal, block_q, block_k, true}, gradients);
       }
     }
