@@ -67,6 +67,11 @@ TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
   EXPECT_GE(ran, 50);
 }
 
+// What tests/device/sanitize.sh runs under compute-sanitizer.
+TEST_F(Correctness, SmallProblemsMeetTheRule) {
+  for (const std::string& line : lines_of("sanitize.txt")) EXPECT_TRUE(checked(line, 3)) << line;
+}
+
 TEST_F(Correctness, RandomProblemsMeetTheRule) {
   const char* seconds = std::getenv("DFA_FUZZ_SECONDS");
   const char* first = std::getenv("DFA_FUZZ_SEED");
