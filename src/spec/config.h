@@ -39,7 +39,7 @@ struct ForwardConfig {
 
   // Fragments of q stay in registers where there is room beside scores and output.
   constexpr bool q_in_registers() const {
-    return warp_rows() * head_dim <= 2048 &&
+    return bytes_of(element) == 2 && warp_rows() * head_dim <= 2048 &&
            warp_rows() * (head_dim / 2 + value_dim + block_k) <= 176 * 32;
   }
 

@@ -18,9 +18,9 @@ std::string number(long long value) { return std::to_string(value); }
 Verdict yes() { return Verdict::yes(); }
 
 Verdict check_element(DType element, const Problem& p) {
-  if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
-    return Verdict::no("cuda_sm80 multiplies fp16 and bf16; " + std::string(name_of(p.dtype)) +
-                       " is not built");
+  if (p.dtype != DType::fp16 && p.dtype != DType::bf16 && p.dtype != DType::fp32) {
+    return Verdict::no("cuda_sm80 multiplies fp16, bf16 and fp32; " +
+                       std::string(name_of(p.dtype)) + " is not built");
   }
   if (element != p.dtype) {
     return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
@@ -166,19 +166,16 @@ Verdict check_warps(int warps) {
   return Verdict::no("warps=" + number(warps) + "; 1 to " + number(kMaxWarps));
 }
 
-// Warps that share keys take columns in turns of 16 and queries in parts of 16 at least.
+// Warps that share keys take columns in turns of 16, and queries in parts of one operand at least.
 Verdict check_sharing(const BackwardConfig& c) {
   if (c.sharing == 1) return yes();
   if (c.sharing != 2 || c.warps % 2 != 0) {
     return Verdict::no("sharing=" + number(c.sharing) + "; 1, or 2 for an even number of warps");
   }
-  if (c.head_dim % (16 * c.sharing) == 0 && c.value_dim % (16 * c.sharing) == 0 &&
-      c.block_q % (16 * c.sharing) == 0) {
-    return yes();
-  }
-  return Verdict::no("sharing=" + number(c.sharing) +
-                     " wants head_dim, value_dim and block_q in multiples of " +
-                     number(16LL * c.sharing));
+  const int part = c.element == DType::fp32 ? 8 : 16;
+  if (c.head_dim % 32 == 0 && c.value_dim % 32 == 0 && c.block_q % (2 * part) == 0) return yes();
+  return Verdict::no("sharing=2 wants head_dim and value_dim in multiples of 32 and block_q in " +
+                     std::string("multiples of ") + number(2LL * part));
 }
 
 template <typename Config>
@@ -199,6 +196,11 @@ constexpr ForwardTile kForwardTiles[] = {
     {64, 64, 4, 2, 2},  {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},  {128, 64, 4, 3, 2},
     {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},  {32, 32, 2, 2, 1},
 };
+// fp32: rows are twice as long, and 32 keys keep the unrolled products in the instruction cache.
+constexpr ForwardTile kWideForwardTiles[] = {
+    {128, 32, 8, 2, 1}, {64, 32, 4, 2, 2}, {128, 32, 4, 2, 2},
+    {64, 32, 4, 2, 1},  {64, 16, 4, 2, 1}, {32, 16, 2, 2, 1},
+};
 
 struct KeyTile {
   int block_k, block_q, warps, sharing, ctas;
@@ -209,14 +211,39 @@ constexpr KeyTile kKeyTiles[] = {
     {64, 32, 4, 1, 2},  {64, 32, 4, 1, 1}, {32, 32, 4, 2, 1},  {16, 32, 2, 2, 1},
 };
 
+constexpr KeyTile kWideKeyTiles[] = {
+    {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {64, 32, 8, 2, 1}, {32, 32, 4, 2, 1},
+    {32, 16, 4, 2, 1}, {32, 16, 2, 1, 1}, {16, 16, 2, 2, 1}, {16, 16, 1, 1, 1},
+};
+
 struct QueryTile {
   int block_q, block_k, warps, ctas;
 };
 
 constexpr QueryTile kQueryTiles[] = {
-    {128, 64, 4, 2}, {128, 32, 4, 2}, {64, 64, 4, 2},
-    {64, 32, 4, 2},  {64, 32, 4, 1},  {32, 32, 2, 1},
+    {128, 64, 4, 2}, {128, 32, 4, 2}, {64, 64, 4, 2}, {64, 32, 4, 2},
+    {128, 32, 8, 1}, {64, 32, 4, 1},  {32, 32, 2, 1},
 };
+
+constexpr QueryTile kWideQueryTiles[] = {
+    {64, 32, 4, 2}, {64, 32, 4, 1}, {64, 16, 4, 1}, {32, 16, 2, 1}, {16, 16, 1, 1},
+};
+
+template <typename Tile>
+struct Tiling {
+  const Tile* first;
+  const Tile* last;
+  const Tile* begin() const { return first; }
+  const Tile* end() const { return last; }
+};
+
+bool is_wide(const Problem& p) { return bytes_of(p.dtype) == 4; }
+
+template <typename Tile, std::size_t kNarrow, std::size_t kWide>
+Tiling<Tile> tiling(const Problem& p, const Tile (&narrow)[kNarrow], const Tile (&wide)[kWide]) {
+  if (is_wide(p)) return {wide, wide + kWide};
+  return {narrow, narrow + kNarrow};
+}
 
 ForwardConfig with(ForwardConfig c, const ForwardTile& t) {
   c.block_q = t.block_q;
@@ -277,7 +304,7 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
-  for (const ForwardTile& tile : kForwardTiles) {
+  for (const ForwardTile& tile : tiling(problem, kForwardTiles, kWideForwardTiles)) {
     const ForwardConfig config = with(dims_of<ForwardConfig>(problem), tile);
     if (check_gpu(config, problem, limits)) legal.push_back(config);
   }
@@ -287,8 +314,8 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   std::vector<BackwardConfig> legal;
-  for (const QueryTile& queries : kQueryTiles) {
-    for (const KeyTile& keys : kKeyTiles) {
+  for (const QueryTile& queries : tiling(problem, kQueryTiles, kWideQueryTiles)) {
+    for (const KeyTile& keys : tiling(problem, kKeyTiles, kWideKeyTiles)) {
       const BackwardConfig config = with(dims_of<BackwardConfig>(problem), keys, queries);
       if (check_gpu(config, problem, limits)) legal.push_back(config);
     }

@@ -10,18 +10,23 @@ namespace dfa {
 
 template <DType kElement>
 DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
+  constexpr int kPerChunk = 16 / bytes_of(kElement);
   float sum = 0;
-  for (int chunk = static_cast<int>(threadIdx.x) % 8; chunk * 8 < columns; chunk += 8) {
+  for (int chunk = static_cast<int>(threadIdx.x) % 8; chunk * kPerChunk < columns; chunk += 8) {
     const uint4 x = *reinterpret_cast<const uint4*>(a + chunk * 16);
     const uint4 y = *reinterpret_cast<const uint4*>(b + chunk * 16);
     const unsigned xs[4] = {x.x, x.y, x.z, x.w};
     const unsigned ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      float x0, x1, y0, y1;
-      ptx::unpack<kElement>(xs[i], x0, x1);
-      ptx::unpack<kElement>(ys[i], y0, y1);
-      sum = fmaf(x0, y0, fmaf(x1, y1, sum));
+      if constexpr (kElement == DType::fp32) {
+        sum = fmaf(__uint_as_float(xs[i]), __uint_as_float(ys[i]), sum);
+      } else {
+        float x0, x1, y0, y1;
+        ptx::unpack<kElement>(xs[i], x0, x1);
+        ptx::unpack<kElement>(ys[i], y0, y1);
+        sum = fmaf(x0, y0, fmaf(x1, y1, sum));
+      }
     }
   }
   return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
@@ -35,8 +40,8 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   const int head = static_cast<int>(blockIdx.x) / blocks;
   const int row = static_cast<int>(blockIdx.x) % blocks * rows + static_cast<int>(threadIdx.x) / 8;
   const bool exists = row < args.sq;
-  const long long offset =
-      head_offset(args.o_strides, head / args.hq, head % args.hq) + 2 * row * args.o_strides.row;
+  const long long offset = head_offset<kElement>(args.o_strides, head / args.hq, head % args.hq) +
+                           bytes_of(kElement) * row * args.o_strides.row;
   const float sum =
       row_product<kElement>(static_cast<const char*>(args.o) + offset,
                             static_cast<const char*>(args.d_o) + offset, exists ? args.d_v : 0);

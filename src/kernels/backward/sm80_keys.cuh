@@ -2,12 +2,13 @@
 
 #include "kernels/args.h"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product.cuh"
+#include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16.
+// FlashAttention backward, dk and dv, for sm_80 and up, in fp16, bf16 and
+// fp32 (multiply-adds).
 //
 // A thread block owns block_k keys of one key head and walks the queries that see them, those of
 // every query head that shares the key head, one after another: sums stay in registers and their
@@ -21,6 +22,7 @@ namespace dfa {
 template <BackwardConfig kConfig>
 struct Sm80Keys {
   static constexpr DType kElement = kConfig.element;
+  static constexpr int kBytes = bytes_of(kElement);
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
   static constexpr int kSharing = kConfig.sharing;
@@ -32,17 +34,17 @@ struct Sm80Keys {
 
   // Offsets in shared memory: k, v, then stages of q, do, lse, delta,
   // then what warps exchange.
-  static constexpr int kKBytes = 2 * kConfig.block_k * kConfig.head_dim;
-  static constexpr int kFirstStage = kKBytes + 2 * kConfig.block_k * kConfig.value_dim;
-  static constexpr int kQBytes = 2 * kConfig.block_q * kConfig.head_dim;
-  static constexpr int kRowsAt = kQBytes + 2 * kConfig.block_q * kConfig.value_dim;
+  static constexpr int kKBytes = kBytes * kConfig.block_k * kConfig.head_dim;
+  static constexpr int kFirstStage = kKBytes + kBytes * kConfig.block_k * kConfig.value_dim;
+  static constexpr int kQBytes = kBytes * kConfig.block_q * kConfig.head_dim;
+  static constexpr int kRowsAt = kQBytes + kBytes * kConfig.block_q * kConfig.value_dim;
   static constexpr int kStageBytes = kRowsAt + 8 * kConfig.block_q;
   static constexpr int kExchange = kFirstStage + kConfig.stages * kStageBytes;
   static_assert(kExchange + kConfig.exchange_bytes() == kConfig.smem_bytes());
   static_assert(kKBytes % 128 == 0 && kQBytes % 128 == 0 && kStageBytes % 128 == 0);
 
-  using DimReader = TileReader<kConfig.head_dim>;
-  using ValueReader = TileReader<kConfig.value_dim>;
+  using DimReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
+  using ValueReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
   // Early keys come first: under a causal mask the most queries see them.
   struct Work {
@@ -61,14 +63,14 @@ struct Sm80Keys {
   }
 
   static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
-    const char* k =
-        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.head);
-    const char* v =
-        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.head);
-    load_tile<kConfig.block_k, kConfig.head_dim, kThreads>(smem, k, args.k_strides.row, work.key,
-                                                           args.sk, args.d);
-    load_tile<kConfig.block_k, kConfig.value_dim, kThreads>(smem + kKBytes, v, args.v_strides.row,
-                                                            work.key, args.sk, args.d_v);
+    const char* k = static_cast<const char*>(args.k) +
+                    head_offset<kElement>(args.k_strides, work.batch, work.head);
+    const char* v = static_cast<const char*>(args.v) +
+                    head_offset<kElement>(args.v_strides, work.batch, work.head);
+    load_tile<kElement, kConfig.block_k, kConfig.head_dim, kThreads>(smem, k, args.k_strides.row,
+                                                                     work.key, args.sk, args.d);
+    load_tile<kElement, kConfig.block_k, kConfig.value_dim, kThreads>(
+        smem + kKBytes, v, args.v_strides.row, work.key, args.sk, args.d_v);
   }
 
   // lse and delta are padded to whole tiles.
@@ -86,12 +88,14 @@ struct Sm80Keys {
                                       unsigned stage) {
     // Addresses are made anew for every tile: across the loop they would take registers.
     asm volatile("" : "+r"(batch), "+r"(head));
-    const char* q = static_cast<const char*>(args.q) + head_offset(args.q_strides, batch, head);
-    const char* d_o = static_cast<const char*>(args.d_o) + head_offset(args.o_strides, batch, head);
+    const char* q =
+        static_cast<const char*>(args.q) + head_offset<kElement>(args.q_strides, batch, head);
+    const char* d_o =
+        static_cast<const char*>(args.d_o) + head_offset<kElement>(args.o_strides, batch, head);
     const int first = tile * kConfig.block_q;
-    load_tile<kConfig.block_q, kConfig.head_dim, kThreads>(stage, q, args.q_strides.row, first,
-                                                           args.sq, args.d);
-    load_tile<kConfig.block_q, kConfig.value_dim, kThreads>(
+    load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(stage, q, args.q_strides.row,
+                                                                     first, args.sq, args.d);
+    load_tile<kElement, kConfig.block_q, kConfig.value_dim, kThreads>(
         stage + kQBytes, d_o, args.o_strides.row, first, args.sq, args.d_v);
     const long long rows = static_cast<long long>(batch) * args.hq + head;
     load_row_values(args, rows * args.padded_sq + first, stage);
@@ -100,7 +104,8 @@ struct Sm80Keys {
   // Warps that share keys lie next to each other, on different quarters of the multiprocessor.
   static DFA_DEVICE unsigned part() { return threadIdx.x / 32 % kSharing; }
 
-  using Operand = LeftOperand<kRows, kQueries / 2>;
+  using Operand = typename Rounded<kElement, kRows, kQueries>::Type;
+  static constexpr int kSteps = Rounded<kElement, kRows, kQueries>::kColumnFragments;
 
   // dv += p^T do and dk += ds^T q over the rows of this warp's part, then over those of the warps
   // that share its keys.
@@ -126,37 +131,36 @@ struct Sm80Keys {
                                          unsigned of_part) {
     const unsigned row = of_part * kPartQueries;
     multiply<kElement, kSharing>(
-        dv, p, ValueReader::by_rows(stage + kQBytes + 2 * row * kConfig.value_dim, part()));
-    multiply<kElement, kSharing>(dk, ds,
-                                 DimReader::by_rows(stage + 2 * row * kConfig.head_dim, part()));
+        dv, p, ValueReader::by_rows(stage + kQBytes + kBytes * row * kConfig.value_dim, part()));
+    multiply<kElement, kSharing>(
+        dk, ds, DimReader::by_rows(stage + kBytes * row * kConfig.head_dim, part()));
   }
 
   // An operand in the exchange buffer: as its fragments lie in registers, 16 bytes a lane.
-  static DFA_DEVICE uint4* slot(char* exchange, unsigned part_of) {
-    constexpr unsigned kFragments = kRows * (kQueries / 2);
-    const unsigned warp = threadIdx.x / 32 / kSharing * kSharing + part_of;
-    return reinterpret_cast<uint4*>(exchange) + warp * kFragments * 32 + threadIdx.x % 32;
+  static DFA_DEVICE uint4* slot(char* exchange, unsigned of_part) {
+    const unsigned warp = threadIdx.x / 32 / kSharing * kSharing + of_part;
+    return reinterpret_cast<uint4*>(exchange) + warp * kRows * kSteps * 32 + threadIdx.x % 32;
   }
 
   static DFA_DEVICE void publish(const Operand& operand, char* exchange) {
     uint4* to = slot(exchange, part());
 #pragma unroll
-    for (int i = 0; i < kRows * (kQueries / 2); ++i) {
-      const unsigned(&r)[4] = operand[i / (kQueries / 2)][i % (kQueries / 2)];
-      to[i * 32] = make_uint4(r[0], r[1], r[2], r[3]);
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        to[(m * kSteps + k) * 32] = ptx::to_bits(operand[m][k]);
+      }
     }
   }
 
-  static DFA_DEVICE void fetch(Operand& operand, char* exchange, unsigned other) {
-    const uint4* from = slot(exchange, other);
+  static DFA_DEVICE void fetch(Operand& operand, char* exchange, unsigned of_part) {
+    const uint4* from = slot(exchange, of_part);
 #pragma unroll
-    for (int i = 0; i < kRows * (kQueries / 2); ++i) {
-      unsigned(&r)[4] = operand[i / (kQueries / 2)][i % (kQueries / 2)];
-      const uint4 value = from[i * 32];
-      r[0] = value.x;
-      r[1] = value.y;
-      r[2] = value.z;
-      r[3] = value.w;
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        ptx::from_bits(operand[m][k], from[(m * kSteps + k) * 32]);
+      }
     }
   }
 
@@ -236,9 +240,10 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   const int warp_row = Kernel::warp_row(threadIdx.x);
   const unsigned part_row = Kernel::part() * Kernel::kPartQueries;
-  const auto k_rows = Kernel::DimReader::by_rows(keys + 2 * warp_row * kConfig.head_dim);
-  const auto v_rows =
-      Kernel::ValueReader::by_rows(keys + Kernel::kKBytes + 2 * warp_row * kConfig.value_dim);
+  const auto k_rows =
+      Kernel::DimReader::by_rows(keys + Kernel::kBytes * warp_row * kConfig.head_dim);
+  const auto v_rows = Kernel::ValueReader::by_rows(keys + Kernel::kKBytes +
+                                                   Kernel::kBytes * warp_row * kConfig.value_dim);
   Sum<Kernel::kRows, Kernel::kDims> dk;
   Sum<Kernel::kRows, Kernel::kValues> dv;
   clear(dk);
@@ -258,11 +263,13 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     Sum<Kernel::kRows, Kernel::kQueries> p, dp;
     clear(p);
     clear(dp);
-    multiply_rows<kElement>(p, k_rows,
-                            Kernel::DimReader::by_columns(stage + 2 * part_row * kConfig.head_dim));
-    multiply_rows<kElement>(dp, v_rows,
-                            Kernel::ValueReader::by_columns(stage + Kernel::kQBytes +
-                                                            2 * part_row * kConfig.value_dim));
+    multiply_rows<kElement>(
+        p, k_rows,
+        Kernel::DimReader::by_columns(stage + Kernel::kBytes * part_row * kConfig.head_dim));
+    multiply_rows<kElement>(
+        dp, v_rows,
+        Kernel::ValueReader::by_columns(stage + Kernel::kQBytes +
+                                        Kernel::kBytes * part_row * kConfig.value_dim));
     if (mask.needs(tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
                              tile * kConfig.block_q + static_cast<int>(part_row),
@@ -291,12 +298,13 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   stage_sums<kElement, Kernel::kSharing>(smem + Kernel::kKBytes, first_row, Kernel::part(), dv,
                                          factor);
   __syncthreads();
-  store_tile<kConfig.block_k, kConfig.head_dim, Kernel::kThreads>(
-      smem, static_cast<char*>(args.dk) + head_offset(args.k_strides, owned.batch, owned.head),
+  store_tile<kElement, kConfig.block_k, kConfig.head_dim, Kernel::kThreads>(
+      smem,
+      static_cast<char*>(args.dk) + head_offset<kElement>(args.k_strides, owned.batch, owned.head),
       args.k_strides.row, owned.key, args.sk, args.d);
-  store_tile<kConfig.block_k, kConfig.value_dim, Kernel::kThreads>(
+  store_tile<kElement, kConfig.block_k, kConfig.value_dim, Kernel::kThreads>(
       smem + Kernel::kKBytes,
-      static_cast<char*>(args.dv) + head_offset(args.v_strides, owned.batch, owned.head),
+      static_cast<char*>(args.dv) + head_offset<kElement>(args.v_strides, owned.batch, owned.head),
       args.v_strides.row, owned.key, args.sk, args.d_v);
 }
 

@@ -2,12 +2,13 @@
 
 #include "kernels/args.h"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product.cuh"
+#include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// FlashAttention backward, dq, for sm_80 and up, in fp16 and bf16.
+// FlashAttention backward, dq, for sm_80 and up, in fp16, bf16 and
+// fp32 (multiply-adds).
 //
 // A thread block owns dq_block_q queries of one head and walks the keys they see, computing the
 // scores again: two more products than sums from the other kernel would take, but no atomics, no
@@ -19,6 +20,7 @@ namespace dfa {
 template <BackwardConfig kConfig>
 struct Sm80Queries {
   static constexpr DType kElement = kConfig.element;
+  static constexpr int kBytes = bytes_of(kElement);
   static constexpr int kThreads = kConfig.dq_threads();
   static constexpr int kWarpRows = kConfig.dq_warp_rows();
   static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
@@ -26,15 +28,15 @@ struct Sm80Queries {
   static constexpr int kDims = kConfig.head_dim / 8;
 
   // Offsets in shared memory: q, do, then stages of k and v.
-  static constexpr int kQBytes = 2 * kConfig.dq_block_q * kConfig.head_dim;
-  static constexpr int kFirstStage = kQBytes + 2 * kConfig.dq_block_q * kConfig.value_dim;
-  static constexpr int kKBytes = 2 * kConfig.dq_block_k * kConfig.head_dim;
-  static constexpr int kStageBytes = kKBytes + 2 * kConfig.dq_block_k * kConfig.value_dim;
+  static constexpr int kQBytes = kBytes * kConfig.dq_block_q * kConfig.head_dim;
+  static constexpr int kFirstStage = kQBytes + kBytes * kConfig.dq_block_q * kConfig.value_dim;
+  static constexpr int kKBytes = kBytes * kConfig.dq_block_k * kConfig.head_dim;
+  static constexpr int kStageBytes = kKBytes + kBytes * kConfig.dq_block_k * kConfig.value_dim;
   static_assert(kFirstStage + kConfig.stages * kStageBytes == kConfig.dq_smem_bytes());
   static_assert(kQBytes % 128 == 0 && kKBytes % 128 == 0 && kStageBytes % 128 == 0);
 
-  using DimReader = TileReader<kConfig.head_dim>;
-  using ValueReader = TileReader<kConfig.value_dim>;
+  using DimReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
+  using ValueReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
   struct Work {
     int batch, head, kv_head, query;
@@ -54,27 +56,27 @@ struct Sm80Queries {
   }
 
   static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned smem) {
-    const char* q =
-        static_cast<const char*>(args.q) + head_offset(args.q_strides, work.batch, work.head);
-    const char* d_o =
-        static_cast<const char*>(args.d_o) + head_offset(args.o_strides, work.batch, work.head);
-    load_tile<kConfig.dq_block_q, kConfig.head_dim, kThreads>(smem, q, args.q_strides.row,
-                                                              work.query, args.sq, args.d);
-    load_tile<kConfig.dq_block_q, kConfig.value_dim, kThreads>(
+    const char* q = static_cast<const char*>(args.q) +
+                    head_offset<kElement>(args.q_strides, work.batch, work.head);
+    const char* d_o = static_cast<const char*>(args.d_o) +
+                      head_offset<kElement>(args.o_strides, work.batch, work.head);
+    load_tile<kElement, kConfig.dq_block_q, kConfig.head_dim, kThreads>(
+        smem, q, args.q_strides.row, work.query, args.sq, args.d);
+    load_tile<kElement, kConfig.dq_block_q, kConfig.value_dim, kThreads>(
         smem + kQBytes, d_o, args.o_strides.row, work.query, args.sq, args.d_v);
   }
 
   static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
     // Addresses are made anew for every tile: across the loop they would take registers.
     asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
-    const char* k =
-        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.kv_head);
-    const char* v =
-        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.kv_head);
+    const char* k = static_cast<const char*>(args.k) +
+                    head_offset<kElement>(args.k_strides, work.batch, work.kv_head);
+    const char* v = static_cast<const char*>(args.v) +
+                    head_offset<kElement>(args.v_strides, work.batch, work.kv_head);
     const int first = tile * kConfig.dq_block_k;
-    load_tile<kConfig.dq_block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row, first,
-                                                              args.sk, args.d);
-    load_tile<kConfig.dq_block_k, kConfig.value_dim, kThreads>(
+    load_tile<kElement, kConfig.dq_block_k, kConfig.head_dim, kThreads>(
+        stage, k, args.k_strides.row, first, args.sk, args.d);
+    load_tile<kElement, kConfig.dq_block_k, kConfig.value_dim, kThreads>(
         stage + kKBytes, v, args.v_strides.row, first, args.sk, args.d_v);
   }
 
@@ -141,9 +143,10 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   }
 
   const int warp_row = Kernel::warp_row(threadIdx.x);
-  const auto q_rows = Kernel::DimReader::by_rows(queries + 2 * warp_row * kConfig.head_dim);
-  const auto do_rows =
-      Kernel::ValueReader::by_rows(queries + Kernel::kQBytes + 2 * warp_row * kConfig.value_dim);
+  const auto q_rows =
+      Kernel::DimReader::by_rows(queries + Kernel::kBytes * warp_row * kConfig.head_dim);
+  const auto do_rows = Kernel::ValueReader::by_rows(queries + Kernel::kQBytes +
+                                                    Kernel::kBytes * warp_row * kConfig.value_dim);
   const long long values_at =
       (static_cast<long long>(work.batch) * args.hq + work.head) * args.padded_sq + work.query +
       warp_row;
@@ -174,7 +177,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Kernel::kKBytes));
     Kernel::score_gradients(dp, p, delta);
 
-    LeftOperand<Kernel::kRows, Kernel::kKeys / 2> ds;
+    typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;
     round_to_left<kElement>(ds, dp);
     multiply<kElement, 1>(dq, ds, Kernel::DimReader::by_rows(k_tile));
   }
@@ -187,8 +190,9 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
   stage_sums<kElement, 1>(smem, Kernel::warp_row(ptx::thread_index()), 0, dq, factor);
   __syncthreads();
-  store_tile<kConfig.dq_block_q, kConfig.head_dim, Kernel::kThreads>(
-      smem, static_cast<char*>(args.dq) + head_offset(args.q_strides, owned.batch, owned.head),
+  store_tile<kElement, kConfig.dq_block_q, kConfig.head_dim, Kernel::kThreads>(
+      smem,
+      static_cast<char*>(args.dq) + head_offset<kElement>(args.q_strides, owned.batch, owned.head),
       args.q_strides.row, owned.query, args.sq, args.d);
 }
 

@@ -2,12 +2,13 @@
 
 #include "kernels/args.h"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product.cuh"
+#include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16 and bf16.
+// FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16, bf16 and
+// fp32 (multiply-adds).
 //
 // A thread block owns block_q queries of one head and walks the keys they see; each warp owns
 // block_q / warps of the rows and needs no other warp's results. Life of tile i of k and v, with
@@ -21,6 +22,7 @@ namespace dfa {
 template <ForwardConfig kConfig>
 struct Sm80Forward {
   static constexpr DType kElement = kConfig.element;
+  static constexpr int kBytes = bytes_of(kElement);
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
   static constexpr bool kQInRegisters = kConfig.q_in_registers();
@@ -30,13 +32,13 @@ struct Sm80Forward {
   static constexpr int kValues = kConfig.value_dim / 8;
 
   // Offsets in shared memory. The output takes the place of q.
-  static constexpr int kKTileBytes = 2 * kConfig.block_k * kConfig.head_dim;
-  static constexpr int kStageBytes = kKTileBytes + 2 * kConfig.block_k * kConfig.value_dim;
+  static constexpr int kKTileBytes = kBytes * kConfig.block_k * kConfig.head_dim;
+  static constexpr int kStageBytes = kKTileBytes + kBytes * kConfig.block_k * kConfig.value_dim;
   static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * kStageBytes;
   static_assert(kFirstStage % 128 == 0 && kStageBytes % 128 == 0 && kKTileBytes % 128 == 0);
 
-  using QReader = TileReader<kConfig.head_dim>;
-  using VReader = TileReader<kConfig.value_dim>;
+  using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
+  using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
   // Which rows of which head this thread block owns. Late queries come first: under a causal mask
   // they see the most keys, and the short blocks fill the gaps at the end.
@@ -58,23 +60,23 @@ struct Sm80Forward {
   }
 
   static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
-    const char* q =
-        static_cast<const char*>(args.q) + head_offset(args.q_strides, work.batch, work.head);
-    load_tile<kConfig.block_q, kConfig.head_dim, kThreads>(q_tile, q, args.q_strides.row,
-                                                           work.query, args.sq, args.d);
+    const char* q = static_cast<const char*>(args.q) +
+                    head_offset<kElement>(args.q_strides, work.batch, work.head);
+    load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(q_tile, q, args.q_strides.row,
+                                                                     work.query, args.sq, args.d);
   }
 
   static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
     // Addresses are made anew for every tile: across the loop they would take four registers.
     asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
-    const char* k =
-        static_cast<const char*>(args.k) + head_offset(args.k_strides, work.batch, work.kv_head);
-    const char* v =
-        static_cast<const char*>(args.v) + head_offset(args.v_strides, work.batch, work.kv_head);
+    const char* k = static_cast<const char*>(args.k) +
+                    head_offset<kElement>(args.k_strides, work.batch, work.kv_head);
+    const char* v = static_cast<const char*>(args.v) +
+                    head_offset<kElement>(args.v_strides, work.batch, work.kv_head);
     const int first = tile * kConfig.block_k;
-    load_tile<kConfig.block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row, first,
-                                                           args.sk, args.d);
-    load_tile<kConfig.block_k, kConfig.value_dim, kThreads>(
+    load_tile<kElement, kConfig.block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row,
+                                                                     first, args.sk, args.d);
+    load_tile<kElement, kConfig.block_k, kConfig.value_dim, kThreads>(
         stage + kKTileBytes, v, args.v_strides.row, first, args.sk, args.d_v);
   }
 
@@ -120,7 +122,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   }
 
   const int warp_row = Kernel::warp_row(threadIdx.x);
-  const auto q_rows = Kernel::QReader::by_rows(q_tile + 2 * warp_row * kConfig.head_dim);
+  const auto q_rows =
+      Kernel::QReader::by_rows(q_tile + Kernel::kBytes * warp_row * kConfig.head_dim);
   LeftOperand<Kernel::kRows, Kernel::kDims> q_operand;
   Sum<Kernel::kRows, Kernel::kValues> output;
   clear(output);
@@ -153,7 +156,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     }
     softmax.step(scores, output);
 
-    LeftOperand<Kernel::kRows, Kernel::kKeys / 2> weights;
+    typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type weights;
     round_to_left<kElement>(weights, scores);
     multiply<kElement, 1>(output, weights, v_rows);
   }
@@ -167,8 +170,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   __syncthreads();  // the output takes the place of q
   stage_sums<kElement, 1>(smem, first_row, 0, output, inverse);
   __syncthreads();
-  store_tile<kConfig.block_q, kConfig.value_dim, Kernel::kThreads>(
-      smem, static_cast<char*>(args.o) + head_offset(args.o_strides, owned.batch, owned.head),
+  store_tile<kElement, kConfig.block_q, kConfig.value_dim, Kernel::kThreads>(
+      smem,
+      static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, owned.batch, owned.head),
       args.o_strides.row, owned.query, args.sq, args.d_v);
 }
 

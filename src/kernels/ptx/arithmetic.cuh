@@ -66,6 +66,25 @@ DFA_DEVICE void unpack(unsigned packed, float& low, float& high) {
   }
 }
 
+// Four registers as 16 bytes, and back.
+DFA_DEVICE uint4 to_bits(const unsigned (&r)[4]) { return make_uint4(r[0], r[1], r[2], r[3]); }
+DFA_DEVICE uint4 to_bits(const float (&r)[4]) {
+  return make_uint4(__float_as_uint(r[0]), __float_as_uint(r[1]), __float_as_uint(r[2]),
+                    __float_as_uint(r[3]));
+}
+DFA_DEVICE void from_bits(unsigned (&r)[4], const uint4& bits) {
+  r[0] = bits.x;
+  r[1] = bits.y;
+  r[2] = bits.z;
+  r[3] = bits.w;
+}
+DFA_DEVICE void from_bits(float (&r)[4], const uint4& bits) {
+  r[0] = __uint_as_float(bits.x);
+  r[1] = __uint_as_float(bits.y);
+  r[2] = __uint_as_float(bits.z);
+  r[3] = __uint_as_float(bits.w);
+}
+
 // Over the four lanes that share a row of an accumulator.
 DFA_DEVICE float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));

@@ -2,7 +2,7 @@
 
 #include "kernels/device.h"
 
-// Copies from global to shared memory that do not pass through registers.
+// Copies from global to shared memory that do not pass through registers, and loads from there.
 namespace dfa::ptx {
 
 DFA_DEVICE unsigned shared_address(const void* pointer) {
@@ -15,6 +15,21 @@ DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                "r"(bytes)
                : "memory");
+}
+
+DFA_DEVICE float4 load_shared_4(unsigned address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
+DFA_DEVICE float2 load_shared_2(unsigned address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+  return v;
 }
 
 // Ends a group of copies: those since the last call.

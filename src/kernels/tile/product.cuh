@@ -14,6 +14,19 @@ using Sum = float[kRows][kColumns][4];
 template <int kRows, int kSteps>
 using LeftOperand = unsigned[kRows][kSteps][4];
 
+// What a sum becomes as a left operand: rounded, two columns of fragments in one; fp32 stays.
+template <DType kElement, int kRows, int kColumns>
+struct Rounded {
+  using Type = LeftOperand<kRows, kColumns / 2>;
+  static constexpr int kColumnFragments = kColumns / 2;
+};
+
+template <int kRows, int kColumns>
+struct Rounded<DType::fp32, kRows, kColumns> {
+  using Type = Sum<kRows, kColumns>;
+  static constexpr int kColumnFragments = kColumns;
+};
+
 template <int kRows, int kColumns>
 DFA_DEVICE void clear(Sum<kRows, kColumns>& sum) {
 #pragma unroll

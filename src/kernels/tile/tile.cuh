@@ -9,41 +9,39 @@
 namespace dfa {
 
 // Start of a head in global memory, in bytes.
+template <DType kElement>
 DFA_DEVICE long long head_offset(const KernelStrides& strides, int batch, int head) {
-  return 2 * (batch * strides.batch + head * strides.head);
+  return bytes_of(kElement) * (batch * strides.batch + head * strides.head);
 }
+
+// A tile of 4-byte elements lies in memory as one of twice as many 2-byte ones.
+template <DType kElement, int kColumns>
+using TileLayout = Swizzle<kColumns * bytes_of(kElement) / 2>;
 
 // Starts the copy of rows [first, first + kRows) of a head into a tile. Rows from `rows` on and
 // columns from `columns` on become zeros.
-template <int kRows, int kColumns, int kThreads>
+template <DType kElement, int kRows, int kColumns, int kThreads>
 DFA_DEVICE void load_tile(unsigned tile, const char* head, long long row_stride, int first,
                           int rows, int columns) {
-  constexpr unsigned kChunks = kColumns / 8;
-  constexpr unsigned kCopies = kRows * kChunks;
-  const long long row_bytes = 2 * row_stride;
-  if constexpr (kThreads % kChunks == 0 && kCopies % kThreads == 0) {
-    constexpr unsigned kStep = kThreads / kChunks;
-    const unsigned row = threadIdx.x / kChunks;
-    const unsigned chunk = threadIdx.x % kChunks;
-    const int valid_rows = static_cast<int>(chunk * 8) < columns ? rows - first : 0;
-    const char* source = head + (first + static_cast<int>(row)) * row_bytes + chunk * 16;
+  using Layout = TileLayout<kElement, kColumns>;
+  constexpr unsigned kChunks = Layout::kChunks;
+  constexpr unsigned kAcross = kChunks & (~kChunks + 1);  // threads side by side: a power of two
+  constexpr unsigned kStep = kThreads / kAcross;          // rows at a time
+  constexpr int kPerChunk = 16 / bytes_of(kElement);
+  const long long row_bytes = bytes_of(kElement) * row_stride;
+  const unsigned row = threadIdx.x / kAcross;
+  const unsigned chunk = threadIdx.x % kAcross;
+  const char* source = head + (first + static_cast<int>(row)) * row_bytes + chunk * 16;
 #pragma unroll
-    for (unsigned i = 0; i < kRows / kStep; ++i) {
-      ptx::copy_16(tile + Swizzle<kColumns>::offset(row + i * kStep, chunk), source,
+  for (unsigned i = 0; i < (kRows + kStep - 1) / kStep; ++i) {
+    if (kRows % kStep != 0 && row + i * kStep >= kRows) break;
+#pragma unroll
+    for (unsigned c = 0; c < kChunks; c += kAcross) {
+      const int valid_rows = static_cast<int>(chunk + c) * kPerChunk < columns ? rows - first : 0;
+      ptx::copy_16(tile + Layout::offset(row + i * kStep, chunk + c), source + c * 16,
                    static_cast<int>(row + i * kStep) < valid_rows);
-      source += kStep * row_bytes;
     }
-  } else {
-#pragma unroll
-    for (unsigned i = 0; i < (kCopies + kThreads - 1) / kThreads; ++i) {
-      const unsigned copy = i * kThreads + threadIdx.x;
-      if (copy >= kCopies) break;
-      const unsigned chunk = copy % kChunks;
-      const int row = first + static_cast<int>(copy / kChunks);
-      ptx::copy_16(tile + Swizzle<kColumns>::offset(copy / kChunks, chunk),
-                   head + row * row_bytes + chunk * 16,
-                   row < rows && static_cast<int>(chunk * 8) < columns);
-    }
+    source += kStep * row_bytes;
   }
 }
 
