@@ -29,13 +29,13 @@ constexpr Tile kVectorBackward{64, 128};
 constexpr Tile kVectorBackwardLong{64, 256};
 constexpr std::int64_t kLongElements = 1 << 20;
 
-// Measured on one core with AMX (48 KiB L1, 2 MiB L2), 2048 keys, bf16 (results/cpu/amx_speed.txt).
+// Measured on one core with AMX (48 KiB L1, 2 MiB L2), 2048 keys, bf16, one tile of all rows.
 // The forward wants its scores, weights and output in L1: at d 64, microseconds for 32, 64, 96, 128
-// and 160 keys are 878, 750, 729, 727, 809; under a causal mask, where a row's last block is a
-// part of one, 461, 397, 386, 399, 432; at d 128, 1407, 1197, 1229, 1269 for 32 to 128 keys, and
-// causal 770, 668, 676, 703. Rows are what threads share, the engine's need is 32. The backward
-// lives in L2: 128 x 128 is within 4 % of the best of 20 tiles at d 64 and d 128, full and causal;
-// 64 x 64 loses 6 to 23 %.
+// and 160 keys are 865, 741, 722, 739, 802, and causal, where a row's last block is a part of one,
+// 453, 393, 388, 403, 434; at d 128, 1496, 1187, 1210, 1263 for 32 to 128 keys, and causal 816,
+// 670, 671, 702. (Another run has 128 keys level with 96 at d 64, full.) Its rows are what threads
+// share. The backward lives in L2: 128 x 128 is within 4 % of the best of 20 tiles at d 64 and
+// d 128, full and causal; 64 x 64 loses 6 to 23 % (results/cpu/amx_speed.txt).
 constexpr Tile kAmxForwardNarrow{64, 128};
 constexpr Tile kAmxForwardNarrowMasked{64, 96};
 constexpr Tile kAmxForwardWide{32, 64};
