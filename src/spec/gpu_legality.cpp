@@ -267,20 +267,23 @@ BackwardConfig with(BackwardConfig c, const KeyTile& keys, const QueryTile& quer
   return c;
 }
 
+// fp32 operands are twice as wide on their way.
+int other_registers(DType element) { return kOtherRegisters + 4 * (bytes_of(element) - 2); }
+
 }  // namespace
 
 int expected_registers(const ForwardConfig& c) {
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
-  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + kOtherRegisters;
+  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c.element);
 }
 
 int expected_registers(const BackwardConfig& c) {
   const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
-  return c.warp_rows() * columns / c.sharing / 32 + kOtherRegisters;
+  return c.warp_rows() * columns / c.sharing / 32 + other_registers(c.element);
 }
 
 int expected_dq_registers(const BackwardConfig& c) {
-  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + kOtherRegisters;
+  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + other_registers(c.element);
 }
 
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
