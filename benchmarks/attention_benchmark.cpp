@@ -44,7 +44,7 @@ double peak(DType dtype) {
 void run(benchmark::State& state, const Case& c) {
   ::setenv("DFA_ISA", c.isa.c_str(), 1);
   const Problem p = parse_problem(line_of(c, c.backward ? Pass::forward_backward : Pass::forward));
-  const Plan plan = dfa::plan(p, {.algorithm = c.algorithm, .threads = 1});
+  const Plan plan = dfa::plan(p, {.backend = "cpu", .algorithm = c.algorithm, .threads = 1});
   const std::int64_t count = p.sq * p.d;
   const auto bytes = static_cast<std::size_t>(count * bytes_of(p.dtype));
   std::vector<AlignedBuffer> t;
