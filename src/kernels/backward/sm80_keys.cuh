@@ -7,16 +7,18 @@
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// FlashAttention backward, dk and dv, for sm_80 and up, in fp16, bf16 and
-// fp32 (multiply-adds).
+// FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16,
+// and in fp32 with multiply-adds.
 //
 // A thread block owns block_k keys of one key head and walks the queries that see them, those of
 // every query head that shares the key head, one after another: sums stay in registers and their
 // order is fixed. Everything is transposed, keys as rows, so that a warp's probabilities are the
-// left operands of its own products and no warp waits for another's results:
+// left operands of its own products:
 //   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
 //   ds^T = p^T * (v do^T - delta)                 dk += ds^T q
-// q, do, lse and delta of the next tile are copied during a step; one barrier a step.
+// With sharing = 2, two warps own the same keys: each computes the scores of half of a tile's
+// queries and sums half of the columns of dk and dv, and they exchange p and ds once a step. q, do,
+// lse and delta of the next tile are copied during a step; one barrier of all warps a step.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -32,8 +34,7 @@ struct Sm80Keys {
   static constexpr int kDims = kConfig.head_dim / 8 / kSharing;
   static constexpr int kValues = kConfig.value_dim / 8 / kSharing;
 
-  // Offsets in shared memory: k, v, then stages of q, do, lse, delta,
-  // then what warps exchange.
+  // Offsets in shared memory: k, v, stages of q, do, lse, delta, then what warps exchange.
   static constexpr int kKBytes = kBytes * kConfig.block_k * kConfig.head_dim;
   static constexpr int kFirstStage = kKBytes + kBytes * kConfig.block_k * kConfig.value_dim;
   static constexpr int kQBytes = kBytes * kConfig.block_q * kConfig.head_dim;

@@ -7,8 +7,8 @@
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// FlashAttention backward, dq, for sm_80 and up, in fp16, bf16 and
-// fp32 (multiply-adds).
+// FlashAttention backward, dq, for sm_80 and up, in fp16 and bf16,
+// and in fp32 with multiply-adds.
 //
 // A thread block owns dq_block_q queries of one head and walks the keys they see, computing the
 // scores again: two more products than sums from the other kernel would take, but no atomics, no
