@@ -278,6 +278,11 @@ class StudyRun {
   }
 
   void measure_memory_of(Candidate& c, Workload& workload, const Problem& problem) {
+    if (telemetry_.on_gpu) {
+      c.record.not_measured["memory_peak_bytes"] =
+          "the growth of a GPU's memory is not measured; memory_bytes counts tensors and workspace";
+      return;
+    }
     workload.release_workspace();
     const MemoryGrowth growth = measure_growth([&] { workload.run_without_workspace(c.plans); });
     if (growth.bytes) {
