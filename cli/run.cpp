@@ -90,7 +90,7 @@ void print_plan(const char* pass, const Plan& plan, const std::string& config) {
 void print_head(const RunArguments& arguments, const Inputs& inputs, const bench::Prepared& plans) {
   fmt::print("problem   {}\n", to_line(inputs.problem));
   for (const std::string& note : inputs.notes) fmt::print("input     {}\n", note);
-  const bool seeded_do = bench::has_backward(inputs.problem) && inputs.d_o.size() == 0;
+  const bool seeded_do = has_backward(inputs.problem) && inputs.d_o.size() == 0;
   if (inputs.notes.empty() || seeded_do) {
     fmt::print("input     {} of seeded normal values, seed {}\n",
                inputs.notes.empty() ? "all" : "do", arguments.seed);
@@ -132,7 +132,7 @@ void write_outputs(const std::filesystem::path& folder, const Inputs& inputs,
   write("o.npy", outputs.o, p.o(), p.hq, p.sq, p.dv);
   write_lse(folder / "lse.npy", outputs.lse.as<float>(), p, inputs.batched);
   fmt::print("wrote     {}\n", (folder / "lse.npy").string());
-  if (!bench::has_backward(p)) return;
+  if (!has_backward(p)) return;
   write("dq.npy", outputs.dq, p.q(), p.hq, p.sq, p.d);
   write("dk.npy", outputs.dk, p.k(), p.hk, p.sk, p.d);
   write("dv.npy", outputs.dv, p.v(), p.hk, p.sk, p.dv);

@@ -2,6 +2,7 @@
 
 #include "analysis/tensors.h"
 #include "dfa/error.h"
+#include "spec/passes.h"
 
 namespace dfa::analysis {
 
@@ -11,14 +12,14 @@ Footprint footprint(const Problem& p, Algorithm algorithm) {
   }
   const Tensors t(p);
   const bool flash = algorithm == Algorithm::flash;
-  const bool backward = p.pass != Pass::forward;
+  const bool backward = has_backward(p);
   Footprint sum{.inputs = t.q + t.k + t.v};
   if (backward) {
     sum.inputs += t.o;  // do
     sum.outputs = t.q + t.k + t.v;
   }
   // The forward writes o; FlashAttention's backward reads it for delta, the standard one does not.
-  if (p.pass != Pass::backward) {
+  if (has_forward(p)) {
     sum.outputs += t.o;
   } else if (flash) {
     sum.inputs += t.o;

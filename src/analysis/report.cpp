@@ -2,14 +2,12 @@
 
 #include "dfa/error.h"
 #include "spec/flops.h"
+#include "spec/passes.h"
 
 namespace dfa::analysis {
 namespace {
 
 constexpr std::int64_t kShortest = 128, kLongest = 65536;
-
-bool wants_forward(const Problem& p) { return p.pass != Pass::backward; }
-bool wants_backward(const Problem& p) { return p.pass != Pass::forward; }
 
 template <typename Config>
 Config matching(const Config& config, const Problem& p) {
@@ -83,14 +81,14 @@ MachineReport report_on(const Machine& machine, const Problem& p, const AnalyzeO
       options.forward ? matching(*options.forward, p) : best_forward(p, report.sram_bytes);
   report.forward_fits = report.forward.tile_bytes() <= report.sram_bytes;
   report.forward_reread = reread_of(p, report.forward, machine);
-  if (wants_backward(p)) {
+  if (has_backward(p)) {
     report.backward =
         options.backward ? matching(*options.backward, p) : best_backward(p, report.sram_bytes);
     report.backward_fits = report.backward.tile_bytes() <= report.sram_bytes;
     report.backward_reread = reread_of(p, report.backward, machine);
   }
-  if (wants_forward(p)) add_forward(report, p);
-  if (wants_backward(p)) add_backward(report, p);
+  if (has_forward(p)) add_forward(report, p);
+  if (has_backward(p)) add_backward(report, p);
   add_roofs(report, p);
   const auto memory = static_cast<double>(machine.memory_bytes);
   report.longest_standard = longest_length(p, Algorithm::standard, memory);

@@ -7,6 +7,7 @@
 #include "analysis/report.h"
 #include "analysis/worked_example.h"
 #include "spec/flops.h"
+#include "spec/passes.h"
 
 namespace dfa::analysis {
 namespace {
@@ -167,10 +168,10 @@ std::string machine_text(const MachineReport& r, const Problem& p) {
     text += fmt::format(", ridge {:.4g} FLOP/byte", m.peak_flops(p.dtype) / m.memory_bytes_per_s);
   }
   text += "\n";
-  if (p.pass != Pass::backward) {
+  if (has_forward(p)) {
     text += tile_text("forward", r.forward, r.forward_fits, r.forward_reread);
   }
-  if (p.pass != Pass::forward) {
+  if (has_backward(p)) {
     text += tile_text("backward", r.backward, r.backward_fits, r.backward_reread);
   }
   return text + costs_text(r) + regimes_text(r) + tiles_text(r);

@@ -8,6 +8,7 @@
 #include "analysis/tensors.h"
 #include "analysis/traffic.h"
 #include "dfa/error.h"
+#include "spec/passes.h"
 
 namespace dfa::analysis {
 namespace {
@@ -24,11 +25,11 @@ Cost standard_cost(const Problem& p, bool scores_in_cache) {
   const Tensors t(p);
   const double pairs = static_cast<double>(p.sq) * static_cast<double>(p.sk);
   Cost cost;
-  if (p.pass != Pass::backward) {
+  if (has_forward(p)) {
     cost.flops += total_flops(forward_products(p, pairs));
     cost.bytes += scores_in_cache ? t.q + t.k + t.v + t.o : standard_forward(p).bytes();
   }
-  if (p.pass != Pass::forward) {
+  if (has_backward(p)) {
     const double tensors = t.q + t.k + t.v;
     cost.flops += total_flops(standard_backward_products(p, pairs));
     cost.bytes += scores_in_cache ? 2 * tensors + t.o : standard_backward(p).bytes();

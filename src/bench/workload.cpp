@@ -87,9 +87,6 @@ double Prepared::flops() const {
   return (forward ? forward->forward_flops : 0) + (backward ? backward->backward_flops : 0);
 }
 
-bool has_forward(const Problem& problem) { return problem.pass != Pass::backward; }
-bool has_backward(const Problem& problem) { return problem.pass != Pass::forward; }
-
 Problem with_pass(Problem problem, Pass pass) {
   problem.pass = pass;
   return problem;
@@ -144,6 +141,11 @@ struct Workload::Tensors {
             .workspace = space};
   }
 
+  void queue(const Prepared& plans, void* space) const {
+    if (plans.forward) dfa::forward(*plans.forward, forward_args(space));
+    if (plans.backward) dfa::backward(*plans.backward, backward_args(space));
+  }
+
   void* space() const { return workspace ? workspace->data() : nullptr; }
 
   Problem problem;
@@ -175,32 +177,19 @@ void Workload::reserve_workspace(std::size_t bytes) {
   workspace = std::make_unique<Buffer>(tensors_->backend, bytes);
 }
 
-void Workload::forward(const Plan& plan) {
-  reserve_workspace(plan.workspace_bytes);
-  dfa::forward(plan, tensors_->forward_args(tensors_->space()));
-  tensors_->backend.synchronize({});
-}
+void Workload::forward(const Plan& plan) { run({.forward = plan}); }
 
-void Workload::backward(const Plan& plan) {
-  reserve_workspace(plan.workspace_bytes);
-  dfa::backward(plan, tensors_->backward_args(tensors_->space()));
-  tensors_->backend.synchronize({});
-}
+void Workload::backward(const Plan& plan) { run({.backward = plan}); }
 
 void Workload::run(const Prepared& plans) {
-  if (plans.forward) forward(*plans.forward);
-  if (plans.backward) backward(*plans.backward);
+  reserve_workspace(plans.workspace_bytes());
+  tensors_->queue(plans, tensors_->space());
+  tensors_->backend.synchronize({});
 }
 
 double Workload::time_s(const Prepared& plans) {
   reserve_workspace(plans.workspace_bytes());
-  Tensors& t = *tensors_;
-  return t.backend.time_s(
-      [&] {
-        if (plans.forward) dfa::forward(*plans.forward, t.forward_args(t.space()));
-        if (plans.backward) dfa::backward(*plans.backward, t.backward_args(t.space()));
-      },
-      {});
+  return tensors_->backend.time_s([&] { tensors_->queue(plans, tensors_->space()); }, {});
 }
 
 HostOutputs Workload::outputs() const {
@@ -211,8 +200,7 @@ HostOutputs Workload::outputs() const {
 void Workload::release_workspace() { tensors_->workspace.reset(); }
 
 void Workload::run_without_workspace(const Prepared& plans) {
-  if (plans.forward) dfa::forward(*plans.forward, tensors_->forward_args(nullptr));
-  if (plans.backward) dfa::backward(*plans.backward, tensors_->backward_args(nullptr));
+  tensors_->queue(plans, nullptr);
   tensors_->backend.synchronize({});
 }
 

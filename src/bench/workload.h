@@ -7,21 +7,19 @@
 #include "base/aligned.h"
 #include "contract/backend.h"
 #include "reference/check.h"
+#include "spec/passes.h"
 
 namespace dfa::bench {
 
 // Plans of the passes of one problem, so that each pass can have a configuration of its own.
 struct Prepared {
-  std::optional<Plan> forward;
-  std::optional<Plan> backward;
+  std::optional<Plan> forward{};
+  std::optional<Plan> backward{};
 
   std::size_t workspace_bytes() const;
   double flops() const;
   const Plan& any() const { return forward ? *forward : *backward; }
 };
-
-bool has_forward(const Problem& problem);
-bool has_backward(const Problem& problem);
 
 // The same problem with one pass.
 Problem with_pass(Problem problem, Pass pass);

@@ -9,6 +9,7 @@
 #include "cpu/parallel.h"
 #include "cpu/standard_operands.h"
 #include "dfa/error.h"
+#include "spec/passes.h"
 
 namespace dfa::cpu {
 namespace {
@@ -249,9 +250,9 @@ void require_countable(const Problem& p) {
 std::size_t standard_workspace_bytes(const Problem& p, Target target, int threads) {
   require_countable(p);
   const std::size_t forward =
-      p.pass == Pass::backward ? 0 : Matrices(p, target, threads, false, nullptr).total;
+      has_forward(p) ? Matrices(p, target, threads, false, nullptr).total : 0;
   const std::size_t backward =
-      p.pass == Pass::forward ? 0 : Matrices(p, target, threads, true, nullptr).total;
+      has_backward(p) ? Matrices(p, target, threads, true, nullptr).total : 0;
   return std::max(forward, backward);
 }
 

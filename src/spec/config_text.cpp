@@ -132,10 +132,4 @@ BackwardConfig parse_config(std::string_view text, BackwardConfig base) {
   return parse(text, base);
 }
 
-std::string text_of_type(const std::string& type, const std::string& text) {
-  const std::size_t brace = text.find('{');
-  if (brace == std::string::npos || brace == 0) return text;
-  return text.substr(0, brace) == type ? text : "";
-}
-
 }  // namespace dfa

@@ -17,8 +17,4 @@ std::string to_text(const BackwardConfig& config);
 ForwardConfig parse_config(std::string_view text, ForwardConfig base);
 BackwardConfig parse_config(std::string_view text, BackwardConfig base);
 
-// What `text` says for one type of configuration: text that names a type serves that type only,
-// plain "field=value" text serves both. Empty where it says nothing.
-std::string text_of_type(const std::string& type, const std::string& text);
-
 }  // namespace dfa

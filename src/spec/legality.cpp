@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "spec/config_text.h"
 #include "spec/gpu_legality.h"
 
 namespace dfa {
@@ -93,6 +94,19 @@ std::vector<Config> enumerate(const Problem& p, const Limits& limits) {
   return legal;
 }
 
+std::string text_of_type(const std::string& type, const std::string& text) {
+  const std::size_t brace = text.find('{');
+  if (brace == std::string::npos || brace == 0) return text;
+  return text.substr(0, brace) == type ? text : "";
+}
+
+template <typename Config>
+Config legal(const Config& config, const Problem& p, const Limits& limits) {
+  const Verdict verdict = check(config, p, limits);
+  if (!verdict) throw InvalidArgument("config: " + verdict.reason);
+  return config;
+}
+
 }  // namespace
 
 Verdict check(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
@@ -101,6 +115,16 @@ Verdict check(const ForwardConfig& config, const Problem& problem, const Limits&
 
 Verdict check(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
   return check_any(config, problem, limits);
+}
+
+ForwardConfig legal_config(const std::string& text, const ForwardConfig& base,
+                           const Problem& problem, const Limits& limits) {
+  return legal(parse_config(text_of_type("ForwardConfig", text), base), problem, limits);
+}
+
+BackwardConfig legal_config(const std::string& text, const BackwardConfig& base,
+                            const Problem& problem, const Limits& limits) {
+  return legal(parse_config(text_of_type("BackwardConfig", text), base), problem, limits);
 }
 
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "dfa/error.h"
@@ -28,6 +29,13 @@ Limits gpu_limits(int architecture);
 
 Verdict check(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict check(const BackwardConfig& config, const Problem& problem, const Limits& limits);
+
+// `base` with what `text` says on top, if it is legal. Text that names a type serves that type
+// only, plain "field=value" text serves both. Throws InvalidArgument with check()'s reason.
+ForwardConfig legal_config(const std::string& text, const ForwardConfig& base,
+                           const Problem& problem, const Limits& limits);
+BackwardConfig legal_config(const std::string& text, const BackwardConfig& base,
+                            const Problem& problem, const Limits& limits);
 
 // Every legal configuration from a fixed grid of tiles, for the problem's element type and dims.
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits);
