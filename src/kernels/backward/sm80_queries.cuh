@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
@@ -30,32 +31,19 @@ struct Sm80Queries {
   // Offsets in shared memory: q, do, then stages of k and v.
   static constexpr int kQBytes = kBytes * kConfig.dq_block_q * kConfig.head_dim;
   static constexpr int kFirstStage = kQBytes + kBytes * kConfig.dq_block_q * kConfig.value_dim;
-  static constexpr int kKBytes = kBytes * kConfig.dq_block_k * kConfig.head_dim;
-  static constexpr int kStageBytes = kKBytes + kBytes * kConfig.dq_block_k * kConfig.value_dim;
-  static_assert(kFirstStage + kConfig.stages * kStageBytes == kConfig.dq_smem_bytes());
-  static_assert(kQBytes % 128 == 0 && kKBytes % 128 == 0 && kStageBytes % 128 == 0);
+  using Keys = KeyTile<kElement, kConfig.dq_block_k, kConfig.head_dim, kConfig.value_dim>;
+  static_assert(kFirstStage + kConfig.stages * Keys::kBytes == kConfig.dq_smem_bytes());
+  static_assert(kQBytes % 128 == 0 && kFirstStage % 128 == 0);
 
   using DimReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using ValueReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
-
-  struct Work {
-    int batch, head, kv_head, query;
-  };
-
-  // Late queries come first: under a causal mask they see the most keys.
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
-    const int tiles = (args.sq + kConfig.dq_block_q - 1) / kConfig.dq_block_q;
-    const int head = static_cast<int>(block) / tiles;
-    const int tile = tiles - 1 - static_cast<int>(block) % tiles;
-    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
-            tile * kConfig.dq_block_q};
-  }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned smem) {
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const QueryWork& work,
+                                      unsigned smem) {
     const char* q = static_cast<const char*>(args.q) +
                     head_offset<kElement>(args.q_strides, work.batch, work.head);
     const char* d_o = static_cast<const char*>(args.d_o) +
@@ -64,20 +52,6 @@ struct Sm80Queries {
         smem, q, args.q_strides.row, work.query, args.sq, args.d);
     load_tile<kElement, kConfig.dq_block_q, kConfig.value_dim, kThreads>(
         smem + kQBytes, d_o, args.o_strides.row, work.query, args.sq, args.d_v);
-  }
-
-  static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
-    // Addresses are made anew for every tile: across the loop they would take registers.
-    asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
-    const char* k = static_cast<const char*>(args.k) +
-                    head_offset<kElement>(args.k_strides, work.batch, work.kv_head);
-    const char* v = static_cast<const char*>(args.v) +
-                    head_offset<kElement>(args.v_strides, work.batch, work.kv_head);
-    const int first = tile * kConfig.dq_block_k;
-    load_tile<kElement, kConfig.dq_block_k, kConfig.head_dim, kThreads>(
-        stage, k, args.k_strides.row, first, args.sk, args.d);
-    load_tile<kElement, kConfig.dq_block_k, kConfig.value_dim, kThreads>(
-        stage + kKBytes, v, args.v_strides.row, first, args.sk, args.d_v);
   }
 
   // What the delta kernel left for the rows of this thread.
@@ -121,24 +95,24 @@ template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     sm80_backward_queries(const __grid_constant__ KernelArgs args) {
   using Kernel = Sm80Queries<kConfig>;
+  using Keys = typename Kernel::Keys;
   constexpr int kStages = kConfig.stages;
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
 
-  const auto work = Kernel::work_of(args, blockIdx.x);
+  const auto work = query_work<kConfig.dq_block_q>(args, blockIdx.x);
   const TileMask mask = TileMask::of(args);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
   const unsigned queries = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {
-    return queries + Kernel::kFirstStage +
-           static_cast<unsigned>(tile) % kStages * Kernel::kStageBytes;
+    return queries + Kernel::kFirstStage + static_cast<unsigned>(tile) % kStages * Keys::kBytes;
   };
 
   Kernel::load_queries(args, work, queries);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     const int tile = tiles.begin + i;
-    if (tile < tiles.end) Kernel::load_keys(args, work, tile, stage_of(tile));
+    if (tile < tiles.end) Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(tile));
     ptx::commit_copies();
   }
 
@@ -161,7 +135,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
     const int next = tile + kStages - 1;
-    if (next < tiles.end) Kernel::load_keys(args, work, next, stage_of(next));
+    if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
     ptx::commit_copies();
 
     const unsigned k_tile = stage_of(tile);
@@ -174,7 +148,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
                   tile * kConfig.dq_block_k, hidden_score(args));
     }
     Kernel::probabilities(args, p, lse);
-    multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Kernel::kKBytes));
+    multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Keys::kKBytes));
     Kernel::score_gradients(dp, p, delta);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;
@@ -184,7 +158,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
 
   ptx::wait_copies<0>();
   __syncthreads();  // dq takes the place of q
-  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const auto owned = query_work<kConfig.dq_block_q>(args, ptx::block_index());
   float factor[Kernel::kRows][2];
 #pragma unroll
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
@@ -32,55 +33,26 @@ struct Sm80Forward {
   static constexpr int kValues = kConfig.value_dim / 8;
 
   // Offsets in shared memory. The output takes the place of q.
-  static constexpr int kKTileBytes = kBytes * kConfig.block_k * kConfig.head_dim;
-  static constexpr int kStageBytes = kKTileBytes + kBytes * kConfig.block_k * kConfig.value_dim;
-  static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * kStageBytes;
-  static_assert(kFirstStage % 128 == 0 && kStageBytes % 128 == 0 && kKTileBytes % 128 == 0);
+  using Keys = KeyTile<kElement, kConfig.block_k, kConfig.head_dim, kConfig.value_dim>;
+  static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * Keys::kBytes;
+  static_assert(kFirstStage % 128 == 0);
 
   using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
-
-  // Which rows of which head this thread block owns. Late queries come first: under a causal mask
-  // they see the most keys, and the short blocks fill the gaps at the end.
-  struct Work {
-    int batch, head, kv_head, query;
-  };
-
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
-    const int tiles = (args.sq + kConfig.block_q - 1) / kConfig.block_q;
-    const int index = static_cast<int>(block);
-    const int head = index / tiles;
-    const int tile = tiles - 1 - index % tiles;
-    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
-            tile * kConfig.block_q};
-  }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const QueryWork& work,
+                                      unsigned q_tile) {
     const char* q = static_cast<const char*>(args.q) +
                     head_offset<kElement>(args.q_strides, work.batch, work.head);
     load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(q_tile, q, args.q_strides.row,
                                                                      work.query, args.sq, args.d);
   }
 
-  static DFA_DEVICE void load_keys(const KernelArgs& args, Work work, int tile, unsigned stage) {
-    // Addresses are made anew for every tile: across the loop they would take four registers.
-    asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
-    const char* k = static_cast<const char*>(args.k) +
-                    head_offset<kElement>(args.k_strides, work.batch, work.kv_head);
-    const char* v = static_cast<const char*>(args.v) +
-                    head_offset<kElement>(args.v_strides, work.batch, work.kv_head);
-    const int first = tile * kConfig.block_k;
-    load_tile<kElement, kConfig.block_k, kConfig.head_dim, kThreads>(stage, k, args.k_strides.row,
-                                                                     first, args.sk, args.d);
-    load_tile<kElement, kConfig.block_k, kConfig.value_dim, kThreads>(
-        stage + kKTileBytes, v, args.v_strides.row, first, args.sk, args.d_v);
-  }
-
-  static DFA_DEVICE void store_lse(const KernelArgs& args, const Work& work, int row,
+  static DFA_DEVICE void store_lse(const KernelArgs& args, const QueryWork& work, int row,
                                    const float (&lse)[kRows][2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
@@ -100,24 +72,24 @@ template <ForwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     sm80_forward(const __grid_constant__ KernelArgs args) {
   using Kernel = Sm80Forward<kConfig>;
+  using Keys = typename Kernel::Keys;
   constexpr int kStages = kConfig.stages;
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
 
-  const auto work = Kernel::work_of(args, blockIdx.x);
+  const auto work = query_work<kConfig.block_q>(args, blockIdx.x);
   const TileMask mask = TileMask::of(args);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
   const unsigned q_tile = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {
-    return q_tile + Kernel::kFirstStage +
-           static_cast<unsigned>(tile) % kStages * Kernel::kStageBytes;
+    return q_tile + Kernel::kFirstStage + static_cast<unsigned>(tile) % kStages * Keys::kBytes;
   };
 
   Kernel::load_queries(args, work, q_tile);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
     const int tile = tiles.begin + i;
-    if (tile < tiles.end) Kernel::load_keys(args, work, tile, stage_of(tile));
+    if (tile < tiles.end) Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(tile));
     ptx::commit_copies();
   }
 
@@ -134,12 +106,12 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
     const int next = tile + kStages - 1;
-    if (next < tiles.end) Kernel::load_keys(args, work, next, stage_of(next));
+    if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
     ptx::commit_copies();
 
     const unsigned stage = stage_of(tile);
     const auto k_columns = Kernel::QReader::by_columns(stage);
-    const auto v_rows = Kernel::VReader::by_rows(stage + Kernel::kKTileBytes);
+    const auto v_rows = Kernel::VReader::by_rows(stage + Keys::kKBytes);
 
     Sum<Kernel::kRows, Kernel::kKeys> scores;
     clear(scores);
@@ -163,7 +135,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
   softmax.finish(inverse, lse);
-  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const auto owned = query_work<kConfig.block_q>(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   Kernel::store_lse(args, owned, owned.query + first_row, lse);
   ptx::wait_copies<0>();
