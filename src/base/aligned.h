@@ -15,17 +15,26 @@ constexpr std::size_t align_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Uninitialised, 64-byte aligned host memory; 0 bytes give a pointer too. Throws OutOfMemory.
+inline void* allocate_aligned(std::size_t bytes) {
+  void* data =
+      ::operator new (align_up(bytes == 0 ? 1 : bytes), std::align_val_t{kAlignment}, std::nothrow);
+  if (data == nullptr) {
+    throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
+  }
+  return data;
+}
+
+inline void release_aligned(void* data) noexcept {  // null is fine
+  ::operator delete (data, std::align_val_t{kAlignment});
+}
+
 // Owns uninitialised, 64-byte aligned bytes. Throws OutOfMemory.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  explicit AlignedBuffer(std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    data_ = ::operator new (align_up(bytes), std::align_val_t{kAlignment}, std::nothrow);
-    if (data_ == nullptr) {
-      throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
-    }
-  }
+  explicit AlignedBuffer(std::size_t bytes)
+      : data_(bytes == 0 ? nullptr : allocate_aligned(bytes)), bytes_(bytes) {}
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
@@ -33,9 +42,7 @@ class AlignedBuffer {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~AlignedBuffer() {
-    if (data_ != nullptr) ::operator delete (data_, std::align_val_t{kAlignment});
-  }
+  ~AlignedBuffer() { release_aligned(data_); }
 
   void* data() { return data_; }
   const void* data() const { return data_; }

@@ -55,16 +55,19 @@ class Measuring {
     const bool ok = guarded(
         [&] {
           const double begin = clock_.now_s();
-          const Variant& variant = variants_[i];
-          const double seconds = variant.time ? variant.time() : 0;
-          if (!variant.time) variant.run();
-          taken = {.start_s = begin - start_s_,
-                   .duration_s = variant.time ? seconds : clock_.now_s() - begin};
+          taken = {.start_s = begin - start_s_, .duration_s = seconds_of(variants_[i])};
         },
         results_[i].status, results_[i].reason);
     if (ok) keep(i, taken);
     failed_[i] = !ok;
     done_[i] = !ok || options_.stopping.enough(durations_[i]);
+  }
+
+  double seconds_of(const Variant& variant) const {
+    if (variant.time) return variant.time();
+    const double begin = clock_.now_s();
+    variant.run();
+    return clock_.now_s() - begin;
   }
 
   void keep(std::size_t i, Sample taken) {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "attention/registry.h"
 #include "bench/statistics.h"
-#include "sensors/host.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
 
@@ -15,7 +15,6 @@ namespace {
 
 constexpr double kScreeningShare = 0.7;  // of the budget; the rest is for the finalists
 constexpr std::size_t kFinalists = 4;
-constexpr long long kLeastCache = 1LL << 20;  // what every current core has
 
 double timed(const std::function<void(std::size_t)>& run, std::size_t index, const Clock& clock) {
   const double begin = clock.now_s();
@@ -78,14 +77,11 @@ Plan tune_pass(const Problem& problem, PlanOptions options,
                const std::function<void(const Plan&)>& run, const SearchOptions& search,
                const Clock& clock, Search& total) {
   std::vector<Plan> plans{plan(problem, options)};
-  for (const std::string& text : tile_candidates(plans[0])) {
+  for (const std::string& text :
+       tile_candidates(plans[0], find_backend(plans[0].backend).limits())) {
     if (text == plans[0].config || text == plans[0].backward_config) continue;
     options.config = text;
-    try {
-      plans.push_back(plan(problem, options));
-    } catch (const InvalidArgument&) {
-      continue;  // legal for another cache than this backend assumes
-    }
+    plans.push_back(plan(problem, options));
   }
   const FastestOf best = find_fastest(
       plans.size(), [&](std::size_t i) { run(plans[i]); }, search, clock);
@@ -126,17 +122,13 @@ FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>
   return best;
 }
 
-std::vector<std::string> tile_candidates(const Plan& default_plan) {
+std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits& limits) {
   const Problem& p = default_plan.problem;
-  Limits limits{.cache_bytes =
-                    std::max<long long>(kLeastCache, sensors::read_host_facts().l2_bytes)};
   if (p.pass == Pass::backward) {
     const BackwardConfig start = parse_config(default_plan.backward_config, BackwardConfig{});
-    limits.highest = start.target;
     return nearest_first(backward_candidates(p, limits), start);
   }
   const ForwardConfig start = parse_config(default_plan.config, ForwardConfig{});
-  limits.highest = start.target;
   return nearest_first(forward_candidates(p, limits), start);
 }
 

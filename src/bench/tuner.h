@@ -7,6 +7,7 @@
 #include "bench/result.h"
 #include "bench/workload.h"
 #include "contract/clock.h"
+#include "spec/legality.h"
 
 // Choosing a tile by measuring: short, before the timing, and reported apart from it.
 namespace dfa::bench {
@@ -30,7 +31,7 @@ FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>
 
 // Legal configurations of the default plan's instruction set, the default first, then by distance
 // of the tile sides from it, as text.
-std::vector<std::string> tile_candidates(const Plan& default_plan);
+std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits& limits);
 
 // The plans of the problem's passes, each with the tile that ran fastest. Throws what planning and
 // running the defaults throw.

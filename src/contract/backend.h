@@ -5,6 +5,7 @@
 #include <string>
 
 #include "dfa/attention.h"
+#include "spec/legality.h"
 
 namespace dfa {
 
@@ -37,6 +38,9 @@ class Backend {
 
   // By which its sensors are found. Requires available().
   virtual GpuIdentity gpu_identity() const { return {}; }
+
+  // What legality needs to know of the machine. Throws where available() says no.
+  virtual Limits limits() const = 0;
 
   // Can this backend run the problem with these options?
   virtual Verdict supports(const Problem& problem, const PlanOptions& options) const = 0;

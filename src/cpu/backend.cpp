@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstring>
-#include <new>
 #include <string>
 
 #include "base/aligned.h"
+#include "base/clock.h"
 #include "base/env.h"
 #include "cpu/ceilings.h"
 #include "cpu/cpuid.h"
@@ -18,6 +17,7 @@
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/legality.h"
+#include "spec/passes.h"
 
 namespace dfa {
 namespace {
@@ -26,32 +26,12 @@ using namespace dfa::cpu;
 
 constexpr int kMaxThreads = 1024;
 
-// Tiles are chosen to live in the private cache; 1 MiB is what current cores have at least.
-constexpr long long kLeastCache = 1LL << 20;
-
-Limits machine_limits() {
-  return {.highest = highest_target(),
-          .cache_bytes = std::max<long long>(kLeastCache, l2_cache_bytes())};
-}
-
-bool wants_forward(const Problem& p) { return p.pass != Pass::backward; }
-bool wants_backward(const Problem& p) { return p.pass != Pass::forward; }
-
-template <typename Config>
-Config legal(Config config, const Problem& p, const Limits& limits) {
-  const Verdict verdict = check(config, p, limits);
-  if (!verdict) throw InvalidArgument("config: " + verdict.reason);
-  return config;
-}
-
 ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  const ForwardConfig base = default_forward(limits.highest, p);
-  return legal(parse_config(text_of_type("ForwardConfig", text), base), p, limits);
+  return legal_config(text, default_forward(limits.highest, p), p, limits);
 }
 
 BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  const BackwardConfig base = default_backward(limits.highest, p);
-  return legal(parse_config(text_of_type("BackwardConfig", text), base), p, limits);
+  return legal_config(text, default_backward(limits.highest, p), p, limits);
 }
 
 int thread_count(const PlanOptions& options) {
@@ -86,6 +66,13 @@ class CpuBackend final : public Backend {
     return Verdict::yes();
   }
 
+  // Tiles are chosen to live in the private cache; 1 MiB is what current cores have at least.
+  Limits limits() const override {
+    constexpr long long kLeastCache = 1LL << 20;
+    return {.highest = highest_target(),
+            .cache_bytes = std::max<long long>(kLeastCache, l2_cache_bytes())};
+  }
+
   Verdict supports(const Problem& p, const PlanOptions&) const override {
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
@@ -97,8 +84,8 @@ class CpuBackend final : public Backend {
   Plan plan(const Problem& p, const PlanOptions& options) const override {
     Plan plan{.problem = p, .backend = name()};
     plan.threads = thread_count(options);
-    plan.forward_flops = wants_forward(p) ? forward_flops(p) : 0;
-    plan.backward_flops = wants_backward(p) ? backward_flops(p) : 0;
+    plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
+    plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
     if (options.algorithm == Algorithm::standard) {
       plan_standard(plan, options);
     } else {
@@ -113,7 +100,7 @@ class CpuBackend final : public Backend {
       standard_forward(p, highest_target(), plan.threads, args);
       return;
     }
-    const ForwardConfig config = forward_config(p, plan.config, machine_limits());
+    const ForwardConfig config = forward_config(p, plan.config, limits());
     flash_forward(p, config, plan.threads, args);
   }
 
@@ -123,22 +110,12 @@ class CpuBackend final : public Backend {
       standard_backward(p, highest_target(), plan.threads, args);
       return;
     }
-    const BackwardConfig config = backward_config(p, plan.backward_config, machine_limits());
+    const BackwardConfig config = backward_config(p, plan.backward_config, limits());
     flash_backward(p, config, plan.threads, args);
   }
 
-  void* allocate(std::size_t bytes) const override {
-    void* data = ::operator new (align_up(std::max<std::size_t>(bytes, 1)),
-                                 std::align_val_t{kAlignment}, std::nothrow);
-    if (data == nullptr) {
-      throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
-    }
-    return data;
-  }
-
-  void release(void* pointer) const override {
-    ::operator delete (pointer, std::align_val_t{kAlignment});
-  }
+  void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
+  void release(void* pointer) const override { release_aligned(pointer); }
 
   void copy_in(void* device, const void* host, std::size_t bytes) const override {
     std::memcpy(device, host, bytes);
@@ -154,9 +131,9 @@ class CpuBackend final : public Backend {
   }
 
   double time_s(const std::function<void()>& work, Queue) const override {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = monotonic_s();
     work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return monotonic_s() - begin;
   }
 
   void synchronize(Queue) const override {}
@@ -173,19 +150,19 @@ class CpuBackend final : public Backend {
                std::to_string(plan.workspace_bytes) + " bytes";
   }
 
-  static void plan_flash(Plan& plan, const PlanOptions& options) {
+  void plan_flash(Plan& plan, const PlanOptions& options) const {
     const Problem& p = plan.problem;
-    const Limits limits = machine_limits();
+    const Limits limits = this->limits();
     plan.algorithm = Algorithm::flash;
     plan.origin = options.config.empty() ? "default" : "forced";
     Target target = target_for(limits.highest, p.dtype);
-    if (wants_forward(p)) {
+    if (has_forward(p)) {
       const ForwardConfig config = forward_config(p, options.config, limits);
       plan.config = to_text(config);
       plan.workspace_bytes = flash_forward_workspace(p, config, plan.threads);
       target = config.target;
     }
-    if (wants_backward(p)) {
+    if (has_backward(p)) {
       const BackwardConfig config = backward_config(p, options.config, limits);
       plan.backward_config = to_text(config);
       plan.workspace_bytes =

@@ -27,28 +27,11 @@ void hand_over(void*) {}
 void take_over(void*) {}
 #endif
 
-// A task loop comes after what was handed over before it, and hands over in turn, however it ends.
-class TaskOrder {
- public:
-  explicit TaskOrder(void* at) : at_(at) { take_over(at); }
-  ~TaskOrder() { hand_over(at_); }
-  TaskOrder(const TaskOrder&) = delete;
-  TaskOrder& operator=(const TaskOrder&) = delete;
-
- private:
-  void* at_;
-};
-
-// The caller hands over, and takes over at the end of its block.
-class CallerOrder {
- public:
-  explicit CallerOrder(void* at) : at_(at) { hand_over(at); }
-  ~CallerOrder() { take_over(at_); }
-  CallerOrder(const CallerOrder&) = delete;
-  CallerOrder& operator=(const CallerOrder&) = delete;
-
- private:
-  void* at_;
+// What a block does last, however it ends.
+struct AtEnd {
+  void (*act)(void*);
+  void* at;
+  ~AtEnd() { act(at); }
 };
 
 }  // namespace
@@ -64,7 +47,8 @@ void parallel_for(int threads, std::int64_t count,
   // One long-lived loop per worker that takes the next index: longest-first order is kept, and the
   // worker's number is its slot.
   const auto work = [&](int slot) {
-    const TaskOrder order(&next);
+    take_over(&next);
+    const AtEnd end{hand_over, &next};
     for (std::int64_t index; (index = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
       task(index, slot);
     }
@@ -73,7 +57,8 @@ void parallel_for(int threads, std::int64_t count,
     if (count > 0) work(0);
     return;
   }
-  const CallerOrder order(&next);
+  hand_over(&next);
+  const AtEnd end{take_over, &next};
   // More loops than processors take turns; TBB would warn about an arena that large.
   oneapi::tbb::task_arena arena(std::min(workers, available_threads()));
   arena.execute(

@@ -1,14 +1,13 @@
 #include "cuda/backend.h"
 
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 
-#include "base/env.h"
 #include "cuda/ceilings.h"
+#include "cuda/chosen_device.h"
 #include "cuda/request.h"
 #include "cuda/store.h"
 #include "gpu/buffer.h"
@@ -18,42 +17,19 @@
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/legality.h"
+#include "spec/passes.h"
 
 namespace dfa {
 namespace {
 
 using namespace dfa::cuda;
 
-bool wants_forward(const Problem& p) { return p.pass != Pass::backward; }
-bool wants_backward(const Problem& p) { return p.pass != Pass::forward; }
-
-const gpu::Device& device() {
-  const std::string text = env("DFA_CUDA_DEVICE");
-  int index = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc{} || end != text.data() + text.size() || index < 0) {
-    throw InvalidArgument("DFA_CUDA_DEVICE='" + text + "': accepted is a device number from 0 on");
-  }
-  return gpu::Device::get(index);
-}
-
-Limits device_limits() { return gpu_limits(device().facts().capability); }
-
-template <typename Config>
-Config legal(Config config, const Problem& p, const Limits& limits) {
-  const Verdict verdict = check(config, p, limits);
-  if (!verdict) throw InvalidArgument("config: " + verdict.reason);
-  return config;
-}
-
 ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  const ForwardConfig base = default_gpu_forward(p, limits);
-  return legal(parse_config(text_of_type("ForwardConfig", text), base), p, limits);
+  return legal_config(text, default_gpu_forward(p, limits), p, limits);
 }
 
 BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  const BackwardConfig base = default_gpu_backward(p, limits);
-  return legal(parse_config(text_of_type("BackwardConfig", text), base), p, limits);
+  return legal_config(text, default_gpu_backward(p, limits), p, limits);
 }
 
 // Kernels that this process has loaded, by device and entry. They stay loaded.
@@ -82,7 +58,7 @@ LoadedKernels& loaded_kernels() {
 }
 
 void run(const std::vector<KernelLaunch>& launches, const KernelArgs& args, Queue queue) {
-  const gpu::Device& on = device();
+  const gpu::Device& on = chosen_device();
   const gpu::Stream stream = gpu::Stream::foreign(on, queue.stream);
   for (const KernelLaunch& launch : launches) {
     gpu::launch(loaded_kernels().get(on, launch),
@@ -105,9 +81,9 @@ void require_device_memory(std::initializer_list<Pointer> pointers) {
       throw InvalidArgument(std::string("pointer ") + pointer.name + " is not aligned to " +
                             std::to_string(kPointerAlignment) + " bytes, as CUDA kernels need it");
     }
-    if (gpu::Device::of_pointer(pointer.address) != &device()) {
+    if (gpu::Device::of_pointer(pointer.address) != &chosen_device()) {
       throw InvalidArgument(std::string("pointer ") + pointer.name +
-                            " is not memory of the CUDA device " + device().facts().name);
+                            " is not memory of the CUDA device " + chosen_device().facts().name);
     }
   }
 }
@@ -117,7 +93,7 @@ class CudaBackend final : public Backend {
   std::string name() const override { return "cuda"; }
 
   std::string description() const override {
-    const gpu::DeviceFacts& facts = device().facts();
+    const gpu::DeviceFacts& facts = chosen_device().facts();
     return facts.name + ", " + facts.arch() + ", " + std::to_string(facts.sm_count) +
            " multiprocessors, " + facts.pci_id;
   }
@@ -125,12 +101,14 @@ class CudaBackend final : public Backend {
   Verdict available() const override {
     try {
       if (const Verdict driver = gpu::available(); !driver) return driver;
-      device();
+      chosen_device();
     } catch (const Error& error) {
       return Verdict::no(error.what());
     }
     return Verdict::yes();
   }
+
+  Limits limits() const override { return gpu_limits(chosen_device().facts().capability); }
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
@@ -141,29 +119,29 @@ class CudaBackend final : public Backend {
       return Verdict::no(
           "fp32 kernels do not meet the rule at steep scales yet; name backend cuda to run them");
     }
-    const Limits limits = device_limits();
-    if (wants_forward(p)) {
+    const Limits limits = this->limits();
+    if (has_forward(p)) {
       if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
     }
-    if (wants_backward(p)) {
+    if (has_backward(p)) {
       if (const Verdict ok = check(default_gpu_backward(p, limits), p, limits); !ok) return ok;
     }
     return Verdict::yes();
   }
 
   Plan plan(const Problem& p, const PlanOptions& options) const override {
-    const Limits limits = device_limits();
+    const Limits limits = this->limits();
     Plan plan{.problem = p, .algorithm = Algorithm::flash, .backend = name()};
     plan.origin = options.config.empty() ? "default" : "forced";
     plan.threads = 0;
     Target target = Target::cuda_sm80;
-    if (wants_forward(p)) {
+    if (has_forward(p)) {
       const ForwardConfig config = forward_config(p, options.config, limits);
       plan.config = to_text(config);
       plan.forward_flops = forward_flops(p);
       target = config.target;
     }
-    if (wants_backward(p)) {
+    if (has_backward(p)) {
       const BackwardConfig config = backward_config(p, options.config, limits);
       plan.backward_config = to_text(config);
       plan.backward_flops = backward_flops(p);
@@ -171,7 +149,7 @@ class CudaBackend final : public Backend {
       target = config.target;
     }
     plan.why = std::string("FlashAttention with ") + name_of(target) + " kernels on " +
-               device().facts().name +
+               chosen_device().facts().name +
                (plan.origin == "forced" ? ", tile as asked for"
                                         : ", the default tile for this element type and head dim");
     return plan;
@@ -180,8 +158,7 @@ class CudaBackend final : public Backend {
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
     require_device_memory({{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
     const Problem& p = plan.problem;
-    run(forward_launches(p, forward_config(p, plan.config, device_limits())), kernel_args(p, args),
-        queue);
+    run(forward_launches(p, forward_config(p, plan.config, limits())), kernel_args(p, args), queue);
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const override {
@@ -194,37 +171,37 @@ class CudaBackend final : public Backend {
                            {"dk", args.dk},
                            {"dv", args.dv}});
     const Problem& p = plan.problem;
-    run(backward_launches(p, backward_config(p, plan.backward_config, device_limits())),
+    run(backward_launches(p, backward_config(p, plan.backward_config, limits())),
         kernel_args(p, args), queue);
   }
 
   GpuIdentity gpu_identity() const override {
-    const gpu::DeviceFacts& facts = device().facts();
+    const gpu::DeviceFacts& facts = chosen_device().facts();
     return {.pci_id = facts.pci_id, .name = facts.name, .sm_count = facts.sm_count};
   }
 
-  void* allocate(std::size_t bytes) const override { return gpu::allocate(device(), bytes); }
-  void release(void* pointer) const override { gpu::release(device(), pointer); }
+  void* allocate(std::size_t bytes) const override { return gpu::allocate(chosen_device(), bytes); }
+  void release(void* pointer) const override { gpu::release(chosen_device(), pointer); }
 
   void copy_in(void* to, const void* host, std::size_t bytes) const override {
-    const gpu::Stream stream = gpu::Stream::foreign(device(), nullptr);
+    const gpu::Stream stream = gpu::Stream::foreign(chosen_device(), nullptr);
     gpu::copy_in(stream, to, host, bytes);
     stream.synchronize();
   }
 
   void copy_out(void* host, const void* from, std::size_t bytes) const override {
-    const gpu::Stream stream = gpu::Stream::foreign(device(), nullptr);
+    const gpu::Stream stream = gpu::Stream::foreign(chosen_device(), nullptr);
     gpu::copy_out(stream, host, from, bytes);
     stream.synchronize();
   }
 
   Ceilings measure_ceilings(int, double seconds) const override {
-    return cuda::measure_ceilings(device(), seconds);
+    return cuda::measure_ceilings(chosen_device(), seconds);
   }
 
   double time_s(const std::function<void()>& work, Queue queue) const override {
-    const gpu::Stream stream = gpu::Stream::foreign(device(), queue.stream);
-    gpu::Event start(device()), stop(device());
+    const gpu::Stream stream = gpu::Stream::foreign(chosen_device(), queue.stream);
+    gpu::Event start(chosen_device()), stop(chosen_device());
     start.record(stream);
     work();
     stop.record(stream);
@@ -233,7 +210,7 @@ class CudaBackend final : public Backend {
   }
 
   void synchronize(Queue queue) const override {
-    gpu::Stream::foreign(device(), queue.stream).synchronize();
+    gpu::Stream::foreign(chosen_device(), queue.stream).synchronize();
   }
 };
 

@@ -1,12 +1,13 @@
 #include <charconv>
-#include <chrono>
 
+#include "base/clock.h"
 #include "cuda/cache.h"
+#include "cuda/chosen_device.h"
 #include "cuda/request.h"
 #include "cuda/store.h"
-#include "gpu/device.h"
 #include "kernels/launch.h"
 #include "spec/legality.h"
+#include "spec/passes.h"
 
 namespace dfa::cuda {
 namespace {
@@ -35,32 +36,30 @@ void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Conf
 
 std::vector<KernelLaunch> default_launches(const Problem& problem, const Limits& limits) {
   std::vector<KernelLaunch> launches;
-  if (problem.pass != Pass::backward) {
+  if (has_forward(problem)) {
     add(launches, problem, default_gpu_forward(problem, limits), limits, &forward_launches);
   }
-  if (problem.pass != Pass::forward) {
+  if (has_backward(problem)) {
     add(launches, problem, default_gpu_backward(problem, limits), limits, &backward_launches);
   }
   return launches;
 }
 
 WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+  const double start = monotonic_s();
   const StoredKernel stored = kernel_store().get(request_of(launch, arch));
-  const std::chrono::duration<double> taken = Clock::now() - start;
   return {.name = launch.name,
           .name_expression = launch.entry,
           .origin = name_of(stored.origin),
           .note = stored.note,
           .registers = stored.code->registers,
-          .time_s = taken.count()};
+          .time_s = monotonic_s() - start};
 }
 
 }  // namespace
 
 std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch) {
-  const std::string chosen = arch.empty() ? gpu::Device::get(0).facts().arch() : arch;
+  const std::string chosen = arch.empty() ? chosen_device().facts().arch() : arch;
   std::vector<WarmKernel> kernels;
   for (const KernelLaunch& launch : default_launches(problem, gpu_limits(capability_of(chosen)))) {
     kernels.push_back(warm(launch, chosen));

@@ -10,6 +10,7 @@ class AbsentCudaBackend final : public Backend {
   std::string name() const override { return "cuda"; }
   std::string description() const override { return ""; }
   Verdict available() const override { return Verdict::no(kNoCuda); }
+  Limits limits() const override { refuse(); }
   Verdict supports(const Problem&, const PlanOptions&) const override { return available(); }
 
   Plan plan(const Problem&, const PlanOptions&) const override { refuse(); }

@@ -1,12 +1,13 @@
 #include "reference/backend.h"
 
-#include <chrono>
 #include <cstring>
 
 #include "base/aligned.h"
+#include "base/clock.h"
 #include "base/element.h"
 #include "reference/head.h"
 #include "spec/flops.h"
+#include "spec/passes.h"
 
 namespace dfa {
 namespace {
@@ -25,6 +26,8 @@ class ReferenceBackend final : public Backend {
   std::string description() const override { return "fp64 on one thread, slow and right"; }
   Verdict available() const override { return Verdict::yes(); }
 
+  Limits limits() const override { return {}; }  // it has no tiles
+
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (p.dtype == DType::fp8) {
       return Verdict::no("fp8 is not built; use fp32, tf32, fp16 or bf16");
@@ -42,8 +45,8 @@ class ReferenceBackend final : public Backend {
     Plan plan{.problem = p, .algorithm = Algorithm::standard, .backend = name()};
     plan.origin = "default";
     plan.why = "the fp64 reference was asked for";
-    plan.forward_flops = p.pass != Pass::backward ? forward_flops(p) : 0;
-    plan.backward_flops = p.pass != Pass::forward ? backward_flops(p) : 0;
+    plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
+    plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
     return plan;
   }
 
@@ -71,18 +74,8 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void* allocate(std::size_t bytes) const override {
-    void* data = ::operator new (align_up(bytes == 0 ? 1 : bytes), std::align_val_t{kAlignment},
-                                 std::nothrow);
-    if (data == nullptr) {
-      throw OutOfMemory("cannot allocate " + std::to_string(bytes) + " bytes of host memory");
-    }
-    return data;
-  }
-
-  void release(void* pointer) const override {
-    ::operator delete (pointer, std::align_val_t{kAlignment});
-  }
+  void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
+  void release(void* pointer) const override { release_aligned(pointer); }
 
   void copy_in(void* device, const void* host, std::size_t bytes) const override {
     std::memcpy(device, host, bytes);
@@ -95,9 +88,9 @@ class ReferenceBackend final : public Backend {
   Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
 
   double time_s(const std::function<void()>& work, Queue) const override {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = monotonic_s();
     work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return monotonic_s() - begin;
   }
 
   void synchronize(Queue) const override {}

@@ -5,6 +5,7 @@
 #include "dfa/error.h"
 #include "sensors/fakes.h"
 #include "spec/config_text.h"
+#include "spec/legality.h"
 
 namespace dfa::bench {
 namespace {
@@ -68,7 +69,7 @@ TEST(TileCandidates, TheDefaultComesFirstThenTheNearestAllOfItsInstructionSet) {
   plan.problem = parse_problem("fwd fp32 b1 h1 s512 d64");
   const ForwardConfig start{.target = Target::cpu_avx2, .block_q = 64, .block_k = 128};
   plan.config = to_text(start);
-  const auto candidates = tile_candidates(plan);
+  const auto candidates = tile_candidates(plan, {.highest = Target::cpu_avx2});
   ASSERT_GT(candidates.size(), 10u);
   EXPECT_EQ(candidates[0], plan.config);
   for (const std::string& text : candidates) {
@@ -76,6 +77,17 @@ TEST(TileCandidates, TheDefaultComesFirstThenTheNearestAllOfItsInstructionSet) {
   }
   const ForwardConfig next = parse_config(candidates[1], ForwardConfig{});
   EXPECT_LE(std::abs(next.block_q - 64) + std::abs(next.block_k - 128), 64);
+}
+
+TEST(TileCandidates, OfAGpuAreThoseOfItsLimits) {
+  const Limits limits = gpu_limits(90);
+  Plan plan;
+  plan.problem = parse_problem("fwd bf16 b1 h1 s512 d64");
+  plan.config = to_text(default_gpu_forward(plan.problem, limits));
+  const auto candidates = tile_candidates(plan, limits);
+  EXPECT_EQ(candidates.size(), forward_candidates(plan.problem, limits).size());
+  EXPECT_GT(candidates.size(), 3u);
+  EXPECT_EQ(candidates[0], plan.config);
 }
 
 }  // namespace

@@ -1,0 +1,20 @@
+#include "cuda/chosen_device.h"
+
+#include <charconv>
+#include <string>
+
+#include "base/env.h"
+
+namespace dfa::cuda {
+
+const gpu::Device& chosen_device() {
+  const std::string text = env("DFA_CUDA_DEVICE");
+  int index = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc{} || end != text.data() + text.size() || index < 0) {
+    throw InvalidArgument("DFA_CUDA_DEVICE='" + text + "': accepted is a device number from 0 on");
+  }
+  return gpu::Device::get(index);
+}
+
+}  // namespace dfa::cuda
