@@ -7,22 +7,34 @@ Only what SDPA can express: bf16 or fp16, full or causal, sq = sk, d = dv.
 import argparse
 import re
 import statistics
+import sys
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def parse(line):
-    words = line.split()
-    sizes = {name: int(value) for name, value in
-             (re.fullmatch(r"([a-z]+)(\d+)", word).groups()
-              for word in words if re.fullmatch(r"(b|h|hq|hk|s|d)\d+", word))}
-    heads = sizes.get("h", sizes.get("hq"))
-    return {"pass": words[0], "dtype": {"bf16": torch.bfloat16, "fp16": torch.float16}[words[1]],
-            "causal": "causal" in words, "b": sizes["b"], "h": heads, "s": sizes["s"], "d": sizes["d"]}
+    """A problem as SDPA's arguments; ends the program at a line that SDPA cannot express."""
+    attention_pass, dtype, *rest = line.split()
+    sizes, causal = {}, False
+    for word in rest:
+        size = re.fullmatch(r"([a-z]+)(\d+)", word)
+        if size:
+            sizes[size[1]] = int(size[2])
+        elif word == "causal":
+            causal = True
+        elif word != "full":
+            sys.exit(f"torch_attention: '{line}': '{word}' is not for SDPA; accepted: full, causal, sizes")
+    heads, length = sizes.get("h", sizes.get("hq")), sizes.get("s", sizes.get("sq"))
+    square = (sizes.get("hk", heads), sizes.get("sk", length), sizes.get("dv", sizes.get("d")))
+    if dtype not in DTYPES or None in (heads, length) or square != (heads, length, sizes.get("d")):
+        sys.exit(f"torch_attention: '{line}': accepted are bf16 and fp16, hq = hk, sq = sk, d = dv")
+    return {"pass": attention_pass, "dtype": DTYPES[dtype], "causal": causal, "b": sizes.get("b", 1),
+            "h": heads, "s": length, "d": sizes["d"]}
 
 
 def milliseconds(work, runs):

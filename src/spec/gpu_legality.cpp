@@ -1,6 +1,7 @@
 #include "spec/gpu_legality.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 namespace dfa {
@@ -229,20 +230,11 @@ constexpr QueryTile kWideQueryTiles[] = {
     {64, 32, 4, 2}, {64, 32, 4, 1}, {64, 16, 4, 1}, {32, 16, 2, 1}, {16, 16, 1, 1},
 };
 
-template <typename Tile>
-struct Tiling {
-  const Tile* first;
-  const Tile* last;
-  const Tile* begin() const { return first; }
-  const Tile* end() const { return last; }
-};
-
-bool is_wide(const Problem& p) { return bytes_of(p.dtype) == 4; }
-
 template <typename Tile, std::size_t kNarrow, std::size_t kWide>
-Tiling<Tile> tiling(const Problem& p, const Tile (&narrow)[kNarrow], const Tile (&wide)[kWide]) {
-  if (is_wide(p)) return {wide, wide + kWide};
-  return {narrow, narrow + kNarrow};
+std::span<const Tile> tiling(const Problem& p, const Tile (&narrow)[kNarrow],
+                             const Tile (&wide)[kWide]) {
+  if (bytes_of(p.dtype) == 4) return wide;
+  return narrow;
 }
 
 ForwardConfig with(ForwardConfig c, const ForwardTile& t) {

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "cpu/cpuid.h"
 #include "dfa/attention.h"
+#include "problem_lines.h"
 #include "reference/check.h"
 #include "spec/legality.h"
 #include "tensors.h"
@@ -74,16 +74,6 @@ inline std::string fault(Tensors& t, const Variant& variant, std::uint64_t seed,
   return text + "\nrepro: dfa run --problem \"" + to_line(t.p) + "\" --check --seed " +
          std::to_string(seed) +
          (standard ? " --algorithm standard" : " --config \"" + variant.options.config + "\"");
-}
-
-// The problem lines of a file under problems/, without comments and empty lines.
-inline std::vector<std::string> problem_lines(const std::string& file) {
-  std::ifstream stream(std::string(DFA_SOURCE_DIR) + "/problems/" + file);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.empty() && line.front() != '#') lines.push_back(line);
-  }
-  return lines;
 }
 
 }  // namespace dfa

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "attention/registry.h"
 #include "base/random.h"
 #include "bench/workload.h"
+#include "problem_lines.h"
 
 namespace dfa {
 namespace {
@@ -23,15 +23,6 @@ class Device : public testing::Test {
     if (!there) GTEST_SKIP() << there.reason;
   }
 };
-
-std::vector<std::string> lines_of(const std::string& file) {
-  std::ifstream stream(std::string(DFA_SOURCE_DIR) + "/problems/" + file);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.empty() && line.front() != '#') lines.push_back(line);
-  }
-  return lines;
-}
 
 PlanOptions on_device(const std::string& config = "") {
   return {.backend = "cuda", .algorithm = Algorithm::flash, .config = config};
@@ -58,7 +49,7 @@ using Correctness = Device;
 TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
   int ran = 0, all = 0;
   for (const char* file : {"regressions.txt", "test_quick.txt", "gpu.txt"}) {
-    for (const std::string& line : lines_of(file)) {
+    for (const std::string& line : problem_lines(file)) {
       ++all;
       ran += checked(line, static_cast<std::uint64_t>(all));
     }
@@ -69,7 +60,8 @@ TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
 
 // What tests/device/sanitize.sh runs under compute-sanitizer.
 TEST_F(Correctness, SmallProblemsMeetTheRule) {
-  for (const std::string& line : lines_of("sanitize.txt")) EXPECT_TRUE(checked(line, 3)) << line;
+  for (const std::string& line : problem_lines("sanitize.txt"))
+    EXPECT_TRUE(checked(line, 3)) << line;
 }
 
 TEST_F(Correctness, RandomProblemsMeetTheRule) {
