@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,20 @@ struct PlanOptions {
   int threads = 0;       // CPU threads, 0: all this process may use
 };
 
+// What a backend made ready for a plan so as not to do it at each call; backends look inside.
+class ReadyPlan {
+ public:
+  virtual ~ReadyPlan() = default;
+};
+
+// Copies of a plan share it. It is no part of a plan's value: a plan without it, read from a file
+// or written by hand, runs the same.
+struct Ready {
+  std::shared_ptr<const ReadyPlan> plan{};
+
+  friend bool operator==(const Ready&, const Ready&) { return true; }
+};
+
 // What will run and why. A plain value: print it, store it, compare it.
 struct Plan {
   Problem problem;
@@ -33,6 +48,9 @@ struct Plan {
   std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
   double forward_flops = 0;
   double backward_flops = 0;
+  Ready ready{};
+
+  friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.

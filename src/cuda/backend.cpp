@@ -1,22 +1,17 @@
 #include "cuda/backend.h"
 
 #include <cstdint>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "cuda/ceilings.h"
 #include "cuda/chosen_device.h"
-#include "cuda/request.h"
-#include "cuda/store.h"
+#include "cuda/portable.h"
+#include "cuda/ready_plan.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
-#include "gpu/kernel.h"
 #include "kernels/launch.h"
-#include "spec/config_text.h"
 #include "spec/flops.h"
-#include "spec/legality.h"
 #include "spec/passes.h"
 
 namespace dfa {
@@ -24,66 +19,24 @@ namespace {
 
 using namespace dfa::cuda;
 
-ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  return legal_config(text, default_gpu_forward(p, limits), p, limits);
-}
-
-BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  return legal_config(text, default_gpu_backward(p, limits), p, limits);
-}
-
-// Kernels that this process has loaded, by device and entry. They stay loaded.
-class LoadedKernels {
- public:
-  gpu::Kernel get(const gpu::Device& device, const KernelLaunch& launch) {
-    const std::lock_guard lock(mutex_);
-    const auto key = std::pair(device.facts().index, launch.entry);
-    if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second;
-    const StoredKernel stored = kernel_store().get(request_of(launch, device.facts().arch()));
-    const gpu::Library library(device, stored.code->cubin);
-    const gpu::Kernel kernel = library.kernel(stored.code->lowered_name);
-    kernel.allow_smem(static_cast<int>(launch.smem_bytes));
-    return kernels_.emplace(key, kernel).first->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::pair<int, std::string>, gpu::Kernel> kernels_;
-};
-
-// Never destroyed: the driver may be gone before static objects are.
-LoadedKernels& loaded_kernels() {
-  static auto* kernels = new LoadedKernels;
-  return *kernels;
-}
-
-void run(const std::vector<KernelLaunch>& launches, const KernelArgs& args, Queue queue) {
-  const gpu::Device& on = chosen_device();
-  const gpu::Stream stream = gpu::Stream::foreign(on, queue.stream);
-  for (const KernelLaunch& launch : launches) {
-    gpu::launch(loaded_kernels().get(on, launch),
-                {.grid = {.x = launch.grid},
-                 .block = {.x = launch.threads},
-                 .smem_bytes = static_cast<int>(launch.smem_bytes)},
-                stream, args);
-  }
-}
-
 struct Pointer {
   const char* name;
   const void* address;
+  std::size_t alignment = kPointerAlignment;
 };
 
-// A host pointer would bring the whole context down, so it is found here.
-void require_device_memory(std::initializer_list<Pointer> pointers) {
+// A host pointer would bring the whole context down, so it is found here. Null is for what may be
+// left out, and the floor above has seen to the rest.
+void require_memory_of(const gpu::Device& device, std::initializer_list<Pointer> pointers) {
   for (const Pointer& pointer : pointers) {
-    if (reinterpret_cast<std::uintptr_t>(pointer.address) % kPointerAlignment != 0) {
+    if (pointer.address == nullptr) continue;
+    if (reinterpret_cast<std::uintptr_t>(pointer.address) % pointer.alignment != 0) {
       throw InvalidArgument(std::string("pointer ") + pointer.name + " is not aligned to " +
-                            std::to_string(kPointerAlignment) + " bytes, as CUDA kernels need it");
+                            std::to_string(pointer.alignment) + " bytes, as CUDA kernels need it");
     }
-    if (gpu::Device::of_pointer(pointer.address) != &chosen_device()) {
+    if (!device.holds(pointer.address)) {
       throw InvalidArgument(std::string("pointer ") + pointer.name +
-                            " is not memory of the CUDA device " + chosen_device().facts().name);
+                            " is not memory of the CUDA device " + device.facts().name);
     }
   }
 }
@@ -115,64 +68,45 @@ class CudaBackend final : public Backend {
     if (options.algorithm == Algorithm::standard) {
       return Verdict::no("standard attention is not built for CUDA; use flash, or backend cpu");
     }
-    if (p.dtype == DType::fp32 && options.backend == "auto") {
-      return Verdict::no(
-          "fp32 kernels do not meet the rule at steep scales yet; name backend cuda to run them");
-    }
-    const Limits limits = this->limits();
-    if (has_forward(p)) {
-      if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
-    }
-    if (has_backward(p)) {
-      if (const Verdict ok = check(default_gpu_backward(p, limits), p, limits); !ok) return ok;
-    }
-    return Verdict::yes();
+    return portable_supports(p, options, limits());
   }
 
   Plan plan(const Problem& p, const PlanOptions& options) const override {
-    const Limits limits = this->limits();
+    const gpu::Device& device = chosen_device();
     Plan plan{.problem = p, .algorithm = Algorithm::flash, .backend = name()};
     plan.origin = options.config.empty() ? "default" : "forced";
     plan.threads = 0;
-    Target target = Target::cuda_sm80;
-    if (has_forward(p)) {
-      const ForwardConfig config = forward_config(p, options.config, limits);
-      plan.config = to_text(config);
-      plan.forward_flops = forward_flops(p);
-      target = config.target;
-    }
-    if (has_backward(p)) {
-      const BackwardConfig config = backward_config(p, options.config, limits);
-      plan.backward_config = to_text(config);
-      plan.backward_flops = backward_flops(p);
-      plan.workspace_bytes = backward_workspace_bytes(p);
-      target = config.target;
-    }
-    plan.why = std::string("FlashAttention with ") + name_of(target) + " kernels on " +
-               chosen_device().facts().name +
-               (plan.origin == "forced" ? ", tile as asked for"
-                                        : ", the default tile for this element type and head dim");
+    plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
+    plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
+    plan_portable(plan, options, device);
+    plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, device);
     return plan;
   }
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
-    require_device_memory({{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
-    const Problem& p = plan.problem;
-    run(forward_launches(p, forward_config(p, plan.config, limits())), kernel_args(p, args), queue);
+    const auto ready = ready_plan(plan);
+    require_memory_of(ready->device(), {{"q", args.q},
+                                        {"k", args.k},
+                                        {"v", args.v},
+                                        {"o", args.o},
+                                        {"lse", args.lse, alignof(float)},
+                                        {"workspace", args.workspace}});
+    ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream));
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const override {
-    require_device_memory({{"q", args.q},
-                           {"k", args.k},
-                           {"v", args.v},
-                           {"o", args.o},
-                           {"do", args.d_o},
-                           {"dq", args.dq},
-                           {"dk", args.dk},
-                           {"dv", args.dv}});
-    const Problem& p = plan.problem;
-    run(backward_launches(p, backward_config(p, plan.backward_config, limits())),
-        kernel_args(p, args), queue);
+    const auto ready = ready_plan(plan);
+    require_memory_of(ready->device(), {{"q", args.q},
+                                        {"k", args.k},
+                                        {"v", args.v},
+                                        {"o", args.o},
+                                        {"lse", args.lse, alignof(float)},
+                                        {"do", args.d_o},
+                                        {"dq", args.dq},
+                                        {"dk", args.dk},
+                                        {"dv", args.dv},
+                                        {"workspace", args.workspace}});
+    ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream));
   }
 
   GpuIdentity gpu_identity() const override {

@@ -89,19 +89,15 @@ const Device& Device::get(int index) {
   return DeviceTable::instance().get(index, devices);
 }
 
-const Device* Device::of_pointer(const void* pointer) {
-  const Driver& cuda = driver();
-  const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+bool Device::holds(const void* pointer) const {
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
   CUmemorytype type{};
-  if (cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) !=
-          CUDA_SUCCESS ||
-      type != CU_MEMORYTYPE_DEVICE) {
-    return nullptr;
-  }
-  int index = 0;
-  check(cuda.cuPointerGetAttribute(&index, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address),
-        "cuPointerGetAttribute");
-  return &get(index);
+  int index = -1;
+  void* values[] = {&type, &index};
+  return driver().cuPointerGetAttributes(2, attributes, values,
+                                         reinterpret_cast<CUdeviceptr>(pointer)) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE && index == facts_.index;
 }
 
 MemoryInfo Device::memory() const {

@@ -53,11 +53,12 @@ class Device {
   // Throws InvalidArgument when there is no device of this index. The reference stays valid.
   static const Device& get(int index = 0);
 
-  // The device whose memory `pointer` is in; null for memory of the host or unknown to the driver.
-  static const Device* of_pointer(const void* pointer);
-
   const DeviceFacts& facts() const { return facts_; }
   MemoryInfo memory() const;
+
+  // Is it memory of this device? No for memory of the host, of another device or unknown.
+  bool holds(const void* pointer) const;
+
   void synchronize() const;  // waits for all work of the context
 
   Device(const Device&) = delete;

@@ -27,7 +27,7 @@ namespace dfa::gpu {
   X(cuCtxPushCurrent)                            \
   X(cuCtxPopCurrent)                             \
   X(cuCtxSynchronize)                            \
-  X(cuPointerGetAttribute)                       \
+  X(cuPointerGetAttributes)                      \
   X(cuMemGetInfo)                                \
   X(cuMemAlloc)                                  \
   X(cuMemFree)                                   \

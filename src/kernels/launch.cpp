@@ -40,29 +40,6 @@ int window_side(long long side) {
   return static_cast<int>(std::min(side, kLongest));
 }
 
-KernelArgs args_of(const Problem& p) {
-  constexpr double kLog2E = 1.4426950408889634;
-  KernelArgs args{};
-  args.q_strides = strides_of(p.q());
-  args.k_strides = strides_of(p.k());
-  args.v_strides = strides_of(p.v());
-  args.o_strides = strides_of(p.o());
-  args.b = static_cast<int>(p.b);
-  args.hq = static_cast<int>(p.hq);
-  args.hk = static_cast<int>(p.hk);
-  args.sq = static_cast<int>(p.sq);
-  args.sk = static_cast<int>(p.sk);
-  args.d = static_cast<int>(p.d);
-  args.d_v = static_cast<int>(p.dv);
-  args.padded_sq = static_cast<int>(padded_rows(p));
-  args.left = window_side(p.mask.left);
-  args.right = window_side(p.mask.right);
-  args.scale = static_cast<float>(p.softmax_scale());
-  args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
-  args.magnitude_log2 = std::abs(args.scale_log2);
-  return args;
-}
-
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
           .source = kBackwardSource,
@@ -104,29 +81,50 @@ std::size_t backward_workspace_bytes(const Problem& p) {
   return 2 * sizeof(float) * static_cast<std::size_t>(p.b * p.hq * padded_rows(p));
 }
 
-KernelArgs kernel_args(const Problem& p, const ForwardArgs& a) {
-  KernelArgs args = args_of(p);
-  args.q = a.q;
-  args.k = a.k;
-  args.v = a.v;
-  args.o = a.o;
-  args.lse = a.lse;
+KernelArgs kernel_args(const Problem& p) {
+  constexpr double kLog2E = 1.4426950408889634;
+  KernelArgs args{};
+  args.q_strides = strides_of(p.q());
+  args.k_strides = strides_of(p.k());
+  args.v_strides = strides_of(p.v());
+  args.o_strides = strides_of(p.o());
+  args.b = static_cast<int>(p.b);
+  args.hq = static_cast<int>(p.hq);
+  args.hk = static_cast<int>(p.hk);
+  args.sq = static_cast<int>(p.sq);
+  args.sk = static_cast<int>(p.sk);
+  args.d = static_cast<int>(p.d);
+  args.d_v = static_cast<int>(p.dv);
+  args.padded_sq = static_cast<int>(padded_rows(p));
+  args.left = window_side(p.mask.left);
+  args.right = window_side(p.mask.right);
+  args.scale = static_cast<float>(p.softmax_scale());
+  args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
+  args.magnitude_log2 = std::abs(args.scale_log2);
   return args;
 }
 
-KernelArgs kernel_args(const Problem& p, const BackwardArgs& a) {
-  KernelArgs args = args_of(p);
-  args.q = a.q;
-  args.k = a.k;
-  args.v = a.v;
-  args.o = const_cast<void*>(a.o);
-  args.lse = const_cast<float*>(a.lse);
-  args.d_o = a.d_o;
-  args.dq = a.dq;
-  args.dk = a.dk;
-  args.dv = a.dv;
-  args.lse_log2 = static_cast<float*>(a.workspace);
-  args.delta = args.lse_log2 + p.b * p.hq * padded_rows(p);
+KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
+  args.q = pointers.q;
+  args.k = pointers.k;
+  args.v = pointers.v;
+  args.o = pointers.o;
+  args.lse = pointers.lse;
+  return args;
+}
+
+KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
+  args.q = pointers.q;
+  args.k = pointers.k;
+  args.v = pointers.v;
+  args.o = const_cast<void*>(pointers.o);
+  args.lse = const_cast<float*>(pointers.lse);
+  args.d_o = pointers.d_o;
+  args.dq = pointers.dq;
+  args.dk = pointers.dk;
+  args.dv = pointers.dv;
+  args.lse_log2 = static_cast<float*>(pointers.workspace);
+  args.delta = args.lse_log2 + 1LL * args.b * args.hq * args.padded_sq;
   return args;
 }
 

@@ -12,6 +12,12 @@
 // the workspace lies. Every kernel takes one KernelArgs by value.
 namespace dfa {
 
+// Bytes of the workspace that a kernel wants to be zero.
+struct ZeroedBytes {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
 struct KernelLaunch {
   std::string name;         // for log lines: "forward", "delta", "dk dv", "dq"
   std::string source;       // the header that defines the kernel, as included
@@ -19,6 +25,8 @@ struct KernelLaunch {
   unsigned grid = 1;        // thread blocks, in x
   unsigned threads = 1;     // of a block, in x
   unsigned smem_bytes = 0;  // dynamic
+  unsigned cluster = 1;     // thread blocks of a cluster, from sm_90 on
+  ZeroedBytes zeroed{};     // before it starts
 };
 
 // Requires check(config, problem, limits).
@@ -28,8 +36,9 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 // The forward needs none. 64-byte alignment.
 std::size_t backward_workspace_bytes(const Problem& problem);
 
-KernelArgs kernel_args(const Problem& problem, const ForwardArgs& args);
-KernelArgs kernel_args(const Problem& problem, const BackwardArgs& args);  // reads args.workspace
+KernelArgs kernel_args(const Problem& problem);  // all but the pointers
+KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);
+KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and the workspace
 
 // Pointers are moved 16 bytes at a time: o and the inputs must be aligned so.
 inline constexpr std::size_t kPointerAlignment = 16;

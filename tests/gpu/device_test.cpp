@@ -79,10 +79,13 @@ TEST_F(DeviceTest, APointerIsOfItsDeviceOrOfNone) {
   const Device& device = Device::get(0);
   const Buffer buffer(device, 64);
   int host = 0;
-  EXPECT_EQ(Device::of_pointer(buffer.data()), &device);
-  EXPECT_EQ(Device::of_pointer(static_cast<const char*>(buffer.data()) + 63), &device);
-  EXPECT_EQ(Device::of_pointer(&host), nullptr);
-  EXPECT_EQ(Device::of_pointer(nullptr), nullptr);
+  const Device& other = Device::get(1);
+  EXPECT_TRUE(device.holds(buffer.data()));
+  EXPECT_TRUE(device.holds(static_cast<const char*>(buffer.data()) + 63));
+  EXPECT_FALSE(device.holds(static_cast<const char*>(buffer.data()) + 64));
+  EXPECT_FALSE(other.holds(buffer.data()));
+  EXPECT_FALSE(device.holds(&host));
+  EXPECT_FALSE(device.holds(nullptr));
 }
 
 }  // namespace

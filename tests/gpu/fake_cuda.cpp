@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 
 #include "gpu/driver.h"
 
@@ -19,6 +20,7 @@ thread_local std::vector<CUcontext> contexts;
 
 struct Block {
   std::size_t bytes;
+  int device;
 };
 std::map<CUdeviceptr, Block> blocks;
 double time_ms = 0;  // a launch takes a quarter of a millisecond
@@ -152,11 +154,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 }
 
 CUresult cuCtxPushCurrent(CUcontext context) {
+  ++state.calls;
   contexts.push_back(context);
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxPopCurrent(CUcontext* context) {
+  ++state.calls;
   *context = contexts.back();
   contexts.pop_back();
   return CUDA_SUCCESS;
@@ -164,15 +168,21 @@ CUresult cuCtxPopCurrent(CUcontext* context) {
 
 CUresult cuCtxSynchronize() { return fault_in_context("cuCtxSynchronize"); }
 
-CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values,
+                                CUdeviceptr address) {
+  ++state.calls;
+  if (const CUresult bad = fault("cuPointerGetAttributes")) return bad;
   const auto block = blocks.upper_bound(address);
-  if (block == blocks.begin()) return CUDA_ERROR_INVALID_VALUE;
-  const auto& [start, found] = *std::prev(block);
-  if (address >= start + found.bytes) return CUDA_ERROR_INVALID_VALUE;
-  if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
-    *static_cast<CUmemorytype*>(value) = CU_MEMORYTYPE_DEVICE;
-  } else {
-    *static_cast<int*>(value) = 0;
+  const bool known =
+      block != blocks.begin() && address < std::prev(block)->first + std::prev(block)->second.bytes;
+  for (unsigned i = 0; i < count; ++i) {
+    if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE) {
+      *static_cast<CUmemorytype*>(values[i]) = known ? CU_MEMORYTYPE_DEVICE : CUmemorytype{};
+    } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+      *static_cast<int*>(values[i]) = known ? std::prev(block)->second.device : -2;
+    } else {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
   }
   return CUDA_SUCCESS;
 }
@@ -187,8 +197,8 @@ CUresult cuMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 CUresult cuMemAlloc(CUdeviceptr* address, std::size_t bytes) {
   if (const CUresult bad = fault_in_context("cuMemAlloc")) return bad;
   if (bytes > state.memory_bytes - state.used_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = reinterpret_cast<CUdeviceptr>(std::malloc(bytes));
-  blocks[*address] = {bytes};
+  *address = reinterpret_cast<CUdeviceptr>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  blocks[*address] = {bytes, current_device()};
   state.used_bytes += bytes;
   return CUDA_SUCCESS;
 }
@@ -302,6 +312,10 @@ CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option*, 
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   *library = new CUlib_st;
+  const std::string_view text(static_cast<const char*>(code));
+  if (const auto at = text.find("_Z"); at != text.npos) {
+    (*library)->kernels.push_back({std::string(text.substr(at))});
+  }
   ++state.libraries;
   return CUDA_SUCCESS;
 }
@@ -346,6 +360,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks_per_sm, CUfunct
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** arguments,
                           void**) {
+  ++state.calls;
   if (const CUresult bad = fault_in_context("cuLaunchKernelEx")) return bad;
   if (config->blockDimX > 1024) return CUDA_ERROR_INVALID_VALUE;
   FakeLaunch launch;

@@ -33,12 +33,16 @@ struct FakeCuda {
   int contexts = 0;                                        // retained
   int streams = 0, events = 0, libraries = 0, graphs = 0;  // alive
   std::vector<FakeLaunch> launches{};
-  int most_smem = 0;              // as set for the last kernel
+  int calls = 0;      // of pointers, contexts and launches: those a queued pass is made of
+  int most_smem = 0;  // as set for the last kernel
   std::size_t context_depth = 0;  // of the calling thread
   CUresult lost = CUDA_SUCCESS;   // the sticky error, once there was one
 };
 
-// The bytes of a cubin that the fake takes.
-inline std::string fake_cubin(const std::string& arch) { return "\177ELF " + arch; }
+// The bytes of a cubin that the fake takes. It has the kernels "first" and "second", and the one
+// whose mangled name, "_Z…", is given.
+inline std::string fake_cubin(const std::string& arch, const std::string& mangled = "") {
+  return "\177ELF " + arch + " " + mangled;
+}
 
 }  // namespace dfa::testing

@@ -39,7 +39,8 @@ TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
 TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
   EXPECT_EQ(backward_workspace_bytes(kProblem), 2u * 4 * 2 * 6 * 1024);
   float workspace[1];
-  const KernelArgs args = kernel_args(kProblem, BackwardArgs{.workspace = workspace});
+  const KernelArgs args =
+      with_pointers(kernel_args(kProblem), BackwardArgs{.workspace = workspace});
   EXPECT_EQ(args.lse_log2, workspace);
   EXPECT_EQ(reinterpret_cast<char*>(args.delta) - reinterpret_cast<char*>(args.lse_log2),
             4 * 2 * 6 * 1024);
@@ -50,7 +51,7 @@ TEST(Launch, ArgumentsCarryTheProblem) {
   const Problem p = parse_problem(
       "fwd fp16 window(9000000000,3) b2 hq4 hk2 sq5 sk7 d16 scale(-0.5) layout(bshd)");
   float o = 0;
-  const KernelArgs args = kernel_args(p, ForwardArgs{.o = &o});
+  const KernelArgs args = with_pointers(kernel_args(p), ForwardArgs{.o = &o});
   EXPECT_EQ(args.o, &o);
   EXPECT_EQ(args.lse, nullptr);
   EXPECT_EQ(args.left, 1 << 29);

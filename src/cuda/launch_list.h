@@ -1,0 +1,47 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "cuda/launcher.h"
+#include "cuda/loaded_kernels.h"
+#include "gpu/buffer.h"
+#include "kernels/launch.h"
+
+namespace dfa::cuda {
+
+// Kernels that all take one KernelArgs, one after the other.
+template <class Args>
+class LaunchList final : public Launcher<Args> {
+ public:
+  LaunchList(const gpu::Device& device, const std::vector<KernelLaunch>& launches,
+             const KernelArgs& args)
+      : args_(args) {
+    for (const KernelLaunch& launch : launches) {
+      steps_.push_back({loaded_kernel(device, launch), shape_of(launch), launch.zeroed});
+    }
+  }
+
+  void queue(const Args& args, const gpu::Stream& stream) const override {
+    const KernelArgs all = with_pointers(args_, args);
+    for (const Step& step : steps_) {
+      if (step.zeroed.bytes > 0) {
+        gpu::fill(stream, static_cast<char*>(args.workspace) + step.zeroed.offset, 0,
+                  step.zeroed.bytes);
+      }
+      gpu::launch(step.kernel, step.shape, stream, all);
+    }
+  }
+
+ private:
+  struct Step {
+    gpu::Kernel kernel;
+    gpu::Launch shape;
+    ZeroedBytes zeroed;
+  };
+
+  KernelArgs args_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace dfa::cuda

@@ -1,0 +1,71 @@
+#include "cuda/portable.h"
+
+#include "cuda/launch_list.h"
+#include "spec/config_text.h"
+#include "spec/passes.h"
+
+namespace dfa::cuda {
+namespace {
+
+Limits limits_of(const gpu::Device& device) { return gpu_limits(device.facts().capability); }
+
+ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
+  return legal_config(text, default_gpu_forward(p, limits), p, limits);
+}
+
+BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
+  return legal_config(text, default_gpu_backward(p, limits), p, limits);
+}
+
+}  // namespace
+
+Verdict portable_supports(const Problem& p, const PlanOptions& options, const Limits& limits) {
+  if (p.dtype == DType::fp32 && options.backend == "auto") {
+    return Verdict::no(
+        "fp32 kernels do not meet the rule at steep scales yet; name backend cuda to run them");
+  }
+  if (has_forward(p)) {
+    if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
+  }
+  if (has_backward(p)) {
+    if (const Verdict ok = check(default_gpu_backward(p, limits), p, limits); !ok) return ok;
+  }
+  return Verdict::yes();
+}
+
+void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
+  const Problem& p = plan.problem;
+  const Limits limits = limits_of(device);
+  Target target = Target::cuda_sm80;
+  if (has_forward(p)) {
+    const ForwardConfig config = forward_config(p, options.config, limits);
+    plan.config = to_text(config);
+    target = config.target;
+  }
+  if (has_backward(p)) {
+    const BackwardConfig config = backward_config(p, options.config, limits);
+    plan.backward_config = to_text(config);
+    plan.workspace_bytes = backward_workspace_bytes(p);
+    target = config.target;
+  }
+  plan.why = std::string("FlashAttention with ") + name_of(target) + " kernels on " +
+             device.facts().name +
+             (options.config.empty() ? ", the default tile for this element type and head dim"
+                                     : ", tile as asked for");
+}
+
+ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
+  const Problem& p = plan.problem;
+  const ForwardConfig config = forward_config(p, plan.config, limits_of(device));
+  return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
+                                                         kernel_args(p));
+}
+
+BackwardLauncher portable_backward(const Plan& plan, const gpu::Device& device) {
+  const Problem& p = plan.problem;
+  const BackwardConfig config = backward_config(p, plan.backward_config, limits_of(device));
+  return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
+                                                          kernel_args(p));
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "cuda/launcher.h"
+#include "spec/legality.h"
+
+// FlashAttention with the portable kernels, sm_80 and up.
+namespace dfa::cuda {
+
+Verdict portable_supports(const Problem& problem, const PlanOptions& options, const Limits& limits);
+
+// Fills in what the passes of plan.problem need. Throws InvalidArgument for an illegal
+// options.config.
+void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device);
+
+ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device);
+BackwardLauncher portable_backward(const Plan& plan, const gpu::Device& device);
+
+}  // namespace dfa::cuda

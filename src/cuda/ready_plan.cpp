@@ -1,0 +1,63 @@
+#include "cuda/ready_plan.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "cuda/chosen_device.h"
+#include "cuda/portable.h"
+
+namespace dfa::cuda {
+namespace {
+
+constexpr std::size_t kRemembered = 64;
+
+// Those of plans that came without, the latest in front.
+struct Remembered {
+  std::mutex mutex;
+  std::deque<std::shared_ptr<const ReadyCudaPlan>> plans;
+};
+
+// Never destroyed: the driver may be gone before static objects are.
+Remembered& remembered() {
+  static auto* const instance = new Remembered;
+  return *instance;
+}
+
+}  // namespace
+
+ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const gpu::Device& device)
+    : plan_(plan), device_(device) {
+  plan_.ready = {};  // else a changed plan keeps alive what it was made from
+}
+
+bool ReadyCudaPlan::serves(const Plan& plan) const {
+  return plan.problem == plan_.problem && plan.algorithm == plan_.algorithm &&
+         plan.config == plan_.config && plan.backward_config == plan_.backward_config;
+}
+
+const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
+  std::call_once(forward_once_, [this] { forward_ = portable_forward(plan_, device_); });
+  return *forward_;
+}
+
+const Launcher<BackwardArgs>& ReadyCudaPlan::backward() const {
+  std::call_once(backward_once_, [this] { backward_ = portable_backward(plan_, device_); });
+  return *backward_;
+}
+
+std::shared_ptr<const ReadyCudaPlan> ready_plan(const Plan& plan) {
+  auto own = std::dynamic_pointer_cast<const ReadyCudaPlan>(plan.ready.plan);
+  if (own != nullptr && own->serves(plan)) return own;
+  const gpu::Device& device = chosen_device();
+  const std::lock_guard lock(remembered().mutex);
+  auto& plans = remembered().plans;
+  const auto found = std::find_if(plans.begin(), plans.end(), [&](const auto& one) {
+    return &one->device() == &device && one->serves(plan);
+  });
+  if (found != plans.end()) return *found;
+  plans.push_front(std::make_shared<const ReadyCudaPlan>(plan, device));
+  if (plans.size() > kRemembered) plans.pop_back();
+  return plans.front();
+}
+
+}  // namespace dfa::cuda

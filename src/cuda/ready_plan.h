@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "cuda/launcher.h"
+
+namespace dfa::cuda {
+
+// A plan of this backend on one device: its kernels loaded and their arguments filled in at the
+// first call of a pass, so that planning compiles nothing. Thread-safe.
+class ReadyCudaPlan final : public ReadyPlan {
+ public:
+  ReadyCudaPlan(const Plan& plan, const gpu::Device& device);
+
+  // Is it ready for this plan? A plan may have been changed since it was made.
+  bool serves(const Plan& plan) const;
+
+  const gpu::Device& device() const { return device_; }
+  const Launcher<ForwardArgs>& forward() const;
+  const Launcher<BackwardArgs>& backward() const;
+
+ private:
+  Plan plan_;
+  const gpu::Device& device_;
+  mutable std::once_flag forward_once_;
+  mutable std::once_flag backward_once_;
+  mutable ForwardLauncher forward_;
+  mutable BackwardLauncher backward_;
+};
+
+// What the plan carries where that serves it; else, for a plan from a file, one that is made on the
+// chosen device and remembered for a while.
+std::shared_ptr<const ReadyCudaPlan> ready_plan(const Plan& plan);
+
+}  // namespace dfa::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+
+#include "cuda/compiler.h"
+#include "cuda/request.h"
+#include "cuda/store.h"
+#include "gpu/fake_cuda.h"
+#include "sensors/fakes.h"
+
+namespace dfa::testing {
+
+// Makes code that the fake driver takes.
+class FakeCompiler final : public cuda::Compiler {
+ public:
+  Verdict available() const override { return Verdict::yes(); }
+  std::string version() const override { return "fake 1.0"; }
+  cuda::CompiledKernel compile(const cuda::CompileRequest& request) const override {
+    const std::string name = "_Z" + request.name_expression;
+    return {.cubin = fake_cubin(request.arch, name), .lowered_name = name, .log = ""};
+  }
+};
+
+// A cache folder for this process, which has no other compiler. To be made before the process asks
+// for its kernels the first time.
+class FakeKernels {
+ public:
+  FakeKernels() {
+    ::setenv("DFA_CACHE_DIR", tree_.root().c_str(), 1);
+    ::setenv("DFA_NVRTC", "none-in-tests", 1);
+  }
+
+  // From now on they can be loaded.
+  void add(const std::vector<KernelLaunch>& launches) {
+    cuda::KernelStore store(tree_.root(), std::make_shared<const FakeCompiler>());
+    for (const KernelLaunch& launch : launches) store.get(cuda::request_of(launch, "sm_90a"));
+  }
+
+ private:
+  const FakeTree tree_;
+};
+
+}  // namespace dfa::testing

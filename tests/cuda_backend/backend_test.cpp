@@ -1,0 +1,188 @@
+// The CUDA backend on a driver without a GPU: what it queues, and what it refuses.
+#include "cuda/backend.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "cuda/fake_kernels.h"
+#include "dfa/attention.h"
+#include "gpu/fake_cuda_test_case.h"
+#include "gpu/stream.h"
+#include "spec/legality.h"
+
+namespace dfa {
+namespace {
+
+const Problem kProblem = parse_problem("fwdbwd bf16 causal b1 hq2 hk1 s70 d64");
+const Limits kLimits = gpu_limits(90);
+
+class CudaBackendTest : public testing::FakeCudaTest {
+ protected:
+  CudaBackendTest() {
+    static auto* const kernels = new testing::FakeKernels;
+    kernels->add(forward_launches(kProblem, default_gpu_forward(kProblem, kLimits)));
+    kernels->add(backward_launches(kProblem, default_gpu_backward(kProblem, kLimits)));
+  }
+
+  void TearDown() override {  // kernels stay loaded
+    for (void* pointer : taken_) cuda_backend().release(pointer);
+    EXPECT_EQ(fake().used_bytes, 0u);
+    EXPECT_EQ(fake().context_depth, 0u);
+  }
+
+  void* memory(std::size_t bytes = 70 * 64 * 2 * 2) {
+    taken_.push_back(cuda_backend().allocate(bytes));
+    return taken_.back();
+  }
+
+  ForwardArgs forward_args() {
+    return {.q = memory(),
+            .k = memory(),
+            .v = memory(),
+            .o = memory(),
+            .lse = static_cast<float*>(memory())};
+  }
+
+  BackwardArgs backward_args(std::size_t workspace_bytes) {
+    return {.q = memory(),
+            .k = memory(),
+            .v = memory(),
+            .o = memory(),
+            .lse = static_cast<const float*>(memory()),
+            .d_o = memory(),
+            .dq = memory(),
+            .dk = memory(),
+            .dv = memory(),
+            .workspace = memory(workspace_bytes)};
+  }
+
+  std::vector<void*> taken_;
+};
+
+Plan planned() { return plan(kProblem, {.backend = "cuda", .algorithm = Algorithm::flash}); }
+
+TEST_F(CudaBackendTest, PlanningLoadsNothing) {
+  const Plan plan = planned();
+  EXPECT_EQ(fake().libraries, 0);
+  const ForwardArgs args = forward_args();
+  forward(plan, {.q = args.q, .k = args.k, .v = args.v, .o = args.o, .workspace = memory(4096)});
+  EXPECT_EQ(fake().launches.size(), 1u);
+}
+
+TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
+  const Plan plan = planned();
+  const gpu::Stream stream(gpu::Device::get(0));
+  const BackwardArgs args = backward_args(plan.workspace_bytes);
+  backward(plan, args, {.stream = stream.handle()});
+  ASSERT_EQ(fake().launches.size(), 3u);
+  const auto expected = backward_launches(kProblem, default_gpu_backward(kProblem, kLimits));
+  for (std::size_t i = 0; i < 3; ++i) {
+    const testing::FakeLaunch& seen = fake().launches[i];
+    EXPECT_EQ(seen.kernel, "_Z" + expected[i].entry);
+    EXPECT_EQ(seen.config.gridDimX, expected[i].grid);
+    EXPECT_EQ(seen.config.blockDimX, expected[i].threads);
+    EXPECT_EQ(seen.config.sharedMemBytes, expected[i].smem_bytes);
+    EXPECT_EQ(seen.config.hStream, stream.handle());
+    const void* q = nullptr;
+    std::memcpy(&q, seen.argument.data(), sizeof q);
+    EXPECT_EQ(q, args.q);
+  }
+}
+
+TEST_F(CudaBackendTest, ACallAfterTheFirstAsksTheDriverForItsLaunchesOnly) {
+  const Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  forward(plan, args);
+  fake().calls = 0;
+  forward(plan, args);
+  // Six pointers, one launch, and the context put on and taken off once.
+  EXPECT_EQ(fake().calls, 9);
+}
+
+TEST_F(CudaBackendTest, APlanIsItsTextAndRunsWithoutWhatThePlannerKept) {
+  const Plan plan = planned();
+  Plan read = plan;
+  read.ready = {};
+  EXPECT_EQ(read, plan);
+  const ForwardArgs args = forward_args();
+  ForwardArgs with = args;
+  with.workspace = memory(plan.workspace_bytes);
+  forward(plan, with);
+  forward(read, with);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[0].kernel, fake().launches[1].kernel);
+}
+
+// A plan is plain fields that anybody may change after it was made.
+TEST_F(CudaBackendTest, AChangedPlanRunsWhatItSaysNow) {
+  Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  forward(plan, args);
+  plan.problem.sq = 6;
+  forward(plan, args);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[0].config.gridDimX, 2u);
+  EXPECT_EQ(fake().launches[1].config.gridDimX, 2u);
+  plan.problem.b = 3;
+  forward(plan, args);
+  EXPECT_EQ(fake().launches[2].config.gridDimX, 6u);
+  plan.config = "block_q=7";
+  EXPECT_THROW(forward(plan, args), InvalidArgument);
+}
+
+TEST_F(CudaBackendTest, AFailedFirstCallIsTriedAgain) {
+  const Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  fake().failing_call = "cuLaunchKernelEx";
+  fake().failure = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_THROW(forward(plan, args), Error);
+  fake().failing_call.clear();
+  forward(plan, args);
+  EXPECT_EQ(fake().launches.size(), 1u);
+}
+
+TEST_F(CudaBackendTest, EveryPointerThatIsNotOfTheDeviceIsNamed) {
+  const Plan plan = planned();
+  alignas(64) static char host[1 << 17];
+  const auto refused = [&](auto field, const char* name) {
+    BackwardArgs args = backward_args(plan.workspace_bytes);
+    args.*field = reinterpret_cast<std::decay_t<decltype(args.*field)>>(host);
+    try {
+      backward(plan, args);
+      ADD_FAILURE() << name << " of the host was taken";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find(std::string("pointer ") + name + " is not memory"),
+                std::string::npos)
+          << error.what();
+    }
+    for (void* pointer : taken_) cuda_backend().release(pointer);
+    taken_.clear();
+  };
+  refused(&BackwardArgs::q, "q");
+  refused(&BackwardArgs::o, "o");
+  refused(&BackwardArgs::lse, "lse");
+  refused(&BackwardArgs::d_o, "do");
+  refused(&BackwardArgs::dv, "dv");
+  refused(&BackwardArgs::workspace, "workspace");
+
+  ForwardArgs args = forward_args();
+  args.lse = reinterpret_cast<float*>(host);
+  args.workspace = memory(plan.workspace_bytes);
+  EXPECT_THROW(forward(plan, args), InvalidArgument);
+  EXPECT_TRUE(fake().launches.empty());
+}
+
+TEST_F(CudaBackendTest, MisalignedPointersAreRefused) {
+  const Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  args.k = static_cast<const char*>(args.k) + 8;
+  EXPECT_THROW(forward(plan, args), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace dfa
