@@ -24,7 +24,7 @@ struct KernelArgs {
   void* dq;
   void* dk;
   void* dv;
-  // Workspace of the backward, [b, hq, padded_sq] each. Padding and rows that see no key have
+  // Workspace of the backward, [b, hq, padded_sq] each. In fp32 lse_log2 is natural. Padding and rows that see no key have
   // lse_log2 = +inf, delta = 0, so that their probabilities come out as 0.
   float* lse_log2;
   float* delta;

@@ -2,11 +2,24 @@
 
 #include "kernels/args.h"
 #include "kernels/ptx/arithmetic.cuh"
+#include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/tile.cuh"
 
 // Before the backward: delta = rowsum(do * o) and the base-2 log-sum-exp of every query row, padded
 // so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
 namespace dfa {
+
+// In the order in which dp is summed: where a row sees one key, o = v, and dp - delta is 0.
+DFA_DEVICE float row_product_in_order(const char* a, const char* b, int columns) {
+  float sum = 0;
+#pragma unroll 4
+  for (int column = 0; column < columns; column += 4) {
+    sum = dot(*reinterpret_cast<const float4*>(a + column * 4),
+              *reinterpret_cast<const float4*>(b + column * 4), sum);
+  }
+  return sum;
+}
 
 template <DType kElement>
 DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
@@ -19,14 +32,10 @@ DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
     const unsigned ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if constexpr (kElement == DType::fp32) {
-        sum = fmaf(__uint_as_float(xs[i]), __uint_as_float(ys[i]), sum);
-      } else {
-        float x0, x1, y0, y1;
-        ptx::unpack<kElement>(xs[i], x0, x1);
-        ptx::unpack<kElement>(ys[i], y0, y1);
-        sum = fmaf(x0, y0, fmaf(x1, y1, sum));
-      }
+      float x0, x1, y0, y1;
+      ptx::unpack<kElement>(xs[i], x0, x1);
+      ptx::unpack<kElement>(ys[i], y0, y1);
+      sum = fmaf(x0, y0, fmaf(x1, y1, sum));
     }
   }
   return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
@@ -42,15 +51,21 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   const bool exists = row < args.sq;
   const long long offset = head_offset<kElement>(args.o_strides, head / args.hq, head % args.hq) +
                            bytes_of(kElement) * row * args.o_strides.row;
-  const float sum =
-      row_product<kElement>(static_cast<const char*>(args.o) + offset,
-                            static_cast<const char*>(args.d_o) + offset, exists ? args.d_v : 0);
+  const char* o = static_cast<const char*>(args.o) + offset;
+  const char* d_o = static_cast<const char*>(args.d_o) + offset;
+  const int columns = exists ? args.d_v : 0;
+  float sum;
+  if constexpr (kElement == DType::fp32) {
+    sum = row_product_in_order(o, d_o, columns);
+  } else {
+    sum = row_product<kElement>(o, d_o, columns);
+  }
   if (threadIdx.x % 8 != 0) return;
   const float lse =
       exists ? args.lse[static_cast<long long>(head) * args.sq + row] : -ptx::infinity();
   const bool seen = lse != -ptx::infinity();
   const long long at = static_cast<long long>(head) * args.padded_sq + row;
-  args.lse_log2[at] = seen ? lse * kLog2E : ptx::infinity();
+  args.lse_log2[at] = seen ? (kStepwise<kElement> ? lse : lse * kLog2E) : ptx::infinity();
   args.delta[at] = seen ? sum : 0.f;
 }
 

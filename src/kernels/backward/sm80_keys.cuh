@@ -176,8 +176,8 @@ struct Sm80Keys {
       for (int m = 0; m < kRows; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float shift = i % 2 == 0 ? -lse.x : -lse.y;
-          scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args.scale_log2, shift));
+          const float of_query = i % 2 == 0 ? lse.x : lse.y;
+          scores[m][n][i] = probability<kElement>(args, scores[m][n][i], of_query);
         }
       }
     }

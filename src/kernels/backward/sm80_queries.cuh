@@ -72,7 +72,7 @@ struct Sm80Queries {
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args.scale_log2, -lse[m][i / 2]));
+          scores[m][n][i] = probability<kElement>(args, scores[m][n][i], lse[m][i / 2]);
         }
       }
     }

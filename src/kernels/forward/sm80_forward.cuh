@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   LeftOperand<Kernel::kRows, Kernel::kDims> q_operand;
   Sum<Kernel::kRows, Kernel::kValues> output;
   clear(output);
-  OnlineSoftmax<Kernel::kRows> softmax(args);
+  OnlineSoftmax<Kernel::kRows, kStepwise<kElement>> softmax(args);
 
 #pragma unroll 1
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {

@@ -7,6 +7,12 @@
 // The running softmax of a warp's rows, and masks on its scores.
 namespace dfa {
 
+// fp32 keeps what a logit's last bits say: the scaled score is rounded as in lse, so that the
+// rounding cancels in their difference, and the rest is rounded once a step. With 16-bit elements
+// one multiply-add does it all.
+template <DType kElement>
+inline constexpr bool kStepwise = kElement == DType::fp32;
+
 // Scores outside the columns that their row sees become `hidden`. `row` and `column` are those of
 // the warp's first score; begin(row) and end(row) bound what a row sees.
 template <int kRows, int kColumns, typename Begin, typename End>
@@ -55,10 +61,22 @@ DFA_DEVICE float hidden_score(const KernelArgs& args) {
   return args.scale_log2 < 0 ? ptx::infinity() : -ptx::infinity();
 }
 
+// exp(scale * score - lse) with what the delta kernel left of lse: its base-2 logarithm, or, where
+// steps are rounded, the natural one.
+template <DType kElement>
+DFA_DEVICE float probability(const KernelArgs& args, float score, float lse) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  if constexpr (kStepwise<kElement>) {
+    return ptx::exp2((__fmul_rn(score, args.scale) - lse) * kLog2E);
+  } else {
+    return ptx::exp2(fmaf(score, args.scale_log2, -lse));
+  }
+}
+
 // Maximum and sum of each row so far. The reference that is subtracted may lag behind the maximum
 // by kSlack in the exponent: sums and weights then are up to 2^kSlack, and the output is rescaled
-// only when the maximum has moved further.
-template <int kRows>
+// only when the maximum has moved further. Rounded stepwise, it is the maximum.
+template <int kRows, bool kStepwise = false>
 class OnlineSoftmax {
  public:
   explicit DFA_DEVICE OnlineSoftmax(const KernelArgs& args) : args_(args) {
@@ -94,12 +112,15 @@ class OnlineSoftmax {
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float shift = -args_.magnitude_log2 * finite(reference_[m][half]);
+        const float reference = finite(reference_[m][half]);
+        const float shift = -args_.magnitude_log2 * reference;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[m][n][i] = ptx::exp2(fmaf(scores[m][n][i], args_.magnitude_log2, shift));
+            const float exponent = kStepwise ? (scores[m][n][i] - reference) * args_.magnitude_log2
+                                             : fmaf(scores[m][n][i], args_.magnitude_log2, shift);
+            scores[m][n][i] = ptx::exp2(exponent);
             sum_[m][half] += scores[m][n][i];
           }
         }
@@ -109,22 +130,28 @@ class OnlineSoftmax {
 
   // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp.
   DFA_DEVICE void finish(float (&inverse)[kRows][2], float (&lse)[kRows][2]) const {
-    constexpr float kLn2 = 0.6931471805599453f;
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float sum = ptx::quad_sum(sum_[m][half]);
-        inverse[m][half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
-        lse[m][half] = sum == 0
-                           ? -ptx::infinity()
-                           : (args_.magnitude_log2 * reference_[m][half] + ptx::log2(sum)) * kLn2;
+        inverse[m][half] = sum == 0 ? 0.f : kStepwise ? __frcp_rn(sum) : ptx::reciprocal(sum);
+        lse[m][half] = sum == 0 ? -ptx::infinity() : log_sum(reference_[m][half], sum);
       }
     }
   }
 
  private:
-  static constexpr float kSlack = 8;
+  static constexpr float kSlack = kStepwise ? 0 : 8;
+
+  DFA_DEVICE float log_sum(float reference, float sum) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+    if constexpr (kStepwise) {
+      return __fmul_rn(fabsf(args_.scale), reference) + ptx::log2(sum) * kLn2;
+    } else {
+      return (args_.magnitude_log2 * reference + ptx::log2(sum)) * kLn2;
+    }
+  }
 
   // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
   static DFA_DEVICE float finite(float reference) {
