@@ -68,7 +68,7 @@ class CudaBackend final : public Backend {
     if (options.algorithm == Algorithm::standard) {
       return Verdict::no("standard attention is not built for CUDA; use flash, or backend cpu");
     }
-    return portable_supports(p, options, limits());
+    return portable_supports(p, limits());
   }
 
   Plan plan(const Problem& p, const PlanOptions& options) const override {

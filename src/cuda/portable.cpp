@@ -19,11 +19,7 @@ BackwardConfig backward_config(const Problem& p, const std::string& text, const 
 
 }  // namespace
 
-Verdict portable_supports(const Problem& p, const PlanOptions& options, const Limits& limits) {
-  if (p.dtype == DType::fp32 && options.backend == "auto") {
-    return Verdict::no(
-        "fp32 kernels do not meet the rule at steep scales yet; name backend cuda to run them");
-  }
+Verdict portable_supports(const Problem& p, const Limits& limits) {
   if (has_forward(p)) {
     if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
   }

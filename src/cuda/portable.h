@@ -6,7 +6,7 @@
 // FlashAttention with the portable kernels, sm_80 and up.
 namespace dfa::cuda {
 
-Verdict portable_supports(const Problem& problem, const PlanOptions& options, const Limits& limits);
+Verdict portable_supports(const Problem& problem, const Limits& limits);
 
 // Fills in what the passes of plan.problem need. Throws InvalidArgument for an illegal
 // options.config.

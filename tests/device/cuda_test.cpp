@@ -80,8 +80,8 @@ TEST_F(Correctness, RandomProblemsMeetTheRule) {
     // Few head dims, so that kernels are compiled once; many lengths.
     static constexpr int kDims[] = {64, 64, 128, 40, 96, 256};
     const long long hk = 1 + below(3), d = kDims[below(6)];
-    std::string line =
-        (below(3) == 0 ? "fwd " : "fwdbwd ") + std::string(below(2) ? "bf16" : "fp16");
+    static constexpr const char* kTypes[] = {"bf16", "fp16", "fp32"};
+    std::string line = (below(3) == 0 ? "fwd " : "fwdbwd ") + std::string(kTypes[below(3)]);
     if (below(2)) line += " causal";
     line += " b" + std::to_string(1 + below(2)) + " hq" + std::to_string(hk * (1 + below(4))) +
             " hk" + std::to_string(hk) + " sq" + std::to_string(1 + below(400)) + " sk" +
