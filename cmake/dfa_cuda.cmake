@@ -6,6 +6,12 @@ set_property(CACHE DFA_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DFA_HAVE_CUDA OFF)
 if(DFA_CUDA)  # AUTO and ON
   file(GLOB python_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
+  if(SKBUILD)  # a wheel is being built: its build environment has cuda.h too
+    execute_process(COMMAND ${Python_EXECUTABLE} -c
+      "import glob, sys; print(';'.join(f for p in sys.path for f in glob.glob(p + '/nvidia/*/include')))"
+      OUTPUT_VARIABLE build_environment OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    list(APPEND python_packages ${build_environment})
+  endif()
   find_path(DFA_CUDA_INCLUDE cuda.h DOC "folder of cuda.h" NO_DEFAULT_PATH
     PATHS ${python_packages} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
   set(problem "cuda.h is in none of .venv, CUDA_HOME, /usr/local/cuda; DFA_CUDA_INCLUDE names its folder")

@@ -25,6 +25,7 @@ ALLOWED = {
     "power": ["base", "spec", "contract"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
     "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "bench", "cuda"],
+    "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
 }
 # Third-party headers and the only folders that may include them.
 QUARANTINE = {
@@ -35,6 +36,7 @@ QUARANTINE = {
     "cuda.h": ["gpu"],
     "oneapi/tbb": ["cpu"],
     "tbb/": ["cpu"],
+    "nanobind/": ["python"],
     "immintrin.h": ["cpu"],
 }
 # attention may name only the factories of the floor below.
@@ -84,7 +86,7 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
     if root.is_file():
         root = root.parent.parent
-    files = [p for top in ("include", "src", "cli") for p in sorted((root / top).rglob("*"))
+    files = [p for top in ("include", "src", "cli", "python") for p in sorted((root / top).rglob("*"))
              if p.suffix in (".h", ".cpp", ".cuh", ".cu")]
     wrong = [error for path in files for error in errors_in(path, root)]
     print("\n".join(wrong) if wrong else f"includes: {len(files)} files follow the law")

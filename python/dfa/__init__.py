@@ -1,3 +1,30 @@
-"""Dynamic FlashAttention++: exact attention that governs its own joules."""
+"""Dynamic FlashAttention++: exact attention that governs its own joules.
+
+    o = dfa.attention(q, k, v, causal=True)        # NumPy, PyTorch or CuPy; CPU or CUDA
+    with dfa.EnergyMeter() as m: ...               # m.energy_j, m.uncertainty_j
+    print(dfa.plan("fwd bf16 causal b1 h16 s4096 d128"))
+"""
+
+import importlib
 
 __version__ = "0.1.0"
+
+# Loaded when first used: the report (dfa.report) needs none of it.
+_PLACES = {
+    "attention": "dfa._attention",
+    "backends": "dfa._plan",
+    "plan": "dfa._plan",
+    "Plan": "dfa._core",
+    "EnergyMeter": "dfa._meter",
+}
+__all__ = [*_PLACES]
+
+
+def __getattr__(name):
+    if name not in _PLACES:
+        raise AttributeError(f"module 'dfa' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__():
+    return sorted([*globals(), *_PLACES])

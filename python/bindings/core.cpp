@@ -1,0 +1,12 @@
+#include "python/bindings/core.h"
+
+#include "dfa/version.h"
+
+NB_MODULE(_core, core) {
+  core.doc() =
+      "What the package dfa is built on. Pointers are integers; use dfa.attention instead.";
+  core.attr("version") = dfa::kVersion;
+  dfa::python::bind_errors(core);
+  dfa::python::bind_plan(core);
+  dfa::python::bind_meter(core);
+}

@@ -1,0 +1,157 @@
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "attention/registry.h"
+#include "dfa/attention.h"
+#include "python/bindings/core.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace dfa::python {
+namespace {
+
+using Pointer = std::uintptr_t;  // 0: null
+using StrideTuple = std::array<std::int64_t, 3>;
+
+template <typename T>
+T* at(Pointer pointer) {
+  return reinterpret_cast<T*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+}
+
+Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .row = s[2]}; }
+
+Algorithm algorithm_of(const std::string& name) {
+  if (name == "auto") return Algorithm::automatic;
+  if (name == "standard") return Algorithm::standard;
+  if (name == "flash") return Algorithm::flash;
+  throw InvalidArgument("algorithm '" + name + "'; accepted: auto, standard, flash");
+}
+
+Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
+                   const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
+                   const std::array<StrideTuple, 4>& tensors) {
+  // The line's parser knows the names of passes and element types; the numbers are set here.
+  Problem p = parse_problem(head + " b1 h1 s1 d8");
+  p.mask = {window[0], window[1]};
+  p.b = sizes[0];
+  p.hq = sizes[1];
+  p.hk = sizes[2];
+  p.sq = sizes[3];
+  p.sk = sizes[4];
+  p.d = sizes[5];
+  p.dv = sizes[6];
+  p.scale = scale;
+  p.deterministic = deterministic;
+  p.q_strides = strides(tensors[0]);
+  p.k_strides = strides(tensors[1]);
+  p.v_strides = strides(tensors[2]);
+  p.o_strides = strides(tensors[3]);
+  return p;
+}
+
+PlanOptions options(const std::string& backend, const std::string& algorithm,
+                    const std::string& config, int threads) {
+  return {.backend = backend,
+          .algorithm = algorithm_of(algorithm),
+          .config = config,
+          .threads = threads};
+}
+
+void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
+                 Pointer workspace, Pointer stream) {
+  forward(plan,
+          {.q = at<void>(q),
+           .k = at<void>(k),
+           .v = at<void>(v),
+           .o = at<void>(o),
+           .lse = at<float>(lse),
+           .workspace = at<void>(workspace)},
+          {.stream = at<void>(stream)});
+}
+
+void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
+                  Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
+                  Pointer stream) {
+  backward(plan,
+           {.q = at<void>(q),
+            .k = at<void>(k),
+            .v = at<void>(v),
+            .o = at<void>(o),
+            .lse = at<float>(lse),
+            .d_o = at<void>(d_o),
+            .dq = at<void>(dq),
+            .dk = at<void>(dk),
+            .dv = at<void>(dv),
+            .workspace = at<void>(workspace)},
+           {.stream = at<void>(stream)});
+}
+
+std::string explain(const Plan& plan) {
+  std::string text = to_line(plan.problem) + "\n  " + plan.why;
+  if (!plan.config.empty()) text += "\n  forward  " + plan.config;
+  if (!plan.backward_config.empty()) text += "\n  backward " + plan.backward_config;
+  return text + "\n  backend " + plan.backend + ", configuration " + plan.origin + ", workspace " +
+         std::to_string(plan.workspace_bytes) + " bytes";
+}
+
+std::vector<std::tuple<std::string, bool, std::string>> list_backends() {
+  std::vector<std::tuple<std::string, bool, std::string>> list;
+  for (const BackendInfo& info : backends()) {
+    list.emplace_back(info.name, info.available.ok,
+                      info.available ? info.description : info.available.reason);
+  }
+  return list;
+}
+
+}  // namespace
+
+void bind_plan(nb::module_& core) {
+  nb::class_<Plan>(core, "Plan", "What will run, and why; from dfa.plan().")
+      .def_prop_ro(
+          "problem", [](const Plan& plan) { return to_line(plan.problem); }, "The problem line.")
+      .def_ro("backend", &Plan::backend)
+      .def_ro("config", &Plan::config, "Forward configuration; empty without a forward.")
+      .def_ro("backward_config", &Plan::backward_config)
+      .def_ro("origin", &Plan::origin, "default, forced or measured.")
+      .def_ro("why", &Plan::why, "One sentence.")
+      .def_ro("threads", &Plan::threads)
+      .def_ro("workspace_bytes", &Plan::workspace_bytes)
+      .def_ro("forward_flops", &Plan::forward_flops)
+      .def_ro("backward_flops", &Plan::backward_flops)
+      .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>())
+      .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>())
+      .def("__str__", &explain)
+      .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
+
+  core.def(
+      "plan_line",
+      [](const std::string& line, const std::string& backend, const std::string& algorithm,
+         const std::string& config, int threads) {
+        return plan(parse_problem(line), options(backend, algorithm, config, threads));
+      },
+      "line"_a, "backend"_a, "algorithm"_a, "config"_a, "threads"_a);
+  core.def(
+      "plan_sizes",
+      [](const std::string& head, const std::array<std::int64_t, 7>& sizes,
+         const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
+         const std::array<StrideTuple, 4>& tensors, const std::string& backend,
+         const std::string& algorithm) {
+        return plan(problem_of(head, sizes, window, scale, deterministic, tensors),
+                    options(backend, algorithm, "", 0));
+      },
+      "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
+      "algorithm"_a, "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o.");
+  core.def("backends", &list_backends, "(name, available, description or reason) of each.");
+}
+
+}  // namespace dfa::python

@@ -1,0 +1,43 @@
+"""dfa.attention: one function for the arrays of several libraries."""
+
+import sys
+
+
+def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=False,
+              deterministic=False, algorithm="auto"):
+    """o = softmax(scale · q kᵀ + mask) v, exactly, in O(N·d) memory.
+
+    q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch or CuPy arrays, all of one
+    library, device and element type (float32, float16, bfloat16), the last dimension contiguous, the
+    others of any stride. hq is a multiple of hk: query head h reads key head h // (hq // hk).
+    causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that
+    position, -1 for no limit. scale: 1 / sqrt(d) unless given.
+    deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
+    the baseline that holds the whole score matrix.
+
+    Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
+    the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
+    PyTorch tensors take part in autograd (lse does not); GPU work is put on the library's current stream.
+
+    Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
+    know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
+    """
+    return library_of(q, k, v).attention(q, k, v, causal, window, scale, return_lse, deterministic,
+                                         algorithm)
+
+
+def library_of(*arrays):
+    """The adapter of the library that all arrays are of."""
+    names = {type(array).__module__.partition(".")[0] for array in arrays}
+    if names == {"numpy"}:
+        from dfa import _numpy as adapter
+    elif "torch" in sys.modules and all(
+            isinstance(array, sys.modules["torch"].Tensor) for array in arrays):
+        from dfa import _torch as adapter
+    elif names == {"cupy"}:
+        from dfa import _cupy as adapter
+    else:
+        types = ", ".join(type(array).__qualname__ for array in arrays)
+        raise TypeError(f"q, k, v are {types}; accepted: NumPy, PyTorch or CuPy arrays, all of one "
+                        "library")
+    return adapter

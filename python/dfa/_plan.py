@@ -1,0 +1,30 @@
+"""Plans: what will run for a problem, and why."""
+
+from functools import lru_cache
+
+from dfa import _core
+
+
+def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0):
+    """Plan a problem line, without running it.
+
+    problem: "fwd bf16 causal b2 hq8 hk2 sq1000 sk1024 d128", the same line as everywhere else.
+    backend: auto, cpu, cuda or reference. algorithm: auto, flash or standard.
+    config: configuration text to force; empty lets the library choose. threads: of the CPU, 0 for all.
+
+    Returns a Plan; print it to see what will run and why. Raises ValueError on a bad line or
+    configuration, RuntimeError where no backend can run it.
+    """
+    return _core.plan_line(problem, backend, algorithm, config, threads)
+
+
+def backends():
+    """{name: (available, description or reason)} of every backend this build knows."""
+    return {name: (available, text) for name, available, text in _core.backends()}
+
+
+@lru_cache(maxsize=1024)
+def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, algorithm):
+    """The plan for arrays of these sizes and strides, made once."""
+    return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
+                            backend, algorithm)

@@ -1,0 +1,103 @@
+"""dfa.attention on NumPy arrays, against float64."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import dfa
+
+TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}  # roundings of o and of P
+
+
+def exact(q, k, v, causal=False, window=(-1, -1), scale=None):
+    """(o, lse) in float64."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x, group, axis=1) for x in (k, v))
+    scores = q @ k.swapaxes(2, 3) * (scale or q.shape[3] ** -0.5)
+    sq, sk = scores.shape[2:]
+    distance = np.arange(sk) - (np.arange(sq)[:, None] + sk - sq)
+    left, right = window[0], 0 if causal else window[1]
+    hidden = ((left >= 0) & (distance < -left)) | ((right >= 0) & (distance > right))
+    scores[..., hidden] = -np.inf
+    with np.errstate(divide="ignore"):
+        top = scores.max(axis=-1, keepdims=True)
+        top[~np.isfinite(top)] = 0
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        lse = (np.log(total) + top)[..., 0]
+    return weights @ v / np.where(total == 0, 1, total), lse
+
+
+def inputs(seed, dtype="float32", b=2, hq=4, hk=2, sq=33, sk=65, d=64, dv=64):
+    random = np.random.default_rng(seed)
+    return tuple(random.standard_normal(shape).astype(dtype)
+                 for shape in ((b, hq, sq, d), (b, hk, sk, d), (b, hk, sk, dv)))
+
+
+def error(got, wanted):
+    return np.abs(got.astype(np.float64) - wanted).max()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("mask", [{}, {"causal": True}, {"window": (5, 3)},
+                                  {"causal": True, "window": (7, 0)}])
+def test_o_and_lse_are_those_of_float64(dtype, mask):
+    q, k, v = inputs(1, dtype=getattr(ml_dtypes, dtype, dtype))
+    o, lse = dfa.attention(q, k, v, return_lse=True, **mask)
+    wanted, wanted_lse = exact(q, k, v, **mask)
+    assert o.dtype == q.dtype and o.shape == wanted.shape
+    assert error(o, wanted) < TOLERANCE[dtype]
+    assert error(lse, wanted_lse) < 1e-5 * (1 + np.abs(wanted_lse).max())
+
+
+def test_scale_and_head_dim_of_v():
+    q, k, v = inputs(2, d=40, dv=24)
+    assert error(dfa.attention(q, k, v, scale=0.5), exact(q, k, v, scale=0.5)[0]) < 1e-5
+
+
+def test_rows_that_see_nothing_are_zero():
+    q, k, v = inputs(3, sq=5, sk=3)
+    o, lse = dfa.attention(q, k, v, causal=True, return_lse=True)
+    assert (o[:, :, :2] == 0).all() and (lse[:, :, :2] == -np.inf).all()
+
+
+def test_memory_of_any_order_is_read_as_it_lies():
+    q, k, v = inputs(4)
+    turned = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3) for x in (q, k, v)]
+    o = dfa.attention(*turned)
+    assert np.array_equal(o, dfa.attention(q, k, v))
+    assert o.transpose(0, 2, 1, 3).flags.c_contiguous  # as the memory of q
+    wide = np.zeros((2, 4, 33, 128), dtype="float32")
+    wide[..., 32:96] = q
+    assert np.array_equal(dfa.attention(wide[..., 32:96], k, v), dfa.attention(q, k, v))
+
+
+def test_standard_attention_is_there_to_compare_with():
+    q, k, v = inputs(5)
+    assert error(dfa.attention(q, k, v, algorithm="standard"), exact(q, k, v)[0]) < 1e-5
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda q, k, v: (q[0], k, v), "q has 3 dimensions"),
+    (lambda q, k, v: (q, k[:, :, :9], v), "shapes do not match"),
+    (lambda q, k, v: (q.astype("float16"), k, v), "element types float16, float32, float32"),
+    (lambda q, k, v: tuple(x.astype("float64") for x in (q, k, v)), "accepted: float32, float16"),
+    (lambda q, k, v: (q[..., ::2], k[..., ::2], v), "not contiguous in its last dimension"),
+    (lambda q, k, v: (np.broadcast_to(q[:1], q.shape), k, v), "repeats its elements"),
+    (lambda q, k, v: (q[:, :3], k, v), "hq"),
+])
+def test_what_cannot_be_taken_is_told_in_one_line(change, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        dfa.attention(*change(*inputs(6)))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_objects_and_options():
+    q, k, v = inputs(7)
+    with pytest.raises(TypeError, match="NumPy, PyTorch or CuPy"):
+        dfa.attention(q.tolist(), k, v)
+    with pytest.raises(ValueError, match="accepted: auto, standard, flash"):
+        dfa.attention(q, k, v, algorithm="fast")
+    with pytest.raises(ValueError, match=r"window \(-2, 0\)"):
+        dfa.attention(q, k, v, window=(-2, 0))

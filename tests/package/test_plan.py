@@ -1,0 +1,29 @@
+"""Plans and backends as Python sees them."""
+
+import pytest
+
+import dfa
+
+
+def test_a_plan_explains_itself():
+    plan = dfa.plan("fwdbwd bf16 causal b1 h2 s256 d64", backend="cpu", threads=1)
+    assert plan.problem.startswith("fwdbwd bf16 causal b1 hq2 hk2 sq256 sk256 d64")
+    assert plan.backend == "cpu" and plan.threads == 1
+    assert plan.forward_flops == 4 * 2 * 256 * 256 * 64 / 2  # half, for a causal mask
+    for text in (plan.problem, plan.why, plan.config, plan.backward_config):
+        assert text and text in str(plan)
+
+
+def test_errors_keep_their_text():
+    with pytest.raises(ValueError, match="fp12"):
+        dfa.plan("fwd fp12 b1 h1 s8 d8")
+    with pytest.raises(ValueError, match="backend 'tpu'"):
+        dfa.plan("fwd fp32 b1 h1 s8 d8", backend="tpu")
+    with pytest.raises(RuntimeError, match="cpu"):
+        dfa.plan("fwd fp8 b1 h1 s8 d64", backend="cpu")
+
+
+def test_every_backend_is_there_or_says_why_not():
+    backends = dfa.backends()
+    assert {"cpu", "cuda", "reference"} <= set(backends)
+    assert backends["cpu"][0] and all(text for _, text in backends.values())
