@@ -3,6 +3,7 @@
 #include "dfa/version.h"
 
 NB_MODULE(_core, core) {
+  nanobind::set_leak_warnings(false);  // plans stay in a cache until the process ends
   core.doc() =
       "What the package dfa is built on. Pointers are integers; use dfa.attention instead.";
   core.attr("version") = dfa::kVersion;

@@ -22,22 +22,27 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
     Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
     know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
     """
-    return library_of(q, k, v).attention(q, k, v, causal, window, scale, return_lse, deterministic,
-                                         algorithm)
+    kinds = type(q), type(k), type(v)
+    adapter = _adapters.get(kinds) or library_of(kinds)
+    return adapter.attention(q, k, v, causal, window, scale, return_lse, deterministic,
+                             algorithm)
 
 
-def library_of(*arrays):
-    """The adapter of the library that all arrays are of."""
-    names = {type(array).__module__.partition(".")[0] for array in arrays}
+_adapters = {}  # by the three types; a plain dict, which torch.compile can look through
+
+
+def library_of(types):
+    """The adapter of the library that all these types are of."""
+    names = {kind.__module__.partition(".")[0] for kind in types}
+    torch = sys.modules.get("torch")
     if names == {"numpy"}:
         from dfa import _numpy as adapter
-    elif "torch" in sys.modules and all(
-            isinstance(array, sys.modules["torch"].Tensor) for array in arrays):
+    elif torch is not None and all(issubclass(kind, torch.Tensor) for kind in types):
         from dfa import _torch as adapter
     elif names == {"cupy"}:
         from dfa import _cupy as adapter
     else:
-        types = ", ".join(type(array).__qualname__ for array in arrays)
-        raise TypeError(f"q, k, v are {types}; accepted: NumPy, PyTorch or CuPy arrays, all of one "
-                        "library")
+        raise TypeError(f"q, k, v are {', '.join(kind.__qualname__ for kind in types)}; accepted: "
+                        "NumPy, PyTorch or CuPy arrays, all of one library")
+    _adapters[types] = adapter
     return adapter

@@ -1,5 +1,8 @@
 """PyTorch tensors: the operators dfa::forward and dfa::backward, and autograd around them."""
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import torch
 
 from dfa._plan import plan_of
@@ -16,9 +19,8 @@ _library.define("backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Te
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
-    _check_devices(q, k, v)
-    q, k, v = _autocast(q, k, v)
-    _check_types(q, k, v)
+    if torch._C._is_any_autocast_enabled():
+        q, k, v = _autocast(q, k, v)
     left, right = window_of(causal, window)
     options = (left, right, scale or 0.0, deterministic, algorithm)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -26,7 +28,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     elif torch.compiler.is_compiling():
         o, lse = torch.ops.dfa.forward(q, k, v, *options)
     else:
-        o, lse = _forward(q, k, v, *options)
+        o, lse = _run_forward(q, k, v, options, return_lse)
     return (o, lse) if return_lse else o
 
 
@@ -37,37 +39,47 @@ def _autocast(*tensors):
     return tuple(tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors)
 
 
-def _check_devices(q, k, v):
-    devices = [q.device, k.device, v.device]
+class _Call(NamedTuple):
+    """What calls with tensors of one shape have in common."""
+    plan: object
+    turned: bool  # memory of o as [b, s, h, d]
+    o_shape: tuple  # in memory
+
+
+@lru_cache(maxsize=1024)
+def _call(passes, shapes, strides, types, devices, options):
+    sizes = sizes_of(*shapes)
+    _check(types, devices)
+    turned = rows_before_heads(shapes[0], strides[0])
+    o_shape = _o_shape(shapes[0], shapes[2], turned)
+    left, right, scale, deterministic, algorithm = options
+    planned = tuple(map(strides_of, "qkv", shapes, strides))
+    o_strides = dense_strides((*shapes[0][:3], shapes[2][3]), turned)
+    plan = plan_of(passes, DTYPES[types[0]], sizes, (left, right), scale, deterministic,
+                   (*planned, o_strides), devices[0].type, algorithm)
+    return _Call(plan, turned, o_shape)
+
+
+def _call_of(passes, q, k, v, options):
+    return _call(passes, (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride()),
+                 (q.dtype, k.dtype, v.dtype), (q.device, k.device, v.device), options)
+
+
+def _check(types, devices):
     if len(set(devices)) > 1:
         raise ValueError(f"q, k, v are on {', '.join(map(str, devices))}; one device is expected")
-    if q.device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device {q.device}; accepted: cpu, cuda")
-
-
-def _check_types(q, k, v):
-    types = [q.dtype, k.dtype, v.dtype]
+    if devices[0].type not in ("cpu", "cuda"):
+        raise ValueError(f"device {devices[0]}; accepted: cpu, cuda")
     if len(set(types)) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(map(str, types))}; one for all is "
                          "expected")
-    if q.dtype not in DTYPES:
-        raise ValueError(f"element type {q.dtype}; accepted: {', '.join(map(str, DTYPES))}")
+    if types[0] not in DTYPES:
+        raise ValueError(f"element type {types[0]}; accepted: {', '.join(map(str, DTYPES))}")
 
 
-def _output(q, k, v):
-    """An empty o, laid out in memory as q is."""
-    sizes_of(q.shape, k.shape, v.shape)
-    b, hq, sq, _ = q.shape
-    if rows_before_heads(q.shape, q.stride()):
-        return q.new_empty(b, sq, hq, v.shape[3]).transpose(1, 2)
-    return q.new_empty(b, hq, sq, v.shape[3])
-
-
-def _plan(passes, q, k, v, o, left, right, scale, deterministic, algorithm):
-    strides = tuple(strides_of(name, tensor.shape, tensor.stride())
-                    for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)))
-    return plan_of(passes, DTYPES[q.dtype], sizes_of(q.shape, k.shape, v.shape), (left, right), scale,
-                   deterministic, strides, q.device.type, algorithm)
+def _o_shape(q, v, turned):
+    b, hq, sq, _ = q
+    return (b, sq, hq, v[3]) if turned else (b, hq, sq, v[3])
 
 
 def _workspace(plan, q):
@@ -82,21 +94,25 @@ def _stream(q):
     return torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
 
 
-def _forward(q, k, v, left, right, scale, deterministic, algorithm):
-    o = _output(q, k, v)
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    plan = _plan("fwd", q, k, v, o, left, right, scale, deterministic, algorithm)
+def _run_forward(q, k, v, options, with_lse):
+    plan, turned, o_shape = _call_of("fwd", q, k, v, options)
+    o = q.new_empty(o_shape)
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32) if with_lse else None
     memory, workspace = _workspace(plan, q)
-    plan._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(), workspace,
-                  _stream(q))
-    return o, lse
+    plan._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
+                  lse.data_ptr() if with_lse else 0, workspace, _stream(q))
+    return o.transpose(1, 2) if turned else o, lse
 
 
-def _backward(d_o, q, k, v, o, lse, left, right, scale, deterministic, algorithm):
+def _forward(q, k, v, *options):
+    return _run_forward(q, k, v, options, True)
+
+
+def _backward(d_o, q, k, v, o, lse, *options):
+    plan = _call_of("bwd", q, k, v, options).plan
     if d_o.stride() != o.stride():
         d_o = torch.empty_like(o).copy_(d_o)
     dq, dk, dv = (_like(tensor) for tensor in (q, k, v))
-    plan = _plan("bwd", q, k, v, o, left, right, scale, deterministic, algorithm)
     memory, workspace = _workspace(plan, q)
     plan._backward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(),
                    d_o.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), workspace, _stream(q))
@@ -115,7 +131,10 @@ for _device in ("CPU", "CUDA"):
 
 @torch.library.register_fake("dfa::forward")
 def _fake_forward(q, k, v, left, right, scale, deterministic, algorithm):
-    return _output(q, k, v), q.new_empty(q.shape[:3], dtype=torch.float32)
+    sizes_of(q.shape, k.shape, v.shape)
+    turned = rows_before_heads(q.shape, q.stride())
+    o = q.new_empty(_o_shape(q.shape, v.shape, turned))
+    return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.register_fake("dfa::backward")
