@@ -29,6 +29,9 @@ struct BenchArguments {
   std::string problems_file;
   std::vector<std::string> problem_lines;
   std::vector<std::string> algorithms;
+  std::vector<std::string> launches;
+  std::vector<std::string> peers;
+  int calls = 0;  // 0: as the suite says
   std::string scale;
   std::string out;
   bench::StudyOptions study;
@@ -77,21 +80,26 @@ bench::Scale scale_of(const BenchArguments& arguments) {
   return backend == "cpu" || backend == "reference" ? bench::Scale::cpu : bench::Scale::full;
 }
 
-std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
+std::vector<bench::ProblemGroup> chosen_problems(const BenchArguments& arguments) {
   if (!arguments.suite.empty()) {
-    auto groups = bench::make_suite(arguments.suite, arguments.study.scale);
-    if (!arguments.algorithms.empty()) {
-      for (auto& group : groups) group.algorithms = arguments.algorithms;
-    }
-    return groups;
+    return bench::make_suite(arguments.suite, arguments.study.scale);
   }
   std::string text;
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
   if (!arguments.problems_file.empty()) text = read_file(arguments.problems_file);
-  const auto algorithms = arguments.algorithms.empty()
-                              ? std::vector<std::string>{"standard", "flash"}
-                              : arguments.algorithms;
-  return bench::parse_problem_list(text, algorithms);
+  return bench::parse_problem_list(text, {"standard", "flash"});
+}
+
+std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
+  auto groups = chosen_problems(arguments);
+  std::vector<bench::Launch> launches;
+  for (const std::string& name : arguments.launches) launches.push_back(bench::parse_launch(name));
+  for (auto& group : groups) {
+    if (!arguments.algorithms.empty()) group.algorithms = arguments.algorithms;
+    if (!launches.empty()) group.launches = launches;
+    if (arguments.calls > 0) group.calls = arguments.calls;
+  }
+  return groups;
 }
 
 std::string number_or_dash(const std::optional<double>& value, const char* format) {
@@ -103,13 +111,17 @@ std::string check_text(const bench::CaseResult& record) {
   return record.check->ok ? "ok" : "WRONG";
 }
 
+std::string variant_text(const bench::CaseResult& record) {
+  return record.algorithm + (record.launch == "eager" ? "" : ", " + record.launch);
+}
+
 void print_summary(const bench::Result& result) {
-  fmt::print("{:<44} {:<9} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", "problem", "algorithm",
+  fmt::print("{:<44} {:<16} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", "problem", "algorithm",
              "median ms", "± mad", "n", "TFLOP/s", "J/run", "check", "status");
   for (const bench::CaseResult& c : result.cases) {
     const bool timed = c.time_ms.has_value();
     fmt::print(
-        "{:<44} {:<9} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", c.problem, c.algorithm,
+        "{:<44} {:<16} {:>10} {:>7} {:>7} {:>9} {:>9} {:>6}  {}\n", c.problem, variant_text(c),
         timed ? fmt::format("{:.3f}", c.time_ms->median) : "-",
         timed ? fmt::format("{:.3f}", c.time_ms->mad) : "-", timed ? c.time_ms->n : 0,
         number_or_dash(c.tflops, "{:.3f}"), number_or_dash(c.energy_j, "{:.4g}"), check_text(c),
@@ -152,6 +164,7 @@ bool any_failed(const bench::Result& result) {
 void run_bench(BenchArguments& arguments, int& exit_code) {
   bench::require_writable(arguments.out);
   arguments.study.scale = scale_of(arguments);
+  arguments.study.torch = !arguments.peers.empty();
   const auto groups = groups_of(arguments);
   end_study_on_interrupt();
   arguments.study.interrupted = [] { return interrupt_asked.load(); };
@@ -199,6 +212,18 @@ void add_bench(CLI::App& app, int& exit_code) {
   what->require_option(1);
   command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
       ->delimiter(',');
+  command
+      ->add_option(
+          "--peers", a.peers,
+          "torch: PyTorch's four kinds of SDPA in the same run, by the Python of DFA_PYTHON")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"torch"}));
+  command
+      ->add_option("--launch", a.launches,
+                   "eager, graph (replayed CUDA graphs) or both, comma-separated")
+      ->delimiter(',');
+  command->add_option("--calls", a.calls, "calls in a row of each timed run; times are of one call")
+      ->check(CLI::PositiveNumber);
   command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
       ->check(CLI::PositiveNumber);
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,

@@ -18,14 +18,12 @@
 #include "cli/tensor_files.h"
 #include "dfa/error.h"
 #include "reference/check.h"
-#include "sensors/host.h"
 #include "sensors/system_clock.h"
 
 namespace dfa::cli {
 namespace {
 
 constexpr double kRepeatSeconds = 0.25;  // quick problems are repeated for about this long
-constexpr double kMemoryShare = 0.9;     // what the system calls available is an estimate
 
 struct RunArguments {
   std::string problem;
@@ -55,12 +53,12 @@ const char* name_of(Algorithm algorithm) {
 }
 
 void require_memory(const Problem& problem, const bench::Prepared& plans) {
-  const std::size_t needed = bench::tensor_bytes(problem) + plans.workspace_bytes();
-  const auto available = static_cast<double>(sensors::available_memory_bytes());
-  if (available == 0 || static_cast<double>(needed) <= kMemoryShare * available) return;
+  const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.workspace_bytes());
+  const auto allowed = bench::allowed_bytes(find_backend(plans.any().backend));
+  if (!allowed || needed <= static_cast<double>(*allowed)) return;
   throw OutOfMemory(fmt::format("'{}' needs {:.2f} GB, of which {:.2f} GB are there",
-                                to_line(problem), static_cast<double>(needed) * 1e-9,
-                                kMemoryShare * available * 1e-9));
+                                to_line(problem), needed * 1e-9,
+                                static_cast<double>(*allowed) * 1e-9));
 }
 
 // One run; where it is quick, more runs after it, and only those count.

@@ -14,7 +14,8 @@ namespace {
 using CasesByKey = std::map<std::string, const CaseResult*>;
 
 std::string key_of(const CaseResult& record) {
-  return record.suite + " | " + record.problem + " | " + record.algorithm + " | " + record.backend;
+  return record.suite + " | " + record.problem + " | " + record.algorithm + " | " + record.backend +
+         (record.launch == "eager" ? "" : " | " + record.launch);
 }
 
 CasesByKey index(const Result& result) {

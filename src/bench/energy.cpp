@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "bench/statistics.h"
 #include "sensors/energy_window.h"
 #include "sensors/sampler.h"
 
@@ -14,6 +15,7 @@ constexpr double kPowerPeriod = 0.05;  // long against a fast counter's tick, sh
 constexpr double kSlowTick = 0.05;     // from here on a window begins and ends at ticks
 constexpr double kAlignedWindow = 5;   // a GPU's counter takes milliseconds to read
 constexpr std::size_t kRing = 1 << 16;
+const sensors::MeterSet kNone{};  // a processor's are files, slow to read beside its counters
 
 std::vector<Meter*> pointers(const sensors::MeterSet& set) {
   std::vector<Meter*> meters;
@@ -48,6 +50,26 @@ std::optional<double> share_pct(const std::optional<Reading>& before,
   if (!before || !after || !(after->time_s > before->time_s)) return std::nullopt;
   const double share = (after->value - before->value) / (after->time_s - before->time_s);
   return std::clamp(100 * share, 0.0, 100.0);
+}
+
+// Meters that are read while the work goes on, the one of each set that has any.
+struct Watched {
+  std::vector<Meter*> meters;
+
+  // Its place among the meters; none where the set is empty.
+  std::optional<std::size_t> add(const sensors::MeterSet& set) {
+    if (set.empty()) return std::nullopt;
+    meters.push_back(set.meters[0].get());
+    return meters.size() - 1;
+  }
+};
+
+std::optional<double> median_of(const std::vector<std::vector<Reading>>& readings,
+                                std::optional<std::size_t> meter) {
+  if (!meter || readings[*meter].empty()) return std::nullopt;
+  std::vector<double> values;
+  for (const Reading& reading : readings[*meter]) values.push_back(reading.value);
+  return summarize(values).median;
 }
 
 std::optional<Reading> read_first(const sensors::MeterSet& set) {
@@ -141,10 +163,13 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
   }
   const std::vector<Meter*> counters = pointers(telemetry.energy);
   const bool slow = longest_period(telemetry.energy) > kSlowTick;
-  const std::vector<Meter*> sampled =
-      telemetry.power.empty() ? counters : pointers(telemetry.power);
-  sensors::Sampler sampler(slow && telemetry.power.empty() ? std::vector<Meter*>{} : sampled,
-                           kPowerPeriod, kRing);
+  // Counters that tick fast give the largest power where no meter does.
+  const bool sampled = telemetry.power.empty() && !slow;
+  Watched watched{sampled ? counters : std::vector<Meter*>{}};
+  const auto power = watched.add(telemetry.power);
+  const auto clock_rate = watched.add(telemetry.on_gpu ? telemetry.clock : kNone);
+  const auto temperature = watched.add(telemetry.on_gpu ? telemetry.temperature : kNone);
+  sensors::Sampler sampler(watched.meters, kPowerPeriod, kRing);
   Repeated work(run, clock);
   const auto capped = read_first(telemetry.power_capped);
   const auto hot = read_first(telemetry.too_hot);
@@ -154,6 +179,9 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
                      share_pct(hot, read_first(telemetry.too_hot))};
   result.utilization_pct = value_of(telemetry.utilization);
   result.reading_share = sampler.cost().share();
+  auto readings = by_meter(sampler, watched.meters.size());
+  result.clock_hz = median_of(readings, clock_rate);
+  result.temp_c = median_of(readings, temperature);
   result.runs = work.runs();
   result.seconds = energy.seconds;
   result.reason = energy.reason;
@@ -163,11 +191,10 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
   result.energy_j = *energy.energy_j / runs;
   result.uncertainty_j = energy.uncertainty_j / runs;
   result.power_avg_w = energy.power_w;
-  const auto readings = by_meter(sampler, sampled.size());
-  if (telemetry.power.empty()) {
+  if (power) summarize_power(readings[*power], result);
+  if (sampled) {
+    readings.resize(counters.size());
     result.power_max_w = largest_power(readings);
-  } else {
-    summarize_power(readings[0], result);
   }
   return result;
 }

@@ -17,6 +17,8 @@ struct SustainedEnergy {
   std::optional<double> power_max_w;      // instantaneous, else over one sampling period
   std::optional<double> power_sampled_w;  // mean of the instantaneous readings: a second opinion
   std::optional<double> utilization_pct;
+  std::optional<double> clock_hz;  // medians over the window
+  std::optional<double> temp_c;
   Throttle throttle;  // share of the time
   double seconds = 0;
   int runs = 0;

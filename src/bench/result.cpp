@@ -84,6 +84,8 @@ void visit_fields(Visitor& visit, Fields& c) {
   visit("origin", c.origin);
   visit.extra("why", c.why);
   visit.extra("precision", c.precision);
+  visit.extra("launch", c.launch);
+  visit.extra("calls_per_run", c.calls_per_run);
   visit("status", c.status);
   visit("reason", c.reason);
   visit("time_ms", c.time_ms);

@@ -70,7 +70,9 @@ struct CaseResult {
   std::string backward_config;  // empty when there is none
   std::string origin;           // default | forced | measured
   std::string why;
-  std::string precision;  // element type of the problem
+  std::string precision;         // element type of the problem
+  std::string launch = "eager";  // or graph
+  int calls_per_run = 1;         // in a timed run; times, joules and flops are of one call
   Status status = Status::ok;
   std::optional<std::string> reason;  // why the status is not ok, or what was not measured and why
 

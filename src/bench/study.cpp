@@ -3,26 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "attention/registry.h"
-#include "bench/energy.h"
+#include "bench/candidate.h"
 #include "bench/machine.h"
-#include "bench/memory_peak.h"
-#include "bench/statistics.h"
-#include "bench/telemetry.h"
+#include "bench/own_contender.h"
+#include "bench/torch_peer.h"
 #include "bench/tuner.h"
-#include "bench/workload.h"
 #include "sensors/cpu_load.h"
-#include "sensors/host.h"
 #include "sensors/system_clock.h"
+#include "spec/flops.h"
+#include "spec/passes.h"
 
 namespace dfa::bench {
 namespace {
 
-constexpr double kMemoryShare = 0.9;        // MemAvailable is an estimate; the rest is margin
 constexpr double kConditionsPeriod = 5e-3;  // sensors are slower than short kernels
 
 // Limits that make a whole suite last about as long as it should.
@@ -40,54 +37,6 @@ Algorithm base_algorithm(const std::string& name) {
   return name == "standard" ? Algorithm::standard : Algorithm::flash;
 }
 
-std::optional<double> median_of(const std::vector<Sample>& samples,
-                                std::optional<double> Sample::*field) {
-  std::vector<double> values;
-  for (const Sample& sample : samples) {
-    if (sample.*field) values.push_back(*(sample.*field));
-  }
-  if (values.empty()) return std::nullopt;
-  return summarize(values).median;
-}
-
-std::optional<double> finite(double value) {
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
-// One algorithm on one problem, as it goes through the stages of the study.
-struct Candidate {
-  CaseResult record;
-  Prepared plans;
-  std::vector<Sample> samples;
-
-  bool alive() const { return record.status == Status::ok; }
-
-  void end(Status status, std::string reason) {
-    record.status = status;
-    record.reason = std::move(reason);
-  }
-
-  // False, and the end of the case, when `body` throws.
-  bool attempt(const std::function<void()>& body) {
-    Status status = Status::ok;
-    std::string reason;
-    const bool ok = guarded(body, status, reason);
-    if (!ok) end(status, std::move(reason));
-    return ok;
-  }
-
-  void describe_plans(const Problem& problem) {
-    record.config = plans.forward ? plans.forward->config : "";
-    record.backward_config = plans.backward ? plans.backward->backward_config : "";
-    record.origin = plans.any().origin;
-    record.why = plans.any().why;
-    record.flops = plans.flops();
-    record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
-    record.memory_bytes =
-        *record.workspace_bytes + static_cast<std::int64_t>(tensor_bytes(problem));
-  }
-};
-
 class StudyRun {
  public:
   StudyRun(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
@@ -99,7 +48,12 @@ class StudyRun {
         effort_(effort_of(options.scale)),
         on_progress_(on_progress),
         gpu_(find_backend(backend_).gpu_identity()),
-        telemetry_(open_telemetry(gpu_, clock_)) {}
+        telemetry_(open_telemetry(gpu_, clock_)) {
+    if (!options_.torch) return;
+    Status ignored{};
+    guarded([&] { torch_ = std::make_unique<TorchPeer>(find_backend(backend_)); }, ignored,
+            no_torch_);
+  }
 
   Study run() {
     Study study;
@@ -121,30 +75,52 @@ class StudyRun {
   std::vector<Candidate> run_group(const ProblemGroup& group) {
     std::vector<Candidate> candidates = begin(group);
     report(0, group, "preparing");
-    available_ = sensors::available_memory_bytes();
+    allowed_ = allowed_bytes(find_backend(backend_));
     std::unique_ptr<Workload> workload = make_workload(group.problem, candidates);
     if (workload) {
-      for (Candidate& c : candidates) plan_case(c, *workload, group);
-      time_cases(candidates, *workload, group);
-      for (Candidate& c : candidates) examine(c, *workload, group);
+      for (Candidate& c : candidates) {
+        if (!c.peer) plan_case(c, *workload, group);
+      }
+      enter(candidates, *workload, group);
+      time_cases(candidates, group);
+      for (Candidate& c : candidates) examine(c, group);
     }
-    for (Candidate& c : candidates) finish(c);
+    for (Candidate& c : candidates) c.finish(telemetry_);
+    drop_peers();
     return candidates;
   }
 
   std::vector<Candidate> begin(const ProblemGroup& group) const {
     std::vector<Candidate> candidates;
-    for (const std::string& algorithm : group.algorithms) {
-      Candidate candidate;
-      candidate.record.suite = group.suite;
-      candidate.record.problem = to_line(group.problem);
-      candidate.record.algorithm = algorithm;
-      candidate.record.backend = backend_;
-      candidate.record.precision = name_of(group.problem.dtype);
-      candidate.record.seed = options_.seed;
-      candidates.push_back(std::move(candidate));
+    for (const Launch launch : group.launches) {
+      for (const std::string& algorithm : group.algorithms) {
+        candidates.push_back(candidate(group, algorithm, backend_, launch));
+      }
+      if (!options_.torch) continue;
+      for (const std::string& algorithm : TorchPeer::algorithms()) {
+        candidates.push_back(candidate(group, algorithm, "torch", launch));
+        candidates.back().peer = true;
+      }
     }
     return candidates;
+  }
+
+  Candidate candidate(const ProblemGroup& group, const std::string& algorithm,
+                      const std::string& backend, Launch launch) const {
+    const Problem& p = group.problem;
+    Candidate candidate{.record = {}, .launch = launch};
+    CaseResult& record = candidate.record;
+    record.suite = group.suite;
+    record.problem = to_line(p);
+    record.algorithm = algorithm;
+    record.backend = backend;
+    record.precision = name_of(p.dtype);
+    record.launch = name_of(launch);
+    record.calls_per_run = group.calls;
+    record.seed = options_.seed;
+    record.flops =
+        (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
+    return candidate;
   }
 
   // The tensors all candidates share, or nothing when they cannot be had.
@@ -166,11 +142,10 @@ class StudyRun {
   }
 
   void require_memory(std::size_t bytes) const {
-    const auto allowed = static_cast<std::size_t>(kMemoryShare * static_cast<double>(available_));
-    if (available_ == 0 || bytes <= allowed) return;
+    if (!allowed_ || static_cast<std::int64_t>(bytes) <= *allowed_) return;
     throw OutOfMemory(fmt::format("needs {:.2f} GB, of which {:.2f} GB are there; not run",
                                   static_cast<double>(bytes) * 1e-9,
-                                  static_cast<double>(allowed) * 1e-9));
+                                  static_cast<double>(*allowed_) * 1e-9));
   }
 
   void plan_case(Candidate& c, Workload& workload, const ProblemGroup& group) {
@@ -191,22 +166,57 @@ class StudyRun {
     });
   }
 
+  // Everybody makes ready to run: graphs are recorded, peers get the tensors.
+  void enter(std::vector<Candidate>& candidates, Workload& workload, const ProblemGroup& group) {
+    Status loaded = Status::unsupported;
+    std::string reason = no_torch_;
+    if (torch_) {
+      loaded = Status::ok;
+      guarded([&] { torch_->load(workload); }, loaded, reason);
+    }
+    for (Candidate& c : candidates) {
+      if (!c.alive()) continue;
+      if (!c.peer) {
+        c.attempt([&] {
+          c.contender = std::make_unique<OwnContender>(workload, c.plans, c.launch, group.calls);
+        });
+        continue;
+      }
+      if (loaded != Status::ok) {
+        c.end(loaded, reason);
+        continue;
+      }
+      c.record.origin = "default";
+      c.record.why = torch_->version() + ", scaled_dot_product_attention";
+      c.attempt(
+          [&] { c.contender = torch_->contender(c.record.algorithm, c.launch, group.calls); });
+    }
+  }
+
+  // A peer that has ended is a reason for the cases to come.
+  void drop_peers() {
+    Status status = Status::ok;
+    if (torch_ && !guarded([&] { torch_->drop(); }, status, no_torch_)) torch_.reset();
+  }
+
   double seconds_per_case() const {
+    const std::size_t peers = options_.torch ? TorchPeer::algorithms().size() : 0;
     std::size_t cases = 0;
-    for (const ProblemGroup& group : groups_) cases += group.algorithms.size();
+    for (const ProblemGroup& group : groups_) {
+      cases += (group.algorithms.size() + peers) * group.launches.size();
+    }
     return options_.seconds > 0 ? options_.seconds / static_cast<double>(cases)
                                 : effort_.default_seconds_per_case;
   }
 
-  void time_cases(std::vector<Candidate>& candidates, Workload& workload,
-                  const ProblemGroup& group) {
+  void time_cases(std::vector<Candidate>& candidates, const ProblemGroup& group) {
     std::vector<Candidate*> alive;
     std::vector<Variant> variants;
     for (Candidate& c : candidates) {
       if (!c.alive()) continue;
       alive.push_back(&c);
-      variants.push_back({c.record.algorithm, [&] { workload.run(c.plans); },
-                          [&] { return workload.time_s(c.plans); }});
+      variants.push_back(
+          {c.record.algorithm, [&] { c.contender->run(1); }, [&] { return c.time_s(); }});
     }
     MeasureOptions measuring{.interleave = options_.interleave, .seed = options_.seed + group_};
     measuring.stopping.budget_s = seconds_per_case();
@@ -237,113 +247,15 @@ class StudyRun {
   }
 
   // What is measured one candidate at a time, after the timing.
-  void examine(Candidate& c, Workload& workload, const ProblemGroup& group) {
+  void examine(Candidate& c, const ProblemGroup& group) {
     if (!c.alive()) return;
     report(0.75, group, c.record.algorithm + ": checking, memory, energy");
     c.attempt([&] {
-      measure_energy_of(c, workload);
-      measure_memory_of(c, workload, group.problem);
-      check(c, workload);
+      c.measure_energy(telemetry_, clock_);
+      c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
+      c.measure_memory(group.problem);
+      c.check({.max_flops = effort_.check_flops, .seed = options_.seed});
     });
-  }
-
-  void measure_energy_of(Candidate& c, Workload& workload) {
-    const SustainedEnergy energy = measure_energy(
-        [&] { workload.run(c.plans); }, energy_window_s(telemetry_.energy), telemetry_, clock_);
-    c.record.throttle = energy.throttle;
-    c.record.utilization_pct = energy.utilization_pct;
-    c.record.foreign_processes = foreign_processes(gpu_);
-    if (!energy.energy_j) {
-      for (const char* field :
-           {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
-        c.record.not_measured[field] = energy.reason;
-      }
-      if (!telemetry_.utilization.empty() && !energy.utilization_pct) {
-        c.record.not_measured["utilization_pct"] = energy.reason;
-      }
-      if (!telemetry_.power_capped.empty() && !energy.throttle.power_pct) {
-        c.record.not_measured["throttle"] = energy.reason;
-      }
-      return;
-    }
-    c.record.energy_j = energy.energy_j;
-    c.record.energy_uncertainty_j = energy.uncertainty_j;
-    c.record.power_avg_w = energy.power_avg_w;
-    c.record.power_max_w = energy.power_max_w;
-    c.record.power_sampled_w = energy.power_sampled_w;
-    if (*energy.energy_j > 0)
-      c.record.gflop_per_j = finite(c.record.flops * 1e-9 / *energy.energy_j);
-    if (!energy.power_max_w)
-      c.record.not_measured["power_max_w"] = "too few readings in the window";
-  }
-
-  void measure_memory_of(Candidate& c, Workload& workload, const Problem& problem) {
-    if (telemetry_.on_gpu) {
-      c.record.not_measured["memory_peak_bytes"] =
-          "the growth of a GPU's memory is not measured; memory_bytes counts tensors and workspace";
-      return;
-    }
-    workload.release_workspace();
-    const MemoryGrowth growth = measure_growth([&] { workload.run_without_workspace(c.plans); });
-    if (growth.bytes) {
-      c.record.memory_peak_bytes = *growth.bytes + static_cast<std::int64_t>(tensor_bytes(problem));
-    } else {
-      c.record.not_measured["memory_peak_bytes"] = growth.reason;
-    }
-  }
-
-  void check(Candidate& c, Workload& workload) {
-    const CheckReport report =
-        workload.check(c.plans, {.max_flops = effort_.check_flops, .seed = options_.seed});
-    const TensorCheck& worst = report.worst();
-    c.record.check = CheckVerdict{.ok = report.ok,
-                                  .max_error = finite(worst.max_error),
-                                  .bound = finite(worst.bound),
-                                  .seed = options_.seed,
-                                  .tensor = worst.name,
-                                  .sampled = report.sampled};
-    if (!report.ok) c.end(Status::failed, "wrong result: " + worst.name + ": " + worst.detail);
-  }
-
-  void finish(Candidate& c) const {
-    CaseResult& record = c.record;
-    if (!c.samples.empty()) {
-      std::vector<double> ms;
-      for (const Sample& sample : c.samples) ms.push_back(sample.duration_s * 1e3);
-      const Summary s = summarize(ms);
-      record.time_ms = TimeMs{s.median, s.min, s.p95, s.mad, s.n, s.mean, finite(s.half_width)};
-      if (s.median > 0) record.tflops = finite(record.flops / (s.median * 1e-3) * 1e-12);
-      record.temp_c = median_of(c.samples, &Sample::temp_c);
-      if (const auto hz = median_of(c.samples, &Sample::clock_hz))
-        (telemetry_.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz) = *hz * 1e-6;
-    }
-    if (record.status == Status::ok) explain_nulls(record);
-  }
-
-  void explain_nulls(CaseResult& record) const {
-    auto& why = record.not_measured;
-    const char* const clock = telemetry_.on_gpu ? "sm_clock_mhz" : "cpu_clock_mhz";
-    const auto& megahertz = telemetry_.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz;
-    if (!record.temp_c) why["temp_c"] = telemetry_.temperature.status.reason;
-    if (!megahertz) why[clock] = telemetry_.clock.status.reason;
-    if (!record.other_load_pct) why["other_load_pct"] = "'/proc/stat' tells no processor time";
-    if (telemetry_.on_gpu) {
-      why["cpu_clock_mhz"] = "this backend runs on a GPU";
-    } else {
-      why["sm_clock_mhz"] = "this backend runs on no GPU";
-    }
-    // Both are read while energy is measured, so that its reason may stand here already.
-    if (!record.utilization_pct) {
-      why.emplace("utilization_pct", telemetry_.utilization.status.reason);
-    }
-    if (!record.throttle.power_pct) why.emplace("throttle", telemetry_.power_capped.status.reason);
-    std::vector<std::string> reasons;
-    for (const auto& [field, reason] : why) {
-      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
-        reasons.push_back(reason);
-      }
-    }
-    record.reason = "not measured: " + fmt::format("{}", fmt::join(reasons, "; "));
   }
 
   void report(double within, const ProblemGroup& group, const std::string& what) const {
@@ -364,7 +276,9 @@ class StudyRun {
   GpuIdentity gpu_;
   Telemetry telemetry_;
   std::size_t group_ = 0;
-  std::int64_t available_ = 0;
+  std::optional<std::int64_t> allowed_;  // bytes for tensors and workspace
+  std::unique_ptr<TorchPeer> torch_;
+  std::string no_torch_;  // why there is none where one was asked for
   Conditions conditions_;
   double conditions_time_ = -1;
 };

@@ -124,10 +124,25 @@ Lines forward_backward(Scale scale) {
   return lines;
 }
 
+// Calls as short as launching them takes.
+Lines launch(Scale scale) {
+  Lines lines;
+  for (const int d : {64, 128}) {
+    for (const int s : pick(scale, {64, 256}, {64, 128, 256, 512, 1024, 2048})) {
+      for (const char* pass : {"fwd", "bwd"}) {
+        lines.push_back(fmt::format("{} bf16 causal b1 h16 s{} d{}", pass, s, d));
+      }
+    }
+  }
+  return lines;
+}
+
 struct Suite {
   SuiteInfo info;
   Lines (*lines)(Scale);
   std::vector<std::string> algorithms;
+  std::vector<Launch> launches{Launch::eager};
+  int calls = 1;
 };
 
 const std::vector<Suite>& suites() {
@@ -150,6 +165,11 @@ const std::vector<Suite>& suites() {
       {{"forward_backward", "forward, backward and both against sequence length"},
        forward_backward,
        {"standard", "flash"}},
+      {{"launch", "short calls, 32 in a row, made one by one or replayed as a CUDA graph"},
+       launch,
+       {"flash"},
+       {Launch::eager, Launch::graph},
+       32},
   };
   return list;
 }
@@ -163,6 +183,14 @@ Scale parse_scale(const std::string& text) {
 }
 
 const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
+
+Launch parse_launch(const std::string& text) {
+  if (text == "eager") return Launch::eager;
+  if (text == "graph") return Launch::graph;
+  throw InvalidArgument("launch '" + text + "'; accepted: eager, graph");
+}
+
+const char* name_of(Launch launch) { return launch == Launch::eager ? "eager" : "graph"; }
 
 const std::vector<std::string>& algorithm_names() {
   static const std::vector<std::string> names{"standard", "flash", "dynamic"};
@@ -185,7 +213,7 @@ std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale) {
     if (suite.info.name != name) continue;
     std::vector<ProblemGroup> groups;
     for (const std::string& line : suite.lines(scale)) {
-      groups.push_back({name, parse_problem(line), suite.algorithms});
+      groups.push_back({name, parse_problem(line), suite.algorithms, suite.launches, suite.calls});
     }
     return groups;
   }
@@ -202,7 +230,8 @@ std::vector<ProblemGroup> parse_problem_list(const std::string& text,
     const std::size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos || line[begin] == '#') continue;
     try {
-      groups.push_back({"custom", parse_problem(line), algorithms});
+      groups.push_back(
+          {.suite = "custom", .problem = parse_problem(line), .algorithms = algorithms});
     } catch (const InvalidArgument& error) {
       throw InvalidArgument(fmt::format("problems line {}: {}", number, error.what()));
     }

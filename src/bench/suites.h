@@ -17,11 +17,19 @@ const char* name_of(Scale scale);
 // The algorithms a study knows.
 const std::vector<std::string>& algorithm_names();
 
-// One problem and the algorithms to compare on it.
+// eager: every call queues its kernels. graph: the calls are recorded once and replayed.
+enum class Launch : int { eager, graph };
+
+Launch parse_launch(const std::string& text);  // throws InvalidArgument
+const char* name_of(Launch launch);
+
+// One problem, the algorithms to compare on it, and how to launch them.
 struct ProblemGroup {
   std::string suite;
   Problem problem;
   std::vector<std::string> algorithms;
+  std::vector<Launch> launches{Launch::eager};
+  int calls = 1;  // one after the other in each timed run, as the layers of a model make them
 };
 
 struct SuiteInfo {

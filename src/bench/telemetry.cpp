@@ -1,5 +1,6 @@
 #include "bench/telemetry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sensors/host.h"
@@ -62,13 +63,13 @@ std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu) {
   return facts;
 }
 
-std::optional<int> foreign_processes(const GpuIdentity& gpu) {
+std::optional<int> foreign_processes(const GpuIdentity& gpu, int ours) {
   if (gpu.pci_id.empty()) return std::nullopt;
   const nvml::Value<nvml::Device> device = find_gpu(gpu);
   if (!device.value) return std::nullopt;
   const auto processes = device.value->compute_processes();
   if (!processes.value) return std::nullopt;
-  return processes.value->foreign(true);
+  return std::max(0, processes.value->foreign(true) - ours);
 }
 
 std::optional<double> value_of(const sensors::MeterSet& set) {

@@ -29,9 +29,9 @@ Telemetry open_telemetry(const GpuIdentity& gpu, const Clock& clock);
 // For the head of a result file; nothing for the host.
 std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu);
 
-// Programs of others on the GPU while this process has a context there; their watts are in ours.
-// Empty for the host and where the driver does not tell.
-std::optional<int> foreign_processes(const GpuIdentity& gpu);
+// Programs of others on the GPU while this process has a context there, and as many that we started
+// as `ours` says; their watts are in ours. Empty for the host and where the driver does not tell.
+std::optional<int> foreign_processes(const GpuIdentity& gpu, int ours = 0);
 
 // Value of the set's first meter.
 std::optional<double> value_of(const sensors::MeterSet& set);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "sensors/host.h"
 
 namespace dfa::bench {
 namespace {
@@ -77,7 +79,27 @@ void append(CheckReport& all, CheckReport one) {
   for (TensorCheck& tensor : one.tensors) all.tensors.push_back(std::move(tensor));
 }
 
+// A recording and the workspace whose address is in it.
+class WithWorkspace final : public Recording {
+ public:
+  WithWorkspace(std::unique_ptr<Recording> recording, std::shared_ptr<Buffer> workspace)
+      : recording_(std::move(recording)), workspace_(std::move(workspace)) {}
+  void replay(Queue queue) const override { recording_->replay(queue); }
+
+ private:
+  std::unique_ptr<Recording> recording_;
+  std::shared_ptr<Buffer> workspace_;
+};
+
+constexpr double kMemoryShare = 0.9;  // what the system calls available is an estimate
+
 }  // namespace
+
+std::optional<std::int64_t> allowed_bytes(const Backend& backend) {
+  const std::int64_t free = backend.free_bytes().value_or(sensors::available_memory_bytes());
+  if (free == 0) return std::nullopt;
+  return static_cast<std::int64_t>(kMemoryShare * static_cast<double>(free));
+}
 
 std::size_t Prepared::workspace_bytes() const {
   return std::max(forward ? forward->workspace_bytes : 0, backward ? backward->workspace_bytes : 0);
@@ -141,9 +163,11 @@ struct Workload::Tensors {
             .workspace = space};
   }
 
-  void queue(const Prepared& plans, void* space) const {
-    if (plans.forward) dfa::forward(*plans.forward, forward_args(space));
-    if (plans.backward) dfa::backward(*plans.backward, backward_args(space));
+  void queue(const Prepared& plans, void* space, Queue on, int times) const {
+    for (int i = 0; i < times; ++i) {
+      if (plans.forward) dfa::forward(*plans.forward, forward_args(space), on);
+      if (plans.backward) dfa::backward(*plans.backward, backward_args(space), on);
+    }
   }
 
   void* space() const { return workspace ? workspace->data() : nullptr; }
@@ -151,7 +175,7 @@ struct Workload::Tensors {
   Problem problem;
   const Backend& backend;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
-  std::unique_ptr<Buffer> workspace;
+  std::shared_ptr<Buffer> workspace;
 };
 
 Workload::Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
@@ -174,22 +198,40 @@ void Workload::reserve_workspace(std::size_t bytes) {
   auto& workspace = tensors_->workspace;
   if (workspace && workspace->size() >= bytes) return;
   workspace.reset();
-  workspace = std::make_unique<Buffer>(tensors_->backend, bytes);
+  workspace = std::make_shared<Buffer>(tensors_->backend, bytes);
 }
 
 void Workload::forward(const Plan& plan) { run({.forward = plan}); }
 
 void Workload::backward(const Plan& plan) { run({.backward = plan}); }
 
-void Workload::run(const Prepared& plans) {
+void Workload::run(const Prepared& plans, int times) {
   reserve_workspace(plans.workspace_bytes());
-  tensors_->queue(plans, tensors_->space());
+  tensors_->queue(plans, tensors_->space(), {}, times);
   tensors_->backend.synchronize({});
 }
 
-double Workload::time_s(const Prepared& plans) {
+double Workload::time_s(const Prepared& plans, int times) {
   reserve_workspace(plans.workspace_bytes());
-  return tensors_->backend.time_s([&] { tensors_->queue(plans, tensors_->space()); }, {});
+  return tensors_->backend.time_s([&] { tensors_->queue(plans, tensors_->space(), {}, times); },
+                                  {});
+}
+
+std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int times) {
+  run(plans);
+  return std::make_unique<const WithWorkspace>(tensors_->backend.record([&](Queue queue) {
+    tensors_->queue(plans, tensors_->space(), queue, times);
+  }),
+                                               tensors_->workspace);
+}
+
+void Workload::replay(const Recording& recording, int times) {
+  for (int i = 0; i < times; ++i) recording.replay({});
+  tensors_->backend.synchronize({});
+}
+
+double Workload::time_s(const Recording& recording) {
+  return tensors_->backend.time_s([&] { recording.replay({}); }, {});
 }
 
 HostOutputs Workload::outputs() const {
@@ -197,48 +239,68 @@ HostOutputs Workload::outputs() const {
   return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};
 }
 
-void Workload::release_workspace() { tensors_->workspace.reset(); }
-
-void Workload::run_without_workspace(const Prepared& plans) {
-  tensors_->queue(plans, nullptr);
-  tensors_->backend.synchronize({});
+MemoryGrowth Workload::growth(const Prepared& plans) {
+  tensors_->workspace.reset();
+  const auto run = [&] {
+    tensors_->queue(plans, nullptr, {}, 1);
+    tensors_->backend.synchronize({});
+  };
+  if (const auto bytes = tensors_->backend.growth_bytes(run)) return {bytes, ""};
+  return measure_growth(run);
 }
 
-CheckReport Workload::check(const Prepared& plans, const CheckOptions& options) {
+CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
+                            const std::function<void()>& run_once) {
   Tensors& t = *tensors_;
   if (plans.forward) {
     t.o.poison();
     t.lse.poison();
   }
   for (Buffer* gradient : {&t.dq, &t.dk, &t.dv}) gradient->poison();
-  run(plans);
+  run_once ? run_once() : run(plans);
+  return check(outputs(), options);
+}
 
-  const AlignedBuffer q = t.q.to_host(), k = t.k.to_host(), v = t.v.to_host();
-  AlignedBuffer o = t.o.to_host(), lse = t.lse.to_host();
+CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& options) const {
+  const Problem& p = problem();
+  const Inputs in = inputs();
+  const auto mutable_of = [](const AlignedBuffer& buffer) {
+    return const_cast<void*>(static_cast<const void*>(buffer.data()));
+  };
+  const auto lse_of = [&](const AlignedBuffer& buffer) {
+    return static_cast<float*>(mutable_of(buffer));
+  };
   CheckReport report;
-  if (plans.forward) {
-    append(report,
-           check_forward(
-               plans.forward->problem,
-               {.q = q.data(), .k = k.data(), .v = v.data(), .o = o.data(), .lse = lse.as<float>()},
-               options));
+  if (has_forward(p)) {
+    append(report, check_forward(with_pass(p, Pass::forward),
+                                 {.q = in.q.data(),
+                                  .k = in.k.data(),
+                                  .v = in.v.data(),
+                                  .o = mutable_of(outputs.o),
+                                  .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr},
+                                 options));
   }
-  if (plans.backward) {
-    const AlignedBuffer d_o = t.d_o.to_host();
-    AlignedBuffer dq = t.dq.to_host(), dk = t.dk.to_host(), dv = t.dv.to_host();
-    append(report, check_backward(plans.backward->problem,
-                                  {.q = q.data(),
-                                   .k = k.data(),
-                                   .v = v.data(),
-                                   .o = o.data(),
-                                   .lse = lse.as<float>(),
-                                   .d_o = d_o.data(),
-                                   .dq = dq.data(),
-                                   .dk = dk.data(),
-                                   .dv = dv.data()},
+  if (has_backward(p)) {
+    const AlignedBuffer own_lse =
+        outputs.lse.size() > 0 ? AlignedBuffer() : tensors_->lse.to_host();
+    append(report, check_backward(with_pass(p, Pass::backward),
+                                  {.q = in.q.data(),
+                                   .k = in.k.data(),
+                                   .v = in.v.data(),
+                                   .o = outputs.o.data(),
+                                   .lse = lse_of(outputs.lse.size() > 0 ? outputs.lse : own_lse),
+                                   .d_o = in.d_o.data(),
+                                   .dq = mutable_of(outputs.dq),
+                                   .dk = mutable_of(outputs.dk),
+                                   .dv = mutable_of(outputs.dv)},
                                   options));
   }
   return report;
+}
+
+Workload::Inputs Workload::inputs() const {
+  const Tensors& t = *tensors_;
+  return {t.q.to_host(), t.k.to_host(), t.v.to_host(), t.d_o.to_host()};
 }
 
 }  // namespace dfa::bench

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "base/aligned.h"
+#include "bench/memory_peak.h"
 #include "contract/backend.h"
 #include "reference/check.h"
 #include "spec/passes.h"
@@ -25,6 +27,10 @@ struct Prepared {
 Problem with_pass(Problem problem, Pass pass);
 
 Prepared prepare(const Problem& problem, const PlanOptions& options);
+
+// Bytes that a backend's tensors may take at most: nine tenths of what is free, the rest being
+// margin; empty where the system does not tell.
+std::optional<std::int64_t> allowed_bytes(const Backend& backend);
 
 // Bytes of q, k, v, o, lse, and of do, dq, dk, dv where there is a backward.
 std::size_t tensor_bytes(const Problem& problem);
@@ -60,18 +66,33 @@ class Workload {
 
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);
-  void run(const Prepared& plans);       // the passes of the problem
-  double time_s(const Prepared& plans);  // the same, and the seconds it took on the device
+  void run(const Prepared& plans, int times = 1);       // the passes of the problem, back to back
+  double time_s(const Prepared& plans, int times = 1);  // the same, and its seconds on the device
+
+  // The same recorded, after a run. It keeps the workspace that it was recorded with. Throws
+  // Unsupported where the backend has no graphs.
+  std::unique_ptr<const Recording> record(const Prepared& plans, int times);
+  void replay(const Recording& recording, int times);
+  double time_s(const Recording& recording);
 
   HostOutputs outputs() const;
 
-  // For measuring the peak: gives the workspace back; runs with one that lives for the call only.
-  void release_workspace();
-  void run_without_workspace(const Prepared& plans);
+  // Bytes that one run takes on top of the tensors, its workspace allocated for the call only.
+  MemoryGrowth growth(const Prepared& plans);
 
   // Fills the outputs of the problem's passes with NaN, runs once, and holds the outputs against
-  // fp64 attention on the same inputs.
-  CheckReport check(const Prepared& plans, const CheckOptions& options);
+  // fp64 attention on the same inputs. `run`: how; empty: run(plans).
+  CheckReport check(const Prepared& plans, const CheckOptions& options,
+                    const std::function<void()>& run = {});
+
+  // Outputs that somebody else made of inputs(), by the same rule. Without an lse o is held alone,
+  // and gradients with the lse of our own last run.
+  CheckReport check(const HostOutputs& outputs, const CheckOptions& options) const;
+
+  struct Inputs {
+    AlignedBuffer q, k, v, d_o;
+  };
+  Inputs inputs() const;
 
  private:
   struct Tensors;

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "dfa/attention.h"
@@ -23,6 +26,13 @@ struct GpuIdentity {
   std::string pci_id{};  // "0000:3b:00.0", lower case
   std::string name{};
   int sm_count = 0;
+};
+
+// Work that was recorded once and is replayed with one call: a CUDA graph.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void replay(Queue queue) const = 0;
 };
 
 // One way to run attention. A backend never prints and never falls back: it plans, then does
@@ -58,6 +68,22 @@ class Backend {
   virtual void release(void* pointer) const = 0;
   virtual void copy_in(void* device, const void* host, std::size_t bytes) const = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) const = 0;
+
+  // Bytes that allocate() can still give, where that is not the host's memory.
+  virtual std::optional<std::int64_t> free_bytes() const { return std::nullopt; }
+
+  // Runs `work`: the most bytes it held at once on top of those held before, by allocate() and for
+  // the backend itself. Empty, and nothing ran, where that is not counted.
+  virtual std::optional<std::int64_t> growth_bytes(const std::function<void()>&) const {
+    return std::nullopt;
+  }
+
+  // Records what `work` queues on the queue that it is given; nothing of it runs. It must have run
+  // once before, so that kernels are loaded, and needs workspaces of its own. Pointers are those of
+  // the recording.
+  virtual std::unique_ptr<Recording> record(const std::function<void(Queue)>&) const {
+    throw Unsupported("backend " + name() + " has no graphs to replay: its calls run when made");
+  }
 
   // Runs the ceiling loops for about `seconds` in all. threads 0: all.
   virtual Ceilings measure_ceilings(int threads, double seconds) const = 0;

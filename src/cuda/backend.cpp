@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cuda/ceilings.h"
 #include "cuda/chosen_device.h"
@@ -10,6 +11,7 @@
 #include "cuda/ready_plan.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
+#include "gpu/graph.h"
 #include "kernels/launch.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
@@ -40,6 +42,18 @@ void require_memory_of(const gpu::Device& device, std::initializer_list<Pointer>
     }
   }
 }
+
+class GraphRecording final : public Recording {
+ public:
+  explicit GraphRecording(gpu::Graph graph) : graph_(std::move(graph)) {}
+
+  void replay(Queue queue) const override {
+    graph_.launch(gpu::Stream::foreign(graph_.device(), queue.stream));
+  }
+
+ private:
+  gpu::Graph graph_;
+};
 
 class CudaBackend final : public Backend {
  public:
@@ -127,6 +141,20 @@ class CudaBackend final : public Backend {
     const gpu::Stream stream = gpu::Stream::foreign(chosen_device(), nullptr);
     gpu::copy_out(stream, host, from, bytes);
     stream.synchronize();
+  }
+
+  std::optional<std::int64_t> free_bytes() const override {
+    return static_cast<std::int64_t>(chosen_device().memory().free_bytes);
+  }
+
+  std::optional<std::int64_t> growth_bytes(const std::function<void()>& work) const override {
+    return static_cast<std::int64_t>(gpu::growth(work));
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void(Queue)>& work) const override {
+    const gpu::Stream stream(chosen_device());
+    return std::make_unique<GraphRecording>(
+        gpu::Graph::capture(stream, [&] { work({.stream = stream.handle()}); }));
   }
 
   Ceilings measure_ceilings(int, double seconds) const override {

@@ -1,6 +1,9 @@
 #include "gpu/buffer.h"
 
+#include <algorithm>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "gpu/driver.h"
@@ -14,7 +17,54 @@ std::string of_bytes(const char* call, std::size_t bytes) {
   return std::string(call) + " of " + std::to_string(bytes) + " bytes";
 }
 
+// What allocate() has given out and not got back.
+class Ledger {
+ public:
+  void add(const void* pointer, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_[pointer] = bytes;
+    now_ += bytes;
+    most_ = std::max(most_, now_);
+  }
+
+  void remove(const void* pointer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = bytes_.find(pointer);
+    if (found == bytes_.end()) return;
+    now_ -= found->second;
+    bytes_.erase(found);
+  }
+
+  std::size_t begin() {
+    const std::lock_guard lock(mutex_);
+    return most_ = now_;
+  }
+
+  std::size_t most() {
+    const std::lock_guard lock(mutex_);
+    return most_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, std::size_t> bytes_;
+  std::size_t now_ = 0;
+  std::size_t most_ = 0;
+};
+
+// Never destroyed: static objects may still hold device memory at exit.
+Ledger& ledger() {
+  static auto* const instance = new Ledger;
+  return *instance;
+}
+
 }  // namespace
+
+std::size_t growth(const std::function<void()>& work) {
+  const std::size_t before = ledger().begin();
+  work();
+  return ledger().most() - before;
+}
 
 void* allocate(const Device& device, std::size_t bytes) {
   if (bytes == 0) return nullptr;
@@ -27,11 +77,14 @@ void* allocate(const Device& device, std::size_t bytes) {
                       "; free: " + std::to_string(device.memory().free_bytes));
   }
   check(result, of_bytes("cuMemAlloc", bytes));
-  return reinterpret_cast<void*>(address);
+  void* const pointer = reinterpret_cast<void*>(address);
+  ledger().add(pointer, bytes);
+  return pointer;
 }
 
 void release(const Device& device, void* pointer) noexcept {
   if (pointer == nullptr) return;
+  ledger().remove(pointer);
   try {
     const Scope scope(device);
     driver().cuMemFree(address_of(pointer));

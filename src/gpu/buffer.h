@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 
 #include "gpu/device.h"
 #include "gpu/stream.h"
@@ -12,6 +13,10 @@ namespace dfa::gpu {
 // release() must not come before the work that uses the memory is done.
 void* allocate(const Device& device, std::size_t bytes);
 void release(const Device& device, void* pointer) noexcept;  // null is fine
+
+// Runs `work`: the most bytes of allocate() that it held at once, on any device and by any thread,
+// on top of those held before.
+std::size_t growth(const std::function<void()>& work);
 
 // Owner of device memory.
 class Buffer {

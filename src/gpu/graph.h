@@ -21,6 +21,7 @@ class Graph {
   Graph& operator=(Graph&& other) noexcept;
 
   void launch(const Stream& stream) const;
+  const Device& device() const { return *device_; }
 
  private:
   Graph(const Device& device, CUgraphExec_st* handle) : device_(&device), handle_(handle) {}

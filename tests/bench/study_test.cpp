@@ -112,6 +112,20 @@ TEST(Study, WhatTheBackendCannotDoIsUnsupportedWithItsReason) {
   EXPECT_NE(study.result.cases.at(0).reason.value().find("tf32"), std::string::npos);
 }
 
+TEST(Study, ABackendWithoutGraphsIsTimedEagerlyAndSaysSo) {
+  auto groups = group("fwd fp32 b1 h1 s16 d8", {"flash"});
+  groups[0].launches = {Launch::eager, Launch::graph};
+  groups[0].calls = 4;
+  const Study study = run_study(groups, short_study());
+  ASSERT_EQ(study.result.cases.size(), 2u);
+  EXPECT_EQ(study.result.cases[0].status, Status::ok);
+  EXPECT_EQ(study.result.cases[0].launch, "eager");
+  EXPECT_EQ(study.result.cases[0].calls_per_run, 4);
+  EXPECT_EQ(study.result.cases[1].status, Status::unsupported);
+  EXPECT_EQ(study.result.cases[1].launch, "graph");
+  EXPECT_NE(study.result.cases[1].reason.value().find("no graphs"), std::string::npos);
+}
+
 TEST(Study, AnInterruptKeepsWhatWasMeasured) {
   StudyOptions options = short_study();
   int asked = 0;

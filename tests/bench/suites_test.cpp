@@ -11,7 +11,7 @@ namespace dfa::bench {
 namespace {
 
 TEST(Suites, EveryProblemIsLegalUniqueAndOfKnownAlgorithmsAtBothScales) {
-  EXPECT_EQ(suite_list().size(), 10u);
+  EXPECT_EQ(suite_list().size(), 11u);
   for (const SuiteInfo& suite : suite_list()) {
     for (const Scale scale : {Scale::cpu, Scale::full}) {
       std::set<std::string> lines;
@@ -45,6 +45,15 @@ TEST(Suites, TheThreeWayStudyAtFullSizeIsTheOneOfTheReports) {
     EXPECT_TRUE(has(groups, line)) << line;
   }
   EXPECT_EQ(groups[0].algorithms, (std::vector<std::string>{"standard", "flash", "dynamic"}));
+}
+
+TEST(Suites, ShortCallsAreMadeBothWays) {
+  const auto groups = make_suite("launch", Scale::full);
+  EXPECT_TRUE(has(groups, "fwd bf16 causal b1 h16 s64 d64"));
+  EXPECT_EQ(groups[0].launches, (std::vector<Launch>{Launch::eager, Launch::graph}));
+  EXPECT_EQ(groups[0].calls, 32);
+  EXPECT_EQ(parse_launch("graph"), Launch::graph);
+  EXPECT_THROW(parse_launch("lazy"), InvalidArgument);
 }
 
 TEST(Suites, UnknownNamesListWhatThereIs) {

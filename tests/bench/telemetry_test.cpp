@@ -77,6 +77,8 @@ TEST(MeasureEnergy, OnAGpuIsBetweenTicksWhileTheWorkGoesOn) {
   EXPECT_DOUBLE_EQ(energy.power_max_w.value(), 300);
   EXPECT_DOUBLE_EQ(energy.power_sampled_w.value(), 300);
   EXPECT_DOUBLE_EQ(energy.utilization_pct.value(), 97);
+  EXPECT_DOUBLE_EQ(energy.clock_hz.value(), 1.755e9);
+  EXPECT_DOUBLE_EQ(energy.temp_c.value(), 61);
   EXPECT_NEAR(energy.throttle.power_pct.value(), 25, 4);
   EXPECT_DOUBLE_EQ(energy.throttle.thermal_pct.value(), 0);
 }

@@ -145,6 +145,37 @@ TEST_F(CudaBackendTest, AFailedFirstCallIsTriedAgain) {
   EXPECT_EQ(fake().launches.size(), 1u);
 }
 
+TEST_F(CudaBackendTest, ARecordingReplaysTheCallsAsAGraph) {
+  const Plan plan = planned();
+  const BackwardArgs args = backward_args(plan.workspace_bytes);
+  backward(plan, args);
+  fake().launches.clear();
+  {
+    const auto recording = cuda_backend().record([&](Queue queue) {
+      backward(plan, args, queue);
+      backward(plan, args, queue);
+    });
+    EXPECT_TRUE(fake().launches.empty());
+    recording->replay({});
+    EXPECT_EQ(fake().launches.size(), 6u);
+    recording->replay({});
+    EXPECT_EQ(fake().launches.size(), 12u);
+  }
+  EXPECT_EQ(fake().graphs, 0);
+  EXPECT_EQ(fake().streams, 0);
+}
+
+TEST_F(CudaBackendTest, ACallWithoutWorkspaceGrowsByThePlans) {
+  const Plan plan = planned();
+  BackwardArgs args = backward_args(plan.workspace_bytes);
+  args.workspace = nullptr;
+  EXPECT_EQ(cuda_backend().growth_bytes([&] { backward(plan, args); }),
+            static_cast<std::int64_t>(plan.workspace_bytes));
+  EXPECT_GT(plan.workspace_bytes, 0u);
+  EXPECT_EQ(cuda_backend().free_bytes(),
+            static_cast<std::int64_t>(fake().memory_bytes - fake().used_bytes));
+}
+
 TEST_F(CudaBackendTest, EveryPointerThatIsNotOfTheDeviceIsNamed) {
   const Plan plan = planned();
   alignas(64) static char host[1 << 17];

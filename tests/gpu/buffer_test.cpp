@@ -44,6 +44,18 @@ TEST_F(BufferTest, OutOfMemoryNamesBothNumbersAndTheProcessGoesOn) {
   EXPECT_NE(after.data(), nullptr);
 }
 
+TEST_F(BufferTest, GrowthIsTheMostHeldAtOnceOnTopOfWhatWasThere) {
+  const Device& device = Device::get(0);
+  const Buffer before(device, 1000);
+  EXPECT_EQ(growth([&] {
+              const Buffer first(device, 300);
+              { const Buffer second(device, 50); }
+              const Buffer third(device, 20);
+            }),
+            350u);
+  EXPECT_EQ(growth([] {}), 0u);
+}
+
 TEST_F(BufferTest, NothingIsNull) {
   const Device& device = Device::get(0);
   const Stream stream(device);

@@ -156,6 +156,8 @@ def _case_row(path, where, case):
         raise BadResult(f"{path}: {where}: {error}") from None
     if row["backend"] == "reference":  # the fp64 truth, whatever algorithm it was asked for
         row["algorithm"] = "reference"
+    if case.get("launch") == "graph":  # the same kernels launched otherwise: a line of its own
+        row["algorithm"] += ", graph"
     row |= {column: _number(path, where, case, keys) for column, keys in NUMBERS.items()}
     row |= _check(path, where, case)
     _expect(row["status"] != "ok" or row["time_ms"] > 0, path, f"{where}.time_ms",

@@ -9,14 +9,19 @@ _NAMED = {
     "flash": ("#1F83C9", "o"),
     "dynamic": ("#00946B", "D"),
     "reference": ("#7F7F7F", "v"),
-    "cudnn": ("#B8679A", "^"),
+    "torch-cudnn": ("#B8679A", "^"),
+    "torch-flash": ("#A07A00", "P"),
+    "torch-efficient": ("#7A68C9", "X"),
+    "torch-math": ("#A8553A", "<"),
 }
-_OTHERS = (("#A07A00", "P"), ("#7A68C9", "X"), ("#A8553A", "<"), ("#3F8F8F", ">"))
+_OTHERS = (("#3F8F8F", ">"), ("#5C7A29", "P"), ("#8C5FA8", "X"), ("#A04A5C", "<"))
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
                    "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
                    ">": "triangle-right"}
 _LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
-           "reference": "reference fp64", "cudnn": "cuDNN"}
+           "reference": "reference fp64", "torch-cudnn": "PyTorch cuDNN",
+           "torch-flash": "PyTorch flash", "torch-efficient": "PyTorch efficient",
+           "torch-math": "PyTorch math"}
 _ORDER = list(_NAMED)
 
 
@@ -39,7 +44,8 @@ def plotly_marker(algorithm):
 
 
 def label(algorithm):
-    return _LABELS.get(algorithm, algorithm)
+    name, comma, launch = algorithm.partition(",")
+    return _LABELS.get(name, name) + comma + launch
 
 
 def ordered(algorithms):

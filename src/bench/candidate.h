@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/contender.h"
+#include "bench/result.h"
+#include "bench/runner.h"
+#include "bench/suites.h"
+#include "bench/telemetry.h"
+#include "bench/workload.h"
+#include "contract/clock.h"
+
+namespace dfa::bench {
+
+// One contender of a problem, as it goes through the stages of a study: its record so far, and its
+// end where something goes wrong.
+struct Candidate {
+  CaseResult record;
+  Launch launch = Launch::eager;
+  bool peer = false;
+  Prepared plans{};  // of ours only
+  std::unique_ptr<Contender> contender{};
+  std::vector<Sample> samples{};
+
+  bool alive() const { return record.status == Status::ok; }
+
+  void end(Status status, std::string reason) {
+    record.status = status;
+    record.reason = std::move(reason);
+  }
+
+  // False, and the end of the case, when `body` throws.
+  bool attempt(const std::function<void()>& body);
+
+  // What the plans say, and the bytes they take.
+  void describe_plans(const Problem& problem);
+
+  // Of one call.
+  double time_s() { return contender->time_s() / record.calls_per_run; }
+
+  // The stages after the timing.
+  void measure_energy(const Telemetry& telemetry, Clock& clock);
+  void measure_memory(const Problem& problem);
+  void check(const CheckOptions& options);
+
+  // Statistics of the samples, and a reason for everything that was not measured.
+  void finish(const Telemetry& telemetry);
+
+ private:
+  void explain_nulls(const Telemetry& telemetry);
+};
+
+}  // namespace dfa::bench

@@ -1,0 +1,110 @@
+// PyTorch as a peer, with a stand-in for the program that runs it.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <map>
+
+#include "bench/child_process.h"
+#include "bench/study.h"
+#include "dfa/error.h"
+#include "sensors/fakes.h"
+
+namespace dfa::bench {
+namespace {
+
+class PeerTest : public ::testing::Test {
+ protected:
+  PeerTest() { ::setenv("DFA_TORCH_PEER", DFA_SOURCE_DIR "/tests/bench/fake_torch.py", 1); }
+  ~PeerTest() override {
+    ::unsetenv("DFA_TORCH_PEER");
+    ::unsetenv("FAKE_TORCH");
+  }
+
+  // By algorithm.
+  static std::map<std::string, CaseResult> study(const char* mode, const char* line) {
+    ::setenv("FAKE_TORCH", mode, 1);
+    StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
+    options.torch = true;
+    std::map<std::string, CaseResult> cases;
+    for (const CaseResult& c : run_study(parse_problem_list(line, {"flash"}), options).result.cases)
+      cases[c.algorithm] = c;
+    return cases;
+  }
+};
+
+constexpr const char* kLine = "fwd fp32 b1 h2 s9 d8";
+
+TEST_F(PeerTest, ItsKindsAreTimedAndCheckedOnOurInputs) {
+  const auto cases = study("", kLine);
+  ASSERT_EQ(cases.size(), 5u);
+  const CaseResult& flash = cases.at("torch-flash");
+  EXPECT_EQ(flash.status, Status::ok) << flash.reason.value_or("");
+  EXPECT_EQ(flash.backend, "torch");
+  EXPECT_EQ(flash.why, "Fake 1.0, scaled_dot_product_attention");
+  EXPECT_DOUBLE_EQ(flash.time_ms.value().median, 1);
+  EXPECT_TRUE(flash.check.value().ok);
+  EXPECT_EQ(flash.check->tensor, "o");
+  EXPECT_EQ(flash.flops, cases.at("flash").flops);
+  EXPECT_EQ(flash.memory_peak_bytes.value(), 4096 + 4 * (4 * 2 * 9 * 8) + 4 * 2 * 9);
+  EXPECT_FALSE(flash.memory_bytes);
+  EXPECT_EQ(flash.not_measured.count("memory_bytes"), 1u);
+}
+
+TEST_F(PeerTest, WhatItCannotDoIsAStatusWithItsWords) {
+  const auto cases = study("", kLine);
+  EXPECT_EQ(cases.at("torch-cudnn").status, Status::unsupported);
+  EXPECT_EQ(cases.at("torch-cudnn").reason, "torch: No available kernel");
+  EXPECT_EQ(cases.at("torch-math").status, Status::out_of_memory);
+  EXPECT_EQ(cases.at("torch-math").reason, "torch: tried to allocate 99 GiB");
+  EXPECT_EQ(cases.at("flash").status, Status::ok);
+}
+
+TEST_F(PeerTest, AWrongResultOfAPeerIsCaught) {
+  const CaseResult flash = study("wrong", kLine).at("torch-flash");
+  EXPECT_EQ(flash.status, Status::failed);
+  EXPECT_FALSE(flash.check.value().ok);
+  EXPECT_NE(flash.reason.value().find("wrong result: o"), std::string::npos);
+}
+
+TEST_F(PeerTest, WithoutTorchOrWhenItEndsOurCasesGoOn) {
+  for (const auto& [mode, words] :
+       {std::pair("absent", "no PyTorch here"), std::pair("dies", "has ended: a last word"),
+        std::pair("nonsense", "no answer to 'time'")}) {
+    const auto cases = study(mode, "fwd fp32 b1 h2 s9 d8\nfwd fp32 b1 h1 s7 d8");
+    EXPECT_EQ(cases.at("flash").status, Status::ok);
+    const CaseResult& peer = cases.at("torch-flash");
+    EXPECT_EQ(peer.status, Status::unsupported) << mode;
+    EXPECT_NE(peer.reason.value().find(words), std::string::npos) << *peer.reason;
+  }
+}
+
+TEST_F(PeerTest, APythonThatIsNotThereIsAReason) {
+  ::setenv("DFA_PYTHON", "no-python-here", 1);
+  const auto cases = study("", kLine);
+  ::unsetenv("DFA_PYTHON");
+  EXPECT_EQ(cases.at("torch-flash").status, Status::unsupported);
+  EXPECT_NE(cases.at("torch-flash").reason.value().find("'no-python-here' cannot be started"),
+            std::string::npos);
+}
+
+TEST(ChildProcess, SilenceEndsAtTheTimeout) {
+  const dfa::testing::FakeTree tree;
+  ChildProcess silent({"sleep", "1000"}, tree.root() / "errors");
+  try {
+    silent.ask("hello", 0.05);
+    FAIL();
+  } catch (const Unsupported& error) {
+    EXPECT_NE(std::string(error.what()).find("'sleep' does not answer"), std::string::npos);
+  }
+}
+
+TEST(ChildProcess, LinesComeBackInOrder) {
+  const dfa::testing::FakeTree tree;
+  ChildProcess echo({"cat"}, tree.root() / "errors");
+  EXPECT_EQ(echo.ask("one", 5), "one");
+  const std::string large(100'000, 'x');
+  EXPECT_EQ(echo.ask(large, 5), large);
+}
+
+}  // namespace
+}  // namespace dfa::bench
