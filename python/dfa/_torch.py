@@ -24,12 +24,17 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     left, right = window_of(causal, window)
     options = (left, right, scale or 0.0, deterministic, algorithm)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        o, lse = _Attention.apply(q, k, v, *options)
-    elif torch.compiler.is_compiling():
-        o, lse = torch.ops.dfa.forward(q, k, v, *options)
+        o, lse = _Attention.apply(q, k, v, options)
     else:
-        o, lse = _run_forward(q, k, v, options, return_lse)
+        o, lse = _attention(q, k, v, options, return_lse)
     return (o, lse) if return_lse else o
+
+
+def _attention(q, k, v, options, with_lse):
+    """The operator is for compilers; it costs more than the call itself."""
+    if torch.compiler.is_compiling():
+        return torch.ops.dfa.forward(q, k, v, *options)
+    return _run_forward(q, k, v, options, with_lse)
 
 
 def _autocast(*tensors):
@@ -42,27 +47,31 @@ def _autocast(*tensors):
 class _Call(NamedTuple):
     """What calls with tensors of one shape have in common."""
     plan: object
+    like_q: bool  # o has the shape and the dense memory of q
     turned: bool  # memory of o as [b, s, h, d]
     o_shape: tuple  # in memory
 
 
 @lru_cache(maxsize=1024)
-def _call(passes, shapes, strides, types, devices, options):
+def _call(passes, options, q, k, v, q_strides, k_strides, v_strides, *types_devices):
+    shapes, strides = (q, k, v), (q_strides, k_strides, v_strides)
+    types, devices = types_devices[:3], types_devices[3:]
     sizes = sizes_of(*shapes)
     _check(types, devices)
-    turned = rows_before_heads(shapes[0], strides[0])
-    o_shape = _o_shape(shapes[0], shapes[2], turned)
+    turned = rows_before_heads(q, q_strides)
+    o_shape = _o_shape(q, v, turned)
     left, right, scale, deterministic, algorithm = options
     planned = tuple(map(strides_of, "qkv", shapes, strides))
-    o_strides = dense_strides((*shapes[0][:3], shapes[2][3]), turned)
+    o_strides = dense_strides((*q[:3], v[3]), turned)
+    like_q = q[3] == v[3] and q_strides == (*o_strides, 1)
     plan = plan_of(passes, DTYPES[types[0]], sizes, (left, right), scale, deterministic,
                    (*planned, o_strides), devices[0].type, algorithm)
-    return _Call(plan, turned, o_shape)
+    return _Call(plan, like_q, turned, o_shape)
 
 
 def _call_of(passes, q, k, v, options):
-    return _call(passes, (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride()),
-                 (q.dtype, k.dtype, v.dtype), (q.device, k.device, v.device), options)
+    return _call(passes, options, q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+                 q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
 
 
 def _check(types, devices):
@@ -95,13 +104,17 @@ def _stream(q):
 
 
 def _run_forward(q, k, v, options, with_lse):
-    plan, turned, o_shape = _call_of("fwd", q, k, v, options)
-    o = q.new_empty(o_shape)
+    plan, like_q, turned, o_shape = _call_of("fwd", q, k, v, options)
+    if like_q:
+        o = torch.empty_like(q)
+    else:
+        o = q.new_empty(o_shape)
+        o = o.transpose(1, 2) if turned else o
     lse = q.new_empty(q.shape[:3], dtype=torch.float32) if with_lse else None
     memory, workspace = _workspace(plan, q)
     plan._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
                   lse.data_ptr() if with_lse else 0, workspace, _stream(q))
-    return o.transpose(1, 2) if turned else o, lse
+    return o, lse
 
 
 def _forward(q, k, v, *options):
@@ -144,18 +157,15 @@ def _fake_backward(d_o, q, k, v, o, lse, left, right, scale, deterministic, algo
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(q, k, v, *options):
-        return torch.ops.dfa.forward(q, k, v, *options)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:3], *output)
-        ctx.options = inputs[3:]
-        ctx.mark_non_differentiable(output[1])
+    def forward(ctx, q, k, v, options):
+        o, lse = _attention(q, k, v, options, True)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.options = options
+        ctx.mark_non_differentiable(lse)
+        return o, lse
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, _):
-        q, k, v, o, lse = ctx.saved_tensors
-        gradients = torch.ops.dfa.backward(d_o, q, k, v, o, lse, *ctx.options)
-        return *gradients, *(None for _ in ctx.options)
+        run = torch.ops.dfa.backward if torch.compiler.is_compiling() else _backward
+        return *run(d_o, *ctx.saved_tensors, *ctx.options), None
