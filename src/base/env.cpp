@@ -16,13 +16,14 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_CUDA_DEVICE", "0", "which GPU to use, in the order of CUDA_VISIBLE_DEVICES"},
     {"DFA_CUDA_DRIVER", "libcuda.so.1", "library of the NVIDIA driver"},
     {"DFA_NVRTC", "", "library of the CUDA run-time compiler, or its folder; empty: searched"},
+    {"DFA_CUBLASLT", "", "library of the matrix products cuBLASLt, or its folder; empty: searched"},
     {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
     {"XDG_CACHE_HOME", "", "parent of the cache folder; empty: HOME/.cache"},
     {"HOME", "", "the user's folder, when XDG_CACHE_HOME is not set"},
     {"DFA_PYTHON", "python3", "the Python that has torch, for `dfa bench --peers torch`"},
     {"DFA_TORCH_PEER", "", "a program of yours in place of the one that runs PyTorch"},
-    {"CUDA_HOME", "/usr/local/cuda", "CUDA toolkit whose lib64 is searched for NVRTC"},
-    {"VIRTUAL_ENV", "", "Python environment whose NVIDIA packages are searched for NVRTC"},
+    {"CUDA_HOME", "/usr/local/cuda", "CUDA toolkit whose lib64 is searched for NVRTC and cuBLASLt"},
+    {"VIRTUAL_ENV", "", "Python environment whose NVIDIA packages are searched, likewise"},
 };
 
 }  // namespace
