@@ -9,6 +9,7 @@
 #include "cuda/chosen_device.h"
 #include "cuda/portable.h"
 #include "cuda/ready_plan.h"
+#include "cuda/standard.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
 #include "gpu/graph.h"
@@ -80,7 +81,7 @@ class CudaBackend final : public Backend {
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
     if (options.algorithm == Algorithm::standard) {
-      return Verdict::no("standard attention is not built for CUDA; use flash, or backend cpu");
+      return standard_supports(p, chosen_device());
     }
     return portable_supports(p, limits());
   }
@@ -92,7 +93,11 @@ class CudaBackend final : public Backend {
     plan.threads = 0;
     plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
     plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
-    plan_portable(plan, options, device);
+    if (options.algorithm == Algorithm::standard) {
+      plan_standard(plan, options, device);
+    } else {
+      plan_portable(plan, options, device);
+    }
     plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, device);
     return plan;
   }

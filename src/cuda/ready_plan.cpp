@@ -5,6 +5,7 @@
 
 #include "cuda/chosen_device.h"
 #include "cuda/portable.h"
+#include "cuda/standard.h"
 
 namespace dfa::cuda {
 namespace {
@@ -23,6 +24,8 @@ Remembered& remembered() {
   return *instance;
 }
 
+bool is_standard(const Plan& plan) { return plan.algorithm == Algorithm::standard; }
+
 }  // namespace
 
 ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const gpu::Device& device)
@@ -36,12 +39,18 @@ bool ReadyCudaPlan::serves(const Plan& plan) const {
 }
 
 const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
-  std::call_once(forward_once_, [this] { forward_ = portable_forward(plan_, device_); });
+  std::call_once(forward_once_, [this] {
+    forward_ =
+        is_standard(plan_) ? standard_forward(plan_, device_) : portable_forward(plan_, device_);
+  });
   return *forward_;
 }
 
 const Launcher<BackwardArgs>& ReadyCudaPlan::backward() const {
-  std::call_once(backward_once_, [this] { backward_ = portable_backward(plan_, device_); });
+  std::call_once(backward_once_, [this] {
+    backward_ =
+        is_standard(plan_) ? standard_backward(plan_, device_) : portable_backward(plan_, device_);
+  });
   return *backward_;
 }
 

@@ -22,7 +22,7 @@ class FakeCompiler final : public cuda::Compiler {
 };
 
 // A cache folder for this process, which has no other compiler. To be made before the process asks
-// for its kernels the first time.
+// for its kernels the first time: by fake_kernels().
 class FakeKernels {
  public:
   FakeKernels() {
@@ -39,5 +39,11 @@ class FakeKernels {
  private:
   const FakeTree tree_;
 };
+
+// The process's: it looks for its kernels in one folder. Never destroyed, as they are not.
+inline FakeKernels& fake_kernels() {
+  static auto* const kernels = new FakeKernels;
+  return *kernels;
+}
 
 }  // namespace dfa::testing

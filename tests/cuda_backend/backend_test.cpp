@@ -20,9 +20,9 @@ const Limits kLimits = gpu_limits(90);
 class CudaBackendTest : public testing::FakeCudaTest {
  protected:
   CudaBackendTest() {
-    static auto* const kernels = new testing::FakeKernels;
-    kernels->add(forward_launches(kProblem, default_gpu_forward(kProblem, kLimits)));
-    kernels->add(backward_launches(kProblem, default_gpu_backward(kProblem, kLimits)));
+    testing::fake_kernels().add(forward_launches(kProblem, default_gpu_forward(kProblem, kLimits)));
+    testing::fake_kernels().add(
+        backward_launches(kProblem, default_gpu_backward(kProblem, kLimits)));
   }
 
   void TearDown() override {  // kernels stay loaded
