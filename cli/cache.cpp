@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cli/algorithm_name.h"
 #include "cli/command.h"
 
 namespace dfa::cli {
@@ -16,6 +17,7 @@ struct CacheArguments {
   std::string action;
   std::vector<std::string> problems;
   std::string arch;
+  std::string algorithm = "auto";
   bool json = false;
 };
 
@@ -53,11 +55,13 @@ void warm(const CacheArguments& arguments) {
   if (arguments.problems.empty()) {
     throw InvalidArgument("cache warm: --problem is required; a problem line, as often as wanted");
   }
+  const Algorithm algorithm = parse_algorithm(arguments.algorithm);
   Json json{{"schema", "dfa-cache/1"},
             {"folder", cuda::cache_folder().string()},
             {"kernels", Json::array()}};
   for (const std::string& line : arguments.problems) {
-    for (const cuda::WarmKernel& kernel : cuda::warm_cache(parse_problem(line), arguments.arch)) {
+    for (const cuda::WarmKernel& kernel :
+         cuda::warm_cache(parse_problem(line), arguments.arch, algorithm)) {
       json["kernels"].push_back({{"name", kernel.name},
                                  {"kernel", kernel.name_expression},
                                  {"origin", kernel.origin},
@@ -96,6 +100,7 @@ void add_cache(CLI::App& app, int&) {
       ->check(CLI::IsMember({"list", "warm", "clear"}));
   command->add_option("--problem", a.problems, "warm: problem line whose kernels to compile");
   command->add_option("--arch", a.arch, "warm: e.g. sm_90a; default: the GPU that is here");
+  command->add_option("--algorithm", a.algorithm, "warm: standard, flash or auto");
   command->add_flag("--json", a.json, "print JSON");
   command->footer(
       "The folder is DFA_CACHE_DIR, else XDG_CACHE_HOME/dfa, else ~/.cache/dfa.\n\n"

@@ -14,6 +14,7 @@
 #include "bench/runner.h"
 #include "bench/statistics.h"
 #include "bench/workload.h"
+#include "cli/algorithm_name.h"
 #include "cli/command.h"
 #include "cli/tensor_files.h"
 #include "dfa/error.h"
@@ -35,22 +36,6 @@ struct RunArguments {
   std::uint64_t seed = 1;
   bool check = false;
 };
-
-Algorithm parse_algorithm(const std::string& name) {
-  if (name == "auto") return Algorithm::automatic;
-  if (name == "standard") return Algorithm::standard;
-  if (name == "flash") return Algorithm::flash;
-  throw InvalidArgument("--algorithm '" + name + "'; accepted: standard, flash, auto");
-}
-
-const char* name_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::automatic: return "auto";
-    case Algorithm::standard: return "standard";
-    case Algorithm::flash: return "flash";
-  }
-  return "?";
-}
 
 void require_memory(const Problem& problem, const bench::Prepared& plans) {
   const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.workspace_bytes());

@@ -63,7 +63,7 @@ class CudaBackend final : public Backend {
   std::string description() const override {
     const gpu::DeviceFacts& facts = chosen_device().facts();
     return facts.name + ", " + facts.arch() + ", " + std::to_string(facts.sm_count) +
-           " multiprocessors, " + facts.pci_id;
+           " multiprocessors, " + facts.pci_id + "; standard attention: " + standard_products();
   }
 
   Verdict available() const override {

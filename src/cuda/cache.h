@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "dfa/attention.h"
 #include "dfa/error.h"
-#include "dfa/problem.h"
 
 // The folder of compiled kernels, for people. In a build without CUDA, src/cuda_absent defines
 // these: they throw Unsupported.
@@ -41,10 +41,11 @@ struct WarmKernel {
   double time_s = 0;            // that it took to have it
 };
 
-// Compiles the kernels that a plan for this problem would run with its default tiles on a GPU of
+// Compiles the kernels that a plan for this problem would run by default on a GPU of
 // this architecture ("sm_90a"; empty: the device's) and keeps them in cache_folder(). No GPU is
 // needed when the architecture is given. Throws Unsupported with the reason where the problem
 // cannot run there, or there is no compiler; InvalidArgument for a text that is no architecture.
-std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch);
+std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch,
+                                   Algorithm algorithm = Algorithm::automatic);
 
 }  // namespace dfa::cuda

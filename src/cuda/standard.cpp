@@ -112,6 +112,11 @@ std::string why(const Problem& p, const gpu::Device& device, const StandardPass&
 
 }  // namespace
 
+std::string standard_products() {
+  const Verdict there = gpu::products_available();
+  return there ? gpu::products_version() : there.reason;
+}
+
 Verdict standard_supports(const Problem& p, const gpu::Device& device) {
   const Verdict can = check_standard(p, device.facts().capability);
   return can ? gpu::products_available() : can;

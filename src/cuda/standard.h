@@ -1,10 +1,15 @@
 #pragma once
 
+#include <string>
+
 #include "cuda/launcher.h"
 #include "dfa/error.h"
 
 // Standard attention: products by cuBLASLt, the softmax by kernels of ours (standard_steps.h).
 namespace dfa::cuda {
+
+// The library of its matrix products with its version, or why there is none.
+std::string standard_products();
 
 Verdict standard_supports(const Problem& problem, const gpu::Device& device);
 

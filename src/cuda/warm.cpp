@@ -4,6 +4,7 @@
 #include "cuda/cache.h"
 #include "cuda/chosen_device.h"
 #include "cuda/request.h"
+#include "cuda/standard_steps.h"
 #include "cuda/store.h"
 #include "kernels/launch.h"
 #include "spec/legality.h"
@@ -45,6 +46,21 @@ std::vector<KernelLaunch> default_launches(const Problem& problem, const Limits&
   return launches;
 }
 
+// Of standard attention's steps, those that are kernels of ours.
+std::vector<KernelLaunch> standard_launches(const Problem& problem, int capability) {
+  if (const Verdict can = check_standard(problem, capability); !can) throw Unsupported(can.reason);
+  std::vector<KernelLaunch> launches;
+  const auto add_pass = [&](const StandardPass& pass) {
+    for (const StandardStep& step : pass.steps) {
+      if (const auto* score = std::get_if<ScoreStep>(&step)) launches.push_back(score->launch);
+      if (const auto* copy = std::get_if<CopyStep>(&step)) launches.push_back(copy->launch);
+    }
+  };
+  if (has_forward(problem)) add_pass(standard_forward_pass(problem));
+  if (has_backward(problem)) add_pass(standard_backward_pass(problem));
+  return launches;
+}
+
 WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
   const double start = monotonic_s();
   const StoredKernel stored = kernel_store().get(request_of(launch, arch));
@@ -58,10 +74,14 @@ WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
 
 }  // namespace
 
-std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch) {
+std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch,
+                                   Algorithm algorithm) {
   const std::string chosen = arch.empty() ? chosen_device().facts().arch() : arch;
   std::vector<WarmKernel> kernels;
-  for (const KernelLaunch& launch : default_launches(problem, gpu_limits(capability_of(chosen)))) {
+  const int capability = capability_of(chosen);
+  for (const KernelLaunch& launch : algorithm == Algorithm::standard
+                                        ? standard_launches(problem, capability)
+                                        : default_launches(problem, gpu_limits(capability))) {
     kernels.push_back(warm(launch, chosen));
   }
   return kernels;

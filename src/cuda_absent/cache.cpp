@@ -12,6 +12,6 @@ namespace {
 std::filesystem::path cache_folder() { refuse(); }
 std::vector<CacheEntry> list_cache(const std::filesystem::path&) { refuse(); }
 int clear_cache(const std::filesystem::path&) { refuse(); }
-std::vector<WarmKernel> warm_cache(const Problem&, const std::string&) { refuse(); }
+std::vector<WarmKernel> warm_cache(const Problem&, const std::string&, Algorithm) { refuse(); }
 
 }  // namespace dfa::cuda

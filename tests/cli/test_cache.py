@@ -56,6 +56,11 @@ def test_warm_compiles_once_and_clear_removes_it(cache, warm):
     assert kernels(cache("list", "--json")) == []
 
 
+def test_warm_takes_the_algorithm(warm):
+    made = json.loads(warm("--json", "--algorithm", "standard"))["kernels"]
+    assert [kernel["name"] for kernel in made] == ["softmax"]
+
+
 def test_a_damaged_file_is_named_and_made_anew(cache, warm, tmp_path):
     warm()
     [path] = (tmp_path / "cache/kernels").iterdir()

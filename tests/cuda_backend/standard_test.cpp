@@ -68,6 +68,12 @@ TEST_F(StandardTest, ThePlanStatesItsMemoryAndWhatItRuns) {
       InvalidArgument);
 }
 
+TEST_F(StandardTest, TheBackendNamesItsProducts) {
+  EXPECT_NE(cuda_backend().description().find("standard attention: cublasLt 13.1.2"),
+            std::string::npos)
+      << cuda_backend().description();
+}
+
 // q and k of ones: S is d scale, from the products; P would be the softmax, which does not run
 // here, so o is S v.
 TEST_F(StandardTest, AForwardIsTwoProductsAndASoftmaxOnTheCallersStream) {

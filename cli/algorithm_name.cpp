@@ -1,0 +1,21 @@
+#include "cli/algorithm_name.h"
+
+namespace dfa::cli {
+
+Algorithm parse_algorithm(const std::string& name) {
+  if (name == "auto") return Algorithm::automatic;
+  if (name == "standard") return Algorithm::standard;
+  if (name == "flash") return Algorithm::flash;
+  throw InvalidArgument("--algorithm '" + name + "'; accepted: standard, flash, auto");
+}
+
+const char* name_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::automatic: return "auto";
+    case Algorithm::standard: return "standard";
+    case Algorithm::flash: return "flash";
+  }
+  return "?";
+}
+
+}  // namespace dfa::cli

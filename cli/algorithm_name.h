@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "dfa/attention.h"
+
+namespace dfa::cli {
+
+// As --algorithm takes it. Throws InvalidArgument with what is accepted.
+Algorithm parse_algorithm(const std::string& name);
+const char* name_of(Algorithm algorithm);
+
+}  // namespace dfa::cli

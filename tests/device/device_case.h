@@ -1,0 +1,110 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+
+#include "attention/registry.h"
+#include "base/random.h"
+#include "bench/workload.h"
+#include "problem_lines.h"
+
+// What the tests on a real device share. Skipped, with the reason, where there is none.
+// DFA_FUZZ_SECONDS and DFA_FUZZ_SEED steer the random problems.
+namespace dfa {
+
+inline const Backend& cuda() { return find_backend("cuda"); }
+
+class Device : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Verdict there = cuda().available();
+    if (!there) GTEST_SKIP() << there.reason;
+  }
+};
+
+// Did it run? Poisoned outputs, one run, held against fp64.
+inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptions& options) {
+  const Problem p = parse_problem(line);
+  const Verdict can = cuda().supports(p, options);
+  if (!can) {
+    std::printf("not run: %s: %s\n", line.c_str(), can.reason.c_str());
+    return false;
+  }
+  bench::Workload workload(p, "cuda", seed);
+  const CheckReport report = workload.check(bench::prepare(p, options), {.seed = seed});
+  EXPECT_TRUE(report.ok) << report.summary() << "\nrepro: dfa run --backend cuda --problem \""
+                         << line << "\" --check --seed " << seed
+                         << (options.algorithm == Algorithm::standard ? " --algorithm standard"
+                                                                      : "")
+                         << (options.config.empty() ? "" : " --config \"" + options.config + "\"");
+  return true;
+}
+
+inline bool checked_standard(const std::string& line, std::uint64_t seed) {
+  return checked(line, seed, {.backend = "cuda", .algorithm = Algorithm::standard});
+}
+
+// Few head dims, so that kernels are compiled once; many lengths.
+inline std::string random_line(std::uint64_t seed, std::initializer_list<const char*> types) {
+  const Random random(seed);
+  std::uint64_t draw = 0;
+  const auto below = [&](std::uint64_t count) {
+    return static_cast<long long>(random.below(draw++, count));
+  };
+  static constexpr int kDims[] = {64, 64, 128, 40, 96, 256};
+  const long long hk = 1 + below(3), d = kDims[below(6)];
+  std::string line =
+      (below(3) == 0 ? "fwd " : "fwdbwd ") + std::string(types.begin()[below(types.size())]);
+  if (below(2)) line += " causal";
+  line += " b" + std::to_string(1 + below(2)) + " hq" + std::to_string(hk * (1 + below(4))) +
+          " hk" + std::to_string(hk) + " sq" + std::to_string(1 + below(400)) + " sk" +
+          std::to_string(1 + below(400)) + " d" + std::to_string(d);
+  if (below(4) == 0) {
+    line += " window(" + std::to_string(below(150)) + "," + std::to_string(below(150)) + ")";
+  }
+  if (below(3) == 0) line += " layout(bshd)";
+  if (below(6) == 0) line += " scale(" + std::to_string(1 + below(100)) + "e-2)";
+  return line;
+}
+
+// Calls `check` with one random line after the other, for a while; how many of them it ran.
+inline int fuzz(std::initializer_list<const char*> types,
+                const std::function<bool(const std::string&, std::uint64_t)>& check) {
+  const char* seconds = std::getenv("DFA_FUZZ_SECONDS");
+  const char* first = std::getenv("DFA_FUZZ_SEED");
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration<double>(seconds == nullptr ? 20 : std::atof(seconds));
+  std::uint64_t seed = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
+  int ran = 0;
+  for (; std::chrono::steady_clock::now() < end; ++seed)
+    ran += check(random_line(seed, types), seed);
+  std::printf("%d random problems ran\n", ran);
+  return ran;
+}
+
+// Does every one of `runs` runs leave the bits of the first?
+inline void expect_same_bits(const std::string& line, const PlanOptions& options, int runs) {
+  const Problem p = parse_problem(line);
+  bench::Workload workload(p, "cuda", 7);
+  const bench::Prepared plans = bench::prepare(p, options);
+  workload.run(plans);
+  const bench::HostOutputs once = workload.outputs();
+  for (int run = 0; run < runs; ++run) {
+    workload.run(plans);
+    if (run % 50 != 49) continue;
+    const bench::HostOutputs again = workload.outputs();
+    const auto same = [](const AlignedBuffer& a, const AlignedBuffer& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+    };
+    ASSERT_TRUE(same(once.o, again.o) && same(once.lse, again.lse) && same(once.dq, again.dq) &&
+                same(once.dk, again.dk) && same(once.dv, again.dv))
+        << line << ", run " << run;
+  }
+}
+
+}  // namespace dfa

@@ -1,0 +1,53 @@
+// Every kernel of standard attention, for every architecture it is for.
+#include <gtest/gtest.h>
+
+#include "cuda/nvrtc.h"
+#include "cuda/request.h"
+#include "cuda/standard_steps.h"
+
+namespace dfa::cuda {
+namespace {
+
+struct Architecture {
+  int number;
+  const char* name;
+};
+
+class StandardKernels : public testing::TestWithParam<Architecture> {};
+
+// Rows of one warp, of four and of sixteen; a layout that is copied. Spills are errors of the
+// compiler.
+TEST_P(StandardKernels, CompileWithoutSpills) {
+  const Nvrtc nvrtc;
+  if (!nvrtc.available()) GTEST_SKIP() << nvrtc.available().reason;
+  int compiled = 0;
+  for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
+    for (const std::int64_t sk : {500, 2000, 9000}) {
+      const Problem p{
+          .dtype = type, .b = 2, .hq = 2, .hk = 2, .sq = 8, .sk = sk, .layout = Layout::bshd};
+      if (!check_standard(p, GetParam().number)) continue;
+      for (const StandardStep& step : standard_backward_pass(p).steps) {
+        const auto* score = std::get_if<ScoreStep>(&step);
+        const auto* copy = std::get_if<CopyStep>(&step);
+        if (score == nullptr && (copy == nullptr || sk != 500)) continue;
+        const KernelLaunch& launch = score != nullptr ? score->launch : copy->launch;
+        const CompiledKernel kernel = nvrtc.compile(request_of(launch, GetParam().name));
+        EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
+        EXPECT_LE(kernel.registers, 64) << launch.entry;  // 1024 threads a multiprocessor
+        ++compiled;
+      }
+    }
+  }
+  EXPECT_GE(compiled, 2 * 2 * 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, StandardKernels,
+                         testing::Values(Architecture{75, "sm_75"}, Architecture{80, "sm_80"},
+                                         Architecture{86, "sm_86"}, Architecture{89, "sm_89"},
+                                         Architecture{90, "sm_90a"}),
+                         [](const auto& architecture) {
+                           return std::string(architecture.param.name);
+                         });
+
+}  // namespace
+}  // namespace dfa::cuda
