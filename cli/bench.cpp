@@ -31,7 +31,7 @@ struct BenchArguments {
   std::vector<std::string> algorithms;
   std::vector<std::string> launches;
   std::vector<std::string> peers;
-  int calls = 0;  // 0: as the suite says
+  int calls = 0;  // 0: as the suite says, or chosen
   std::string scale;
   std::string out;
   bench::StudyOptions study;
@@ -222,12 +222,18 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->add_option("--launch", a.launches,
                    "eager, graph (replayed CUDA graphs) or both, comma-separated")
       ->delimiter(',');
-  command->add_option("--calls", a.calls, "calls in a row of each timed run; times are of one call")
+  command
+      ->add_option(
+          "--calls", a.calls,
+          "calls in a row of each timed run, of which times are the mean; default: one on the CPU, "
+          "some milliseconds of them on a GPU")
       ->check(CLI::PositiveNumber);
   command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
       ->check(CLI::PositiveNumber);
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,
                     "algorithms in turns, in random order (default)");
+  command->add_flag("--energy,!--no-energy", a.study.energy,
+                    "joules and watts by sustained runs, seconds a case (default)");
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
   command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
   command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")

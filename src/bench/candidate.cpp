@@ -62,22 +62,12 @@ void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock) {
   const SustainedEnergy energy = bench::measure_energy(
       [&] { contender->run(runs); }, energy_window_s(telemetry.energy), telemetry, clock);
   const double calls = 1.0 * runs * record.calls_per_run;
-  auto& why = record.not_measured;
   record.throttle = energy.throttle;
   record.utilization_pct = energy.utilization_pct;
   record.temp_c = energy.temp_c;
   if (energy.clock_hz) record.sm_clock_mhz = *energy.clock_hz * 1e-6;
   if (!energy.energy_j) {
-    for (const char* field :
-         {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
-      why[field] = energy.reason;
-    }
-    if (!telemetry.utilization.empty() && !energy.utilization_pct) {
-      why["utilization_pct"] = energy.reason;
-    }
-    if (!telemetry.power_capped.empty() && !energy.throttle.power_pct) {
-      why["throttle"] = energy.reason;
-    }
+    no_energy(telemetry, energy.reason);
     return;
   }
   record.energy_j = *energy.energy_j / calls;
@@ -86,7 +76,17 @@ void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock) {
   record.power_max_w = energy.power_max_w;
   record.power_sampled_w = energy.power_sampled_w;
   if (*record.energy_j > 0) record.gflop_per_j = finite(record.flops * 1e-9 / *record.energy_j);
-  if (!energy.power_max_w) why["power_max_w"] = "too few readings in the window";
+  if (!energy.power_max_w) record.not_measured["power_max_w"] = "too few readings in the window";
+}
+
+void Candidate::no_energy(const Telemetry& telemetry, const std::string& reason) {
+  auto& why = record.not_measured;
+  for (const char* field :
+       {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
+    why[field] = reason;
+  }
+  if (!telemetry.utilization.empty() && !record.utilization_pct) why["utilization_pct"] = reason;
+  if (!telemetry.power_capped.empty() && !record.throttle.power_pct) why["throttle"] = reason;
 }
 
 void Candidate::measure_memory(const Problem& problem) {

@@ -23,7 +23,7 @@ struct Candidate {
   bool peer = false;
   Prepared plans{};  // of ours only
   std::unique_ptr<Contender> contender{};
-  std::vector<Sample> samples{};
+  std::vector<Sample> samples{};  // durations of one call
 
   bool alive() const { return record.status == Status::ok; }
 
@@ -38,11 +38,9 @@ struct Candidate {
   // What the plans say, and the bytes they take.
   void describe_plans(const Problem& problem);
 
-  // Of one call.
-  double time_s() { return contender->time_s() / record.calls_per_run; }
-
   // The stages after the timing.
   void measure_energy(const Telemetry& telemetry, Clock& clock);
+  void no_energy(const Telemetry& telemetry, const std::string& reason);
   void measure_memory(const Problem& problem);
   void check(const CheckOptions& options);
 

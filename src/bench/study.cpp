@@ -33,6 +33,16 @@ constexpr Effort effort_of(Scale scale) {
   return scale == Scale::cpu ? Effort{0.4, 0.4, 1e8} : Effort{2.0, 5.0, 1e9};
 }
 
+// Runs of a GPU are about this long at the rate of its faster kernels: what a host takes to launch
+// the first call, Python above all, is then no part of what is told as the kernel's time.
+constexpr double kRunSeconds = 2e-3;
+constexpr double kFastFlops = 4e14;
+constexpr double kMostCalls = 32;
+
+int calls_for(double flops) {
+  return static_cast<int>(std::clamp(kRunSeconds * kFastFlops / flops, 1.0, kMostCalls));
+}
+
 Algorithm base_algorithm(const std::string& name) {
   return name == "standard" ? Algorithm::standard : Algorithm::flash;
 }
@@ -81,7 +91,7 @@ class StudyRun {
       for (Candidate& c : candidates) {
         if (!c.peer) plan_case(c, *workload, group);
       }
-      enter(candidates, *workload, group);
+      enter(candidates, *workload);
       time_cases(candidates, group);
       for (Candidate& c : candidates) examine(c, group);
     }
@@ -116,10 +126,12 @@ class StudyRun {
     record.backend = backend;
     record.precision = name_of(p.dtype);
     record.launch = name_of(launch);
-    record.calls_per_run = group.calls;
     record.seed = options_.seed;
     record.flops =
         (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
+    record.calls_per_run = group.calls > 0     ? group.calls
+                           : telemetry_.on_gpu ? calls_for(record.flops)
+                                               : 1;
     return candidate;
   }
 
@@ -167,7 +179,7 @@ class StudyRun {
   }
 
   // Everybody makes ready to run: graphs are recorded, peers get the tensors.
-  void enter(std::vector<Candidate>& candidates, Workload& workload, const ProblemGroup& group) {
+  void enter(std::vector<Candidate>& candidates, Workload& workload) {
     Status loaded = Status::unsupported;
     std::string reason = no_torch_;
     if (torch_) {
@@ -178,7 +190,8 @@ class StudyRun {
       if (!c.alive()) continue;
       if (!c.peer) {
         c.attempt([&] {
-          c.contender = std::make_unique<OwnContender>(workload, c.plans, c.launch, group.calls);
+          c.contender =
+              std::make_unique<OwnContender>(workload, c.plans, c.launch, c.record.calls_per_run);
         });
         continue;
       }
@@ -188,8 +201,9 @@ class StudyRun {
       }
       c.record.origin = "default";
       c.record.why = torch_->version() + ", scaled_dot_product_attention";
-      c.attempt(
-          [&] { c.contender = torch_->contender(c.record.algorithm, c.launch, group.calls); });
+      c.attempt([&] {
+        c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);
+      });
     }
   }
 
@@ -215,8 +229,8 @@ class StudyRun {
     for (Candidate& c : candidates) {
       if (!c.alive()) continue;
       alive.push_back(&c);
-      variants.push_back(
-          {c.record.algorithm, [&] { c.contender->run(1); }, [&] { return c.time_s(); }});
+      variants.push_back({c.record.algorithm, [&] { c.contender->run(1); },
+                          [&] { return c.contender->time_s(); }});
     }
     MeasureOptions measuring{.interleave = options_.interleave, .seed = options_.seed + group_};
     measuring.stopping.budget_s = seconds_per_case();
@@ -232,6 +246,7 @@ class StudyRun {
     for (std::size_t i = 0; i < alive.size(); ++i) {
       if (measured[i].status != Status::ok) alive[i]->end(measured[i].status, measured[i].reason);
       alive[i]->samples = std::move(measured[i].samples);
+      for (Sample& sample : alive[i]->samples) sample.duration_s /= alive[i]->record.calls_per_run;
       if (before && after)
         alive[i]->record.other_load_pct = sensors::other_load_pct(*before, *after);
     }
@@ -251,7 +266,8 @@ class StudyRun {
     if (!c.alive()) return;
     report(0.75, group, c.record.algorithm + ": checking, memory, energy");
     c.attempt([&] {
-      c.measure_energy(telemetry_, clock_);
+      options_.energy ? c.measure_energy(telemetry_, clock_)
+                      : c.no_energy(telemetry_, "energy was not asked for");
       c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
       c.measure_memory(group.problem);
       c.check({.max_flops = effort_.check_flops, .seed = options_.seed});

@@ -17,6 +17,7 @@ struct StudyOptions {
   bool interleave = true;
   std::uint64_t seed = 1;
   Scale scale = Scale::cpu;
+  bool energy = true;                   // sustained runs, seconds a case
   bool torch = false;                   // PyTorch's attention beside ours
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };

@@ -142,7 +142,7 @@ struct Suite {
   Lines (*lines)(Scale);
   std::vector<std::string> algorithms;
   std::vector<Launch> launches{Launch::eager};
-  int calls = 1;
+  int calls = 0;
 };
 
 const std::vector<Suite>& suites() {

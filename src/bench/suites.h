@@ -29,7 +29,8 @@ struct ProblemGroup {
   Problem problem;
   std::vector<std::string> algorithms;
   std::vector<Launch> launches{Launch::eager};
-  int calls = 1;  // one after the other in each timed run, as the layers of a model make them
+  int calls = 0;  // one after the other in each timed run, as the layers of a model make them; 0:
+                  // as many as keep a GPU busy
 };
 
 struct SuiteInfo {

@@ -112,6 +112,14 @@ TEST(Study, WhatTheBackendCannotDoIsUnsupportedWithItsReason) {
   EXPECT_NE(study.result.cases.at(0).reason.value().find("tf32"), std::string::npos);
 }
 
+TEST(Study, EnergyMayBeLeftOut) {
+  StudyOptions options = short_study();
+  options.energy = false;
+  const Study study = run_study(group("fwd fp32 b1 h1 s16 d8", {"flash"}), options);
+  EXPECT_FALSE(study.result.cases[0].energy_j);
+  EXPECT_EQ(study.result.cases[0].not_measured.at("gflop_per_j"), "energy was not asked for");
+}
+
 TEST(Study, ABackendWithoutGraphsIsTimedEagerlyAndSaysSo) {
   auto groups = group("fwd fp32 b1 h1 s16 d8", {"flash"});
   groups[0].launches = {Launch::eager, Launch::graph};
