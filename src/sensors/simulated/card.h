@@ -31,16 +31,16 @@ struct CardParameters {
   // The firmware holds a target that is above the limit while the mean of the last second is below
   // it, and falls where that mean is above.
   double limit_w = 700;
-  double burst = 1.026;               // target at most, of the limit
-  double second_reference = 1.002;    // of the limit: where the target starts to fall
-  double second_gain = 10;            // W of target per W of the second's mean above the reference
-  double cap_filter_s = 0.0192;       // of the power that is held against the target
-  double cap_gain_hz_per_w = 3.16e5;  // per 10 ms
-  double cap_down_hz = 6.21e7;        // at most, per 10 ms
-  double cap_up_hz = 3.49e7;
+  double burst = 1.026;             // target at most, of the limit
+  double second_reference = 1.002;  // of the limit: where the target starts to fall
+  double second_gain = 10;          // W of target per W of the second's mean above the reference
+  double cap_filter_s = 0.0192;     // of the power that is held against the target
+  double cap_gain_hz_per_w = 3.16e+05;  // per 10 ms
+  double cap_down_hz = 6.21e+07;        // at most, per 10 ms
+  double cap_up_hz = 3.49e+07;
 
   // The slowest time is not in the record, which is six seconds long: an assumption.
-  std::array<ThermalPole, 3> poles = {{{0.0223, 0.068}, {0.0100, 0.406}, {0.0335, 40}}};
+  std::array<ThermalPole, 3> poles = {{{0.0223, 0.068}, {0.01, 0.406}, {0.0335, 40}}};
   double inlet_c = 32.3;
   double slowdown_temp_c = 87;  // the firmware lowers clocks above it
 
