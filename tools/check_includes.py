@@ -23,8 +23,9 @@ ALLOWED = {
     "cuda_absent": ["base", "spec", "contract", "cuda"],
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
+    "simulate": ["base", "contract", "sensors", "power"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "bench", "cuda"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "simulate", "bench", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
 }
 # Third-party headers and the only folders that may include them.

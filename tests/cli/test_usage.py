@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-COMMANDS = ["info", "run", "bench", "analyze", "compare", "cache"]
+COMMANDS = ["info", "run", "bench", "analyze", "compare", "simulate", "cache"]
 
 
 def test_version(dfa):
@@ -43,6 +43,7 @@ def test_every_command_has_help_with_an_example(dfa, command):
     (["compare", "a.json"], "B is required"),
     (["compare", "a.json", "b.json"], ["cannot read", "a.json"]),
     (["analyze"], "--problem"),
+    (["simulate"], "--scenario"),
     (["cache"], ["ACTION is required", "list, warm or clear"]),
     (["cache", "burn"], ["burn", "list, warm or clear"]),
 ])

@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "dfa/error.h"
+#include "simulate/marks.h"
+#include "simulate/run.h"
+
+namespace dfa::cli {
+namespace {
+
+struct Arguments {
+  std::string scenario;
+  std::string policy;
+  std::string trace;
+};
+
+std::string text_of(const std::optional<double>& value, const char* unit) {
+  return value ? fmt::format("{:.3g} {}", *value, unit) : "-";
+}
+
+void print(const simulate::Scenario& scenario, const simulate::Run& run,
+           const simulate::Measures& m) {
+  fmt::print("{}: {}\n", scenario.name, scenario.about);
+  fmt::print("  policy             {}\n", to_text(scenario.policy));
+  fmt::print("  mean power         {:.1f} W\n", m.mean_power_w);
+  fmt::print("  work per joule     {:.4g}\n", m.work_per_j);
+  fmt::print("  above the cap      {} of the time (1-s mean, settled)\n",
+             text_of(m.violation_pct, "%"));
+  fmt::print("  overshoot          {}\n", text_of(m.overshoot_pct, "%"));
+  fmt::print("  settling           {}\n", text_of(m.settling_s, "s"));
+  fmt::print("  deviation          {} (100 ms, settled)\n", text_of(m.power_deviation_w, "W"));
+  fmt::print("  temperature        {} over its cap at most\n", text_of(m.temp_over_c, "C"));
+  fmt::print("  point changes      {:.3g} a minute\n", m.switches_per_minute);
+  if (m.work_vs_pacing) fmt::print("  work, of pacing's  {:.3f}\n", *m.work_vs_pacing);
+  fmt::print("  {:.0f} s in {:.0f} ms: {:.0f} times faster than time\n", scenario.seconds,
+             1e3 * run.host_s, scenario.seconds / run.host_s);
+}
+
+void simulate_scenario(const Arguments& arguments, int& exit_code) {
+  simulate::Scenario scenario = simulate::read_scenario(arguments.scenario);
+  if (!arguments.policy.empty()) scenario.policy = power::parse_policy(arguments.policy);
+  const simulate::Run run = simulate::run(scenario);
+  const simulate::Measures measures = simulate::measure(scenario, run);
+  if (!arguments.trace.empty()) {
+    write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, measures));
+  }
+  print(scenario, run, measures);
+  for (const std::string& miss : simulate::missed(scenario, run, measures)) {
+    fmt::print("MISSED: {}\n", miss);
+    exit_code = 1;
+  }
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("simulate", "The real controller on a simulated GPU, no hardware");
+  command->add_option("--scenario", arguments->scenario, "a file of scenarios/, JSON")->required();
+  command->add_option(
+      "--policy", arguments->policy,
+      "instead of the scenario's: max_performance, min_energy, edp, power_cap:500W, "
+      "temp_cap:70C, latency:2ms");
+  command->add_option("--trace", arguments->trace, "write samples and decisions, JSON lines");
+  command->footer(
+      "Example: dfa simulate --scenario scenarios/cap_step.json --trace trace.jsonl\n"
+      "Exit code 1 where a mark of the scenario is missed.");
+  command->callback([arguments, &exit_code] { simulate_scenario(*arguments, exit_code); });
+}
+
+}  // namespace dfa::cli

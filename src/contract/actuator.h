@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+
+namespace dfa {
+
+// What a way of running attention lets be turned while it runs.
+struct Levers {
+  int sm_count = 0;  // multiprocessors of the card; 0: launches always use all
+  int sm_least = 8;
+  int sm_step = 2;
+  bool pacing = true;       // gaps between launches
+  double duty_least = 0.1;  // share of the time that launches may take at least
+};
+
+// How the next launches run.
+struct Action {
+  std::size_t point = 0;  // index into the operating points
+  int sms = 0;            // 0: all
+  double duty = 1;
+
+  bool operator==(const Action&) const = default;
+};
+
+// Takes effect at the next launch. Called from the governor's thread; never waits.
+class Actuator {
+ public:
+  virtual ~Actuator() = default;
+  virtual Levers levers() const = 0;
+  virtual void apply(const Action& action) = 0;
+};
+
+}  // namespace dfa

@@ -1,0 +1,105 @@
+#include "power/choose.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace dfa::power {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+bool caps_power(const Policy& policy) {
+  return policy.goal == Goal::power_cap || policy.goal == Goal::temp_cap;
+}
+
+// Less is better.
+double cost_of(const OperatingPoint& point, const Policy& policy) {
+  switch (policy.goal) {
+    case Goal::min_energy: return *point.energy_j;
+    case Goal::edp: return *point.energy_j * point.time_s;
+    default: return point.time_s;
+  }
+}
+
+// The cheapest of the admissible points for which `allowed` holds, by `cost`; none: empty.
+template <typename Allowed, typename Cost>
+std::optional<std::size_t> cheapest(const Setup& setup, const Policy& policy,
+                                    const Allowed& allowed, const Cost& cost) {
+  std::optional<std::size_t> best;
+  double least = kInfinity;
+  for (std::size_t i = 0; i < setup.points.size(); ++i) {
+    if (!admissible(setup, policy, setup.points[i]) || !allowed(i) || !(cost(i) < least)) continue;
+    least = cost(i);
+    best = i;
+  }
+  return best;
+}
+
+template <typename Cost>
+double gain_of(const Setup& setup, const State& state, const Policy& policy, std::size_t best,
+               bool current_allowed, const Cost& cost) {
+  const bool stays = state.started && current_allowed &&
+                     admissible(setup, policy, setup.points[state.action.point]);
+  return stays ? cost(state.action.point) / cost(best) : kInfinity;
+}
+
+}  // namespace
+
+bool admissible(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
+  if (!(point.error <= setup.max_error) || point.memory_bytes > setup.memory_bytes) return false;
+  if (caps_power(policy)) return point.power_w && *point.power_w > setup.idle_w;
+  if (policy.goal == Goal::min_energy || policy.goal == Goal::edp)
+    return point.energy_j.has_value();
+  return true;
+}
+
+double dynamic_power(const Setup& setup, const OperatingPoint& point) {
+  return point.dynamic_w.value_or(point.power_w.value_or(setup.idle_w) - setup.idle_w);
+}
+
+double level_for(const Setup& setup, const State& state, std::size_t point, double target_w) {
+  return (target_w - setup.idle_w) / (state.bias * dynamic_power(setup, setup.points[point]));
+}
+
+Choice choose_point(const Setup& setup, const State& state, const Policy& policy) {
+  const auto time = [&](std::size_t i) { return setup.points[i].time_s * state.time_bias; };
+  if (policy.goal == Goal::latency) {
+    const auto in_time = [&](std::size_t i) { return time(i) <= policy.value; };
+    const auto energy = [&](std::size_t i) {  // by time where joules were not measured
+      return setup.points[i].energy_j.value_or(1e6 * setup.points[i].time_s);
+    };
+    if (const auto best = cheapest(setup, policy, in_time, energy)) {
+      const bool stays = state.started && in_time(state.action.point);
+      return {*best, gain_of(setup, state, policy, *best, stays, energy)};
+    }
+    const auto any = [](std::size_t) { return true; };
+    const std::size_t fastest = *cheapest(setup, policy, any, time);
+    return {fastest, gain_of(setup, state, policy, fastest, true, time), false, time(fastest)};
+  }
+  const auto cost = [&](std::size_t i) { return cost_of(setup.points[i], policy); };
+  const std::size_t best = *cheapest(
+      setup, policy, [](std::size_t) { return true; }, cost);
+  return {best, gain_of(setup, state, policy, best, true, cost)};
+}
+
+Choice choose_point_below(const Setup& setup, const State& state, const Policy& policy,
+                          double target_w) {
+  const double least = least_level(setup.levers);
+  const auto level = [&](std::size_t i) { return level_for(setup, state, i, target_w); };
+  const auto reaches = [&](std::size_t i) { return level(i) >= least; };
+  // At a lower level the card's own limit no longer holds the clock down.
+  const auto time = [&](std::size_t i) {
+    const OperatingPoint& point = setup.points[i];
+    return point.time_s * std::max(1.0, point.clock_share / level(i));
+  };
+  if (const auto best = cheapest(setup, policy, reaches, time)) {
+    const bool stays = state.started && reaches(state.action.point);
+    return {*best, gain_of(setup, state, policy, *best, stays, time)};
+  }
+  const auto power = [&](std::size_t i) { return predicted_power(setup, state, i, least); };
+  const std::size_t frugal = *cheapest(
+      setup, policy, [](std::size_t) { return true; }, power);
+  return {frugal, gain_of(setup, state, policy, frugal, true, power), false, power(frugal)};
+}
+
+}  // namespace dfa::power

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "contract/actuator.h"
+#include "contract/meter.h"
+#include "contract/operating_point.h"
+#include "dfa/error.h"
+#include "power/policy.h"
+
+// The controller: a pure function of values. No thread, no clock, no sensor.
+//
+// Board power is taken as idle + bias · dynamic · level: `dynamic` of an operating point from the
+// profile, one learned `bias` a card, and `level` in (0, 1], the share of full work that SM budget
+// and pacing leave. Level is fed forward from a target of power and trimmed by what is measured.
+namespace dfa::power {
+
+struct Observation {
+  double time_s = 0;
+  std::optional<Reading> power{};  // W; with the time from which it is
+  std::optional<double> temp_c{};
+  std::optional<double> call_s{};  // what a call of this point takes, gaps not counted
+  bool capped = false;             // the firmware holds the clock down
+  bool foreign = false;            // others run on the card
+  bool busy = true;                // our kernels run
+};
+
+struct Tuning {
+  double margin = 0.012;      // how far below a cap to aim, of the cap
+  double deadband = 0.004;    // of the target, above and below
+  double down_gain = 1;       // of the error, where power is too high: all of it at once
+  double up_gain = 0.3;       // where it is too low
+  double up_step = 0.05;      // level at most, a step
+  double reading_s = 0.04;    // a reading looks back this far: older actions only
+  double bias_gain = 0.15;    // a reading
+  double surprise = 0.1;      // from the expected power: then the bias is learned at once
+  double dwell_s = 0.5;       // between changes of a discrete lever
+  double worth = 1.03;        // a switch of points must gain this factor
+  double stale_s = 0.35;      // without a new reading: hold, then feed-forward alone
+  double stale_share = 0.95;  // of the target, then
+  double temp_margin_c = 1;   // the sensor shows whole degrees, cut off
+  double temp_period_s = 1;
+  double temp_gain_w_per_c = 16;
+  double temp_reset_s = 8;
+};
+
+// What does not change while a load runs.
+struct Setup {
+  std::vector<OperatingPoint> points;  // at least one
+  Levers levers;
+  double idle_w = 0;   // with a context, nothing running
+  double limit_w = 0;  // the card's own
+  double max_error = std::numeric_limits<double>::infinity();
+  std::int64_t memory_bytes = std::numeric_limits<std::int64_t>::max();  // of workspace
+  Tuning tuning{};
+};
+
+// Can this policy be followed with these points? The reason where not.
+Verdict check(const Setup& setup, const Policy& policy);
+
+enum class Status : int {
+  holding,     // follows the policy by what is measured
+  stale,       // no new reading: by the profile alone
+  foreign,     // others on the card: our own share is held, by the profile
+  infeasible,  // the goal cannot be reached; as near as can be
+};
+const char* name_of(Status status);
+
+struct State {
+  bool started = false;
+  Action action{};
+  double level = 1;
+  double target_w = 0;  // 0: none
+  double bias = 1;
+  double time_bias = 1;  // measured time of a call, of the profile's
+  double started_s = 0;
+  double acted_s = 0;  // last change of anything that a reading would show
+  double point_changed_s = -1e9;
+  double sms_changed_s = -1e9;
+  double power_read_s = -1e9;  // time of the last new reading
+  double temp_step_s = -1e9;
+  double temp_error_c = 0;
+  double temp_budget_w = 0;
+};
+
+// One step, to be read afterwards.
+struct Decision {
+  double time_s = 0;
+  Status status = Status::holding;
+  Action action{};
+  double level = 1;
+  double bias = 1;
+  std::optional<double> target_w{};
+  std::optional<double> predicted_w{};
+  std::optional<double> power_w{};  // the reading it is based on
+  std::optional<double> temp_c{};
+  std::optional<double> foreign_w{};
+  std::optional<double> reachable{};  // where infeasible: the nearest value that can be had
+  std::string why;
+};
+
+struct Step {
+  State state;
+  Decision decision;
+  const Action& action() const { return decision.action; }
+};
+
+// Requires check(). Deterministic; the same arguments give the same bits.
+Step step(const State& state, const Observation& seen, const Policy& policy, const Setup& setup);
+
+// Board power that the profile and the learned bias expect.
+double predicted_power(const Setup& setup, const State& state, std::size_t point, double level);
+
+// Level that SM budget and pacing together reach at least.
+double least_level(const Levers& levers);
+
+}  // namespace dfa::power

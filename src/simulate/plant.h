@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "power/governor.h"
+#include "sensors/simulated/gpu.h"
+#include "sensors/simulated/meters.h"
+#include "simulate/scenario.h"
+
+namespace dfa::simulate {
+
+// A simulated card with its load, as a governor sees it: an actuator and meters.
+class Plant final : public Actuator {
+ public:
+  Plant(const Scenario& scenario, const simulated::CardParameters& card, std::uint64_t seed)
+      : scenario_(scenario), gpu_(card, seed) {
+    for (const auto gauge : {simulated::Gauge::power, simulated::Gauge::energy,
+                             simulated::Gauge::temperature, simulated::Gauge::power_capped}) {
+      meters_.push_back(simulated::open_meter(gpu_, gauge));
+    }
+  }
+
+  Levers levers() const override { return scenario_.levers; }
+  void apply(const Action& action) override {
+    action_ = action;
+    update();
+  }
+
+  power::Telemetry telemetry() const {
+    const auto meter = [&](std::size_t i) { return meters_[i].meters.front().get(); };
+    return {scenario_.power_sensor ? meter(0) : nullptr, meter(1), meter(2), meter(3)};
+  }
+  simulated::Gpu& gpu() { return gpu_; }
+
+  double load_factor = 1;
+  double foreign_w = 0;
+  power::Activity activity{};
+
+  void update() {
+    const TruePoint& point = scenario_.points[action_.point];
+    const bool busy = activity.busy;
+    const int sms = action_.sms == 0 ? gpu_.card().sm_count : action_.sms;
+    gpu_.set_load({.dynamic_w = busy ? point.dynamic_w * load_factor : 0,
+                   .work_per_s = busy ? point.work_per_s : 0,
+                   .sms = static_cast<double>(sms),
+                   .duty = action_.duty,
+                   .foreign_w = foreign_w});
+  }
+
+ private:
+  const Scenario& scenario_;
+  simulated::Gpu gpu_;
+  std::vector<sensors::MeterSet> meters_;
+  Action action_;
+};
+
+// What a profile measured on this card would say, with the scenario's error.
+power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters& card);
+
+}  // namespace dfa::simulate

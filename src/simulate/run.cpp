@@ -1,0 +1,133 @@
+#include "simulate/run.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "simulate/plant.h"
+
+namespace dfa::simulate {
+namespace {
+
+constexpr double kTick = 0.01;  // how often the governor looks
+constexpr int kSampleTicks = 10;
+constexpr double kProfileSeconds = 3;  // of warm steady running behind each row of the profile
+
+bool happens(Plant& plant, power::Governor& governor, const Event& event) {
+  if (event.policy) governor.set_policy(*event.policy);
+  if (event.load_factor) plant.load_factor = *event.load_factor;
+  if (event.busy) plant.activity.busy = *event.busy;
+  if (event.foreign_w) plant.foreign_w = *event.foreign_w;
+  if (event.foreign_seen) plant.activity.foreign = *event.foreign_seen;
+  if (event.inlet_c) plant.gpu().set_inlet(*event.inlet_c);
+  if (event.counter_reset) plant.gpu().reset_counter();
+  if (event.outage || event.stuck) {
+    plant.gpu().set_faults(
+        {.outage = event.outage.value_or(false), .stuck = event.stuck.value_or(false)});
+  }
+  plant.update();
+  return true;
+}
+
+// Means of the last 100 ms and of the last second.
+class SampleTaker {
+ public:
+  Sample take(Plant& plant, const power::Policy& policy) {
+    const simulated::Gpu& gpu = plant.gpu();
+    const double power = (gpu.energy_j() - energy_j_) / (kSampleTicks * kTick);
+    second_.push_back(power);
+    if (second_.size() > 10) second_.erase(second_.begin());
+    double sum = 0;
+    for (const double w : second_) sum += w;
+    const Sample sample{.time_s = gpu.now_s(),
+                        .power_w = power,
+                        .second_w = sum / static_cast<double>(second_.size()),
+                        .temp_c = gpu.temp_c(),
+                        .clock_hz = gpu.clock_hz(),
+                        .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
+                        .cap_w = policy.goal == power::Goal::power_cap ? policy.value : 0,
+                        .cap_c = policy.goal == power::Goal::temp_cap ? policy.value : 0};
+    energy_j_ = gpu.energy_j();
+    work_ = gpu.work();
+    return sample;
+  }
+
+ private:
+  std::vector<double> second_;
+  double energy_j_ = 0, work_ = 0;
+};
+
+}  // namespace
+
+power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters& card) {
+  power::Setup setup;
+  setup.levers = scenario.levers;
+  setup.idle_w = card.idle_w;
+  setup.limit_w = card.limit_w;
+  setup.max_error = scenario.max_error;
+  const double gain = 1 + scenario.profile_error;
+  for (const TruePoint& point : scenario.points) {
+    simulated::Gpu gpu(card, scenario.seed);
+    gpu.set_load({.dynamic_w = point.dynamic_w,
+                  .work_per_s = point.work_per_s,
+                  .sms = static_cast<double>(card.sm_count)});
+    gpu.settle();
+    gpu.advance(1);
+    const double work = gpu.work(), energy = gpu.energy_j();
+    gpu.advance(kProfileSeconds);
+    const double rate = (gpu.work() - work) / kProfileSeconds;
+    const double power = (gpu.energy_j() - energy) / kProfileSeconds;
+    setup.points.push_back({.label = point.label,
+                            .dtype = point.dtype,
+                            .time_s = 1 / rate,
+                            .power_w = card.idle_w + (power - card.idle_w) * gain,
+                            .energy_j = power * gain / rate,
+                            .dynamic_w = point.dynamic_w * gain,
+                            .clock_share = rate / point.work_per_s,
+                            .error = point.error});
+  }
+  return setup;
+}
+
+Run run(const Scenario& scenario) {
+  const double begin = monotonic_s();
+  Run result;
+  Plant plant(scenario, scenario.card, scenario.seed);
+  power::Governor governor(setup_of(scenario, scenario.card), scenario.policy, plant.telemetry(),
+                           plant);
+  result.setup = governor.setup();
+  SampleTaker taker;
+  auto next = scenario.events.begin();
+  const auto ticks = std::llround(scenario.seconds / kTick);
+  for (long long tick = 0; tick < ticks; ++tick) {
+    const double now = plant.gpu().now_s();
+    while (next != scenario.events.end() && next->at_s <= now + 1e-9) {
+      happens(plant, governor, *next++);
+    }
+    if (const auto decision = governor.tick(now, plant.activity)) {
+      result.decisions.push_back(*decision);
+    }
+    plant.gpu().advance(kTick);
+    if ((tick + 1) % kSampleTicks == 0) {
+      result.samples.push_back(taker.take(plant, governor.policy()));
+    }
+  }
+  result.work = plant.gpu().work();
+  result.energy_j = plant.gpu().energy_j();
+  result.host_s = monotonic_s() - begin;
+  return result;
+}
+
+Scenario pacing_only(Scenario scenario) {
+  std::erase_if(scenario.points,
+                [&](const TruePoint& point) { return point.error > scenario.max_error; });
+  const auto fastest = std::max_element(
+      scenario.points.begin(), scenario.points.end(),
+      [](const TruePoint& a, const TruePoint& b) { return a.work_per_s < b.work_per_s; });
+  if (fastest != scenario.points.end()) scenario.points = {*fastest};
+  scenario.levers.sm_count = 0;
+  scenario.levers.pacing = true;
+  return scenario;
+}
+
+}  // namespace dfa::simulate

@@ -1,0 +1,230 @@
+#include "simulate/scenario.h"
+
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "dfa/error.h"
+
+namespace dfa::simulate {
+namespace {
+
+// Reads an object's keys one by one; a key that nobody asked for is an error.
+class Reader {
+ public:
+  Reader(const Json& json, std::string place) : json_(json), place_(std::move(place)) {
+    if (!json.is_object()) throw InvalidArgument(place_ + ": must be an object");
+  }
+
+  template <typename T>
+  void take(const char* key, T& value) {
+    accepted_ += accepted_.empty() ? key : std::string(", ") + key;
+    const auto found = json_.find(key);
+    if (found == json_.end()) return;
+    ++taken_;
+    read(key, *found, value);
+  }
+
+  template <typename T>
+  void take(const char* key, std::optional<T>& value) {
+    T plain{};
+    const bool there = json_.contains(key);
+    take(key, plain);
+    if (there) value = plain;
+  }
+
+  const Json* child(const char* key) {
+    accepted_ += accepted_.empty() ? key : std::string(", ") + key;
+    const auto found = json_.find(key);
+    if (found == json_.end()) return nullptr;
+    ++taken_;
+    return &*found;
+  }
+
+  // Throws where the object has a key that was not taken.
+  void finish() const {
+    if (taken_ == json_.size()) return;
+    for (const auto& [key, value] : json_.items()) {
+      if ((", " + accepted_ + ",").find(", " + key + ",") != std::string::npos) continue;
+      throw InvalidArgument(
+          fmt::format("{}: unknown key '{}'; accepted: {}", place_, key, accepted_));
+    }
+  }
+
+ private:
+  void read(const char* key, const Json& json, double& value) {
+    if (!json.is_number()) wrong(key, "a number");
+    value = json.get<double>();
+  }
+  void read(const char* key, const Json& json, int& value) {
+    if (!json.is_number_integer()) wrong(key, "a whole number");
+    value = json.get<int>();
+  }
+  void read(const char* key, const Json& json, std::uint64_t& value) {
+    if (!json.is_number_unsigned()) wrong(key, "a whole number from 0");
+    value = json.get<std::uint64_t>();
+  }
+  void read(const char* key, const Json& json, bool& value) {
+    if (!json.is_boolean()) wrong(key, "true or false");
+    value = json.get<bool>();
+  }
+  void read(const char* key, const Json& json, std::string& value) {
+    if (!json.is_string()) wrong(key, "text");
+    value = json.get<std::string>();
+  }
+  void read(const char* key, const Json& json, power::Policy& value) {
+    std::string text;
+    read(key, json, text);
+    value = power::parse_policy(text);
+  }
+  void read(const char* key, const Json& json, DType& value) {
+    std::string text;
+    read(key, json, text);
+    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
+      if (text == dfa::name_of(type)) {
+        value = type;
+        return;
+      }
+    }
+    wrong(key, "fp32, tf32, fp16, bf16 or fp8");
+  }
+  [[noreturn]] void wrong(const char* key, const char* accepted) const {
+    throw InvalidArgument(fmt::format("{}: '{}' must be {}", place_, key, accepted));
+  }
+
+  const Json& json_;
+  std::string place_;
+  std::string accepted_;
+  std::size_t taken_ = 0;
+};
+
+void read_card(const Json& json, simulated::CardParameters& card) {
+  Reader reader(json, "card");
+  reader.take("name", card.name);
+  reader.take("sm_count", card.sm_count);
+  reader.take("idle_w", card.idle_w);
+  reader.take("limit_w", card.limit_w);
+  reader.take("inlet_c", card.inlet_c);
+  reader.take("leakage_w_per_c", card.leakage_w_per_c);
+  reader.take("slowdown_temp_c", card.slowdown_temp_c);
+  reader.take("instant_noise", card.instant_noise);
+  reader.finish();
+}
+
+void read_levers(const Json& json, Levers& levers) {
+  Reader reader(json, "levers");
+  reader.take("sm_count", levers.sm_count);
+  reader.take("sm_least", levers.sm_least);
+  reader.take("sm_step", levers.sm_step);
+  reader.take("pacing", levers.pacing);
+  reader.take("duty_least", levers.duty_least);
+  reader.finish();
+}
+
+TruePoint read_point(const Json& json, const std::string& place) {
+  TruePoint point;
+  Reader reader(json, place);
+  reader.take("label", point.label);
+  reader.take("dtype", point.dtype);
+  reader.take("dynamic_w", point.dynamic_w);
+  reader.take("work_per_s", point.work_per_s);
+  reader.take("error", point.error);
+  reader.finish();
+  if (!(point.dynamic_w > 0) || !(point.work_per_s > 0)) {
+    throw InvalidArgument(place + ": dynamic_w and work_per_s must be above 0");
+  }
+  return point;
+}
+
+Event read_event(const Json& json, const std::string& place) {
+  Event event;
+  Reader reader(json, place);
+  reader.take("at_s", event.at_s);
+  reader.take("note", event.note);
+  reader.take("policy", event.policy);
+  reader.take("load_factor", event.load_factor);
+  reader.take("busy", event.busy);
+  reader.take("foreign_w", event.foreign_w);
+  reader.take("foreign_seen", event.foreign_seen);
+  reader.take("inlet_c", event.inlet_c);
+  reader.take("outage", event.outage);
+  reader.take("stuck", event.stuck);
+  reader.take("counter_reset", event.counter_reset);
+  reader.finish();
+  return event;
+}
+
+void read_marks(const Json& json, Marks& marks) {
+  Reader reader(json, "marks");
+  reader.take("violation_pct", marks.violation_pct);
+  reader.take("overshoot_pct", marks.overshoot_pct);
+  reader.take("settling_s", marks.settling_s);
+  reader.take("work_vs_pacing", marks.work_vs_pacing);
+  reader.take("temp_over_c", marks.temp_over_c);
+  reader.take("switches_per_minute", marks.switches_per_minute);
+  reader.take("power_deviation_w", marks.power_deviation_w);
+  reader.take("status", marks.status);
+  reader.take("infeasible_pct", marks.infeasible_pct);
+  reader.finish();
+}
+
+template <typename T, typename Read>
+void read_list(const Json* json, const char* name, std::vector<T>& values, const Read& read) {
+  if (json == nullptr) return;
+  if (!json->is_array()) throw InvalidArgument(std::string(name) + " must be a list");
+  for (std::size_t i = 0; i < json->size(); ++i) {
+    values.push_back(read((*json)[i], fmt::format("{}[{}]", name, i)));
+  }
+}
+
+void validate(const Scenario& scenario) {
+  if (!(scenario.seconds > 0 && scenario.seconds <= 1e5)) {
+    throw InvalidArgument("scenario: seconds must be above 0 and at most 100000");
+  }
+  if (scenario.points.empty()) throw InvalidArgument("scenario: points must not be empty");
+  double before = 0;
+  for (const Event& event : scenario.events) {
+    if (!(event.at_s >= before)) throw InvalidArgument("scenario: events must be in order of at_s");
+    before = event.at_s;
+  }
+}
+
+}  // namespace
+
+Scenario parse_scenario(const std::string& text) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    throw InvalidArgument(std::string("scenario: ") + error.what());
+  }
+  Scenario scenario;
+  Reader reader(json, "scenario");
+  std::string schema;
+  reader.take("schema", schema);
+  if (schema != "dfa-scenario/1") {
+    throw InvalidArgument("scenario: schema is '" + schema + "'; accepted: dfa-scenario/1");
+  }
+  reader.take("name", scenario.name);
+  reader.take("about", scenario.about);
+  reader.take("seconds", scenario.seconds);
+  reader.take("seed", scenario.seed);
+  reader.take("policy", scenario.policy);
+  reader.take("profile_error", scenario.profile_error);
+  reader.take("max_error", scenario.max_error);
+  reader.take("power_sensor", scenario.power_sensor);
+  if (const Json* card = reader.child("card")) read_card(*card, scenario.card);
+  if (const Json* levers = reader.child("levers")) read_levers(*levers, scenario.levers);
+  read_list(reader.child("points"), "points", scenario.points, read_point);
+  read_list(reader.child("events"), "events", scenario.events, read_event);
+  if (const Json* marks = reader.child("marks")) read_marks(*marks, scenario.marks);
+  reader.finish();
+  validate(scenario);
+  return scenario;
+}
+
+Scenario read_scenario(const std::filesystem::path& path) {
+  return parse_scenario(read_file(path));
+}
+
+}  // namespace dfa::simulate

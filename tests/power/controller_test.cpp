@@ -1,0 +1,334 @@
+#include "power/controller.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+#include "power/trace.h"
+
+namespace dfa::power {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Setup two_points() {
+  Setup setup;
+  setup.points = {
+      {.label = "fast",
+       .time_s = 1e-3,
+       .power_w = 690,
+       .energy_j = 0.69,
+       .dynamic_w = 750,
+       .clock_share = 0.93,
+       .error = 4e-3},
+      {.label = "frugal", .time_s = 1.2e-3, .power_w = 600, .energy_j = 0.72, .error = 4e-3}};
+  setup.levers = {.sm_count = 132, .sm_least = 16};
+  setup.idle_w = 125;
+  setup.limit_w = 700;
+  return setup;
+}
+
+Policy cap(double watts) { return {Goal::power_cap, watts}; }
+
+// A card that draws what the profile says, times `gain`, 100 ms after 100 ms.
+struct Loop {
+  Setup setup = two_points();
+  Policy policy = cap(500);
+  double gain = 1;
+  State state{};
+  double now = 0;
+  std::vector<Decision> decisions{};
+
+  double power() const {
+    State plain;
+    return 125 + gain * (predicted_power(setup, plain, state.action.point, state.level) - 125);
+  }
+  const Decision& next(std::optional<double> reading) {
+    Observation seen{.time_s = now};
+    if (reading) seen.power = Reading{now, *reading};
+    const Step made = step(state, seen, policy, setup);
+    state = made.state;
+    decisions.push_back(made.decision);
+    now += 0.1;
+    return decisions.back();
+  }
+  void run(int steps) {
+    for (int i = 0; i < steps; ++i) next(state.started ? std::optional(power()) : std::nullopt);
+  }
+};
+
+TEST(Step, SameArgumentsSameBits) {
+  Loop a, b;
+  a.run(50);
+  b.run(50);
+  for (std::size_t i = 0; i < a.decisions.size(); ++i) {
+    EXPECT_EQ(to_json_line(a.decisions[i], a.setup), to_json_line(b.decisions[i], b.setup));
+  }
+}
+
+// Whatever sensors say, the action stays within the levers.
+TEST(Step, ActionsStayWithinTheLevers) {
+  const Random random(1);
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Loop loop;
+    auto draw = [&, i = seed * 1000]() mutable { return random.uniform(i++); };
+    loop.setup.levers = {
+        .sm_count = draw() < 0.5 ? 132 : 0, .sm_least = 16, .sm_step = 4, .pacing = draw() < 0.7};
+    loop.policy = draw() < 0.3 ? Policy{Goal::temp_cap, 60} : cap(90 + 700 * draw());
+    for (int i = 0; i < 100; ++i) {
+      Observation seen{.time_s = loop.now};
+      const double kind = draw();
+      const double odd[] = {kNan, -5, 0, 1e12, std::numeric_limits<double>::infinity()};
+      if (kind < 0.6) seen.power = Reading{loop.now, 100 + 800 * draw()};
+      if (kind > 0.9) seen.power = Reading{loop.now, odd[static_cast<int>(5 * draw())]};
+      if (draw() < 0.5) seen.temp_c = 30 + std::floor(60 * draw());
+      seen.foreign = draw() < 0.1;
+      seen.busy = draw() < 0.9;
+      seen.capped = draw() < 0.1;
+      loop.now += 0.2 * draw() - 0.02;  // now and then back
+      const Step made = step(loop.state, seen, loop.policy, loop.setup);
+      loop.state = made.state;
+      const Action& action = made.action();
+      const Levers& levers = loop.setup.levers;
+      ASSERT_LT(action.point, loop.setup.points.size());
+      ASSERT_GE(made.decision.level, least_level(levers) - 1e-9);
+      ASSERT_LE(made.decision.level, 1);
+      ASSERT_GT(action.duty, 0);
+      ASSERT_LE(action.duty, 1);
+      ASSERT_TRUE(levers.pacing || action.duty == 1);
+      ASSERT_TRUE(action.sms == 0 ||
+                  (action.sms >= 16 && action.sms <= 132 && action.sms % 4 == 0));
+      ASSERT_TRUE(levers.sm_count > 0 || action.sms == 0);
+    }
+  }
+}
+
+TEST(Step, FeedForwardHitsTheTargetAtOnce) {
+  Loop loop;
+  loop.run(1);
+  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 1);
+}
+
+TEST(Step, MoreWattsAllowedMoreWork) {
+  double before = 0;
+  for (double watts = 150; watts <= 800; watts += 10) {
+    Loop loop;
+    loop.policy = cap(watts);
+    loop.gain = 1.1;
+    loop.run(80);
+    const Action& action = loop.state.action;
+    const OperatingPoint& point = loop.setup.points[action.point];
+    const double rate = 1 / (point.time_s * std::max(1.0, point.clock_share / loop.state.level));
+    EXPECT_GE(rate, before / loop.setup.tuning.worth) << watts;  // up to the hysteresis of points
+    before = rate;
+  }
+}
+
+TEST(Step, TooMuchPowerIsTakenBackAtOnceAndGivenBackSlowly) {
+  Loop loop;
+  loop.run(20);
+  const double level = loop.state.level;
+  loop.next(560);  // 66 W too much
+  const double down = level - loop.state.level;
+  EXPECT_NEAR(125 + (560 - 125) * loop.state.level / level, 494, 3);
+  Loop other;
+  other.run(20);
+  other.next(428);
+  EXPECT_LE(other.state.level - level, other.setup.tuning.up_step + 1e-9);
+  EXPECT_GT(other.state.level, level);
+  EXPECT_LT(other.state.level - level, 0.5 * down);
+}
+
+TEST(Step, AReadingFromBeforeTheActionIsNotActedOn) {
+  Loop loop;
+  loop.run(20);
+  loop.policy = cap(400);
+  loop.next(loop.power());  // acts
+  const double level = loop.state.level;
+  Observation early{.time_s = loop.now - 0.09, .power = Reading{loop.now - 0.09, 494}};
+  EXPECT_EQ(step(loop.state, early, loop.policy, loop.setup).decision.level, level);
+}
+
+TEST(Step, LearnsTheBiasOfTheCard) {
+  Loop loop;
+  loop.gain = 1.07;
+  loop.run(100);
+  EXPECT_NEAR(loop.state.bias, 1.07, 0.01);
+  EXPECT_NEAR(loop.power(), 494, 4);
+}
+
+TEST(Step, ALoadThatDrawsFarMoreIsUnderTheCapAtTheNextStep) {
+  Loop loop;
+  loop.run(20);
+  loop.gain = 1.6;
+  loop.run(1);
+  EXPECT_LE(loop.power(), 500);
+  EXPECT_GE(loop.power(), 480);
+}
+
+// A cap that does not bind for a minute leaves nothing behind.
+TEST(Step, DoesNotWindUp) {
+  Loop loop;
+  loop.policy = cap(900);
+  loop.run(600);
+  EXPECT_EQ(loop.state.level, 1);
+  loop.policy = cap(400);
+  loop.run(2);
+  EXPECT_LE(loop.power(), 400);
+  loop.policy = cap(100);
+  loop.run(600);
+  loop.policy = cap(400);
+  loop.run(20);
+  EXPECT_NEAR(loop.power(), 395, 5);
+}
+
+TEST(Step, SteadyLoadSteadyAction) {
+  for (const double gain : {0.8, 0.95, 1.0, 1.05, 1.3}) {
+    for (const double watts : {250.0, 333.0, 400.0, 471.0, 500.0, 610.0}) {
+      Loop loop;
+      loop.gain = gain;
+      loop.policy = cap(watts);
+      loop.run(150);
+      const Action settled = loop.state.action;
+      for (int i = 0; i < 100; ++i) {
+        loop.run(1);
+        EXPECT_EQ(loop.state.action.sms, settled.sms) << gain << " " << watts;
+        EXPECT_EQ(loop.state.action.point, settled.point);
+        EXPECT_NEAR(loop.state.action.duty, settled.duty, 0.01);
+      }
+    }
+  }
+}
+
+// Noise of the size of the margin does not make discrete levers dance.
+TEST(Step, NoiseDoesNotSwitchPoints) {
+  Loop loop;
+  const Random random(3);
+  loop.run(10);
+  int switches = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const Action before = loop.state.action;
+    loop.next(loop.power() * (1 + 0.01 * random.normal(i)));
+    if (loop.state.action.point != before.point) ++switches;
+  }
+  EXPECT_LE(switches, 2);
+}
+
+TEST(Step, DwellsOnAPoint) {
+  Loop loop;
+  double last = -1;
+  std::size_t point = 9;
+  for (int i = 0; i < 200; ++i) {
+    loop.policy = i % 2 == 0 ? Policy{Goal::max_performance, 0} : Policy{Goal::latency, 1.3e-3};
+    loop.setup.points[1].energy_j = 0.2;  // the latency's choice
+    loop.run(1);
+    if (loop.state.action.point != point) {
+      if (last >= 0) {
+        EXPECT_GE(loop.now - last, loop.setup.tuning.dwell_s - 1e-9);
+      }
+      last = loop.now;
+      point = loop.state.action.point;
+    }
+  }
+}
+
+TEST(Step, WithoutReadingsTheProfileServesBelowTheTarget) {
+  Loop loop;
+  loop.run(20);
+  for (int i = 0; i < 10; ++i) loop.next(std::nullopt);
+  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_LE(loop.power(), 0.96 * 500);
+  EXPECT_GE(loop.power(), 0.85 * 500);
+  loop.run(30);
+  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  EXPECT_NEAR(loop.power(), 494, 5);
+}
+
+TEST(Step, NonsenseIsNoReading) {
+  Loop loop;
+  loop.run(20);
+  const double level = loop.state.level;
+  for (const double nonsense : {kNan, 0.0, -20.0, std::numeric_limits<double>::infinity()}) {
+    loop.next(nonsense);
+    EXPECT_FALSE(loop.decisions.back().power_w);
+  }
+  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_LE(loop.state.level, level);
+}
+
+TEST(Step, SaysWhatCannotBeReachedAndWhatCan) {
+  Loop loop;
+  loop.policy = cap(110);
+  loop.run(5);
+  EXPECT_EQ(loop.decisions.back().status, Status::infeasible);
+  ASSERT_TRUE(loop.decisions.back().reachable);
+  EXPECT_GT(*loop.decisions.back().reachable, 125);
+  EXPECT_LT(*loop.decisions.back().reachable, 140);
+  loop.policy = {Goal::latency, 0.5e-3};
+  loop.run(1);
+  EXPECT_EQ(loop.decisions.back().status, Status::infeasible);
+  EXPECT_NEAR(*loop.decisions.back().reachable, 1e-3, 1e-6);
+  EXPECT_EQ(loop.state.action.point, 0u);
+}
+
+TEST(Step, GoalsWithoutACapChooseAPointAndRunFreely) {
+  Loop loop;
+  loop.policy = {Goal::max_performance, 0};
+  loop.run(10);
+  EXPECT_EQ(loop.state.action, (Action{0, 0, 1}));
+  Loop frugal;
+  frugal.setup.points[1].energy_j = 0.5;
+  frugal.policy = {Goal::min_energy, 0};
+  frugal.run(10);
+  EXPECT_EQ(frugal.state.action, (Action{1, 0, 1}));
+  frugal.policy = {Goal::edp, 0};
+  frugal.run(10);
+  EXPECT_EQ(frugal.state.action.point, 1u);  // 0.6 mJs against 0.69
+  frugal.policy = {Goal::latency, 1.1e-3};
+  frugal.run(10);
+  EXPECT_EQ(frugal.state.action.point, 0u);
+}
+
+TEST(Step, ErrorBoundAndMemoryAreKept) {
+  Loop loop;
+  loop.setup.points[0].error = 0.1;
+  loop.setup.max_error = 0.01;
+  loop.policy = {Goal::max_performance, 0};
+  loop.run(3);
+  EXPECT_EQ(loop.state.action.point, 1u);
+  Loop memory;
+  memory.setup.points[0].memory_bytes = 1000;
+  memory.setup.memory_bytes = 100;
+  memory.policy = {Goal::max_performance, 0};
+  memory.run(3);
+  EXPECT_EQ(memory.state.action.point, 1u);
+}
+
+TEST(Step, OthersOnTheCardAreToldAndNotLearned) {
+  Loop loop;
+  loop.run(20);
+  const double bias = loop.state.bias;
+  Observation seen{.time_s = loop.now, .power = Reading{loop.now, 620}, .foreign = true};
+  const Step made = step(loop.state, seen, loop.policy, loop.setup);
+  EXPECT_EQ(made.decision.status, Status::foreign);
+  EXPECT_NEAR(*made.decision.foreign_w, 620 - 494, 8);
+  EXPECT_EQ(made.state.bias, bias);
+}
+
+TEST(Check, SaysWhyNot) {
+  dfa::power::Setup setup = two_points();
+  EXPECT_TRUE(check(setup, cap(500)));
+  setup.max_error = 1e-6;
+  EXPECT_FALSE(check(setup, cap(500)));
+  setup = two_points();
+  for (OperatingPoint& point : setup.points) point.power_w = point.energy_j = std::nullopt;
+  EXPECT_FALSE(check(setup, cap(500)));
+  EXPECT_FALSE(check(setup, {Goal::min_energy, 0}));
+  EXPECT_TRUE(check(setup, {Goal::max_performance, 0}));
+}
+
+}  // namespace
+}  // namespace dfa::power
