@@ -1,0 +1,146 @@
+"""python3 -m dfa.report.trace TRACE… --out DIR: power against time, with the cap and the decisions.
+
+A trace is what `dfa simulate --trace` or `dfa power --trace` wrote, schema dfa-trace/1.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+SCHEMA = "dfa-trace/1"
+POWER, MEAN, CAP, LEVEL, HEAT = "#9DC3E6", "#1F5FA8", "#D55E00", "#00946B", "#B8679A"
+STATUS_COLOUR = {"stale": "#A07A00", "foreign": "#7A68C9", "infeasible": "#D55E00"}
+
+
+class BadTrace(ValueError):
+    """A file is not what it should be; the message is one line."""
+
+
+def load(path):
+    """{'head': …, 'sample': [...], 'decision': [...], 'measures': …} of a file."""
+    trace = {"head": None, "sample": [], "decision": [], "measures": None}
+    try:
+        lines = pathlib.Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadTrace(f"{path}: cannot be read: {error}") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+            kind = record["kind"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise BadTrace(f"{path}:{number}: not a record of {SCHEMA}") from error
+        if kind in ("sample", "decision"):
+            trace[kind].append(record)
+        elif kind in trace:
+            trace[kind] = record
+    if trace["head"] is None or trace["head"].get("schema") != SCHEMA:
+        raise BadTrace(f"{path}: no head of schema {SCHEMA}")
+    if not trace["sample"]:
+        raise BadTrace(f"{path}: no samples")
+    return trace
+
+
+def column(records, key):
+    """Values of a key, NaN where there is none, so that lines break there."""
+    return [math.nan if r.get(key) is None else r[key] for r in records]
+
+
+def spans(decisions, key, end):
+    """(value, from, to) for runs of equal values."""
+    found = []
+    for record in decisions:
+        value, time = record[key], record["time_s"]
+        if not found or found[-1][0] != value:
+            if found:
+                found[-1][2] = time
+            found.append([value, time, end])
+    return [tuple(span) for span in found]
+
+
+def summary(trace):
+    measures = trace["measures"] or {}
+    parts = []
+    for key, words in (("violation_pct", "above the cap {:.2g} % of the time"),
+                       ("overshoot_pct", "overshoot {:.2g} %"), ("settling_s", "settling {:.2g} s"),
+                       ("power_deviation_w", "deviation {:.2g} W"),
+                       ("work_vs_pacing", "{:.2f} × the work of gaps alone")):
+        if measures.get(key) is not None:
+            parts.append(words.format(measures[key]))
+    return ", ".join(parts)
+
+
+def draw(trace, path):
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    from dfa.report.draw import _RC, FAINT
+
+    samples, decisions, head = trace["sample"], trace["decision"], trace["head"]
+    end = samples[-1]["time_s"]
+    with rc_context(_RC):
+        figure = Figure(figsize=(9, 6.6), layout="constrained")
+        power, lever, heat = figure.subplots(3, 1, sharex=True, height_ratios=(3, 1.6, 1.2))
+        time = column(samples, "time_s")
+        power.plot(time, column(samples, "power_w"), color=POWER, linewidth=1, label="100 ms")
+        power.plot(time, column(samples, "second_w"), color=MEAN, linewidth=1.8, label="1 s")
+        power.step(time, column(samples, "cap_w"), color=CAP, where="pre", linewidth=1.6,
+                   label="cap")
+        power.set_ylabel("board power, W")
+        power.set_ylim(bottom=0)
+        for status, begin, until in spans(decisions, "status", end):
+            if status in STATUS_COLOUR:
+                power.axvspan(begin, until, color=STATUS_COLOUR[status], alpha=0.15, linewidth=0,
+                              label=status)
+        unique = dict(zip(*reversed(power.get_legend_handles_labels())))
+        power.legend(unique.values(), unique.keys(), ncols=len(unique), loc="lower right",
+                     frameon=True, fontsize=8)
+        for event in head.get("events", ()):
+            for axes in (power, lever, heat):
+                axes.axvline(event["time_s"], color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
+            power.text(event["time_s"], 1.01, " " + event["note"], fontsize=7, color=FAINT,
+                       transform=power.get_xaxis_transform(), va="bottom")
+        lever.step([d["time_s"] for d in decisions], [100 * d["level"] for d in decisions],
+                   where="post", color=LEVEL, linewidth=1.6)
+        lever.set_ylabel("level, %")
+        lever.set_ylim(0, 112)
+        named = spans(decisions, "point", end)
+        for value, begin, until in named[:40]:
+            lever.axvline(begin, color=LEVEL, linewidth=0.6)
+            if until - begin > 0.06 * end:
+                lever.text(begin, 104, " " + value[:28], fontsize=7, color=LEVEL)
+        heat.plot(time, column(samples, "temp_c"), color=HEAT, linewidth=1.6)
+        heat.step(time, column(samples, "cap_c"), color=CAP, where="pre", linewidth=1.4)
+        heat.set_ylabel("die, °C")
+        heat.set_xlabel("seconds")
+        heat.set_xlim(0, end)
+        figure.suptitle(f"{head['name']} · {head['policy']} · {head['card']}\n"
+                        f"{summary(trace)}", fontsize=10, x=0.01, ha="left")
+        figure.savefig(path, dpi=130)
+
+
+def main(argv=None):
+    """0 done, 2 bad usage or input, with one line on stderr."""
+    parser = argparse.ArgumentParser(prog="python3 -m dfa.report.trace", description=__doc__)
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help=f"JSON lines of {SCHEMA}")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR")
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        for path in arguments.traces:
+            target = arguments.out / (pathlib.Path(path).stem + ".png")
+            draw(load(path), target)
+            print(f"wrote {target}")
+    except BadTrace as error:
+        print(f"dfa.report.trace: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"dfa.report.trace: {error.filename or arguments.out}: cannot be written: "
+              f"{error.strerror or error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

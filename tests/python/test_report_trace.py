@@ -1,0 +1,52 @@
+"""Traces of power: reading, refusing, drawing."""
+
+import json
+
+import pytest
+
+from dfa.report import trace
+
+HEAD = {"kind": "head", "schema": "dfa-trace/1", "source": "simulated", "name": "n", "about": "",
+        "policy": "power_cap:500W", "card": "c", "events": [{"time_s": 0.15, "note": "step"}]}
+SAMPLE = {"kind": "sample", "time_s": 0.1, "power_w": 400, "second_w": 390, "temp_c": 50,
+          "clock_hz": 1.98e9, "work_per_s": 1, "cap_w": 500, "cap_c": None}
+DECISION = {"kind": "decision", "time_s": 0, "status": "stale", "point": "p", "level": 0.5}
+MEASURES = {"kind": "measures", "violation_pct": 0.0, "overshoot_pct": None}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(*records, name="t.jsonl"):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(r) + "\n" for r in records))
+        return path
+    return make
+
+
+def test_reads_what_it_needs(write):
+    read = trace.load(write(HEAD, SAMPLE, dict(SAMPLE, time_s=0.2, cap_w=None), DECISION, MEASURES))
+    assert [s["time_s"] for s in read["sample"]] == [0.1, 0.2]
+    assert trace.column(read["sample"], "cap_w")[0] == 500
+    assert trace.column(read["sample"], "cap_w")[1] != trace.column(read["sample"], "cap_w")[1]
+    assert trace.summary(read) == "above the cap 0 % of the time"
+
+
+def test_spans_join_equal_values():
+    decisions = [{"time_s": t, "status": s} for t, s in ((0, "a"), (1, "a"), (2, "b"), (3, "a"))]
+    assert trace.spans(decisions, "status", 4) == [("a", 0, 2), ("b", 2, 3), ("a", 3, 4)]
+
+
+@pytest.mark.parametrize("records", [[SAMPLE], [dict(HEAD, schema="x"), SAMPLE], [HEAD], [{"a": 1}]])
+def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
+    path = write(*records)
+    assert trace.main([str(path), "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error and error.count("\n") == 1
+
+
+def test_draws(write, tmp_path, capsys):
+    path = write(HEAD, SAMPLE, dict(SAMPLE, time_s=0.2), DECISION,
+                 dict(DECISION, time_s=0.1, status="infeasible", point="q"), MEASURES)
+    assert trace.main([str(path), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert "t.png" in capsys.readouterr().out
