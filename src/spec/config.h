@@ -20,6 +20,10 @@ constexpr int gpu_head_dim(long long d) {
   return 0;
 }
 
+// wgmma (sm_90a) multiplies 64 rows with the 128 threads of a warpgroup.
+inline constexpr int kGroupRows = 64;
+inline constexpr int kGroupThreads = 128;
+
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
 // gpu_head_dim() of the problem's.
 struct ForwardConfig {
@@ -33,8 +37,13 @@ struct ForwardConfig {
   int warps = 4;   // each owns block_q / warps query rows
   int stages = 2;  // tiles of k and v in shared memory
   int ctas = 2;    // thread blocks of one multiprocessor: bounds the registers of a thread
+  // Of cuda_sm90 only; four more warps copy.
+  int q_stages = 1;       // tiles of q, whose place the output takes
+  bool pingpong = false;  // warpgroups take turns at the tensor cores
 
-  constexpr int threads() const { return 32 * warps; }
+  constexpr int threads() const {
+    return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);
+  }
   constexpr int warp_rows() const { return block_q / warps; }
 
   // Fragments of q stay in registers where there is room beside scores and output.
@@ -46,7 +55,17 @@ struct ForwardConfig {
   // One tile of q, which the output reuses, and `stages` of k and v.
   constexpr int smem_bytes() const {
     const int widest = head_dim > value_dim ? head_dim : value_dim;
+    if (target == Target::cuda_sm90) {
+      return q_stages * block_q / kGroupRows * q_group_bytes() +
+             2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
+             16 * (q_stages + 2 * stages);
+    }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
+  }
+
+  // Of cuda_sm90: q of one warpgroup, in columns of 64; the output takes its place.
+  constexpr int q_group_bytes() const {
+    return 2 * kGroupRows * round_up(head_dim > value_dim ? head_dim : value_dim, 64);
   }
 
   // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.

@@ -4,12 +4,12 @@ namespace dfa {
 
 // The family of kernels a configuration is for: an instruction set of a processor, or the least GPU
 // architecture that runs them.
-enum class Target : int { cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80 };
+enum class Target : int { cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80, cuda_sm90 };
 
 // Those of a processor, from the lowest up, and those of a GPU.
 inline constexpr Target kTargets[] = {Target::cpu_portable, Target::cpu_avx2, Target::cpu_avx512,
                                       Target::cpu_amx};
-inline constexpr Target kGpuTargets[] = {Target::cuda_sm80};
+inline constexpr Target kGpuTargets[] = {Target::cuda_sm80, Target::cuda_sm90};
 
 constexpr bool is_gpu(Target target) { return target >= Target::cuda_sm80; }
 
@@ -20,6 +20,7 @@ constexpr const char* name_of(Target target) {
     case Target::cpu_avx512: return "cpu_avx512";
     case Target::cpu_amx: return "cpu_amx";
     case Target::cuda_sm80: return "cuda_sm80";
+    case Target::cuda_sm90: return "cuda_sm90";
   }
   return "?";
 }

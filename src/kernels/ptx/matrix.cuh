@@ -22,6 +22,13 @@ DFA_DEVICE void ldmatrix_trans(unsigned (&r)[4], unsigned address) {
                : "memory");
 }
 
+// Four 8 x 8 matrices to shared memory (sm_90), addressed as in ldmatrix.
+DFA_DEVICE void store_matrices(unsigned address, const unsigned (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 // c += a b, 16 x 8 += 16 x 16 * 16 x 8.
 template <DType kElement>
 DFA_DEVICE void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {

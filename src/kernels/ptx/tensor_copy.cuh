@@ -1,0 +1,42 @@
+#pragma once
+
+#include "kernels/device.h"
+#include "kernels/tensor_map.h"
+
+// Copies of boxes of a tensor between global and shared memory by the copy engine (TMA). sm_90.
+namespace dfa::ptx {
+
+DFA_DEVICE void prefetch(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// The box at (column, row, head, batch) into shared memory; its bytes count at the barrier. What
+// lies outside of the tensor becomes zero.
+DFA_DEVICE void load_box(unsigned target, const TensorMap& map, unsigned barrier, int column,
+                         int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(target),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// A box from shared memory to the tensor; what lies outside of it is not written.
+DFA_DEVICE void store_box(const TensorMap& map, unsigned source, int column, int row, int head,
+                          int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
+          "l"(&map),
+      "r"(source), "r"(column), "r"(row), "r"(head), "r"(batch)
+      : "memory");
+}
+
+// Ends a group of this thread's stores.
+DFA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until shared memory of this thread's stores may be written again.
+DFA_DEVICE void wait_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+}  // namespace dfa::ptx

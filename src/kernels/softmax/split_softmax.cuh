@@ -1,0 +1,104 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+
+// The running softmax of two rows of a thread (i and i + 8 of its warp's 16), in parts, so that a
+// product may run between them: `follow` reads scores, `weigh` turns them into weights, `rescale`
+// brings the output to the new reference.
+namespace dfa {
+
+class SplitSoftmax {
+ public:
+  explicit DFA_DEVICE SplitSoftmax(float magnitude_log2) : magnitude_(magnitude_log2) {}
+
+  DFA_DEVICE void start() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      reference_[half] = -ptx::infinity();
+      sum_[half] = 0;
+    }
+  }
+
+  // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
+  // exponent; weights and sums are up to 2^kSlack otherwise. True: rescale() is due.
+  template <int kColumns>
+  DFA_DEVICE bool follow(const float (&scores)[kColumns][4]) {
+    float highest[2];
+    bool moved = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
+      float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
+#pragma unroll
+      for (int n = 2; n < kColumns; n += 2) {
+        even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+        odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
+      }
+      highest[half] = fmaxf(reference_[half], ptx::quad_max(fmaxf(even, odd)));
+      moved |= (highest[half] - reference_[half]) * magnitude_ > kSlack;
+    }
+    moved = __any_sync(ptx::kWholeWarp, moved);
+    if (moved) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        factor_[half] = ptx::exp2((reference_[half] - finite(highest[half])) * magnitude_);
+        sum_[half] *= factor_[half];
+        reference_[half] = highest[half];
+      }
+    }
+    return moved;
+  }
+
+  template <int kColumns>
+  DFA_DEVICE void weigh(float (&scores)[kColumns][4]) {
+    const float shift[2] = {-magnitude_ * finite(reference_[0]),
+                            -magnitude_ * finite(reference_[1])};
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& first = scores[n][2 * half];
+        float& second = scores[n][2 * half + 1];
+        first = ptx::exp2(fmaf(first, magnitude_, shift[half]));
+        second = ptx::exp2(fmaf(second, magnitude_, shift[half]));
+        sum_[half] += first + second;
+      }
+    }
+  }
+
+  template <int kOutputs>
+  DFA_DEVICE void rescale(float (&output)[kOutputs][4]) const {
+#pragma unroll
+    for (int n = 0; n < kOutputs; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output[n][i] *= factor_[i / 2];
+    }
+  }
+
+  // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp.
+  DFA_DEVICE void finish(float (&inverse)[2], float (&lse)[2]) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = ptx::quad_sum(sum_[half]);
+      inverse[half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
+      lse[half] = sum == 0 ? -ptx::infinity()
+                           : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
+    }
+  }
+
+ private:
+  static constexpr float kSlack = 8;
+
+  // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
+  static DFA_DEVICE float finite(float reference) {
+    return reference == -ptx::infinity() ? 0.f : reference;
+  }
+
+  float magnitude_;
+  float reference_[2];
+  float sum_[2];
+  float factor_[2];
+};
+
+}  // namespace dfa

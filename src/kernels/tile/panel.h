@@ -1,0 +1,50 @@
+#pragma once
+
+#include "kernels/device.h"
+
+// Tiles as the copy engine and the tensor cores of sm_90 share them: panels of 64 columns of 16-bit
+// elements, row after row of 128 bytes, the eight 16-byte chunks of a row permuted by the row (the
+// 128-byte swizzle, as Swizzle<64> has it). Panels start at multiples of 1024 bytes.
+namespace dfa {
+
+inline constexpr int kPanelColumns = 64;
+inline constexpr int kPanelRowBytes = 128;
+
+constexpr int panels(int columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+constexpr int panel_bytes(int rows) { return rows * kPanelRowBytes; }
+constexpr int tile_bytes(int rows, int columns) { return panels(columns) * panel_bytes(rows); }
+
+// How wgmma is told where an operand lies; addresses and distances count 16 bytes.
+struct Descriptor {
+  unsigned low, high;
+
+  DFA_HOST_DEVICE Descriptor moved(int bytes) const {
+    return {low + static_cast<unsigned>(bytes >> 4), high};
+  }
+  DFA_HOST_DEVICE unsigned long long bits() const {
+    return static_cast<unsigned long long>(high) << 32 | low;
+  }
+};
+
+DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
+  constexpr unsigned kEightRows = 1024 >> 4;
+  constexpr unsigned kSwizzle128 = 1u << 30;
+  return {(address & 0x3ffff) >> 4 | static_cast<unsigned>(next_panel >> 4) << 16,
+          kEightRows | kSwizzle128};
+}
+
+// k runs along the columns, in steps of 16; only one panel is read at a time.
+DFA_HOST_DEVICE Descriptor k_in_columns(unsigned tile) { return descriptor(tile, 16); }
+template <int kRows>
+constexpr int column_step(int step) {
+  return step / 4 * panel_bytes(kRows) + step % 4 * 32;
+}
+
+// k runs along the rows, columns side by side.
+template <int kRows>
+DFA_HOST_DEVICE Descriptor k_in_rows(unsigned tile) {
+  return descriptor(tile, panel_bytes(kRows));
+}
+constexpr int row_step(int step) { return step * 16 * kPanelRowBytes; }
+
+}  // namespace dfa
