@@ -19,7 +19,8 @@ const Engine& engine_of(Target target) {
     case Target::cpu_avx2: return avx2_engine();
     case Target::cpu_avx512: return avx512_engine();
     case Target::cpu_amx: return amx_engine();
-    case Target::cuda_sm80: break;
+    case Target::cuda_sm80:
+    case Target::cuda_sm90: break;
   }
   throw Unsupported("the CPU backend has no engine for this target");
 }

@@ -3,6 +3,7 @@
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
 #include "spec/passes.h"
+#include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 Limits limits_of(const gpu::Device& device) { return gpu_limits(device.facts().capability); }
 
 ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  return legal_config(text, default_gpu_forward(p, limits), p, limits);
+  return legal_config(text, gpu_forward_base(text, p, limits), p, limits);
 }
 
 BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
@@ -32,20 +33,26 @@ Verdict portable_supports(const Problem& p, const Limits& limits) {
 void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
   const Problem& p = plan.problem;
   const Limits limits = limits_of(device);
-  Target target = Target::cuda_sm80;
+  std::string kernels;
   if (has_forward(p)) {
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
-    target = config.target;
+    kernels = name_of(config.target);
+    if (options.config.empty() && config.target != limits.highest) {
+      kernels += " (as " + sm90_fits(p, limits).reason + ")";
+    }
   }
   if (has_backward(p)) {
     const BackwardConfig config = backward_config(p, options.config, limits);
     plan.backward_config = to_text(config);
     plan.workspace_bytes = backward_workspace_bytes(p);
-    target = config.target;
+    if (kernels.empty()) {
+      kernels = name_of(config.target);
+    } else if (plan.config.find(name_of(config.target)) == std::string::npos) {
+      kernels += std::string(" and, backward, ") + name_of(config.target);
+    }
   }
-  plan.why = std::string("FlashAttention with ") + name_of(target) + " kernels on " +
-             device.facts().name +
+  plan.why = "FlashAttention with " + kernels + " kernels on " + device.facts().name +
              (options.config.empty() ? ", the default tile for this element type and head dim"
                                      : ", tile as asked for");
 }

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "cuda/chosen_device.h"
+#include "cuda/hopper.h"
 #include "cuda/portable.h"
 #include "cuda/standard.h"
 
@@ -40,8 +41,9 @@ bool ReadyCudaPlan::serves(const Plan& plan) const {
 
 const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
   std::call_once(forward_once_, [this] {
-    forward_ =
-        is_standard(plan_) ? standard_forward(plan_, device_) : portable_forward(plan_, device_);
+    forward_ = is_standard(plan_) ? standard_forward(plan_, device_)
+               : is_hopper(plan_) ? hopper_forward(plan_, device_)
+                                  : portable_forward(plan_, device_);
   });
   return *forward_;
 }

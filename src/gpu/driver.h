@@ -55,6 +55,7 @@ namespace dfa::gpu {
   X(cuKernelSetAttribute)                        \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   X(cuLaunchKernelEx)                            \
+  X(cuTensorMapEncodeTiled)                      \
   X(cuGraphInstantiateWithFlags)                 \
   X(cuGraphLaunch)                               \
   X(cuGraphExecDestroy)                          \

@@ -12,6 +12,7 @@ constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 constexpr int kDeltaThreads = 128;
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
+constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
@@ -52,12 +53,14 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
 }  // namespace
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
-  return {{.name = "forward",
-           .source = kForwardSource,
-           .entry = "dfa::sm80_forward<" + qualified(to_text(c)) + ">",
-           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
-           .threads = count(c.threads()),
-           .smem_bytes = count(c.smem_bytes())}};
+  const bool sm90 = c.target == Target::cuda_sm90;
+  return {
+      {.name = "forward",
+       .source = sm90 ? kSm90ForwardSource : kForwardSource,
+       .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
+       .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+       .threads = count(c.threads()),
+       .smem_bytes = count(c.smem_bytes())}};
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
@@ -75,6 +78,19 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
                       .threads = count(c.dq_threads()),
                       .smem_bytes = count(c.dq_smem_bytes())});
   return launches;
+}
+
+Items forward_items(const Problem& p, const ForwardConfig& c) {
+  // What of the L2 one section's k and v may take: of 50 MB, as q and o pass through it too.
+  constexpr std::int64_t kSectionBytes = 32 << 20;
+  const std::int64_t heads = p.b * p.hq, group = p.hq / p.hk;
+  const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
+  const std::int64_t fitting = std::max<std::int64_t>(1, kSectionBytes / bytes) * group;
+  const bool late_first = p.mask.right >= 0 && p.mask.left < 0;
+  return {.heads = static_cast<int>(heads),
+          .tiles = static_cast<int>(tiles(p.sq, c.block_q)),
+          .section = static_cast<int>(late_first ? std::min(heads, fitting) : heads),
+          .late_first = late_first};
 }
 
 std::size_t backward_workspace_bytes(const Problem& p) {

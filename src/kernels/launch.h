@@ -6,6 +6,7 @@
 
 #include "dfa/attention.h"
 #include "kernels/args.h"
+#include "kernels/schedule/item_walk.h"
 #include "spec/config.h"
 
 // What a backend has to know to run a pass: which kernels, in which order, on which grid, and where
@@ -29,9 +30,13 @@ struct KernelLaunch {
   ZeroedBytes zeroed{};     // before it starts
 };
 
-// Requires check(config, problem, limits).
+// Requires check(config, problem, limits). A forward of cuda_sm90 runs on any grid: the one given
+// has a block for every tile of queries.
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
+
+// What a forward of cuda_sm90 walks through.
+Items forward_items(const Problem& problem, const ForwardConfig& config);
 
 // The forward needs none. 64-byte alignment.
 std::size_t backward_workspace_bytes(const Problem& problem);

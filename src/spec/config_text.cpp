@@ -15,6 +15,12 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if constexpr (requires { config.sharing; }) visit("sharing", config.sharing);
   visit("stages", config.stages);
   visit("ctas", config.ctas);
+  if constexpr (requires { config.pingpong; }) {
+    if (config.target == Target::cuda_sm90) {
+      visit("q_stages", config.q_stages);
+      visit("pingpong", config.pingpong);
+    }
+  }
   if constexpr (requires { config.dq_warps; }) {
     visit("dq_block_q", config.dq_block_q);
     visit("dq_block_k", config.dq_block_k);
@@ -37,6 +43,7 @@ void for_each_field(Config& config, Visitor&& visit) {
 }
 
 std::string value_text(int value) { return std::to_string(value); }
+std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(Target value) { return std::string("Target::") + name_of(value); }
 std::string value_text(DType value) { return std::string("DType::") + name_of(value); }
 
@@ -62,15 +69,20 @@ void read_value(std::string_view field, std::string_view text, int& value) {
   }
 }
 
+void read_value(std::string_view field, std::string_view text, bool& value) {
+  if (text != "true" && text != "false") bad_value(field, text, "true, false");
+  value = text == "true";
+}
+
 void read_value(std::string_view field, std::string_view text, Target& value) {
   if (text.substr(0, 8) == "Target::") text.remove_prefix(8);
-  for (int i = 0; i <= static_cast<int>(Target::cuda_sm80); ++i) {
+  for (int i = 0; i <= static_cast<int>(Target::cuda_sm90); ++i) {
     if (text == name_of(static_cast<Target>(i))) {
       value = static_cast<Target>(i);
       return;
     }
   }
-  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80");
+  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80, cuda_sm90");
 }
 
 void read_value(std::string_view field, std::string_view text, DType& value) {

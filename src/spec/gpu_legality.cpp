@@ -4,6 +4,8 @@
 #include <span>
 #include <string>
 
+#include "spec/sm90_legality.h"
+
 namespace dfa {
 namespace {
 
@@ -42,19 +44,6 @@ Verdict check_strides(const char* name, const Strides& s) {
   return Verdict::no("strides of " + std::string(name) + " (" + number(s.batch) + "," +
                      number(s.head) + "," + number(s.row) +
                      ") are not multiples of 8 elements, one 16-byte access");
-}
-
-Verdict check_lengths(const Problem& p) {
-  if (p.sq > kMaxLength || p.sk > kMaxLength) {
-    return Verdict::no("lengths sq=" + number(p.sq) + ", sk=" + number(p.sk) + " pass " +
-                       number(kMaxLength));
-  }
-  constexpr std::int64_t kLeastRows = 16;  // a thread block has one warp of 16 rows at least
-  const std::int64_t tiles = (std::max(p.sq, p.sk) + kLeastRows - 1) / kLeastRows;
-  if (p.b > kMaxGrid / p.hq || p.b * p.hq > kMaxGrid / tiles) {
-    return Verdict::no("b * hq * length makes more thread blocks than a grid holds");
-  }
-  return yes();
 }
 
 Verdict check_problem(DType element, int head_dim, int value_dim, const Problem& p) {
@@ -264,6 +253,19 @@ int other_registers(DType element) { return kOtherRegisters + 4 * (bytes_of(elem
 
 }  // namespace
 
+Verdict check_lengths(const Problem& p) {
+  if (p.sq > kMaxLength || p.sk > kMaxLength) {
+    return Verdict::no("lengths sq=" + number(p.sq) + ", sk=" + number(p.sk) + " pass " +
+                       number(kMaxLength));
+  }
+  constexpr std::int64_t kLeastRows = 16;  // a thread block has one warp of 16 rows at least
+  const std::int64_t tiles = (std::max(p.sq, p.sk) + kLeastRows - 1) / kLeastRows;
+  if (p.b > kMaxGrid / p.hq || p.b * p.hq > kMaxGrid / tiles) {
+    return Verdict::no("b * hq * length makes more thread blocks than a grid holds");
+  }
+  return yes();
+}
+
 int expected_registers(const ForwardConfig& c) {
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
   return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c.element);
@@ -298,7 +300,7 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
-  std::vector<ForwardConfig> legal;
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   for (const ForwardTile& tile : tiling(problem, kForwardTiles, kWideForwardTiles)) {
     const ForwardConfig config = with(dims_of<ForwardConfig>(problem), tile);
     if (check_gpu(config, problem, limits)) legal.push_back(config);
@@ -335,7 +337,7 @@ Limits gpu_limits(int architecture) {
                              : architecture >= 90 && architecture < 120 ? 228 * kKiB
                              : architecture >= 120                      ? 100 * kKiB
                                                                         : 164 * kKiB;
-  return {.highest = Target::cuda_sm80,
+  return {.highest = architecture == 90 ? Target::cuda_sm90 : Target::cuda_sm80,
           .smem_bytes = multiprocessor - kBlockSmemBytes,
           .multiprocessor_smem_bytes = multiprocessor};
 }

@@ -10,6 +10,9 @@ namespace dfa {
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Rows and thread blocks are counted in 32 bits.
+Verdict check_lengths(const Problem& problem);
+
 // Every legal entry of a table of tiles, the one to try first in front.
 template <typename Config>
 std::vector<Config> gpu_candidates(const Problem& problem, const Limits& limits);

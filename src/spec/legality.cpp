@@ -4,6 +4,7 @@
 
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
+#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -20,7 +21,8 @@ constexpr Steps steps_of(Target target) {
     case Target::cpu_avx2: return {8, 16};
     case Target::cpu_avx512: return {8, 16};
     case Target::cpu_amx: return {32, 32};
-    case Target::cuda_sm80: break;
+    case Target::cuda_sm80:
+    case Target::cuda_sm90: break;
   }
   return {1, 1};
 }
@@ -32,9 +34,11 @@ std::string number(long long value) { return std::to_string(value); }
 template <typename Config>
 Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
   if (is_gpu(limits.highest)) {
-    return is_gpu(c.target) ? check_gpu(c, p, limits)
-                            : Verdict::no(std::string(name_of(c.target)) +
-                                          " runs on a processor; a GPU takes cuda_sm80");
+    if (!is_gpu(c.target)) {
+      return Verdict::no(std::string(name_of(c.target)) +
+                         " runs on a processor; a GPU takes cuda_sm80 or cuda_sm90");
+    }
+    return c.target == Target::cuda_sm90 ? check_sm90(c, p, limits) : check_gpu(c, p, limits);
   }
   const Steps steps = steps_of(c.target);
   if (c.target > limits.highest) {
@@ -125,6 +129,16 @@ ForwardConfig legal_config(const std::string& text, const ForwardConfig& base,
 BackwardConfig legal_config(const std::string& text, const BackwardConfig& base,
                             const Problem& problem, const Limits& limits) {
   return legal(parse_config(text_of_type("BackwardConfig", text), base), problem, limits);
+}
+
+ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
+                               const Limits& limits) {
+  const ForwardConfig usual = default_gpu_forward(problem, limits);
+  const Target wanted = parse_config(text_of_type("ForwardConfig", text), usual).target;
+  if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
+  Limits lower = limits;
+  lower.highest = wanted;
+  return default_gpu_forward(problem, lower);
 }
 
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits) {

@@ -13,7 +13,7 @@ namespace dfa {
 
 // What the machine offers, as far as legality needs it.
 struct Limits {
-  Target highest = Target::cpu_portable;  // every target up to this one is there
+  Target highest = Target::cpu_portable;  // every target up to this one is there, of its kind
   long long cache_bytes = 1LL << 20;      // private cache of one core (L2)
   // Of a GPU, when `highest` is one's: shared memory a thread block may ask for, and that of one
   // multiprocessor, of which every block costs kBlockSmemBytes more than it asks for.
@@ -44,6 +44,9 @@ std::vector<BackwardConfig> backward_candidates(const Problem& problem, const Li
 // The GPU configuration to run with where nothing was measured. When check() refuses it, no
 // configuration is legal and its reason is the problem's.
 ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits);
+// The same among the kernels of the target that `text`, as of legal_config(), names.
+ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
+                               const Limits& limits);
 BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits);
 
 }  // namespace dfa

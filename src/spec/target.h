@@ -3,7 +3,7 @@
 namespace dfa {
 
 // The family of kernels a configuration is for: an instruction set of a processor, or the least GPU
-// architecture that runs them.
+// architecture that runs them; those of cuda_sm90 run on that one alone.
 enum class Target : int { cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80, cuda_sm90 };
 
 // Those of a processor, from the lowest up, and those of a GPU.

@@ -380,6 +380,23 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   return CUDA_SUCCESS;
 }
 
+// As strict as the driver where a map would not work.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_t dimensions,
+                                void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t*, CUtensorMapInterleave,
+                                CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                CUtensorMapFloatOOBfill) {
+  if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (cuuint32_t i = 0; i < dimensions; ++i) {
+    if (sizes[i] == 0 || box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
+    if (i > 0 && (strides[i - 1] == 0 || strides[i - 1] % 16 != 0)) return CUDA_ERROR_INVALID_VALUE;
+  }
+  map->opaque[0] = sizes[0];
+  map->opaque[1] = box[1];
+  return CUDA_SUCCESS;
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
   if (const CUresult bad = fault_in_context("cuGraphInstantiateWithFlags")) return bad;
   *executable = new CUgraphExec_st{graph->launches};

@@ -11,7 +11,7 @@ const Problem kProblem = parse_problem("fwdbwd bf16 window(7,2) b2 hq6 hk3 sq100
 const Limits kLimits = gpu_limits(90);
 
 TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
-  const ForwardConfig config = default_gpu_forward(kProblem, kLimits);
+  const ForwardConfig config = default_gpu_forward(kProblem, gpu_limits(80));
   const auto launches = forward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 1u);
   const KernelLaunch& launch = launches[0];
@@ -22,6 +22,33 @@ TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
                               ".element=dfa::DType::bf16,.head_dim=96,.value_dim=64,"),
             0u)
       << launch.entry;
+}
+
+TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
+  const ForwardConfig config = default_gpu_forward(kProblem, kLimits);
+  const KernelLaunch launch = forward_launches(kProblem, config).at(0);
+  EXPECT_EQ(launch.source, "kernels/forward/sm90_forward.cuh");
+  EXPECT_EQ(launch.threads, static_cast<unsigned>(config.block_q / 16 * 32 + 128));
+  EXPECT_EQ(launch.entry.find("dfa::sm90_forward<dfa::ForwardConfig{.target=dfa::Target::cuda_sm90,"
+                              ".element=dfa::DType::bf16,.head_dim=96,.value_dim=64,"),
+            0u)
+      << launch.entry;
+  EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
+}
+
+TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
+  const ForwardConfig config{.block_q = 128};
+  const auto items = [&](const char* line) { return forward_items(parse_problem(line), config); };
+  const Items causal = items("fwd bf16 causal b4 h16 s4096 d128");  // 2 MB of k and v a head
+  EXPECT_EQ(causal.heads, 64);
+  EXPECT_EQ(causal.tiles, 32);
+  EXPECT_EQ(causal.section, 16);
+  EXPECT_EQ(causal.late_first, 1);
+  EXPECT_EQ(items("fwd bf16 causal b4 hq16 hk2 s4096 d128").section, 64);
+  EXPECT_EQ(items("fwd bf16 causal h8 s1048576 d128").section, 1);
+  EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").section, 64);
+  EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").late_first, 0);
+  EXPECT_EQ(items("fwd bf16 h1 s600 d64 window(100,0)").late_first, 0);
 }
 
 TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {

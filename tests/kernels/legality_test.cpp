@@ -51,7 +51,7 @@ TEST(GpuLegality, AProcessorRefusesGpuTargetsAndAGpuThoseOfAProcessor) {
   const Limits processor{.highest = Target::cpu_amx, .cache_bytes = 1 << 20};
   const Limits gpu = gpu_limits(90);
   const ForwardConfig for_gpu = default_gpu_forward(p, gpu);
-  EXPECT_NE(check(for_gpu, p, processor).reason.find("cuda_sm80 is not there"), std::string::npos);
+  EXPECT_NE(check(for_gpu, p, processor).reason.find("cuda_sm90 is not there"), std::string::npos);
   const ForwardConfig for_processor{.target = Target::cpu_portable, .element = DType::bf16};
   ASSERT_TRUE(check(for_processor, p, processor));
   EXPECT_NE(check(for_processor, p, gpu).reason.find("cpu_portable"), std::string::npos);
@@ -64,7 +64,7 @@ TEST(GpuLegality, FieldsOfAGpuAreUnknownToAProcessorsConfiguration) {
 }
 
 TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
-  const Limits limits = gpu_limits(90);
+  const Limits limits = gpu_limits(80);
   const Problem p = problem_of("fwd bf16 h1 s64 d128");
   const ForwardConfig good = default_gpu_forward(p, limits);
   ASSERT_TRUE(check(good, p, limits));

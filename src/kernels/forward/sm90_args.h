@@ -1,16 +1,20 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/schedule/item_walk.h"
 #include "kernels/tensor_map.h"
 
 namespace dfa {
 
-// What sm90_forward is passed. Boxes: 64 columns by 64 rows of q, 16 of o, block_k of k and v.
+// What sm90_forward is passed.
 struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
-  KernelArgs args;
-  int section;     // heads whose items are dealt out together: their k and v fit the L2
-  int late_first;  // late queries see more keys than early ones
+  KernelArgs args;  // its pointers but lse are not read
+  Items items;
 };
+
+// Rows of the boxes of 64 columns that the maps are for; of k and v it is block_k.
+inline constexpr int kQBoxRows = 64;
+inline constexpr int kOBoxRows = 16;
 
 }  // namespace dfa

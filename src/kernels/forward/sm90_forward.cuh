@@ -6,7 +6,7 @@
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/schedule/item_walk.cuh"
+#include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -22,7 +22,8 @@
 //   scores          product with q in step i, beside the weights of tile i + 1 times its v
 //   weights         while that second product runs; with `pingpong` while other warpgroups' do
 //   output          weights times v in step i - 1
-// The output leaves through the place of q. Limits: d, dv up to 256; strides in multiples of 16 bytes.
+// The output leaves through the place of q. Limits: d, dv up to 256; strides in multiples of 16
+// bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -91,6 +92,16 @@ struct Sm90Forward {
             {smem + kVAt, barriers + 16 * (kQStages + kStages), kVBytes}};
   }
 
+  static DFA_DEVICE ItemWalk walk_of(const Sm90ForwardArgs& a) {
+    return {a.items, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  }
+
+  static DFA_DEVICE QueryWork work_of(const KernelArgs& args, const ItemWalk& walk) {
+    const int head = walk.head();
+    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
+            walk.tile() * kConfig.block_q};
+  }
+
   static DFA_DEVICE TileRange tiles_of(const Sm90ForwardArgs& a, const QueryWork& work) {
     return key_tiles(TileMask::of(a.args), work.query, kConfig.block_q, kBlockK);
   }
@@ -127,8 +138,8 @@ struct Sm90Forward {
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    for (ItemWalk<kConfig.block_q> walk(a); walk.more(); walk.next()) {
-      const QueryWork work = walk.work();
+    for (ItemWalk walk = walk_of(a); walk.more(); walk.next()) {
+      const QueryWork work = work_of(a.args, walk);
       const TileRange tiles = tiles_of(a, work);
       load_q(a, work, rings.q);
       rings.q.next();
@@ -231,10 +242,13 @@ struct Sm90Forward {
     for (int n = 0; n < kValues; n += 2) {
       const unsigned chunk = n % 8 + lane / 16;
       const unsigned to = row_start + n / 8 * panel_bytes(kGroupRows) + ((chunk ^ row % 8) << 4);
-      ptx::store_matrices(to, {ptx::pack<kElement>(output[n][0] * inverse[0], output[n][1] * inverse[0]),
-                               ptx::pack<kElement>(output[n][2] * inverse[1], output[n][3] * inverse[1]),
-                               ptx::pack<kElement>(output[n + 1][0] * inverse[0], output[n + 1][1] * inverse[0]),
-                               ptx::pack<kElement>(output[n + 1][2] * inverse[1], output[n + 1][3] * inverse[1])});
+      unsigned rounded[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* two = output[n + i / 2] + i % 2 * 2;
+        rounded[i] = ptx::pack<kElement>(two[0] * inverse[i % 2], two[1] * inverse[i % 2]);
+      }
+      ptx::store_matrices(to, rounded);
     }
     ptx::fence_async();
     __syncwarp();
@@ -242,7 +256,8 @@ struct Sm90Forward {
 #pragma unroll
       for (int panel = 0; panel < panels(kConfig.value_dim); ++panel) {
         ptx::store_box(a.o, q + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       panel * kPanelColumns, work.query + group * kGroupRows + static_cast<int>(first), work.head,
+                       panel * kPanelColumns,
+                       work.query + group * kGroupRows + static_cast<int>(first), work.head,
                        work.batch);
       }
       ptx::commit_stores();
@@ -254,8 +269,8 @@ struct Sm90Forward {
     SplitSoftmax softmax(args.magnitude_log2);
     bool first_item = true;
     if (group == kGroups - 1) pass_turn(group);
-    for (ItemWalk<kConfig.block_q> walk(a); walk.more(); walk.next()) {
-      const QueryWork work = walk.work();
+    for (ItemWalk walk = walk_of(a); walk.more(); walk.next()) {
+      const QueryWork work = work_of(a.args, walk);
       const TileRange tiles = tiles_of(a, work);
       const int query = work.query + group * kGroupRows;
       const unsigned q = rings.q.tile() + group * kQGroupBytes;

@@ -33,7 +33,8 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
     asm volatile(""
-                 : "+r"(left[k][0]), "+r"(left[k][1]), "+r"(left[k][2]), "+r"(left[k][3])::"memory");
+                 : "+r"(left[k][0]), "+r"(left[k][1]), "+r"(left[k][2]),
+                   "+r"(left[k][3])::"memory");
   }
 }
 
@@ -74,40 +75,42 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
 #define DFA_SUMS_16 DFA_SUMS_15, DFA_FRAGMENT(30), DFA_FRAGMENT(31)
 // clang-format on
 
-#define DFA_PRODUCT_SHARED(TYPE, SLICES, COLUMNS, A, B, KEEP)                                      \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP ", 0;"                                  \
-               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE               \
-               " {" DFA_TEXT_##SLICES "}, " A ", " B ", keep, 1, 1, 0, 0;}"                        \
-               : DFA_SUMS_##SLICES                                                                 \
+#define DFA_PRODUCT_SHARED(TYPE, SLICES, COLUMNS, A, B, KEEP)                        \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                           \
+               ", 0;"                                                                \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE \
+               " {" DFA_TEXT_##SLICES "}, " A ", " B ", keep, 1, 1, 0, 0;}"          \
+               : DFA_SUMS_##SLICES                                                   \
                : "l"(a), "l"(b), "n"(kKeep))
 
-#define DFA_PRODUCT_REGISTERS(TYPE, SLICES, COLUMNS, A, B, KEEP)                                   \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP ", 0;"                                  \
-               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE               \
-               " {" DFA_TEXT_##SLICES "}, {" A "}, " B ", keep, 1, 1, 1;}"                         \
-               : DFA_SUMS_##SLICES                                                                 \
+#define DFA_PRODUCT_REGISTERS(TYPE, SLICES, COLUMNS, A, B, KEEP)                     \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                           \
+               ", 0;"                                                                \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE \
+               " {" DFA_TEXT_##SLICES "}, {" A "}, " B ", keep, 1, 1, 1;}"           \
+               : DFA_SUMS_##SLICES                                                   \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1))
 
 // d = a b^T (+ d where kKeep), both row by k in shared memory; and d += a b, a in registers,
 // b stored k by column. a and b are descriptors of tile/panel.cuh.
-#define DFA_PRODUCTS(SLICES, COLUMNS, O0, O1, O2, O3, O4, O5)                                      \
-  template <DType kElement, int kKeep>                                                             \
-  DFA_DEVICE void multiply_shared(float (&d)[2 * SLICES][4], unsigned long long a,                 \
-                                  unsigned long long b) {                                          \
-    if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2);                                     \
-    } else {                                                                                       \
-      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2);                                      \
-    }                                                                                              \
-  }                                                                                                \
-  template <DType kElement>                                                                        \
-  DFA_DEVICE void multiply_registers(float (&d)[2 * SLICES][4], const unsigned (&a)[4],            \
-                                     unsigned long long b) {                                       \
-    if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5);             \
-    } else {                                                                                       \
-      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5);              \
-    }                                                                                              \
+#define DFA_PRODUCTS(SLICES, COLUMNS, O0, O1, O2, O3, O4, O5)                          \
+  template <DType kElement, int kKeep>                                                 \
+  DFA_DEVICE void multiply_shared(float(&d)[2 * SLICES][4], unsigned long long a,      \
+                                  unsigned long long b) {                              \
+    if constexpr (kElement == DType::bf16) {                                           \
+      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2);                         \
+    } else {                                                                           \
+      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2);                          \
+    }                                                                                  \
+  }                                                                                    \
+  template <DType kElement>                                                            \
+  DFA_DEVICE void multiply_registers(float(&d)[2 * SLICES][4], const unsigned(&a)[4],  \
+                                     unsigned long long b) {                           \
+    if constexpr (kElement == DType::bf16) {                                           \
+      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5); \
+    } else {                                                                           \
+      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5);  \
+    }                                                                                  \
   }
 
 DFA_PRODUCTS(4, 64, "%32", "%33", "%34", "%35", "%36", "%37")

@@ -82,8 +82,8 @@ class SplitSoftmax {
     for (int half = 0; half < 2; ++half) {
       const float sum = ptx::quad_sum(sum_[half]);
       inverse[half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
-      lse[half] = sum == 0 ? -ptx::infinity()
-                           : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
+      lse[half] =
+          sum == 0 ? -ptx::infinity() : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
     }
   }
 

@@ -1,0 +1,83 @@
+#include "cuda/hopper.h"
+
+#include <algorithm>
+
+#include "cuda/loaded_kernels.h"
+#include "gpu/tensor_map.h"
+#include "kernels/forward/sm90_args.h"
+#include "spec/config_text.h"
+#include "spec/legality.h"
+
+namespace dfa::cuda {
+namespace {
+
+// One tensor, all but its address.
+gpu::TiledTensor tensor(const Problem& p, const Strides& s, std::int64_t heads, std::int64_t rows,
+                        std::int64_t columns, int box_rows) {
+  // Where there is one of a dimension its stride is never used, but has to be legal.
+  const auto bytes = [&](std::int64_t stride, std::int64_t size) {
+    return static_cast<std::uint64_t>(
+        2 * (size == 1 ? round_up(static_cast<int>(columns), 8) : stride));
+  };
+  const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  return {.element = p.dtype == DType::fp16 ? gpu::Half::fp16 : gpu::Half::bf16,
+          .sizes = {size(columns), size(rows), size(heads), size(p.b)},
+          .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, p.b)},
+          .box_columns = 64,
+          .box_rows = static_cast<std::uint32_t>(box_rows)};
+}
+
+class HopperForward final : public Launcher<ForwardArgs> {
+ public:
+  HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
+      : q_(tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
+        k_(tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
+        v_(tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
+        o_(tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)) {
+    KernelLaunch launch = forward_launches(p, c)[0];
+    launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
+    kernel_ = loaded_kernel(device, launch);
+    shape_ = shape_of(launch);
+    args_.args = kernel_args(p);
+    args_.items = forward_items(p, c);
+  }
+
+  void queue(const ForwardArgs& args, const gpu::Stream& stream) const override {
+    Sm90ForwardArgs all = args_;
+    all.args = with_pointers(args_.args, args);
+    encode(q_, args.q, all.q);
+    encode(k_, args.k, all.k);
+    encode(v_, args.v, all.v);
+    encode(o_, args.o, all.o);
+    gpu::launch(kernel_, shape_, stream, all);
+  }
+
+ private:
+  static void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
+    static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
+    tensor.address = address;
+    gpu::encode(tensor, &map);
+  }
+
+  gpu::TiledTensor q_, k_, v_, o_;
+  gpu::Kernel kernel_;
+  gpu::Launch shape_;
+  Sm90ForwardArgs args_{};
+};
+
+}  // namespace
+
+bool is_hopper(const Plan& plan) {
+  return !plan.config.empty() &&
+         parse_config(plan.config, ForwardConfig{}).target == Target::cuda_sm90;
+}
+
+ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device) {
+  const Problem& p = plan.problem;
+  const Limits limits = gpu_limits(device.facts().capability);
+  const ForwardConfig config =
+      legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);
+  return std::make_unique<const HopperForward>(p, config, device);
+}
+
+}  // namespace dfa::cuda

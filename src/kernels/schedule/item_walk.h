@@ -1,0 +1,60 @@
+#pragma once
+
+#include "kernels/device.h"
+
+// The query tiles that one thread block of a grid of any size works through.
+namespace dfa {
+
+struct Items {
+  int heads;       // of all batches
+  int tiles;       // of queries of a head
+  int section;     // heads whose tiles are dealt out together: their k and v fit the L2
+  int late_first;  // late queries see more keys than early ones
+};
+
+// Sections of heads follow each other. Each takes whole rounds of the grid, and the direction turns
+// with every round: under a causal mask, where a section's late queries come first as they see the
+// most keys, whoever had the longer item of one round has the shorter one of the next.
+class ItemWalk {
+ public:
+  DFA_HOST_DEVICE ItemWalk(const Items& items, int block, int blocks)
+      : items_(items), block_(block), blocks_(blocks), first_head_(0), round_(0), odd_(false) {
+    item_ = block;
+    if (item_ >= count()) next();
+  }
+
+  DFA_HOST_DEVICE bool more() const { return first_head_ < items_.heads; }
+
+  DFA_HOST_DEVICE void next() {
+    do {
+      round_ += blocks_;
+      odd_ = !odd_;
+      if (round_ >= count()) {
+        round_ = 0;
+        first_head_ += items_.section;
+      }
+      item_ = round_ + (odd_ ? blocks_ - 1 - block_ : block_);
+    } while (more() && item_ >= count());
+  }
+
+  DFA_HOST_DEVICE int head() const {
+    return first_head_ + (items_.late_first != 0 ? item_ % width() : item_ / items_.tiles);
+  }
+  DFA_HOST_DEVICE int tile() const {
+    return items_.late_first != 0 ? items_.tiles - 1 - item_ / width() : item_ % items_.tiles;
+  }
+
+ private:
+  DFA_HOST_DEVICE int width() const {  // heads of this section
+    const int rest = items_.heads - first_head_;
+    return rest < items_.section ? rest : items_.section;
+  }
+  DFA_HOST_DEVICE int count() const { return items_.tiles * width(); }
+
+  const Items& items_;
+  int block_, blocks_, first_head_, round_;
+  bool odd_;
+  int item_;
+};
+
+}  // namespace dfa

@@ -1,0 +1,170 @@
+#include "spec/sm90_legality.h"
+
+#include <algorithm>
+#include <string>
+
+#include "spec/gpu_legality.h"
+
+namespace dfa {
+namespace {
+
+// Columns of a product that ptx/wgmma.cuh has.
+constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
+constexpr int kMaxGroups = 3;
+constexpr int kMaxStages = 4;
+constexpr int kOtherRegisters90 = 32;
+constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
+
+std::string number(long long value) { return std::to_string(value); }
+
+Verdict yes() { return Verdict::yes(); }
+
+Verdict check_elements(const ForwardConfig& c, const Problem& p) {
+  if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
+    return Verdict::no("cuda_sm90 multiplies fp16 and bf16; " + std::string(name_of(p.dtype)) +
+                       " takes cuda_sm80");
+  }
+  if (c.element == p.dtype) return yes();
+  return Verdict::no(std::string("element=") + name_of(c.element) + " but the problem is " +
+                     name_of(p.dtype));
+}
+
+Verdict check_dim(const char* field, int value, const char* name, std::int64_t dim) {
+  if (value == sm90_head_dim(dim)) return yes();
+  return Verdict::no(std::string(field) + "=" + number(value) + " but " + name + "=" + number(dim) +
+                     " takes " + number(sm90_head_dim(dim)) + " of cuda_sm90");
+}
+
+// The copy engine steps in 16 bytes, 8 elements, and takes no stride of zero.
+Verdict check_map(const char* name, const Strides& s, std::int64_t b, std::int64_t h,
+                  std::int64_t rows) {
+  const auto fits = [](std::int64_t stride, std::int64_t size) {
+    return size == 1 || (stride > 0 && stride % 8 == 0 && stride < kLongestStride);
+  };
+  if (fits(s.batch, b) && fits(s.head, h) && fits(s.row, rows)) return yes();
+  return Verdict::no("strides of " + std::string(name) + " (" + number(s.batch) + "," +
+                     number(s.head) + "," + number(s.row) +
+                     ") are not positive multiples of 8 elements, as the copy engine steps");
+}
+
+Verdict check_maps(const Problem& p) {
+  for (const Verdict& verdict :
+       {check_map("q", p.q(), p.b, p.hq, p.sq), check_map("k", p.k(), p.b, p.hk, p.sk),
+        check_map("v", p.v(), p.b, p.hk, p.sk), check_map("o", p.o(), p.b, p.hq, p.sq)}) {
+    if (!verdict) return verdict;
+  }
+  return yes();
+}
+
+Verdict check_shape(const ForwardConfig& c) {
+  const int groups = c.block_q / kGroupRows;
+  if (c.block_q % kGroupRows != 0 || groups < 1 || groups > kMaxGroups) {
+    return Verdict::no("block_q=" + number(c.block_q) + "; 64, 128 or 192, 64 a warpgroup");
+  }
+  if (c.warps != 4 * groups || c.ctas != 1) {
+    return Verdict::no("block_q=" + number(c.block_q) + " takes warps=" + number(4LL * groups) +
+                       " and ctas=1 of cuda_sm90");
+  }
+  if (std::find(std::begin(kKeys), std::end(kKeys), c.block_k) == std::end(kKeys)) {
+    return Verdict::no("block_k=" + number(c.block_k) +
+                       "; 64 to 144 in steps of 16, 160, 176, 192 or 256");
+  }
+  if (c.stages < 2 || c.stages > kMaxStages || c.q_stages < 1 || c.q_stages > 2) {
+    return Verdict::no("stages=" + number(c.stages) + ", q_stages=" + number(c.q_stages) +
+                       "; 2 to " + number(kMaxStages) + " and 1 or 2");
+  }
+  return yes();
+}
+
+Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
+  if (c.smem_bytes() > limits.smem_bytes) {
+    return Verdict::no("the tiles take " + number(c.smem_bytes()) +
+                       " bytes of shared memory but a thread block has " +
+                       number(limits.smem_bytes));
+  }
+  if (expected_sm90_registers(c) <= sm90_registers(c)) return yes();
+  return Verdict::no("a thread would need " + number(expected_sm90_registers(c)) +
+                     " registers and has " + number(sm90_registers(c)));
+}
+
+// Tiles in the order to try them: the largest that fit registers and shared memory were the fastest
+// (docs/design/0015-hopper-forward.md).
+struct Tile {
+  int block_q, block_k, stages, q_stages;
+  bool pingpong;
+};
+
+constexpr Tile kTiles[] = {
+    {192, 128, 3, 2, false}, {128, 128, 2, 2, true}, {128, 128, 2, 1, false},
+    {128, 112, 2, 1, false}, {128, 80, 2, 1, false}, {192, 128, 3, 2, true},
+    {128, 176, 2, 1, true},  {128, 64, 2, 1, false}, {64, 128, 2, 2, false},
+    {64, 80, 2, 1, false},
+};
+
+constexpr Tile kLeastTile{64, 64, 2, 1, false};
+
+// Heads up to here would be padded to twice their size and more: portable kernels run them.
+constexpr int kPortableDim = 32;
+
+ForwardConfig config_of(const Problem& p, const Tile& t) {
+  return {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1,
+          .q_stages = t.q_stages,
+          .pingpong = t.pingpong};
+}
+
+}  // namespace
+
+int sm90_head_dim(std::int64_t dim) {
+  const int portable = gpu_head_dim(dim);
+  return portable == 0 ? 0 : std::max(64, portable);
+}
+
+int expected_sm90_registers(const ForwardConfig& c) {
+  return c.block_k / 2 + c.block_k / 4 + c.value_dim / 2 + kOtherRegisters90;
+}
+
+int sm90_registers(const ForwardConfig& c) { return c.block_q / kGroupRows == 3 ? 160 : 240; }
+
+Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
+  if (limits.highest != Target::cuda_sm90) {
+    return Verdict::no("cuda_sm90 runs on compute capability 9.0 only");
+  }
+  for (const Verdict& verdict :
+       {check_elements(config, problem), check_dim("head_dim", config.head_dim, "d", problem.d),
+        check_dim("value_dim", config.value_dim, "dv", problem.dv), check_lengths(problem),
+        check_maps(problem), check_shape(config)}) {
+    if (!verdict) return verdict;
+  }
+  return check_resources(config, limits);
+}
+
+Verdict sm90_fits(const Problem& problem, const Limits& limits) {
+  if (!sm90_candidates(problem, limits).empty()) return yes();
+  const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
+  if (!verdict) return verdict;
+  return Verdict::no("cuda_sm90 would pad heads of up to " + number(kPortableDim) + " to 64");
+}
+
+Verdict check_sm90(const BackwardConfig&, const Problem&, const Limits&) {
+  return Verdict::no("cuda_sm90 has no backward; use cuda_sm80");
+}
+
+std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
+  for (const Tile& tile : kTiles) {
+    const ForwardConfig config = config_of(problem, tile);
+    if (check_sm90(config, problem, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+}  // namespace dfa

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "spec/legality.h"
+
+// The rules of legality.h for the kernels of Hopper (sm_90a).
+namespace dfa {
+
+Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits);
+
+// Every legal entry of a table of tiles, the one to run where nothing was measured in front.
+std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits);
+
+// Has it one? No, with the reason.
+Verdict sm90_fits(const Problem& problem, const Limits& limits);
+
+// Columns of these kernels' tiles: gpu_head_dim(), but at least 64.
+int sm90_head_dim(std::int64_t dim);
+
+// Registers that a thread with queries is expected to need, and those that it has.
+int expected_sm90_registers(const ForwardConfig& config);
+int sm90_registers(const ForwardConfig& config);
+
+}  // namespace dfa

@@ -1,0 +1,86 @@
+#include "spec/sm90_legality.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "spec/config_text.h"
+#include "spec/gpu_legality.h"
+
+namespace dfa {
+namespace {
+
+const Limits kHopper = gpu_limits(90);
+
+TEST(Sm90Legality, HopperAloneRunsItAndEveryWideHalfPrecisionProblemTakesIt) {
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (int d = 8; d <= 256; d += 8) {
+      for (const int dv : {8, d, 256}) {
+        const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
+        const bool wide = std::max(d, dv) > 32;
+        EXPECT_EQ(default_gpu_forward(p, kHopper).target == Target::cuda_sm90, wide) << d << dv;
+        EXPECT_EQ(bool(sm90_fits(p, kHopper)), wide);
+        for (const int other : {80, 89, 100, 120}) {
+          EXPECT_EQ(default_gpu_forward(p, gpu_limits(other)).target, Target::cuda_sm80);
+        }
+      }
+    }
+  }
+}
+
+TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
+  const Problem p = parse_problem("fwdbwd bf16 causal h4 s512 d128");
+  const auto forced = [&](const char* text) {
+    return legal_config(text, gpu_forward_base(text, p, kHopper), p, kHopper);
+  };
+  EXPECT_EQ(forced("").target, Target::cuda_sm90);
+  Limits portable = kHopper;
+  portable.highest = Target::cuda_sm80;
+  EXPECT_EQ(forced(".target=cuda_sm80"), default_gpu_forward(p, portable));
+  EXPECT_EQ(forced("ForwardConfig{.target=Target::cuda_sm80,.block_k=32}").block_k, 32);
+  EXPECT_EQ(forced("BackwardConfig{.target=cuda_sm80}").target, Target::cuda_sm90);
+  EXPECT_FALSE(forced("pingpong=false").pingpong);
+  EXPECT_THROW(forced("pingpong=1"), InvalidArgument);
+  EXPECT_THROW(forced("target=cuda_sm80,pingpong=true"), InvalidArgument);
+}
+
+TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
+  const Problem p = parse_problem("fwd bf16 h2 s64 d128");
+  const ForwardConfig good = default_gpu_forward(p, kHopper);
+  ASSERT_TRUE(check(good, p, kHopper));
+  const auto refused = [&](auto change, const char* why) {
+    ForwardConfig config = good;
+    change(config);
+    return check(config, p, kHopper).reason.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
+  EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
+  EXPECT_TRUE(refused([](auto& c) { c.value_dim = 256; }, "dv=128"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
+  EXPECT_TRUE(refused([](auto& c) { c.ctas = 2; }, "ctas=1"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 1; }, "stages=1"));
+  EXPECT_TRUE(refused([](auto& c) { c.q_stages = 3; }, "q_stages=3"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 4; }, "shared memory"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 256, c.stages = 2; }, "shared memory"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 192, c.warps = 12, c.q_stages = 1; }, "registers"));
+  EXPECT_NE(check(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
+  EXPECT_NE(check(BackwardConfig{.target = Target::cuda_sm90}, p, kHopper).reason.find("backward"),
+            std::string::npos);
+}
+
+TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
+  const auto reason = [&](const char* line) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(default_gpu_forward(p, kHopper).target, Target::cuda_sm80) << line;
+    return sm90_fits(p, kHopper).reason;
+  };
+  EXPECT_NE(reason("fwd fp32 h1 s64 d64").find("fp32 takes cuda_sm80"), std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h1 s64 d32").find("pad heads"), std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dfa
