@@ -33,7 +33,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
       : q_(tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
         k_(tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
         v_(tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-        o_(tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)) {
+        o_(tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
+        device_(device) {
     KernelLaunch launch = forward_launches(p, c)[0];
     launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
@@ -45,6 +46,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   void queue(const ForwardArgs& args, const gpu::Stream& stream) const override {
     Sm90ForwardArgs all = args_;
     all.args = with_pointers(args_.args, args);
+    const gpu::Scope scope(device_);  // one for all five calls
     encode(q_, args.q, all.q);
     encode(k_, args.k, all.k);
     encode(v_, args.v, all.v);
@@ -60,6 +62,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   gpu::TiledTensor q_, k_, v_, o_;
+  const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   Sm90ForwardArgs args_{};

@@ -386,13 +386,14 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 const cuuint32_t* box, const cuuint32_t*, CUtensorMapInterleave,
                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill) {
+  if (const CUresult bad = fault_in_context("cuTensorMapEncodeTiled")) return bad;
   if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return CUDA_ERROR_INVALID_VALUE;
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t i = 0; i < dimensions; ++i) {
     if (sizes[i] == 0 || box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
     if (i > 0 && (strides[i - 1] == 0 || strides[i - 1] % 16 != 0)) return CUDA_ERROR_INVALID_VALUE;
   }
-  map->opaque[0] = sizes[0];
+  map->opaque[0] = reinterpret_cast<std::uintptr_t>(address);
   map->opaque[1] = box[1];
   return CUDA_SUCCESS;
 }
