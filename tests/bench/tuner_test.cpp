@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "dfa/error.h"
 #include "sensors/fakes.h"
 #include "spec/config_text.h"
@@ -79,15 +81,21 @@ TEST(TileCandidates, TheDefaultComesFirstThenTheNearestAllOfItsInstructionSet) {
   EXPECT_LE(std::abs(next.block_q - 64) + std::abs(next.block_k - 128), 64);
 }
 
-TEST(TileCandidates, OfAGpuAreThoseOfItsLimits) {
-  const Limits limits = gpu_limits(90);
-  Plan plan;
-  plan.problem = parse_problem("fwd bf16 b1 h1 s512 d64");
-  plan.config = to_text(default_gpu_forward(plan.problem, limits));
-  const auto candidates = tile_candidates(plan, limits);
-  EXPECT_EQ(candidates.size(), forward_candidates(plan.problem, limits).size());
-  EXPECT_GT(candidates.size(), 3u);
-  EXPECT_EQ(candidates[0], plan.config);
+TEST(TileCandidates, OfAGpuAreThoseOfThePlansKernelsThatFitItsLimits) {
+  for (const int architecture : {80, 90}) {
+    const Limits limits = gpu_limits(architecture);
+    Plan plan;
+    plan.problem = parse_problem("fwd bf16 b1 h1 s512 d64");
+    const ForwardConfig usual = default_gpu_forward(plan.problem, limits);
+    plan.config = to_text(usual);
+    const auto candidates = tile_candidates(plan, limits);
+    const auto legal = forward_candidates(plan.problem, limits);
+    EXPECT_EQ(static_cast<std::ptrdiff_t>(candidates.size()),
+              std::count_if(legal.begin(), legal.end(),
+                            [&](const ForwardConfig& c) { return c.target == usual.target; }));
+    EXPECT_GT(candidates.size(), 3u);
+    EXPECT_EQ(candidates[0], plan.config);
+  }
 }
 
 }  // namespace
