@@ -12,6 +12,8 @@ void add_run(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_analyze(CLI::App& app, int& exit_code);
 void add_compare(CLI::App& app, int& exit_code);
+void add_power(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 void add_cache(CLI::App& app, int& exit_code);
 

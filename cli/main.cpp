@@ -91,6 +91,8 @@ void set_up(CLI::App& app, int& exit_code) {
   add_bench(app, exit_code);
   add_analyze(app, exit_code);
   add_compare(app, exit_code);
+  add_tune(app, exit_code);
+  add_power(app, exit_code);
   add_simulate(app, exit_code);
   add_cache(app, exit_code);
 }

@@ -24,8 +24,9 @@ ALLOWED = {
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
     "simulate": ["base", "contract", "sensors", "power"],
+    "govern": ["base", "spec", "contract", "sensors", "reference", "attention", "profile", "power", "simulate", "bench"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "simulate", "bench", "cuda"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
 }
 # Third-party headers and the only folders that may include them.

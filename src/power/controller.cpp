@@ -209,9 +209,10 @@ class Stepper {
       const int now = before.sms == 0 ? levers.sm_count : before.sms;
       const double duty = state_.level * levers.sm_count / now;
       const bool rested = seen_.time_s - state_.sms_changed_s >= tuning_.dwell_s - 1e-9;
-      const bool narrow = duty > 1 + 1e-12;
+      const bool narrow = duty > 1 + 1e-12;  // too few
       const bool wide = duty < 1 - (levers.pacing ? 3.0 * levers.sm_step / now : 1e-12);
-      if ((narrow || wide) && wanted != now && (rested || jumped_ || !levers.pacing)) {
+      const bool may_widen = narrow || jumped_ || !levers.pacing;  // only narrowing dwells
+      if ((narrow || wide) && wanted != now && (rested || may_widen)) {
         state_.action.sms = wanted == levers.sm_count ? 0 : wanted;
         state_.sms_changed_s = seen_.time_s;
       }

@@ -149,10 +149,11 @@ std::vector<std::string> missed(const Scenario& scenario, const Run& run,
   return texts;
 }
 
-std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures) {
+std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures,
+                     const std::string& source) {
   Json head = {{"kind", "head"},
                {"schema", "dfa-trace/1"},
-               {"source", "simulated"},
+               {"source", source},
                {"name", scenario.name},
                {"about", scenario.about},
                {"policy", to_text(scenario.policy)},

@@ -30,6 +30,7 @@ Measures measure(const Scenario& scenario, const Run& run);
 std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Measures& measures);
 
 // One JSON object a line: head, samples, decisions that changed something, measures.
-std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures);
+std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures,
+                     const std::string& source = "simulated");
 
 }  // namespace dfa::simulate

@@ -47,7 +47,7 @@ struct Marks {
   std::optional<double> temp_over_c{};     // above the temperature cap at most, once settled
   std::optional<double> switches_per_minute{};  // of points, at most
   std::optional<double> power_deviation_w{};    // of 100-ms power between events, at most
-  std::string status{};          // must have been reached, e.g. "infeasible"
+  std::string status{};                         // must have been reached, e.g. "infeasible"
   std::optional<double> infeasible_pct{};       // of decisions at most
 };
 

@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/registry.h"
+#include "base/file.h"
+#include "bench/machine.h"
+#include "cli/command.h"
+#include "dfa/error.h"
+#include "dfa/problem.h"
+#include "govern/chrome.h"
+#include "govern/run.h"
+#include "govern/tune.h"
+#include "sensors/system_clock.h"
+
+namespace dfa::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> policies;
+  std::string problem;
+  double seconds = 10;
+  double max_error = 1e9;
+  std::string trace;
+  std::string chrome;
+  std::string profile;
+  govern::PointOptions points;
+};
+
+std::atomic<bool> interrupt_asked{false};
+
+// The first Ctrl-C ends the run, and the trace is written; the second ends the program.
+void end_run_on_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupt_asked = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+std::string or_dash(std::optional<double> value, const char* unit) {
+  return value ? fmt::format("{:.4g} {}", *value, unit) : "not measured";
+}
+
+void print_points(const std::vector<govern::Candidate>& candidates) {
+  for (const govern::Candidate& candidate : candidates) {
+    const OperatingPoint& p = candidate.point;
+    fmt::print("  {:.4g} ms  {}  {} a call  dynamic {}  clock {:.0f} %  error {:.2g}  {}\n",
+               1e3 * p.time_s, or_dash(p.power_w, "W"), or_dash(p.energy_j, "J"),
+               or_dash(p.dynamic_w, "W"), 100 * p.clock_share, p.error, p.label);
+  }
+}
+
+// On a terminal one line that redraws itself; elsewhere a line a second.
+class LiveLine {
+ public:
+  void show(const simulate::Sample& sample, const power::Decision& decision) {
+    if (!terminal_ && sample.time_s - shown_s_ < 1) return;
+    shown_s_ = sample.time_s;
+    fmt::print(stderr,
+               "{}{:6.1f} s {} W ({} in 1 s) {} C {} MHz {:.2f} TFLOP/s {} GFLOP/J duty {:.3f} "
+               "point {} {}{}",
+               terminal_ ? "\r\033[K" : "", sample.time_s, text(sample.power_w),
+               text(sample.second_w), text(sample.temp_c), text(sample.clock_hz / 1e6),
+               sample.work_per_s / 1e12, text(sample.work_per_s / sample.second_w / 1e9),
+               decision.action.duty, decision.action.point, name_of(decision.status),
+               terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+  ~LiveLine() {
+    if (terminal_) fmt::print(stderr, "\n");
+  }
+
+ private:
+  static std::string text(double value) {
+    return std::isfinite(value) ? fmt::format("{:.0f}", value) : "-";
+  }
+
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  double shown_s_ = -1;
+};
+
+void print_section(const govern::Governed& governed, double begin, double end,
+                   const power::Policy& policy) {
+  double power = 0, work = 0, above = 0, most = 0, settling = 0;
+  int count = 0, settled = 0;
+  for (const simulate::Sample& s : governed.run.samples) {
+    if (s.time_s < begin || s.time_s > end) continue;
+    const double since = s.time_s - begin;
+    if (s.cap_w > 0 && s.power_w > 1.02 * s.cap_w) settling = since;
+    if (since < std::min(2.0, (end - begin) / 2)) continue;
+    ++settled;
+    power += s.second_w;
+    work += s.work_per_s;
+    above += s.cap_w > 0 && s.second_w > s.cap_w ? 1 : 0;
+    most = std::max(most, s.second_w);
+    ++count;
+  }
+  if (count == 0) return;
+  const double mean = power / count, rate = work / count;
+  fmt::print("{:<18} {:>8.2f} TFLOP/s", to_text(policy), rate / 1e12);
+  if (std::isfinite(mean)) {
+    fmt::print(" {:>7.1f} W, most {:>7.1f} W, {:>7.1f} GFLOP/J", mean, most, rate / mean / 1e9);
+  }
+  if (policy.goal == power::Goal::power_cap) {
+    fmt::print("  above {:.1f} % of {} means, last 100-ms power over 102 % at {:.1f} s",
+               100 * above / settled, settled, settling);
+  }
+  fmt::print("\n");
+}
+
+std::vector<govern::Candidate> measure(bench::Workload& workload,
+                                       const govern::PointOptions& options,
+                                       const bench::Telemetry& telemetry,
+                                       std::optional<double> idle_w, Clock& clock) {
+  std::vector<govern::Candidate> candidates;
+  for (const bench::Prepared& plans : govern::candidate_plans(workload.problem(), options)) {
+    fmt::print(stderr, "measuring {}\n", govern::label_of(plans));
+    auto candidate = govern::measure_candidate(workload, plans, options, telemetry, idle_w, clock);
+    if (candidate) candidates.push_back(std::move(*candidate));
+  }
+  return candidates;
+}
+
+void run_power(const Arguments& arguments, int& exit_code) {
+  govern::RunOptions options;
+  for (const std::string& text : arguments.policies) {
+    options.sections.push_back({power::parse_policy(text), arguments.seconds});
+  }
+  options.max_error = arguments.max_error;
+  const Problem problem = parse_problem(arguments.problem);
+  govern::PointOptions points = arguments.points;
+  if (points.backend == "auto") points.backend = bench::default_backend();
+  sensors::SystemClock clock;
+  bench::Workload workload(problem, points.backend, 1);
+  const GpuIdentity gpu = find_backend(points.backend).gpu_identity();
+  std::vector<govern::Candidate> candidates;
+  std::optional<double> idle_w;
+  {
+    const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+    if (telemetry.power.empty())
+      fmt::print("power: not measured: {}\n", telemetry.power.status.reason);
+    idle_w = govern::idle_power(telemetry, clock, 1);
+    if (!arguments.profile.empty()) {
+      candidates =
+          govern::stored_points(problem, profile::Store(arguments.profile), points.backend);
+      if (candidates.empty()) {
+        throw Unsupported(
+            fmt::format("{} has no row of this problem on this machine; dfa tune "
+                        "measures some",
+                        arguments.profile));
+      }
+    } else {
+      candidates = measure(workload, points, telemetry, idle_w, clock);
+    }
+  }
+  if (candidates.empty()) throw Unsupported("no configuration passed its check");
+  fmt::print("idle {}; points:\n", or_dash(idle_w, "W"));
+  print_points(candidates);
+  end_run_on_interrupt();
+  options.interrupted = [] { return interrupt_asked.load(); };
+  govern::Governed governed;
+  {
+    LiveLine line;
+    options.on_sample = [&](const simulate::Sample& sample, const power::Decision& decision) {
+      line.show(sample, decision);
+    };
+    governed = govern::run_governed(workload, candidates, options, gpu, idle_w, clock);
+  }
+  const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
+  if (!arguments.trace.empty()) {
+    write_file_atomic(arguments.trace,
+                      simulate::to_trace(governed.scenario, governed.run, measures, "measured"));
+  }
+  if (!arguments.chrome.empty()) {
+    write_file_atomic(arguments.chrome, govern::to_chrome_trace(governed.run));
+  }
+  double begin = 0;
+  for (const govern::Section& section : options.sections) {
+    print_section(governed, begin, begin + section.seconds, section.policy);
+    begin += section.seconds;
+  }
+  fmt::print("{} calls; the governor took {:.3f} % of one processor's time\n", governed.calls,
+             100 * governed.governor_share);
+  if (interrupt_asked) exit_code = 1;
+}
+
+}  // namespace
+
+void add_power(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  CLI::App* command =
+      app.add_subcommand("power", "Run a load under a policy of power, heat or time");
+  command
+      ->add_option("--policy", a.policies,
+                   "max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms; "
+                   "several: one after the other")
+      ->required()
+      ->expected(1)
+      ->take_all();
+  command->add_option("--problem", a.problem, "the problem line")->required();
+  command->add_option("--seconds", a.seconds, "for each policy (10)")->check(CLI::PositiveNumber);
+  command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
+  command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
+      ->check(CLI::Range(1, 50));
+  command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--profile", a.profile, "take the points from what dfa tune measured");
+  command->add_option("--max-error", a.max_error,
+                      "largest error against fp64 that a point may have");
+  command->add_option("--trace", a.trace, "write samples and decisions, JSON lines");
+  command->add_option("--chrome", a.chrome, "write a Chrome trace for ui.perfetto.dev");
+  command->footer(
+      "Example: dfa power --policy power_cap:500W --problem \"fwd bf16 b4 h16 s4096 d128\"");
+  command->callback([arguments, &exit_code] { run_power(*arguments, exit_code); });
+}
+
+}  // namespace dfa::cli

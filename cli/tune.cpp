@@ -1,0 +1,139 @@
+#include "govern/tune.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "bench/machine.h"
+#include "bench/suites.h"
+#include "cli/command.h"
+#include "dfa/error.h"
+#include "profile/frontier.h"
+#include "profile/json.h"
+#include "sensors/system_clock.h"
+
+namespace dfa::cli {
+namespace {
+
+struct Arguments {
+  std::string problems_file;
+  std::vector<std::string> problem_lines;
+  std::string profile = "dfa-profile.db";
+  std::string export_file;
+  std::string import_file;
+  bool list = false;
+  govern::TuneOptions tune;
+};
+
+std::atomic<bool> interrupt_asked{false};
+
+void end_tuning_on_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupt_asked = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+std::vector<Problem> problems_of(const Arguments& arguments) {
+  std::string text;
+  for (const std::string& line : arguments.problem_lines) text += line + "\n";
+  if (!arguments.problems_file.empty()) text += read_file(arguments.problems_file);
+  std::vector<Problem> problems;
+  for (const auto& group : bench::parse_problem_list(text, {"flash"})) {
+    problems.push_back(group.problem);
+  }
+  return problems;
+}
+
+std::string or_dash(std::optional<double> value) {
+  return value ? fmt::format("{:.4g}", *value) : "-";
+}
+
+void list_rows(const profile::Store& store) {
+  fmt::print("{:<36} {:>10} {:>8} {:>9} {:>9}  {:<8} {}\n", "problem", "ms", "W", "J", "error",
+             "frontier", "configuration");
+  std::vector<profile::Row> rows = store.rows();
+  for (const profile::Row& row : rows) {
+    const auto best = profile::frontier(store.rows(row.machine.card, row.problem));
+    bool on_it = false;
+    for (const auto& other : best) on_it = on_it || other.point.label == row.point.label;
+    fmt::print("{:<36} {:>10.4g} {:>8} {:>9} {:>9.2g}  {:<8} {}\n", row.problem,
+               1e3 * row.point.time_s, or_dash(row.point.power_w), or_dash(row.point.energy_j),
+               row.point.error, on_it ? "yes" : "no", row.point.label);
+  }
+}
+
+void show(int done, int rows, double left_s, const std::string& what) {
+  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  fmt::print(stderr, "{}[{}/{}] {} {}{}", terminal ? "\r\033[K" : "", done + 1, rows,
+             done > 0 ? fmt::format("{:.0f} s left ", left_s) : "", what.substr(0, 90),
+             terminal ? "" : "\n");
+  std::fflush(stderr);
+}
+
+void run_tune(Arguments& arguments, int& exit_code) {
+  profile::Store store(arguments.profile);
+  if (!arguments.import_file.empty()) {
+    const auto rows = profile::from_json(read_file(arguments.import_file));
+    store.put_all(rows);
+    fmt::print("imported {} rows into {}\n", rows.size(), arguments.profile);
+  }
+  const std::vector<Problem> problems = problems_of(arguments);
+  if (!problems.empty()) {
+    if (arguments.tune.points.backend == "auto") {
+      arguments.tune.points.backend = bench::default_backend();
+    }
+    end_tuning_on_interrupt();
+    arguments.tune.interrupted = [] { return interrupt_asked.load(); };
+    arguments.tune.on_progress = show;
+    sensors::SystemClock clock;
+    const govern::TuneReport report = govern::tune(problems, store, arguments.tune, clock);
+    if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+    fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
+               report.kept, report.wrong, report.left, arguments.profile);
+    if (report.wrong > 0 || interrupt_asked) exit_code = 1;
+  }
+  if (!arguments.export_file.empty()) {
+    const auto rows = store.rows();
+    write_file_atomic(arguments.export_file, profile::to_json(rows));
+    fmt::print("exported {} rows to {}\n", rows.size(), arguments.export_file);
+  }
+  if (arguments.list) list_rows(store);
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  Arguments& a = *arguments;
+  CLI::App* command =
+      app.add_subcommand("tune", "Measure configurations into a profile that policies choose from");
+  command->add_option("--problems", a.problems_file, "a file with one problem line a line");
+  command->add_option("--problem", a.problem_lines, "a problem line; may be given several times")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--profile", a.profile, "the store, an SQLite file (dfa-profile.db)");
+  command->add_option("--budget", a.tune.budget_s, "seconds; no measurement begins that ends later")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--points", a.tune.points.candidates, "configurations of each problem (3)")
+      ->check(CLI::Range(1, 200));
+  command->add_option("--point-seconds", a.tune.points.seconds, "for each measurement of one (2)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--backend", a.tune.points.backend, "auto, cuda, cpu or reference");
+  command->add_option("--import", a.import_file, "add the rows of a JSON file first");
+  command->add_option("--export", a.export_file, "write all rows as JSON at the end");
+  command->add_flag("--list", a.list, "print the rows");
+  command->footer(
+      "Example: dfa tune --problem \"fwd bf16 b1 h8 s1024 d64\" --budget 60 --list\n"
+      "Interrupted, it goes on from where it was: rows that hold are kept.");
+  command->callback([arguments, &exit_code] { run_tune(*arguments, exit_code); });
+}
+
+}  // namespace dfa::cli

@@ -1,0 +1,62 @@
+#include "govern/chrome.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/json.h"
+
+namespace dfa::govern {
+namespace {
+
+Json counter(const char* name, double time_s, Json values) {
+  return {{"ph", "C"}, {"pid", 1}, {"name", name}, {"ts", 1e6 * time_s}, {"args", values}};
+}
+
+// What was not measured is left out.
+void add(Json& values, const char* key, double value) {
+  if (std::isfinite(value)) values[key] = value;
+}
+
+Json slice(const power::Decision& first, double end_s, const power::Setup& setup) {
+  return {{"ph", "X"},
+          {"pid", 1},
+          {"tid", 1},
+          {"name", setup.points[first.action.point].label},
+          {"cat", name_of(first.status)},
+          {"ts", 1e6 * first.time_s},
+          {"dur", 1e6 * (end_s - first.time_s)},
+          {"args", {{"status", name_of(first.status)}, {"why", first.why}}}};
+}
+
+}  // namespace
+
+std::string to_chrome_trace(const simulate::Run& run) {
+  Json events = Json::array();
+  for (const simulate::Sample& s : run.samples) {
+    Json power = Json::object();
+    add(power, "instant_w", s.power_w);
+    add(power, "second_w", s.second_w);
+    if (s.cap_w > 0) add(power, "cap_w", s.cap_w);
+    Json temperature = Json::object(), clock = Json::object();
+    add(temperature, "die_c", s.temp_c);
+    add(clock, "sm_mhz", s.clock_hz / 1e6);
+    for (const auto& [name, values] :
+         {std::pair{"power", power}, {"temperature", temperature}, {"clock", clock}}) {
+      if (!values.empty()) events.push_back(counter(name, s.time_s, values));
+    }
+  }
+  const power::Decision* first = nullptr;
+  for (const power::Decision& decision : run.decisions) {
+    events.push_back(counter("level", decision.time_s,
+                             {{"level", decision.level}, {"duty", decision.action.duty}}));
+    const bool same = first != nullptr && first->action.point == decision.action.point &&
+                      first->status == decision.status;
+    if (same) continue;
+    if (first != nullptr) events.push_back(slice(*first, decision.time_s, run.setup));
+    first = &decision;
+  }
+  if (first != nullptr) events.push_back(slice(*first, run.decisions.back().time_s, run.setup));
+  return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() + "\n";
+}
+
+}  // namespace dfa::govern

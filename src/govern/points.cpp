@@ -1,0 +1,157 @@
+#include "govern/points.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/registry.h"
+#include "bench/statistics.h"
+#include "bench/tuner.h"
+#include "dfa/error.h"
+#include "power/pacer.h"
+#include "spec/passes.h"
+
+namespace dfa::govern {
+namespace {
+
+constexpr double kBatchSeconds = 1e-3;
+constexpr double kHalf = 0.5;
+constexpr double kCheckFlops = 2e9;  // of fp64 on the host, a sample of a larger problem
+
+// What a stretch of repeated calls showed.
+struct Stretch {
+  double call_s = 0;
+  double spread = 0;  // of the call's time, relative
+  double duty = 1;    // that was kept
+  std::optional<double> power_w;
+  std::optional<double> clock_hz;
+  double clock_most_hz = 0;
+};
+
+// Distinct readings of a sensor: repeated values are the same tick.
+class Mean {
+ public:
+  void add(const std::optional<double>& value) {
+    if (!value || *value == last_) return;
+    last_ = *value;
+    sum_ += *value;
+    ++count_;
+  }
+  std::optional<double> value() const {
+    return count_ > 0 ? std::optional(sum_ / count_) : std::nullopt;
+  }
+
+ private:
+  double last_ = -1, sum_ = 0;
+  int count_ = 0;
+};
+
+Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, double duty,
+                    const PointOptions& options, const bench::Telemetry& telemetry, Clock& clock) {
+  power::Pacer pacer;
+  pacer.apply({.point = 0, .sms = 0, .duty = duty});
+  std::vector<double> times;
+  Mean power, hertz;
+  double busy = 0, most = 0;
+  const double begin = clock.now_s();
+  double from = begin;
+  while (clock.now_s() - begin < options.settle_s + options.seconds || times.size() < 3) {
+    const bool settled = clock.now_s() - begin >= options.settle_s;
+    if (!settled) {
+      from = clock.now_s();
+      busy = 0;
+    }
+    const double start = clock.now_s();
+    workload.run(candidate.plans, candidate.batch);
+    const double took = clock.now_s() - start;
+    busy += took;
+    if (settled) {
+      times.push_back(took / candidate.batch);
+      power.add(bench::value_of(telemetry.power));
+      const auto now_hz = bench::value_of(telemetry.clock);
+      hertz.add(now_hz);
+      most = std::max(most, now_hz.value_or(0));
+    }
+    pacer.pause(took, clock);
+  }
+  const bench::Summary summary = bench::summarize(times);
+  return {summary.median,
+          summary.mad / summary.median,
+          busy / (clock.now_s() - from),
+          power.value(),
+          hertz.value(),
+          most};
+}
+
+void measure(bench::Workload& workload, Candidate& candidate, const PointOptions& options,
+             const bench::Telemetry& telemetry, std::optional<double> idle_w, Clock& clock) {
+  const Stretch full = run_stretch(workload, candidate, 1, options, telemetry, clock);
+  OperatingPoint& point = candidate.point;
+  candidate.spread = full.spread;
+  point.time_s = full.call_s;
+  point.power_w = full.power_w;
+  if (full.power_w) point.energy_j = *full.power_w * full.call_s / full.duty;
+  if (!full.power_w || !idle_w) return;
+  const Stretch half = run_stretch(workload, candidate, kHalf, options, telemetry, clock);
+  if (!half.power_w) return;
+  point.dynamic_w = std::max((*half.power_w - *idle_w) / half.duty, *full.power_w - *idle_w);
+  if (full.clock_hz && half.clock_most_hz > 0) {
+    point.clock_share = std::min(1.0, *full.clock_hz / half.clock_most_hz);
+  }
+}
+
+}  // namespace
+
+std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock, double seconds) {
+  if (telemetry.power.empty()) return std::nullopt;
+  clock.sleep_s(1);  // what ran before fades out of the readings
+  std::vector<double> values;
+  for (const double begin = clock.now_s(); clock.now_s() - begin < seconds; clock.sleep_s(0.05)) {
+    if (const auto value = bench::value_of(telemetry.power)) values.push_back(*value);
+  }
+  if (values.empty()) return std::nullopt;
+  return bench::summarize(values).median;
+}
+
+std::string label_of(const bench::Prepared& plans) {
+  const Plan& plan = plans.any();
+  return plan.backward_config.empty() ? plan.config : plan.backward_config;
+}
+
+int batch_for(double call_s) {
+  return std::clamp(static_cast<int>(std::lround(kBatchSeconds / call_s)), 1, 1000);
+}
+
+std::vector<bench::Prepared> candidate_plans(const Problem& problem, const PointOptions& options) {
+  std::vector<bench::Prepared> all{bench::prepare(problem, {.backend = options.backend})};
+  if (problem.pass == Pass::forward_backward) return all;  // one configuration text fits one pass
+  const Plan base = all[0].any();
+  for (const std::string& text :
+       bench::tile_candidates(base, find_backend(base.backend).limits())) {
+    if (static_cast<int>(all.size()) >= options.candidates) break;
+    if (text == base.config || text == base.backward_config) continue;
+    all.push_back(bench::prepare(problem, {.backend = options.backend, .config = text}));
+  }
+  return all;
+}
+
+std::optional<Candidate> measure_candidate(bench::Workload& workload, const bench::Prepared& plans,
+                                           const PointOptions& options,
+                                           const bench::Telemetry& telemetry,
+                                           std::optional<double> idle_w, Clock& clock) {
+  Candidate candidate;
+  candidate.plans = plans;
+  candidate.point.label = label_of(plans);
+  candidate.point.dtype = workload.problem().dtype;
+  candidate.point.memory_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
+  const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});
+  if (!check.ok) return std::nullopt;
+  candidate.point.error = check.worst().max_error;
+  workload.run(plans, 1);
+  const double begin = clock.now_s();
+  workload.run(plans, 3);
+  candidate.batch = batch_for((clock.now_s() - begin) / 3);
+  measure(workload, candidate, options, telemetry, idle_w, clock);
+  return candidate;
+}
+
+}  // namespace dfa::govern

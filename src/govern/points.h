@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/telemetry.h"
+#include "bench/workload.h"
+#include "contract/operating_point.h"
+
+namespace dfa::govern {
+
+// A point with the plans that it stands for.
+struct Candidate {
+  OperatingPoint point;
+  bench::Prepared plans;
+  int batch = 1;      // calls queued together: about a millisecond
+  double spread = 0;  // of the time, relative
+};
+
+struct PointOptions {
+  std::string backend = "auto";
+  int candidates = 3;     // of tiles, the default first
+  double seconds = 2;     // of each measurement, after settling
+  double settle_s = 0.6;  // the power sensor and the card's own limit take that long
+};
+
+// The backend's power with nothing running; empty where it is not measured.
+std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock, double seconds);
+
+// The default plans of a problem and those of tiles near them.
+std::vector<bench::Prepared> candidate_plans(const Problem& problem, const PointOptions& options);
+std::string label_of(const bench::Prepared& plans);  // the configuration, as text
+int batch_for(double call_s);
+
+// At full speed and, where there is a power sensor, half paused. Empty where the result is wrong.
+std::optional<Candidate> measure_candidate(bench::Workload& workload, const bench::Prepared& plans,
+                                           const PointOptions& options,
+                                           const bench::Telemetry& telemetry,
+                                           std::optional<double> idle_w, Clock& clock);
+
+}  // namespace dfa::govern

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "dfa/problem.h"
+#include "govern/points.h"
+#include "profile/store.h"
+
+namespace dfa::govern {
+
+struct TuneOptions {
+  PointOptions points;
+  double budget_s = 60;  // no measurement is begun that would end later
+  std::function<bool()> interrupted{};
+  // Rows done, rows in all, seconds left by what rows took so far, what is being measured.
+  std::function<void(int, int, double, const std::string&)> on_progress{};
+};
+
+struct TuneReport {
+  int measured = 0;
+  int kept = 0;   // measured before on this very machine
+  int wrong = 0;  // failed their check
+  int left = 0;   // for which there was no time
+};
+
+// Rows for every problem: the default configuration and tiles near it. Each row is in the store
+// when the next begins; a second call goes on where the first was ended.
+TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
+                const TuneOptions& options, Clock& clock);
+
+// The machine that rows of this backend are of.
+profile::Machine machine_of(const std::string& backend);
+
+// Candidates from the store's rows that hold on this machine and are on the frontier.
+std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
+                                     const std::string& backend);
+
+}  // namespace dfa::govern

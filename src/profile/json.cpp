@@ -1,0 +1,101 @@
+#include "profile/json.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/json.h"
+#include "dfa/error.h"
+
+namespace dfa::profile {
+namespace {
+
+Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+std::optional<double> maybe(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+
+DType dtype_of(const std::string& text) {
+  for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
+    if (text == dfa::name_of(type)) return type;
+  }
+  throw InvalidArgument("dtype '" + text + "'; accepted: fp32, tf32, fp16, bf16, fp8");
+}
+
+Json to_json(const Row& row) {
+  const OperatingPoint& p = row.point;
+  return {{"card", row.machine.card},
+          {"driver", row.machine.driver},
+          {"kernels", row.machine.kernels},
+          {"problem", row.problem},
+          {"backend", row.backend},
+          {"config", p.label},
+          {"dtype", dfa::name_of(p.dtype)},
+          {"time_s", p.time_s},
+          {"power_w", number(p.power_w)},
+          {"energy_j", number(p.energy_j)},
+          {"dynamic_w", number(p.dynamic_w)},
+          {"clock_share", p.clock_share},
+          {"error", p.error},
+          {"stores_probabilities", p.stores_probabilities},
+          {"memory_bytes", p.memory_bytes},
+          {"spread", row.spread},
+          {"temp_c", number(row.temp_c)},
+          {"date", row.date}};
+}
+
+Row from_json(const Json& json) {
+  Row row;
+  row.machine = {json.at("card"), json.at("driver"), json.at("kernels")};
+  row.problem = json.at("problem");
+  row.backend = json.at("backend");
+  row.point.label = json.at("config");
+  row.point.dtype = dtype_of(json.at("dtype"));
+  row.point.time_s = json.at("time_s");
+  row.point.power_w = maybe(json, "power_w");
+  row.point.energy_j = maybe(json, "energy_j");
+  row.point.dynamic_w = maybe(json, "dynamic_w");
+  row.point.clock_share = json.at("clock_share");
+  row.point.error = json.at("error");
+  row.point.stores_probabilities = json.at("stores_probabilities");
+  row.point.memory_bytes = json.at("memory_bytes");
+  row.spread = json.at("spread");
+  row.temp_c = maybe(json, "temp_c");
+  row.date = json.at("date");
+  if (!(row.point.time_s > 0) || !std::isfinite(row.point.time_s)) {
+    throw InvalidArgument("time_s must be above 0");
+  }
+  return row;
+}
+
+}  // namespace
+
+std::string to_json(const std::vector<Row>& rows) {
+  Json list = Json::array();
+  for (const Row& row : rows) list.push_back(to_json(row));
+  return Json{{"schema", "dfa-profile/1"}, {"rows", list}}.dump(1) + "\n";
+}
+
+std::vector<Row> from_json(const std::string& text) {
+  std::vector<Row> rows;
+  try {
+    const Json json = Json::parse(text);
+    if (json.value("schema", "") != "dfa-profile/1") {
+      throw InvalidArgument("profile: schema must be dfa-profile/1");
+    }
+    for (const Json& row : json.at("rows")) {
+      try {
+        rows.push_back(from_json(row));
+      } catch (const std::exception& error) {
+        throw InvalidArgument(fmt::format("profile: row {}: {}", rows.size() + 1, error.what()));
+      }
+    }
+  } catch (const Json::exception& error) {
+    throw InvalidArgument(std::string("profile: ") + error.what());
+  }
+  return rows;
+}
+
+}  // namespace dfa::profile

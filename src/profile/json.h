@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profile/row.h"
+
+namespace dfa::profile {
+
+// Rows as a JSON file, schema dfa-profile/1. from_json throws InvalidArgument that names the row.
+std::string to_json(const std::vector<Row>& rows);
+std::vector<Row> from_json(const std::string& text);
+
+}  // namespace dfa::profile

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profile/row.h"
+
+namespace dfa::profile {
+
+// Measurements in an SQLite file. Each put() is complete on disk when it returns, so a tuning that
+// is interrupted loses at most the row it was measuring. Several processes may use one file.
+class Store {
+ public:
+  // Creates the file where it is not there. Throws IoError that names the file: not writable, not
+  // ours, of a newer version.
+  explicit Store(const std::filesystem::path& path);
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // Replaces what is there of the same card, problem, backend and configuration.
+  void put(const Row& row);
+  void put_all(const std::vector<Row>& rows);  // all or none
+
+  // Rows of a card and problem; empty texts stand for any.
+  std::vector<Row> rows(const std::string& card = {}, const std::string& problem = {}) const;
+  std::optional<Row> find(const std::string& card, const std::string& problem,
+                          const std::string& backend, const std::string& config) const;
+
+ private:
+  struct Database;
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace dfa::profile

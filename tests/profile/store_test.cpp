@@ -1,0 +1,201 @@
+#include "profile/store.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "base/random.h"
+#include "dfa/error.h"
+#include "profile/frontier.h"
+#include "profile/json.h"
+
+namespace dfa::profile {
+namespace {
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-test-XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Row sample_row(const std::string& config = "tile 128", double time_s = 1e-3) {
+  return {.machine = {"H200 GPU-1", "580.1", "0.1.0"},
+          .problem = "fwd bf16 b1 h8 s1024 d64",
+          .backend = "cuda",
+          .point = {.label = config,
+                    .dtype = DType::fp16,
+                    .time_s = time_s,
+                    .power_w = 650.25,
+                    .energy_j = 0.65,
+                    .dynamic_w = 730,
+                    .clock_share = 0.92,
+                    .error = 1e-3,
+                    .stores_probabilities = true,
+                    .memory_bytes = 1 << 20},
+          .spread = 0.01,
+          .temp_c = std::nullopt,
+          .date = "2026-01-31T12:00:00Z"};
+}
+
+std::string text(const std::vector<Row>& rows) { return to_json(rows); }
+
+TEST(Store, KeepsRowsWhole) {
+  const Folder folder;
+  const Row row = sample_row();
+  {
+    Store store(folder / "sub/p.db");
+    store.put(row);
+  }
+  const Store again(folder / "sub/p.db");
+  EXPECT_EQ(text(again.rows()), text({row}));
+}
+
+TEST(Store, ReplacesTheSameConfigurationOnly) {
+  const Folder folder;
+  Store store(folder / "p.db");
+  store.put(sample_row("a", 2));
+  store.put(sample_row("b", 3));
+  store.put(sample_row("a", 1));
+  ASSERT_EQ(store.rows().size(), 2u);
+  EXPECT_EQ(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cuda", "a")->point.time_s, 1);
+  EXPECT_FALSE(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cpu", "a"));
+}
+
+TEST(Store, FindsByCardAndProblem) {
+  const Folder folder;
+  Store store(folder / "p.db");
+  store.put(sample_row("a"));
+  Row other = sample_row("b");
+  other.machine.card = "it's \"another\"; drop table rows";
+  store.put(other);
+  EXPECT_EQ(store.rows(other.machine.card).size(), 1u);
+  EXPECT_EQ(store.rows("", "fwd bf16 b1 h8 s1024 d64").size(), 2u);
+  EXPECT_EQ(store.rows("", "x").size(), 0u);
+}
+
+TEST(Store, AllRowsOrNone) {
+  const Folder folder;
+  Store store(folder / "p.db");
+  Row bad = sample_row("bad");
+  bad.point.time_s = std::numeric_limits<double>::quiet_NaN();  // null to SQLite, which refuses it
+  EXPECT_THROW(store.put_all({sample_row("good"), bad}), IoError);
+  EXPECT_TRUE(store.rows().empty());
+  store.put_all({sample_row("good"), sample_row("better")});
+  EXPECT_EQ(store.rows().size(), 2u);
+}
+
+TEST(Store, TwoWritersLoseNothing) {
+  const Folder folder;
+  const auto path = folder / "p.db";
+  { Store create(path); }
+  const auto write = [&](const std::string& name) {
+    Store store(path);
+    for (int i = 0; i < 20; ++i) store.put(sample_row(name + std::to_string(i)));
+  };
+  std::thread a([&] { write("a"); }), b([&] { write("b"); });
+  a.join();
+  b.join();
+  EXPECT_EQ(Store(path).rows().size(), 40u);
+}
+
+TEST(Store, BadFilesAreNamed) {
+  const Folder folder;
+  std::ofstream(folder / "text.db")
+      << "this is no database, and long enough to be looked at as one";
+  for (const auto& path : {folder / "text.db", std::filesystem::path("/proc/none/p.db")}) {
+    try {
+      Store store(path);
+      ADD_FAILURE() << path;
+    } catch (const IoError& error) {
+      EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Json, IsTheSameBothWays) {
+  std::vector<Row> rows{sample_row("a"), sample_row("b")};
+  rows[1].point.energy_j = rows[1].point.power_w = std::nullopt;
+  EXPECT_EQ(text(from_json(text(rows))), text(rows));
+}
+
+TEST(Json, BadRowsAreNamed) {
+  const std::string good = text({sample_row()});
+  for (const auto& [from, to] : {std::pair{"\"fp16\"", "\"fp12\""},
+                                 {"\"time_s\"", "\"time\""},
+                                 {"0.001", "-1"},
+                                 {"dfa-profile/1", "dfa-profile/9"},
+                                 {"{", "["}}) {
+    std::string bad = good;
+    bad.replace(bad.find(from), std::string(from).size(), to);
+    EXPECT_THROW(from_json(bad), InvalidArgument) << to;
+  }
+}
+
+// No row of the frontier is beaten, and every other is.
+TEST(Frontier, HoldsWhatNothingBeats) {
+  const Random random(5);
+  std::uint64_t draw = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Row> rows;
+    for (int i = 0; i < 20; ++i) {
+      Row row = sample_row(std::to_string(i), 1 + static_cast<double>(random.below(draw++, 6)));
+      row.point.energy_j = 1 + static_cast<double>(random.below(draw++, 6));
+      row.point.error = static_cast<double>(random.below(draw++, 3));
+      rows.push_back(row);
+    }
+    const auto beats = [](const OperatingPoint& a, const OperatingPoint& b) {
+      const bool as_good = a.time_s <= b.time_s && *a.energy_j <= *b.energy_j && a.error <= b.error;
+      return as_good && (a.time_s < b.time_s || *a.energy_j < *b.energy_j || a.error < b.error);
+    };
+    const auto best = frontier(rows);
+    ASSERT_FALSE(best.empty());
+    for (const Row& row : rows) {
+      const bool kept = std::any_of(best.begin(), best.end(), [&](const Row& other) {
+        return other.point.label == row.point.label;
+      });
+      const bool beaten = std::any_of(rows.begin(), rows.end(), [&](const Row& other) {
+        return beats(other.point, row.point);
+      });
+      EXPECT_NE(kept, beaten);
+    }
+    EXPECT_TRUE(std::is_sorted(best.begin(), best.end(), [](const Row& a, const Row& b) {
+      return a.point.time_s < b.point.time_s;
+    }));
+  }
+}
+
+TEST(Frontier, WorksWithoutJoules) {
+  Row fast = sample_row("fast", 1), slow = sample_row("slow", 2);
+  fast.point.energy_j = slow.point.energy_j = std::nullopt;
+  const auto best = frontier({slow, fast});
+  ASSERT_EQ(best.size(), 1u);
+  EXPECT_EQ(best[0].point.label, "fast");
+}
+
+TEST(Stale, SaysWhatChanged) {
+  const Row row = sample_row();
+  EXPECT_EQ(stale_reason(row, row.machine), "");
+  for (auto change : {&Machine::card, &Machine::driver, &Machine::kernels}) {
+    Machine other = row.machine;
+    other.*change = "other";
+    EXPECT_NE(stale_reason(row, other).find(row.machine.*change), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace dfa::profile
