@@ -45,7 +45,7 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   if (has_backward(p)) {
     const BackwardConfig config = backward_config(p, options.config, limits);
     plan.backward_config = to_text(config);
-    plan.workspace_bytes = backward_workspace_bytes(p);
+    plan.workspace_bytes = backward_workspace_bytes(p, config);
     if (kernels.empty()) {
       kernels = name_of(config.target);
     } else if (plan.config.find(name_of(config.target)) == std::string::npos) {

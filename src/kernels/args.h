@@ -28,6 +28,10 @@ struct KernelArgs {
   // lse_log2 = +inf, delta = 0, so that their probabilities come out as 0.
   float* lse_log2;
   float* delta;
+  // Where blocks of keys add up dq in order (BackwardConfig::dq): the sums, and for each tile how
+  // many have added to it.
+  float* dq_sums;
+  unsigned* turns;
 
   KernelStrides q_strides;  // and dq's; likewise below
   KernelStrides k_strides;
@@ -42,6 +46,7 @@ struct KernelArgs {
   int d;
   int d_v;
   int padded_sq;
+  int heads_at_once;  // key heads whose blocks alternate where they wait for each other
 
   // Window sides as in Mask, cut to 2^29.
   int left;

@@ -9,6 +9,7 @@ namespace dfa {
 namespace {
 
 constexpr int kRowPadding = 128;  // a multiple of every tile of queries
+constexpr int kHeadsAtOnce = 64;
 constexpr int kDeltaThreads = 128;
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
@@ -18,7 +19,8 @@ constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
 // Enumerators and types of a configuration's text live in namespace dfa.
 std::string qualified(std::string text) {
-  for (const std::string name : {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::"}) {
+  for (const std::string name :
+       {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::", "DqSum::"}) {
     for (std::size_t at = text.find(name); at != std::string::npos;
          at = text.find(name, at + name.size() + 5)) {
       text.insert(at, "dfa::");
@@ -50,6 +52,26 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
           .smem_bytes = count(c.smem_bytes())};
 }
 
+KernelLaunch ordered_dq_launch(const Problem& p, const BackwardConfig& c) {
+  return {.name = "dq",
+          .source = kBackwardSource,
+          .entry = "dfa::sm80_ordered_dq<" + qualified(to_text(c)) + ">",
+          .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+          .threads = count(c.threads()),
+          .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
+}
+
+// The workspace: lse, delta, then what dq = ordered needs, its sums and its counters.
+std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
+std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
+std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
+
+ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
+  return {
+      .offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
+      .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) * p.b * p.hq)};
+}
+
 }  // namespace
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
@@ -71,6 +93,11 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
+  if (c.dq == DqSum::ordered) {
+    launches.back().zeroed = turns_of(p, c);
+    launches.push_back(ordered_dq_launch(p, c));
+    return launches;
+  }
   launches.push_back({.name = "dq",
                       .source = kBackwardSource,
                       .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",
@@ -93,8 +120,10 @@ Items forward_items(const Problem& p, const ForwardConfig& c) {
           .late_first = late_first};
 }
 
-std::size_t backward_workspace_bytes(const Problem& p) {
-  return 2 * sizeof(float) * static_cast<std::size_t>(p.b * p.hq * padded_rows(p));
+std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
+  if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
+  const ZeroedBytes turns = turns_of(p, c);
+  return turns.offset + turns.bytes;
 }
 
 KernelArgs kernel_args(const Problem& p) {
@@ -112,6 +141,7 @@ KernelArgs kernel_args(const Problem& p) {
   args.d = static_cast<int>(p.d);
   args.d_v = static_cast<int>(p.dv);
   args.padded_sq = static_cast<int>(padded_rows(p));
+  args.heads_at_once = kHeadsAtOnce;
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
   args.scale = static_cast<float>(p.softmax_scale());
@@ -140,7 +170,10 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.dk = pointers.dk;
   args.dv = pointers.dv;
   args.lse_log2 = static_cast<float*>(pointers.workspace);
-  args.delta = args.lse_log2 + 1LL * args.b * args.hq * args.padded_sq;
+  const long long rows = 1LL * args.b * args.hq * args.padded_sq;
+  args.delta = args.lse_log2 + rows;
+  args.dq_sums = args.delta + rows;
+  args.turns = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));
   return args;
 }
 

@@ -39,7 +39,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 Items forward_items(const Problem& problem, const ForwardConfig& config);
 
 // The forward needs none. 64-byte alignment.
-std::size_t backward_workspace_bytes(const Problem& problem);
+std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);

@@ -81,6 +81,14 @@ struct ForwardConfig {
   friend constexpr bool operator==(const ForwardConfig&, const ForwardConfig&) = default;
 };
 
+// How the backward gets dq without atomics whose order would change: by a kernel of its own that
+// computes the scores again, or from the kernel of dk and dv, whose blocks add to it in turn.
+enum class DqSum : int { recomputed, ordered };
+
+constexpr const char* name_of(DqSum sum) {
+  return sum == DqSum::ordered ? "ordered" : "recomputed";
+}
+
 // Tile configuration of a FlashAttention backward kernel, which walks queries for a block of keys.
 struct BackwardConfig {
   Target target = Target::cpu_portable;
@@ -91,11 +99,12 @@ struct BackwardConfig {
   int block_k = 64;
   // Of GPU targets only. Two kernels: one owns block_k keys, warp_rows() a warp, and walks
   // blocks of block_q queries for dk and dv; the other owns dq_block_q queries and walks blocks of
-  // dq_block_k keys for dq.
+  // dq_block_k keys for dq, unless the first adds that up as well.
   int warps = 4;
   int sharing = 1;  // warps that own the same keys, each a part of the columns of dk and dv
   int stages = 2;   // walked tiles in shared memory, in both kernels
   int ctas = 2;
+  DqSum dq = DqSum::recomputed;
   int dq_block_q = 64;
   int dq_block_k = 64;
   int dq_warps = 4;
@@ -115,8 +124,15 @@ struct BackwardConfig {
 
   // Probabilities and score gradients of one step, rounded.
   constexpr int exchange_bytes() const {
-    return sharing > 1 ? 2 * bytes_of(element) * block_k * block_q : 0;
+    const int operands = sharing > 1 ? 2 : (dq == DqSum::ordered ? 1 : 0);
+    return operands * bytes_of(element) * block_k * block_q;
   }
+
+  // The tile of dq of one step: rows of a warp, and warps side by side.
+  constexpr int ordered_rows() const {
+    return block_q >= 64 && head_dim % (16 * warps * 32 / block_q) == 0 ? 32 : 16;
+  }
+  constexpr int ordered_parts() const { return warps * ordered_rows() / block_q; }
 
   // The owned tiles of q and do, and `stages` of k and v.
   constexpr int dq_smem_bytes() const {

@@ -22,6 +22,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     }
   }
   if constexpr (requires { config.dq_warps; }) {
+    visit("dq", config.dq);
     visit("dq_block_q", config.dq_block_q);
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);
@@ -46,6 +47,8 @@ std::string value_text(int value) { return std::to_string(value); }
 std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(Target value) { return std::string("Target::") + name_of(value); }
 std::string value_text(DType value) { return std::string("DType::") + name_of(value); }
+
+std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(value); }
 
 template <typename Config>
 std::string print(const char* type, const Config& config) {
@@ -94,6 +97,17 @@ void read_value(std::string_view field, std::string_view text, DType& value) {
     }
   }
   bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
+}
+
+void read_value(std::string_view field, std::string_view text, DqSum& value) {
+  if (text.substr(0, 7) == "DqSum::") text.remove_prefix(7);
+  for (const DqSum sum : {DqSum::recomputed, DqSum::ordered}) {
+    if (text == name_of(sum)) {
+      value = sum;
+      return;
+    }
+  }
+  bad_value(field, text, "recomputed, ordered");
 }
 
 std::string_view trim(std::string_view text) {

@@ -168,6 +168,22 @@ Verdict check_sharing(const BackwardConfig& c) {
                      std::string("multiples of ") + number(2LL * part));
 }
 
+// The fifth product takes dq by 16 rows, or 32, and columns in turns of 16.
+Verdict check_ordered(const BackwardConfig& c) {
+  if (c.dq == DqSum::recomputed) return yes();
+  if (bytes_of(c.element) != 2) return Verdict::no("dq=ordered takes fp16 and bf16");
+  if (c.dq_block_q % c.block_q != 0) {
+    return Verdict::no("dq=ordered wants dq_block_q=" + number(c.dq_block_q) +
+                       ", the rows of a turn, in multiples of block_q=" + number(c.block_q));
+  }
+  const int parts = c.ordered_parts();
+  if (c.warps * c.ordered_rows() % c.block_q != 0 || parts < 1 || c.head_dim % (16 * parts) != 0) {
+    return Verdict::no("dq=ordered wants block_q=" + number(c.block_q) + " by head_dim=" +
+                       number(c.head_dim) + " in equal parts for " + number(c.warps) + " warps");
+  }
+  return yes();
+}
+
 template <typename Config>
 Config dims_of(const Problem& p) {
   return {.target = Target::cuda_sm80,
@@ -206,6 +222,23 @@ constexpr KeyTile kWideKeyTiles[] = {
     {32, 16, 4, 2, 1}, {32, 16, 2, 1, 1}, {16, 16, 2, 2, 1}, {16, 16, 1, 1, 1},
 };
 
+// dq = ordered: tiles of keys, the rows of a turn, and where they were measured to be faster than
+// recomputing: the head dim, and how many thread blocks it takes for those of one head, which start
+// behind one another, not to be all there is to do. 0: nowhere.
+struct OrderedTile {
+  KeyTile keys;
+  int turn;
+  int dim;
+  int blocks;
+};
+
+constexpr OrderedTile kOrderedTiles[] = {
+    {{128, 64, 8, 2, 1}, 128, 128, 512},
+    {{128, 32, 4, 1, 2}, 128, 64, 1024},
+    {{64, 64, 8, 2, 1}, 128, 256, 1024},
+    {{64, 64, 4, 2, 2}, 128, 0, 0},
+};
+
 struct QueryTile {
   int block_q, block_k, warps, ctas;
 };
@@ -235,12 +268,24 @@ ForwardConfig with(ForwardConfig c, const ForwardTile& t) {
   return c;
 }
 
-BackwardConfig with(BackwardConfig c, const KeyTile& keys, const QueryTile& queries) {
+BackwardConfig with(BackwardConfig c, const KeyTile& keys) {
   c.block_k = keys.block_k;
   c.block_q = keys.block_q;
   c.warps = keys.warps;
   c.sharing = keys.sharing;
   c.ctas = keys.ctas;
+  return c;
+}
+
+BackwardConfig with(BackwardConfig c, const OrderedTile& tile) {
+  c = with(c, tile.keys);
+  c.dq = DqSum::ordered;
+  c.dq_block_q = tile.turn;
+  return c;
+}
+
+BackwardConfig with(BackwardConfig c, const KeyTile& keys, const QueryTile& queries) {
+  c = with(c, keys);
   c.dq_block_q = queries.block_q;
   c.dq_block_k = queries.block_k;
   c.dq_warps = queries.warps;
@@ -273,7 +318,9 @@ int expected_registers(const ForwardConfig& c) {
 
 int expected_registers(const BackwardConfig& c) {
   const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
-  return c.warp_rows() * columns / c.sharing / 32 + other_registers(c.element);
+  // A share of dq follows p and dp; about half of it comes on top.
+  const int share = c.dq == DqSum::ordered ? c.block_q * c.head_dim / c.threads() : 0;
+  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c.element);
 }
 
 int expected_dq_registers(const BackwardConfig& c) {
@@ -290,12 +337,13 @@ Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Lim
 Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
   const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
   if (!fits) return fits;
-  for (const Verdict& verdict :
-       {check_warps(config.warps), check_warps(config.dq_warps), check_sharing(config)}) {
+  for (const Verdict& verdict : {check_warps(config.warps), check_warps(config.dq_warps),
+                                 check_sharing(config), check_ordered(config)}) {
     if (!verdict) return verdict;
   }
   const Verdict keys = check_tiles(key_tiles_of(config), limits);
-  return keys ? check_tiles(query_tiles_of(config), limits) : keys;
+  return keys && config.dq == DqSum::recomputed ? check_tiles(query_tiles_of(config), limits)
+                                                : keys;
 }
 
 template <>
@@ -308,15 +356,31 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
   return legal;
 }
 
+namespace {
+
+bool ordered_pays(const OrderedTile& tile, const BackwardConfig& c, const Problem& p) {
+  const std::int64_t blocks = p.b * p.hk * ((p.sk + c.block_k - 1) / c.block_k);
+  return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
+}
+
+}  // namespace
+
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
-  std::vector<BackwardConfig> legal;
+  const BackwardConfig base = dims_of<BackwardConfig>(problem);
+  std::vector<BackwardConfig> legal, later;
+  for (const OrderedTile& tile : kOrderedTiles) {
+    const BackwardConfig config = with(base, tile);
+    if (!check_gpu(config, problem, limits)) continue;
+    (ordered_pays(tile, config, problem) ? legal : later).push_back(config);
+  }
   for (const QueryTile& queries : tiling(problem, kQueryTiles, kWideQueryTiles)) {
     for (const KeyTile& keys : tiling(problem, kKeyTiles, kWideKeyTiles)) {
-      const BackwardConfig config = with(dims_of<BackwardConfig>(problem), keys, queries);
+      const BackwardConfig config = with(base, keys, queries);
       if (check_gpu(config, problem, limits)) legal.push_back(config);
     }
   }
+  legal.insert(legal.end(), later.begin(), later.end());
   return legal;
 }
 

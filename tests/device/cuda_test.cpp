@@ -12,6 +12,10 @@ bool checked(const std::string& line, std::uint64_t seed) {
   return dfa::checked(line, seed, on_device());
 }
 
+bool checked(const std::string& line, std::uint64_t seed, const char* config) {
+  return dfa::checked(line, seed, on_device(config));
+}
+
 using Correctness = Device;
 
 TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
@@ -33,13 +37,44 @@ TEST_F(Correctness, SmallProblemsMeetTheRule) {
 }
 
 TEST_F(Correctness, RandomProblemsMeetTheRule) {
-  EXPECT_GT(fuzz({"bf16", "fp16", "fp32"}, checked), 20);
+  EXPECT_GT(fuzz({"bf16", "fp16", "fp32"},
+                 [](const std::string& line, std::uint64_t seed) { return checked(line, seed); }),
+            20);
+}
+
+// Tiles for sums of dq in order that every head dim from 32 up takes.
+constexpr const char* kOrdered =
+    "BackwardConfig{dq=ordered,block_q=64,block_k=128,warps=8,sharing=2,ctas=1,dq_block_q=128}";
+constexpr const char* kOrderedAlone =
+    "BackwardConfig{dq=ordered,block_q=32,block_k=128,warps=4,sharing=1,ctas=2,dq_block_q=128}";
+
+TEST_F(Correctness, SumsInOrderMeetTheRule) {
+  for (const char* line :
+       {"fwdbwd bf16 b1 h2 s1 d64", "fwdbwd bf16 b1 h2 s127 d64", "fwdbwd fp16 b1 h2 s129 d64",
+        "fwdbwd bf16 causal b2 hq6 hk2 s515 d64", "fwdbwd bf16 causal b1 hq4 hk1 sq100 sk900 d32",
+        "fwdbwd bf16 causal b1 h2 sq700 sk300 d64", "fwdbwd bf16 b1 h2 s600 d64 window(33,65)",
+        "fwdbwd fp16 b1 h3 s600 d64 window(150,0) layout(bshd)",
+        "fwdbwd bf16 b1 h2 s300 d64 scale(-0.125)"}) {
+    EXPECT_TRUE(checked(line, 11, kOrdered));
+    EXPECT_TRUE(checked(line, 12, kOrderedAlone));
+  }
+  for (const char* line : {"fwdbwd fp16 causal b2 hq4 hk2 s520 d128", "fwdbwd bf16 b1 h2 s333 d96",
+                           "fwdbwd bf16 b1 h2 s200 d128 dv64"}) {
+    EXPECT_TRUE(checked(line, 13, kOrdered));
+  }
 }
 
 TEST_F(Correctness, ThousandRunsGiveTheSameBits) {
-  for (const char* line :
-       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp16 b1 h4 sq333 sk777 d128"}) {
-    expect_same_bits(line, on_device(), 1000);
+  struct Case {
+    const char* line;
+    const char* config;
+  };
+  for (const auto& [line, config] : {Case{"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", ""},
+                                     Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", ""},
+                                     Case{"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", kOrderedAlone},
+                                     Case{"fwdbwd bf16 b4 h32 s1000 d64", kOrderedAlone},
+                                     Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", kOrdered}}) {
+    expect_same_bits(line, on_device(config), 1000);
   }
 }
 

@@ -64,7 +64,8 @@ TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
 }
 
 TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
-  EXPECT_EQ(backward_workspace_bytes(kProblem), 2u * 4 * 2 * 6 * 1024);
+  const BackwardConfig config = default_gpu_backward(kProblem, kLimits);
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config), 2u * 4 * 2 * 6 * 1024);
   float workspace[1];
   const KernelArgs args =
       with_pointers(kernel_args(kProblem), BackwardArgs{.workspace = workspace});
@@ -72,6 +73,30 @@ TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
   EXPECT_EQ(reinterpret_cast<char*>(args.delta) - reinterpret_cast<char*>(args.lse_log2),
             4 * 2 * 6 * 1024);
   EXPECT_EQ(args.padded_sq, 1024);
+}
+
+TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
+  const BackwardConfig config =
+      legal_config("BackwardConfig{dq=ordered,block_q=64,block_k=64,dq_block_q=128}",
+                   default_gpu_backward(kProblem, kLimits), kProblem, kLimits);
+  const auto launches = backward_launches(kProblem, config);
+  ASSERT_EQ(launches.size(), 3u);
+  EXPECT_EQ(launches[2].entry.find("dfa::sm80_ordered_dq<"), 0u);
+  EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
+  constexpr std::size_t kRows = 2 * 6 * 1024;
+  EXPECT_EQ(launches[1].zeroed.offset, 4 * (2 * kRows + kRows * 96));
+  EXPECT_EQ(launches[1].zeroed.bytes, 4u * 2 * 6 * 8);
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config),
+            launches[1].zeroed.offset + launches[1].zeroed.bytes);
+  float workspace[1];
+  const KernelArgs args =
+      with_pointers(kernel_args(kProblem), BackwardArgs{.workspace = workspace});
+  const auto offset = [&](const void* pointer) {
+    return static_cast<std::size_t>(static_cast<const char*>(pointer) -
+                                    reinterpret_cast<const char*>(workspace));
+  };
+  EXPECT_EQ(offset(args.dq_sums), 4 * 2 * kRows);
+  EXPECT_EQ(offset(args.turns), launches[1].zeroed.offset);
 }
 
 TEST(Launch, ArgumentsCarryTheProblem) {

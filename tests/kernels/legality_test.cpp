@@ -114,6 +114,38 @@ TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_k = 8; }, "dq_block_k=8"));
 }
 
+TEST(GpuLegality, SumsInOrderAreTheDefaultWhereThereAreBlocksEnough) {
+  const Limits limits = gpu_limits(90);
+  const auto chosen = [&](const char* line) {
+    return default_gpu_backward(problem_of(line), limits).dq;
+  };
+  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d64"), DqSum::ordered);
+  EXPECT_EQ(chosen("bwd fp16 b16 h16 s1024 d128"), DqSum::ordered);
+  EXPECT_EQ(chosen("bwd bf16 b4 h8 s4096 d256"), DqSum::ordered);
+  EXPECT_EQ(chosen("bwd bf16 b1 h4 s4096 d64"), DqSum::recomputed);
+  EXPECT_EQ(chosen("bwd fp32 b4 h32 s4096 d64"), DqSum::recomputed);
+  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d80"), DqSum::recomputed);
+}
+
+TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
+  const auto reason = [](const char* line, const char* config) {
+    const Limits limits = gpu_limits(90);
+    const Problem p = problem_of(line);
+    return check(parse_config(config, default_gpu_backward(p, limits)), p, limits).reason;
+  };
+  const char* line = "bwd bf16 h1 s64 d64";
+  const std::string good = "dq=ordered,block_k=128,block_q=32,warps=4,sharing=1,ctas=2";
+  EXPECT_EQ(reason(line, (good + ",dq_block_q=128").c_str()), "");
+  EXPECT_NE(reason("bwd fp32 h1 s64 d64", "dq=ordered").find("fp16 and bf16"), std::string::npos);
+  EXPECT_NE(reason(line, (good + ",dq_block_q=48").c_str()).find("rows of a turn"),
+            std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d16", "dq=ordered,block_k=128,block_q=32").find("equal parts"),
+            std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d128", "dq=ordered,block_k=64,block_q=64,warps=4,ctas=2")
+                .find("registers"),
+            std::string::npos);
+}
+
 TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
   const Limits limits = gpu_limits(90);
   const auto reason = [&](const char* line) {

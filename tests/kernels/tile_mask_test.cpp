@@ -97,5 +97,22 @@ TEST(TileMask, TilesOutsideACausalTriangleAreNotWalked) {
   EXPECT_EQ(key_tiles(nothing, 0, 16, 8).end, 0);
 }
 
+// The sum of dq in order counts on it: a tile of queries is visited by those blocks of keys that
+// its own range names, and every visit finds a turn.
+TEST(TileMask, TilesOfKeysSeenAndTilesOfQueriesThatSeeAgree) {
+  for_all([](const Mask&, const TileMask& m) {
+    constexpr int kQueries = 8, kKeys = 4;
+    for (int query = 0; query < m.sq; query += kQueries) {
+      const TileRange keys = key_tiles(m, query, kQueries, kKeys);
+      for (int tile = 0; tile * kKeys < m.sk; ++tile) {
+        const TileRange queries = query_tiles(m, tile * kKeys, kKeys, kQueries);
+        const int at = query / kQueries;
+        EXPECT_EQ(tile >= keys.begin && tile < keys.end, at >= queries.begin && at < queries.end)
+            << m.left << " " << m.right << " " << m.sq << " " << m.sk << ": " << at << " " << tile;
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dfa

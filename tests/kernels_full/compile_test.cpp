@@ -68,12 +68,22 @@ TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
     std::set<std::string> keys, queries;
     for (const BackwardConfig& config : backward_candidates(p, limits_)) {
       const auto launches = backward_launches(p, config);
+      if (config.dq == DqSum::ordered) continue;
       BackwardConfig of_keys = config, of_queries = config;
       of_keys.dq_block_q = of_keys.dq_block_k = of_keys.dq_warps = of_keys.dq_ctas = 1;
       of_queries.block_q = of_queries.block_k = of_queries.warps = of_queries.ctas = 1;
       of_queries.sharing = 1;
       if (keys.insert(to_text(of_keys)).second) compile({launches[1]});
       if (queries.insert(to_text(of_queries)).second) compile({launches[2]});
+    }
+  }
+}
+
+TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
+  for (const int d : kGpuHeadDims) {
+    const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = d};
+    for (const BackwardConfig& config : backward_candidates(p, limits_)) {
+      if (config.dq == DqSum::ordered) compile(backward_launches(p, config));
     }
   }
 }

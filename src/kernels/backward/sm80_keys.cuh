@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/backward/ordered_dq.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/store.cuh"
@@ -19,6 +20,12 @@
 // With sharing = 2, two warps own the same keys: each computes the scores of half of a tile's
 // queries and sums half of the columns of dk and dv, and they exchange p and ds once a step. q, do,
 // lse and delta of the next tile are copied during a step; one barrier of all warps a step.
+//
+// With dq = ordered, the block's share of dq is a fifth product of every step (ordered_dq.cuh):
+//   dq += ds k                                    all warps' ds, through shared memory
+// and there is a second barrier a step, before which one thread waits for the block's turn. Queries
+// are walked from the last tile on: under a causal mask all blocks then see the same tile at about
+// the same time, and a block rarely waits.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -28,6 +35,7 @@ struct Sm80Keys {
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
   static constexpr int kSharing = kConfig.sharing;
+  static constexpr bool kOrdered = kConfig.dq == DqSum::ordered;
   static constexpr int kPartQueries = kConfig.block_q / kSharing;  // whose scores a warp computes
   static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
   static constexpr int kQueries = kPartQueries / 8;
@@ -41,21 +49,36 @@ struct Sm80Keys {
   static constexpr int kRowsAt = kQBytes + kBytes * kConfig.block_q * kConfig.value_dim;
   static constexpr int kStageBytes = kRowsAt + 8 * kConfig.block_q;
   static constexpr int kExchange = kFirstStage + kConfig.stages * kStageBytes;
+  static constexpr int kExchangeDs = kSharing > 1 ? kConfig.exchange_bytes() / 2 : 0;
   static_assert(kExchange + kConfig.exchange_bytes() == kConfig.smem_bytes());
   static_assert(kKBytes % 128 == 0 && kQBytes % 128 == 0 && kStageBytes % 128 == 0);
 
   using DimReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using ValueReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
-  // Early keys come first: under a causal mask the most queries see them.
   struct Work {
     int batch, head, key;
   };
 
+  // What a step walks: a tile of queries of a query head.
+  struct Place {
+    int head, tile;
+  };
+
+  // Early keys come first: under a causal mask the most queries see them. Where blocks of a head
+  // wait for each other, they alternate with those of the next heads, a few at once.
   static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
     const int tiles = (args.sk + kConfig.block_k - 1) / kConfig.block_k;
-    const int head = static_cast<int>(block) / tiles;
-    const int tile = static_cast<int>(block) % tiles;
+    int head = static_cast<int>(block) / tiles;
+    int tile = static_cast<int>(block) % tiles;
+    if constexpr (kOrdered) {
+      const int first = head / args.heads_at_once * args.heads_at_once;
+      const int left = args.b * args.hk - first;
+      const int heads = left < args.heads_at_once ? left : args.heads_at_once;
+      const int index = static_cast<int>(block) - first * tiles;
+      head = first + index % heads;
+      tile = index / heads;
+    }
     return {head / args.hk, head % args.hk, tile * kConfig.block_k};
   }
 
@@ -110,19 +133,33 @@ struct Sm80Keys {
 
   // dv += p^T do and dk += ds^T q over the rows of this warp's part, then over those of the warps
   // that share its keys.
+  // `before_meeting` is called when there is nothing left to do alone.
+  template <typename BeforeMeeting>
   static DFA_DEVICE void accumulate(Sum<kRows, kValues>& dv, Sum<kRows, kDims>& dk, Operand& p,
-                                    Operand& ds, unsigned stage, char* exchange) {
-    char* exchange_ds = exchange + kConfig.exchange_bytes() / 2;
-    if constexpr (kSharing > 1) {
-      publish(p, exchange);
+                                    Operand& ds, unsigned stage, char* exchange,
+                                    const BeforeMeeting& before_meeting) {
+    char* exchange_ds = exchange + kExchangeDs;
+    if constexpr (kSharing > 1) publish(p, exchange);
+    if constexpr (kOrdered) {
+      publish_matrices(ds, exchange_ds);
+    } else if constexpr (kSharing > 1) {
       publish(ds, exchange_ds);
     }
     accumulate_part(dv, dk, p, ds, stage, part());
+    before_meeting();
+    if constexpr (kOrdered) {
+      __syncthreads();
+    } else if constexpr (kSharing > 1) {
+      ptx::sync_warps(1 + threadIdx.x / 32 / kSharing, 32 * kSharing);
+    }
 #pragma unroll
     for (unsigned i = 1; i < kSharing; ++i) {
-      if (i == 1) ptx::sync_warps(1 + threadIdx.x / 32 / kSharing, 32 * kSharing);
       fetch(p, exchange, part() ^ i);
-      fetch(ds, exchange_ds, part() ^ i);
+      if constexpr (kOrdered) {
+        fetch_matrices(ds, exchange_ds, part() ^ i);
+      } else {
+        fetch(ds, exchange_ds, part() ^ i);
+      }
       accumulate_part(dv, dk, p, ds, stage, part() ^ i);
     }
   }
@@ -162,6 +199,52 @@ struct Sm80Keys {
       for (int k = 0; k < kSteps; ++k) {
         ptx::from_bits(operand[m][k], from[(m * kSteps + k) * 32]);
       }
+    }
+  }
+
+  // Where the next fragment of ds that dq is made of lies, for the part of a block's queries and
+  // the warps of its keys that computed it.
+  static DFA_DEVICE unsigned matrices_of(unsigned keys, unsigned of_part) {
+    return (keys * kSharing + of_part) * kRows * kSteps * 512;
+  }
+
+  // ds for reading both as it is and transposed: matrices of 8 x 8, a row 16 bytes.
+  static DFA_DEVICE void publish_matrices(const Operand& ds, char* exchange) {
+    const unsigned lane = threadIdx.x % 32;
+    char* to = exchange + matrices_of(threadIdx.x / 32 / kSharing, part()) + lane * 4;
+#pragma unroll
+    for (int i = 0; i < kRows * kSteps * 4; ++i) {
+      *reinterpret_cast<unsigned*>(to + i * 128) = ds[i / 4 / kSteps][i / 4 % kSteps][i % 4];
+    }
+  }
+
+  static DFA_DEVICE void fetch_matrices(Operand& ds, char* exchange, unsigned of_part) {
+    const unsigned from = ptx::shared_address(exchange) +
+                          matrices_of(threadIdx.x / 32 / kSharing, of_part) + threadIdx.x % 32 * 16;
+#pragma unroll
+    for (int i = 0; i < kRows * kSteps; ++i)
+      ptx::ldmatrix(ds[i / kSteps][i % kSteps], from + i * 512);
+  }
+
+  // This warp's part of the tile of dq: ds of all keys, transposed, times k.
+  using Dq = OrderedDq<kConfig>;
+  static DFA_DEVICE void multiply_dq(typename Dq::Share& dq, unsigned keys, unsigned exchange_ds) {
+    asm volatile("" : "+r"(keys), "+r"(exchange_ds));  // addresses are made anew, as above
+    const auto k_rows = DimReader::by_rows(keys, static_cast<unsigned>(Dq::part()));
+    const unsigned lane = ptx::thread_index() % 32;
+    const unsigned matrix = lane / 8 % 2 * 2 + lane / 16;  // keys 8 to 15 before queries 8 to 15
+    const unsigned from = exchange_ds + matrix * 128 + lane % 8 * 16;
+    const unsigned query = static_cast<unsigned>(Dq::first_row()) / 16;
+#pragma unroll
+    for (unsigned key = 0; key < kConfig.block_k / 16; ++key) {
+      unsigned left[Dq::kRows][4];
+#pragma unroll
+      for (unsigned m = 0; m < Dq::kRows; ++m) {
+        const unsigned fragment = key % kRows * kSteps + (query + m) % kSteps;
+        ptx::ldmatrix_trans(left[m],
+                            from + matrices_of(key / kRows, (query + m) / kSteps) + fragment * 512);
+      }
+      multiply_columns_step<kElement, Dq::kParts>(dq, left, k_rows, key);
     }
   }
 
@@ -218,26 +301,25 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     return Kernel::kFirstStage + static_cast<unsigned>(step) % kStages * Kernel::kStageBytes;
   };
 
-  // The tile to copy next: query heads of the group, tiles of each.
-  int next_head = work.head * group;
-  int next_tile = tiles.begin;
-  int copied = 0;
-  const int steps = (tiles.end - tiles.begin) * group;
-  const auto load_next = [&] {
-    if (copied < steps) {
-      Kernel::load_queries(args, work.batch, next_head, next_tile, keys + stage_at(copied));
-      if (++next_tile == tiles.end) {
-        next_tile = tiles.begin;
-        ++next_head;
-      }
+  // Steps walk the query heads of the group and the tiles of each from the last.
+  const int count = tiles.end - tiles.begin;
+  const int steps = count * group;
+  const auto place_of = [&](int step) {
+    const int round = step / count;
+    return
+        typename Kernel::Place{work.head * group + round, tiles.end - 1 - (step - round * count)};
+  };
+  const auto load = [&](int step) {
+    if (step < steps) {
+      const auto place = place_of(step);
+      Kernel::load_queries(args, work.batch, place.head, place.tile, keys + stage_at(step));
     }
-    ++copied;
     ptx::commit_copies();
   };
 
   Kernel::load_keys(args, work, keys);
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) load_next();
+  for (int i = 0; i < kStages - 1; ++i) load(i);
 
   const int warp_row = Kernel::warp_row(threadIdx.x);
   const unsigned part_row = Kernel::part() * Kernel::kPartQueries;
@@ -250,12 +332,22 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   clear(dk);
   clear(dv);
 
-  int tile = tiles.begin;
+  // Lets the next block add to the tiles of dq that this one is done with before `step`.
+  const auto pass_on = [&](int step) {
+    if (threadIdx.x != 0 || step == 0) return;
+    const auto place = place_of(step - 1);
+    if (Kernel::Dq::ends_turn(place.tile, tiles.begin)) {
+      Kernel::Dq::pass_on(args, {work.batch, place.head}, place.tile, work.key);
+    }
+  };
+
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
-    load_next();
+    if constexpr (Kernel::kOrdered) pass_on(step);
+    load(step + kStages - 1);
+    const auto place = place_of(step);
 
     const unsigned stage = keys + stage_at(step);
     const float* rows =
@@ -271,9 +363,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
         dp, v_rows,
         Kernel::ValueReader::by_columns(stage + Kernel::kQBytes +
                                         Kernel::kBytes * part_row * kConfig.value_dim));
-    if (mask.needs(tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
+    if (mask.needs(place.tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
-                             tile * kConfig.block_q + static_cast<int>(part_row),
+                             place.tile * kConfig.block_q + static_cast<int>(part_row),
                              hidden_score(args));
     }
     Kernel::probabilities(args, p, rows);
@@ -282,12 +374,26 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     typename Kernel::Operand p_rounded, ds_rounded;
     round_to_left<kElement>(p_rounded, p);
     round_to_left<kElement>(ds_rounded, dp);
-    Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange);
-    if (++tile == tiles.end) tile = tiles.begin;
+    if constexpr (Kernel::kOrdered) {
+      using Dq = typename Kernel::Dq;
+      const typename Dq::Head head{work.batch, place.head};
+      Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange, [&] {
+        if (threadIdx.x == 0 && Dq::starts_turn(place.tile, tiles.end)) {
+          Dq::wait(args, head, place.tile, work.key);
+        }
+      });
+      typename Dq::Share share;
+      clear(share);
+      Kernel::multiply_dq(share, keys, keys + Kernel::kExchange + Kernel::kExchangeDs);
+      Dq::add(args, head, place.tile, work.key, share);
+    } else {
+      Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange, [] {});
+    }
   }
 
   ptx::wait_copies<0>();
   __syncthreads();  // dk and dv take the places of k and v
+  if constexpr (Kernel::kOrdered) pass_on(steps);
   const auto owned = Kernel::work_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];

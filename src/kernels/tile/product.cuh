@@ -110,24 +110,37 @@ DFA_DEVICE void round_to_left(LeftOperand<kRows, kColumns / 2>& left,
   }
 }
 
-// sum += left * right; right is stored k by column. With kSharing warps for a tile's columns, the
-// sum has every kSharing-th 16 of them.
-template <DType kElement, int kSharing, int kRows, int kColumns, int kSteps, int kRightColumns>
+// sum += left * right, one step of 16 in k; right is stored k by column. With kSharing warps for a
+// tile's columns, the sum has every kSharing-th 16 of them.
+template <DType kElement, int kSharing, int kRows, int kColumns, int kTileColumns>
+DFA_DEVICE void multiply_columns_step(Sum<kRows, kColumns>& sum, const unsigned (&left)[kRows][4],
+                                      const TileReader<kTileColumns>& right, unsigned k) {
+  static_assert(kTileColumns == kColumns * 8 * kSharing);
+#pragma unroll
+  for (int n = 0; n < kColumns; n += 2) {
+    unsigned b[4];
+    right.read_trans(b, k * 16, static_cast<unsigned>(n) * 8 * kSharing);
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+      ptx::mma<kElement>(sum[m][n], left[m], b[0], b[1]);
+      ptx::mma<kElement>(sum[m][n + 1], left[m], b[2], b[3]);
+    }
+  }
+}
+
+// The same over all of k.
+template <DType kElement, int kSharing, int kRows, int kColumns, int kSteps, int kTileColumns>
 DFA_DEVICE void multiply(Sum<kRows, kColumns>& sum, const LeftOperand<kRows, kSteps>& left,
-                         const TileReader<kRightColumns>& right) {
-  static_assert(kRightColumns == kColumns * 8 * kSharing);
+                         const TileReader<kTileColumns>& right) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
+    unsigned a[kRows][4];
 #pragma unroll
-    for (int n = 0; n < kColumns; n += 2) {
-      unsigned b[4];
-      right.read_trans(b, k * 16, n * 8 * kSharing);
+    for (int m = 0; m < kRows; ++m) {
 #pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-        ptx::mma<kElement>(sum[m][n], left[m][k], b[0], b[1]);
-        ptx::mma<kElement>(sum[m][n + 1], left[m][k], b[2], b[3]);
-      }
+      for (int i = 0; i < 4; ++i) a[m][i] = left[m][k][i];
     }
+    multiply_columns_step<kElement, kSharing>(sum, a, right, static_cast<unsigned>(k));
   }
 }
 
