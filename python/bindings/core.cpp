@@ -10,4 +10,5 @@ NB_MODULE(_core, core) {
   dfa::python::bind_errors(core);
   dfa::python::bind_plan(core);
   dfa::python::bind_meter(core);
+  dfa::python::bind_jax(core);
 }

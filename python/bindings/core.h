@@ -8,5 +8,6 @@ namespace dfa::python {
 void bind_errors(nanobind::module_& core);
 void bind_plan(nanobind::module_& core);
 void bind_meter(nanobind::module_& core);
+void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
 
 }  // namespace dfa::python

@@ -1,6 +1,6 @@
 """Dynamic FlashAttention++: exact attention that governs its own joules.
 
-    o = dfa.attention(q, k, v, causal=True)        # NumPy, PyTorch or CuPy; CPU or CUDA
+    o = dfa.attention(q, k, v, causal=True)        # NumPy, PyTorch, CuPy or JAX; CPU or CUDA
     with dfa.EnergyMeter() as m: ...               # m.energy_j, m.uncertainty_j
     print(dfa.plan("fwd bf16 causal b1 h16 s4096 d128"))
 """

@@ -7,8 +7,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
               deterministic=False, algorithm="auto"):
     """o = softmax(scale · q kᵀ + mask) v, exactly, in O(N·d) memory.
 
-    q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch or CuPy arrays, all of one
-    library, device and element type (float32, float16, bfloat16), the last dimension contiguous, the
+    q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
+    one library, device and element type (float32, float16, bfloat16), the last dimension contiguous, the
     others of any stride. hq is a multiple of hk: query head h reads key head h // (hq // hk).
     causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that
     position, -1 for no limit. scale: 1 / sqrt(d) unless given.
@@ -17,7 +17,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
 
     Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
     the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
-    PyTorch tensors take part in autograd (lse does not); GPU work is put on the library's current stream.
+    PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap (lse has no gradient). GPU
+    work is put on the library's current stream.
 
     Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
     know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
@@ -41,8 +42,10 @@ def library_of(types):
         from dfa import _torch as adapter
     elif names == {"cupy"}:
         from dfa import _cupy as adapter
+    elif names <= {"jax", "jaxlib"}:  # arrays, and what jit and grad put in their place
+        from dfa import _jax as adapter
     else:
         raise TypeError(f"q, k, v are {', '.join(kind.__qualname__ for kind in types)}; accepted: "
-                        "NumPy, PyTorch or CuPy arrays, all of one library")
+                        "NumPy, PyTorch, CuPy or JAX arrays, all of one library")
     _adapters[types] = adapter
     return adapter

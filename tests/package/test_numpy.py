@@ -95,7 +95,7 @@ def test_what_cannot_be_taken_is_told_in_one_line(change, message):
 
 def test_other_objects_and_options():
     q, k, v = inputs(7)
-    with pytest.raises(TypeError, match="NumPy, PyTorch or CuPy"):
+    with pytest.raises(TypeError, match="NumPy, PyTorch, CuPy or JAX"):
         dfa.attention(q.tolist(), k, v)
     with pytest.raises(ValueError, match="accepted: auto, standard, flash"):
         dfa.attention(q, k, v, algorithm="fast")

@@ -1,0 +1,205 @@
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "dfa/attention.h"
+#include "python/bindings/core.h"
+#include "xla/ffi/api/ffi.h"
+
+// Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d]; what vmap
+// puts in front of them counts as batch.
+namespace ffi = xla::ffi;
+namespace nb = nanobind;
+
+namespace dfa::python {
+namespace {
+
+struct Call {
+  std::string backend;
+  Pass pass;
+  std::int64_t left;
+  std::int64_t right;
+  double scale;
+};
+
+DType type_of(const ffi::AnyBuffer& q) {
+  switch (q.element_type()) {
+    case ffi::DataType::F32: return DType::fp32;
+    case ffi::DataType::F16: return DType::fp16;
+    case ffi::DataType::BF16: return DType::bf16;
+    default: throw InvalidArgument("element type of q; accepted: float32, float16, bfloat16");
+  }
+}
+
+Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
+                   const ffi::AnyBuffer& v) {
+  const auto size = [](const ffi::AnyBuffer& buffer, std::size_t from_end) {
+    return buffer.dimensions()[buffer.dimensions().size() - from_end];
+  };
+  Problem p;
+  p.pass = call.pass;
+  p.dtype = type_of(q);
+  p.mask = {call.left, call.right};
+  p.hq = size(q, 3);
+  p.hk = size(k, 3);
+  p.sq = size(q, 2);
+  p.sk = size(k, 2);
+  p.d = size(q, 1);
+  p.dv = size(v, 1);
+  p.b = static_cast<std::int64_t>(q.element_count()) / (p.hq * p.sq * p.d);
+  p.scale = call.scale;
+  return p;
+}
+
+// XLA calls again and again with the same shapes: a plan is made once for each.
+Plan plan_of(const Call& call, const Problem& problem) {
+  static std::mutex mutex;
+  static auto* const plans = new std::map<std::string, Plan>;  // kernels outlive static objects
+  const std::string key = call.backend + " " + to_line(problem);
+  const std::lock_guard lock(mutex);
+  const auto found = plans->find(key);
+  if (found != plans->end()) return found->second;
+  return plans->emplace(key, plan(problem, {.backend = call.backend})).first->second;
+}
+
+// XLA has none to give on the CPU, where the library may allocate: it waits for nothing there.
+void* workspace_of(const Plan& plan, ffi::ScratchAllocator* scratch) {
+  if (plan.workspace_bytes == 0 || scratch == nullptr) return nullptr;
+  const auto memory = scratch->Allocate(plan.workspace_bytes, 64);
+  if (!memory) {
+    throw OutOfMemory("XLA gave no " + std::to_string(plan.workspace_bytes) +
+                      " bytes of workspace");
+  }
+  return *memory;
+}
+
+template <typename Work>
+ffi::Error guarded(Work&& work) {
+  try {
+    work();
+    return ffi::Error::Success();
+  } catch (const InvalidArgument& error) {
+    return ffi::Error::InvalidArgument(error.what());
+  } catch (const OutOfMemory& error) {
+    return {ffi::ErrorCode::kResourceExhausted, error.what()};
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(error.what());
+  }
+}
+
+ffi::Error run_forward(const std::string& backend, void* stream, ffi::ScratchAllocator* scratch,
+                       ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
+                       ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::Buffer<ffi::F32>> lse,
+                       std::int64_t left, std::int64_t right, double scale) {
+  return guarded([&] {
+    const Call call{backend, Pass::forward, left, right, scale};
+    const Plan plan = plan_of(call, problem_of(call, q, k, v));
+    forward(plan,
+            {.q = q.untyped_data(),
+             .k = k.untyped_data(),
+             .v = v.untyped_data(),
+             .o = o->untyped_data(),
+             .lse = lse->typed_data(),
+             .workspace = workspace_of(plan, scratch)},
+            {.stream = stream});
+  });
+}
+
+ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAllocator* scratch,
+                        ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v, ffi::AnyBuffer o,
+                        ffi::Buffer<ffi::F32> lse, ffi::AnyBuffer d_o,
+                        ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
+                        ffi::Result<ffi::AnyBuffer> dv, std::int64_t left, std::int64_t right,
+                        double scale) {
+  return guarded([&] {
+    const Call call{backend, Pass::backward, left, right, scale};
+    const Plan plan = plan_of(call, problem_of(call, q, k, v));
+    backward(plan,
+             {.q = q.untyped_data(),
+              .k = k.untyped_data(),
+              .v = v.untyped_data(),
+              .o = o.untyped_data(),
+              .lse = lse.typed_data(),
+              .d_o = d_o.untyped_data(),
+              .dq = dq->untyped_data(),
+              .dk = dk->untyped_data(),
+              .dv = dv->untyped_data(),
+              .workspace = workspace_of(plan, scratch)},
+             {.stream = stream});
+  });
+}
+
+template <typename Binding>
+auto forward_arguments(Binding binding) {
+  return std::move(binding)
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::Buffer<ffi::F32>>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale");
+}
+
+template <typename Binding>
+auto backward_arguments(Binding binding) {
+  return std::move(binding)
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::Buffer<ffi::F32>>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale");
+}
+
+auto on_cpu() { return ffi::Ffi::Bind(); }
+auto on_cuda() {
+  return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>();
+}
+
+XLA_FFI_DEFINE_HANDLER(
+    kForwardCpu, [](auto&&... rest) { return run_forward("cpu", nullptr, nullptr, rest...); },
+    forward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kBackwardCpu, [](auto&&... rest) { return run_backward("cpu", nullptr, nullptr, rest...); },
+    backward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kForwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_forward("cuda", stream, &scratch, rest...);
+    },
+    forward_arguments(on_cuda()));
+XLA_FFI_DEFINE_HANDLER(
+    kBackwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_backward("cuda", stream, &scratch, rest...);
+    },
+    backward_arguments(on_cuda()));
+
+nb::capsule capsule(XLA_FFI_Handler* handler) {
+  return nb::capsule(reinterpret_cast<void*>(handler));
+}
+
+}  // namespace
+
+void bind_jax(nb::module_& core) {
+  nb::dict targets;
+  targets[nb::make_tuple("dfa_forward", "cpu")] = capsule(kForwardCpu);
+  targets[nb::make_tuple("dfa_backward", "cpu")] = capsule(kBackwardCpu);
+  targets[nb::make_tuple("dfa_forward", "CUDA")] = capsule(kForwardCuda);
+  targets[nb::make_tuple("dfa_backward", "CUDA")] = capsule(kBackwardCuda);
+  core.attr("jax_targets") = targets;
+}
+
+}  // namespace dfa::python
