@@ -39,6 +39,7 @@ QUARANTINE = {
     "oneapi/tbb": ["cpu"],
     "tbb/": ["cpu"],
     "nanobind/": ["python"],
+    "xla/": ["python"],
     "immintrin.h": ["cpu"],
 }
 # attention may name only the factories of the floor below.

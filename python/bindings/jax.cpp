@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <xla/ffi/api/ffi.h>
 
 #include <cstdint>
 #include <map>
@@ -8,7 +9,6 @@
 
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
-#include "xla/ffi/api/ffi.h"
 
 // Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d]; what vmap
 // puts in front of them counts as batch.
