@@ -18,6 +18,7 @@
 #include "bench/study.h"
 #include "bench/suites.h"
 #include "bench/three_way.h"
+#include "bench/torch_peer.h"
 #include "cli/command.h"
 #include "dfa/error.h"
 
@@ -102,6 +103,22 @@ std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
   return groups;
 }
 
+std::vector<std::string> peers_of(const BenchArguments& arguments) {
+  std::vector<std::string> peers;
+  const auto& known = bench::TorchPeer::algorithms();
+  for (const std::string& name : arguments.peers) {
+    if (name == "torch") {
+      peers.insert(peers.end(), known.begin(), known.end());
+    } else if (std::find(known.begin(), known.end(), name) != known.end()) {
+      peers.push_back(name);
+    } else {
+      throw InvalidArgument(
+          fmt::format("--peers '{}'; accepted: torch, {}", name, fmt::join(known, ", ")));
+    }
+  }
+  return peers;
+}
+
 std::string number_or_dash(const std::optional<double>& value, const char* format) {
   return value ? fmt::format(fmt::runtime(format), *value) : "-";
 }
@@ -164,7 +181,7 @@ bool any_failed(const bench::Result& result) {
 void run_bench(BenchArguments& arguments, int& exit_code) {
   bench::require_writable(arguments.out);
   arguments.study.scale = scale_of(arguments);
-  arguments.study.torch = !arguments.peers.empty();
+  arguments.study.peers = peers_of(arguments);
   const auto groups = groups_of(arguments);
   end_study_on_interrupt();
   arguments.study.interrupted = [] { return interrupt_asked.load(); };
@@ -213,11 +230,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
       ->delimiter(',');
   command
-      ->add_option(
-          "--peers", a.peers,
-          "torch: PyTorch's four kinds of SDPA in the same run, by the Python of DFA_PYTHON")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"torch"}));
+      ->add_option("--peers", a.peers,
+                   "PyTorch's SDPA in the same run, by the Python of DFA_PYTHON: torch for all of "
+                   "torch-flash, torch-cudnn, torch-efficient, torch-math")
+      ->delimiter(',');
   command
       ->add_option("--launch", a.launches,
                    "eager, graph (replayed CUDA graphs) or both, comma-separated")

@@ -59,7 +59,7 @@ class StudyRun {
         on_progress_(on_progress),
         gpu_(find_backend(backend_).gpu_identity()),
         telemetry_(open_telemetry(gpu_, clock_)) {
-    if (!options_.torch) return;
+    if (options_.peers.empty()) return;
     Status ignored{};
     guarded([&] { torch_ = std::make_unique<TorchPeer>(find_backend(backend_)); }, ignored,
             no_torch_);
@@ -106,8 +106,7 @@ class StudyRun {
       for (const std::string& algorithm : group.algorithms) {
         candidates.push_back(candidate(group, algorithm, backend_, launch));
       }
-      if (!options_.torch) continue;
-      for (const std::string& algorithm : TorchPeer::algorithms()) {
+      for (const std::string& algorithm : options_.peers) {
         candidates.push_back(candidate(group, algorithm, "torch", launch));
         candidates.back().peer = true;
       }
@@ -214,10 +213,9 @@ class StudyRun {
   }
 
   double seconds_per_case() const {
-    const std::size_t peers = options_.torch ? TorchPeer::algorithms().size() : 0;
     std::size_t cases = 0;
     for (const ProblemGroup& group : groups_) {
-      cases += (group.algorithms.size() + peers) * group.launches.size();
+      cases += (group.algorithms.size() + options_.peers.size()) * group.launches.size();
     }
     return options_.seconds > 0 ? options_.seconds / static_cast<double>(cases)
                                 : effort_.default_seconds_per_case;

@@ -18,7 +18,7 @@ struct StudyOptions {
   std::uint64_t seed = 1;
   Scale scale = Scale::cpu;
   bool energy = true;                   // sustained runs, seconds a case
-  bool torch = false;                   // PyTorch's attention beside ours
+  std::vector<std::string> peers{};     // of TorchPeer::algorithms(), beside ours
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };
 

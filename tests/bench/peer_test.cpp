@@ -6,6 +6,7 @@
 
 #include "bench/child_process.h"
 #include "bench/study.h"
+#include "bench/torch_peer.h"
 #include "dfa/error.h"
 #include "sensors/fakes.h"
 
@@ -24,7 +25,7 @@ class PeerTest : public ::testing::Test {
   static std::map<std::string, CaseResult> study(const char* mode, const char* line) {
     ::setenv("FAKE_TORCH", mode, 1);
     StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
-    options.torch = true;
+    options.peers = TorchPeer::algorithms();
     std::map<std::string, CaseResult> cases;
     for (const CaseResult& c : run_study(parse_problem_list(line, {"flash"}), options).result.cases)
       cases[c.algorithm] = c;
