@@ -14,6 +14,8 @@ def _arguments(argv):
         "--out out")
     parser.add_argument("results", nargs="+", metavar="RESULT",
                         help="a file of schema dfa-result/1")
+    parser.add_argument("--hbm", metavar="FILE",
+                        help="what benchmarks/hbm_bytes wrote: counted beside analysed traffic")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
                         help="folder for report.html, NAME.png, figures.pdf, three_panel.pdf")
     return parser.parse_args(argv)
@@ -25,9 +27,11 @@ def main(argv=None):
     try:
         study = load(arguments.results)
         # Drawing takes a second to import: a bad file is reported without it.
-        from dfa.report import figures, files, html
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        from dfa.report import figures, figures_hbm, files, html
         charts, absent = figures.build(study)
+        if arguments.hbm:
+            charts.append(figures_hbm.hbm(arguments.hbm))
+        arguments.out.mkdir(parents=True, exist_ok=True)
         names = files.write_figures(charts, arguments.out)
         text = html.page(study, charts, absent)
         files.write_atomically(arguments.out / "report.html", text.encode())
