@@ -44,6 +44,16 @@ TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
   EXPECT_THROW(forced("target=cuda_sm80,pingpong=true"), InvalidArgument);
 }
 
+TEST(Sm90Legality, ShortCausalProblemsTakeSmallerTilesOfQueries) {
+  const auto block_q = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper).block_q;
+  };
+  EXPECT_EQ(block_q("fwd bf16 causal h4 s1024 d64"), 128);
+  EXPECT_EQ(block_q("fwd bf16 causal h4 s1025 d64"), 192);
+  EXPECT_EQ(block_q("fwd bf16 h4 s1024 d64"), 192);
+  EXPECT_EQ(block_q("fwd bf16 causal h4 s512 d128"), 128);
+}
+
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd bf16 h2 s64 d128");
   const ForwardConfig good = default_gpu_forward(p, kHopper);
