@@ -90,6 +90,34 @@ TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
   }
 }
 
+TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize) {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.hq = 150;
+  p.sq = 1;
+  const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_NE(hopper.why.find("cuda_sm90 kernels"), std::string::npos) << hopper.why;
+  EXPECT_EQ(hopper.workspace_bytes, 0u);
+  const ForwardArgs args = forward_args();
+  forward(hopper, args);
+  ASSERT_EQ(fake().launches.size(), 1u);
+  const testing::FakeLaunch& seen = fake().launches[0];
+  EXPECT_EQ(seen.config.gridDimX, 132u);  // of 150 items
+  const void* mapped = nullptr;           // a fake map begins with the address
+  std::memcpy(&mapped, seen.argument.data(), sizeof mapped);
+  EXPECT_EQ(mapped, args.q);
+}
+
+TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.dtype = DType::fp32;
+  const Plan portable = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_NE(portable.why.find("cuda_sm80 (as cuda_sm90 multiplies fp16 and bf16"),
+            std::string::npos)
+      << portable.why;
+}
+
 TEST_F(CudaBackendTest, ACallAfterTheFirstAsksTheDriverForItsLaunchesOnly) {
   const Plan plan = planned();
   ForwardArgs args = forward_args();
