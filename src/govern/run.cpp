@@ -118,9 +118,11 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
   Governed result;
   result.scenario = describe(workload, options, gpu);
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+  const sensors::MeterSet second = open_second_mean(gpu, clock);
   power::Pacer pacer;
   power::Governor governor(setup_of(candidates, options, gpu, idle_w), result.scenario.policy,
                            {.power = first_of(telemetry.power),
+                            .mean = first_of(second),
                             .energy = first_of(telemetry.energy),
                             .temperature = first_of(telemetry.temperature),
                             .capped = first_of(telemetry.power_capped)},

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kBiasLeast = 0.3, kBiasMost = 3;
 constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less says nothing of it
-constexpr double kTargetChange = 0.005;   // smaller ones are left to the trim
+constexpr double kNoiseGain = 0.1;
+constexpr double kTargetChange = 0.005;  // smaller ones are left to the trim
 
 // One step in the making.
 class Stepper {
@@ -73,19 +74,85 @@ class Stepper {
 
   bool stale() const { return seen_.time_s - state_.power_read_s > tuning_.stale_s; }
 
-  void learn() {
-    if (!state_.started || !seen_.busy) return;
-    if (seen_.call_s && *seen_.call_s > 0 && state_.action.sms == 0) {
-      const double ratio = *seen_.call_s / setup_.points[state_.action.point].time_s;
-      state_.time_bias += tuning_.bias_gain * (ratio - state_.time_bias);
+  // Keeps what the levels of the last seconds let through.
+  void keep_dose() {
+    auto& doses = state_.doses;
+    const Dose last = doses[0];
+    const double seconds = state_.dose_count > 0 ? seen_.time_s - last.time_s : 0;
+    if (seconds < 0) state_.dose_count = 0;  // time went back
+    std::copy_backward(doses.begin(), doses.end() - 1, doses.end());
+    doses[0] = {seen_.time_s,
+                seconds > 0 ? last.dynamic_j + dynamic() * state_.level * seconds : 0};
+    state_.dose_count = std::min<int>(state_.dose_count + 1, static_cast<int>(doses.size()));
+  }
+
+  // Mean dynamic power that the profile alone expects of the last second; 0: not known.
+  double expected_mean() const {
+    const auto& doses = state_.doses;
+    const double from = seen_.time_s - 1;
+    for (int i = 1; i < state_.dose_count; ++i) {
+      const Dose &later = doses[static_cast<std::size_t>(i - 1)],
+                 &earlier = doses[static_cast<std::size_t>(i)];
+      if (earlier.time_s > from) continue;
+      const double span = later.time_s - earlier.time_s;
+      const double part = span > 0 ? (from - earlier.time_s) / span : 0;
+      return doses[0].dynamic_j - earlier.dynamic_j - part * (later.dynamic_j - earlier.dynamic_j);
     }
-    const double expected = dynamic() * state_.level;
-    if (!fresh_ || seen_.foreign || seen_.capped || expected < kLearnableShare * dynamic()) return;
-    if (!(expected > 0)) return;
-    const double ratio = (*decision_.power_w - setup_.idle_w) / expected;
-    surprised_ = ratio > state_.bias * (1 + tuning_.surprise);
-    state_.bias += (surprised_ ? 1 : tuning_.bias_gain) * (ratio - state_.bias);
+    return 0;
+  }
+
+  void learn() {
+    keep_dose();
+    if (!state_.started || !seen_.busy || seen_.foreign) {
+      state_.steady_s = seen_.time_s;
+      state_.acted_s = seen_.time_s;  // what is read before work begins says nothing of it
+      return;
+    }
+    if (seen_.capped) state_.steady_s = seen_.time_s;
+    learn_time();
+    learn_from_instant();
+    learn_from_mean();
     state_.bias = std::clamp(state_.bias, kBiasLeast, kBiasMost);
+  }
+
+  void learn_time() {
+    if (!seen_.call_s || !(*seen_.call_s > 0) || state_.action.sms != 0) return;
+    const double ratio = *seen_.call_s / setup_.points[state_.action.point].time_s;
+    state_.time_bias += tuning_.bias_gain * (ratio - state_.time_bias);
+  }
+
+  // What an instant shows is noisy where gaps are long against its 25 ms: it teaches at once what
+  // is beyond the noise, and little else. The mean of a second knows better, a second later.
+  void learn_from_instant() {
+    const double expected = dynamic() * state_.level;
+    if (!fresh_ || !(expected > kLearnableShare * dynamic())) return;
+    const double ratio = (*decision_.power_w - setup_.idle_w) / expected;
+    const double off = ratio / state_.bias - 1;
+    if (seen_.capped && off < 0) return;  // the card's own limit hides what it would draw
+    if (std::abs(off) > std::max(tuning_.surprise, tuning_.noises * state_.noise)) {
+      // Too much counts at once, too little when it is seen twice.
+      state_.low_readings = off < 0 ? state_.low_readings + 1 : 0;
+      if (state_.low_readings == 1) return;
+      say(off > 0 ? "far more power than expected" : "far less power than expected");
+      state_.bias = ratio;
+      state_.steady_s = seen_.time_s;
+      return;
+    }
+    state_.low_readings = 0;
+    state_.noise += kNoiseGain * (std::abs(off) - state_.noise);
+    if (!mean_tells()) state_.bias += tuning_.bias_gain * (ratio - state_.bias);
+  }
+
+  bool mean_tells() const {
+    return seen_.mean_w && seen_.time_s - state_.steady_s >= tuning_.mean_s;
+  }
+
+  void learn_from_mean() {
+    if (!mean_tells() || !(*seen_.mean_w > setup_.idle_w)) return;
+    const double expected = expected_mean();
+    if (!(expected > kLearnableShare * dynamic() * state_.level) || stale()) return;
+    const double ratio = (*seen_.mean_w - setup_.idle_w) / expected;
+    state_.bias += tuning_.mean_gain * (ratio - state_.bias);
   }
 
   double target_w() {
@@ -134,7 +201,8 @@ class Stepper {
       say(switched ? "another point" : "another target");
       set_level(feed_forward(target));
       jumped_ = true;
-    } else if (fresh_ && seen_.busy) {
+      state_.steady_s = seen_.time_s;
+    } else if (seen_.busy) {
       trim(target);
     }
     if (!choice.reachable) infeasible(choice);
@@ -155,22 +223,15 @@ class Stepper {
     say("others on the card");
   }
 
-  // Down at once, up slowly.
+  // The level that what was learned asks for: down at once, up slowly.
   void trim(double target) {
-    const double error = target - *decision_.power_w;
-    if (std::abs(error) <= tuning_.deadband * target) return;
-    const double per_watt = 1 / (state_.bias * dynamic());
-    if (error < 0 && surprised_) {
-      say("far more power than expected");
-      set_level(std::min(state_.level, feed_forward(target)));
-    } else if (error < 0) {
-      say("too much power");
-      set_level(state_.level + tuning_.down_gain * error * per_watt);
-    } else if (state_.level < 1) {
-      say("power left");
-      // Without gaps the level moves in whole multiprocessors: as many as fit below the target.
-      const double gain = setup_.levers.pacing ? tuning_.up_gain : 1;
-      set_level(state_.level + std::min(gain * error * per_watt, tuning_.up_step));
+    const double wanted = feed_forward(target);
+    if (wanted < state_.level - tuning_.band * state_.level) {
+      set_level(wanted);
+      say("less");
+    } else if (wanted > state_.level + tuning_.band * state_.level && state_.level < 1) {
+      set_level(std::min(wanted, state_.level + tuning_.up_step));
+      say("more");
     }
   }
 
@@ -242,7 +303,6 @@ class Stepper {
   const Tuning& tuning_;
   Decision decision_;
   bool fresh_ = false;
-  bool surprised_ = false;
   bool jumped_ = false;  // to another target or point: no dwelling then
 };
 

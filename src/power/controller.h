@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -22,6 +24,7 @@ namespace dfa::power {
 struct Observation {
   double time_s = 0;
   std::optional<Reading> power{};  // W; with the time from which it is
+  std::optional<double> mean_w{};  // of the last second
   std::optional<double> temp_c{};
   std::optional<double> call_s{};  // what a call of this point takes, gaps not counted
   bool capped = false;             // the firmware holds the clock down
@@ -31,13 +34,14 @@ struct Observation {
 
 struct Tuning {
   double margin = 0.012;      // how far below a cap to aim, of the cap
-  double deadband = 0.004;    // of the target, above and below
-  double down_gain = 1;       // of the error, where power is too high: all of it at once
-  double up_gain = 0.3;       // where it is too low
-  double up_step = 0.05;      // level at most, a step
+  double band = 0.002;        // of the level: smaller corrections wait
+  double up_step = 0.05;      // of the level at most, a step
   double reading_s = 0.04;    // a reading looks back this far: older actions only
-  double bias_gain = 0.15;    // a reading
+  double bias_gain = 0.15;    // of a reading of an instant
+  double mean_gain = 0.3;     // of the mean of a second, held against the levels of that second
+  double mean_s = 1.15;       // a second, and how late its mean may be shown
   double surprise = 0.1;      // from the expected power: then the bias is learned at once
+  double noises = 4;          // … and at least so many mean deviations of the readings
   double dwell_s = 0.5;       // between changes of a discrete lever
   double worth = 1.03;        // a switch of points must gain this factor
   double stale_s = 0.35;      // without a new reading: hold, then feed-forward alone
@@ -70,14 +74,25 @@ enum class Status : int {
 };
 const char* name_of(Status status);
 
+// Work that was let through until then: the integral of dynamic power times level.
+struct Dose {
+  double time_s = 0;
+  double dynamic_j = 0;
+};
+
 struct State {
   bool started = false;
   Action action{};
   double level = 1;
   double target_w = 0;  // 0: none
   double bias = 1;
+  double noise = 0.02;   // mean deviation of readings from the expected, relative
+  int low_readings = 0;  // far below the expected, one after the other
   double time_bias = 1;  // measured time of a call, of the profile's
   double started_s = 0;
+  double steady_s = 0;  // since then one bias holds, and no jump: means of a second tell it
+  std::array<Dose, 24> doses{};  // the latest first
+  int dose_count = 0;
   double acted_s = 0;  // last change of anything that a reading would show
   double point_changed_s = -1e9;
   double sms_changed_s = -1e9;

@@ -63,6 +63,9 @@ Observation Observer::observe(double time_s, const Activity& activity) {
                    .capped = capped(),
                    .foreign = activity.foreign,
                    .busy = activity.busy};
+  if (telemetry_.mean != nullptr) {
+    if (const auto reading = telemetry_.mean->read()) seen.mean_w = reading->value;
+  }
   if (telemetry_.temperature != nullptr) {
     if (const auto reading = telemetry_.temperature->read()) seen.temp_c = reading->value;
   }

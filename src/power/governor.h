@@ -13,6 +13,7 @@ namespace dfa::power {
 // Sensors of one card; null where there is none. They must outlive who holds them.
 struct Telemetry {
   Meter* power = nullptr;   // instantaneous
+  Meter* mean = nullptr;    // of the last second
   Meter* energy = nullptr;  // read where there is no power
   Meter* temperature = nullptr;
   Meter* capped = nullptr;  // time below the wanted clock

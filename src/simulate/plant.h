@@ -16,8 +16,9 @@ class Plant final : public Actuator {
  public:
   Plant(const Scenario& scenario, const simulated::CardParameters& card, std::uint64_t seed)
       : scenario_(scenario), gpu_(card, seed) {
-    for (const auto gauge : {simulated::Gauge::power, simulated::Gauge::energy,
-                             simulated::Gauge::temperature, simulated::Gauge::power_capped}) {
+    for (const auto gauge :
+         {simulated::Gauge::power, simulated::Gauge::power_average, simulated::Gauge::energy,
+          simulated::Gauge::temperature, simulated::Gauge::power_capped}) {
       meters_.push_back(simulated::open_meter(gpu_, gauge));
     }
   }
@@ -30,7 +31,8 @@ class Plant final : public Actuator {
 
   power::Telemetry telemetry() const {
     const auto meter = [&](std::size_t i) { return meters_[i].meters.front().get(); };
-    return {scenario_.power_sensor ? meter(0) : nullptr, meter(1), meter(2), meter(3)};
+    const bool power = scenario_.power_sensor;
+    return {power ? meter(0) : nullptr, power ? meter(1) : nullptr, meter(2), meter(3), meter(4)};
   }
   simulated::Gpu& gpu() { return gpu_; }
 

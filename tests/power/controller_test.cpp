@@ -136,6 +136,7 @@ TEST(Step, TooMuchPowerIsTakenBackAtOnceAndGivenBackSlowly) {
   EXPECT_NEAR(125 + (560 - 125) * loop.state.level / level, 494, 3);
   Loop other;
   other.run(20);
+  other.next(428);  // seen once it may be chance
   other.next(428);
   EXPECT_LE(other.state.level - level, other.setup.tuning.up_step + 1e-9);
   EXPECT_GT(other.state.level, level);
