@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-COMMANDS = ["info", "run", "bench", "analyze", "compare", "simulate", "cache"]
+COMMANDS = ["info", "run", "bench", "analyze", "compare", "tune", "power", "simulate", "cache"]
 
 
 def test_version(dfa):
@@ -16,7 +16,7 @@ def test_help_lists_what_is_built_and_nothing_else(dfa):
     text = dfa("--help").stdout
     for command in COMMANDS:
         assert f"\n  {command} " in text
-    for absent in ["power", "simulate", "monitor", "tune"]:
+    for absent in ["monitor"]:
         assert f"\n  {absent} " not in text
 
 
@@ -44,6 +44,9 @@ def test_every_command_has_help_with_an_example(dfa, command):
     (["compare", "a.json", "b.json"], ["cannot read", "a.json"]),
     (["analyze"], "--problem"),
     (["simulate"], "--scenario"),
+    (["power", "--problem", "fwd bf16 h1 s8 d8"], "--policy is required"),
+    (["power", "--problem", "fwd bf16 h1 s8 d8", "--policy", "fast"], ["fast", "power_cap:500W"]),
+    (["tune", "--points", "0"], "--points"),
     (["cache"], ["ACTION is required", "list, warm or clear"]),
     (["cache", "burn"], ["burn", "list, warm or clear"]),
 ])
