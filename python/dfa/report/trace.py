@@ -83,7 +83,8 @@ def draw(trace, path):
         figure = Figure(figsize=(9, 6.6), layout="constrained")
         power, lever, heat = figure.subplots(3, 1, sharex=True, height_ratios=(3, 1.6, 1.2))
         time = column(samples, "time_s")
-        power.plot(time, column(samples, "power_w"), color=POWER, linewidth=1, label="100 ms")
+        power.plot(time, column(samples, "power_w"), color=POWER, linewidth=1,
+                   label="100 ms" if head["source"] == "simulated" else "25 ms of each 100")
         power.plot(time, column(samples, "second_w"), color=MEAN, linewidth=1.8, label="1 s")
         power.step(time, column(samples, "cap_w"), color=CAP, where="pre", linewidth=1.6,
                    label="cap")
