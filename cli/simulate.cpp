@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "cli/command.h"
 #include "dfa/error.h"
 #include "simulate/marks.h"
+#include "simulate/rack.h"
 #include "simulate/run.h"
 
 namespace dfa::cli {
@@ -40,8 +42,35 @@ void print(const simulate::Scenario& scenario, const simulate::Run& run,
              1e3 * run.host_s, scenario.seconds / run.host_s);
 }
 
+void report_missed(const std::vector<std::string>& missed, int& exit_code) {
+  for (const std::string& miss : missed) {
+    fmt::print("MISSED: {}\n", miss);
+    exit_code = 1;
+  }
+}
+
+void simulate_rack(const simulate::Scenario& scenario, int& exit_code) {
+  const simulate::RackRun run = simulate::run_rack(scenario);
+  const simulate::RackMeasures m = simulate::measure_rack(scenario, run);
+  fmt::print("{}: {}\n", scenario.name, scenario.about);
+  fmt::print("  cards              {}\n", scenario.rack->cards);
+  fmt::print("  above the budget   {:.3g} % of the time (1-s mean, settled)\n", m.violation_pct);
+  fmt::print("  fastest card       {:.3g} % above the slowest at the end\n", m.imbalance_pct);
+  fmt::print("  work in step       {:.4f} of that with equal shares\n", m.work_vs_equal);
+  fmt::print("  {:.0f} s in {:.0f} ms: {:.0f} times faster than time\n", scenario.seconds,
+             1e3 * run.host_s, scenario.seconds / run.host_s);
+  report_missed(missed(scenario, m), exit_code);
+}
+
 void simulate_scenario(const Arguments& arguments, int& exit_code) {
   simulate::Scenario scenario = simulate::read_scenario(arguments.scenario);
+  if (scenario.rack) {
+    if (!arguments.policy.empty() || !arguments.trace.empty()) {
+      throw InvalidArgument("a rack takes neither --policy nor --trace");
+    }
+    simulate_rack(scenario, exit_code);
+    return;
+  }
   if (!arguments.policy.empty()) scenario.policy = power::parse_policy(arguments.policy);
   const simulate::Run run = simulate::run(scenario);
   const simulate::Measures measures = simulate::measure(scenario, run);
@@ -49,10 +78,7 @@ void simulate_scenario(const Arguments& arguments, int& exit_code) {
     write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, measures));
   }
   print(scenario, run, measures);
-  for (const std::string& miss : simulate::missed(scenario, run, measures)) {
-    fmt::print("MISSED: {}\n", miss);
-    exit_code = 1;
-  }
+  report_missed(simulate::missed(scenario, run, measures), exit_code);
 }
 
 }  // namespace

@@ -150,8 +150,26 @@ Event read_event(const Json& json, const std::string& place) {
   reader.take("outage", event.outage);
   reader.take("stuck", event.stuck);
   reader.take("counter_reset", event.counter_reset);
+  reader.take("budget_w", event.budget_w);
+  reader.take("coordinator", event.coordinator);
   reader.finish();
   return event;
+}
+
+RackParameters read_rack(const Json& json) {
+  RackParameters rack;
+  Reader reader(json, "rack");
+  reader.take("cards", rack.cards);
+  reader.take("budget_w", rack.budget_w);
+  reader.take("spread", rack.spread);
+  reader.take("loss", rack.loss);
+  reader.finish();
+  if (rack.cards < 1 || rack.cards > 1000 || !(rack.budget_w > 0) || rack.loss < 0 ||
+      rack.loss >= 1 || rack.spread < 0 || rack.spread >= 1) {
+    throw InvalidArgument(
+        "rack: cards must be from 1 to 1000, budget_w above 0, spread and loss from 0 to below 1");
+  }
+  return rack;
 }
 
 void read_marks(const Json& json, Marks& marks) {
@@ -165,6 +183,8 @@ void read_marks(const Json& json, Marks& marks) {
   reader.take("power_deviation_w", marks.power_deviation_w);
   reader.take("status", marks.status);
   reader.take("infeasible_pct", marks.infeasible_pct);
+  reader.take("imbalance_pct", marks.imbalance_pct);
+  reader.take("work_vs_equal", marks.work_vs_equal);
   reader.finish();
 }
 
@@ -215,6 +235,7 @@ Scenario parse_scenario(const std::string& text) {
   reader.take("power_sensor", scenario.power_sensor);
   if (const Json* card = reader.child("card")) read_card(*card, scenario.card);
   if (const Json* levers = reader.child("levers")) read_levers(*levers, scenario.levers);
+  if (const Json* rack = reader.child("rack")) scenario.rack = read_rack(*rack);
   read_list(reader.child("points"), "points", scenario.points, read_point);
   read_list(reader.child("events"), "events", scenario.events, read_event);
   if (const Json* marks = reader.child("marks")) read_marks(*marks, scenario.marks);

@@ -36,6 +36,8 @@ struct Event {
   std::optional<bool> outage{};
   std::optional<bool> stuck{};
   bool counter_reset = false;
+  std::optional<double> budget_w{};   // of a rack
+  std::optional<bool> coordinator{};  // of a rack: whether it is alive
 };
 
 // What the run must reach, where set.
@@ -48,7 +50,17 @@ struct Marks {
   std::optional<double> switches_per_minute{};  // of points, at most
   std::optional<double> power_deviation_w{};    // of 100-ms power between events, at most
   std::string status{};                         // must have been reached, e.g. "infeasible"
-  std::optional<double> infeasible_pct{};       // of decisions at most
+  std::optional<double> imbalance_pct{};        // of a rack: fastest above slowest card, at the end
+  std::optional<double> work_vs_equal{};   // of a rack: work in step, of that with equal shares
+  std::optional<double> infeasible_pct{};  // of decisions at most
+};
+
+// Several cards under one budget.
+struct RackParameters {
+  int cards = 8;
+  double budget_w = 0;
+  double spread = 0.08;  // of the power that cards draw for the same work, to either side
+  double loss = 0;       // of messages
 };
 
 struct Scenario {
@@ -62,7 +74,8 @@ struct Scenario {
   std::vector<TruePoint> points;
   double profile_error = 0;  // the profile says that much more power than is true, relative
   double max_error = 1;
-  bool power_sensor = true;   // else only the counter
+  bool power_sensor = true;  // else only the counter
+  std::optional<RackParameters> rack{};
   std::vector<Event> events;  // in order of time
   Marks marks;
 };
