@@ -88,6 +88,23 @@ TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
   }
 }
 
+// Hopper's own: every tile of equal head dims and of the pairs furthest apart.
+TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  struct Dims {
+    int d, dv;
+  };
+  for (const auto [d, dv] : {Dims{64, 64}, Dims{96, 96}, Dims{128, 128}, Dims{192, 192},
+                             Dims{256, 256}, Dims{192, 128}, Dims{64, 256}, Dims{256, 64}}) {
+    const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = dv};
+    const auto candidates = forward_candidates(p, limits_);
+    ASSERT_EQ(candidates.at(0).target, Target::cuda_sm90) << d << " " << dv;
+    for (const ForwardConfig& config : candidates) {
+      if (config.target == Target::cuda_sm90) compile(forward_launches(p, config));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, CompileTest,
                          testing::Values(Architecture{80, "sm_80"}, Architecture{86, "sm_86"},
                                          Architecture{89, "sm_89"}, Architecture{90, "sm_90a"}),
