@@ -97,7 +97,7 @@ class Builder {
     const int lanes = *std::find_if(std::begin(kRowLanes), std::end(kRowLanes), [&](int some) {
       return some == kMostRowLanes || some * kScoresHeld >= p.sk;
     });
-    const int threads = std::max(lanes, kScoreThreads);
+    const int threads = lanes > 32 ? lanes : kScoreThreads;
     const std::int64_t rows = p.b * p.hq * p.sq;
     const KernelArgs all = kernel_args(p);
     pass_.steps.push_back(

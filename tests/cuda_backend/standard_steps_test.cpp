@@ -262,8 +262,10 @@ TEST(StandardSteps, LongerRowsTakeMoreThreads) {
             "dfa::standard_softmax<dfa::DType::bf16, 32>");
   EXPECT_EQ(launch("fwd bf16 b1 h2 sq5 sk512 d64").grid, 3u);  // ten rows, four a block
   EXPECT_EQ(launch("fwd fp16 b1 h2 sq5 sk513 d64").entry,
-            "dfa::standard_softmax<dfa::DType::fp16, 128>");
-  EXPECT_EQ(launch("fwd fp16 b1 h2 sq5 sk513 d64").grid, 10u);
+            "dfa::standard_softmax<dfa::DType::fp16, 64>");
+  EXPECT_EQ(launch("fwd fp16 b1 h2 sq5 sk513 d64").grid, 10u);  // one a block
+  EXPECT_EQ(launch("fwd fp16 b1 h2 sq5 sk513 d64").threads, 64u);
+  EXPECT_EQ(launch("fwd fp16 b1 h2 sq5 sk2048 d64").grid, 10u);
   EXPECT_EQ(launch("fwd fp32 b1 h2 sq5 sk99999 d64").threads, 512u);
 }
 

@@ -32,11 +32,12 @@ struct CopyArgs {
   int d;
 };
 
-// Shapes that the host chooses and the kernels are written for.
-inline constexpr int kScoreThreads = 128;  // of a block, unless one row takes more
+// Shapes that the host chooses and the kernels are written for. The fewest lanes that hold a row
+// are the fastest.
+inline constexpr int kScoreThreads = 128;  // of a block of rows of one warp; others have one row
 inline constexpr int kScoresHeld = 16;     // scores of its row that a thread keeps in registers
-inline constexpr int kRowLanes[] = {32, 128, 512};  // threads that share a row
-inline constexpr int kMostRowLanes = 512;           // these read again what they cannot hold
-inline constexpr int kCopyThreads = 256;            // a warp a row
+inline constexpr int kRowLanes[] = {32, 64, 128, 256, 512};  // threads that share a row
+inline constexpr int kMostRowLanes = 512;  // these read again what they cannot hold
+inline constexpr int kCopyThreads = 256;   // a warp a row
 
 }  // namespace dfa

@@ -13,11 +13,14 @@ __global__ void standard_score_gradient(const __grid_constant__ ScoreArgs args) 
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const long long index =
       static_cast<long long>(blockIdx.x) * (blockDim.x / kLanes) + threadIdx.x / kLanes;
-  if (index >= args.rows) return;  // whole warps: of a row with more, a block has one alone
+  if (index >= args.rows)
+    return;  // a whole warp: where a row has more, the block has that row alone
   const float* const probabilities = args.scores + index * args.row_stride;
   float* const gradients = args.gradients + index * args.row_stride;
   const SeenKeys seen(args, index);
   const auto key_of = [lane](int vector) { return 4 * (lane + vector * kLanes); };
+  // For any lane: short rows skip what they do not have.
+  const auto exists = [&args](int vector) { return 4 * vector * kLanes < args.sk; };
 
   float delta = 0;
   const auto load = [&](float(&p)[4], float(&dp)[4], int key) {
@@ -30,10 +33,9 @@ __global__ void standard_score_gradient(const __grid_constant__ ScoreArgs args) 
   };
   float p[kVectors][4], dp[kVectors][4], p_rest[4], dp_rest[4];
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    load(p[v], dp[v], key_of(v));
-    take_delta(p[v], dp[v]);
-  }
+  for (int v = 0; v < kVectors && exists(v); ++v) load(p[v], dp[v], key_of(v));
+#pragma unroll  // when all are on their way
+  for (int v = 0; v < kVectors && exists(v); ++v) take_delta(p[v], dp[v]);
   if constexpr (kRest) {
     for (int v = kVectors; key_of(v) < args.sk; ++v) {
       load(p_rest, dp_rest, key_of(v));
@@ -49,9 +51,9 @@ __global__ void standard_score_gradient(const __grid_constant__ ScoreArgs args) 
     if (key < args.sk) store_rounded<kElement>(gradients, key, ds);
   };
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) store(p[v], dp[v], key_of(v));
+  for (int v = 0; v < kVectors && exists(v); ++v) store(p[v], dp[v], key_of(v));
   if constexpr (kRest) {
-    for (int v = kVectors; 4 * kLanes * v < args.sk; ++v) {
+    for (int v = kVectors; exists(v); ++v) {
       load(p_rest, dp_rest, key_of(v));
       __syncthreads();  // results lie before what is still to be read, of every thread
       store(p_rest, dp_rest, key_of(v));
