@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -29,6 +30,7 @@ struct BenchArguments {
   std::string suite;
   std::string problems_file;
   std::vector<std::string> problem_lines;
+  std::vector<std::string> only;
   std::vector<std::string> algorithms;
   std::vector<std::string> launches;
   std::vector<std::string> peers;
@@ -91,8 +93,30 @@ std::vector<bench::ProblemGroup> chosen_problems(const BenchArguments& arguments
   return bench::parse_problem_list(text, {"standard", "flash"});
 }
 
+bool has_words(const std::string& line, const std::string& words) {
+  std::istringstream stream(words);
+  for (std::string word; stream >> word;) {
+    if ((" " + line + " ").find(" " + word + " ") == std::string::npos) return false;
+  }
+  return true;
+}
+
+// Those whose line has every word of one of --only.
+void keep_only(const std::vector<std::string>& only, std::vector<bench::ProblemGroup>& groups) {
+  if (only.empty()) return;
+  std::erase_if(groups, [&](const bench::ProblemGroup& group) {
+    const std::string line = to_line(group.problem);
+    return std::none_of(only.begin(), only.end(),
+                        [&](const std::string& words) { return has_words(line, words); });
+  });
+  if (groups.empty()) {
+    throw InvalidArgument("--only '" + only.front() + "': no problem has these words in its line");
+  }
+}
+
 std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
   auto groups = chosen_problems(arguments);
+  keep_only(arguments.only, groups);
   std::vector<bench::Launch> launches;
   for (const std::string& name : arguments.launches) launches.push_back(bench::parse_launch(name));
   for (auto& group : groups) {
@@ -227,6 +251,12 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->expected(1)
       ->take_all();
   what->require_option(1);
+  command
+      ->add_option("--only", a.only,
+                   "words that a problem's line has to have, e.g. \"fp16 sq512\"; may be given "
+                   "several times, and one of them has to fit")
+      ->expected(1)
+      ->take_all();
   command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
       ->delimiter(',');
   command

@@ -54,6 +54,19 @@ def test_bad_usage_is_one_line_and_exit_code_two(fails, arguments, words):
     fails(2, words, *arguments)
 
 
+def test_bench_measures_only_the_problems_asked_for(dfa, tmp_path):
+    lines = ["fwd fp32 b1 h1 s16 d8", "fwd fp16 b1 h1 s16 d8", "fwd fp16 b1 h1 s160 d8"]
+    asked = [word for line in lines for word in ("--problem", line)]
+    out = tmp_path / "r.json"
+    done = dfa("bench", *asked, "--algorithms", "flash", "--backend", "cpu", "--seconds", "0.1",
+               "--no-energy", "--only", "sq16 fp16", "--only", "sk160", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(out.read_text())["cases"]
+    assert [case["problem"].split()[1::4] for case in cases] == [["fp16", "sq16"], ["fp16", "sq160"]]
+    done = dfa("bench", *asked, "--only", "sq1", "--out", str(out))
+    assert done.returncode == 2 and "--only 'sq1'" in done.stderr
+
+
 def test_info_tells_what_works_and_why_not(dfa):
     done = dfa("info")
     assert (done.returncode, done.stderr) == (0, "")
