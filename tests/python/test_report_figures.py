@@ -267,6 +267,13 @@ def test_lengths_with_a_constant_number_of_tokens_make_one_sweep(charts):
     assert panel.series[0].x == (1024, 2048, 4096) and "16384 tokens" in panel.title
 
 
+def test_a_constant_batch_does_not_hide_a_constant_number_of_tokens(charts):
+    rows = [synthetic.case("sequence", "flash", b=16384 // s, s=s) for s in (1024, 2048, 4096)]
+    rows += [synthetic.case("three_way", "flash", b=16, s=s) for s in (512, 1024)]
+    panels = charts(rows)["latency"].panels
+    assert sorted(panel.series[0].x for panel in panels) == [(512, 1024), (1024, 2048, 4096)]
+
+
 def test_unknown_algorithms_keep_a_colour_of_their_own():
     known = {style.colour(a) for a in ("standard", "flash", "dynamic")}
     assert style.colour("someone_elses") not in known

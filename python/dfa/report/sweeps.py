@@ -25,9 +25,10 @@ def sweeps(cases, axis, suites, free=()):
     rows = cases[cases["suite"].isin(suites)]
     moving = AXES[axis][0] + tuple(free)
     found = _varying(rows, axis, [f for f in FIELDS if f not in moving])
-    if not found and axis == "length":
-        rows = rows.assign(tokens=rows["b"] * rows["sq"])
-        found = _varying(rows, axis, [f for f in FIELDS if f not in (*moving, "b")] + ["tokens"])
+    if axis == "length":  # what is left may keep the tokens instead of the batch
+        left = rows.drop(index=[i for part in found for i in part.index])
+        left = left.assign(tokens=left["b"] * left["sq"])
+        found += _varying(left, axis, [f for f in FIELDS if f not in (*moving, "b")] + ["tokens"])
     order = {suite: place for place, suite in enumerate(suites)}
     return sorted(found, key=lambda part: order[part["suite"].iloc[0]])
 
