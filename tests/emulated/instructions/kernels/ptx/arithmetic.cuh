@@ -1,0 +1,49 @@
+#pragma once
+
+#include <limits>
+
+#include "base/float16.h"
+#include "dfa/dtype.h"
+#include "kernels/device.h"
+
+namespace dfa::ptx {
+
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
+
+inline unsigned block_index() { return blockIdx.x; }
+inline unsigned thread_index() { return threadIdx.x; }
+inline float infinity() { return std::numeric_limits<float>::infinity(); }
+inline float exp2(float x) { return std::exp2(x); }
+inline float log2(float x) { return std::log2(x); }
+inline float reciprocal(float x) { return 1 / x; }
+
+template <DType kElement>
+unsigned pack(float low, float high) {
+  static_assert(kElement == DType::bf16);
+  return to_bf16(low).bits | static_cast<unsigned>(to_bf16(high).bits) << 16;
+}
+
+template <DType kElement>
+void unpack(unsigned packed, float& low, float& high) {
+  static_assert(kElement == DType::bf16);
+  low = __uint_as_float(packed << 16);
+  high = __uint_as_float(packed & 0xffff0000u);
+}
+
+inline uint4 to_bits(const unsigned (&r)[4]) { return {r[0], r[1], r[2], r[3]}; }
+inline uint4 to_bits(const float (&r)[4]) { return std::bit_cast<uint4>(r); }
+template <typename T>
+void from_bits(T (&r)[4], const uint4& bits) {
+  std::memcpy(r, &bits, sizeof(bits));
+}
+
+inline float quad_max(float x) {
+  x = std::fmax(x, __shfl_xor_sync(kWholeWarp, x, 1));
+  return std::fmax(x, __shfl_xor_sync(kWholeWarp, x, 2));
+}
+inline float quad_sum(float x) {
+  x += __shfl_xor_sync(kWholeWarp, x, 1);
+  return x + __shfl_xor_sync(kWholeWarp, x, 2);
+}
+
+}  // namespace dfa::ptx

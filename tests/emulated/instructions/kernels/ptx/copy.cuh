@@ -1,0 +1,39 @@
+#pragma once
+
+#include "kernels/device.h"
+
+// An address in shared memory is an offset into smem. Copies are there at once.
+namespace dfa::ptx {
+
+inline unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(static_cast<const char*>(pointer) - smem);
+}
+
+inline void copy_16(unsigned target, const void* source, bool valid) {
+  if (valid) {
+    std::memcpy(smem + target, source, 16);
+  } else {
+    std::memset(smem + target, 0, 16);
+  }
+}
+
+inline float4 load_shared_4(unsigned address) {
+  float4 v;
+  std::memcpy(&v, smem + address, sizeof(v));
+  return v;
+}
+inline float2 load_shared_2(unsigned address) {
+  float2 v;
+  std::memcpy(&v, smem + address, sizeof(v));
+  return v;
+}
+
+inline void commit_copies() {}
+template <int kPending>
+void wait_copies() {}
+
+inline void sync_warps(unsigned barrier, unsigned threads) {
+  emulated::wait(emulated::barriers[barrier], threads);
+}
+
+}  // namespace dfa::ptx

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "dfa/dtype.h"
+#include "kernels/device.h"
+
+namespace dfa::ptx {
+
+inline void ldmatrix(unsigned (&r)[4], unsigned address) {
+  const unsigned lane = emulated::lane();
+  emulated::exchange(address, [&](auto said) {
+    for (unsigned j = 0; j < 4; ++j) {
+      std::memcpy(&r[j], smem + said(j * 8 + lane / 4) + lane % 4 * 4, 4);
+    }
+  });
+}
+
+inline void ldmatrix_trans(unsigned (&r)[4], unsigned address) {
+  const unsigned lane = emulated::lane();
+  emulated::exchange(address, [&](auto said) {
+    for (unsigned j = 0; j < 4; ++j) {
+      unsigned short two[2];
+      for (unsigned i = 0; i < 2; ++i) {
+        std::memcpy(&two[i], smem + said(j * 8 + lane % 4 * 2 + i) + lane / 4 * 2, 2);
+      }
+      r[j] = two[0] | static_cast<unsigned>(two[1]) << 16;
+    }
+  });
+}
+
+// 16 x 8 x 16 on bf16, summed in fp64 and rounded once.
+template <DType kElement>
+void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  static_assert(kElement == DType::bf16);
+  struct Operands {
+    unsigned a[4], b[2];
+  };
+  const auto half = [](unsigned word, unsigned k) {
+    return static_cast<double>(__uint_as_float(k % 2 == 0 ? word << 16 : word & 0xffff0000u));
+  };
+  const unsigned lane = emulated::lane();
+  emulated::exchange(Operands{{a[0], a[1], a[2], a[3]}, {b0, b1}}, [&](auto said) {
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = c[i];
+      for (unsigned k = 0; k < 16; ++k) {
+        const unsigned left = said(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2];
+        const unsigned right = said(column * 4 + k % 8 / 2).b[k / 8];
+        sum += half(left, k) * half(right, k);
+      }
+      c[i] = static_cast<float>(sum);
+    }
+  });
+}
+
+}  // namespace dfa::ptx
