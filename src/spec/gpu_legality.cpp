@@ -21,9 +21,8 @@ std::string number(long long value) { return std::to_string(value); }
 Verdict yes() { return Verdict::yes(); }
 
 Verdict check_element(DType element, const Problem& p) {
-  if (p.dtype != DType::fp16 && p.dtype != DType::bf16 && p.dtype != DType::fp32) {
-    return Verdict::no("cuda_sm80 multiplies fp16, bf16 and fp32; " +
-                       std::string(name_of(p.dtype)) + " is not built");
+  if (p.dtype == DType::fp8) {
+    return Verdict::no("cuda_sm80 multiplies fp16, bf16, tf32 and fp32; fp8 is not built");
   }
   if (element != p.dtype) {
     return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
@@ -162,7 +161,7 @@ Verdict check_sharing(const BackwardConfig& c) {
   if (c.sharing != 2 || c.warps % 2 != 0) {
     return Verdict::no("sharing=" + number(c.sharing) + "; 1, or 2 for an even number of warps");
   }
-  const int part = c.element == DType::fp32 ? 8 : 16;
+  const int part = bytes_of(c.element) == 4 ? 8 : 16;
   if (c.head_dim % 32 == 0 && c.value_dim % 32 == 0 && c.block_q % (2 * part) == 0) return yes();
   return Verdict::no("sharing=2 wants head_dim and value_dim in multiples of 32 and block_q in " +
                      std::string("multiples of ") + number(2LL * part));

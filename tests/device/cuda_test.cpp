@@ -37,7 +37,7 @@ TEST_F(Correctness, SmallProblemsMeetTheRule) {
 }
 
 TEST_F(Correctness, RandomProblemsMeetTheRule) {
-  EXPECT_GT(fuzz({"bf16", "fp16", "fp32"},
+  EXPECT_GT(fuzz({"bf16", "fp16", "tf32", "fp32"},
                  [](const std::string& line, std::uint64_t seed) { return checked(line, seed); }),
             20);
 }

@@ -15,7 +15,7 @@ Problem problem_of(const char* line) { return parse_problem(line); }
 TEST(GpuLegality, DefaultsAreLegalForEveryHeadDimOnEveryArchitecture) {
   for (const int architecture : kArchitectures) {
     const Limits limits = gpu_limits(architecture);
-    for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
       for (int d = 8; d <= 256; d += 8) {
         for (const int dv : {8, d, 256}) {
           const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
@@ -152,7 +152,8 @@ TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
     const Problem p = problem_of(line);
     return check(default_gpu_forward(p, limits), p, limits).reason;
   };
-  EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("tf32"), std::string::npos);
+  EXPECT_NE(reason("fwd fp8 h1 s64 d64").find("fp8"), std::string::npos);
+  EXPECT_EQ(reason("fwd tf32 h1 s64 d64"), "");
   EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
             std::string::npos);
   EXPECT_NE(reason("fwd bf16 h1 s300000000 d64").find("lengths"), std::string::npos);

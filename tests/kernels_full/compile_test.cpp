@@ -51,7 +51,7 @@ class CompileTest : public testing::TestWithParam<Architecture> {
 };
 
 TEST_P(CompileTest, DefaultsOfEveryHeadDimAndElementCompileWithoutSpills) {
-  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+  for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
     for (const int d : kGpuHeadDims) compile_defaults(type, d, d);
   }
   compile_defaults(DType::bf16, 192, 128);

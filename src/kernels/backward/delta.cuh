@@ -10,13 +10,22 @@
 // so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
 namespace dfa {
 
-// In the order in which dp is summed: where a row sees one key, o = v, and dp - delta is 0.
-DFA_DEVICE float row_product_in_order(const char* a, const char* b, int columns) {
+// What a product reads of an element.
+template <DType kElement>
+DFA_DEVICE float4 as_operand(const float4& x) {
+  if constexpr (kElement == DType::fp32) return x;
+  return make_float4(__uint_as_float(ptx::round_tf32(x.x)), __uint_as_float(ptx::round_tf32(x.y)),
+                     __uint_as_float(ptx::round_tf32(x.z)), __uint_as_float(ptx::round_tf32(x.w)));
+}
+
+// In the order in which fp32 sums dp: where a row sees one key, o = v, and dp - delta is 0.
+template <DType kElement>
+DFA_DEVICE float row_product_in_order(const char* o, const char* d_o, int columns) {
   float sum = 0;
 #pragma unroll 4
   for (int column = 0; column < columns; column += 4) {
-    sum = dot(*reinterpret_cast<const float4*>(a + column * 4),
-              *reinterpret_cast<const float4*>(b + column * 4), sum);
+    sum = dot(*reinterpret_cast<const float4*>(o + column * 4),
+              as_operand<kElement>(*reinterpret_cast<const float4*>(d_o + column * 4)), sum);
   }
   return sum;
 }
@@ -55,8 +64,8 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   const char* d_o = static_cast<const char*>(args.d_o) + offset;
   const int columns = exists ? args.d_v : 0;
   float sum;
-  if constexpr (kElement == DType::fp32) {
-    sum = row_product_in_order(o, d_o, columns);
+  if constexpr (bytes_of(kElement) == 4) {
+    sum = row_product_in_order<kElement>(o, d_o, columns);
   } else {
     sum = row_product<kElement>(o, d_o, columns);
   }

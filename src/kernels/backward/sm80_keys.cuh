@@ -3,13 +3,13 @@
 #include "kernels/args.h"
 #include "kernels/backward/ordered_dq.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product_fp32.cuh"
+#include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
 // FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16,
-// and in fp32 with multiply-adds.
+// in tf32, and in fp32 with multiply-adds.
 //
 // A thread block owns block_k keys of one key head and walks the queries that see them, those of
 // every query head that shares the key head, one after another: sums stay in registers and their

@@ -3,13 +3,13 @@
 #include "kernels/args.h"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product_fp32.cuh"
+#include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
 // FlashAttention backward, dq, for sm_80 and up, in fp16 and bf16,
-// and in fp32 with multiply-adds.
+// in tf32, and in fp32 with multiply-adds.
 //
 // A thread block owns dq_block_q queries of one head and walks the keys they see, computing the
 // scores again: two more products than sums from the other kernel would take, but no atomics, no

@@ -3,13 +3,13 @@
 #include "kernels/args.h"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/product_fp32.cuh"
+#include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
 // FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16 and bf16,
-// and in fp32 with multiply-adds.
+// in tf32, and in fp32 with multiply-adds.
 //
 // A thread block owns block_q queries of one head and walks the keys they see; each warp owns
 // block_q / warps of the rows and needs no other warp's results. Life of tile i of k and v, with

@@ -53,6 +53,13 @@ DFA_DEVICE unsigned pack(float low, float high) {
   return packed;
 }
 
+// 10 mantissa bits, as the bits of an fp32.
+DFA_DEVICE unsigned round_tf32(float x) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
 // The two halves as fp32.
 template <DType kElement>
 DFA_DEVICE void unpack(unsigned packed, float& low, float& high) {

@@ -32,6 +32,12 @@ DFA_DEVICE float2 load_shared_2(unsigned address) {
   return v;
 }
 
+DFA_DEVICE float load_shared_1(unsigned address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+  return v;
+}
+
 // Ends a group of copies: those since the last call.
 DFA_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

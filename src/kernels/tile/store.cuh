@@ -12,7 +12,7 @@ template <DType kElement, typename Layout>
 DFA_DEVICE void store_pair(char* tile, unsigned row, unsigned column, float first, float second) {
   const unsigned byte = column * bytes_of(kElement);
   char* to = tile + Layout::offset(row, byte / 16) + byte % 16;
-  if constexpr (kElement == DType::fp32) {
+  if constexpr (bytes_of(kElement) == 4) {
     *reinterpret_cast<float2*>(to) = make_float2(first, second);
   } else {
     *reinterpret_cast<unsigned*>(to) = ptx::pack<kElement>(first, second);
