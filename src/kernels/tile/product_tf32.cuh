@@ -93,7 +93,7 @@ DFA_DEVICE void multiply_rows(Sum<kRows, kColumns>& sum, const Tf32Reader<kTileC
 #pragma unroll
       for (int m = 0; m < kRows; ++m) {
         ptx::mma<kElement>(sum[m][n], a[m], b[0], b[1]);
-        ptx::mma<kElement>(sum[m][n + 1], a[m], b[2], b[3]);
+        if (n + 1 < kColumns) ptx::mma<kElement>(sum[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
