@@ -114,5 +114,16 @@ TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
   expect_right<kForward, kBackward>("fwdbwd fp32 causal b1 h2 s64 d64 scale(3)");
 }
 
+TEST(EmulatedAttention, Tf32) {
+  constexpr auto kTf32 = DType::tf32;
+  constexpr auto kForward = forward_of(kTf32, 64, 64, 32, 4);
+  constexpr auto kBackward = backward_of(kTf32, 64, 32, 64, 4, 1, DqSum::recomputed, 64);
+  expect_right<kForward, kBackward>("fwdbwd tf32 causal b1 hq2 hk1 sq130 sk150 d64");
+  expect_right<kForward, kBackward>("fwdbwd tf32 b1 h1 sq150 sk90 d40 window(20,9)");
+  expect_right<forward_of(kTf32, 256, 32, 16, 2),
+               backward_of(kTf32, 256, 16, 32, 4, 2, DqSum::recomputed, 64)>(
+      "fwdbwd tf32 causal b1 h1 s40 d256");
+}
+
 }  // namespace
 }  // namespace dfa

@@ -30,6 +30,8 @@ void unpack(unsigned packed, float& low, float& high) {
   high = __uint_as_float(packed & 0xffff0000u);
 }
 
+inline unsigned round_tf32(float x) { return (__float_as_uint(x) + 0x1000u) & ~0x1fffu; }
+
 inline uint4 to_bits(const unsigned (&r)[4]) { return {r[0], r[1], r[2], r[3]}; }
 inline uint4 to_bits(const float (&r)[4]) { return std::bit_cast<uint4>(r); }
 template <typename T>

@@ -28,6 +28,12 @@ inline float2 load_shared_2(unsigned address) {
   return v;
 }
 
+inline float load_shared_1(unsigned address) {
+  float v;
+  std::memcpy(&v, smem + address, sizeof(v));
+  return v;
+}
+
 inline void commit_copies() {}
 template <int kPending>
 void wait_copies() {}

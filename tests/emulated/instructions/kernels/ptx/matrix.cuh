@@ -27,14 +27,17 @@ inline void ldmatrix_trans(unsigned (&r)[4], unsigned address) {
   });
 }
 
-// 16 x 8 x 16 on bf16, summed in fp64 and rounded once.
+// 16 x 8 x 16 on bf16, 16 x 8 x 8 on tf32, summed in fp64 and rounded once.
 template <DType kElement>
 void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  static_assert(kElement == DType::bf16);
+  constexpr bool kWide = kElement == DType::tf32;
+  static_assert(kWide || kElement == DType::bf16);
+  constexpr unsigned kDepth = kWide ? 8 : 16, kAWord = kWide ? 1 : 2;
   struct Operands {
     unsigned a[4], b[2];
   };
   const auto half = [](unsigned word, unsigned k) {
+    if (kWide) return static_cast<double>(__uint_as_float(word & ~0x1fffu));
     return static_cast<double>(__uint_as_float(k % 2 == 0 ? word << 16 : word & 0xffff0000u));
   };
   const unsigned lane = emulated::lane();
@@ -42,9 +45,10 @@ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     for (unsigned i = 0; i < 4; ++i) {
       const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = c[i];
-      for (unsigned k = 0; k < 16; ++k) {
-        const unsigned left = said(row % 8 * 4 + k % 8 / 2).a[row / 8 + k / 8 * 2];
-        const unsigned right = said(column * 4 + k % 8 / 2).b[k / 8];
+      for (unsigned k = 0; k < kDepth; ++k) {
+        const unsigned left =
+            said(row % 8 * 4 + k % (4 * kAWord) / kAWord).a[row / 8 + k / (4 * kAWord) * 2];
+        const unsigned right = said(column * 4 + k % (4 * kAWord) / kAWord).b[k / (4 * kAWord)];
         sum += half(left, k) * half(right, k);
       }
       c[i] = static_cast<float>(sum);
