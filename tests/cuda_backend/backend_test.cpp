@@ -118,6 +118,12 @@ TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
       << portable.why;
 }
 
+TEST_F(CudaBackendTest, Tf32RunsOnlyWhereItIsAskedForByName) {
+  const Problem p = parse_problem("fwd tf32 b1 h1 s64 d64");
+  EXPECT_EQ(plan(p, {.backend = "cuda", .algorithm = Algorithm::flash}).backend, "cuda");
+  EXPECT_THROW(plan(p, {.algorithm = Algorithm::flash}), Unsupported);
+}
+
 TEST_F(CudaBackendTest, ACallAfterTheFirstAsksTheDriverForItsLaunchesOnly) {
   const Plan plan = planned();
   ForwardArgs args = forward_args();

@@ -162,5 +162,14 @@ TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
   EXPECT_EQ(reason("fwd bf16 h2 s64 d64 strides_k(16384,8192,72)"), "");
 }
 
+TEST(GpuForward, Fp32OfHeadDim64TakesTheTileThatWasMeasuredFastest) {
+  const Problem p = parse_problem("fwd fp32 b16 h8 s512 d64");
+  const ForwardConfig chosen = default_gpu_forward(p, gpu_limits(90));
+  EXPECT_EQ(chosen.block_q, 128);
+  EXPECT_EQ(chosen.warps, 4);
+  EXPECT_EQ(chosen.ctas, 2);
+  EXPECT_EQ(default_gpu_forward(p, gpu_limits(86)).warps, 8);  // where two do not fit
+}
+
 }  // namespace
 }  // namespace dfa
