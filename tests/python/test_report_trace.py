@@ -36,6 +36,19 @@ def test_spans_join_equal_values():
     assert trace.spans(decisions, "status", 4) == [("a", 0, 2), ("b", 2, 3), ("a", 3, 4)]
 
 
+def test_settling_is_told_of_simulated_power_only(write):
+    measures = dict(MEASURES, settling_s=0.3)
+    for source, told in (("simulated", True), ("measured", False)):
+        read = trace.load(write(dict(HEAD, source=source), SAMPLE, DECISION, measures))
+        assert ("settling" in trace.summary(read)) == told
+
+
+def test_a_configuration_is_named_by_target_and_tile():
+    text = "ForwardConfig{.target=Target::cuda_sm90,.element=DType::bf16,.block_q=128,.block_k=176}"
+    assert trace.short(text) == "cuda_sm90 128 × 176"
+    assert trace.short("bf16 at 132 SMs") == "bf16 at 132 SMs"
+
+
 @pytest.mark.parametrize("records", [[SAMPLE], [dict(HEAD, schema="x"), SAMPLE], [HEAD], [{"a": 1}]])
 def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
     path = write(*records)

@@ -7,6 +7,7 @@ import argparse
 import json
 import math
 import pathlib
+import re
 import sys
 
 SCHEMA = "dfa-trace/1"
@@ -66,9 +67,19 @@ def summary(trace):
                        ("overshoot_pct", "overshoot {:.2g} %"), ("settling_s", "settling {:.2g} s"),
                        ("power_deviation_w", "deviation {:.2g} W"),
                        ("work_vs_pacing", "{:.2f} × the work of gaps alone")):
+        if key == "settling_s" and trace["head"]["source"] == "measured":
+            continue  # 25 ms of each 100 show gaps, not the mean power that settles
         if measures.get(key) is not None:
             parts.append(words.format(measures[key]))
     return ", ".join(parts)
+
+
+def short(label):
+    """A configuration by its target and tile; other labels as they are, cut to what fits."""
+    fields = dict(re.findall(r"\.(\w+)=(?:\w+::)?(\w+)", label))
+    if {"target", "block_q", "block_k"} <= fields.keys():
+        return f"{fields['target']} {fields['block_q']} × {fields['block_k']}"
+    return label[:28]
 
 
 def draw(trace, path):
@@ -110,7 +121,7 @@ def draw(trace, path):
         for value, begin, until in named[:40]:
             lever.axvline(begin, color=LEVEL, linewidth=0.6)
             if until - begin > 0.06 * end:
-                lever.text(begin, 104, " " + value[:28], fontsize=7, color=LEVEL)
+                lever.text(begin, 104, " " + short(value), fontsize=7, color=LEVEL)
         heat.plot(time, column(samples, "temp_c"), color=HEAT, linewidth=1.6)
         heat.step(time, column(samples, "cap_c"), color=CAP, where="pre", linewidth=1.4)
         heat.set_ylabel("die, °C")
