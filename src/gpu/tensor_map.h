@@ -19,7 +19,7 @@ struct TiledTensor {
 
 inline constexpr int kTensorMapBytes = 128;
 
-// Writes the driver's description, kTensorMapBytes at a multiple of 64, with the 128-byte swizzle
+// Writes the driver's description, kTensorMapBytes, with the 128-byte swizzle
 // and zeros for what a box covers outside. Queues nothing; wants a current context (Scope). Throws
 // DriverError when the driver refuses a size or stride.
 void encode(const TiledTensor& tensor, void* map);

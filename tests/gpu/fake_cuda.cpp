@@ -387,7 +387,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill) {
   if (const CUresult bad = fault_in_context("cuTensorMapEncodeTiled")) return bad;
-  if (reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<std::uintptr_t>(map) % alignof(CUtensorMap) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t i = 0; i < dimensions; ++i) {
     if (sizes[i] == 0 || box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
