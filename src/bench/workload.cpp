@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ std::size_t o_bytes(const Problem& p) { return bytes_in(p.o(), p, p.hq, p.sq, p.
 std::size_t lse_bytes(const Problem& p) {
   return static_cast<std::size_t>(p.b * p.hq * p.sq) * sizeof(float);
 }
+
+// Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
+constexpr std::size_t kPoisonedWorkspace = std::size_t{1} << 30;
 
 // Memory of a backend.
 class Buffer {
@@ -53,12 +57,13 @@ class Buffer {
     backend_.copy_in(data_, host.data(), bytes_);
   }
 
-  // All bits set is a NaN in every element type.
-  void poison() {
+  // All bits set is a NaN in every element type. Only the first `most` bytes.
+  void poison(std::size_t most = std::numeric_limits<std::size_t>::max()) {
     if (data_ == nullptr) return;
-    AlignedBuffer host(bytes_);
-    std::memset(host.data(), 0xff, bytes_);
-    backend_.copy_in(data_, host.data(), bytes_);
+    const std::size_t bytes = std::min(bytes_, most);
+    AlignedBuffer host(bytes);
+    std::memset(host.data(), 0xff, bytes);
+    backend_.copy_in(data_, host.data(), bytes);
   }
 
   AlignedBuffer to_host() const {
@@ -257,6 +262,8 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
     t.lse.poison();
   }
   for (Buffer* gradient : {&t.dq, &t.dk, &t.dv}) gradient->poison();
+  reserve_workspace(plans.workspace_bytes());
+  t.workspace->poison(kPoisonedWorkspace);
   run_once ? run_once() : run(plans);
   return check(outputs(), options);
 }
