@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cli/algorithm_name.h"
+#include "spec/algorithm_name.h"
 #include "cli/command.h"
 
 namespace dfa::cli {

@@ -14,7 +14,7 @@
 #include "bench/runner.h"
 #include "bench/statistics.h"
 #include "bench/workload.h"
-#include "cli/algorithm_name.h"
+#include "spec/algorithm_name.h"
 #include "cli/command.h"
 #include "cli/tensor_files.h"
 #include "dfa/error.h"

@@ -5,14 +5,13 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
-#include "attention/registry.h"
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
+#include "spec/algorithm_name.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,13 +28,6 @@ T* at(Pointer pointer) {
 }
 
 Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .row = s[2]}; }
-
-Algorithm algorithm_of(const std::string& name) {
-  if (name == "auto") return Algorithm::automatic;
-  if (name == "standard") return Algorithm::standard;
-  if (name == "flash") return Algorithm::flash;
-  throw InvalidArgument("algorithm '" + name + "'; accepted: auto, standard, flash");
-}
 
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
@@ -62,7 +54,7 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
 PlanOptions options(const std::string& backend, const std::string& algorithm,
                     const std::string& config, int threads) {
   return {.backend = backend,
-          .algorithm = algorithm_of(algorithm),
+          .algorithm = parse_algorithm(algorithm),
           .config = config,
           .threads = threads};
 }

@@ -1,12 +1,12 @@
-#include "cli/algorithm_name.h"
+#include "spec/algorithm_name.h"
 
-namespace dfa::cli {
+namespace dfa {
 
 Algorithm parse_algorithm(const std::string& name) {
   if (name == "auto") return Algorithm::automatic;
   if (name == "standard") return Algorithm::standard;
   if (name == "flash") return Algorithm::flash;
-  throw InvalidArgument("--algorithm '" + name + "'; accepted: standard, flash, auto");
+  throw InvalidArgument("algorithm '" + name + "'; accepted: auto, standard, flash");
 }
 
 const char* name_of(Algorithm algorithm) {
@@ -18,4 +18,4 @@ const char* name_of(Algorithm algorithm) {
   return "?";
 }
 
-}  // namespace dfa::cli
+}  // namespace dfa

@@ -4,10 +4,10 @@
 
 #include "dfa/attention.h"
 
-namespace dfa::cli {
+namespace dfa {
 
-// As --algorithm takes it. Throws InvalidArgument with what is accepted.
+// auto, standard or flash. Throws InvalidArgument with what is accepted.
 Algorithm parse_algorithm(const std::string& name);
 const char* name_of(Algorithm algorithm);
 
-}  // namespace dfa::cli
+}  // namespace dfa
