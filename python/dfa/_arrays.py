@@ -1,7 +1,7 @@
 """What NumPy's and CuPy's arrays have in common: shapes and byte strides."""
 
 from dfa._plan import plan_of
-from dfa._shapes import dense_strides, rows_before_heads, sizes_of, strides_of, window_of
+from dfa._shapes import dense_strides, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -31,7 +31,7 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
     lse = module.empty((b, hq, sq), dtype="float32") if return_lse else None
     strides = tuple(strides_of(name, array.shape, element_strides(array))
                     for name, array in (("q", q), ("k", k), ("v", v)))
-    plan = plan_of("fwd", dtype_of(q, k, v), sizes, window_of(causal, window), scale or 0.0,
+    plan = plan_of("fwd", dtype_of(q, k, v), sizes, window_of(causal, window), scale_of(scale),
                    deterministic, (*strides, dense_strides(o.shape, rows_first)), backend, algorithm)
     workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
     plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,

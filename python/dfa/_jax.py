@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from dfa import _core
-from dfa._shapes import sizes_of, window_of
+from dfa._shapes import scale_of, sizes_of, window_of
 
 if not hasattr(_core, "jax_targets"):
     raise ImportError("dfa was built without JAX; build it where jax is: "
@@ -17,6 +17,7 @@ for (_name, _platform), _target in _core.jax_targets.items():
 _TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
 
 
+# `deterministic` changes nothing: every backward here gives the same bits in every run.
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
     if algorithm not in ("auto", "flash"):
         raise ValueError(f"algorithm '{algorithm}' with JAX; accepted: auto, flash")
@@ -24,7 +25,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
         raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
                          "float32, float16, bfloat16 for all")
-    o, lse = _attention(q, k, v, *window_of(causal, window), scale or 0.0)
+    o, lse = _attention(q, k, v, *window_of(causal, window), scale_of(scale))
     return (o, jax.lax.stop_gradient(lse)) if return_lse else o
 
 
@@ -32,7 +33,7 @@ def _forward(q, k, v, left, right, scale):
     results = (jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype),
                jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32))
     call = jax.ffi.ffi_call("dfa_forward", results, vmap_method="broadcast_all")
-    return call(q, k, v, left=left, right=right, scale=float(scale))
+    return call(q, k, v, left=left, right=right, scale=scale)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
@@ -48,7 +49,7 @@ def _keep(q, k, v, left, right, scale):
 def _backward(left, right, scale, kept, gradients):
     results = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in kept[:3])
     call = jax.ffi.ffi_call("dfa_backward", results, vmap_method="broadcast_all")
-    return call(*kept, gradients[0], left=left, right=right, scale=float(scale))
+    return call(*kept, gradients[0], left=left, right=right, scale=scale)
 
 
 _attention.defvjp(_keep, _backward)

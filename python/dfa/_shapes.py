@@ -42,6 +42,15 @@ def window_of(causal, window):
     return (left, 0) if causal else (left, right)
 
 
+def scale_of(scale):
+    """The planner's scale, for which 0 means 1 / sqrt(d)."""
+    if scale is None:
+        return 0.0
+    if scale == 0:
+        raise ValueError("scale 0; a number other than 0 is expected, or None for 1 / sqrt(d)")
+    return float(scale)
+
+
 def rows_before_heads(shape, strides):
     """Does the memory lie as [b, s, h, d]? The output is then laid out so, too."""
     return shape[1] > 1 and shape[2] > 1 and strides[1] < strides[2]

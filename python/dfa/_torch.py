@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from dfa._plan import plan_of
-from dfa._shapes import dense_strides, rows_before_heads, sizes_of, strides_of, window_of
+from dfa._shapes import dense_strides, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 
 DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -22,7 +22,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     if torch._C._is_any_autocast_enabled():
         q, k, v = _autocast(q, k, v)
     left, right = window_of(causal, window)
-    options = (left, right, scale or 0.0, deterministic, algorithm)
+    options = (left, right, scale_of(scale), deterministic, algorithm)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         o, lse = _Attention.apply(q, k, v, options)
     else:

@@ -99,5 +99,7 @@ def test_other_objects_and_options():
         dfa.attention(q.tolist(), k, v)
     with pytest.raises(ValueError, match="accepted: auto, standard, flash"):
         dfa.attention(q, k, v, algorithm="fast")
+    with pytest.raises(ValueError, match="scale 0; "):
+        dfa.attention(q, k, v, scale=0)
     with pytest.raises(ValueError, match=r"window \(-2, 0\)"):
         dfa.attention(q, k, v, window=(-2, 0))
