@@ -100,7 +100,7 @@ class ReferenceBackend final : public Backend {
   static void backward_group(const Problem& p, const BackwardArgs& args, std::int64_t b,
                              std::int64_t hk) {
     const std::int64_t group = p.hq / p.hk;
-    Matrix<double> dk(p.sk, p.d), dv(p.sk, p.dv);
+    std::vector<Head<double>::KeyGradient> sums(static_cast<std::size_t>(p.sk));
     for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
       const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h);
       std::vector<double> lse, delta;
@@ -111,18 +111,14 @@ class ReferenceBackend final : public Backend {
         store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i, lse.back(), delta.back()));
       }
       for (std::int64_t j = 0; j < p.sk; ++j) {
-        const auto gradient = head.key_gradient(j, lse, delta);
-        for (std::int64_t x = 0; x < p.d; ++x) {
-          dk.row(j)[x] += gradient.dk[static_cast<std::size_t>(x)];
-        }
-        for (std::int64_t x = 0; x < p.dv; ++x) {
-          dv.row(j)[x] += gradient.dv[static_cast<std::size_t>(x)];
-        }
+        head.add_key_gradient(j, lse, delta, sums[static_cast<std::size_t>(j)]);
       }
     }
     for (std::int64_t j = 0; j < p.sk; ++j) {
-      store_row(args.dk, p.dtype, p.k(), b, hk, j, {dk.row(j), dk.row(j) + p.d});
-      store_row(args.dv, p.dtype, p.v(), b, hk, j, {dv.row(j), dv.row(j) + p.dv});
+      auto& [dk, dv] = sums[static_cast<std::size_t>(j)];
+      for (double& x : dk) x *= p.softmax_scale();
+      store_row(args.dk, p.dtype, p.k(), b, hk, j, dk);
+      store_row(args.dv, p.dtype, p.v(), b, hk, j, dv);
     }
   }
 };

@@ -113,26 +113,24 @@ struct RowSums {
   }
 };
 
-// Adds one query head's part to the sums over its group.
-template <typename Real>
-void accumulate(std::vector<Real>& sum, const std::vector<Real>& part) {
-  if (sum.empty()) sum.assign(part.size(), Real(0));
-  for (std::size_t x = 0; x < part.size(); ++x) sum[x] += part[x];
-}
-
 // dk and dv of the sampled keys of one (b, hk), summed over the group's query heads.
 template <typename Real>
 struct KeyGradients {
-  std::vector<std::vector<Real>> dk, dv;
+  std::vector<typename Head<Real>::KeyGradient> of_key;
 
-  explicit KeyGradients(std::size_t keys) : dk(keys), dv(keys) {}
+  explicit KeyGradients(std::size_t keys) : of_key(keys) {}
 
   void add(const Head<Real>& head, const RowSums<Real>& sums,
            const std::vector<std::int64_t>& keys) {
     for (std::size_t n = 0; n < keys.size(); ++n) {
-      const auto gradient = head.key_gradient(keys[n], sums.lse, sums.delta);
-      accumulate(dk[n], gradient.dk);
-      accumulate(dv[n], gradient.dv);
+      head.add_key_gradient(keys[n], sums.lse, sums.delta, of_key[n]);
+    }
+  }
+
+  // When every head of the group has been added.
+  void finish(const Problem& p) {
+    for (auto& key : of_key) {
+      for (Real& value : key.dk) value *= static_cast<Real>(p.softmax_scale());
     }
   }
 };
@@ -167,11 +165,11 @@ class GradientRows {
     for (std::size_t at = 0; at < keys.size(); ++at) {
       NaiveRows dk, dv;
       for (const KeyGradients<float>& order : naive) {
-        dk.push_back(order.dk[at]);
-        dv.push_back(order.dv[at]);
+        dk.push_back(order.of_key[at].dk);
+        dv.push_back(order.of_key[at].dv);
       }
-      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], truth.dk[at], dk);
-      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], truth.dv[at], dv);
+      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], truth.of_key[at].dk, dk);
+      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], truth.of_key[at].dv, dv);
     }
   }
 
@@ -266,6 +264,8 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
       }
       gradients.add_queries(truth, exact, naive, rounded, sample.rows, b, hq);
     }
+    right.finish(p);
+    for (KeyGradients<float>& order : rough) order.finish(p);
     gradients.add_keys(right, rough, sample.keys, b, hk);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, args.d_o);

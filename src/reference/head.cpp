@@ -54,16 +54,23 @@ std::vector<Real> products(const Real* row, const Matrix<Real>& transposed, std:
   return sums;
 }
 
-// weights · rows[begin, …)
+// sum += weights · rows[begin, …)
 template <typename Real>
-std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Real>& rows,
-                               std::int64_t begin, SumOrder order) {
-  std::vector<Real> sum(static_cast<std::size_t>(rows.cols), Real(0));
+void add_weighted(std::vector<Real>& sum, const std::vector<Real>& weights,
+                  const Matrix<Real>& rows, std::int64_t begin, SumOrder order) {
+  sum.resize(static_cast<std::size_t>(rows.cols), Real(0));
   const std::int64_t count = std::ssize(weights);
   for (std::int64_t n = 0; n < count; ++n) {
     const std::int64_t j = order.term(n, count);
     add_scaled(sum.data(), weights[static_cast<std::size_t>(j)], rows.row(begin + j), rows.cols);
   }
+}
+
+template <typename Real>
+std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Real>& rows,
+                               std::int64_t begin, SumOrder order) {
+  std::vector<Real> sum;
+  add_weighted(sum, weights, rows, begin, order);
   return sum;
 }
 
@@ -152,9 +159,8 @@ std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
 }
 
 template <typename Real>
-typename Head<Real>::KeyGradient Head<Real>::key_gradient(std::int64_t j,
-                                                          const std::vector<Real>& lse,
-                                                          const std::vector<Real>& delta) const {
+void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
+                                  const std::vector<Real>& delta, KeyGradient& sum) const {
   const std::int64_t begin = p_.mask.query_begin(j, p_.sq, p_.sk);
   const std::int64_t end = std::max<std::int64_t>(begin, p_.mask.query_end(j, p_.sq, p_.sk));
   std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end, order_);
@@ -164,10 +170,8 @@ typename Head<Real>::KeyGradient Head<Real>::key_gradient(std::int64_t j,
     probabilities[i] = round(std::exp(round(scale_ * probabilities[i]) - lse[row]));
     ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]));
   }
-  KeyGradient gradient{weighted_sum(ds, q_, begin, order_),
-                       weighted_sum(probabilities, d_o_, begin, order_)};
-  for (Real& value : gradient.dk) value *= scale_;
-  return gradient;
+  add_weighted(sum.dk, ds, q_, begin, order_);
+  add_weighted(sum.dv, probabilities, d_o_, begin, order_);
 }
 
 template class Head<double>;

@@ -59,12 +59,14 @@ class Head {
   // softmax of their own: what rounding those to fp32 costs, no backward can avoid.
   std::vector<Real> dq(std::int64_t i, Real lse, Real delta) const;
 
-  // This query head's part of dk and dv of key j, given every row's lse and delta.
+  // dk and dv of a key: one sum over the rows of all query heads of its group.
   struct KeyGradient {
-    std::vector<Real> dk, dv;
+    std::vector<Real> dk, dv;  // dk yet to be multiplied by the scale
   };
-  KeyGradient key_gradient(std::int64_t j, const std::vector<Real>& lse,
-                           const std::vector<Real>& delta) const;
+  // Adds this query head's rows to those of key j, given every row's lse and delta. A new sum may
+  // be empty.
+  void add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
+                        const std::vector<Real>& delta, KeyGradient& sum) const;
 
  private:
   Real round(Real value) const;

@@ -112,6 +112,7 @@ TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 h1 s1 d8");
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 h2 sq64 sk8 d64 scale(4)");
   expect_right<kForward, kBackward>("fwdbwd fp32 causal b1 h2 s64 d64 scale(3)");
+  expect_right<kForward, kBackward>("fwdbwd fp32 b1 hq3 hk1 sq150 sk200 d64 window(0,90)");
 }
 
 TEST(EmulatedAttention, Tf32) {
