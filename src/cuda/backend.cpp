@@ -83,10 +83,6 @@ class CudaBackend final : public Backend {
     if (options.algorithm == Algorithm::standard) {
       return standard_supports(p, chosen_device());
     }
-    if (p.dtype == DType::tf32 && options.backend == "auto") {
-      return Verdict::no(
-          "the tf32 kernels of flash have not run on a card yet; name backend cuda to run them");
-    }
     return portable_supports(p, limits());
   }
 

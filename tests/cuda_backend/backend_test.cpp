@@ -118,10 +118,9 @@ TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
       << portable.why;
 }
 
-TEST_F(CudaBackendTest, Tf32RunsOnlyWhereItIsAskedForByName) {
+TEST_F(CudaBackendTest, Tf32GoesToTheCardByItself) {
   const Problem p = parse_problem("fwd tf32 b1 h1 s64 d64");
-  EXPECT_EQ(plan(p, {.backend = "cuda", .algorithm = Algorithm::flash}).backend, "cuda");
-  EXPECT_THROW(plan(p, {.algorithm = Algorithm::flash}), Unsupported);
+  EXPECT_EQ(plan(p, {.algorithm = Algorithm::flash}).backend, "cuda");
 }
 
 TEST_F(CudaBackendTest, ACallAfterTheFirstAsksTheDriverForItsLaunchesOnly) {
