@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "bench/machine.h"
 #include "cli/command.h"
+#include "cli/owner.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
 #include "govern/chrome.h"
@@ -33,6 +34,7 @@ struct Arguments {
   std::string chrome;
   std::string profile;
   govern::PointOptions points;
+  OwnerOptions owner;
 };
 
 std::atomic<bool> interrupt_asked{false};
@@ -130,6 +132,7 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
 }
 
 void run_power(const Arguments& arguments, int& exit_code) {
+  LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
   for (const std::string& text : arguments.policies) {
     options.sections.push_back({power::parse_policy(text), arguments.seconds});
@@ -141,6 +144,8 @@ void run_power(const Arguments& arguments, int& exit_code) {
   sensors::SystemClock clock;
   bench::Workload workload(problem, points.backend, 1);
   const GpuIdentity gpu = find_backend(points.backend).gpu_identity();
+  card.take(gpu);
+  options.limit = card.limit();
   std::vector<govern::Candidate> candidates;
   std::optional<double> idle_w;
   {
@@ -174,6 +179,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
     };
     governed = govern::run_governed(workload, candidates, options, gpu, idle_w, clock);
   }
+  const Verdict put_back = card.end();
   const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
   if (!arguments.trace.empty()) {
     write_file_atomic(arguments.trace,
@@ -189,6 +195,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
   }
   fmt::print("{} calls; the governor took {:.3f} % of one processor's time\n", governed.calls,
              100 * governed.governor_share);
+  if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
   if (interrupt_asked) exit_code = 1;
 }
 
@@ -218,6 +225,7 @@ void add_power(CLI::App& app, int& exit_code) {
                       "largest error against fp64 that a point may have");
   command->add_option("--trace", a.trace, "write samples and decisions, JSON lines");
   command->add_option("--chrome", a.chrome, "write a Chrome trace for ui.perfetto.dev");
+  a.owner.add_to(*command);
   command->footer(
       "Example: dfa power --policy power_cap:500W --problem \"fwd bf16 b4 h16 s4096 d128\"");
   command->callback([arguments, &exit_code] { run_power(*arguments, exit_code); });

@@ -13,6 +13,8 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_SYSFS_ROOT", "/sys", "where RAPL energy counters and CPU facts are read"},
     {"DFA_NVML", "libnvidia-ml.so.1",
      "the library that GPU power, energy and clocks are read with"},
+    {"DFA_STATE_DIR", "/run",
+     "where it is kept what a card was set to, while --allow-privileged has changed it"},
     {"DFA_CUDA_DEVICE", "0", "which GPU to use, in the order of CUDA_VISIBLE_DEVICES"},
     {"DFA_CUDA_DRIVER", "libcuda.so.1", "library of the NVIDIA driver"},
     {"DFA_NVRTC", "", "library of the CUDA run-time compiler, or its folder; empty: searched"},

@@ -9,8 +9,10 @@ struct Levers {
   int sm_count = 0;  // multiprocessors of the card; 0: launches always use all
   int sm_least = 8;
   int sm_step = 2;
-  bool pacing = true;       // gaps between launches
-  double duty_least = 0.1;  // share of the time that launches may take at least
+  bool pacing = true;        // gaps between launches
+  double duty_least = 0.1;   // share of the time that launches may take at least
+  double limit_least_w = 0;  // the card's own power limit, where its owner lends it; 0: not lent
+  double limit_most_w = 0;
 };
 
 // How the next launches run.
@@ -18,6 +20,7 @@ struct Action {
   std::size_t point = 0;  // index into the operating points
   int sms = 0;            // 0: all
   double duty = 1;
+  double limit_w = 0;  // of the card's own power limit; 0: as it was found
 
   bool operator==(const Action&) const = default;
 };

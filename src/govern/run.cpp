@@ -120,13 +120,15 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
   power::Pacer pacer;
+  power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
+  Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
   power::Governor governor(setup_of(candidates, options, gpu, idle_w), result.scenario.policy,
                            {.power = first_of(telemetry.power),
                             .mean = first_of(second),
                             .energy = first_of(telemetry.energy),
                             .temperature = first_of(telemetry.temperature),
                             .capped = first_of(telemetry.power_capped)},
-                           pacer);
+                           actuator);
   for (const Section& section : options.sections) {
     if (const Verdict ok = check(governor.setup(), section.policy); !ok) {
       throw Unsupported(ok.reason);

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "govern/points.h"
+#include "power/lent_limit.h"
 #include "power/policy.h"
 #include "simulate/marks.h"
 #include "simulate/run.h"
@@ -21,6 +23,7 @@ struct RunOptions {
   double max_error = 1e9;
   std::function<void(const simulate::Sample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
+  std::optional<power::Limit> limit{};  // of the card, where its owner lends it
 };
 
 // A governed run in the simulator's terms, so that the same measures and traces serve both. Samples

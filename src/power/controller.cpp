@@ -181,6 +181,7 @@ class Stepper {
 
   void choose_freely() {
     const Choice choice = choose_point(setup_, state_, policy_);
+    state_.action.limit_w = 0;
     take(choice);
     set_level(1);
     if (!choice.reachable) infeasible(choice);
@@ -190,6 +191,11 @@ class Stepper {
   void follow(double target) {
     const Choice choice = choose_point_below(setup_, state_, policy_, target);
     const bool switched = take(choice);
+    state_.action.limit_w = limit_w();
+    if (state_.action.limit_w > 0 && state_.action.limit_w <= policy_.value) {
+      set_level(1);  // the card's own limit holds the cap, by its clock
+      return;
+    }
     const bool moved = std::abs(target - state_.target_w) > kTargetChange * target;
     if (seen_.foreign) {
       share_card(target);
@@ -206,6 +212,13 @@ class Stepper {
       trim(target);
     }
     if (!choice.reachable) infeasible(choice);
+  }
+
+  // The card's own limit for a cap of power; 0 where its owner does not lend it.
+  double limit_w() const {
+    const Levers& levers = setup_.levers;
+    if (!(levers.limit_most_w > 0) || policy_.goal != Goal::power_cap) return 0;
+    return std::clamp(policy_.value, levers.limit_least_w, levers.limit_most_w);
   }
 
   double feed_forward(double target) const {

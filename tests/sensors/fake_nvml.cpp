@@ -10,7 +10,8 @@
 //   limit W   temperature DIE MEMORY   clocks SM MEMORY   utilization GPU MEMORY   used BYTES
 //   events BITS   throttled SHARE     share of the time under the power cap
 //   persistence 0|1   mig 0|1   gpm PERCENT   process PID|own
-//   field_error FIELD STATUS
+//   field_error FIELD STATUS   limits LEAST MOST   settings FILE   (what was set, a line each: one
+//   file for several processes, as a card is)
 #include <unistd.h>
 
 #include <chrono>
@@ -64,7 +65,20 @@ struct Card {
   unsigned long long events = 0;
   std::vector<std::uint32_t> pids;
   std::map<std::uint32_t, int> field_errors;
+  double limit_least = 200, limit_most = 700;
+  std::string settings;
 
+  double set_limit() const {
+    double now = limit;
+    std::ifstream file(settings);
+    for (std::string key, value; file >> key && std::getline(file, value);) {
+      if (key == "limit") now = std::stod(value);
+    }
+    return now;
+  }
+  void set(const std::string& line) const {
+    std::ofstream(settings, std::ios::app) << line << "\n";
+  }
   double tick_time(double t) const { return tick * std::floor(t / tick + 1e-9); }
   double joules(double t) const {
     const double now = std::min(tick_time(t), stuck);
@@ -118,6 +132,8 @@ void read_card_line(Card& card, const std::string& key, std::istream& in) {
   if (key == "throttled") in >> card.throttled;
   if (key == "persistence") in >> card.persistence;
   if (key == "mig") in >> card.mig;
+  if (key == "limits") in >> card.limit_least >> card.limit_most;
+  if (key == "settings") in >> card.settings;
   if (key == "gpm") in >> card.gpm;
   if (key == "process" && in >> pid) {
     card.pids.push_back(
@@ -324,7 +340,38 @@ FAKE int nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* info) {
 
 FAKE int nvmlDeviceGetEnforcedPowerLimit(Handle handle, unsigned* milliwatts) {
   return of_card(__func__, handle,
-                 [&](const Card& c) { *milliwatts = static_cast<unsigned>(c.limit * 1e3); });
+                 [&](const Card& c) { *milliwatts = static_cast<unsigned>(c.set_limit() * 1e3); });
+}
+
+FAKE int nvmlDeviceGetPowerManagementLimit(Handle handle, unsigned* milliwatts) {
+  return of_card(__func__, handle,
+                 [&](const Card& c) { *milliwatts = static_cast<unsigned>(c.set_limit() * 1e3); });
+}
+
+FAKE int nvmlDeviceGetPowerManagementLimitConstraints(Handle handle, unsigned* least,
+                                                      unsigned* most) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *least = static_cast<unsigned>(card.limit_least * 1e3);
+    *most = static_cast<unsigned>(card.limit_most * 1e3);
+  });
+}
+
+FAKE int nvmlDeviceSetPowerManagementLimit(Handle handle, unsigned milliwatts) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    std::ostringstream line;
+    line << "limit " << milliwatts * 1e-3;
+    card.set(line.str());
+  });
+}
+
+FAKE int nvmlDeviceSetGpuLockedClocks(Handle handle, unsigned least, unsigned most) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    card.set("clocks " + std::to_string(least) + " " + std::to_string(most));
+  });
+}
+
+FAKE int nvmlDeviceResetGpuLockedClocks(Handle handle) {
+  return of_card(__func__, handle, [&](const Card& card) { card.set("clocks free"); });
 }
 
 FAKE int nvmlDeviceGetPersistenceMode(Handle handle, int* mode) {

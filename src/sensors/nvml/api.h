@@ -6,7 +6,7 @@
 #include "dfa/error.h"
 
 // NVML's binary interface, as far as it is used here: our own declarations, nothing of a toolkit.
-// Only calls that read; nothing here sets a clock, a limit or a mode. Sizes are those of the
+// Only calls that read; those that set a limit or clocks are in owner.cpp. Sizes are those of the
 // library for x86-64 and AArch64 Linux.
 namespace dfa::nvml {
 

@@ -45,6 +45,7 @@ class Device {
 
   const DeviceFacts& facts() const { return facts_; }
   const Api& api() const { return library_->api(); }
+  const Library& library() const { return *library_; }
   Handle handle() const { return handle_; }
 
   // One of NVML's numbered fields as a number.

@@ -18,6 +18,8 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   const Api& api() const { return api_; }
+  // A function that is not of the table; null where the library lacks it.
+  void* symbol(const char* name) const { return file_.symbol(name); }
   const std::string& file() const { return file_.name(); }
   std::string driver_version() const;  // "580.159.04", empty where the library does not tell
   std::string version() const;         // of NVML itself, likewise

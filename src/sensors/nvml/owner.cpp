@@ -1,0 +1,179 @@
+#include "sensors/nvml/owner.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/env.h"
+
+namespace dfa::nvml {
+
+struct OwnerLevers::Api {
+  Function<Handle, unsigned*> limit{"nvmlDeviceGetPowerManagementLimit"};
+  Function<Handle, unsigned*, unsigned*> limit_range{
+      "nvmlDeviceGetPowerManagementLimitConstraints"};
+  Function<Handle, unsigned> set_limit{"nvmlDeviceSetPowerManagementLimit"};
+  Function<Handle, unsigned, unsigned> lock_clocks{"nvmlDeviceSetGpuLockedClocks"};
+  Function<Handle> unlock_clocks{"nvmlDeviceResetGpuLockedClocks"};
+
+  explicit Api(const Library& library) {
+    const auto find = [&](auto& function) {
+      function.address =
+          reinterpret_cast<decltype(function.address)>(library.symbol(function.name));
+    };
+    find(limit);
+    find(limit_range);
+    find(set_limit);
+    find(lock_clocks);
+    find(unlock_clocks);
+  }
+};
+
+// What was found, in a file that a reboot removes, as it removes limits and locked clocks; locked
+// for as long as these levers are held.
+class OwnerLevers::Memory {
+ public:
+  explicit Memory(const std::string& pci_id) {
+    std::string name = "dfa-card-" + pci_id;
+    for (char& c : name) c = c == ':' ? '-' : c;
+    path_ = std::filesystem::path(env("DFA_STATE_DIR")) / name;
+  }
+  ~Memory() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Verdict lock() {
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd_ < 0) return trouble("open");
+    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return Verdict::yes();
+    const Verdict held =
+        Verdict::no("another process holds the levers of this card (" + path_.string() + ")");
+    return errno == EWOULDBLOCK ? held : trouble("lock");
+  }
+
+  struct Leftover {
+    unsigned limit_mw = 0;
+    int clocks_locked = 0;
+  };
+  std::optional<Leftover> leftover() const {
+    std::array<char, 128> text{};
+    if (::pread(fd_, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;
+    Leftover left;
+    const int read = std::sscanf(text.data(), "power_limit_mw %u clocks_locked %d", &left.limit_mw,
+                                 &left.clocks_locked);
+    return read == 2 ? std::optional(left) : std::nullopt;
+  }
+
+  Verdict remember(unsigned limit_mw, bool clocks_locked) {
+    const std::string text =
+        fmt::format("power_limit_mw {} clocks_locked {}\n", limit_mw, clocks_locked ? 1 : 0);
+    const bool written =
+        ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+        ::ftruncate(fd_, static_cast<off_t>(text.size())) == 0;
+    return written ? Verdict::yes() : trouble("write");
+  }
+
+  void forget() {
+    if (::ftruncate(fd_, 0) == 0) ::unlink(path_.c_str());
+  }
+
+ private:
+  Verdict trouble(const char* action) const {
+    return Verdict::no(fmt::format(
+        "cannot {} '{}': {}; what a card was set to is kept there, DFA_STATE_DIR names another "
+        "folder",
+        action, path_.string(), std::strerror(errno)));
+  }
+
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+OwnerLevers::OwnerLevers(const Device& device, std::unique_ptr<Api> api)
+    : device_(device), api_(std::move(api)) {}
+
+OwnerLevers::~OwnerLevers() { static_cast<void>(restore()); }
+
+OwnerLevers::Opened OwnerLevers::open(const Device& device) {
+  std::unique_ptr<OwnerLevers> levers(
+      new OwnerLevers(device, std::make_unique<Api>(device.library())));
+  const Verdict taken = levers->take();
+  if (!taken) return {nullptr, taken};
+  return {std::move(levers), taken};
+}
+
+Verdict OwnerLevers::take() {
+  if (device_.facts().mig) {
+    return Verdict::no("the card is in MIG mode: its limit and clocks are of all its instances");
+  }
+  auto memory = std::make_unique<Memory>(device_.facts().pci_id);
+  if (const Verdict locked = memory->lock(); !locked) return locked;
+  memory_ = std::move(memory);
+  if (const Verdict undone = undo_leftover(); !undone) return undone;
+  if (const Verdict read = read_limits(); !read) return read;
+  return api_->set_limit(device_.handle(), found_mw_);
+}
+
+Verdict OwnerLevers::undo_leftover() {
+  const auto left = memory_->leftover();
+  if (!left) return Verdict::yes();
+  if (const Verdict set = api_->set_limit(device_.handle(), left->limit_mw); !set) return set;
+  return left->clocks_locked != 0 ? api_->unlock_clocks(device_.handle()) : Verdict::yes();
+}
+
+Verdict OwnerLevers::read_limits() {
+  unsigned least = 0, most = 0;
+  if (const Verdict got = api_->limit(device_.handle(), &found_mw_); !got) return got;
+  if (const Verdict got = api_->limit_range(device_.handle(), &least, &most); !got) return got;
+  limits_ = {1e-3 * found_mw_, 1e-3 * least, 1e-3 * most};
+  return Verdict::yes();
+}
+
+Verdict OwnerLevers::set_power_limit(double watts) {
+  if (!(watts >= limits_.least_w && watts <= limits_.most_w)) {
+    return Verdict::no(fmt::format("power limit {:g} W; this card takes {:g} to {:g} W", watts,
+                                   limits_.least_w, limits_.most_w));
+  }
+  if (const Verdict kept = memory_->remember(found_mw_, clocks_locked_); !kept) return kept;
+  limit_changed_ = true;
+  return api_->set_limit(device_.handle(), static_cast<unsigned>(std::llround(watts * 1e3)));
+}
+
+Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
+  if (!(least_hz > 0 && most_hz >= least_hz && most_hz < 1e11)) {
+    return Verdict::no(fmt::format("clocks {:g} to {:g} MHz; a range above 0 is expected",
+                                   least_hz * 1e-6, most_hz * 1e-6));
+  }
+  if (const Verdict kept = memory_->remember(found_mw_, true); !kept) return kept;
+  clocks_locked_ = true;
+  return api_->lock_clocks(device_.handle(), static_cast<unsigned>(std::lround(least_hz * 1e-6)),
+                           static_cast<unsigned>(std::lround(most_hz * 1e-6)));
+}
+
+Verdict OwnerLevers::restore() {
+  if (!limit_changed_ && !clocks_locked_) {
+    if (memory_) memory_->forget();
+    memory_.reset();
+    return Verdict::yes();
+  }
+  Verdict limit = Verdict::yes(), clocks = Verdict::yes();
+  if (limit_changed_) limit = api_->set_limit(device_.handle(), found_mw_);
+  if (clocks_locked_) clocks = api_->unlock_clocks(device_.handle());
+  limit_changed_ = limit_changed_ && !limit;
+  clocks_locked_ = clocks_locked_ && !clocks;
+  if (limit && clocks) memory_->forget();  // else the next run tries again
+  return limit ? clocks : limit;
+}
+
+}  // namespace dfa::nvml

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "sensors/nvml/device.h"
+
+// What changes a card: its power limit and its clocks. For the card's owner alone, and kept apart
+// from everything that reads. Whoever may be ended at any moment uses a Guardian instead.
+namespace dfa::nvml {
+
+struct PowerLimits {
+  double found_w = 0;  // when the levers were opened
+  double least_w = 0;
+  double most_w = 0;
+};
+
+// Remembers on disk what it found, for as long as the card is not as it was.
+class OwnerLevers {
+ public:
+  struct Opened {
+    std::unique_ptr<OwnerLevers> levers;
+    Verdict status;
+  };
+
+  // Undoes first what a run that was killed has left behind. Sets the limit that is set already, to
+  // learn whether this may be done at all. Refused while another process holds the card's levers.
+  static Opened open(const Device& device);
+  ~OwnerLevers();  // restores
+  OwnerLevers(const OwnerLevers&) = delete;
+  OwnerLevers& operator=(const OwnerLevers&) = delete;
+
+  const PowerLimits& limits() const { return limits_; }
+  Verdict set_power_limit(double watts);
+  Verdict lock_clocks(double least_hz, double most_hz);
+
+  // The limit as it was found; clocks unlocked, since NVML does not tell what was locked before.
+  Verdict restore();
+
+ private:
+  struct Api;
+  class Memory;
+
+  OwnerLevers(const Device& device, std::unique_ptr<Api> api);
+  Verdict take();
+  Verdict undo_leftover();
+  Verdict read_limits();
+
+  Device device_;
+  std::unique_ptr<Api> api_;
+  std::unique_ptr<Memory> memory_;
+  PowerLimits limits_;
+  unsigned found_mw_ = 0;
+  bool limit_changed_ = false;
+  bool clocks_locked_ = false;
+};
+
+}  // namespace dfa::nvml

@@ -1,0 +1,205 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "sensors/nvml/guardian.h"
+#include "sensors/nvml/owner.h"
+#include "sensors/nvml_world.h"
+
+namespace dfa::testing {
+namespace {
+
+// A card whose settings are a file, so that several processes see one card.
+class NvmlOwner : public ::testing::Test {
+ protected:
+  NvmlOwner() { ::setenv("DFA_STATE_DIR", tree_.root().c_str(), 1); }
+  ~NvmlOwner() override { ::unsetenv("DFA_STATE_DIR"); }
+
+  std::string scenario(const std::string& more = "") const {
+    return more + kCard + "limit 700\nlimits 200 700\nsettings " + settings().string() + "\n";
+  }
+  std::filesystem::path settings() const { return tree_.root() / "settings"; }
+  std::string set() const {
+    return std::filesystem::exists(settings()) ? read_file(settings()) : "";
+  }
+  std::filesystem::path memory() const { return tree_.root() / "dfa-card-0000-3b-00.0"; }
+
+  bool ends_with(const std::string& text) const {
+    for (int i = 0; i < 400; ++i) {
+      if (set().ends_with(text)) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  FakeTree tree_;
+};
+
+TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
+  const NvmlWorld world(scenario());
+  {
+    auto opened = nvml::OwnerLevers::open(world.card());
+    ASSERT_TRUE(opened.levers) << opened.status.reason;
+    EXPECT_EQ(opened.levers->limits().found_w, 700);
+    EXPECT_EQ(opened.levers->limits().least_w, 200);
+    EXPECT_TRUE(opened.levers->set_power_limit(450));
+    EXPECT_TRUE(opened.levers->lock_clocks(1.0e9, 1.2e9));
+    EXPECT_EQ(read_file(memory()), "power_limit_mw 700000 clocks_locked 1\n");
+  }
+  EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1000 1200\nlimit 700\nclocks free\n");
+  EXPECT_FALSE(std::filesystem::exists(memory()));
+}
+
+TEST_F(NvmlOwner, WhatWasNotTurnedIsLeftAlone) {
+  const NvmlWorld world(scenario());
+  { ASSERT_TRUE(nvml::OwnerLevers::open(world.card()).levers); }
+  EXPECT_EQ(set(), "limit 700\n");  // what was set already: the trial of permission
+}
+
+TEST_F(NvmlOwner, ALimitThatTheCardDoesNotTakeIsRefusedWithItsRange) {
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  EXPECT_EQ(opened.levers->set_power_limit(100).reason,
+            "power limit 100 W; this card takes 200 to 700 W");
+  EXPECT_FALSE(opened.levers->lock_clocks(1.5e9, 1.2e9));
+}
+
+TEST_F(NvmlOwner, WithoutPermissionNothingIsHeld) {
+  const NvmlWorld world(scenario("error nvmlDeviceSetPowerManagementLimit 4\n"));
+  const auto opened = nvml::OwnerLevers::open(world.card());
+  EXPECT_FALSE(opened.levers);
+  EXPECT_EQ(opened.status.reason, "nvmlDeviceSetPowerManagementLimit: no permission");
+  EXPECT_EQ(set(), "");
+}
+
+TEST_F(NvmlOwner, OneProcessAtATimeHoldsACard) {
+  const NvmlWorld world(scenario());
+  const auto first = nvml::OwnerLevers::open(world.card());
+  const auto second = nvml::OwnerLevers::open(world.card());
+  EXPECT_TRUE(first.levers);
+  EXPECT_FALSE(second.levers);
+  EXPECT_NE(second.status.reason.find("another process holds"), std::string::npos);
+}
+
+TEST_F(NvmlOwner, AFolderThatCannotBeWrittenRefusesTheLevers) {
+  ::setenv("DFA_STATE_DIR", (tree_.root() / "nowhere").c_str(), 1);
+  const NvmlWorld world(scenario());
+  const auto opened = nvml::OwnerLevers::open(world.card());
+  EXPECT_FALSE(opened.levers);
+  EXPECT_NE(opened.status.reason.find("DFA_STATE_DIR"), std::string::npos);
+  EXPECT_EQ(set(), "");
+}
+
+// As after a kill of the program and its guardian both.
+TEST_F(NvmlOwner, WhatAKilledRunLeftIsUndoneFirstAndIsNotTakenForFound) {
+  tree_.write("dfa-card-0000-3b-00.0", "power_limit_mw 650000 clocks_locked 1\n");
+  tree_.write("settings", "limit 300\nclocks 900 900\n");
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers) << opened.status.reason;
+  EXPECT_EQ(opened.levers->limits().found_w, 650);
+  opened.levers.reset();
+  EXPECT_EQ(set(), "limit 300\nclocks 900 900\nlimit 650\nclocks free\nlimit 650\n");
+  EXPECT_FALSE(std::filesystem::exists(memory()));
+}
+
+TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
+  {
+    const NvmlWorld world(scenario("error nvmlDeviceResetGpuLockedClocks 15\n"));
+    auto opened = nvml::OwnerLevers::open(world.card());
+    ASSERT_TRUE(opened.levers);
+    ASSERT_TRUE(opened.levers->lock_clocks(1e9, 1e9));
+    EXPECT_FALSE(opened.levers->restore());
+  }
+  EXPECT_EQ(read_file(memory()), "power_limit_mw 700000 clocks_locked 1\n");
+}
+
+TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  const auto limits = guardian.open("0000:3b:00.0");
+  ASSERT_TRUE(limits.value) << limits.status.reason;
+  EXPECT_EQ(limits.value->found_w, 700);
+  EXPECT_EQ(limits.value->most_w, 700);
+  EXPECT_TRUE(guardian.set_power_limit(512.5));
+  EXPECT_FALSE(guardian.set_power_limit(900));
+  EXPECT_TRUE(guardian.lock_clocks(1.1e9, 1.1e9));
+  guardian.request_power_limit(400);
+  EXPECT_TRUE(guardian.end());
+  EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1100 1100\nlimit 400\nlimit 700\nclocks free\n");
+}
+
+TEST_F(NvmlOwner, ARefusalThatNobodyWaitedForIsToldAtTheEnd) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+  guardian.request_power_limit(100);
+  guardian.request_power_limit(300);
+  EXPECT_NE(guardian.end().reason.find("this card takes 200 to 700 W"), std::string::npos);
+  EXPECT_TRUE(ends_with("limit 300\nlimit 700\n"));
+}
+
+TEST_F(NvmlOwner, AnUnknownCardAndNoCardAreReasons) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  EXPECT_FALSE(guardian.set_power_limit(300));
+  EXPECT_NE(guardian.open("0000:99:00.0").status.reason.find("0000:99:00.0"), std::string::npos);
+  EXPECT_TRUE(guardian.end());
+}
+
+TEST_F(NvmlOwner, ThatTheGuardianIsGoneIsToldAndTheNextRunPutsTheCardBack) {
+  const NvmlWorld world(scenario());
+  {
+    nvml::Guardian guardian;
+    ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+    ASSERT_TRUE(guardian.set_power_limit(300));
+    ::kill(guardian.pid(), SIGKILL);
+    EXPECT_NE(guardian.end().reason.find("has ended"), std::string::npos);
+  }
+  EXPECT_TRUE(set().ends_with("limit 300\n"));
+  nvml::Guardian next;
+  ASSERT_TRUE(next.open("0000:3b:00.0").value);
+  EXPECT_TRUE(next.end());
+  EXPECT_TRUE(set().ends_with("limit 700\nlimit 700\n"));
+}
+
+// The process that holds a guardian ends by a signal, one that it cannot catch among them.
+class GuardianOutlives : public NvmlOwner, public ::testing::WithParamInterface<int> {};
+
+TEST_P(GuardianOutlives, AndPutsTheCardBack) {
+  const NvmlWorld world(scenario());
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const int pid = ::fork();
+  if (pid == 0) {
+    nvml::Guardian guardian;
+    const bool held = guardian.open("0000:3b:00.0").value && guardian.set_power_limit(300) &&
+                      guardian.lock_clocks(1e9, 1e9);
+    [[maybe_unused]] const auto told = ::write(ready[1], held ? "y" : "n", 1);
+    if (GetParam() == SIGABRT) ::signal(SIGABRT, SIG_DFL);
+    for (;;) ::pause();
+  }
+  char held = '?';
+  ASSERT_EQ(::read(ready[0], &held, 1), 1);
+  ASSERT_EQ(held, 'y');
+  ASSERT_TRUE(set().ends_with("clocks 1000 1000\n"));
+  ::kill(pid, GetParam());
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(ends_with("limit 700\nclocks free\n")) << set();
+  for (int i = 0; i < 400 && std::filesystem::exists(memory()); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(std::filesystem::exists(memory()));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, GuardianOutlives,
+                         ::testing::Values(SIGTERM, SIGINT, SIGKILL, SIGHUP, SIGABRT));
+
+}  // namespace
+}  // namespace dfa::testing
