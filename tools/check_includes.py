@@ -23,10 +23,11 @@ ALLOWED = {
     "cuda_absent": ["base", "spec", "contract", "cuda"],
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
+    "monitor": ["base", "contract", "sensors"],
     "simulate": ["base", "contract", "sensors", "power"],
     "govern": ["base", "spec", "contract", "sensors", "reference", "attention", "profile", "power", "simulate", "bench"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "cuda"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
 }
 # Third-party headers and the only folders that may include them.

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "monitor/watch.h"
+
+namespace dfa::monitor {
+
+// The text that Prometheus scrapes (exposition format 0.0.4). Names and units are those of NVIDIA's
+// DCGM exporter, so that its dashboards serve; what a card does not measure is left out, and
+// dfa_sensor_missing tells why.
+std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname);
+
+}  // namespace dfa::monitor
