@@ -276,6 +276,11 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--sm-budget", a.study.sm_budget,
+                   "multiprocessors that our launches may take, where their kernels take a budget; "
+                   "0: all")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,
                     "algorithms in turns, in random order (default)");
   command->add_flag("--energy,!--no-energy", a.study.energy,

@@ -30,6 +30,7 @@ struct Arguments {
   std::string problem;
   double seconds = 10;
   double max_error = 1e9;
+  std::string levers = "sms,gaps";
   std::string trace;
   std::string chrome;
   std::string profile;
@@ -67,11 +68,12 @@ class LiveLine {
     if (!terminal_ && sample.time_s - shown_s_ < 1) return;
     shown_s_ = sample.time_s;
     fmt::print(stderr,
-               "{}{:6.1f} s {} W ({} in 1 s) {} C {} MHz {:.2f} TFLOP/s {} GFLOP/J duty {:.3f} "
-               "point {} {}{}",
+               "{}{:6.1f} s {} W ({} in 1 s) {} C {} MHz {:.2f} TFLOP/s {} GFLOP/J SMs {} duty "
+               "{:.3f} point {} {}{}",
                terminal_ ? "\r\033[K" : "", sample.time_s, text(sample.power_w),
                text(sample.second_w), text(sample.temp_c), text(sample.clock_hz / 1e6),
                sample.work_per_s / 1e12, text(sample.work_per_s / sample.second_w / 1e9),
+               decision.action.sms == 0 ? "all" : std::to_string(decision.action.sms),
                decision.action.duty, decision.action.point, name_of(decision.status),
                terminal_ ? "" : "\n");
     std::fflush(stderr);
@@ -138,6 +140,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
     options.sections.push_back({power::parse_policy(text), arguments.seconds});
   }
   options.max_error = arguments.max_error;
+  options.sm_budget = arguments.levers == "sms,gaps";
   const Problem problem = parse_problem(arguments.problem);
   govern::PointOptions points = arguments.points;
   if (points.backend == "auto") points.backend = bench::default_backend();
@@ -223,6 +226,11 @@ void add_power(CLI::App& app, int& exit_code) {
   command->add_option("--profile", a.profile, "take the points from what dfa tune measured");
   command->add_option("--max-error", a.max_error,
                       "largest error against fp64 that a point may have");
+  command
+      ->add_option("--levers", a.levers,
+                   "what is turned once a configuration is chosen: sms,gaps (default: fewer "
+                   "multiprocessors first, where kernels take a budget of them) or gaps")
+      ->check(CLI::IsMember({"sms,gaps", "gaps"}));
   command->add_option("--trace", a.trace, "write samples and decisions, JSON lines");
   command->add_option("--chrome", a.chrome, "write a Chrome trace for ui.perfetto.dev");
   a.owner.add_to(*command);

@@ -14,12 +14,12 @@
 #include "bench/runner.h"
 #include "bench/statistics.h"
 #include "bench/workload.h"
-#include "spec/algorithm_name.h"
 #include "cli/command.h"
 #include "cli/tensor_files.h"
 #include "dfa/error.h"
 #include "reference/check.h"
 #include "sensors/system_clock.h"
+#include "spec/algorithm_name.h"
 
 namespace dfa::cli {
 namespace {
@@ -33,6 +33,7 @@ struct RunArguments {
   std::string json;
   std::string algorithm = "auto";
   PlanOptions options;
+  int sm_budget = 0;
   std::uint64_t seed = 1;
   bool check = false;
 };
@@ -147,6 +148,7 @@ bench::CaseResult describe_case(const RunArguments& arguments, const Problem& pr
   record.memory_bytes =
       *record.workspace_bytes + static_cast<std::int64_t>(bench::tensor_bytes(problem));
   record.seed = arguments.seed;
+  record.sm_budget = arguments.sm_budget;
   if (!report) return record;
   const TensorCheck& worst = report->worst();
   record.check = bench::CheckVerdict{.ok = report->ok,
@@ -196,6 +198,7 @@ void run(RunArguments& arguments, int& exit_code) {
 
   bench::Workload workload(inputs.problem, plans.any().backend, arguments.seed,
                            {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
+  workload.limit_sms(arguments.sm_budget);
   std::vector<bench::Sample> samples = time_runs(workload, plans);
   const bench::Summary ms = summary_ms(samples);
   print_time(ms, plans.flops());
@@ -233,6 +236,11 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--seed", a.seed, "of the inputs, an integer from 0 to 2^64-1")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all");
+  command
+      ->add_option(
+          "--sm-budget", a.sm_budget,
+          "multiprocessors that launches may take, where their kernels take a budget; 0: all")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--json", a.json, "result file, schema dfa-result/1");
   command->footer(
       "Files hold (b,h,s,d) or (h,s,d), with layout(bshd) in the line (b,s,h,d) or (s,h,d), in\n"

@@ -48,6 +48,8 @@ struct Plan {
   std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
   double forward_flops = 0;
   double backward_flops = 0;
+  int forward_sms = 0;   // multiprocessors of which Queue::sm_budget chooses a number;
+  int backward_sms = 0;  // 0: the kernels take no budget
   Ready ready{};
 
   friend bool operator==(const Plan&, const Plan&) = default;
@@ -79,9 +81,14 @@ struct BackwardArgs {
   void* workspace = nullptr;
 };
 
-// The stream that work is ordered on. CPU backends ignore it: their calls return when done.
+// The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the
+// stream: their calls return when done.
 struct Queue {
   void* stream = nullptr;
+  // Multiprocessors, from 1 to what the plan says; 0: all. Read at the launch, so that it may
+  // change from call to call; outputs are the same to the last bit. A graph keeps that of its
+  // recording.
+  int sm_budget = 0;
 };
 
 struct BackendInfo {
@@ -98,7 +105,8 @@ DFA_API std::vector<BackendInfo> backends();
 DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
 
 // o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
-// -inf. Throws InvalidArgument on null or misaligned pointers, OutOfMemory when the workspace
+// -inf. Throws InvalidArgument on null or misaligned pointers and on a budget of multiprocessors
+// that is out of range, Unsupported where the plan takes none, OutOfMemory when the workspace
 // cannot be had.
 DFA_API void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
 

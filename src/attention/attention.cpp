@@ -26,6 +26,18 @@ void require_pointers(const Problem& p, std::initializer_list<Pointer> pointers)
   }
 }
 
+void require_budget(const char* pass, int budget, int sms) {
+  if (budget == 0) return;
+  if (sms == 0) {
+    throw Unsupported("sm_budget " + std::to_string(budget) + ": the " + pass +
+                      " kernels of this plan always take the whole device; accepted: 0");
+  }
+  if (budget < 0 || budget > sms) {
+    throw InvalidArgument("sm_budget " + std::to_string(budget) + "; accepted: 1 to " +
+                          std::to_string(sms) + ", or 0 for all");
+  }
+}
+
 // The caller's workspace, or one that lives as long as this call.
 class Workspace {
  public:
@@ -91,6 +103,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
   require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
+  require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
@@ -111,6 +124,7 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                        {"dq", args.dq},
                        {"dk", args.dk},
                        {"dv", args.dv}});
+  require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;

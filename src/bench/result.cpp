@@ -85,6 +85,7 @@ void visit_fields(Visitor& visit, Fields& c) {
   visit.extra("why", c.why);
   visit.extra("precision", c.precision);
   visit.extra("launch", c.launch);
+  visit.extra("sm_budget", c.sm_budget);
   visit.extra("calls_per_run", c.calls_per_run);
   visit("status", c.status);
   visit("reason", c.reason);

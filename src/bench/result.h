@@ -72,6 +72,7 @@ struct CaseResult {
   std::string why;
   std::string precision;         // element type of the problem
   std::string launch = "eager";  // or graph
+  int sm_budget = 0;             // multiprocessors that launches may take; 0: all
   int calls_per_run = 1;         // in a timed run; times, joules and flops are of one call
   Status status = Status::ok;
   std::optional<std::string> reason;  // why the status is not ok, or what was not measured and why

@@ -126,6 +126,7 @@ class StudyRun {
     record.precision = name_of(p.dtype);
     record.launch = name_of(launch);
     record.seed = options_.seed;
+    record.sm_budget = options_.sm_budget;
     record.flops =
         (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
     record.calls_per_run = group.calls > 0     ? group.calls
@@ -144,6 +145,7 @@ class StudyRun {
         [&] {
           require_memory(tensor_bytes(problem));
           workload = std::make_unique<Workload>(problem, backend_, options_.seed);
+          workload->limit_sms(options_.sm_budget);
         },
         status, reason);
     if (!workload) {
@@ -201,6 +203,7 @@ class StudyRun {
       c.record.origin = "default";
       c.record.why = torch_->version() + ", scaled_dot_product_attention";
       c.attempt([&] {
+        c.record.sm_budget = 0;
         c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);
       });
     }

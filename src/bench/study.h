@@ -17,6 +17,7 @@ struct StudyOptions {
   bool interleave = true;
   std::uint64_t seed = 1;
   Scale scale = Scale::cpu;
+  int sm_budget = 0;                    // of our own, 0: all multiprocessors
   bool energy = true;                   // sustained runs, seconds a case
   std::vector<std::string> peers{};     // of TorchPeer::algorithms(), beside ours
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early

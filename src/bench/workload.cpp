@@ -114,6 +114,11 @@ double Prepared::flops() const {
   return (forward ? forward->forward_flops : 0) + (backward ? backward->backward_flops : 0);
 }
 
+int Prepared::sms() const {
+  if (forward && backward) return std::min(forward->forward_sms, backward->backward_sms);
+  return forward ? forward->forward_sms : backward->backward_sms;
+}
+
 Problem with_pass(Problem problem, Pass pass) {
   problem.pass = pass;
   return problem;
@@ -169,6 +174,7 @@ struct Workload::Tensors {
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
+    on.sm_budget = sm_budget;
     for (int i = 0; i < times; ++i) {
       if (plans.forward) dfa::forward(*plans.forward, forward_args(space), on);
       if (plans.backward) dfa::backward(*plans.backward, backward_args(space), on);
@@ -179,6 +185,7 @@ struct Workload::Tensors {
 
   Problem problem;
   const Backend& backend;
+  int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
   std::shared_ptr<Buffer> workspace;
 };
@@ -205,6 +212,8 @@ void Workload::reserve_workspace(std::size_t bytes) {
   workspace.reset();
   workspace = std::make_shared<Buffer>(tensors_->backend, bytes);
 }
+
+void Workload::limit_sms(int budget) { tensors_->sm_budget = budget; }
 
 void Workload::forward(const Plan& plan) { run({.forward = plan}); }
 

@@ -20,6 +20,7 @@ struct Prepared {
 
   std::size_t workspace_bytes() const;
   double flops() const;
+  int sms() const;  // of which a budget chooses, in every pass; 0: they take none
   const Plan& any() const { return forward ? *forward : *backward; }
 };
 
@@ -63,6 +64,9 @@ class Workload {
 
   const Problem& problem() const;
   void reserve_workspace(std::size_t bytes);
+
+  // From now on calls take so many multiprocessors (Queue::sm_budget); 0: all.
+  void limit_sms(int budget);
 
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);

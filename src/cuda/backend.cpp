@@ -110,7 +110,8 @@ class CudaBackend final : public Backend {
                                         {"o", args.o},
                                         {"lse", args.lse, alignof(float)},
                                         {"workspace", args.workspace}});
-    ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream));
+    ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
+                           queue.sm_budget);
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const override {
@@ -125,7 +126,8 @@ class CudaBackend final : public Backend {
                                         {"dk", args.dk},
                                         {"dv", args.dv},
                                         {"workspace", args.workspace}});
-    ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream));
+    ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
+                            queue.sm_budget);
   }
 
   GpuIdentity gpu_identity() const override {

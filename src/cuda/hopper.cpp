@@ -43,7 +43,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
     args_.items = forward_items(p, c);
   }
 
-  void queue(const ForwardArgs& args, const gpu::Stream& stream) const override {
+  void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
     Sm90ForwardArgs all = args_;
     all.args = with_pointers(args_.args, args);
     const gpu::Scope scope(device_);  // one for all five calls
@@ -51,7 +51,9 @@ class HopperForward final : public Launcher<ForwardArgs> {
     encode(k_, args.k, all.k);
     encode(v_, args.v, all.v);
     encode(o_, args.o, all.o);
-    gpu::launch(kernel_, shape_, stream, all);
+    gpu::Launch shape = shape_;  // of any size: it stays, and deals out its items itself
+    if (sm_budget > 0) shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(sm_budget));
+    gpu::launch(kernel_, shape, stream, all);
   }
 
  private:

@@ -22,7 +22,7 @@ class LaunchList final : public Launcher<Args> {
     }
   }
 
-  void queue(const Args& args, const gpu::Stream& stream) const override {
+  void queue(const Args& args, const gpu::Stream& stream, int) const override {
     const KernelArgs all = with_pointers(args_, args);
     for (const Step& step : steps_) {
       if (step.zeroed.bytes > 0) {

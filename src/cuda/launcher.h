@@ -14,8 +14,9 @@ class Launcher {
  public:
   virtual ~Launcher() = default;
 
-  // args.workspace has what the plan says; all pointers are memory of the device.
-  virtual void queue(const Args& args, const gpu::Stream& stream) const = 0;
+  // args.workspace has what the plan says; all pointers are memory of the device. sm_budget: see
+  // Queue; 0 where the plan takes none.
+  virtual void queue(const Args& args, const gpu::Stream& stream, int sm_budget) const = 0;
 };
 
 using ForwardLauncher = std::unique_ptr<const Launcher<ForwardArgs>>;

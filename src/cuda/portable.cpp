@@ -38,6 +38,7 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
     kernels = name_of(config.target);
+    if (config.target == Target::cuda_sm90) plan.forward_sms = device.facts().sm_count;
     if (options.config.empty() && config.target != limits.highest) {
       kernels += " (as " + sm90_fits(p, limits).reason + ")";
     }

@@ -87,7 +87,7 @@ class StandardLauncher final : public Launcher<Args> {
     for (const StandardStep& step : pass.steps) steps_.push_back(std::visit(prepare, step));
   }
 
-  void queue(const Args& args, const gpu::Stream& stream) const override {
+  void queue(const Args& args, const gpu::Stream& stream, int) const override {
     const Pointers at(args);
     for (const ReadyStep& step : steps_) step(at, stream);
   }

@@ -143,6 +143,7 @@ std::optional<Candidate> measure_candidate(bench::Workload& workload, const benc
   candidate.point.label = label_of(plans);
   candidate.point.dtype = workload.problem().dtype;
   candidate.point.memory_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
+  candidate.point.takes_sm_budget = plans.sms() > 0;
   const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});
   if (!check.ok) return std::nullopt;
   candidate.point.error = check.worst().max_error;

@@ -93,6 +93,15 @@ power::Setup setup_of(const std::vector<Candidate>& candidates, const RunOptions
   return setup;
 }
 
+// Multiprocessors where some configuration takes a budget of them, and gaps.
+Levers levers_of(const std::vector<Candidate>& candidates, bool sm_budget) {
+  Levers levers;
+  for (const Candidate& candidate : candidates) {
+    if (sm_budget) levers.sm_count = std::max(levers.sm_count, candidate.plans.sms());
+  }
+  return levers;
+}
+
 simulate::Scenario describe(const bench::Workload& workload, const RunOptions& options,
                             const GpuIdentity& gpu) {
   simulate::Scenario scenario;
@@ -119,7 +128,7 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
   result.scenario = describe(workload, options, gpu);
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
-  power::Pacer pacer;
+  power::Pacer pacer(levers_of(candidates, options.sm_budget));
   power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
   Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
   power::Governor governor(setup_of(candidates, options, gpu, idle_w), result.scenario.policy,
@@ -152,6 +161,7 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
       driver.set_policy(policy);
     }
     const Candidate& candidate = candidates[pacer.point()];
+    workload.limit_sms(candidate.point.takes_sm_budget ? pacer.sms() : 0);
     const double start = clock.now_s();
     workload.run(candidate.plans, candidate.batch);
     const double took = clock.now_s() - start;
@@ -170,6 +180,7 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
     }
     pacer.pause(took, clock);
   }
+  workload.limit_sms(0);
   result.governor_share = driver.busy_share();
   driver.stop();
   result.run.decisions = decisions.take();

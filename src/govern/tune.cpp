@@ -115,6 +115,7 @@ std::vector<Candidate> stored_points(const Problem& problem, const profile::Stor
     Candidate candidate;
     candidate.point = row.point;
     candidate.plans = bench::prepare(problem, {.backend = backend, .config = row.point.label});
+    candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
     candidates.push_back(std::move(candidate));
   }

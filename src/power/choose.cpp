@@ -57,6 +57,12 @@ double dynamic_power(const Setup& setup, const OperatingPoint& point) {
   return point.dynamic_w.value_or(point.power_w.value_or(setup.idle_w) - setup.idle_w);
 }
 
+Levers levers_of(const Setup& setup, std::size_t point) {
+  Levers levers = setup.levers;
+  if (!setup.points[point].takes_sm_budget) levers.sm_count = 0;
+  return levers;
+}
+
 double level_for(const Setup& setup, const State& state, std::size_t point, double target_w) {
   return (target_w - setup.idle_w) / (state.bias * dynamic_power(setup, setup.points[point]));
 }
@@ -84,9 +90,9 @@ Choice choose_point(const Setup& setup, const State& state, const Policy& policy
 
 Choice choose_point_below(const Setup& setup, const State& state, const Policy& policy,
                           double target_w) {
-  const double least = least_level(setup.levers);
+  const auto least = [&](std::size_t i) { return least_level(levers_of(setup, i)); };
   const auto level = [&](std::size_t i) { return level_for(setup, state, i, target_w); };
-  const auto reaches = [&](std::size_t i) { return level(i) >= least; };
+  const auto reaches = [&](std::size_t i) { return level(i) >= least(i); };
   // At a lower level the card's own limit no longer holds the clock down.
   const auto time = [&](std::size_t i) {
     const OperatingPoint& point = setup.points[i];
@@ -96,7 +102,7 @@ Choice choose_point_below(const Setup& setup, const State& state, const Policy& 
     const bool stays = state.started && reaches(state.action.point);
     return {*best, gain_of(setup, state, policy, *best, stays, time)};
   }
-  const auto power = [&](std::size_t i) { return predicted_power(setup, state, i, least); };
+  const auto power = [&](std::size_t i) { return predicted_power(setup, state, i, least(i)); };
   const std::size_t frugal = *cheapest(
       setup, policy, [](std::size_t) { return true; }, power);
   return {frugal, gain_of(setup, state, policy, frugal, true, power), false, power(frugal)};

@@ -13,6 +13,9 @@ bool admissible(const Setup& setup, const Policy& policy, const OperatingPoint& 
 // Watts of a point on top of idle, by the profile alone.
 double dynamic_power(const Setup& setup, const OperatingPoint& point);
 
+// Those that this point obeys.
+Levers levers_of(const Setup& setup, std::size_t point);
+
 // Level at which a point draws target_w by profile and bias; not limited to what levers reach.
 double level_for(const Setup& setup, const State& state, std::size_t point, double target_w);
 

@@ -271,15 +271,15 @@ class Stepper {
   }
 
   void set_level(double level) {
-    state_.level = std::clamp(level, least_level(setup_.levers), 1.0);
+    state_.level = std::clamp(level, least_level(levers_of(setup_, state_.action.point)), 1.0);
   }
 
   // Fewer multiprocessors first, since they cost less work than gaps; the gaps do what is left.
   void set_action() {
     const Action before = state_.action;
-    const Levers& levers = setup_.levers;
+    const Levers levers = levers_of(setup_, state_.action.point);
     if (levers.sm_count > 0) {
-      const int wanted = sms_for(state_.level);
+      const int wanted = sms_for(state_.level, levers);
       const int now = before.sms == 0 ? levers.sm_count : before.sms;
       const double duty = state_.level * levers.sm_count / now;
       const bool rested = seen_.time_s - state_.sms_changed_s >= tuning_.dwell_s - 1e-9;
@@ -295,17 +295,17 @@ class Stepper {
       if (!levers.pacing) state_.action.duty = 1;
       state_.level = state_.action.duty * running / levers.sm_count;  // what is done, no more
     } else {
+      state_.action.sms = 0;
       state_.action.duty = levers.pacing ? state_.level : 1;
       state_.level = state_.action.duty;
     }
     if (!(state_.action == before) || !state_.started) state_.acted_s = seen_.time_s;
   }
 
-  int sms_for(double level) const {
-    const Levers& levers = setup_.levers;
+  static int sms_for(double level, const Levers& levers) {
     const double exact = level * levers.sm_count / levers.sm_step;
     const int steps =
-        static_cast<int>(setup_.levers.pacing ? std::ceil(exact - 1e-9) : std::floor(exact + 1e-9));
+        static_cast<int>(levers.pacing ? std::ceil(exact - 1e-9) : std::floor(exact + 1e-9));
     return std::clamp(steps * levers.sm_step, levers.sm_least, levers.sm_count);
   }
 

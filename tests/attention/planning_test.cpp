@@ -99,6 +99,13 @@ TEST(Planning, BadPointersAreNamed) {
   EXPECT_NE(message<InvalidArgument>([&] { forward(backward_only, t.forward_args()); }), "");
 }
 
+TEST(Planning, ABudgetOfMultiprocessorsIsRefusedWhereThereAreNone) {
+  const Plan plan = dfa::plan(parse_problem("fwd fp32 h1 s8 d8"), {.backend = "cpu"});
+  alignas(64) float memory[64] = {};
+  const ForwardArgs args{.q = memory, .k = memory, .v = memory, .o = memory};
+  EXPECT_THROW(forward(plan, args, {.sm_budget = 4}), Unsupported);
+}
+
 TEST(Planning, TheInstructionSetCanBeLoweredButNotRaised) {
   const Problem p = parse_problem("fwd bf16 h1 s64 d64");
   ::setenv("DFA_ISA", "portable", 1);

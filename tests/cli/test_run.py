@@ -148,3 +148,8 @@ def test_the_json_is_a_result_file_of_one_case(dfa, tmp_path):
 def test_a_forced_configuration_is_what_runs(dfa):
     text = ran(dfa("run", "--problem", "fwd fp32 h1 s50 d32", "--config", "block_q=16,block_k=16"))
     assert ".block_q=16" in text and "(forced)" in text
+
+
+def test_a_budget_of_multiprocessors_is_refused_by_a_processor(fails):
+    fails(3, ["sm_budget 4", "accepted: 0"], "run", "--problem", "fwd fp32 b1 h1 s8 d8", "--backend", "cpu",
+          "--sm-budget", "4")

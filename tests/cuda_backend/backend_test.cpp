@@ -108,6 +108,73 @@ TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize
   EXPECT_EQ(mapped, args.q);
 }
 
+Problem for_hopper() {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.hq = 150;
+  p.sq = 1;
+  return p;
+}
+
+TEST_F(CudaBackendTest, ABudgetOfMultiprocessorsIsTheGridOfTheVeryNextLaunch) {
+  const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_EQ(hopper.forward_sms, 132);
+  const ForwardArgs args = forward_args();
+  for (const int budget : {1, 64, 0, 132}) forward(hopper, args, {.sm_budget = budget});
+  ASSERT_EQ(fake().launches.size(), 4u);
+  EXPECT_EQ(fake().launches[0].config.gridDimX, 1u);
+  EXPECT_EQ(fake().launches[1].config.gridDimX, 64u);
+  EXPECT_EQ(fake().launches[2].config.gridDimX, 132u);
+  EXPECT_EQ(fake().launches[3].config.gridDimX, 132u);
+}
+
+TEST_F(CudaBackendTest, ABudgetLargerThanTheWorkAddsNoBlocks) {
+  Problem p = for_hopper();
+  p.hq = 10;
+  const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  forward(hopper, forward_args(), {.sm_budget = 100});
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 10u);
+}
+
+TEST_F(CudaBackendTest, AGraphKeepsTheBudgetOfItsRecording) {
+  const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
+  const ForwardArgs args = forward_args();
+  forward(hopper, args);
+  const auto recording = cuda_backend().record([&](Queue queue) {
+    queue.sm_budget = 48;
+    forward(hopper, args, queue);
+  });
+  fake().launches.clear();
+  recording->replay({.sm_budget = 96});
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 48u);
+}
+
+TEST_F(CudaBackendTest, BudgetsThatCannotBeAreRefusedInOneLine) {
+  const auto refusal = [&](const Plan& plan, int budget) -> std::string {
+    try {
+      forward(plan, forward_args(), {.sm_budget = budget});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_EQ(refusal(hopper, -1), "sm_budget -1; accepted: 1 to 132, or 0 for all");
+  EXPECT_EQ(refusal(hopper, 133), "sm_budget 133; accepted: 1 to 132, or 0 for all");
+  const Plan backward_too = planned();
+  EXPECT_EQ(backward_too.backward_sms, 0);
+  EXPECT_THROW(
+      backward(backward_too, backward_args(backward_too.workspace_bytes), {.sm_budget = 64}),
+      Unsupported);
+  Problem p = for_hopper();
+  p.dtype = DType::fp32;
+  const Plan portable = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_EQ(refusal(portable, 64),
+            "sm_budget 64: the forward kernels of this plan always take the whole device; "
+            "accepted: 0");
+  EXPECT_TRUE(fake().launches.empty());
+}
+
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
   Problem p = kProblem;
   p.pass = Pass::forward;

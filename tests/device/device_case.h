@@ -87,6 +87,14 @@ inline int fuzz(std::initializer_list<const char*> types,
   return ran;
 }
 
+inline bool same_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
+  const auto same = [](const AlignedBuffer& a, const AlignedBuffer& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+  };
+  return same(one.o, other.o) && same(one.lse, other.lse) && same(one.dq, other.dq) &&
+         same(one.dk, other.dk) && same(one.dv, other.dv);
+}
+
 // Does every one of `runs` runs leave the bits of the first?
 inline void expect_same_bits(const std::string& line, const PlanOptions& options, int runs) {
   const Problem p = parse_problem(line);
@@ -97,13 +105,7 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
   for (int run = 0; run < runs; ++run) {
     workload.run(plans);
     if (run % 50 != 49) continue;
-    const bench::HostOutputs again = workload.outputs();
-    const auto same = [](const AlignedBuffer& a, const AlignedBuffer& b) {
-      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
-    };
-    ASSERT_TRUE(same(once.o, again.o) && same(once.lse, again.lse) && same(once.dq, again.dq) &&
-                same(once.dk, again.dk) && same(once.dv, again.dv))
-        << line << ", run " << run;
+    ASSERT_TRUE(same_bits(once, workload.outputs())) << line << ", run " << run;
   }
 }
 

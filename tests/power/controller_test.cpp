@@ -112,6 +112,18 @@ TEST(Step, FeedForwardHitsTheTargetAtOnce) {
   EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 1);
 }
 
+TEST(Step, APointThatTakesNoBudgetHasAllMultiprocessorsAndGaps) {
+  Loop loop;
+  loop.setup.points.pop_back();
+  loop.run(5);
+  EXPECT_GT(loop.state.action.sms, 0);
+  loop.setup.points[0].takes_sm_budget = false;  // the same kernel's other form
+  loop.run(1);
+  EXPECT_EQ(loop.state.action.sms, 0);
+  EXPECT_LT(loop.state.action.duty, 0.7);
+  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 3);
+}
+
 TEST(Step, MoreWattsAllowedMoreWork) {
   double before = 0;
   for (double watts = 150; watts <= 800; watts += 10) {
