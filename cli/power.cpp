@@ -30,7 +30,7 @@ struct Arguments {
   std::string problem;
   double seconds = 10;
   double max_error = 1e9;
-  std::string levers = "sms,gaps";
+  std::string levers = "gaps";
   std::string trace;
   std::string chrome;
   std::string profile;
@@ -227,9 +227,10 @@ void add_power(CLI::App& app, int& exit_code) {
   command->add_option("--max-error", a.max_error,
                       "largest error against fp64 that a point may have");
   command
-      ->add_option("--levers", a.levers,
-                   "what is turned once a configuration is chosen: sms,gaps (default: fewer "
-                   "multiprocessors first, where kernels take a budget of them) or gaps")
+      ->add_option(
+          "--levers", a.levers,
+          "what is turned once a configuration is chosen: gaps between launches (default), or "
+          "sms,gaps: fewer multiprocessors first, where kernels take a budget of them")
       ->check(CLI::IsMember({"sms,gaps", "gaps"}));
   command->add_option("--trace", a.trace, "write samples and decisions, JSON lines");
   command->add_option("--chrome", a.chrome, "write a Chrome trace for ui.perfetto.dev");

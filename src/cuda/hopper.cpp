@@ -51,12 +51,21 @@ class HopperForward final : public Launcher<ForwardArgs> {
     encode(k_, args.k, all.k);
     encode(v_, args.v, all.v);
     encode(o_, args.o, all.o);
-    gpu::Launch shape = shape_;  // of any size: it stays, and deals out its items itself
-    if (sm_budget > 0) shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(sm_budget));
-    gpu::launch(kernel_, shape, stream, all);
+    gpu::launch(kernel_, sm_budget > 0 ? within(shape_, sm_budget) : shape_, stream, all);
   }
 
  private:
+  // The grid may have any size: it stays, and deals out its items itself. Part of a device is taken
+  // in clusters, so that blocks sit together: 576 W instead of 610 for the same work on 64 of 132
+  // multiprocessors of an H200. Up to three quarters clusters find room side by side.
+  gpu::Launch within(gpu::Launch shape, int sm_budget) const {
+    constexpr unsigned kTogether = 4;
+    shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(sm_budget));
+    const auto all = static_cast<unsigned>(device_.facts().sm_count);
+    if (shape.grid.x % kTogether == 0 && 4 * shape.grid.x <= 3 * all) shape.cluster.x = kTogether;
+    return shape;
+  }
+
   static void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
     static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
     tensor.address = address;

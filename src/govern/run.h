@@ -21,7 +21,7 @@ struct Section {
 struct RunOptions {
   std::vector<Section> sections;  // one after the other
   double max_error = 1e9;
-  bool sm_budget = true;  // fewer multiprocessors before gaps, where kernels take a budget
+  bool sm_budget = false;  // fewer multiprocessors before gaps, where kernels take a budget
   std::function<void(const simulate::Sample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
   std::optional<power::Limit> limit{};  // of the card, where its owner lends it

@@ -124,6 +124,9 @@ TEST_F(CudaBackendTest, ABudgetOfMultiprocessorsIsTheGridOfTheVeryNextLaunch) {
   ASSERT_EQ(fake().launches.size(), 4u);
   EXPECT_EQ(fake().launches[0].config.gridDimX, 1u);
   EXPECT_EQ(fake().launches[1].config.gridDimX, 64u);
+  EXPECT_EQ(fake().launches[1].attributes.at(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim.x,
+            4u);
+  EXPECT_EQ(fake().launches[2].attributes.count(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION), 0u);
   EXPECT_EQ(fake().launches[2].config.gridDimX, 132u);
   EXPECT_EQ(fake().launches[3].config.gridDimX, 132u);
 }
