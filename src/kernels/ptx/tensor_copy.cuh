@@ -21,7 +21,8 @@ DFA_DEVICE void load_box(unsigned target, const TensorMap& map, unsigned barrier
       : "memory");
 }
 
-// A box from shared memory to the tensor; what lies outside of it is not written.
+// A box from shared memory to the tensor; what lies behind its end is not written. A box that
+// starts before it is an illegal instruction to an H200, though one may be loaded.
 DFA_DEVICE void store_box(const TensorMap& map, unsigned source, int column, int row, int head,
                           int batch) {
   asm volatile(
