@@ -20,6 +20,7 @@ const PeakLoop& vector_loop(Target target) {
     case Target::cpu_avx2: return avx2_peak();
     case Target::cpu_avx512:
     case Target::cpu_amx: return avx512_peak();
+    case Target::cuda_sm75:
     case Target::cuda_sm80:
     case Target::cuda_sm90: break;
   }

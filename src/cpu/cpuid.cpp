@@ -52,6 +52,7 @@ Verdict has(Target target) {
       if (!cpuid_has_amx_bf16()) return Verdict::no("the processor lacks AMX-BF16");
       if (!kernel_grants_tiles()) return Verdict::no("the kernel refuses the AMX tile registers");
       return Verdict::yes();
+    case Target::cuda_sm75:
     case Target::cuda_sm80:
     case Target::cuda_sm90: return Verdict::no("it is a GPU's, not a processor's");
   }

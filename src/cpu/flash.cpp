@@ -19,6 +19,7 @@ const Engine& engine_of(Target target) {
     case Target::cpu_avx2: return avx2_engine();
     case Target::cpu_avx512: return avx512_engine();
     case Target::cpu_amx: return amx_engine();
+    case Target::cuda_sm75:
     case Target::cuda_sm80:
     case Target::cuda_sm90: break;
   }

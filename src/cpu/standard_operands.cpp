@@ -10,6 +10,7 @@ const MatrixKernels& matrix_of(Target target) {
     case Target::cpu_avx2: return avx2_matrix();
     case Target::cpu_avx512:
     case Target::cpu_amx: return avx512_matrix();
+    case Target::cuda_sm75:
     case Target::cuda_sm80:
     case Target::cuda_sm90: break;
   }

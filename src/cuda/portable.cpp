@@ -15,7 +15,7 @@ ForwardConfig forward_config(const Problem& p, const std::string& text, const Li
 }
 
 BackwardConfig backward_config(const Problem& p, const std::string& text, const Limits& limits) {
-  return legal_config(text, default_gpu_backward(p, limits), p, limits);
+  return legal_config(text, gpu_backward_base(text, p, limits), p, limits);
 }
 
 }  // namespace

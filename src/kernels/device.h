@@ -8,3 +8,14 @@
 #else
 #define DFA_HOST_DEVICE inline
 #endif
+
+namespace dfa {
+
+// Are kernels of Target::cuda_sm75 compiled (kernels/sm75.cuh), with instructions of sm_75 alone?
+#ifdef DFA_SM75
+inline constexpr bool kSm75 = true;
+#else
+inline constexpr bool kSm75 = false;
+#endif
+
+}  // namespace dfa

@@ -12,10 +12,15 @@ constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 constexpr int kHeadsAtOnce = 64;
 constexpr int kDeltaThreads = 128;
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
+constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
+
+std::string source(Target target, const char* usual) {
+  return target == Target::cuda_sm75 ? kSm75Source : usual;
+}
 
 // Enumerators and types of a configuration's text live in namespace dfa.
 std::string qualified(std::string text) {
@@ -45,7 +50,7 @@ int window_side(long long side) {
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
-          .source = kBackwardSource,
+          .source = source(c.target, kBackwardSource),
           .entry = "dfa::sm80_backward_keys<" + qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
           .threads = count(c.threads()),
@@ -54,7 +59,7 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
 
 KernelLaunch ordered_dq_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dq",
-          .source = kBackwardSource,
+          .source = source(c.target, kBackwardSource),
           .entry = "dfa::sm80_ordered_dq<" + qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
           .threads = count(c.threads()),
@@ -78,7 +83,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
   const bool sm90 = c.target == Target::cuda_sm90;
   return {
       {.name = "forward",
-       .source = sm90 ? kSm90ForwardSource : kForwardSource,
+       .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
        .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
        .threads = count(c.threads()),
@@ -88,7 +93,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
   std::vector<KernelLaunch> launches{
       {.name = "delta",
-       .source = kDeltaSource,
+       .source = source(c.target, kDeltaSource),
        .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
        .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
@@ -99,7 +104,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
     return launches;
   }
   launches.push_back({.name = "dq",
-                      .source = kBackwardSource,
+                      .source = source(c.target, kBackwardSource),
                       .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",
                       .grid = grid(tiles(p.sq, c.dq_block_q) * p.b * p.hq),
                       .threads = count(c.dq_threads()),

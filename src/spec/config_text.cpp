@@ -85,7 +85,8 @@ void read_value(std::string_view field, std::string_view text, Target& value) {
       return;
     }
   }
-  bad_value(field, text, "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80, cuda_sm90");
+  bad_value(field, text,
+            "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm75, cuda_sm80, cuda_sm90");
 }
 
 void read_value(std::string_view field, std::string_view text, DType& value) {

@@ -20,7 +20,11 @@ std::string number(long long value) { return std::to_string(value); }
 
 Verdict yes() { return Verdict::yes(); }
 
-Verdict check_element(DType element, const Problem& p) {
+Verdict check_element(Target target, DType element, const Problem& p) {
+  if (target == Target::cuda_sm75 && p.dtype != DType::fp16 && p.dtype != DType::fp32) {
+    return Verdict::no("cuda_sm75 multiplies fp16 and fp32; " + std::string(name_of(p.dtype)) +
+                       " takes compute capability 8.0 and up");
+  }
   if (p.dtype == DType::fp8) {
     return Verdict::no("cuda_sm80 multiplies fp16, bf16, tf32 and fp32; fp8 is not built");
   }
@@ -45,10 +49,11 @@ Verdict check_strides(const char* name, const Strides& s) {
                      ") are not multiples of 8 elements, one 16-byte access");
 }
 
-Verdict check_problem(DType element, int head_dim, int value_dim, const Problem& p) {
+template <typename Config>
+Verdict check_problem(const Config& c, const Problem& p) {
   for (const Verdict& verdict :
-       {check_element(element, p), check_dim("head_dim", head_dim, "d", p.d),
-        check_dim("value_dim", value_dim, "dv", p.dv), check_strides("q", p.q()),
+       {check_element(c.target, c.element, p), check_dim("head_dim", c.head_dim, "d", p.d),
+        check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides("q", p.q()),
         check_strides("k", p.k()), check_strides("v", p.v()), check_strides("o", p.o()),
         check_lengths(p)}) {
     if (!verdict) return verdict;
@@ -58,6 +63,7 @@ Verdict check_problem(DType element, int head_dim, int value_dim, const Problem&
 
 // One kernel's tiles: the rows that a thread block owns and those of a tile it walks.
 struct Tiles {
+  Target target;
   const char* owned_name;
   int owned;
   const char* walked_name;
@@ -71,8 +77,10 @@ struct Tiles {
 };
 
 Verdict check_shape(const Tiles& t) {
-  if (t.stages < 2 || t.stages > kMaxStages) {
-    return Verdict::no("stages=" + number(t.stages) + "; 2 to " + number(kMaxStages));
+  const int least = t.target == Target::cuda_sm75 ? 1 : 2;  // copies that are there at once
+  if (t.stages < least || t.stages > kMaxStages) {
+    return Verdict::no("stages=" + number(t.stages) + "; " + number(least) + " to " +
+                       number(kMaxStages));
   }
   const int groups = t.warps / t.sharing;
   if (t.owned != 16 * groups && t.owned != 32 * groups) {
@@ -85,13 +93,23 @@ Verdict check_shape(const Tiles& t) {
   return yes();
 }
 
-Verdict check_resources(const Tiles& t, const Limits& limits) {
+// Kernels for sm_75 keep to what such a machine has, wherever they run.
+Limits limits_of(Target target, const Limits& limits) {
+  if (target != Target::cuda_sm75) return limits;
+  Limits least = gpu_limits(75);
+  least.highest = limits.highest;
+  return least;
+}
+
+Verdict check_resources(const Tiles& t, const Limits& of_device) {
+  const Limits limits = limits_of(t.target, of_device);
+  const int block = limits.smem_bytes < limits.multiprocessor_smem_bytes ? kBlockSmemBytes : 0;
   if (t.smem_bytes > limits.smem_bytes) {
     return Verdict::no("the tiles take " + number(t.smem_bytes) +
                        " bytes of shared memory but a thread block has " +
                        number(limits.smem_bytes));
   }
-  if (t.ctas < 1 || t.ctas * (t.smem_bytes + kBlockSmemBytes) > limits.multiprocessor_smem_bytes) {
+  if (t.ctas < 1 || t.ctas * (t.smem_bytes + block) > limits.multiprocessor_smem_bytes) {
     return Verdict::no("ctas=" + number(t.ctas) + " thread blocks of " + number(t.smem_bytes) +
                        " bytes do not fit the " + number(limits.multiprocessor_smem_bytes) +
                        " bytes of a multiprocessor");
@@ -111,7 +129,8 @@ Verdict check_tiles(const Tiles& tiles, const Limits& limits) {
 }
 
 Tiles tiles_of(const ForwardConfig& c) {
-  return {.owned_name = "block_q",
+  return {.target = c.target,
+          .owned_name = "block_q",
           .owned = c.block_q,
           .walked_name = "block_k",
           .walked = c.block_k,
@@ -124,7 +143,8 @@ Tiles tiles_of(const ForwardConfig& c) {
 }
 
 Tiles key_tiles_of(const BackwardConfig& c) {
-  return {.owned_name = "block_k",
+  return {.target = c.target,
+          .owned_name = "block_k",
           .owned = c.block_k,
           .walked_name = "block_q",
           .walked = c.block_q,
@@ -137,7 +157,8 @@ Tiles key_tiles_of(const BackwardConfig& c) {
 }
 
 Tiles query_tiles_of(const BackwardConfig& c) {
-  return {.owned_name = "dq_block_q",
+  return {.target = c.target,
+          .owned_name = "dq_block_q",
           .owned = c.dq_block_q,
           .walked_name = "dq_block_k",
           .walked = c.dq_block_k,
@@ -171,6 +192,7 @@ Verdict check_sharing(const BackwardConfig& c) {
 Verdict check_ordered(const BackwardConfig& c) {
   if (c.dq == DqSum::recomputed) return yes();
   if (bytes_of(c.element) != 2) return Verdict::no("dq=ordered takes fp16 and bf16");
+  if (c.target == Target::cuda_sm75) return Verdict::no("dq=ordered takes cuda_sm80");
   if (c.dq_block_q % c.block_q != 0) {
     return Verdict::no("dq=ordered wants dq_block_q=" + number(c.dq_block_q) +
                        ", the rows of a turn, in multiples of block_q=" + number(c.block_q));
@@ -183,12 +205,15 @@ Verdict check_ordered(const BackwardConfig& c) {
   return yes();
 }
 
+// Without asynchronous copies a second stage would only take room.
 template <typename Config>
-Config dims_of(const Problem& p) {
-  return {.target = Target::cuda_sm80,
+Config dims_of(const Problem& p, const Limits& limits) {
+  const bool sm75 = limits.highest == Target::cuda_sm75;
+  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
           .element = p.dtype,
           .head_dim = gpu_head_dim(p.d),
-          .value_dim = gpu_head_dim(p.dv)};
+          .value_dim = gpu_head_dim(p.dv),
+          .stages = sm75 ? 1 : 2};
 }
 
 // Tiles in the order to try them.
@@ -262,7 +287,7 @@ ForwardConfig with(ForwardConfig c, const ForwardTile& t) {
   c.block_q = t.block_q;
   c.block_k = t.block_k;
   c.warps = t.warps;
-  c.stages = t.stages;
+  if (c.target != Target::cuda_sm75) c.stages = t.stages;
   c.ctas = t.ctas;
   return c;
 }
@@ -292,8 +317,13 @@ BackwardConfig with(BackwardConfig c, const KeyTile& keys, const QueryTile& quer
   return c;
 }
 
-// fp32 operands are twice as wide on their way.
-int other_registers(DType element) { return kOtherRegisters + 4 * (bytes_of(element) - 2); }
+// fp32 operands are twice as wide on their way, and copies of cuda_sm75 pass through registers.
+template <typename Config>
+int other_registers(const Config& c) {
+  constexpr int kOfCopies = 24;
+  return kOtherRegisters + 4 * (bytes_of(c.element) - 2) +
+         (c.target == Target::cuda_sm75 ? kOfCopies : 0);
+}
 
 }  // namespace
 
@@ -312,29 +342,29 @@ Verdict check_lengths(const Problem& p) {
 
 int expected_registers(const ForwardConfig& c) {
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
-  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c.element);
+  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c);
 }
 
 int expected_registers(const BackwardConfig& c) {
   const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
   // A share of dq follows p and dp; about half of it comes on top.
   const int share = c.dq == DqSum::ordered ? c.block_q * c.head_dim / c.threads() : 0;
-  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c.element);
+  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
 }
 
 int expected_dq_registers(const BackwardConfig& c) {
-  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + other_registers(c.element);
+  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + other_registers(c);
 }
 
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
-  const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
+  const Verdict fits = check_problem(config, problem);
   if (!fits) return fits;
   const Verdict warps = check_warps(config.warps);
   return warps ? check_tiles(tiles_of(config), limits) : warps;
 }
 
 Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
-  const Verdict fits = check_problem(config.element, config.head_dim, config.value_dim, problem);
+  const Verdict fits = check_problem(config, problem);
   if (!fits) return fits;
   for (const Verdict& verdict : {check_warps(config.warps), check_warps(config.dq_warps),
                                  check_sharing(config), check_ordered(config)}) {
@@ -349,8 +379,9 @@ template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   for (const ForwardTile& tile : tiling(problem, kForwardTiles, kWideForwardTiles)) {
-    const ForwardConfig config = with(dims_of<ForwardConfig>(problem), tile);
-    if (check_gpu(config, problem, limits)) legal.push_back(config);
+    const ForwardConfig config = with(dims_of<ForwardConfig>(problem, limits), tile);
+    const bool new_one = std::find(legal.begin(), legal.end(), config) == legal.end();
+    if (new_one && check_gpu(config, problem, limits)) legal.push_back(config);
   }
   if (problem.dtype == DType::fp32 && problem.d == 64 && problem.dv == 64) {
     // Measured at this head dim: two small blocks of a multiprocessor are 1.47 times one large.
@@ -371,7 +402,7 @@ bool ordered_pays(const OrderedTile& tile, const BackwardConfig& c, const Proble
 
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
-  const BackwardConfig base = dims_of<BackwardConfig>(problem);
+  const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
   std::vector<BackwardConfig> legal, later;
   for (const OrderedTile& tile : kOrderedTiles) {
     const BackwardConfig config = with(base, tile);
@@ -390,17 +421,23 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
 
 ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits) {
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
-  return legal.empty() ? with(dims_of<ForwardConfig>(problem), kForwardTiles[0]) : legal[0];
+  return legal.empty() ? with(dims_of<ForwardConfig>(problem, limits), kForwardTiles[0]) : legal[0];
 }
 
 BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits) {
   const std::vector<BackwardConfig> legal = gpu_candidates<BackwardConfig>(problem, limits);
-  return legal.empty() ? with(dims_of<BackwardConfig>(problem), kKeyTiles[0], kQueryTiles[0])
-                       : legal[0];
+  return legal.empty()
+             ? with(dims_of<BackwardConfig>(problem, limits), kKeyTiles[0], kQueryTiles[0])
+             : legal[0];
 }
 
 Limits gpu_limits(int architecture) {
   constexpr int kKiB = 1024;
+  if (architecture < 80) {  // blocks cost nothing beside what they ask for
+    return {.highest = Target::cuda_sm75,
+            .smem_bytes = 64 * kKiB,
+            .multiprocessor_smem_bytes = 64 * kKiB};
+  }
   const int multiprocessor = architecture == 86 || architecture == 89   ? 100 * kKiB
                              : architecture >= 90 && architecture < 120 ? 228 * kKiB
                              : architecture >= 120                      ? 100 * kKiB

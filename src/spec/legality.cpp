@@ -21,6 +21,7 @@ constexpr Steps steps_of(Target target) {
     case Target::cpu_avx2: return {8, 16};
     case Target::cpu_avx512: return {8, 16};
     case Target::cpu_amx: return {32, 32};
+    case Target::cuda_sm75:
     case Target::cuda_sm80:
     case Target::cuda_sm90: break;
   }
@@ -36,7 +37,10 @@ Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
   if (is_gpu(limits.highest)) {
     if (!is_gpu(c.target)) {
       return Verdict::no(std::string(name_of(c.target)) +
-                         " runs on a processor; a GPU takes cuda_sm80 or cuda_sm90");
+                         " runs on a processor; a GPU takes cuda_sm75, cuda_sm80 or cuda_sm90");
+    }
+    if (limits.highest == Target::cuda_sm75 && c.target == Target::cuda_sm80) {
+      return Verdict::no("cuda_sm80 runs from compute capability 8.0 on");
     }
     return c.target == Target::cuda_sm90 ? check_sm90(c, p, limits) : check_gpu(c, p, limits);
   }
@@ -111,6 +115,17 @@ Config legal(const Config& config, const Problem& p, const Limits& limits) {
   return config;
 }
 
+template <typename Config>
+Config gpu_base(const char* type, const std::string& text, const Problem& problem,
+                const Limits& limits, Config (*default_of)(const Problem&, const Limits&)) {
+  const Config usual = default_of(problem, limits);
+  const Target wanted = parse_config(text_of_type(type, text), usual).target;
+  if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
+  Limits lower = limits;
+  lower.highest = wanted;
+  return default_of(problem, lower);
+}
+
 }  // namespace
 
 Verdict check(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
@@ -133,12 +148,12 @@ BackwardConfig legal_config(const std::string& text, const BackwardConfig& base,
 
 ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
                                const Limits& limits) {
-  const ForwardConfig usual = default_gpu_forward(problem, limits);
-  const Target wanted = parse_config(text_of_type("ForwardConfig", text), usual).target;
-  if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
-  Limits lower = limits;
-  lower.highest = wanted;
-  return default_gpu_forward(problem, lower);
+  return gpu_base("ForwardConfig", text, problem, limits, &default_gpu_forward);
+}
+
+BackwardConfig gpu_backward_base(const std::string& text, const Problem& problem,
+                                 const Limits& limits) {
+  return gpu_base("BackwardConfig", text, problem, limits, &default_gpu_backward);
 }
 
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits) {

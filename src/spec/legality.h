@@ -48,5 +48,7 @@ ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits);
 ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
                                const Limits& limits);
 BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits);
+BackwardConfig gpu_backward_base(const std::string& text, const Problem& problem,
+                                 const Limits& limits);
 
 }  // namespace dfa

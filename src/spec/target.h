@@ -4,14 +4,22 @@ namespace dfa {
 
 // The family of kernels a configuration is for: an instruction set of a processor, or the least GPU
 // architecture that runs them; those of cuda_sm90 run on that one alone.
-enum class Target : int { cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm80, cuda_sm90 };
+enum class Target : int {
+  cpu_portable,
+  cpu_avx2,
+  cpu_avx512,
+  cpu_amx,
+  cuda_sm75,
+  cuda_sm80,
+  cuda_sm90
+};
 
 // Those of a processor, from the lowest up, and those of a GPU.
 inline constexpr Target kTargets[] = {Target::cpu_portable, Target::cpu_avx2, Target::cpu_avx512,
                                       Target::cpu_amx};
-inline constexpr Target kGpuTargets[] = {Target::cuda_sm80, Target::cuda_sm90};
+inline constexpr Target kGpuTargets[] = {Target::cuda_sm75, Target::cuda_sm80, Target::cuda_sm90};
 
-constexpr bool is_gpu(Target target) { return target >= Target::cuda_sm80; }
+constexpr bool is_gpu(Target target) { return target >= Target::cuda_sm75; }
 
 constexpr const char* name_of(Target target) {
   switch (target) {
@@ -19,6 +27,7 @@ constexpr const char* name_of(Target target) {
     case Target::cpu_avx2: return "cpu_avx2";
     case Target::cpu_avx512: return "cpu_avx512";
     case Target::cpu_amx: return "cpu_amx";
+    case Target::cuda_sm75: return "cuda_sm75";
     case Target::cuda_sm80: return "cuda_sm80";
     case Target::cuda_sm90: return "cuda_sm90";
   }

@@ -81,6 +81,12 @@ constexpr BackwardConfig backward_of(DType element, int dim, int block_q, int bl
           .dq_block_k = 32};
 }
 
+template <typename Config>
+constexpr Config one_stage(Config config) {  // as cuda_sm75 has it
+  config.stages = 1;
+  return config;
+}
+
 constexpr auto kBf16 = DType::bf16, kFp32 = DType::fp32;
 constexpr auto kForward64 = forward_of(kBf16, 64, 128, 64, 4);
 
@@ -104,6 +110,14 @@ TEST(EmulatedAttention, WarpsThatShareKeys) {
       "fwdbwd bf16 causal b1 h1 sq100 sk130 d128");
   expect_right<kForward, backward_of(kBf16, 128, 64, 128, 8, 2, DqSum::ordered, 128)>(
       "fwdbwd bf16 causal b1 hq2 hk1 s200 d128");
+}
+
+TEST(EmulatedAttention, OneStageOfCopiesThatAreThereAtOnce) {
+  constexpr auto kHalves = one_stage(backward_of(kBf16, 64, 32, 64, 4, 1, DqSum::recomputed, 64));
+  expect_right<one_stage(kForward64), kHalves>("fwdbwd bf16 causal b1 hq4 hk2 sq70 sk150 d64");
+  constexpr auto kShared = one_stage(backward_of(kFp32, 64, 16, 32, 4, 2, DqSum::recomputed, 64));
+  expect_right<one_stage(forward_of(kFp32, 64, 64, 32, 4)), kShared>(
+      "fwdbwd fp32 b1 hq2 hk1 sq70 sk150 d64 window(50,9)");
 }
 
 TEST(EmulatedAttention, Fp32KeepsTheLastBits) {

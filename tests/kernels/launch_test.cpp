@@ -36,6 +36,20 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
   EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
 }
 
+TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {
+  const Problem p = parse_problem("fwdbwd fp16 h1 s64 d64");
+  const Limits turing = gpu_limits(75);
+  auto launches = forward_launches(p, default_gpu_forward(p, turing));
+  EXPECT_EQ(launches.at(0).entry.find("dfa::sm80_forward<dfa::ForwardConfig{"
+                                      ".target=dfa::Target::cuda_sm75,"),
+            0u);
+  for (KernelLaunch& launch : backward_launches(p, default_gpu_backward(p, turing))) {
+    launches.push_back(launch);
+  }
+  ASSERT_EQ(launches.size(), 4u);
+  for (const KernelLaunch& launch : launches) EXPECT_EQ(launch.source, "kernels/sm75.cuh");
+}
+
 TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
   const ForwardConfig config{.block_q = 128};
   const auto items = [&](const char* line) { return forward_items(parse_problem(line), config); };

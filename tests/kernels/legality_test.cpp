@@ -57,6 +57,54 @@ TEST(GpuLegality, AProcessorRefusesGpuTargetsAndAGpuThoseOfAProcessor) {
   EXPECT_NE(check(for_processor, p, gpu).reason.find("cpu_portable"), std::string::npos);
 }
 
+TEST(GpuLegality, TuringTakesFp16AndFp32In64KiBOfSharedMemory) {
+  const Limits turing = gpu_limits(75);
+  for (const char* line :
+       {"fwdbwd fp16 h1 s64 d8", "fwdbwd fp16 h1 s64 d256", "fwdbwd fp16 h1 s64 d192 dv128",
+        "fwdbwd fp32 h1 s64 d192", "fwd fp32 h1 s64 d256"}) {
+    const Problem p = problem_of(line);
+    const ForwardConfig forward = default_gpu_forward(p, turing);
+    EXPECT_TRUE(check(forward, p, turing)) << line << check(forward, p, turing).reason;
+    EXPECT_EQ(forward.target, Target::cuda_sm75);
+    EXPECT_LE(forward.ctas * forward.smem_bytes(), 64 << 10) << line;
+    if (p.pass == Pass::forward) continue;
+    const BackwardConfig backward = default_gpu_backward(p, turing);
+    EXPECT_TRUE(check(backward, p, turing)) << line << check(backward, p, turing).reason;
+    EXPECT_LE(backward.ctas * backward.smem_bytes(), 64 << 10) << line;
+    EXPECT_LE(backward.dq_ctas * backward.dq_smem_bytes(), 64 << 10) << line;
+  }
+  const auto reason = [&](const char* line) {
+    const Problem p = problem_of(line);
+    return check(default_gpu_forward(p, turing), p, turing).reason;
+  };
+  EXPECT_NE(reason("fwd bf16 h1 s64 d64").find("bf16 takes compute capability 8.0"),
+            std::string::npos);
+  EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("tf32 takes"), std::string::npos);
+  const Problem wide = problem_of("bwd fp32 h1 s64 d256");
+  EXPECT_NE(check(default_gpu_backward(wide, turing), wide, turing).reason.find("shared memory"),
+            std::string::npos);
+}
+
+TEST(GpuLegality, KernelsOfTuringMayBeForcedOnLaterMachinesButNotTheOtherWay) {
+  const Problem p = problem_of("fwdbwd fp16 h1 s64 d128");
+  const Limits turing = gpu_limits(75), hopper = gpu_limits(90);
+  const ForwardConfig forward = gpu_forward_base("target=cuda_sm75", p, hopper);
+  EXPECT_EQ(forward, default_gpu_forward(p, turing));
+  EXPECT_TRUE(check(forward, p, hopper));
+  EXPECT_EQ(gpu_backward_base("target=cuda_sm75", p, hopper), default_gpu_backward(p, turing));
+  EXPECT_EQ(gpu_backward_base("ForwardConfig{.target=cuda_sm75}", p, hopper),
+            default_gpu_backward(p, hopper));
+  ForwardConfig large = forward;
+  large.block_k = 128;  // more than Turing has, wherever it runs
+  EXPECT_NE(check(large, p, hopper).reason.find("shared memory"), std::string::npos);
+  const ForwardConfig portable = default_gpu_forward(p, gpu_limits(80));
+  EXPECT_NE(check(portable, p, turing).reason.find("from compute capability 8.0"),
+            std::string::npos);
+  BackwardConfig ordered = default_gpu_backward(p, turing);
+  ordered.dq = DqSum::ordered;
+  EXPECT_NE(check(ordered, p, turing).reason.find("dq=ordered takes cuda_sm80"), std::string::npos);
+}
+
 TEST(GpuLegality, FieldsOfAGpuAreUnknownToAProcessorsConfiguration) {
   EXPECT_THROW(parse_config("target=cpu_avx2,warps=4", ForwardConfig{}), InvalidArgument);
   EXPECT_EQ(parse_config("target=cuda_sm80,warps=8", ForwardConfig{}).warps, 8);

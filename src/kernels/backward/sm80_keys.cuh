@@ -347,6 +347,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     __syncthreads();
     if constexpr (Kernel::kOrdered) pass_on(step);
     load(step + kStages - 1);
+    if constexpr (kStages == 1) __syncthreads();
     const auto place = place_of(step);
 
     const unsigned stage = keys + stage_at(step);

@@ -137,6 +137,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     const int next = tile + kStages - 1;
     if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
     ptx::commit_copies();
+    if constexpr (kStages == 1) __syncthreads();
 
     const unsigned k_tile = stage_of(tile);
     Sum<Kernel::kRows, Kernel::kKeys> p, dp;

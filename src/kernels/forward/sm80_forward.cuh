@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     const int next = tile + kStages - 1;
     if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
     ptx::commit_copies();
+    if constexpr (kStages == 1) __syncthreads();
 
     const unsigned stage = stage_of(tile);
     const auto k_columns = Kernel::QReader::by_columns(stage);

@@ -47,6 +47,10 @@ DFA_DEVICE unsigned pack(float low, float high) {
   unsigned packed;
   if constexpr (kElement == DType::bf16) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  } else if constexpr (kSm75) {
+    asm("{.reg .b16 l, h; cvt.rn.f16.f32 l, %2; cvt.rn.f16.f32 h, %1; mov.b32 %0, {l, h};}"
+        : "=r"(packed)
+        : "f"(high), "f"(low));
   } else {
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   }

@@ -9,8 +9,26 @@ DFA_DEVICE unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes; zeros where `valid` is false, and then `source` is not read.
+// 16 bytes; zeros where `valid` is false, and then `source` is not read. On sm_75 they pass through
+// registers and are there at once.
 DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
+  if constexpr (kSm75) {
+    asm volatile(
+        "{\n"
+        ".reg .pred valid;\n"
+        ".reg .b32 a, b, c, d;\n"
+        "setp.ne.b32 valid, %2, 0;\n"
+        "mov.b32 a, 0;\n"
+        "mov.b32 b, 0;\n"
+        "mov.b32 c, 0;\n"
+        "mov.b32 d, 0;\n"
+        "@valid ld.global.nc.v4.b32 {a, b, c, d}, [%1];\n"
+        "st.shared.v4.b32 [%0], {a, b, c, d};\n"
+        "}\n" ::"r"(target),
+        "l"(source), "r"(static_cast<int>(valid))
+        : "memory");
+    return;
+  }
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
                "r"(bytes)
@@ -39,12 +57,14 @@ DFA_DEVICE float load_shared_1(unsigned address) {
 }
 
 // Ends a group of copies: those since the last call.
-DFA_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DFA_DEVICE void commit_copies() {
+  if constexpr (!kSm75) asm volatile("cp.async.commit_group;" ::: "memory");
+}
 
 // Waits until at most `kPending` of this thread's groups are under way.
 template <int kPending>
 DFA_DEVICE void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  if constexpr (!kSm75) asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // Waits for `threads` threads, whole warps, that name the barrier; 0 is __syncthreads'.

@@ -3,7 +3,7 @@
 #include "dfa/dtype.h"
 #include "kernels/device.h"
 
-// Tensor-core instructions of sm_80 and their operands' loads.
+// Tensor-core instructions of sm_75 and sm_80, and their operands' loads.
 namespace dfa::ptx {
 
 // Four 8 x 8 matrices of 16-bit elements: lane i gives the address of row i % 8 of matrix i / 8.
@@ -29,6 +29,14 @@ DFA_DEVICE void store_matrices(unsigned address, const unsigned (&r)[4]) {
                : "memory");
 }
 
+// c += a b, 16 x 8 += 16 x 8 * 8 x 8, all that sm_75 has.
+DFA_DEVICE void mma_8(float (&c)[4], unsigned a0, unsigned a1, unsigned b) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a0), "r"(a1), "r"(b));
+}
+
 // c += a b, 16 x 8 += 16 x 16 * 16 x 8; with tf32 16 x 8 * 8 x 8.
 template <DType kElement>
 DFA_DEVICE void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
@@ -42,6 +50,9 @@ DFA_DEVICE void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else if constexpr (kSm75) {
+    mma_8(c, a[0], a[1], b0);
+    mma_8(c, a[2], a[3], b1);
   } else {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -32,8 +32,10 @@ DFA_DEVICE void load_tile(unsigned tile, const char* head, long long row_stride,
   const unsigned row = threadIdx.x / kAcross;
   const unsigned chunk = threadIdx.x % kAcross;
   const char* source = head + (first + static_cast<int>(row)) * row_bytes + chunk * 16;
-#pragma unroll
-  for (unsigned i = 0; i < (kRows + kStep - 1) / kStep; ++i) {
+  constexpr unsigned kSteps = (kRows + kStep - 1) / kStep;
+  constexpr int kUnroll = kSm75 ? 2 : static_cast<int>(kSteps);  // copies there take registers
+#pragma unroll kUnroll
+  for (unsigned i = 0; i < kSteps; ++i) {
     if (kRows % kStep != 0 && row + i * kStep >= kRows) break;
 #pragma unroll
     for (unsigned c = 0; c < kChunks; c += kAcross) {
