@@ -19,6 +19,7 @@
 #include "dfa/problem.h"
 #include "govern/chrome.h"
 #include "govern/run.h"
+#include "govern/shipped.h"
 #include "govern/tune.h"
 #include "sensors/system_clock.h"
 
@@ -27,9 +28,10 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> policies;
-  std::string problem;
+  std::vector<std::string> problems;
   double seconds = 10;
-  double max_error = 1e9;
+  double load_seconds = 2;
+  std::optional<double> max_error{};
   std::string levers = "gaps";
   std::string trace;
   std::string chrome;
@@ -120,6 +122,24 @@ void print_section(const govern::Governed& governed, double begin, double end,
   fmt::print("\n");
 }
 
+void print_guard(const govern::Governed& governed, double bound) {
+  if (!governed.unwatched.empty()) {
+    fmt::print("accuracy not watched: {}\n", governed.unwatched);
+    return;
+  }
+  const power::Guard& guard = governed.guard;
+  fmt::print(
+      "accuracy: {} checks of {} rows, largest error {:.2g} of at most {:.2g}, {:.3f} % of the "
+      "time\n",
+      guard.checks, govern::kGuardRows, guard.worst, bound, 100 * guard.spent_s / governed.seconds);
+}
+
+// What a load is made of, while it lives.
+struct Prepared {
+  std::unique_ptr<bench::Workload> workload;
+  std::vector<govern::Candidate> candidates;
+};
+
 std::vector<govern::Candidate> measure(bench::Workload& workload,
                                        const govern::PointOptions& options,
                                        const bench::Telemetry& telemetry,
@@ -133,6 +153,24 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
   return candidates;
 }
 
+std::vector<govern::Candidate> stored(const Problem& problem, const std::string& profile,
+                                      const govern::PointOptions& options) {
+  if (profile == "shipped") {
+    std::string told;
+    auto shipped = govern::shipped_points(problem, options.backend, options.less_exact, told);
+    if (shipped.empty()) throw Unsupported("--profile shipped: " + told);
+    fmt::print("profile: {}\n", told);
+    return shipped;
+  }
+  auto candidates =
+      govern::stored_points(problem, profile::Store(profile), options.backend, options.less_exact);
+  if (candidates.empty()) {
+    throw Unsupported(fmt::format("{} has no row of '{}' on this machine; dfa tune measures some",
+                                  profile, to_line(problem)));
+  }
+  return candidates;
+}
+
 void run_power(const Arguments& arguments, int& exit_code) {
   LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
@@ -141,37 +179,40 @@ void run_power(const Arguments& arguments, int& exit_code) {
   }
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
-  const Problem problem = parse_problem(arguments.problem);
+  options.load_s = arguments.load_seconds;
+  std::vector<Problem> problems;
+  for (const std::string& line : arguments.problems) problems.push_back(parse_problem(line));
   govern::PointOptions points = arguments.points;
+  points.less_exact = arguments.max_error.has_value();
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
-  bench::Workload workload(problem, points.backend, 1);
   const GpuIdentity gpu = find_backend(points.backend).gpu_identity();
   card.take(gpu);
   options.limit = card.limit();
-  std::vector<govern::Candidate> candidates;
+  std::vector<Prepared> prepared;
   std::optional<double> idle_w;
   {
     const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
     if (telemetry.power.empty())
       fmt::print("power: not measured: {}\n", telemetry.power.status.reason);
+    for (const Problem& problem : problems) {
+      prepared.push_back({std::make_unique<bench::Workload>(problem, points.backend, 1), {}});
+    }
     idle_w = govern::idle_power(telemetry, clock, 1);
-    if (!arguments.profile.empty()) {
-      candidates =
-          govern::stored_points(problem, profile::Store(arguments.profile), points.backend);
-      if (candidates.empty()) {
-        throw Unsupported(
-            fmt::format("{} has no row of this problem on this machine; dfa tune "
-                        "measures some",
-                        arguments.profile));
-      }
-    } else {
-      candidates = measure(workload, points, telemetry, idle_w, clock);
+    for (Prepared& one : prepared) {
+      one.candidates = arguments.profile.empty()
+                           ? measure(*one.workload, points, telemetry, idle_w, clock)
+                           : stored(one.workload->problem(), arguments.profile, points);
     }
   }
-  if (candidates.empty()) throw Unsupported("no configuration passed its check");
+  std::vector<govern::Load> loads;
   fmt::print("idle {}; points:\n", or_dash(idle_w, "W"));
-  print_points(candidates);
+  for (Prepared& one : prepared) {
+    if (prepared.size() > 1) fmt::print("{}\n", to_line(one.workload->problem()));
+    if (one.candidates.empty()) throw Unsupported("no configuration passed its check");
+    print_points(one.candidates);
+    loads.push_back({*one.workload, std::move(one.candidates)});
+  }
   end_run_on_interrupt();
   options.interrupted = [] { return interrupt_asked.load(); };
   govern::Governed governed;
@@ -180,7 +221,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
     options.on_sample = [&](const simulate::Sample& sample, const power::Decision& decision) {
       line.show(sample, decision);
     };
-    governed = govern::run_governed(workload, candidates, options, gpu, idle_w, clock);
+    governed = govern::run_governed(loads, options, gpu, idle_w, clock);
   }
   const Verdict put_back = card.end();
   const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
@@ -198,6 +239,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
   }
   fmt::print("{} calls; the governor took {:.3f} % of one processor's time\n", governed.calls,
              100 * governed.governor_share);
+  if (arguments.max_error) print_guard(governed, *arguments.max_error);
   if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
   if (interrupt_asked) exit_code = 1;
 }
@@ -216,16 +258,28 @@ void add_power(CLI::App& app, int& exit_code) {
       ->required()
       ->expected(1)
       ->take_all();
-  command->add_option("--problem", a.problem, "the problem line")->required();
+  command
+      ->add_option("--problem", a.problems,
+                   "the problem line; several take turns, so that the load steps")
+      ->required()
+      ->expected(1)
+      ->take_all();
+  command->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--seconds", a.seconds, "for each policy (10)")->check(CLI::PositiveNumber);
   command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
       ->check(CLI::Range(1, 50));
   command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--profile", a.profile, "take the points from what dfa tune measured");
-  command->add_option("--max-error", a.max_error,
-                      "largest error against fp64 that a point may have");
+  command->add_option("--profile", a.profile,
+                      "take the points from what dfa tune measured: a file, or shipped for what "
+                      "travels with the program");
+  command
+      ->add_option("--max-error", a.max_error,
+                   "largest error that outputs may have: allows tf32 for fp32, and has rows of the "
+                   "outputs recomputed in fp32 while it runs")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option(
           "--levers", a.levers,

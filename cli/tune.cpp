@@ -126,6 +126,8 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 200));
   command->add_option("--point-seconds", a.tune.points.seconds, "for each measurement of one (2)")
       ->check(CLI::PositiveNumber);
+  command->add_flag("--less-exact", a.tune.points.less_exact,
+                    "tf32 too, for problems in fp32: policies with --max-error choose from it");
   command->add_option("--backend", a.tune.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--import", a.import_file, "add the rows of a JSON file first");
   command->add_option("--export", a.export_file, "write all rows as JSON at the end");

@@ -248,6 +248,14 @@ double Workload::time_s(const Recording& recording) {
   return tensors_->backend.time_s([&] { recording.replay({}); }, {});
 }
 
+std::unique_ptr<RowsCheck> Workload::rows_check(int rows) const {
+  return tensors_->backend.rows_check(tensors_->problem, rows);
+}
+
+double Workload::error(RowsCheck& check, std::uint64_t seed) {
+  return check.error(tensors_->forward_args(nullptr), seed, {});
+}
+
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
   return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};
@@ -274,11 +282,13 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
   reserve_workspace(plans.workspace_bytes());
   t.workspace->poison(kPoisonedWorkspace);
   run_once ? run_once() : run(plans);
-  return check(outputs(), options);
+  return check(outputs(), options, plans.any().problem.dtype);
 }
 
-CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& options) const {
-  const Problem& p = problem();
+CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& options,
+                            std::optional<DType> products) const {
+  Problem p = problem();
+  p.dtype = products.value_or(p.dtype);
   const Inputs in = inputs();
   const auto mutable_of = [](const AlignedBuffer& buffer) {
     return const_cast<void*>(static_cast<const void*>(buffer.data()));

@@ -79,6 +79,10 @@ class Workload {
   void replay(const Recording& recording, int times);
   double time_s(const Recording& recording);
 
+  // To hold rows of o against fp32 where the last run left them. Throws Unsupported.
+  std::unique_ptr<RowsCheck> rows_check(int rows) const;
+  double error(RowsCheck& check, std::uint64_t seed);
+
   HostOutputs outputs() const;
 
   // Bytes that one run takes on top of the tensors, its workspace allocated for the call only.
@@ -91,7 +95,9 @@ class Workload {
 
   // Outputs that somebody else made of inputs(), by the same rule. Without an lse o is held alone,
   // and gradients with the lse of our own last run.
-  CheckReport check(const HostOutputs& outputs, const CheckOptions& options) const;
+  // products: in which type they were, where that is another than the problem's (tf32 for fp32).
+  CheckReport check(const HostOutputs& outputs, const CheckOptions& options,
+                    std::optional<DType> products = {}) const;
 
   struct Inputs {
     AlignedBuffer q, k, v, d_o;

@@ -35,6 +35,15 @@ class Recording {
   virtual void replay(Queue queue) const = 0;
 };
 
+// Holds rows of o against attention in fp32 on the same inputs.
+class RowsCheck {
+ public:
+  virtual ~RowsCheck() = default;
+  // Of rows drawn by the seed, after all that is queued before: the largest difference of an
+  // element; infinite where one is not finite and should be. Waits for it.
+  virtual double error(const ForwardArgs& args, std::uint64_t seed, Queue queue) = 0;
+};
+
 // One way to run attention. A backend never prints and never falls back: it plans, then does
 // exactly what the plan says. Thread-safe: a Plan may run from several threads at once, each with
 // its own workspace.
@@ -83,6 +92,11 @@ class Backend {
   // the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void(Queue)>&) const {
     throw Unsupported("backend " + name() + " has no graphs to replay: its calls run when made");
+  }
+
+  // Something that checks so many rows of a forward while it runs, at little cost.
+  virtual std::unique_ptr<RowsCheck> rows_check(const Problem&, int) const {
+    throw Unsupported("backend " + name() + " does not recompute rows of what it made");
   }
 
   // Runs the ceiling loops for about `seconds` in all. threads 0: all.

@@ -9,6 +9,7 @@
 #include "cuda/chosen_device.h"
 #include "cuda/portable.h"
 #include "cuda/ready_plan.h"
+#include "cuda/rows_check.h"
 #include "cuda/standard.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
@@ -162,6 +163,10 @@ class CudaBackend final : public Backend {
     const gpu::Stream stream(chosen_device());
     return std::make_unique<GraphRecording>(
         gpu::Graph::capture(stream, [&] { work({.stream = stream.handle()}); }));
+  }
+
+  std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows) const override {
+    return cuda::rows_check(p, rows, chosen_device());
   }
 
   Ceilings measure_ceilings(int, double seconds) const override {

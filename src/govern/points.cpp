@@ -121,8 +121,19 @@ int batch_for(double call_s) {
   return std::clamp(static_cast<int>(std::lround(kBatchSeconds / call_s)), 1, 1000);
 }
 
+// The same tensors with products in tf32, where the backend has them.
+static void add_tf32(std::vector<bench::Prepared>& all, Problem problem,
+                     const PointOptions& options) {
+  problem.dtype = DType::tf32;
+  try {
+    all.push_back(bench::prepare(problem, {.backend = options.backend}));
+  } catch (const Unsupported&) {  // then fp32 alone
+  }
+}
+
 std::vector<bench::Prepared> candidate_plans(const Problem& problem, const PointOptions& options) {
   std::vector<bench::Prepared> all{bench::prepare(problem, {.backend = options.backend})};
+  if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
   if (problem.pass == Pass::forward_backward) return all;  // one configuration text fits one pass
   const Plan base = all[0].any();
   for (const std::string& text :
@@ -141,7 +152,7 @@ std::optional<Candidate> measure_candidate(bench::Workload& workload, const benc
   Candidate candidate;
   candidate.plans = plans;
   candidate.point.label = label_of(plans);
-  candidate.point.dtype = workload.problem().dtype;
+  candidate.point.dtype = plans.any().problem.dtype;
   candidate.point.memory_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
   candidate.point.takes_sm_budget = plans.sms() > 0;
   const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});

@@ -20,9 +20,10 @@ struct Candidate {
 
 struct PointOptions {
   std::string backend = "auto";
-  int candidates = 3;     // of tiles, the default first
-  double seconds = 2;     // of each measurement, after settling
-  double settle_s = 0.6;  // the power sensor and the card's own limit take that long
+  int candidates = 3;       // of tiles, the default first
+  bool less_exact = false;  // tf32 too, where the problem is in fp32
+  double seconds = 2;       // of each measurement, after settling
+  double settle_s = 0.6;    // the power sensor and the card's own limit take that long
 };
 
 // The backend's power with nothing running; empty where it is not measured.

@@ -1,38 +1,24 @@
 #include "govern/run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "dfa/problem.h"
+#include "govern/sampling.h"
 #include "power/driver.h"
 #include "power/pacer.h"
-#include "sensors/nvml/meters.h"
 
 namespace dfa::govern {
 namespace {
-
-constexpr double kSamplePeriod = 0.1;
-constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();  // null in files
-constexpr double kForeignPeriod = 1;  // the list of processes is looked at this often
 
 Meter* first_of(const sensors::MeterSet& set) {
   return set.empty() ? nullptr : set.meters.front().get();
 }
 
-sensors::MeterSet open_second_mean(const GpuIdentity& gpu, const Clock& clock) {
-  if (gpu.pci_id.empty()) return {{}, Verdict::no("no GPU")};
-  const nvml::OpenedLibrary opened = nvml::open_library();
-  if (!opened.library) return {{}, opened.status};
-  const auto device = nvml::find_device(opened.library, gpu.pci_id);
-  if (!device.value) return {{}, device.status};
-  return nvml::open_meter(*device.value, nvml::Gauge::power_average, clock);
-}
-
-// Decisions, written by the governor's thread and read by the launching one.
+// Decisions, written by the governor's thread and read by the sensors'.
 class Decisions {
  public:
   void add(power::Decision decision, double begin_s) {
@@ -51,61 +37,39 @@ class Decisions {
   std::vector<power::Decision> all_;
 };
 
-// Samples ten times a second what the sensors say.
-class Sampling {
- public:
-  Sampling(const GpuIdentity& gpu, const Clock& clock)
-      : sensors_(bench::open_telemetry(gpu, clock)), second_(open_second_mean(gpu, clock)) {}
-
-  simulate::Sample take(double time_s, double work, const power::Policy& policy) {
-    simulate::Sample sample{.time_s = time_s};
-    sample.power_w = bench::value_of(sensors_.power).value_or(kNotMeasured);
-    recent_.push_back(sample.power_w);
-    if (recent_.size() > 10) recent_.erase(recent_.begin());
-    double sum = 0;
-    for (const double w : recent_) sum += w;
-    sample.second_w = bench::value_of(second_).value_or(sum / static_cast<double>(recent_.size()));
-    sample.temp_c = bench::value_of(sensors_.temperature).value_or(kNotMeasured);
-    sample.clock_hz = bench::value_of(sensors_.clock).value_or(kNotMeasured);
-    sample.work_per_s = (work - work_) / std::max(1e-9, time_s - time_s_);
-    sample.cap_w = policy.goal == power::Goal::power_cap ? policy.value : 0;
-    sample.cap_c = policy.goal == power::Goal::temp_cap ? policy.value : 0;
-    work_ = work;
-    time_s_ = time_s;
-    return sample;
-  }
-
- private:
-  bench::Telemetry sensors_;
-  sensors::MeterSet second_;
-  std::vector<double> recent_;
-  double work_ = 0, time_s_ = 0;
-};
-
-power::Setup setup_of(const std::vector<Candidate>& candidates, const RunOptions& options,
+power::Setup setup_of(const std::vector<Load>& loads, const RunOptions& options,
                       const GpuIdentity& gpu, std::optional<double> idle_w) {
   power::Setup setup;
-  for (const Candidate& candidate : candidates) setup.points.push_back(candidate.point);
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    for (const Candidate& candidate : loads[i].candidates) {
+      setup.points.push_back(candidate.point);
+      setup.points.back().load = static_cast<int>(i);
+    }
+  }
   setup.idle_w = idle_w.value_or(0);
-  setup.max_error = options.max_error;
+  setup.max_error = options.max_error.value_or(setup.max_error);
   const auto facts = bench::describe_gpu(gpu);
   setup.limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5;
   return setup;
 }
 
 // Multiprocessors where some configuration takes a budget of them, and gaps.
-Levers levers_of(const std::vector<Candidate>& candidates, bool sm_budget) {
+Levers levers_of(const std::vector<Load>& loads, bool sm_budget) {
   Levers levers;
-  for (const Candidate& candidate : candidates) {
-    if (sm_budget) levers.sm_count = std::max(levers.sm_count, candidate.plans.sms());
+  for (const Load& load : loads) {
+    for (const Candidate& candidate : load.candidates) {
+      if (sm_budget) levers.sm_count = std::max(levers.sm_count, candidate.plans.sms());
+    }
   }
   return levers;
 }
 
-simulate::Scenario describe(const bench::Workload& workload, const RunOptions& options,
+simulate::Scenario describe(const std::vector<Load>& loads, const RunOptions& options,
                             const GpuIdentity& gpu) {
   simulate::Scenario scenario;
-  scenario.name = to_line(workload.problem());
+  for (const Load& load : loads) {
+    scenario.name += (scenario.name.empty() ? "" : "; ") + to_line(load.workload.problem());
+  }
   scenario.card.name = gpu.name.empty() ? "this processor" : gpu.name;
   scenario.policy = options.sections.front().policy;
   scenario.seconds = 0;
@@ -116,22 +80,90 @@ simulate::Scenario describe(const bench::Workload& workload, const RunOptions& o
     }
     scenario.seconds += section.seconds;
   }
+  if (loads.size() < 2 || options.load_s <= 0) return scenario;
+  std::size_t load = 0;
+  for (double at = options.load_s; at < scenario.seconds; at += options.load_s) {
+    load = (load + 1) % loads.size();
+    scenario.events.push_back({.at_s = at, .note = to_line(loads[load].workload.problem())});
+  }
+  std::stable_sort(scenario.events.begin(), scenario.events.end(),
+                   [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
   return scenario;
 }
 
+// The load that runs, and its points among all.
+class Loads {
+ public:
+  Loads(const std::vector<Load>& all, double seconds) : all_(all), seconds_(seconds) {}
+
+  // Whose turn it is; true where that changed.
+  bool turn(double time_s) {
+    if (seconds_ <= 0 || time_s < next_s()) return false;
+    ++turns_;
+    first_ += all_[now_].candidates.size();
+    now_ = (now_ + 1) % all_.size();
+    if (now_ == 0) first_ = 0;
+    return true;
+  }
+
+  std::size_t now() const { return now_; }
+  const Load& load() const { return all_[now_]; }
+  // Of this load until the governor has chosen among its points: the first.
+  std::size_t point(std::size_t chosen) const {
+    return chosen >= first_ && chosen < first_ + load().candidates.size() ? chosen : first_;
+  }
+  const Candidate& candidate(std::size_t point) const { return load().candidates[point - first_]; }
+
+ private:
+  double next_s() const { return seconds_ * (turns_ + 1); }
+
+  const std::vector<Load>& all_;
+  double seconds_;
+  int turns_ = 0;
+  std::size_t now_ = 0, first_ = 0;
+};
+
+// Recomputes rows of what a call left, now and then.
+class Watch {
+ public:
+  Watch(const std::vector<Load>& loads, const RunOptions& options, Governed& result)
+      : guard_(result.guard) {
+    if (!options.max_error) return;
+    try {
+      for (const Load& load : loads) checks_.push_back(load.workload.rows_check(kGuardRows));
+    } catch (const Unsupported& error) {
+      result.unwatched = error.what();
+      checks_.clear();
+    }
+  }
+
+  void look(std::size_t load, std::size_t point, double time_s, Clock& clock,
+            const std::vector<Load>& loads, power::Activity& activity) {
+    if (checks_.empty() || !guard_.due(time_s)) return;
+    const double start = clock.now_s();
+    const double error =
+        loads[load].workload.error(*checks_[load], static_cast<std::uint64_t>(guard_.checks));
+    guard_.add(time_s, clock.now_s() - start, error);
+    activity.error = power::SeenError{point, error};
+  }
+
+ private:
+  power::Guard& guard_;
+  std::vector<std::unique_ptr<RowsCheck>> checks_;
+};
+
 }  // namespace
 
-Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& candidates,
-                      const RunOptions& options, const GpuIdentity& gpu,
-                      std::optional<double> idle_w, Clock& clock) {
+Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
+                      const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock) {
   Governed result;
-  result.scenario = describe(workload, options, gpu);
+  result.scenario = describe(loads, options, gpu);
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
-  power::Pacer pacer(levers_of(candidates, options.sm_budget));
+  power::Pacer pacer(levers_of(loads, options.sm_budget));
   power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
   Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
-  power::Governor governor(setup_of(candidates, options, gpu, idle_w), result.scenario.policy,
+  power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy,
                            {.power = first_of(telemetry.power),
                             .mean = first_of(second),
                             .energy = first_of(telemetry.energy),
@@ -145,48 +177,53 @@ Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& c
   }
   result.run.setup = governor.setup();
   Decisions decisions;
-  Sampling sampling(gpu, clock);
+  Watch watch(loads, options, result);
+  Sampling sampling(gpu, clock, [&](const simulate::Sample& sample) {
+    if (options.on_sample) options.on_sample(sample, decisions.last());
+  });
   const double begin = clock.now_s();
   power::Driver driver(governor, clock,
                        [&](const power::Decision& made) { decisions.add(made, begin); });
   driver.start();
-  power::Policy policy = result.scenario.policy;
+  sampling.start(begin, result.scenario.policy);
   auto next = result.scenario.events.begin();
-  double sampled_s = 0, listed_s = 0, work = 0;
+  Loads turns(loads, loads.size() > 1 ? options.load_s : 0);
   power::Activity activity;
   for (double now = 0; now < result.scenario.seconds; now = clock.now_s() - begin) {
     if (options.interrupted && options.interrupted()) break;
-    if (next != result.scenario.events.end() && next->at_s <= now) {
-      policy = *next++->policy;
-      driver.set_policy(policy);
+    for (; next != result.scenario.events.end() && next->at_s <= now; ++next) {
+      if (!next->policy) continue;
+      driver.set_policy(*next->policy);
+      sampling.set_policy(*next->policy);
     }
-    const Candidate& candidate = candidates[pacer.point()];
+    if (turns.turn(now)) {
+      activity.load = static_cast<int>(turns.now());
+      driver.set_activity(activity);
+    }
+    const std::size_t point = turns.point(pacer.point());
+    const Candidate& candidate = turns.candidate(point);
+    bench::Workload& workload = turns.load().workload;
     workload.limit_sms(candidate.point.takes_sm_budget ? pacer.sms() : 0);
     const double start = clock.now_s();
     workload.run(candidate.plans, candidate.batch);
     const double took = clock.now_s() - start;
-    work += candidate.plans.flops() * candidate.batch;
+    sampling.add_work(candidate.plans.flops() * candidate.batch);
     result.calls += candidate.batch;
     activity.call_s = took / candidate.batch;
-    if (now - listed_s >= kForeignPeriod) {
-      activity.foreign = bench::foreign_processes(gpu).value_or(0) > 0;
-      listed_s = now;
-    }
+    activity.foreign = sampling.foreign();
+    watch.look(turns.now(), point, now, clock, loads, activity);
     driver.set_activity(activity);
-    if (now - sampled_s >= kSamplePeriod) {
-      result.run.samples.push_back(sampling.take(now, work, policy));
-      sampled_s = now;
-      if (options.on_sample) options.on_sample(result.run.samples.back(), decisions.last());
-    }
     pacer.pause(took, clock);
   }
-  workload.limit_sms(0);
+  for (const Load& load : loads) load.workload.limit_sms(0);
+  result.seconds = clock.now_s() - begin;
   result.governor_share = driver.busy_share();
   driver.stop();
+  result.run.samples = sampling.stop();
   result.run.decisions = decisions.take();
-  result.run.work = work;
+  result.run.work = sampling.work();
   for (const simulate::Sample& sample : result.run.samples) {
-    result.run.energy_j += sample.second_w * kSamplePeriod;
+    result.run.energy_j += sample.second_w * Sampling::kPeriod;
   }
   return result;
 }

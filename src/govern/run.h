@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "govern/points.h"
+#include "power/guard.h"
 #include "power/lent_limit.h"
 #include "power/policy.h"
 #include "simulate/marks.h"
@@ -18,14 +19,24 @@ struct Section {
   double seconds = 10;
 };
 
+// A problem to run, and the ways to run it.
+struct Load {
+  bench::Workload& workload;
+  std::vector<Candidate> candidates;
+};
+
 struct RunOptions {
   std::vector<Section> sections;  // one after the other
-  double max_error = 1e9;
+  double load_s = 0;  // after so long comes the next load, round and round; 0: the first only
+  std::optional<double> max_error{};  // declared by the caller: then outputs are watched
   bool sm_budget = false;  // fewer multiprocessors before gaps, where kernels take a budget
   std::function<void(const simulate::Sample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
   std::optional<power::Limit> limit{};  // of the card, where its owner lends it
 };
+
+// Rows of o that are recomputed at once.
+inline constexpr int kGuardRows = 16;
 
 // A governed run in the simulator's terms, so that the same measures and traces serve both. Samples
 // hold what sensors said: power of an instant, and the sensor's own mean of a second; NaN where
@@ -34,13 +45,15 @@ struct Governed {
   simulate::Scenario scenario;
   simulate::Run run;
   double governor_share = 0;  // of the time, in the governor's steps and readings
+  double seconds = 0;
   long long calls = 0;
+  power::Guard guard;
+  std::string unwatched{};  // why outputs are not watched, where a bound was declared
 };
 
-// Runs the workload under the policies, in this thread; the governor has its own. Throws
-// Unsupported where a policy cannot be followed with these points.
-Governed run_governed(bench::Workload& workload, const std::vector<Candidate>& candidates,
-                      const RunOptions& options, const GpuIdentity& gpu,
-                      std::optional<double> idle_w, Clock& clock);
+// Runs the loads under the policies, in this thread; governor and sensors have theirs. Throws
+// Unsupported where a policy cannot be followed with the points of a load.
+Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
+                      const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock);
 
 }  // namespace dfa::govern

@@ -103,23 +103,33 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
   return report;
 }
 
-std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
-                                     const std::string& backend) {
-  const profile::Machine machine = machine_of(backend);
-  std::vector<profile::Row> rows = store.rows(machine.card, to_line(problem));
+std::vector<Candidate> candidates_of(const Problem& problem, const std::string& backend,
+                                     std::vector<profile::Row> rows, bool less_exact) {
   std::erase_if(rows, [&](const profile::Row& row) {
-    return row.backend != backend || !profile::stale_reason(row, machine).empty();
+    return !less_exact && row.point.dtype != problem.dtype;
   });
   std::vector<Candidate> candidates;
   for (const profile::Row& row : profile::frontier(rows)) {
     Candidate candidate;
     candidate.point = row.point;
-    candidate.plans = bench::prepare(problem, {.backend = backend, .config = row.point.label});
+    Problem in_type = problem;
+    in_type.dtype = row.point.dtype;
+    candidate.plans = bench::prepare(in_type, {.backend = backend, .config = row.point.label});
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
     candidates.push_back(std::move(candidate));
   }
   return candidates;
+}
+
+std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
+                                     const std::string& backend, bool less_exact) {
+  const profile::Machine machine = machine_of(backend);
+  std::vector<profile::Row> rows = store.rows(machine.card, to_line(problem));
+  std::erase_if(rows, [&](const profile::Row& row) {
+    return row.backend != backend || !profile::stale_reason(row, machine).empty();
+  });
+  return candidates_of(problem, backend, std::move(rows), less_exact);
 }
 
 }  // namespace dfa::govern

@@ -33,8 +33,13 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
 // The machine that rows of this backend are of.
 profile::Machine machine_of(const std::string& backend);
 
-// Candidates from the store's rows that hold on this machine and are on the frontier.
+// Candidates from rows of this problem that are on the frontier.
+std::vector<Candidate> candidates_of(const Problem& problem, const std::string& backend,
+                                     std::vector<profile::Row> rows, bool less_exact);
+
+// Candidates from the store's rows that hold on this machine and are on the frontier. less_exact:
+// also those with products of fewer bits than the problem's type.
 std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
-                                     const std::string& backend);
+                                     const std::string& backend, bool less_exact = false);
 
 }  // namespace dfa::govern

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/check/args.h"
 #include "spec/config_text.h"
 
 namespace dfa {
@@ -110,6 +111,18 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
                       .threads = count(c.dq_threads()),
                       .smem_bytes = count(c.dq_smem_bytes())});
   return launches;
+}
+
+KernelLaunch rows_launch(const Problem& p, int rows) {
+  int held = 1;  // columns of a lane: 1, 2, 4 or 8
+  while (32 * held < std::max(p.d, p.dv)) held *= 2;
+  return {.name = "check rows",
+          .source = "kernels/check/rows.cuh",
+          .entry = std::string("dfa::check_rows<dfa::DType::") + name_of(p.dtype) + "," +
+                   std::to_string(held) + ">",
+          .grid = count(rows),
+          .threads = kCheckThreads,
+          .smem_bytes = count(kCheckWarps * check_part(held) * static_cast<int>(sizeof(float)))};
 }
 
 Items forward_items(const Problem& p, const ForwardConfig& c) {

@@ -38,6 +38,9 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 // What a forward of cuda_sm90 walks through.
 Items forward_items(const Problem& problem, const ForwardConfig& config);
 
+// check_rows, on as many rows. Requires d, dv of at most 256.
+KernelLaunch rows_launch(const Problem& problem, int rows);
+
 // The forward needs none. 64-byte alignment.
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 

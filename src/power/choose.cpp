@@ -23,12 +23,12 @@ double cost_of(const OperatingPoint& point, const Policy& policy) {
 
 // The cheapest of the admissible points for which `allowed` holds, by `cost`; none: empty.
 template <typename Allowed, typename Cost>
-std::optional<std::size_t> cheapest(const Setup& setup, const Policy& policy,
+std::optional<std::size_t> cheapest(const Setup& setup, const State& state, const Policy& policy,
                                     const Allowed& allowed, const Cost& cost) {
   std::optional<std::size_t> best;
   double least = kInfinity;
   for (std::size_t i = 0; i < setup.points.size(); ++i) {
-    if (!admissible(setup, policy, setup.points[i]) || !allowed(i) || !(cost(i) < least)) continue;
+    if (!admissible(setup, state, policy, i) || !allowed(i) || !(cost(i) < least)) continue;
     least = cost(i);
     best = i;
   }
@@ -38,19 +38,32 @@ std::optional<std::size_t> cheapest(const Setup& setup, const Policy& policy,
 template <typename Cost>
 double gain_of(const Setup& setup, const State& state, const Policy& policy, std::size_t best,
                bool current_allowed, const Cost& cost) {
-  const bool stays = state.started && current_allowed &&
-                     admissible(setup, policy, setup.points[state.action.point]);
+  const bool stays =
+      state.started && current_allowed && admissible(setup, state, policy, state.action.point);
   return stays ? cost(state.action.point) / cost(best) : kInfinity;
 }
 
 }  // namespace
 
-bool admissible(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
-  if (!(point.error <= setup.max_error) || point.memory_bytes > setup.memory_bytes) return false;
+bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
+  if (point.memory_bytes > setup.memory_bytes) return false;
   if (caps_power(policy)) return point.power_w && *point.power_w > setup.idle_w;
   if (policy.goal == Goal::min_energy || policy.goal == Goal::edp)
     return point.energy_j.has_value();
   return true;
+}
+
+bool admissible(const Setup& setup, const State& state, const Policy& policy, std::size_t point) {
+  const auto runs = [&](const OperatingPoint& one) {
+    return one.load == state.load && usable(setup, policy, one);
+  };
+  if (!runs(setup.points[point])) return false;
+  double least = kInfinity;
+  for (const OperatingPoint& other : setup.points) {
+    if (runs(other)) least = std::min(least, other.error);
+  }
+  return setup.points[point].error * state.error_scale <=
+         std::max(setup.max_error, least * state.error_scale);
 }
 
 double dynamic_power(const Setup& setup, const OperatingPoint& point) {
@@ -74,17 +87,17 @@ Choice choose_point(const Setup& setup, const State& state, const Policy& policy
     const auto energy = [&](std::size_t i) {  // by time where joules were not measured
       return setup.points[i].energy_j.value_or(1e6 * setup.points[i].time_s);
     };
-    if (const auto best = cheapest(setup, policy, in_time, energy)) {
+    if (const auto best = cheapest(setup, state, policy, in_time, energy)) {
       const bool stays = state.started && in_time(state.action.point);
       return {*best, gain_of(setup, state, policy, *best, stays, energy)};
     }
     const auto any = [](std::size_t) { return true; };
-    const std::size_t fastest = *cheapest(setup, policy, any, time);
+    const std::size_t fastest = *cheapest(setup, state, policy, any, time);
     return {fastest, gain_of(setup, state, policy, fastest, true, time), false, time(fastest)};
   }
   const auto cost = [&](std::size_t i) { return cost_of(setup.points[i], policy); };
   const std::size_t best = *cheapest(
-      setup, policy, [](std::size_t) { return true; }, cost);
+      setup, state, policy, [](std::size_t) { return true; }, cost);
   return {best, gain_of(setup, state, policy, best, true, cost)};
 }
 
@@ -98,13 +111,13 @@ Choice choose_point_below(const Setup& setup, const State& state, const Policy& 
     const OperatingPoint& point = setup.points[i];
     return point.time_s * std::max(1.0, point.clock_share / level(i));
   };
-  if (const auto best = cheapest(setup, policy, reaches, time)) {
+  if (const auto best = cheapest(setup, state, policy, reaches, time)) {
     const bool stays = state.started && reaches(state.action.point);
     return {*best, gain_of(setup, state, policy, *best, stays, time)};
   }
   const auto power = [&](std::size_t i) { return predicted_power(setup, state, i, least(i)); };
   const std::size_t frugal = *cheapest(
-      setup, policy, [](std::size_t) { return true; }, power);
+      setup, state, policy, [](std::size_t) { return true; }, power);
   return {frugal, gain_of(setup, state, policy, frugal, true, power), false, power(frugal)};
 }
 

@@ -7,8 +7,13 @@
 
 namespace dfa::power {
 
-// May this point run at all: error, memory, and, where the policy needs them, joules or watts?
-bool admissible(const Setup& setup, const Policy& policy, const OperatingPoint& point);
+// Can this policy have this point: is there the memory, and are watts or joules known where it
+// needs them?
+bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point);
+
+// … and is its error within the bound, by the profile and what was seen since? Where nothing is,
+// the most exact points are.
+bool admissible(const Setup& setup, const State& state, const Policy& policy, std::size_t point);
 
 // Watts of a point on top of idle, by the profile alone.
 double dynamic_power(const Setup& setup, const OperatingPoint& point);

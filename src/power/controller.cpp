@@ -13,6 +13,7 @@ namespace {
 constexpr double kBiasLeast = 0.3, kBiasMost = 3;
 constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less says nothing of it
 constexpr double kNoiseGain = 0.1;
+constexpr double kWorstScale = 1e12;     // of errors, where they are infinite
 constexpr double kTargetChange = 0.005;  // smaller ones are left to the trim
 
 // One step in the making.
@@ -26,8 +27,10 @@ class Stepper {
 
   Step run() {
     if (!state_.started) begin();
+    if (state_.load != seen_.load) take_load();
     read_power();
     learn();
+    watch_errors();
     const double target = target_w();
     if (target > 0) {
       decision_.target_w = target;
@@ -35,6 +38,7 @@ class Stepper {
     } else {
       choose_freely();
     }
+    if (state_.error_scale > 1) tell_inexact();
     state_.target_w = target;
     state_.started = true;
     set_action();
@@ -51,6 +55,16 @@ class Stepper {
     state_.acted_s = seen_.time_s;
     state_.power_read_s = seen_.time_s;
     state_.temp_budget_w = setup_.limit_w;
+  }
+
+  // Another problem: what is known of the card stays, what was seen of the last second does not
+  // tell.
+  void take_load() {
+    state_.load = seen_.load;
+    state_.dose_count = 0;
+    state_.low_readings = 0;
+    state_.steady_s = seen_.time_s;
+    say("another load");
   }
 
   void say(const std::string& why) { decision_.why += (decision_.why.empty() ? "" : "; ") + why; }
@@ -153,6 +167,27 @@ class Stepper {
     if (!(expected > kLearnableShare * dynamic() * state_.level) || stale()) return;
     const double ratio = (*seen_.mean_w - setup_.idle_w) / expected;
     state_.bias += tuning_.mean_gain * (ratio - state_.bias);
+  }
+
+  // An error above the bound: inputs are harder than those of the profile, for every point.
+  void watch_errors() {
+    if (!seen_.error) return;
+    const double error = seen_.error->value;
+    decision_.error = error;
+    if (error <= setup_.max_error) return;
+    const double expected = setup_.points[seen_.error->point].error;
+    const double scale = error < kWorstScale * expected ? error / expected : kWorstScale;
+    if (!(scale > state_.error_scale)) return;
+    state_.error_scale = scale;
+    say(fmt::format("error {:.2g} above the bound {:.2g}", error, setup_.max_error));
+  }
+
+  void tell_inexact() {
+    const OperatingPoint& point = setup_.points[state_.action.point];
+    if (point.error * state_.error_scale <= setup_.max_error) return;
+    decision_.status = Status::infeasible;
+    say(fmt::format("no point is within the error bound {:.2g} for these inputs",
+                    setup_.max_error));
   }
 
   double target_w() {
@@ -353,10 +388,14 @@ Verdict check(const Setup& setup, const Policy& policy) {
         fmt::format("none of the {} operating points is within the error bound {:.3g}",
                     setup.points.size(), setup.max_error));
   }
-  const auto usable = [&](const OperatingPoint& p) { return admissible(setup, policy, p); };
-  if (std::none_of(setup.points.begin(), setup.points.end(), usable)) {
-    return Verdict::no(fmt::format(
-        "policy {} needs points whose power was measured, and there are none", to_text(policy)));
+  for (const OperatingPoint& one : setup.points) {  // of its load some can be used
+    const auto runs = [&](const OperatingPoint& p) {
+      return p.load == one.load && fits(p) && usable(setup, policy, p);
+    };
+    if (std::none_of(setup.points.begin(), setup.points.end(), runs)) {
+      return Verdict::no(fmt::format(
+          "policy {} needs points whose power was measured, and there are none", to_text(policy)));
+    }
   }
   return Verdict::yes();
 }

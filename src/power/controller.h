@@ -21,15 +21,23 @@
 // and pacing leave. Level is fed forward from a target of power and trimmed by what is measured.
 namespace dfa::power {
 
+// What recomputed rows of a point's output showed: the largest difference from fp32.
+struct SeenError {
+  std::size_t point = 0;
+  double value = 0;
+};
+
 struct Observation {
   double time_s = 0;
   std::optional<Reading> power{};  // W; with the time from which it is
   std::optional<double> mean_w{};  // of the last second
   std::optional<double> temp_c{};
   std::optional<double> call_s{};  // what a call of this point takes, gaps not counted
-  bool capped = false;             // the firmware holds the clock down
-  bool foreign = false;            // others run on the card
-  bool busy = true;                // our kernels run
+  int load = 0;                    // whose points are to be chosen from
+  std::optional<SeenError> error{};
+  bool capped = false;   // the firmware holds the clock down
+  bool foreign = false;  // others run on the card
+  bool busy = true;      // our kernels run
 };
 
 struct Tuning {
@@ -89,6 +97,8 @@ struct State {
   double noise = 0.02;   // mean deviation of readings from the expected, relative
   int low_readings = 0;  // far below the expected, one after the other
   double time_bias = 1;  // measured time of a call, of the profile's
+  int load = 0;
+  double error_scale = 1;  // errors above the bound, of the profile's
   double started_s = 0;
   double steady_s = 0;  // since then one bias holds, and no jump: means of a second tell it
   std::array<Dose, 24> doses{};  // the latest first
@@ -113,6 +123,7 @@ struct Decision {
   std::optional<double> predicted_w{};
   std::optional<double> power_w{};  // the reading it is based on
   std::optional<double> temp_c{};
+  std::optional<double> error{};  // seen since the step before
   std::optional<double> foreign_w{};
   std::optional<double> reachable{};  // where infeasible: the nearest value that can be had
   std::string why;

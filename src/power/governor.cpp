@@ -60,6 +60,8 @@ Observation Observer::observe(double time_s, const Activity& activity) {
   Observation seen{.time_s = time_s,
                    .power = power(),
                    .call_s = activity.call_s,
+                   .load = activity.load,
+                   .error = activity.error,
                    .capped = capped(),
                    .foreign = activity.foreign,
                    .busy = activity.busy};
@@ -88,7 +90,8 @@ void Governor::set_policy(const Policy& policy) {
 std::optional<Decision> Governor::tick(double time_s, const Activity& activity) {
   const Observation seen = observer_.observe(time_s, activity);
   const bool news = seen.power && seen.power->time_s > state_.power_read_s;
-  if (state_.started && !policy_changed_ && !news && time_s - stepped_s_ < kPeriod - 1e-9) {
+  const bool changed = policy_changed_ || activity.load != state_.load;
+  if (state_.started && !changed && !news && time_s - stepped_s_ < kPeriod - 1e-9) {
     return std::nullopt;
   }
   policy_changed_ = false;

@@ -24,6 +24,8 @@ struct Activity {
   bool busy = true;
   bool foreign = false;
   std::optional<double> call_s{};
+  int load = 0;                      // whose points are to be chosen from
+  std::optional<SeenError> error{};  // the latest; told again and again does no harm
 };
 
 // Turns readings into observations. Sensors date a value by the call, not by the measurement: a

@@ -1,5 +1,7 @@
 #include "power/trace.h"
 
+#include <cmath>
+
 #include "base/json.h"
 
 namespace dfa::power {
@@ -25,6 +27,8 @@ std::string to_json_line(const Decision& decision, const Setup& setup) {
   json["predicted_w"] = number(decision.predicted_w);
   json["power_w"] = number(decision.power_w);
   json["temp_c"] = number(decision.temp_c);
+  json["error"] =
+      number(decision.error && std::isfinite(*decision.error) ? decision.error : std::nullopt);
   json["foreign_w"] = number(decision.foreign_w);
   json["reachable"] = number(decision.reachable);
   json["why"] = decision.why;

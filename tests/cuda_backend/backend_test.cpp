@@ -178,6 +178,19 @@ TEST_F(CudaBackendTest, BudgetsThatCannotBeAreRefusedInOneLine) {
   EXPECT_TRUE(fake().launches.empty());
 }
 
+TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) {
+  const Problem p = for_hopper();
+  testing::fake_kernels().add({rows_launch(p, 16)});
+  const auto check = cuda_backend().rows_check(p, 16);
+  check->error(forward_args(), 7, {});
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 16u);
+  EXPECT_EQ(fake().launches.at(0).config.blockDimX, 512u);
+  EXPECT_THROW(cuda_backend().rows_check(p, 0), InvalidArgument);
+  Problem wide = p;
+  wide.d = 264;
+  EXPECT_THROW(cuda_backend().rows_check(wide, 16), Unsupported);
+}
+
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
   Problem p = kProblem;
   p.pass = Pass::forward;

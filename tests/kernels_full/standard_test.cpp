@@ -41,6 +41,20 @@ TEST_P(StandardKernels, CompileWithoutSpills) {
   EXPECT_GE(compiled, 2 * 2 * 3);
 }
 
+TEST_P(StandardKernels, RowsThatAreRecomputedCompileWithoutSpills) {
+  const Nvrtc nvrtc;
+  if (!nvrtc.available()) GTEST_SKIP() << nvrtc.available().reason;
+  for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
+    if (type == DType::bf16 && GetParam().number < 80) continue;
+    for (const std::int64_t d : {32, 64, 96, 256}) {
+      const KernelLaunch launch = rows_launch({.dtype = type, .d = d, .dv = d}, 16);
+      const CompiledKernel kernel = nvrtc.compile(request_of(launch, GetParam().name));
+      EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
+      EXPECT_LE(kernel.registers, 128) << launch.entry;  // of 512 threads
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Architectures, StandardKernels,
                          testing::Values(Architecture{75, "sm_75"}, Architecture{80, "sm_80"},
                                          Architecture{86, "sm_86"}, Architecture{89, "sm_89"},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "power/guard.h"
 #include "power/trace.h"
 
 namespace dfa::power {
@@ -122,6 +123,84 @@ TEST(Step, APointThatTakesNoBudgetHasAllMultiprocessorsAndGaps) {
   EXPECT_EQ(loop.state.action.sms, 0);
   EXPECT_LT(loop.state.action.duty, 0.7);
   EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 3);
+}
+
+TEST(Step, AnotherLoadIsHeldByItsOwnPointsFromTheFirstStepOn) {
+  Loop loop;
+  loop.gain = 1.2;  // learned with one load, true of the other
+  loop.setup.points.push_back(
+      {.label = "small", .time_s = 2e-5, .power_w = 300, .dynamic_w = 190, .load = 1});
+  loop.policy = cap(290);
+  loop.run(40);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+  const auto turn_to = [&](int load) {
+    const Step made = step(loop.state, {.time_s = loop.now, .load = load}, loop.policy, loop.setup);
+    loop.state = made.state;
+    loop.now += 0.1;
+    return made.decision;
+  };
+  const Decision small = turn_to(1);
+  EXPECT_EQ(small.action.point, 2u);
+  EXPECT_NE(small.why.find("another load"), std::string::npos);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+  EXPECT_LT(turn_to(0).action.point, 2u);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+}
+
+Loop exact_and_fast() {
+  Loop loop;
+  loop.policy = {Goal::max_performance, 0};
+  loop.setup.max_error = 1e-3;
+  loop.setup.points = {
+      {.label = "fp32", .dtype = DType::fp32, .time_s = 5e-3, .power_w = 600, .error = 1e-6},
+      {.label = "tf32", .dtype = DType::tf32, .time_s = 1e-3, .power_w = 690, .error = 5e-4}};
+  return loop;
+}
+
+const Decision& next_with_error(Loop& loop, SeenError error) {
+  const Step made = step(loop.state, {.time_s = loop.now, .error = error}, loop.policy, loop.setup);
+  loop.state = made.state;
+  loop.now += 0.1;
+  loop.decisions.push_back(made.decision);
+  return loop.decisions.back();
+}
+
+TEST(Step, AnErrorAboveTheBoundStepsThePrecisionUpAtOnceAndForGood) {
+  Loop loop = exact_and_fast();
+  EXPECT_EQ(loop.next({}).action.point, 1u);
+  EXPECT_EQ(next_with_error(loop, {1, 9e-4}).action.point, 1u);  // within the bound
+  const Decision& broken = next_with_error(loop, {1, 2e-3});
+  EXPECT_EQ(broken.action.point, 0u);
+  EXPECT_EQ(broken.status, Status::holding);
+  EXPECT_NE(broken.why.find("error 0.002 above the bound 0.001"), std::string::npos) << broken.why;
+  EXPECT_EQ(*broken.error, 2e-3);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(next_with_error(loop, {0, 4e-6}).action.point, 0u);
+}
+
+TEST(Step, WhereNothingIsExactEnoughTheMostExactRunsAndItIsSaid) {
+  for (const double error : {0.5, std::numeric_limits<double>::infinity()}) {
+    Loop loop = exact_and_fast();
+    loop.next({});
+    next_with_error(loop, {1, 2e-3});
+    const Decision& broken = next_with_error(loop, {0, error});
+    EXPECT_EQ(broken.action.point, 0u);
+    EXPECT_EQ(broken.status, Status::infeasible);
+    EXPECT_EQ(loop.next({}).status, Status::infeasible);
+    loop.policy = cap(300);
+    EXPECT_EQ(loop.next({}).action.point, 0u);
+  }
+}
+
+TEST(Guard, ChecksComeRarelyEnoughToCostTheirShareOnly) {
+  Guard guard;
+  EXPECT_TRUE(guard.due(0));
+  guard.add(1, 1e-4, 2e-3);
+  EXPECT_FALSE(guard.due(1.2));
+  EXPECT_TRUE(guard.due(1.25));
+  guard.add(2, 0.01, 1e-3);  // 0.4 % of 2.5 s
+  EXPECT_FALSE(guard.due(4.4));
+  EXPECT_TRUE(guard.due(4.51));
+  EXPECT_EQ(guard.worst, 2e-3);
 }
 
 TEST(Step, MoreWattsAllowedMoreWork) {

@@ -25,9 +25,13 @@ unsigned pack(float low, float high) {
 
 template <DType kElement>
 void unpack(unsigned packed, float& low, float& high) {
-  static_assert(kElement == DType::bf16);
-  low = __uint_as_float(packed << 16);
-  high = __uint_as_float(packed & 0xffff0000u);
+  if constexpr (kElement == DType::fp16) {
+    low = to_float(fp16{static_cast<std::uint16_t>(packed)});
+    high = to_float(fp16{static_cast<std::uint16_t>(packed >> 16)});
+  } else {
+    low = __uint_as_float(packed << 16);
+    high = __uint_as_float(packed & 0xffff0000u);
+  }
 }
 
 inline unsigned round_tf32(float x) { return (__float_as_uint(x) + 0x1000u) & ~0x1fffu; }

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "contract/backend.h"
+#include "gpu/device.h"
+
+namespace dfa::cuda {
+
+std::unique_ptr<RowsCheck> rows_check(const Problem& problem, int rows, const gpu::Device& device);
+
+}  // namespace dfa::cuda

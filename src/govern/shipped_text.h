@@ -1,0 +1,10 @@
+#pragma once
+
+#include <span>
+
+namespace dfa::govern {
+
+// The files of profiles/, as text; made by the build.
+std::span<const char* const> shipped_texts();
+
+}  // namespace dfa::govern
