@@ -46,6 +46,7 @@ std::vector<Problem> problems_of(const Arguments& arguments) {
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
   if (!arguments.problems_file.empty()) text += read_file(arguments.problems_file);
   std::vector<Problem> problems;
+  if (text.empty()) return problems;  // then rows are only carried or listed
   for (const auto& group : bench::parse_problem_list(text, {"flash"})) {
     problems.push_back(group.problem);
   }

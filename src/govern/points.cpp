@@ -157,7 +157,9 @@ std::optional<Candidate> measure_candidate(bench::Workload& workload, const benc
   candidate.point.takes_sm_budget = plans.sms() > 0;
   const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});
   if (!check.ok) return std::nullopt;
-  candidate.point.error = check.worst().max_error;
+  for (const TensorCheck& tensor : check.tensors) {
+    candidate.point.error = std::max(candidate.point.error, tensor.max_error);
+  }
   workload.run(plans, 1);
   const double begin = clock.now_s();
   workload.run(plans, 3);

@@ -55,7 +55,7 @@ power::Setup setup_of(const std::vector<Load>& loads, const RunOptions& options,
 
 // Multiprocessors where some configuration takes a budget of them, and gaps.
 Levers levers_of(const std::vector<Load>& loads, bool sm_budget) {
-  Levers levers;
+  Levers levers{.sm_step = 4};  // small grids run in clusters of four
   for (const Load& load : loads) {
     for (const Candidate& candidate : load.candidates) {
       if (sm_budget) levers.sm_count = std::max(levers.sm_count, candidate.plans.sms());

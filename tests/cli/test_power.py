@@ -50,7 +50,10 @@ def test_tune_goes_on_where_it_was(dfa, tmp_path):
     assert exported["schema"] == "dfa-profile/1" and len(exported["rows"]) == 2
     assert all(row["time_s"] > 0 for row in exported["rows"])
     other = tmp_path / "other.db"
-    assert "imported 2 rows" in dfa("tune", "--profile", str(other), "--import", str(rows)).stdout
+    carried = dfa("tune", "--profile", str(other), "--import", str(rows), "--export", str(tmp_path / "again.json"))
+    assert (carried.returncode, carried.stderr) == (0, "")
+    assert "imported 2 rows" in carried.stdout and "exported 2 rows" in carried.stdout
+    assert (tmp_path / "again.json").read_text() == rows.read_text()
     assert "0 rows measured, 2 there already" in dfa("tune", "--problem", PROBLEM, "--profile",
                                                       str(other), *SHORT).stdout
 
@@ -90,3 +93,23 @@ def test_a_cap_needs_watts(dfa, tmp_path):
         pytest.skip("power is measured here")
     assert done.returncode == 3
     assert "power was measured" in done.stderr
+
+
+def test_several_problems_take_turns_and_a_bound_is_watched_where_it_can_be(dfa, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    done = dfa("power", "--policy", "max_performance", "--seconds", "1.2", "--load-seconds", "0.3",
+               "--problem", PROBLEM, "--problem", "fwd fp32 b1 h2 s128 d32", "--max-error", "1e-3",
+               "--backend", "cpu", "--points", "1", "--point-seconds", "0.05", "--trace", str(trace))
+    assert done.returncode == 0, done.stderr
+    assert "accuracy not watched: backend cpu" in done.stdout
+    lines = records(trace)
+    assert [event["note"] for event in lines[0]["events"]] == [
+        "fwd fp32 b1 hq2 hk2 sq128 sk128 d32", "fwd fp32 b1 hq2 hk2 sq64 sk64 d32",
+        "fwd fp32 b1 hq2 hk2 sq128 sk128 d32"]
+    points = [line["why"] for line in lines if line["kind"] == "decision" and "another load" in line["why"]]
+    assert len(points) == 3
+
+
+def test_a_shipped_profile_says_when_it_has_no_row(fails):
+    fails(3, ["--profile shipped", "no shipped row of 'fwd fp32 b1 hq2 hk2 sq64 sk64 d32'"], "power",
+          "--policy", "max_performance", "--problem", PROBLEM, "--backend", "cpu", "--profile", "shipped")

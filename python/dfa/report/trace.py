@@ -82,6 +82,15 @@ def short(label):
     return label[:28]
 
 
+def told_at(events):
+    """{time: what happened then}; a problem is told without its kind of attention."""
+    told = {}
+    for event in events:
+        note = event["note"].removeprefix("fwd ")
+        told[event["time_s"]] = f"{told[event['time_s']]}; {note}" if event["time_s"] in told else note
+    return told
+
+
 def draw(trace, path):
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -111,7 +120,8 @@ def draw(trace, path):
         for event in head.get("events", ()):
             for axes in (power, lever, heat):
                 axes.axvline(event["time_s"], color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
-            power.text(event["time_s"], 1.01, " " + event["note"], fontsize=7, color=FAINT,
+        for time_s, note in told_at(head.get("events", ())).items():
+            power.text(time_s, 0.03, note[:46], fontsize=7, color=FAINT, rotation=90, ha="right",
                        transform=power.get_xaxis_transform(), va="bottom")
         lever.step([d["time_s"] for d in decisions], [100 * d["level"] for d in decisions],
                    where="post", color=LEVEL, linewidth=1.6)
@@ -120,7 +130,7 @@ def draw(trace, path):
         named = spans(decisions, "point", end)
         for value, begin, until in named[:40]:
             lever.axvline(begin, color=LEVEL, linewidth=0.6)
-            if until - begin > 0.06 * end:
+            if until - begin > 0.13 * end:
                 lever.text(begin, 104, " " + short(value), fontsize=7, color=LEVEL)
         heat.plot(time, column(samples, "temp_c"), color=HEAT, linewidth=1.6)
         heat.step(time, column(samples, "cap_c"), color=CAP, where="pre", linewidth=1.4)

@@ -1,0 +1,34 @@
+#include "govern/shipped.h"
+
+#include <gtest/gtest.h>
+
+#include "spec/config_text.h"
+#include "spec/legality.h"
+
+namespace dfa::govern {
+namespace {
+
+TEST(Shipped, EveryRowIsOfAKindOfCardAndItsConfigurationIsLegalThere) {
+  const Limits limits = gpu_limits(90);
+  EXPECT_GE(shipped_rows().size(), 4u);
+  for (const profile::Row& row : shipped_rows()) {
+    EXPECT_EQ(row.machine.card, "NVIDIA H200");
+    const Problem problem = parse_problem(row.problem);
+    EXPECT_EQ(to_line(problem), row.problem);
+    const Verdict legal = check(parse_config(row.point.label, ForwardConfig{}), problem, limits);
+    EXPECT_TRUE(legal.ok) << row.point.label << ": " << legal.reason;
+    EXPECT_GT(row.point.time_s, 0);
+    EXPECT_GT(row.point.power_w.value_or(0), 200) << row.problem;
+    EXPECT_GT(row.point.dynamic_w.value_or(0), 200) << row.problem;
+    EXPECT_FALSE(row.date.empty());
+  }
+}
+
+TEST(Shipped, WithoutARowTheReasonNamesProblemCardAndVersion) {
+  std::string told;
+  EXPECT_TRUE(shipped_points(parse_problem("fwd fp32 b1 h1 s8 d8"), "cpu", false, told).empty());
+  EXPECT_NE(told.find("'fwd fp32 b1 hq1 hk1 sq8 sk8 d8'"), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace dfa::govern
