@@ -27,7 +27,8 @@ ALLOWED = {
     "simulate": ["base", "contract", "sensors", "power"],
     "govern": ["base", "spec", "contract", "sensors", "reference", "attention", "profile", "power", "simulate", "bench"],
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "cuda"],
+    "evaluate": ["base", "spec", "contract", "bench"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "evaluate", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
 }
 # Third-party headers and the only folders that may include them.

@@ -4,6 +4,7 @@ import argparse
 import pathlib
 import sys
 
+from dfa.report import study as study_folder
 from dfa.report.load import BadResult, load
 
 
@@ -12,28 +13,54 @@ def _arguments(argv):
         prog="python3 -m dfa.report", description="Figures and one self-contained page from the "
         "result files of `dfa bench`.", epilog="example: python3 -m dfa.report out/r.json "
         "--out out")
-    parser.add_argument("results", nargs="+", metavar="RESULT",
+    parser.add_argument("results", nargs="*", metavar="RESULT",
                         help="a file of schema dfa-result/1")
+    parser.add_argument("--study", metavar="FILE",
+                        help="study.json of `dfa study`: everything that it names")
+    parser.add_argument("--theory", nargs="+", default=[], metavar="FILE",
+                        help="what `dfa analyze --json` printed, with or without --worked-example")
+    parser.add_argument("--training", metavar="FILE", help="what examples/train_gpt.py wrote")
     parser.add_argument("--hbm", metavar="FILE",
                         help="what benchmarks/hbm_bytes wrote: counted beside analysed traffic")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
                         help="folder for report.html, NAME.png, figures.pdf, three_panel.pdf")
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if not arguments.results and not arguments.study:
+        parser.error("the following arguments are required: RESULT or --study")
+    return arguments
+
+
+def _more_charts(arguments):
+    """(charts of files that are no results, numbers of the worked example)."""
+    from dfa.report import figures_hbm, figures_theory, figures_training
+    analyses, example = figures_theory.load(arguments.theory)
+    charts = [figures_theory.theory(analyses)] if analyses else []
+    charts += [figures_hbm.hbm(arguments.hbm)] if arguments.hbm else []
+    charts += [figures_training.training(arguments.training)] if arguments.training else []
+    return charts, example
 
 
 def main(argv=None):
     """0 done, 2 bad usage or input, with one line on stderr."""
     arguments = _arguments(argv)
     try:
+        steps = ()
+        if arguments.study:
+            folder = study_folder.load(arguments.study)
+            steps = folder.steps
+            arguments.results += folder.results
+            arguments.theory += folder.theory
+            arguments.hbm = arguments.hbm or folder.hbm
+            arguments.training = arguments.training or folder.training
         study = load(arguments.results)
         # Drawing takes a second to import: a bad file is reported without it.
-        from dfa.report import figures, figures_hbm, files, html
+        from dfa.report import figures, files, html
         charts, absent = figures.build(study)
-        if arguments.hbm:
-            charts.append(figures_hbm.hbm(arguments.hbm))
+        more, example = _more_charts(arguments)
+        charts += more
         arguments.out.mkdir(parents=True, exist_ok=True)
         names = files.write_figures(charts, arguments.out)
-        text = html.page(study, charts, absent)
+        text = html.page(study, charts, absent, steps, example)
         files.write_atomically(arguments.out / "report.html", text.encode())
     except BadResult as error:
         print(f"dfa.report: {error}", file=sys.stderr)

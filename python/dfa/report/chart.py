@@ -42,6 +42,7 @@ class Panel:
     series: tuple = ()
     marks: tuple = ()
     kind: str = "lines"  # lines | bars
+    unit: str = "×"  # written on bars
     x_log: bool = False
     y_log: bool = False
     reference: float | None = None  # a horizontal line to compare with

@@ -28,6 +28,10 @@ def size_text(value):
     return f"{value // 1024}k" if value >= 8192 and value % 1024 == 0 else f"{value:g}"
 
 
+def bar_text(value, unit):
+    return (f"{value:.2g}" if value < 100 else f"{value:.0f}") + unit
+
+
 def columns_for(chart):
     panels = len(chart.panels)
     return 2 if chart.pairs and panels > 1 else {1: 1, 2: 2, 4: 2}.get(panels, 3)
@@ -85,7 +89,7 @@ def _bars(ax, panel):
         bars = ax.bar(at, series.y, width * 0.94, yerr=error, label=series.label, capsize=2,
                       color=style.colour(series.algorithm), error_kw={"elinewidth": 1})
         if labelled:
-            ax.bar_label(bars, labels=[f"{y:.2g}×" if y < 100 else f"{y:.0f}×" for y in series.y],
+            ax.bar_label(bars, labels=[bar_text(y, panel.unit) for y in series.y],
                          padding=2, fontsize=7.5)
     _marks(ax, panel, place.__getitem__)
     ax.set_xticks(range(len(ticks)), [size_text(t) for t in ticks])

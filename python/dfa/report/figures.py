@@ -19,6 +19,7 @@ FIGURES = (
     *(functools.partial(figures_shape.shape, name)
       for name in ("batch", "heads", "head_dim", "embedding")),
     figures_shape.heatmap,
+    figures_time.launch,
 )
 
 

@@ -1,5 +1,7 @@
 """Time, speed-up and throughput against sequence length."""
 
+import dataclasses
+
 import pandas as pd
 
 from dfa.report import style
@@ -92,3 +94,26 @@ def throughput(study, cases):
     return Chart("throughput", "Throughput", "Useful arithmetic per second, 4·b·h·sq·sk·d per "
                  "forward (what a mask hides does not count); higher is better.", panels,
                  source_of(study, pd.concat(parts)))
+
+
+def _by_launch(panel):
+    """One colour an algorithm: solid one by one, dashed as a graph."""
+    series = []
+    for s in panel.series:
+        algorithm, comma, _ = s.algorithm.partition(",")
+        series.append(dataclasses.replace(s, algorithm=algorithm, dash="dash" if comma else "solid",
+                                          variant="graph" if comma else "one by one"))
+    return dataclasses.replace(panel, series=tuple(series))
+
+
+def launch(study, cases):
+    """Short calls: what launching them one by one costs, and what a recorded graph saves."""
+    parts = sweeps(cases, "length", ("launch",))
+    if not parts:
+        return Absent("launch", "Launching short calls",
+                      "not in these results: `dfa bench --suite launch`")
+    panels = tuple(_by_launch(line_panel(rows, "length", "time_ms", "time of one call, µs", cases,
+                                         scale=1e3)) for rows in parts)
+    return Chart("launch", "Launching short calls", "Calls in a row, made one by one or recorded once "
+                 "and replayed as a CUDA graph: where lines meet, the work itself is what takes the time.",
+                 panels, source_of(study, pd.concat(parts)))

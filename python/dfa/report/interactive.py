@@ -5,7 +5,7 @@ import math
 
 from dfa.report import style
 from dfa.report.chart import Heat, log_ticks
-from dfa.report.draw import size_text
+from dfa.report.draw import bar_text, size_text
 
 _HOVER = "<b>%{fullData.name}</b><br>%{customdata}<extra></extra>"
 
@@ -32,7 +32,7 @@ def _series(panel, series, place):
     colour = style.colour(series.algorithm)
     if panel.kind == "bars":  # their interval is in the hover: drawn, it would hide the label
         return trace | {"type": "bar", "marker": {"color": colour},
-                        "text": [f"{y:.2g}×" for y in series.y], "textposition": "outside",
+                        "text": [bar_text(y, panel.unit) for y in series.y], "textposition": "outside",
                         "textfont": {"size": 10}, "textangle": 0, "constraintext": "none",
                         "cliponaxis": False}
     return trace | _error(series) | {

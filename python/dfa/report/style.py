@@ -21,7 +21,7 @@ _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-
 _LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
            "reference": "reference fp64", "torch-cudnn": "PyTorch cuDNN",
            "torch-flash": "PyTorch flash", "torch-efficient": "PyTorch efficient",
-           "torch-math": "PyTorch math"}
+           "torch-math": "PyTorch math", "torch-sdpa": "PyTorch"}
 _ORDER = list(_NAMED)
 
 

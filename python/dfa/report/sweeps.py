@@ -57,6 +57,11 @@ def describe(rows, axis):
     return " · ".join(words)
 
 
+def describe_problem(problem):
+    """Heads, head dimension and element type of a parsed problem line."""
+    return f"{problem['dtype']} · h {problem['hq']} · d {problem['d']}"
+
+
 def panel_title(rows, axis, all_cases):
     """Names the suite and the device only where there are several."""
     words = [describe(rows, axis)]

@@ -171,3 +171,76 @@ def troubles(cases):
                      "more than 10 % of the machine; their times are less certain than the "
                      "intervals say.")
     return lines
+
+
+_STEP_WORDS = {"done": "done", "failed": "failed", "cannot": "not run here", "left": "not run yet"}
+
+
+def steps_table(steps):
+    """What a study consisted of, and why parts of it are not there."""
+    others = [step for step in steps if step["name"] != "report"]
+    if not others:
+        return ""
+    lines = []
+    for step in others:
+        mood = {"done": "good", "failed": "bad"}.get(step["status"], "")
+        took = f"{step['seconds']:.0f} s" if step["status"] == "done" else ""
+        lines.append(f'<tr><th scope="row">{escape(step["name"])}</th><td>{escape(step["question"])}'
+                     f'</td><td class="{mood}">{_STEP_WORDS[step["status"]]}</td>'
+                     f'<td class="number">{took}</td><td>{escape(step["reason"])}</td></tr>')
+    done = sum(step["status"] == "done" for step in others)
+    return (f'<details id="study"><summary>The study: {done} of {len(others)} parts done</summary>'
+            '<div class="scroll"><table><thead><tr><th>part</th><th>question</th><th>state</th>'
+            f'<th class="number">took</th><th>remarks</th></tr></thead><tbody>{"".join(lines)}'
+            "</tbody></table></div></details>")
+
+
+def example_table(numbers):
+    """The published table beside what the model says, and what that rests on."""
+    if not numbers:
+        return ""
+    lines = "".join(
+        f'<tr><th scope="row">{escape(n["what"])}</th><td class="number">{n["published"]:g} '
+        f'{escape(n["unit"])}</td><td class="number">{n["model"]:.4g}</td>'
+        f'<td class="number">{n["direct_count"]:.4g}</td><td>{escape(n["agreement"])}</td>'
+        f'<td>{escape(n["assumptions"])}</td></tr>' for n in numbers)
+    return ('<section id="worked-example"><h2>The published example</h2><p class="caption">The table of the '
+            "first FlashAttention paper, beside what this model says under the assumptions named and "
+            "what it counts without any. Bound: a time that no machine of that kind can go below."
+            '</p><div class="scroll"><table><thead><tr><th>what</th><th class="number">published</th>'
+            '<th class="number">model</th><th class="number">our count</th><th>agreement</th>'
+            f"<th>assumptions</th></tr></thead><tbody>{lines}</tbody></table></div></section>")
+
+
+def _rate(row):
+    if row["status"] != "ok":
+        return f'<td class="number bad">{STATUS_WORDS[row["status"]]}</td>'
+    if row["check"] == "wrong":
+        return '<td class="number bad">wrong</td>'
+    return f'<td class="number">{row["tflops"]:.4g}</td>'
+
+
+def pass_tables(cases):
+    """TFLOP/s forward and backward against length, an algorithm a column; what did not fit is told."""
+    rows = cases[(cases["suite"] == "forward_backward") & cases["pass"].isin(["fwd", "bwd"])]
+    if rows.empty:
+        return ""
+    parts = []
+    for (_, b, heads, dim), part in rows.groupby(["device", "b", "hq", "d"], sort=False):
+        for name, title in (("fwd", "forward"), ("bwd", "backward")):
+            here = part[part["pass"] == name]
+            algorithms = style.ordered(here["algorithm"])
+            body = ""
+            for length in sorted(set(here["length"])):
+                found = here[here["length"] == length].drop_duplicates("algorithm", keep="last")
+                found = found.set_index("algorithm")
+                body += f'<tr><th scope="row">{length}</th>' + "".join(
+                    _rate(found.loc[a]) if a in found.index else '<td class="number missing">–</td>'
+                    for a in algorithms) + "</tr>"
+            head = "".join(f'<th class="number">{_chip(a)}</th>' for a in algorithms)
+            parts.append(f'<h3>{title}, {heads} heads of {dim}, batch {b}</h3><div class="scroll"><table>'
+                         f"<thead><tr><th>length</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+                         "</div>")
+    return ('<section id="passes"><h2>Forward and backward, TFLOP/s</h2><p class="caption">Useful arithmetic: '
+            "a backward counts 2.5 forwards, whoever recomputes does more than that. A case out "
+            f"of memory is a result.</p>{''.join(parts)}</section>")

@@ -1,0 +1,180 @@
+#include "evaluate/steps.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace dfa::evaluate {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Words = std::vector<std::string>;
+
+// A suite of `dfa bench`, who runs beside ours, and whether joules belong to its question.
+struct Part {
+  const char* suite;
+  const char* peers;
+  bool energy;
+};
+
+constexpr Part kParts[] = {
+    {"three_way", "", true},
+    {"sequence", "torch", true},
+    {"batch", "", false},
+    {"causal", "", false},
+    {"heads", "", false},
+    {"embedding", "", false},
+    {"head_dim", "", false},
+    {"memory", "", false},
+    {"forward_backward", "torch-efficient,torch-math", true},
+    {"heatmap", "", false},
+    {"launch", "torch-flash,torch-cudnn", false},
+};
+
+std::string question_of(const std::string& suite) {
+  for (const bench::SuiteInfo& info : bench::suite_list()) {
+    if (info.name == suite) return info.question;
+  }
+  return "";
+}
+
+class Maker {
+ public:
+  Maker(const StepOptions& options, const Tools& tools) : options_(options), tools_(tools) {}
+
+  std::vector<Step> make() {
+    for (const Part& part : kParts) steps_.push_back(suite(part));
+    steps_.push_back(theory());
+    steps_.push_back(counters());
+    steps_.push_back(training());
+    steps_.push_back(report());
+    return std::move(steps_);
+  }
+
+ private:
+  bool on_gpu() const { return options_.backend == "cuda"; }
+  fs::path in_out(const std::string& file) const { return options_.out / file; }
+  std::string dfa() const { return tools_.dfa.string(); }
+
+  Step suite(const Part& part) const {
+    const std::string name = part.suite;
+    Step step{.name = name, .question = question_of(name), .outputs = {in_out(name + ".json")}};
+    Words words{dfa(),       "bench",
+                "--suite",   name,
+                "--backend", options_.backend,
+                "--scale",   bench::name_of(options_.scale),
+                "--out",     step.outputs[0].string()};
+    const bool joules = options_.energy && part.energy && !options_.quick;
+    if (!joules) words.push_back("--no-energy");
+    if (options_.quick) words.insert(words.end(), {"--seconds", "1"});
+    std::size_t peers = 0;
+    const std::string wanted = part.peers;
+    if (!wanted.empty() && !on_gpu()) {
+      step.note = "without PyTorch: its attention is measured on a GPU only";
+    } else if (!wanted.empty() && !tools_.torch_python.there()) {
+      step.note = "without PyTorch: " + tools_.torch_python.missing;
+    } else if (!wanted.empty()) {
+      words.insert(words.end(), {"--peers", wanted});
+      peers = wanted == "torch" ? 4 : 2;
+    }
+    Command command{words};
+    if (peers > 0) command.environment = {{"DFA_PYTHON", tools_.torch_python.program}};
+    step.commands = {command};
+    step.estimate_s = static_cast<double>(cases(name, peers)) * seconds_a_case(joules);
+    return step;
+  }
+
+  std::size_t cases(const std::string& suite, std::size_t peers) const {
+    std::size_t count = 0;
+    for (const auto& group : bench::make_suite(suite, options_.scale)) {
+      count += (group.algorithms.size() + peers) * group.launches.size();
+    }
+    return count;
+  }
+
+  // Timed samples, and as much again for plans, checks and memory; windows of joules are long.
+  double seconds_a_case(bool joules) const {
+    if (options_.quick) return 0.3;
+    const bool cpu = options_.scale == bench::Scale::cpu;
+    return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);
+  }
+
+  Step theory() const {
+    Step step{.name = "theory",
+              .question = "operations, bytes, memory and intensity, computed",
+              .estimate_s = 3};
+    const std::string machine = on_gpu() ? options_.machine : "h200";
+    for (const int s : {512, 1024, 2048, 4096, 8192, 16384}) {
+      step.outputs.push_back(in_out(fmt::format("theory/s{}.json", s)));
+      step.commands.push_back({{dfa(), "analyze", "--json", "--machine", machine, "--problem",
+                                fmt::format("fwd bf16 b{} h16 s{} d64", 16384 / s, s)},
+                               step.outputs.back()});
+    }
+    step.outputs.push_back(in_out("theory/worked_example.json"));
+    step.commands.push_back(
+        {{dfa(), "analyze", "--json", "--worked-example"}, step.outputs.back()});
+    return step;
+  }
+
+  Step counters() const {
+    Step step{.name = "hbm",
+              .question = "bytes to and from memory by hardware counters, beside theory",
+              .outputs = {in_out("hbm.json")},
+              .estimate_s = 180};
+    if (!on_gpu()) {
+      step.cannot = "backend " + options_.backend + ": the counters are those of a GPU";
+    } else if (!tools_.ncu.there()) {
+      step.cannot = tools_.ncu.missing;
+    } else if (!tools_.source_there.there()) {
+      step.cannot = tools_.source_there.missing;
+    }
+    step.commands = {{{"python3", (tools_.source / "benchmarks/hbm_bytes").string(), "--out",
+                       step.outputs[0].string(), "--dfa", dfa(), "--machine", options_.machine}}};
+    return step;
+  }
+
+  Step training() const {
+    Step step{.name = "training",
+              .question = "a small GPT, trained with standard attention, PyTorch's and ours",
+              .outputs = {in_out("training.json")},
+              .estimate_s = on_gpu() ? 420.0 : 60.0};
+    if (!tools_.training_python.there()) {
+      step.cannot = tools_.training_python.missing;
+    } else if (!tools_.source_there.there()) {
+      step.cannot = tools_.source_there.missing;
+    }
+    Words words{tools_.training_python.program, (tools_.source / "examples/train_gpt.py").string(),
+                "--out", options_.out.string()};
+    if (options_.quick) words.insert(words.end(), {"--steps", "5", "--seeds", "1"});
+    step.commands = {{words}};
+    return step;
+  }
+
+  Step report() const {
+    Step step{.name = "report",
+              .question = "one page, every figure as PNG, the three panels as PDF",
+              .outputs = {in_out("report.html"), in_out("three_panel.pdf")},
+              .estimate_s = 15,
+              .always = true};
+    if (!tools_.report_python.there()) step.cannot = tools_.report_python.missing;
+    if (!tools_.source_there.there()) step.cannot = tools_.source_there.missing;
+    step.commands = {{{tools_.report_python.program, "-m", "dfa.report", "--study",
+                       in_out("study.json").string(), "--out", options_.out.string()},
+                      {},
+                      {{"PYTHONPATH", (tools_.source / "python").string()}}}};
+    return step;
+  }
+
+  const StepOptions& options_;
+  const Tools& tools_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace
+
+std::vector<Step> make_steps(const StepOptions& options, const Tools& tools) {
+  return Maker(options, tools).make();
+}
+
+}  // namespace dfa::evaluate

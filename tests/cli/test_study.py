@@ -1,0 +1,83 @@
+"""`dfa study` at its smallest on the CPU: killed half way, it goes on; the page tells what is missing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from conftest import ROOT, program
+
+
+def environment():
+    # The report is made by the Python of these tests; what has torch is looked for there, too.
+    return {**os.environ, "DFA_CUDA_DRIVER": "none-in-tests", "DFA_PYTHON": sys.executable,
+            "VIRTUAL_ENV": ""}
+
+
+def start(folder):
+    return subprocess.Popen([program(), "study", "--quick", "--source", ROOT, "--out", folder],
+                            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def states(folder):
+    steps = json.loads((folder / "study.json").read_text())["steps"]
+    return {step["name"]: step["status"] for step in steps}
+
+
+def test_a_killed_study_goes_on_and_ends_with_a_report(tmp_path):
+    folder = tmp_path / "study"
+    first = start(folder)
+    end = time.monotonic() + 120
+    while not (folder / "study.json").exists() or states(folder).get("three_way") != "done":
+        assert first.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    made = (folder / "three_way.json").stat().st_mtime_ns
+    second = start(folder)
+    out, progress = second.communicate(timeout=400)
+    assert second.returncode == 0, (out, progress)
+    assert (folder / "three_way.json").stat().st_mtime_ns == made
+    assert "three_way         done before" in out
+    assert "left in all" in progress and "2/15" in progress
+    found = states(folder)
+    assert found.pop("hbm") == "cannot"
+    assert found.pop("training") in ("done", "cannot")
+    assert set(found.values()) == {"done"}, found
+    page = (folder / "report.html").read_text()
+    assert "the counters are those of a GPU" in page and "The published example" in page
+    figures = {path.name for path in folder.glob("*.png")}
+    assert figures >= {f"{name}.png" for name in (
+        "speedup", "latency", "throughput", "memory", "three_panel", "efficiency", "causal",
+        "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap", "launch", "theory")}
+    assert (folder / "three_panel.pdf").read_bytes().startswith(b"%PDF")
+    for name in ("baseline", "flash", "dynamic"):
+        assert json.loads((folder / f"{name}_results.json").read_text())
+
+
+def test_an_interrupt_ends_it_in_order(tmp_path):
+    run = start(tmp_path)
+    while not (tmp_path / "log").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    run.send_signal(signal.SIGINT)
+    out, errors = run.communicate(timeout=60)
+    assert run.returncode == 1 and "goes on from here" in errors
+    assert "done" not in states(tmp_path).values()
+
+
+def test_the_list_says_what_each_part_takes(dfa, tmp_path):
+    done = dfa("study", "--list", "--out", tmp_path / "s", "--source", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "three_way" in done.stdout and "in all" in done.stdout
+    assert "is no checkout of dfa" in done.stdout  # the report
+    assert not (tmp_path / "s").exists()
+
+
+def test_bad_usage(fails, tmp_path):
+    fails(2, ["'speed'", "three_way"], "study", "--out", tmp_path, "--steps", "speed")
+    fails(2, "--out", "study")
+    (tmp_path / "study.json").write_text("{}")
+    fails(2, ["study.json", "dfa-study/1"], "study", "--out", tmp_path)
