@@ -102,6 +102,9 @@ def cases(energy=False):
     for b in (1, 2, 4, 8):
         for s in (128, 256, 512, 1024):
             rows += both("heatmap", energy, ("flash",), dtype="bf16", b=b, s=s)
+    for s in (64, 256):
+        rows += both("launch", energy, ("flash",), dtype="bf16", s=s, mask="causal")
+        rows += [rows[-1] | {"launch": "graph"}]
     return rows
 
 

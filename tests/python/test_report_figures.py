@@ -14,7 +14,7 @@ from dfa.report.load import load
 LENGTHS = [128, 256, 512, 1024, 2048]
 NAMES = ["speedup", "latency", "throughput", "memory", "three_panel", "efficiency", "power",
          "energy", "causal", "forward_backward", "batch", "heads", "head_dim", "embedding",
-         "heatmap"]
+         "heatmap", "launch"]
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,8 @@ def test_the_page_draws_the_same_numbers(with_energy):
 def test_without_the_suite_there_is_no_figure_but_the_command_for_it(charts):
     found = charts(synthetic.both("sequence", False, s=128) + synthetic.both("sequence", False))
     assert [n for n, c in found.items() if isinstance(c, Absent)] == [
-        "causal", "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap"]
+        "causal", "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap",
+        "launch"]
     assert "dfa bench --suite heads" in found["heads"].reason
 
 

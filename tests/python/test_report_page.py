@@ -13,7 +13,8 @@ import synthetic
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = ["speedup", "latency", "throughput", "memory", "three_panel", "causal",
-           "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap"]
+           "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap",
+           "launch"]
 NOT_MEASURED = ["efficiency", "power", "energy"]
 
 
