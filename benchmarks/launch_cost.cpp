@@ -74,8 +74,14 @@ void run() {
   const gpu::Graph backward_graph = gpu::Graph::capture(stream, backward_call);
 
   int host = 0, held = 0;
+  Problem unseen = p;  // of a length not asked for before
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"plan", [&] { held += static_cast<int>(plan(p, options).workspace_bytes & 1); }},
+      {"plan_of_an_unseen_length",
+       [&] {
+         ++unseen.sk;
+         held += static_cast<int>(plan(unseen, options).workspace_bytes & 1);
+       }},
       {"pointer_check", [&] { held += device.holds(at(3)); }},
       {"pointer_check_of_host_memory", [&] { held += device.holds(&host); }},
       {"forward", forward_call},

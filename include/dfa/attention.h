@@ -25,6 +25,9 @@ struct PlanOptions {
 class ReadyPlan {
  public:
   virtual ~ReadyPlan() = default;
+
+  // Would its backend plan the same now? What it chose by may have changed: the device.
+  virtual bool current() const = 0;
 };
 
 // Copies of a plan share it. It is no part of a plan's value: a plan without it, read from a file

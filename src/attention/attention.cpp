@@ -1,7 +1,9 @@
 #include "dfa/attention.h"
 
 #include <cstdint>
+#include <utility>
 
+#include "attention/plan_memo.h"
 #include "attention/registry.h"
 #include "base/aligned.h"
 
@@ -95,8 +97,11 @@ std::vector<BackendInfo> backends() {
 }
 
 Plan plan(const Problem& problem, const PlanOptions& options) {
+  if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);
   validate(problem);
-  return choose(problem, options).plan(problem, options);
+  Plan made = choose(problem, options).plan(problem, options);
+  remember_plan(problem, options, made);
+  return made;
 }
 
 void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {

@@ -34,6 +34,14 @@ ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const gpu::Device& device)
   plan_.ready = {};  // else a changed plan keeps alive what it was made from
 }
 
+bool ReadyCudaPlan::current() const {
+  try {
+    return &chosen_device() == &device_;
+  } catch (const Error&) {  // planning will say why
+    return false;
+  }
+}
+
 bool ReadyCudaPlan::serves(const Plan& plan) const {
   return plan.problem == plan_.problem && plan.algorithm == plan_.algorithm &&
          plan.config == plan_.config && plan.backward_config == plan_.backward_config;

@@ -13,6 +13,8 @@ class ReadyCudaPlan final : public ReadyPlan {
  public:
   ReadyCudaPlan(const Plan& plan, const gpu::Device& device);
 
+  bool current() const override;
+
   // Is it ready for this plan? A plan may have been changed since it was made.
   bool serves(const Plan& plan) const;
 

@@ -191,6 +191,50 @@ TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) 
   EXPECT_THROW(cuda_backend().rows_check(wide, 16), Unsupported);
 }
 
+TEST_F(CudaBackendTest, AskedAgainAPlanIsTheSameWithAllThatIsReady) {
+  const Plan first = planned(), again = planned();
+  EXPECT_EQ(again, first);
+  EXPECT_EQ(again.ready.plan, first.ready.plan);
+}
+
+TEST_F(CudaBackendTest, WhateverDiffersInTheQuestionIsPlannedApart) {
+  const Plan first = planned();
+  const PlanOptions usual{.backend = "cuda", .algorithm = Algorithm::flash};
+  const auto expect_apart = [&](const Problem& p, const PlanOptions& options) {
+    const Plan other = plan(p, options);
+    EXPECT_NE(other.ready.plan, first.ready.plan);
+    EXPECT_EQ(other.problem, p);
+  };
+  for (const auto change :
+       {+[](Problem& p) { p.sk += 1; }, +[](Problem& p) { p.hk = 2; },
+        +[](Problem& p) { p.scale = 0.5; }, +[](Problem& p) { p.layout = Layout::bshd; },
+        +[](Problem& p) { p.mask.left = 3; }, +[](Problem& p) { p.deterministic = true; }}) {
+    Problem p = kProblem;
+    change(p);
+    expect_apart(p, usual);
+  }
+  PlanOptions forced = usual;
+  forced.config = "target=cuda_sm80";
+  expect_apart(kProblem, forced);
+  EXPECT_EQ(plan(kProblem, forced).origin, "forced");
+}
+
+TEST_F(CudaBackendTest, ARememberedPlanDoesNotHideAWrongDevice) {
+  const Plan first = planned();
+  setenv("DFA_CUDA_DEVICE", "seven", 1);
+  EXPECT_THROW(planned(), Unsupported);
+  unsetenv("DFA_CUDA_DEVICE");
+  EXPECT_EQ(planned().ready.plan, first.ready.plan);
+}
+
+TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {
+  Problem p = kProblem;
+  for (int i = 0; i < 1200; ++i) {
+    p.sk = 70 + i % 600;
+    EXPECT_EQ(plan(p, {.backend = "cuda", .algorithm = Algorithm::flash}).problem, p);
+  }
+}
+
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
   Problem p = kProblem;
   p.pass = Pass::forward;
