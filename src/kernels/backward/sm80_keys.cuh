@@ -2,6 +2,7 @@
 
 #include "kernels/args.h"
 #include "kernels/backward/ordered_dq.cuh"
+#include "kernels/schedule/key_work.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
@@ -56,37 +57,20 @@ struct Sm80Keys {
   using DimReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using ValueReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
-  struct Work {
-    int batch, head, key;
-  };
-
   // What a step walks: a tile of queries of a query head.
   struct Place {
     int head, tile;
   };
 
-  // Early keys come first: under a causal mask the most queries see them. Where blocks of a head
-  // wait for each other, they alternate with those of the next heads, a few at once.
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
-    const int tiles = (args.sk + kConfig.block_k - 1) / kConfig.block_k;
-    int head = static_cast<int>(block) / tiles;
-    int tile = static_cast<int>(block) % tiles;
-    if constexpr (kOrdered) {
-      const int first = head / args.heads_at_once * args.heads_at_once;
-      const int left = args.b * args.hk - first;
-      const int heads = left < args.heads_at_once ? left : args.heads_at_once;
-      const int index = static_cast<int>(block) - first * tiles;
-      head = first + index % heads;
-      tile = index / heads;
-    }
-    return {head / args.hk, head % args.hk, tile * kConfig.block_k};
+  static DFA_DEVICE KeyWork work_of(const KernelArgs& args, unsigned block) {
+    return key_work<kConfig.block_k, kOrdered>(args, block);
   }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
     return static_cast<int>(thread / 32 / kSharing) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const KeyWork& work, unsigned smem) {
     const char* k = static_cast<const char*>(args.k) +
                     head_offset<kElement>(args.k_strides, work.batch, work.head);
     const char* v = static_cast<const char*>(args.v) +

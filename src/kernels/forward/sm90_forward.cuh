@@ -7,6 +7,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -51,35 +52,8 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kVAt + kStages * kVBytes;
   static_assert(kBarriersAt + 16 * (kQStages + 2 * kStages) <= kConfig.smem_bytes());
 
-  // A ring of stages, each with a barrier for "full" and one for "empty".
   template <int kCount>
-  struct Ring {
-    unsigned tiles, barriers;
-    int tile_bytes;
-    unsigned stage = 0, phase = 0;
-
-    DFA_DEVICE unsigned tile() const { return tiles + stage * tile_bytes; }
-    DFA_DEVICE unsigned full() const { return barriers + 8 * stage; }
-    DFA_DEVICE unsigned empty() const { return barriers + 8 * (kCount + stage); }
-    DFA_DEVICE void wait_full() const { ptx::wait(full(), phase); }
-    DFA_DEVICE void wait_empty() const { ptx::wait(empty(), phase ^ 1); }
-    DFA_DEVICE void release() const {
-      if (ptx::thread_index() % 32 == 0) ptx::arrive(empty());
-    }
-    DFA_DEVICE void next() {
-      if (++stage == kCount) {
-        stage = 0;
-        phase ^= 1;
-      }
-    }
-    DFA_DEVICE void init() const {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        ptx::init_barrier(barriers + 8 * i, 1);
-        ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals);
-      }
-    }
-  };
+  using Ring = StageRing<kCount, kArrivals>;
   struct Rings {
     Ring<kQStages> q;
     Ring<kStages> k, v;

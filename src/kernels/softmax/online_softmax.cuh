@@ -47,13 +47,14 @@ DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, 
       [&](int row) { return mask.key_end(row); });
 }
 
-// Rows are keys, columns queries.
+// Rows are keys, columns queries. No query sees a key from sk on: where all of a row's logits are
+// far below zero, exp(0 - lse) would overflow.
 template <int kRows, int kColumns>
 DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const TileMask& mask, int key,
                                        int query, float hidden) {
   hide_outside(
       scores, key, query, hidden, [&](int row) { return mask.query_begin(row); },
-      [&](int row) { return mask.query_end(row); });
+      [&](int row) { return row < mask.sk ? mask.query_end(row) : 0; });
 }
 
 // The score whose weight is 0 under a scale of either sign.

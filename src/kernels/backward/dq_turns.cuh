@@ -1,0 +1,67 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/ptx/order.cuh"
+#include "kernels/softmax/tile_mask.h"
+#include "spec/config.h"
+
+// Who may add to dq when. Some tiles of queries together, dq_block_q rows, have a counter; the
+// block with key tile n adds its shares when the n blocks before it have, so the order of the sum
+// is fixed and its bits are always the same. Blocks start in the order of their indices and wait
+// for lower ones only: none waits for ever.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct DqTurns {
+  static constexpr int kTurnRows = kConfig.dq_block_q;
+  static constexpr int kTurnTiles = kTurnRows / kConfig.block_q;
+
+  static DFA_DEVICE int tiles(const KernelArgs& args) {
+    return (args.sq + kConfig.block_q - 1) / kConfig.block_q;
+  }
+
+  struct Head {
+    int batch, head;
+  };
+
+  // Which of the tiles of all heads this one is.
+  static DFA_DEVICE unsigned index(const KernelArgs& args, Head head, int tile) {
+    return static_cast<unsigned>((head.batch * args.hq + head.head) * tiles(args) + tile);
+  }
+
+  // How many blocks add to rows of a tile before that of the keys from `key` on.
+  static DFA_DEVICE unsigned blocks_before(const KernelArgs& args, int row, int rows, int key) {
+    const TileRange seen = key_tiles(TileMask::of(args), row, rows, kConfig.block_k);
+    return static_cast<unsigned>(key / kConfig.block_k - seen.begin);
+  }
+
+  // A turn: the tiles of kTurnRows rows. Its counter, and its number for a block.
+  static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
+    const int turns = (args.sq + kTurnRows - 1) / kTurnRows;
+    return args.turns + (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
+  }
+  static DFA_DEVICE unsigned turn(const KernelArgs& args, int tile, int key) {
+    return blocks_before(args, tile / kTurnTiles * kTurnRows, kTurnRows, key);
+  }
+
+  // Is the tile the first that a block comes by in its turn, walking down from `end`, or the last
+  // down to `begin`?
+  static DFA_DEVICE bool starts_turn(int tile, int end) {
+    return tile + 1 == end || (tile + 1) % kTurnTiles == 0;
+  }
+  static DFA_DEVICE bool ends_turn(int tile, int begin) {
+    return tile == begin || tile % kTurnTiles == 0;
+  }
+
+  static DFA_DEVICE void wait(const KernelArgs& args, Head head, int tile, int key) {
+    const unsigned* counted = counter(args, head, tile);
+    const unsigned own = turn(args, tile, key);
+    while (ptx::load_acquire(counted) != own) __nanosleep(32);
+  }
+
+  static DFA_DEVICE void pass_on(const KernelArgs& args, Head head, int tile, int key) {
+    ptx::store_release(counter(args, head, tile), turn(args, tile, key) + 1);
+  }
+};
+
+}  // namespace dfa

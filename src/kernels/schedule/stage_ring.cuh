@@ -1,0 +1,39 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/barrier.cuh"
+
+namespace dfa {
+
+// A ring of tiles in shared memory between a thread that starts copies and warps that read them:
+// each stage has a barrier for "full" and one for "empty", at which kArrivals warps arrive.
+template <int kCount, int kArrivals>
+struct StageRing {
+  unsigned tiles, barriers;
+  int tile_bytes;
+  unsigned stage = 0, phase = 0;
+
+  DFA_DEVICE unsigned tile() const { return tiles + stage * tile_bytes; }
+  DFA_DEVICE unsigned full() const { return barriers + 8 * stage; }
+  DFA_DEVICE unsigned empty() const { return barriers + 8 * (kCount + stage); }
+  DFA_DEVICE void wait_full() const { ptx::wait(full(), phase); }
+  DFA_DEVICE void wait_empty() const { ptx::wait(empty(), phase ^ 1); }
+  DFA_DEVICE void release() const {
+    if (ptx::thread_index() % 32 == 0) ptx::arrive(empty());
+  }
+  DFA_DEVICE void next() {
+    if (++stage == kCount) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+  DFA_DEVICE void init() const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      ptx::init_barrier(barriers + 8 * i, 1);
+      ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals);
+    }
+  }
+};
+
+}  // namespace dfa
