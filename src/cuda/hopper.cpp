@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/hopper_tensor.h"
 #include "cuda/loaded_kernels.h"
-#include "gpu/tensor_map.h"
 #include "kernels/forward/sm90_args.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
@@ -11,29 +11,13 @@
 namespace dfa::cuda {
 namespace {
 
-// One tensor, all but its address.
-gpu::TiledTensor tensor(const Problem& p, const Strides& s, std::int64_t heads, std::int64_t rows,
-                        std::int64_t columns, int box_rows) {
-  // Where there is one of a dimension its stride is never used, but has to be legal.
-  const auto bytes = [&](std::int64_t stride, std::int64_t size) {
-    return static_cast<std::uint64_t>(
-        2 * (size == 1 ? round_up(static_cast<int>(columns), 8) : stride));
-  };
-  const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-  return {.element = p.dtype == DType::fp16 ? gpu::Half::fp16 : gpu::Half::bf16,
-          .sizes = {size(columns), size(rows), size(heads), size(p.b)},
-          .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, p.b)},
-          .box_columns = 64,
-          .box_rows = static_cast<std::uint32_t>(box_rows)};
-}
-
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
-      : q_(tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
-        k_(tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
-        v_(tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-        o_(tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
+      : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
+        k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
+        v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
+        o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
         device_(device) {
     KernelLaunch launch = forward_launches(p, c)[0];
     launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
@@ -64,12 +48,6 @@ class HopperForward final : public Launcher<ForwardArgs> {
     const auto all = static_cast<unsigned>(device_.facts().sm_count);
     if (shape.grid.x % kTogether == 0 && 4 * shape.grid.x <= 3 * all) shape.cluster.x = kTogether;
     return shape;
-  }
-
-  static void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
-    static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
-    tensor.address = address;
-    gpu::encode(tensor, &map);
   }
 
   gpu::TiledTensor q_, k_, v_, o_;

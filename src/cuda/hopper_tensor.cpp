@@ -1,0 +1,28 @@
+#include "cuda/hopper_tensor.h"
+
+#include "spec/config.h"
+
+namespace dfa::cuda {
+
+gpu::TiledTensor hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
+                               std::int64_t rows, std::int64_t columns, int box_rows) {
+  // Where there is one of a dimension its stride is never used, but has to be legal.
+  const auto bytes = [&](std::int64_t stride, std::int64_t size) {
+    return static_cast<std::uint64_t>(
+        2 * (size == 1 ? round_up(static_cast<int>(columns), 8) : stride));
+  };
+  const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
+  return {.element = p.dtype == DType::fp16 ? gpu::Half::fp16 : gpu::Half::bf16,
+          .sizes = {size(columns), size(rows), size(heads), size(p.b)},
+          .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, p.b)},
+          .box_columns = 64,
+          .box_rows = static_cast<std::uint32_t>(box_rows)};
+}
+
+void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
+  static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
+  tensor.address = address;
+  gpu::encode(tensor, &map);
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "dfa/problem.h"
+#include "gpu/tensor_map.h"
+#include "kernels/tensor_map.h"
+
+// Operands of Hopper's kernels as the copy engine is told of them.
+namespace dfa::cuda {
+
+// One tensor of a problem, all but its address, in boxes of 64 columns.
+gpu::TiledTensor hopper_tensor(const Problem& problem, const Strides& strides, std::int64_t heads,
+                               std::int64_t rows, std::int64_t columns, int box_rows);
+
+// On the device of the caller's gpu::Scope.
+void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map);
+
+}  // namespace dfa::cuda
