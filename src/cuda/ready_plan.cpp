@@ -5,6 +5,7 @@
 
 #include "cuda/chosen_device.h"
 #include "cuda/hopper.h"
+#include "cuda/hopper_backward.h"
 #include "cuda/portable.h"
 #include "cuda/standard.h"
 
@@ -58,8 +59,9 @@ const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
 
 const Launcher<BackwardArgs>& ReadyCudaPlan::backward() const {
   std::call_once(backward_once_, [this] {
-    backward_ =
-        is_standard(plan_) ? standard_backward(plan_, device_) : portable_backward(plan_, device_);
+    backward_ = is_standard(plan_)          ? standard_backward(plan_, device_)
+                : is_hopper_backward(plan_) ? hopper_backward(plan_, device_)
+                                            : portable_backward(plan_, device_);
   });
   return *backward_;
 }

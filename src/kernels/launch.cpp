@@ -17,6 +17,7 @@ constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
+constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
 std::string source(Target target, const char* usual) {
@@ -49,25 +50,29 @@ int window_side(long long side) {
   return static_cast<int>(std::min(side, kLongest));
 }
 
+bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
+
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
-          .source = source(c.target, kBackwardSource),
-          .entry = "dfa::sm80_backward_keys<" + qualified(to_text(c)) + ">",
+          .source = source(c.target, is_sm90(c) ? kSm90BackwardSource : kBackwardSource),
+          .entry = (is_sm90(c) ? "dfa::sm90_backward<" : "dfa::sm80_backward_keys<") +
+                   qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes())};
 }
 
-KernelLaunch ordered_dq_launch(const Problem& p, const BackwardConfig& c) {
+KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dq",
-          .source = source(c.target, kBackwardSource),
-          .entry = "dfa::sm80_ordered_dq<" + qualified(to_text(c)) + ">",
+          .source = source(c.target, is_sm90(c) ? kSm90BackwardSource : kBackwardSource),
+          .entry = (is_sm90(c) ? "dfa::sm90_dq<" : "dfa::sm80_ordered_dq<") +
+                   qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
-          .threads = count(c.threads()),
+          .threads = count(32 * c.warps),
           .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
 }
 
-// The workspace: lse, delta, then what dq = ordered needs, its sums and its counters.
+// The workspace: lse, delta, then where dq is summed the sums and the counters of turns.
 std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
 std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
 std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
@@ -76,6 +81,14 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   return {
       .offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
       .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) * p.b * p.hq)};
+}
+
+// What has to be zero when dq = unordered: the sums.
+ZeroedBytes sums_of(const Problem& p) {
+  const auto bytes = [](std::int64_t floats) {
+    return sizeof(float) * static_cast<std::size_t>(floats);
+  };
+  return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
 }
 
 }  // namespace
@@ -99,9 +112,9 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
-  if (c.dq == DqSum::ordered) {
-    launches.back().zeroed = turns_of(p, c);
-    launches.push_back(ordered_dq_launch(p, c));
+  if (c.dq != DqSum::recomputed) {
+    launches.back().zeroed = c.dq == DqSum::ordered ? turns_of(p, c) : sums_of(p);
+    launches.push_back(rounded_dq_launch(p, c));
     return launches;
   }
   launches.push_back({.name = "dq",
@@ -140,8 +153,8 @@ Items forward_items(const Problem& p, const ForwardConfig& c) {
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
-  const ZeroedBytes turns = turns_of(p, c);
-  return turns.offset + turns.bytes;
+  const ZeroedBytes last = c.dq == DqSum::ordered ? turns_of(p, c) : sums_of(p);
+  return last.offset + last.bytes;
 }
 
 KernelArgs kernel_args(const Problem& p) {

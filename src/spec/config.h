@@ -81,12 +81,18 @@ struct ForwardConfig {
   friend constexpr bool operator==(const ForwardConfig&, const ForwardConfig&) = default;
 };
 
-// How the backward gets dq without atomics whose order would change: by a kernel of its own that
-// computes the scores again, or from the kernel of dk and dv, whose blocks add to it in turn.
-enum class DqSum : int { recomputed, ordered };
+// How the backward gets dq: by a kernel of its own that computes the scores again, or from the
+// kernel of dk and dv, whose blocks add to it in turn, or as they come (cuda_sm90 only): then its
+// last bits change from run to run, and no plan takes it that was not asked for it.
+enum class DqSum : int { recomputed, ordered, unordered };
 
 constexpr const char* name_of(DqSum sum) {
-  return sum == DqSum::ordered ? "ordered" : "recomputed";
+  switch (sum) {
+    case DqSum::recomputed: return "recomputed";
+    case DqSum::ordered: return "ordered";
+    case DqSum::unordered: return "unordered";
+  }
+  return "?";
 }
 
 // Tile configuration of a FlashAttention backward kernel, which walks queries for a block of keys.
@@ -110,14 +116,21 @@ struct BackwardConfig {
   int dq_warps = 4;
   int dq_ctas = 2;
 
-  constexpr int threads() const { return 32 * warps; }
+  constexpr int threads() const {
+    return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
+  }
   constexpr int warp_rows() const { return block_k / (warps / sharing); }
   constexpr int dq_threads() const { return 32 * dq_warps; }
   constexpr int dq_warp_rows() const { return dq_block_q / dq_warps; }
 
   // The owned tiles of k and v, `stages` of q and do with their lse and delta, and what warps that
-  // share keys tell each other.
+  // share keys tell each other. Of cuda_sm90, in columns of 64: those, two tiles of ds, barriers.
   constexpr int smem_bytes() const {
+    if (target == Target::cuda_sm90) {
+      const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
+      return block_k * wide_row + stages * block_q * (wide_row + 8) +
+             2 * 2 * block_k * round_up(block_q, 64) + 8 * (4 + 4 * stages);
+    }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
   }

@@ -11,12 +11,15 @@ constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16,
 
 template <typename Visitor>
 void for_each_gpu_field(auto& config, Visitor&& visit) {
+  const bool sm90 = config.target == Target::cuda_sm90;
   visit("warps", config.warps);
-  if constexpr (requires { config.sharing; }) visit("sharing", config.sharing);
+  if constexpr (requires { config.sharing; }) {
+    if (!sm90) visit("sharing", config.sharing);
+  }
   visit("stages", config.stages);
   visit("ctas", config.ctas);
   if constexpr (requires { config.pingpong; }) {
-    if (config.target == Target::cuda_sm90) {
+    if (sm90) {
       visit("q_stages", config.q_stages);
       visit("pingpong", config.pingpong);
     }
@@ -24,6 +27,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if constexpr (requires { config.dq_warps; }) {
     visit("dq", config.dq);
     visit("dq_block_q", config.dq_block_q);
+    if (sm90) return;
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);
     visit("dq_ctas", config.dq_ctas);
@@ -102,13 +106,13 @@ void read_value(std::string_view field, std::string_view text, DType& value) {
 
 void read_value(std::string_view field, std::string_view text, DqSum& value) {
   if (text.substr(0, 7) == "DqSum::") text.remove_prefix(7);
-  for (const DqSum sum : {DqSum::recomputed, DqSum::ordered}) {
+  for (const DqSum sum : {DqSum::recomputed, DqSum::ordered, DqSum::unordered}) {
     if (text == name_of(sum)) {
       value = sum;
       return;
     }
   }
-  bad_value(field, text, "recomputed, ordered");
+  bad_value(field, text, "recomputed, ordered, unordered");
 }
 
 std::string_view trim(std::string_view text) {

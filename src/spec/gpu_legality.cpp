@@ -191,6 +191,9 @@ Verdict check_sharing(const BackwardConfig& c) {
 // The fifth product takes dq by 16 rows, or 32, and columns in turns of 16.
 Verdict check_ordered(const BackwardConfig& c) {
   if (c.dq == DqSum::recomputed) return yes();
+  if (c.dq == DqSum::unordered) {
+    return Verdict::no("dq=unordered is of cuda_sm90; cuda_sm80 takes recomputed, ordered");
+  }
   if (bytes_of(c.element) != 2) return Verdict::no("dq=ordered takes fp16 and bf16");
   if (c.target == Target::cuda_sm75) return Verdict::no("dq=ordered takes cuda_sm80");
   if (c.dq_block_q % c.block_q != 0) {
@@ -403,7 +406,8 @@ bool ordered_pays(const OrderedTile& tile, const BackwardConfig& c, const Proble
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
-  std::vector<BackwardConfig> legal, later;
+  // Hopper's stand behind until all of their tests have passed on a card (0019).
+  std::vector<BackwardConfig> legal, later = sm90_backward_candidates(problem, limits);
   for (const OrderedTile& tile : kOrderedTiles) {
     const BackwardConfig config = with(base, tile);
     if (!check_gpu(config, problem, limits)) continue;

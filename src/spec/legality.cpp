@@ -1,5 +1,6 @@
 #include "spec/legality.h"
 
+#include <algorithm>
 #include <string>
 
 #include "spec/config_text.h"
@@ -123,7 +124,10 @@ Config gpu_base(const char* type, const std::string& text, const Problem& proble
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
-  return default_of(problem, lower);
+  const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
+  const auto of_target = [&](const Config& config) { return config.target == wanted; };
+  const auto found = std::find_if(candidates.begin(), candidates.end(), of_target);
+  return found == candidates.end() ? default_of(problem, lower) : *found;
 }
 
 }  // namespace

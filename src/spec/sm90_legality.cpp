@@ -19,13 +19,13 @@ std::string number(long long value) { return std::to_string(value); }
 
 Verdict yes() { return Verdict::yes(); }
 
-Verdict check_elements(const ForwardConfig& c, const Problem& p) {
+Verdict check_element(DType element, const Problem& p) {
   if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
     return Verdict::no("cuda_sm90 multiplies fp16 and bf16; " + std::string(name_of(p.dtype)) +
                        " takes cuda_sm80");
   }
-  if (c.element == p.dtype) return yes();
-  return Verdict::no(std::string("element=") + name_of(c.element) + " but the problem is " +
+  if (element == p.dtype) return yes();
+  return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
                      name_of(p.dtype));
 }
 
@@ -136,14 +136,24 @@ int expected_sm90_registers(const ForwardConfig& c) {
 
 int sm90_registers(const ForwardConfig& c) { return c.block_q / kGroupRows == 3 ? 160 : 240; }
 
-Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
+Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
+                           const Limits& limits) {
   if (limits.highest != Target::cuda_sm90) {
     return Verdict::no("cuda_sm90 runs on compute capability 9.0 only");
   }
   for (const Verdict& verdict :
-       {check_elements(config, problem), check_dim("head_dim", config.head_dim, "d", problem.d),
-        check_dim("value_dim", config.value_dim, "dv", problem.dv), check_lengths(problem),
-        check_maps(problem), check_shape(config)}) {
+       {check_element(element, problem), check_dim("head_dim", head_dim, "d", problem.d),
+        check_dim("value_dim", value_dim, "dv", problem.dv), check_lengths(problem),
+        check_maps(problem)}) {
+    if (!verdict) return verdict;
+  }
+  return yes();
+}
+
+Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
+  for (const Verdict& verdict :
+       {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
+        check_shape(config)}) {
     if (!verdict) return verdict;
   }
   return check_resources(config, limits);
@@ -154,10 +164,6 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
   if (!verdict) return verdict;
   return Verdict::no("cuda_sm90 would pad heads of up to " + number(kPortableDim) + " to 64");
-}
-
-Verdict check_sm90(const BackwardConfig&, const Problem&, const Limits&) {
-  return Verdict::no("cuda_sm90 has no backward; use cuda_sm80");
 }
 
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {

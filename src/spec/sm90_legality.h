@@ -10,8 +10,14 @@ namespace dfa {
 Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Of both passes: the card, the element type, the dims, lengths and strides.
+Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
+                           const Limits& limits);
+
 // Every legal entry of a table of tiles, the one to run where nothing was measured in front.
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits);
+
+std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits);
 
 // Has it one? No, with the reason.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);

@@ -108,6 +108,35 @@ TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize
   EXPECT_EQ(mapped, args.q);
 }
 
+TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensorsAndZeroedTurns) {
+  const PlanOptions options{.backend = "cuda",
+                            .algorithm = Algorithm::flash,
+                            .config = "BackwardConfig{target=cuda_sm90}"};
+  const BackwardConfig config = gpu_backward_base(options.config, kProblem, kLimits);
+  const std::vector<KernelLaunch> expected = backward_launches(kProblem, config);
+  testing::fake_kernels().add(expected);
+  const Plan hopper = plan(kProblem, options);
+  EXPECT_NE(hopper.backward_config.find("cuda_sm90"), std::string::npos);
+  EXPECT_EQ(hopper.workspace_bytes, backward_workspace_bytes(kProblem, config));
+  const BackwardArgs args = backward_args(hopper.workspace_bytes);
+  auto* const workspace = static_cast<unsigned char*>(args.workspace);
+  std::memset(workspace, 0xff, hopper.workspace_bytes);  // the fake's memory is the host's
+  backward(hopper, args);
+  ASSERT_EQ(fake().launches.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const testing::FakeLaunch& seen = fake().launches[i];
+    EXPECT_EQ(seen.kernel, "_Z" + expected[i].entry);
+    EXPECT_EQ(seen.config.gridDimX, expected[i].grid);
+    EXPECT_EQ(seen.config.blockDimX, expected[i].threads);
+    const void* q = nullptr;  // of the arguments, or of a fake map, which begins with the address
+    std::memcpy(&q, seen.argument.data(), sizeof q);
+    EXPECT_EQ(q, args.q);
+  }
+  const ZeroedBytes turns = expected[1].zeroed;
+  EXPECT_EQ(workspace[turns.offset - 1], 0xff);
+  for (std::size_t i = 0; i < turns.bytes; ++i) EXPECT_EQ(workspace[turns.offset + i], 0);
+}
+
 Problem for_hopper() {
   Problem p = kProblem;
   p.pass = Pass::forward;

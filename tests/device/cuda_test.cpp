@@ -1,5 +1,7 @@
 // The CUDA backend's FlashAttention on a real device: what cannot be known without one.
 #include "device/device_case.h"
+#include "spec/passes.h"
+#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -61,6 +63,64 @@ TEST_F(Correctness, SumsInOrderMeetTheRule) {
   for (const char* line : {"fwdbwd fp16 causal b2 hq4 hk2 s520 d128", "fwdbwd bf16 b1 h2 s333 d96",
                            "fwdbwd bf16 b1 h2 s200 d128 dv64"}) {
     EXPECT_TRUE(checked(line, 13, kOrdered));
+  }
+}
+
+constexpr const char* kHopper = "BackwardConfig{target=cuda_sm90}";
+constexpr const char* kHopperUnordered = "BackwardConfig{target=cuda_sm90,dq=unordered}";
+constexpr const char* kHopperDeep = "BackwardConfig{target=cuda_sm90,stages=3}";
+
+bool hopper_runs(const std::string& line) {
+  const Problem p = parse_problem(line);
+  return has_backward(p) && !sm90_backward_candidates(p, cuda().limits()).empty();
+}
+
+TEST_F(Correctness, HoppersBackwardMeetsTheRule) {
+  if (cuda().limits().highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  std::uint64_t ran = 0;
+  for (const char* file : {"regressions.txt", "test_quick.txt", "gpu.txt", "hopper_backward.txt"}) {
+    for (const std::string& line : problem_lines(file)) {
+      if (!hopper_runs(line)) continue;
+      EXPECT_TRUE(checked(line, ++ran, kHopper));
+      const Problem p = parse_problem(line);
+      if (std::string(file) != "hopper_backward.txt" || p.dv > p.d) continue;
+      EXPECT_TRUE(checked(line, ran, kHopperUnordered));
+    }
+  }
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d64", "fwdbwd fp16 b1 h2 s700 d64 window(33,65)",
+        "fwdbwd bf16 causal b2 hq4 hk2 sq515 sk700 d96"}) {
+    EXPECT_TRUE(checked(line, ++ran, kHopperDeep));
+  }
+  std::printf("%d problems ran\n", static_cast<int>(ran));
+}
+
+TEST_F(Correctness, HoppersBackwardMeetsTheRuleAtRandom) {
+  if (cuda().limits().highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_GT(fuzz({"bf16", "fp16"},
+                 [](const std::string& line, std::uint64_t seed) {
+                   return hopper_runs(line) && checked(line, seed, kHopper);
+                 }),
+            20);
+}
+
+// What tests/device/sanitize.sh runs under compute-sanitizer.
+TEST_F(Correctness, HoppersSmallProblemsMeetTheRule) {
+  if (cuda().limits().highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const std::string& line : problem_lines("sanitize.txt")) {
+    if (!hopper_runs(line)) continue;
+    EXPECT_TRUE(checked(line, 3, kHopper)) << line;
+  }
+}
+
+TEST_F(Correctness, ThousandRunsOfHoppersBackwardGiveTheSameBits) {
+  if (cuda().limits().highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp16 b1 h4 sq333 sk777 d128",
+        "fwdbwd bf16 b4 h32 s1000 d64", "fwdbwd bf16 causal b2 h16 s1027 d128",
+        "fwdbwd fp16 b2 hq4 hk2 s900 d96 window(300,100)"}) {
+    expect_same_bits(line, on_device(kHopper), 1000);
+    expect_same_bits(line, on_device(kHopperDeep), 200);
   }
 }
 

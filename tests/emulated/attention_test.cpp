@@ -102,6 +102,8 @@ TEST(EmulatedAttention, DqInOrder) {
   expect_right<kForward64, kBackward>("fwdbwd bf16 b1 h1 sq300 sk400 d64 window(100,30)");
   expect_right<kForward64, kBackward>("fwdbwd bf16 causal b1 h1 sq200 sk90 d64");
   expect_right<kForward64, kBackward>("fwdbwd bf16 b5 h13 sq9 sk130 d40");  // 65 heads
+  // exp(0 - lse) of keys that do not exist is infinite.
+  expect_right<kForward64, kBackward>("fwdbwd bf16 b1 h2 sq100 sk1 d64 scale(20)");
 }
 
 TEST(EmulatedAttention, WarpsThatShareKeys) {

@@ -9,6 +9,7 @@ namespace {
 
 const Problem kProblem = parse_problem("fwdbwd bf16 window(7,2) b2 hq6 hk3 sq1000 sk300 d72 dv40");
 const Limits kLimits = gpu_limits(90);
+const Limits kPortable = gpu_limits(80);
 
 TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
   const ForwardConfig config = default_gpu_forward(kProblem, gpu_limits(80));
@@ -66,7 +67,7 @@ TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
 }
 
 TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
-  const BackwardConfig config = default_gpu_backward(kProblem, kLimits);
+  const BackwardConfig config = default_gpu_backward(kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);
   EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
@@ -78,7 +79,7 @@ TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
 }
 
 TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
-  const BackwardConfig config = default_gpu_backward(kProblem, kLimits);
+  const BackwardConfig config = default_gpu_backward(kProblem, kPortable);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 2u * 4 * 2 * 6 * 1024);
   float workspace[1];
   const KernelArgs args =
@@ -89,10 +90,34 @@ TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
   EXPECT_EQ(args.padded_sq, 1024);
 }
 
+TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
+  BackwardConfig config = gpu_backward_base("BackwardConfig{target=cuda_sm90}", kProblem, kLimits);
+  const auto launches = backward_launches(kProblem, config);
+  ASSERT_EQ(launches.size(), 3u);
+  EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
+  EXPECT_EQ(launches[1].source, "kernels/backward/sm90_backward.cuh");
+  EXPECT_EQ(launches[1].entry.find("dfa::sm90_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);              // 128 keys a block
+  EXPECT_EQ(launches[1].threads, 3u * 128);             // two warpgroups and one that copies
+  EXPECT_EQ(launches[1].zeroed.bytes, 4u * 2 * 6 * 8);  // a counter for every 128 queries
+  EXPECT_EQ(launches[2].entry.find("dfa::sm90_dq<"), 0u);
+  EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
+  EXPECT_EQ(launches[2].threads, 256u);
+  constexpr std::size_t kRows = 2 * 6 * 1024;
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config),
+            4 * (2 * kRows + kRows * 96) + launches[1].zeroed.bytes);
+
+  config.dq = DqSum::unordered;
+  const auto unordered = backward_launches(kProblem, config);
+  EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);
+  EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
+}
+
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
   const BackwardConfig config =
       legal_config("BackwardConfig{dq=ordered,block_q=64,block_k=64,dq_block_q=128}",
-                   default_gpu_backward(kProblem, kLimits), kProblem, kLimits);
+                   default_gpu_backward(kProblem, kPortable), kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);
   EXPECT_EQ(launches[2].entry.find("dfa::sm80_ordered_dq<"), 0u);

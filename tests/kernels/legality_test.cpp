@@ -12,6 +12,13 @@ constexpr int kArchitectures[] = {80, 86, 87, 89, 90, 100, 120};
 
 Problem problem_of(const char* line) { return parse_problem(line); }
 
+// Hopper's memory, but the portable kernels.
+Limits portable_limits() {
+  Limits limits = gpu_limits(90);
+  limits.highest = Target::cuda_sm80;
+  return limits;
+}
+
 TEST(GpuLegality, DefaultsAreLegalForEveryHeadDimOnEveryArchitecture) {
   for (const int architecture : kArchitectures) {
     const Limits limits = gpu_limits(architecture);
@@ -144,7 +151,7 @@ TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
 }
 
 TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
-  const Limits limits = gpu_limits(90);
+  const Limits limits = portable_limits();
   const Problem p = problem_of("bwd bf16 h1 s64 d128");
   const BackwardConfig good = default_gpu_backward(p, limits);
   ASSERT_TRUE(check(good, p, limits));
@@ -163,7 +170,7 @@ TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
 }
 
 TEST(GpuLegality, SumsInOrderAreTheDefaultWhereThereAreBlocksEnough) {
-  const Limits limits = gpu_limits(90);
+  const Limits limits = portable_limits();
   const auto chosen = [&](const char* line) {
     return default_gpu_backward(problem_of(line), limits).dq;
   };
@@ -177,7 +184,7 @@ TEST(GpuLegality, SumsInOrderAreTheDefaultWhereThereAreBlocksEnough) {
 
 TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
   const auto reason = [](const char* line, const char* config) {
-    const Limits limits = gpu_limits(90);
+    const Limits limits = portable_limits();
     const Problem p = problem_of(line);
     return check(parse_config(config, default_gpu_backward(p, limits)), p, limits).reason;
   };
@@ -185,6 +192,7 @@ TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
   const std::string good = "dq=ordered,block_k=128,block_q=32,warps=4,sharing=1,ctas=2";
   EXPECT_EQ(reason(line, (good + ",dq_block_q=128").c_str()), "");
   EXPECT_NE(reason("bwd fp32 h1 s64 d64", "dq=ordered").find("fp16 and bf16"), std::string::npos);
+  EXPECT_NE(reason(line, "dq=unordered").find("is of cuda_sm90"), std::string::npos);
   EXPECT_NE(reason(line, (good + ",dq_block_q=48").c_str()).find("rows of a turn"),
             std::string::npos);
   EXPECT_NE(reason("bwd bf16 h1 s64 d16", "dq=ordered,block_k=128,block_q=32").find("equal parts"),

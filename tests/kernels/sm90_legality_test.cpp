@@ -76,8 +76,6 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 256, c.stages = 2; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 192, c.warps = 12, c.q_stages = 1; }, "registers"));
   EXPECT_NE(check(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
-  EXPECT_NE(check(BackwardConfig{.target = Target::cuda_sm90}, p, kHopper).reason.find("backward"),
-            std::string::npos);
 }
 
 TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
@@ -90,6 +88,71 @@ TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
   EXPECT_NE(reason("fwd bf16 h1 s64 d32").find("pad heads"), std::string::npos);
   EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
             std::string::npos);
+}
+
+// The backward that a plan takes where its text names Hopper.
+BackwardConfig hopper_backward(const Problem& p) {
+  return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);
+}
+
+TEST(Sm90Legality, HalfPrecisionBackwardsOfDimsUpTo128MayTakeHopper) {
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (int d = 8; d <= 256; d += 8) {
+      for (const int dv : {8, d, 128, 192}) {
+        const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
+        const bool fits = type != DType::fp32 && d > 32 && d <= 128 && dv <= 128;
+        EXPECT_EQ(hopper_backward(p).target == Target::cuda_sm90, fits) << d << " " << dv;
+        EXPECT_EQ(sm90_backward_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
+        EXPECT_TRUE(sm90_backward_candidates(p, gpu_limits(100)).empty());
+      }
+    }
+  }
+}
+
+TEST(Sm90Legality, ThePortableBackwardIsTheDefaultAndTextNamesHoppers) {
+  const Problem p = parse_problem("bwd bf16 b4 h32 s4096 d64");
+  const auto forced = [&](const char* text) {
+    return legal_config(text, gpu_backward_base(text, p, kHopper), p, kHopper);
+  };
+  EXPECT_EQ(forced("").target, Target::cuda_sm80);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90}").dq, DqSum::ordered);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=unordered}").dq, DqSum::unordered);
+  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=unordered}"), InvalidArgument);
+  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
+}
+
+TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
+  const Problem p = parse_problem("bwd bf16 h2 s64 d128");
+  const BackwardConfig good = hopper_backward(p);
+  ASSERT_TRUE(check(good, p, kHopper));
+  const auto refused = [&](auto change, const char* why) {
+    BackwardConfig config = good;
+    change(config);
+    return check(config, p, kHopper).reason.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
+  EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 64; }, "block_k=64"));
+  EXPECT_TRUE(refused([](auto& c) { c.warps = 12; }, "warps=12"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 128; }, "head_dim=128 takes 64"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 1; }, "stages=1"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 5; }, "stages=5"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq = DqSum::recomputed; }, "dq=recomputed"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
+  const auto reason = [&](const char* line, BackwardConfig config) {
+    return check(config, parse_problem(line), kHopper).reason;
+  };
+  BackwardConfig wide = good;
+  wide.head_dim = wide.value_dim = 192;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d192", wide).find("d and dv up to 128"), std::string::npos);
+  BackwardConfig narrow = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  EXPECT_NE(reason("bwd bf16 h1 s64 d32", narrow).find("pad d=32"), std::string::npos);
+  narrow.stages = 4;
+  narrow.value_dim = 128;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("shared memory"), std::string::npos);
+  narrow.dq = DqSum::unordered;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("spill"), std::string::npos);
 }
 
 }  // namespace

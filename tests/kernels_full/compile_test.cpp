@@ -8,6 +8,7 @@
 #include "cuda/request.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
+#include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -117,6 +118,25 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
     ASSERT_EQ(candidates.at(0).target, Target::cuda_sm90) << d << " " << dv;
     for (const ForwardConfig& config : candidates) {
       if (config.target == Target::cuda_sm90) compile(forward_launches(p, config));
+    }
+  }
+}
+
+// Likewise: every candidate of every pair of head dims, and sums as they come.
+TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (const int d : {64, 96, 128}) {
+      for (const int dv : {64, 96, 128}) {
+        const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
+        const auto candidates = sm90_backward_candidates(p, limits_);
+        ASSERT_FALSE(candidates.empty()) << d << " " << dv;
+        for (BackwardConfig config : candidates) {
+          compile(backward_launches(p, config));
+          config.dq = DqSum::unordered;
+          if (check(config, p, limits_)) compile(backward_launches(p, config));
+        }
+      }
     }
   }
 }

@@ -29,6 +29,14 @@ DFA_DEVICE void store_matrices(unsigned address, const unsigned (&r)[4]) {
                : "memory");
 }
 
+// The same, each matrix transposed.
+DFA_DEVICE void store_matrices_trans(unsigned address, const unsigned (&r)[4]) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
+}
+
 // c += a b, 16 x 8 += 16 x 8 * 8 x 8, all that sm_75 has.
 DFA_DEVICE void mma_8(float (&c)[4], unsigned a0, unsigned a1, unsigned b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "

@@ -21,6 +21,15 @@ DFA_DEVICE void load_box(unsigned target, const TensorMap& map, unsigned barrier
       : "memory");
 }
 
+// Bytes that follow each other, in multiples of 16 and aligned to them, likewise.
+DFA_DEVICE void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(target),
+      "l"(source), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 // A box from shared memory to the tensor; what lies behind its end is not written. A box that
 // starts before it is an illegal instruction to an H200, though one may be loaded.
 DFA_DEVICE void store_box(const TensorMap& map, unsigned source, int column, int row, int head,

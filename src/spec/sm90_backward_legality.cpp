@@ -1,0 +1,104 @@
+#include <string>
+
+#include "spec/gpu_legality.h"
+#include "spec/sm90_legality.h"
+
+namespace dfa {
+namespace {
+
+constexpr int kMaxStages = 4;
+constexpr int kMaxDim = 128;  // dk and dv of 64 keys and one tile's scores in 240 registers
+constexpr int kWarps = 8;
+constexpr int kKeys = 2 * kGroupRows;
+constexpr int kMaxTurn = 128;  // rows are padded to that
+
+std::string number(long long value) { return std::to_string(value); }
+
+Verdict yes() { return Verdict::yes(); }
+
+// The sums of dq have as many columns as the problem's dq is padded to elsewhere too.
+Verdict check_dims(const BackwardConfig& c, const Problem& p) {
+  if (c.head_dim > kMaxDim || c.value_dim > kMaxDim) {
+    return Verdict::no("cuda_sm90's backward has d and dv up to " + number(kMaxDim) + ", not " +
+                       number(p.d) + " and " + number(p.dv));
+  }
+  if (c.head_dim == gpu_head_dim(p.d)) return yes();
+  return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
+                     number(c.head_dim));
+}
+
+// A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
+Verdict check_shape(const BackwardConfig& c) {
+  if (c.block_k != kKeys || c.warps != kWarps || c.ctas != 1) {
+    return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) +
+                       ", ctas=" + number(c.ctas) + "; cuda_sm90 takes 128, 8 and 1");
+  }
+  const int queries = c.head_dim > kGroupRows ? 64 : 128;
+  if (c.block_q != queries) {
+    return Verdict::no("block_q=" + number(c.block_q) + "; head_dim=" + number(c.head_dim) +
+                       " takes " + number(queries) + " of cuda_sm90");
+  }
+  if (c.stages < 2 || c.stages > kMaxStages) {
+    return Verdict::no("stages=" + number(c.stages) + "; 2 to " + number(kMaxStages));
+  }
+  return yes();
+}
+
+Verdict check_dq(const BackwardConfig& c) {
+  if (c.dq == DqSum::recomputed) {
+    return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
+  }
+  if (c.dq == DqSum::unordered && c.value_dim > c.head_dim) {
+    return Verdict::no("dq=unordered of cuda_sm90 has value_dim up to head_dim: registers spill");
+  }
+  if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
+  return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
+                     "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
+}
+
+// Tiles in the order to try them. Unordered sums are for whoever names them: their bits change.
+struct Tile {
+  int stages, turn;
+};
+
+constexpr Tile kTiles[] = {{2, 128}, {3, 128}, {2, 64}, {3, 64}};
+
+BackwardConfig config_of(const Problem& p, const Tile& tile) {
+  const int head_dim = sm90_head_dim(p.d);
+  const int block_q = head_dim > kGroupRows ? 64 : 128;
+  return {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = head_dim,
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = block_q,
+          .block_k = kKeys,
+          .warps = kWarps,
+          .stages = tile.stages,
+          .ctas = 1,
+          .dq = DqSum::ordered,
+          .dq_block_q = tile.turn};
+}
+
+}  // namespace
+
+Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
+  for (const Verdict& verdict :
+       {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
+        check_dims(config, problem), check_shape(config), check_dq(config)}) {
+    if (!verdict) return verdict;
+  }
+  if (config.smem_bytes() <= limits.smem_bytes) return yes();
+  return Verdict::no("the tiles take " + number(config.smem_bytes()) +
+                     " bytes of shared memory but a thread block has " + number(limits.smem_bytes));
+}
+
+std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<BackwardConfig> legal;
+  for (const Tile& tile : kTiles) {
+    const BackwardConfig config = config_of(problem, tile);
+    if (check_sm90(config, problem, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+}  // namespace dfa
