@@ -29,7 +29,7 @@ ALLOWED = {
     "bench": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power"],
     "evaluate": ["base", "spec", "contract", "bench"],
     "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "evaluate", "cuda"],
-    "python": ["base", "spec", "contract", "sensors", "attention", "bench"],
+    "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "bench", "govern"],
 }
 # Third-party headers and the only folders that may include them.
 QUARANTINE = {

@@ -10,5 +10,6 @@ NB_MODULE(_core, core) {
   dfa::python::bind_errors(core);
   dfa::python::bind_plan(core);
   dfa::python::bind_meter(core);
+  dfa::python::bind_policy(core);
   dfa::python::bind_jax(core);
 }

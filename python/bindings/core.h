@@ -2,12 +2,21 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
+#include "dfa/attention.h"
+
 // The parts of the module dfa._core; python/dfa builds the package on them.
 namespace dfa::python {
 
 void bind_errors(nanobind::module_& core);
 void bind_plan(nanobind::module_& core);
+void bind_policy(nanobind::module_& core);
 void bind_meter(nanobind::module_& core);
 void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
+
+// The plan that a policy chooses from a profile.
+Plan plan_by_policy(const Problem& problem, const std::string& backend, const std::string& policy,
+                    const std::string& profile);
 
 }  // namespace dfa::python

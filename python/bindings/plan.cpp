@@ -128,21 +128,27 @@ void bind_plan(nb::module_& core) {
   core.def(
       "plan_line",
       [](const std::string& line, const std::string& backend, const std::string& algorithm,
-         const std::string& config, int threads) {
-        return plan(parse_problem(line), options(backend, algorithm, config, threads));
+         const std::string& config, int threads, const std::string& policy,
+         const std::string& profile) {
+        const Problem problem = parse_problem(line);
+        if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
+        return plan(problem, options(backend, algorithm, config, threads));
       },
-      "line"_a, "backend"_a, "algorithm"_a, "config"_a, "threads"_a);
+      "line"_a, "backend"_a, "algorithm"_a, "config"_a, "threads"_a, "policy"_a = "",
+      "profile"_a = "");
   core.def(
       "plan_sizes",
       [](const std::string& head, const std::array<std::int64_t, 7>& sizes,
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
-         const std::string& algorithm) {
-        return plan(problem_of(head, sizes, window, scale, deterministic, tensors),
-                    options(backend, algorithm, "", 0));
+         const std::string& algorithm, const std::string& policy, const std::string& profile) {
+        const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors);
+        if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
+        return plan(problem, options(backend, algorithm, "", 0));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
-      "algorithm"_a, "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o.");
+      "algorithm"_a, "policy"_a = "", "profile"_a = "",
+      "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -16,6 +16,8 @@ _PLACES = {
     "plan": "dfa._plan",
     "Plan": "dfa._core",
     "EnergyMeter": "dfa._meter",
+    "Policy": "dfa._policy",
+    "Governor": "dfa._governor",
 }
 __all__ = [*_PLACES]
 

@@ -1,8 +1,10 @@
 from dfa._attention import attention as attention
 from dfa._core import Plan as Plan
+from dfa._governor import Governor as Governor
 from dfa._meter import EnergyMeter as EnergyMeter
 from dfa._plan import backends as backends
 from dfa._plan import plan as plan
+from dfa._policy import Policy as Policy
 
 __version__: str
 __all__: list[str]

@@ -2,9 +2,11 @@
 
 import sys
 
+from dfa._policy import choice_of
+
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=False,
-              deterministic=False, algorithm="auto"):
+              deterministic=False, algorithm="auto", policy=None):
     """o = softmax(scale · q kᵀ + mask) v, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -14,6 +16,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
     position, -1 for no limit. scale: 1 / sqrt(d) unless given.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
+    policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).
 
     Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
     the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
@@ -23,6 +26,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
     Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
     know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
     """
+    if policy is not None:
+        algorithm = choice_of(algorithm, policy)
     kinds = type(q), type(k), type(v)
     adapter = _adapters.get(kinds) or library_of(kinds)
     return adapter.attention(q, k, v, causal, window, scale, return_lse, deterministic,

@@ -3,19 +3,26 @@
 from functools import lru_cache
 
 from dfa import _core
+from dfa._policy import choice_of, split
 
 
-def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0):
+def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0, policy=None):
     """Plan a problem line, without running it.
 
     problem: "fwd bf16 causal b2 hq8 hk2 sq1000 sk1024 d128", the same line as everywhere else.
     backend: auto, cpu, cuda or reference. algorithm: auto, flash or standard.
     config: configuration text to force; empty lets the library choose. threads: of the CPU, 0 for all.
+    policy: as in dfa.attention; chooses the configuration, so config must be empty then.
 
     Returns a Plan; print it to see what will run and why. Raises ValueError on a bad line or
     configuration, RuntimeError where no backend can run it.
     """
-    return _core.plan_line(problem, backend, algorithm, config, threads)
+    choice = algorithm if policy is None else choice_of(algorithm, policy)
+    algorithm, policy, profile = split(choice)
+    if policy and (config or threads):
+        raise ValueError(f"policy {policy} chooses the configuration; config and threads are not accepted "
+                         "beside it")
+    return _core.plan_line(problem, backend, algorithm, config, threads, policy, profile)
 
 
 def backends():
@@ -24,7 +31,7 @@ def backends():
 
 
 @lru_cache(maxsize=1024)
-def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, algorithm):
-    """The plan for arrays of these sizes and strides, made once."""
+def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice):
+    """The plan for arrays of these sizes and strides, made once. choice: of choice_of."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
-                            backend, algorithm)
+                            backend, *split(choice))

@@ -1,5 +1,6 @@
-// A made-up NVML: a shared library that answers as the text file DFA_FAKE_NVML says. Read anew at
-// every nvmlInit. One statement a line, # starts a comment; numbers in SI units:
+// A made-up NVML: a shared library that answers as the text file DFA_FAKE_NVML says. Read at the
+// first nvmlInit, and when another file is named. One statement a line, # starts a comment; SI
+// units:
 //
 //   driver 580.1                      clock virtual|real   (virtual: only sleep and latency move
 //   it) latency FUNCTION SECONDS          a call takes this long error FUNCTION STATUS a call
@@ -96,7 +97,8 @@ struct GpmSample {
 };
 
 struct World {
-  bool ready = false;
+  int users = 0;
+  std::string scenario;
   bool virtual_clock = false;
   double now = 0;
   std::chrono::steady_clock::time_point begin;
@@ -146,7 +148,8 @@ void read_world() {
   world = {};
   world.begin = std::chrono::steady_clock::now();
   const char* path = std::getenv("DFA_FAKE_NVML");
-  std::ifstream file(path != nullptr ? path : "");
+  world.scenario = path != nullptr ? path : "";
+  std::ifstream file(world.scenario);
   for (std::string line; std::getline(file, line);) {
     std::istringstream in(line.substr(0, line.find('#')));
     std::string key, text;
@@ -179,7 +182,7 @@ int enter(const char* function) {
   if (wait != world.latency.end()) world.now += wait->second / 2;
   const auto error = world.errors.find(function);
   if (error != world.errors.end()) return error->second;
-  return world.ready ? kSuccess : kUninitialized;
+  return world.users > 0 ? kSuccess : kUninitialized;
 }
 
 void leave(const char* function) {
@@ -278,21 +281,22 @@ FAKE void dfa_fake_nvml_sleep(double seconds) {
 
 FAKE bool dfa_fake_nvml_ready() {
   const std::lock_guard lock(mutex);
-  return world.ready;
+  return world.users > 0;
 }
 
 FAKE int nvmlInit_v2() {
   const std::lock_guard lock(mutex);
-  read_world();
+  const char* path = std::getenv("DFA_FAKE_NVML");
+  if (world.users == 0 || world.scenario != (path != nullptr ? path : "")) read_world();
   const auto error = world.errors.find(__func__);
   if (error != world.errors.end()) return error->second;
-  world.ready = true;
+  ++world.users;  // counted, as the real one does
   return kSuccess;
 }
 
 FAKE int nvmlShutdown() {
   return answer(__func__, [] {
-    world.ready = false;
+    --world.users;
     return int{kSuccess};
   });
 }

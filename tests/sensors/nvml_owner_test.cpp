@@ -176,6 +176,7 @@ TEST_P(GuardianOutlives, AndPutsTheCardBack) {
   ASSERT_EQ(::pipe(ready), 0);
   const int pid = ::fork();
   if (pid == 0) {
+    ::alarm(60);  // outlives no test that failed
     nvml::Guardian guardian;
     const bool held = guardian.open("0000:3b:00.0").value && guardian.set_power_limit(300) &&
                       guardian.lock_clocks(1e9, 1e9);

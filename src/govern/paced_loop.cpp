@@ -1,0 +1,98 @@
+#include "govern/paced_loop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/statistics.h"
+#include "dfa/error.h"
+
+namespace dfa::govern {
+namespace {
+
+constexpr double kSlice = 0.02;  // a duty that rose ends a wait this soon
+constexpr double kLongest = 2;   // seconds of one wait: a step may have been a pause of the user's
+constexpr std::size_t kFewest = 3;
+
+}  // namespace
+
+PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock)
+    : options_(options), meters_(meters), clock_(clock) {
+  if (options.policy.goal != power::Goal::power_cap &&
+      options.policy.goal != power::Goal::temp_cap) {
+    throw InvalidArgument(fmt::format(
+        "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C",
+        to_text(options.policy)));
+  }
+  if (meters.power == nullptr) throw Unsupported("a cap needs a power sensor, and there is none");
+  if (options.policy.goal == power::Goal::temp_cap && meters.temperature == nullptr) {
+    throw Unsupported("a temperature cap needs a temperature sensor, and there is none");
+  }
+  begin_s_ = resumed_s_ = clock.now_s();
+}
+
+PacedLoop::~PacedLoop() {
+  if (driver_) driver_->stop();
+}
+
+std::optional<power::Decision> PacedLoop::last() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+void PacedLoop::pace() {
+  const double took = clock_.now_s() - resumed_s_;
+  ++steps_;
+  if (calibrated()) {
+    driver_->set_activity({.call_s = took});
+    wait(took);
+  } else {
+    calibrate(took);
+  }
+  resumed_s_ = clock_.now_s();
+}
+
+// The first half lets sensors and clocks settle.
+void PacedLoop::calibrate(double took_s) {
+  const double spent = clock_.now_s() - begin_s_;
+  if (spent < options_.calibrate_s / 2) return;
+  steps_s_.push_back(took_s);
+  Meter* meter = meters_.mean != nullptr ? meters_.mean : meters_.power;
+  if (const auto reading = meter->read()) readings_w_.push_back(reading->value);
+  if (spent >= options_.calibrate_s && readings_w_.size() >= kFewest) start();
+}
+
+void PacedLoop::start() {
+  const double watts = bench::summarize(readings_w_).median;
+  if (!(watts > options_.idle_w)) {
+    throw Unsupported(fmt::format(
+        "the loop draws {:.0f} W and the card {:.0f} W when idle: there is nothing to hold", watts,
+        options_.idle_w));
+  }
+  power::Setup setup;
+  setup.points = {{.label = "one step of the loop",
+                   .time_s = bench::summarize(steps_s_).median,
+                   .power_w = watts}};
+  setup.idle_w = options_.idle_w;
+  setup.limit_w = options_.limit_w;
+  governor_ = std::make_unique<power::Governor>(setup, options_.policy, meters_, pacer_);
+  driver_ =
+      std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {
+        const std::lock_guard lock(mutex_);
+        last_ = made;
+      });
+  driver_->start();
+}
+
+void PacedLoop::wait(double took_s) {
+  const double begin = clock_.now_s();
+  for (;;) {
+    const double owed = std::min(took_s * (1 / pacer_.duty() - 1), kLongest);
+    const double left = owed - (clock_.now_s() - begin);
+    if (left < 1e-4) break;
+    clock_.sleep_s(std::min(left, kSlice));
+  }
+  waited_s_ += clock_.now_s() - begin;
+}
+
+}  // namespace dfa::govern

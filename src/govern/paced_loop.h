@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "power/driver.h"
+#include "power/pacer.h"
+
+namespace dfa::govern {
+
+struct LoopOptions {
+  power::Policy policy;  // power_cap or temp_cap
+  double idle_w = 0;     // before the loop begins
+  double limit_w = 0;    // the card's own
+  double calibrate_s =
+      2;  // at full speed, to learn what a step draws; the cap may be exceeded then
+};
+
+// Somebody's own loop, a training say, held under a cap by gaps after its steps. Nothing is known
+// of a step but when it ends and what the card drew meanwhile.
+class PacedLoop {
+ public:
+  // The meters and the clock must outlive it; power must be among the meters. Throws
+  // InvalidArgument for a policy that is no cap, Unsupported without a sensor.
+  PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock);
+  ~PacedLoop();
+
+  // At the end of each step, when its work is done: waits as the policy asks.
+  void pace();
+
+  bool calibrated() const { return driver_ != nullptr; }
+  double duty() const { return pacer_.duty(); }
+  double waited_s() const { return waited_s_; }
+  long long steps() const { return steps_; }
+  std::optional<power::Decision> last() const;  // of the governor, once there is one
+
+ private:
+  void calibrate(double took_s);
+  void start();
+  void wait(double took_s);
+
+  const LoopOptions options_;
+  const power::Telemetry meters_;
+  Clock& clock_;
+  power::Pacer pacer_;
+  std::unique_ptr<power::Governor> governor_;
+  std::unique_ptr<power::Driver> driver_;
+  mutable std::mutex mutex_;
+  std::optional<power::Decision> last_;
+  std::vector<double> steps_s_, readings_w_;  // of the calibration
+  double begin_s_ = 0, resumed_s_ = 0, waited_s_ = 0;
+  long long steps_ = 0;
+};
+
+}  // namespace dfa::govern

@@ -1,0 +1,69 @@
+#include "govern/policy_plan.h"
+
+#include <fmt/format.h>
+
+#include "govern/shipped.h"
+#include "govern/tune.h"
+#include "power/choose.h"
+
+namespace dfa::govern {
+namespace {
+
+// Time and joules are of the sizes; rows are measured on dense tensors.
+Problem class_of(Problem problem) {
+  problem.scale = 0;
+  problem.layout = Layout::bhsd;
+  problem.q_strides = problem.k_strides = problem.v_strides = problem.o_strides = Strides{};
+  return problem;
+}
+
+std::vector<Candidate> points_of(const Problem& problem, const std::string& profile,
+                                 const std::string& backend, const power::Policy& policy) {
+  std::string told;
+  std::vector<Candidate> points;
+  if (profile == "shipped") {
+    points = shipped_points(problem, backend, false, told);
+  } else {
+    const std::string line = to_line(problem);
+    points = stored_points(problem, profile::Store(profile), backend);
+    told = fmt::format(
+        "the profile has no row of '{}' on this machine; dfa tune --problem '{}' measures some",
+        line, line);
+  }
+  if (points.empty()) throw Unsupported(fmt::format("policy {}: {}", to_text(policy), told));
+  return points;
+}
+
+}  // namespace
+
+Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
+                 const power::Policy& policy) {
+  if (policy.goal == power::Goal::power_cap || policy.goal == power::Goal::temp_cap) {
+    throw InvalidArgument(fmt::format(
+        "policy {} holds over time, not for one call; accepted here: max_performance, min_energy, "
+        "edp, latency:2ms",
+        to_text(policy)));
+  }
+  const std::string line = to_line(class_of(problem));
+  power::Setup setup;
+  for (const Candidate& candidate : points_of(class_of(problem), profile, backend, policy)) {
+    setup.points.push_back(candidate.point);
+  }
+  if (const Verdict ok = check(setup, policy); !ok) {
+    const bool joules = policy.goal == power::Goal::min_energy || policy.goal == power::Goal::edp;
+    throw Unsupported(
+        joules ? fmt::format("policy {}: no row of '{}' has measured joules", to_text(policy), line)
+               : ok.reason);
+  }
+  const power::Choice choice = choose_point(setup, {}, policy);
+  if (!choice.reachable) {
+    throw Unsupported(fmt::format("policy {}: no configuration of '{}' takes less than {:.3g} ms",
+                                  to_text(policy), line, 1e3 * *choice.nearest));
+  }
+  Plan chosen = plan(problem, {.backend = backend, .config = setup.points[choice.point].label});
+  chosen.why += fmt::format("; by policy {} from {} measured configuration{}", to_text(policy),
+                            setup.points.size(), setup.points.size() == 1 ? "" : "s");
+  return chosen;
+}
+
+}  // namespace dfa::govern

@@ -1,0 +1,105 @@
+#include "govern/paced_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "dfa/error.h"
+#include "sensors/system_clock.h"
+
+namespace dfa::govern {
+namespace {
+
+// Draws 600 W while the loop works and 100 W in its gaps; shows the mean of the last 0.1 s, as
+// boards do, ten times faster than they.
+class LoopMeter final : public Meter {
+ public:
+  explicit LoopMeter(const Clock& clock) : clock_(clock) {}
+  std::string name() const override { return "loop"; }
+  Quantity quantity() const override { return Quantity::power_w; }
+  double period_s() const override { return 0.02; }
+  Verdict status() const override { return Verdict::yes(); }
+  std::optional<Reading> read() override {
+    const double now = clock_.now_s();
+    return Reading{now, 100 + 500 * share + 0.1 * std::sin(1e3 * now)};
+  }
+  std::atomic<double> share{1};  // of the time that steps take
+
+ private:
+  const Clock& clock_;
+};
+
+TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 400}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.2},
+      {.power = &meter}, clock);
+  double mean = 1;
+  for (int i = 0; i < 400; ++i) {
+    const double begin = clock.now_s();
+    clock.sleep_s(0.004);
+    const double worked = clock.now_s() - begin;
+    loop.pace();
+    const double whole = clock.now_s() - begin;
+    mean += 0.2 * (worked / whole - mean);
+    meter.share = mean;
+  }
+  EXPECT_TRUE(loop.calibrated());
+  EXPECT_EQ(loop.steps(), 400);
+  EXPECT_NEAR(100 + 500 * mean, 395.2, 25);
+  EXPECT_GT(loop.waited_s(), 0.5);
+  ASSERT_TRUE(loop.last());
+  EXPECT_EQ(loop.last()->status, power::Status::holding);
+}
+
+TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 200}, .idle_w = 100, .limit_w = 700, .calibrate_s = 60},
+      {.power = &meter}, clock);
+  for (int i = 0; i < 20; ++i) loop.pace();
+  EXPECT_FALSE(loop.calibrated());
+  EXPECT_EQ(loop.waited_s(), 0);
+  EXPECT_FALSE(loop.last());
+}
+
+TEST(PacedLoop, ACapAboveWhatTheLoopDrawsCostsNothing) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 690}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
+      {.power = &meter}, clock);
+  for (int i = 0; i < 100; ++i) {
+    clock.sleep_s(0.004);
+    loop.pace();
+  }
+  EXPECT_TRUE(loop.calibrated());
+  EXPECT_LT(loop.waited_s(), 0.02);
+}
+
+TEST(PacedLoop, WhatCannotBeHeldIsRefused) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  EXPECT_THROW(PacedLoop({.policy = {power::Goal::min_energy, 0}}, {.power = &meter}, clock),
+               InvalidArgument);
+  EXPECT_THROW(PacedLoop({.policy = {power::Goal::power_cap, 400}}, {}, clock), Unsupported);
+  EXPECT_THROW(PacedLoop({.policy = {power::Goal::temp_cap, 70}}, {.power = &meter}, clock),
+               Unsupported);
+  PacedLoop idle({.policy = {power::Goal::power_cap, 400}, .idle_w = 650, .calibrate_s = 0.01},
+                 {.power = &meter}, clock);
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 1000; ++i) {
+          clock.sleep_s(0.001);
+          idle.pace();
+        }
+      },
+      Unsupported);
+}
+
+}  // namespace
+}  // namespace dfa::govern

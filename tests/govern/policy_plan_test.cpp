@@ -1,0 +1,98 @@
+#include "govern/policy_plan.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "bench/workload.h"
+#include "dfa/error.h"
+#include "govern/points.h"
+#include "govern/tune.h"
+
+namespace dfa::govern {
+namespace {
+
+// A profile of this processor with made-up times and joules: the fast one takes more.
+class PolicyPlan : public ::testing::Test {
+ protected:
+  PolicyPlan() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-plan-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    store_ = std::make_unique<profile::Store>(folder_ / "p.db");
+    const auto plans = candidate_plans(problem_, {.backend = "cpu", .candidates = 2});
+    fast_ = label_of(plans.at(0));
+    frugal_ = label_of(plans.at(1));
+  }
+  ~PolicyPlan() override {
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void put(const std::string& label, double time_s, std::optional<double> energy_j) {
+    profile::Row row;
+    row.machine = machine_of("cpu");
+    row.problem = to_line(problem_);
+    row.backend = "cpu";
+    row.point.label = label;
+    row.point.dtype = problem_.dtype;
+    row.point.time_s = time_s;
+    row.point.energy_j = energy_j;
+    row.date = "2026-01-31T12:00:00Z";
+    store_->put(row);
+  }
+  Plan by(const std::string& policy, const Problem& problem) const {
+    return policy_plan(problem, (folder_ / "p.db").string(), "cpu", power::parse_policy(policy));
+  }
+
+  const Problem problem_ = parse_problem("fwd fp32 b1 h2 s256 d64");
+  std::filesystem::path folder_;
+  std::unique_ptr<profile::Store> store_;
+  std::string fast_, frugal_;
+};
+
+TEST_F(PolicyPlan, EachPolicyTakesItsRow) {
+  ASSERT_NE(fast_, frugal_);
+  put(fast_, 1e-3, 0.5);
+  put(frugal_, 2e-3, 0.2);
+  EXPECT_EQ(by("max_performance", problem_).config, fast_);
+  EXPECT_EQ(by("min_energy", problem_).config, frugal_);
+  EXPECT_EQ(by("edp", problem_).config, frugal_);
+  EXPECT_EQ(by("latency:1.5ms", problem_).config, fast_);
+  EXPECT_EQ(by("latency:3ms", problem_).config, frugal_);  // the cheapest that is in time
+  EXPECT_NE(by("min_energy", problem_).why.find("by policy min_energy"), std::string::npos);
+}
+
+TEST_F(PolicyPlan, StridesAndScaleOfACallDoNotMatter) {
+  put(frugal_, 2e-3, 0.2);
+  Problem problem = parse_problem("fwd fp32 b1 h2 s256 d64 scale(0.5) layout(bshd)");
+  problem.q_strides = {.batch = 256 * 384, .head = 64, .row = 384};
+  const Plan plan = by("min_energy", problem);
+  EXPECT_EQ(plan.config, frugal_);
+  EXPECT_EQ(plan.problem.q_strides, problem.q_strides);
+}
+
+TEST_F(PolicyPlan, WhatTheProfileDoesNotHoldIsSaid) {
+  const auto reason = [&](const std::string& policy) -> std::string {
+    try {
+      by(policy, problem_);
+    } catch (const Unsupported& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(reason("min_energy").find("dfa tune --problem 'fwd fp32"), std::string::npos);
+  put(fast_, 1e-3, std::nullopt);
+  EXPECT_NE(reason("min_energy").find("measured joules"), std::string::npos);
+  EXPECT_NE(reason("latency:0.1ms").find("less than 1 ms"), std::string::npos);
+  EXPECT_EQ(reason("max_performance"), "");
+}
+
+TEST_F(PolicyPlan, ACapIsNotOfACall) {
+  put(fast_, 1e-3, 0.5);
+  EXPECT_THROW(by("power_cap:500W", problem_), InvalidArgument);
+  EXPECT_THROW(by("temp_cap:70C", problem_), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace dfa::govern

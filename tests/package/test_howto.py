@@ -1,0 +1,62 @@
+"""The Python snippets of the how-to pages, with a made-up card and a loop that only sleeps."""
+
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def fences(page, language):
+    text = (ROOT / "docs/howto" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def program():
+    found = [pathlib.Path(os.environ["DFA_PROGRAM"])] if "DFA_PROGRAM" in os.environ else sorted(
+        ROOT.glob("build/*/cli/dfa"))
+    if not found:
+        pytest.skip("no dfa program")
+    return found[-1]
+
+
+def test_a_training_job_under_a_cap(program, tmp_path, monkeypatch, capsys):
+    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
+    if not library.exists():
+        pytest.skip("no made-up NVML")
+    (tmp_path / "scenario").write_text(
+        "clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 600 20 0.7\nlimit 700\n")
+    monkeypatch.setenv("DFA_NVML", str(library))
+    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+    capped, metered = fences("cap-a-training-job.md", "python")
+    here = 'Governor("power_cap:500W", device="GPU-aa", idle_w=100, calibrate_s=0.5)'
+    assert 'Governor("power_cap:500W")' in capped
+    names = {"batches": range(200), "train_step": lambda batch: time.sleep(0.005)}
+    exec(capped.replace('Governor("power_cap:500W")', here), names)
+    assert names["governor"].waited_s > 0.1
+    exec(metered.replace("EnergyMeter()", 'EnergyMeter("cpu")'), names)
+    assert "200 steps" in capsys.readouterr().out
+
+
+def test_a_configuration_from_a_profile(program, tmp_path, monkeypatch, capsys):
+    tune = fences("cheapest-config.md", "sh")[0]
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}",
+                                "DFA_CUDA_DRIVER": "none-in-tests"}
+    (tmp_path / "dfa").symlink_to(program)
+    subprocess.run(["bash", "-euc", tune], cwd=tmp_path, env=environment, check=True,
+                   capture_output=True, timeout=120)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DFA_CUDA_DRIVER", "none-in-tests")
+    draw = np.random.default_rng(1)
+    q, k, v = (draw.standard_normal((1, 4, 256, 64)).astype(ml_dtypes.bfloat16) for _ in range(3))
+    names = {"q": q, "k": k, "v": v}
+    exec(fences("cheapest-config.md", "python")[0], names)
+    assert names["o"].shape == q.shape
+    assert "by policy max_performance" in capsys.readouterr().out

@@ -1,0 +1,154 @@
+"""Policies: parsed by the library, a plan chosen from a profile, a loop held under a cap."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+import dfa
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROBLEM = "fwd fp32 b1 h2 s64 d32"
+
+
+@pytest.mark.parametrize("text, goal, value", [
+    ("max_performance", "max_performance", 0), ("power_cap:0.5kW", "power_cap", 500),
+    ("temp_cap:70C", "temp_cap", 70), ("latency:2ms", "latency", 0.002), ("edp", "edp", 0)])
+def test_texts_are_those_of_the_command_line(text, goal, value):
+    policy = dfa.Policy(text)
+    assert (policy.goal, policy.value) == (goal, pytest.approx(value))
+    assert dfa.Policy(str(policy)) == policy and hash(dfa.Policy(str(policy))) == hash(policy)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "power_cap", "power_cap:500", "edp:1", "power_cap:-5W"])
+def test_other_texts_say_what_is_accepted(text):
+    with pytest.raises(ValueError, match="accepted: max_performance"):
+        dfa.Policy(text)
+
+
+def arrays():
+    draw = np.random.default_rng(1)
+    return [draw.standard_normal((1, 2, 64, 32), dtype=np.float32) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def program():
+    found = [pathlib.Path(os.environ["DFA_PROGRAM"])] if "DFA_PROGRAM" in os.environ else sorted(
+        ROOT.glob("build/*/cli/dfa"))
+    if not found:
+        pytest.skip("no dfa program")
+    return found[-1]
+
+
+@pytest.fixture(scope="module")
+def profile(program, tmp_path_factory):
+    """What `dfa tune` measured of PROBLEM on this machine."""
+    path = tmp_path_factory.mktemp("profile") / "p.db"
+    subprocess.run([program, "tune", "--problem", PROBLEM, "--backend", "cpu", "--points", "2",
+                    "--point-seconds", "0.05", "--profile", path], check=True, capture_output=True)
+    return path
+
+
+def test_a_call_follows_a_profile(profile):
+    q, k, v = arrays()
+    policy = dfa.Policy("max_performance", profile=profile)
+    plan = dfa.plan(PROBLEM, backend="cpu", policy=policy)
+    assert "by policy max_performance" in plan.why and plan.config
+    np.testing.assert_allclose(dfa.attention(q, k, v, policy=policy), dfa.attention(q, k, v),
+                               rtol=1e-5, atol=1e-5)
+    turned = [x.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3) for x in (q, k, v)]
+    dfa.attention(*turned, scale=0.3, policy=policy)  # the row is of the sizes
+
+
+def test_what_a_profile_does_not_hold_is_an_error(profile):
+    q, k, v = arrays()
+    policy = dfa.Policy("max_performance", profile=profile)
+    with pytest.raises(RuntimeError, match="dfa tune --problem 'fwd fp32 b1 hq2 hk2 sq32 sk64 d32'"):
+        dfa.attention(q[:, :, :32].copy(), k, v, policy=policy)
+    with pytest.raises(ValueError, match="chooses by what was measured"):
+        dfa.attention(q, k, v, policy="min_energy")
+    with pytest.raises(RuntimeError, match="policy edp: "):  # none is shipped for a processor
+        dfa.attention(q, k, v, policy=dfa.Policy("edp", profile="shipped"))
+    with pytest.raises(FileNotFoundError, match="none.db"):
+        dfa.attention(q, k, v, policy=dfa.Policy("edp", profile="none.db"))
+
+
+def test_a_plain_text_for_the_librarys_own_choice():
+    q, k, v = arrays()
+    np.testing.assert_array_equal(dfa.attention(q, k, v, policy="max_performance"),
+                                  dfa.attention(q, k, v))
+
+
+def test_caps_and_other_algorithms_are_not_of_a_call(profile):
+    q, k, v = arrays()
+    with pytest.raises(ValueError, match="dfa.Governor"):
+        dfa.attention(q, k, v, policy="power_cap:500W")
+    with pytest.raises(ValueError, match="algorithm 'standard'"):
+        dfa.attention(q, k, v, algorithm="standard", policy=dfa.Policy("edp", profile=profile))
+    with pytest.raises(TypeError, match="int"):
+        dfa.attention(q, k, v, policy=3)
+    with pytest.raises(ValueError, match="not accepted beside"):
+        dfa.plan(PROBLEM, backend="cpu", threads=1, policy=dfa.Policy("edp", profile=profile))
+
+
+@pytest.fixture
+def card(program, tmp_path, monkeypatch):
+    """A made-up card that draws what a scenario says."""
+    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
+    if not library.exists():
+        pytest.skip("no made-up NVML")
+
+    def draws(power):
+        (tmp_path / "scenario").write_text(
+            f"clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower {power}\ntick 0.02\nlimit 700\n"
+            "temperature 60 70\n")
+        monkeypatch.setenv("DFA_NVML", str(library))
+        monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+    return draws
+
+
+def test_a_governor_puts_gaps_after_steps_that_draw_too_much(card):
+    card("sine 600 20 0.7")  # whatever the gaps: down it goes
+    with dfa.Governor("power_cap:400W", device="GPU-aa", calibrate_s=0.3, idle_w=100) as governor:
+        assert governor.status == "calibrating" and governor.duty == 1
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            time.sleep(0.005)
+            governor.pace()
+        assert governor.status in ("holding", "infeasible")
+        assert governor.duty < 0.6 and 560 < governor.power_w < 640
+    assert governor.waited_s > 0.5 and governor.steps > 20 and governor.status == "not running"
+
+
+def test_a_governor_lets_steps_be_that_draw_less(card):
+    card("sine 300 5 0.7")
+    with dfa.Governor(dfa.Policy("power_cap:500W"), device="GPU-aa", calibrate_s=0.2,
+                      idle_w=100) as governor:
+        for _ in range(200):
+            time.sleep(0.004)
+            governor.pace()
+        assert governor.status == "holding" and governor.duty == 1
+    assert governor.waited_s < 0.05
+
+
+def test_a_governor_measures_the_idle_card(card):
+    card("constant 120")
+    with dfa.Governor("power_cap:500W", device="GPU-aa", calibrate_s=60) as governor:
+        assert governor.idle_w == pytest.approx(120)
+    with pytest.raises(AttributeError):
+        governor.colour
+
+
+def test_a_governor_refuses_what_it_cannot_hold(card, monkeypatch):
+    card("constant 300")
+    with pytest.raises(ValueError, match="power_cap:500W, temp_cap:70C"):
+        with dfa.Governor("min_energy", device="GPU-aa", idle_w=100):
+            pass
+    with pytest.raises(ValueError, match="outside of the with block"):
+        dfa.Governor("power_cap:500W", device="GPU-aa", idle_w=100).pace()
+    monkeypatch.setenv("DFA_NVML", "none.so")
+    with pytest.raises(RuntimeError, match="power sensor"):
+        dfa.Governor("power_cap:500W", device="GPU-aa")
