@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "bench/cudnn_peer.h"
 #include "bench/doubts.h"
 #include "bench/machine.h"
 #include "bench/result.h"
@@ -129,10 +130,12 @@ std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
 
 std::vector<std::string> peers_of(const BenchArguments& arguments) {
   std::vector<std::string> peers;
-  const auto& known = bench::TorchPeer::algorithms();
+  const auto& torch = bench::TorchPeer::algorithms();
+  std::vector<std::string> known = torch;
+  known.emplace_back(bench::CudnnPeer::kAlgorithm);
   for (const std::string& name : arguments.peers) {
     if (name == "torch") {
-      peers.insert(peers.end(), known.begin(), known.end());
+      peers.insert(peers.end(), torch.begin(), torch.end());
     } else if (std::find(known.begin(), known.end(), name) != known.end()) {
       peers.push_back(name);
     } else {
@@ -260,9 +263,11 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
       ->delimiter(',');
   command
-      ->add_option("--peers", a.peers,
-                   "PyTorch's SDPA in the same run, by the Python of DFA_PYTHON: torch for all of "
-                   "torch-flash, torch-cudnn, torch-efficient, torch-math")
+      ->add_option(
+          "--peers", a.peers,
+          "PyTorch's SDPA in the same run, by the Python of DFA_PYTHON: torch for all of "
+          "torch-flash, torch-cudnn, torch-efficient, torch-math; cudnn: cuDNN called from "
+          "here, forward")
       ->delimiter(',');
   command
       ->add_option("--launch", a.launches,

@@ -19,6 +19,7 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_CUDA_DRIVER", "libcuda.so.1", "library of the NVIDIA driver"},
     {"DFA_NVRTC", "", "library of the CUDA run-time compiler, or its folder; empty: searched"},
     {"DFA_CUBLASLT", "", "library of the matrix products cuBLASLt, or its folder; empty: searched"},
+    {"DFA_CUDNN", "", "library of cuDNN, a peer of dfa bench, or its folder; empty: searched"},
     {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
     {"XDG_CACHE_HOME", "", "parent of the cache folder; empty: HOME/.cache"},
     {"HOME", "", "the user's folder, when XDG_CACHE_HOME is not set"},

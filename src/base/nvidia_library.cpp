@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <span>
 
 #include "base/env.h"
 
@@ -42,6 +43,18 @@ std::vector<std::string> nvidia_library_names(const char* forced,
     }
   }
   return names;
+}
+
+std::vector<SharedLibrary> open_beside(const std::string& library, const std::string& prefix) {
+  std::vector<SharedLibrary> opened;
+  if (!fs::path(library).has_parent_path()) return opened;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(library).parent_path(), error)) {
+    if (entry.path().filename().string().rfind(prefix, 0) != 0) continue;
+    const std::string name = entry.path().string();
+    opened.push_back(SharedLibrary::open_first(std::span(&name, 1)));
+  }
+  return opened;
 }
 
 }  // namespace dfa

@@ -8,6 +8,7 @@
 
 #include "attention/registry.h"
 #include "bench/candidate.h"
+#include "bench/cudnn_peer.h"
 #include "bench/machine.h"
 #include "bench/own_contender.h"
 #include "bench/torch_peer.h"
@@ -59,10 +60,17 @@ class StudyRun {
         on_progress_(on_progress),
         gpu_(find_backend(backend_).gpu_identity()),
         telemetry_(open_telemetry(gpu_, clock_)) {
-    if (options_.peers.empty()) return;
     Status ignored{};
-    guarded([&] { torch_ = std::make_unique<TorchPeer>(find_backend(backend_)); }, ignored,
-            no_torch_);
+    const auto cudnn =
+        std::count(options_.peers.begin(), options_.peers.end(), CudnnPeer::kAlgorithm);
+    if (cudnn < static_cast<std::ptrdiff_t>(options_.peers.size())) {
+      guarded([&] { torch_ = std::make_unique<TorchPeer>(find_backend(backend_)); }, ignored,
+              no_torch_);
+    }
+    if (cudnn > 0) {
+      guarded([&] { cudnn_ = std::make_unique<CudnnPeer>(find_backend(backend_)); }, ignored,
+              no_cudnn_);
+    }
   }
 
   Study run() {
@@ -107,7 +115,8 @@ class StudyRun {
         candidates.push_back(candidate(group, algorithm, backend_, launch));
       }
       for (const std::string& algorithm : options_.peers) {
-        candidates.push_back(candidate(group, algorithm, "torch", launch));
+        const bool cudnn = algorithm == CudnnPeer::kAlgorithm;
+        candidates.push_back(candidate(group, algorithm, cudnn ? "cudnn" : "torch", launch));
         candidates.back().peer = true;
       }
     }
@@ -196,6 +205,10 @@ class StudyRun {
         });
         continue;
       }
+      if (c.record.algorithm == CudnnPeer::kAlgorithm) {
+        enter_cudnn(c, workload);
+        continue;
+      }
       if (loaded != Status::ok) {
         c.end(loaded, reason);
         continue;
@@ -207,6 +220,16 @@ class StudyRun {
         c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);
       });
     }
+  }
+
+  void enter_cudnn(Candidate& c, Workload& workload) {
+    if (!cudnn_) return c.end(Status::unsupported, no_cudnn_);
+    c.record.origin = "default";
+    c.record.why = cudnn_->version() + ", called through its graph interface";
+    c.attempt([&] {
+      c.record.sm_budget = 0;
+      c.contender = cudnn_->contender(workload, c.launch, c.record.calls_per_run);
+    });
   }
 
   // A peer that has ended is a reason for the cases to come.
@@ -295,7 +318,9 @@ class StudyRun {
   std::size_t group_ = 0;
   std::optional<std::int64_t> allowed_;  // bytes for tensors and workspace
   std::unique_ptr<TorchPeer> torch_;
-  std::string no_torch_;  // why there is none where one was asked for
+  std::string no_torch_;  // why there is none where one was asked for, likewise below
+  std::unique_ptr<CudnnPeer> cudnn_;
+  std::string no_cudnn_;
   Conditions conditions_;
   double conditions_time_ = -1;
 };

@@ -256,6 +256,8 @@ double Workload::error(RowsCheck& check, std::uint64_t seed) {
   return check.error(tensors_->forward_args(nullptr), seed, {});
 }
 
+ForwardArgs Workload::forward_args() const { return tensors_->forward_args(tensors_->space()); }
+
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
   return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};

@@ -83,6 +83,9 @@ class Workload {
   std::unique_ptr<RowsCheck> rows_check(int rows) const;
   double error(RowsCheck& check, std::uint64_t seed);
 
+  // The tensors of a forward and the workspace, for whoever runs one on them.
+  ForwardArgs forward_args() const;
+
   HostOutputs outputs() const;
 
   // Bytes that one run takes on top of the tensors, its workspace allocated for the call only.

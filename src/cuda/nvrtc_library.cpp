@@ -1,38 +1,19 @@
 #include "cuda/nvrtc_library.h"
 
-#include <filesystem>
-#include <span>
 #include <type_traits>
 
 #include "base/nvidia_library.h"
 
 namespace dfa::cuda {
-namespace {
-
-namespace fs = std::filesystem;
-
-// NVRTC opens its companion by name alone, which the system does not find outside its own folders;
-// once loaded by its path it is found.
-std::vector<SharedLibrary> open_companions(const fs::path& library) {
-  std::vector<SharedLibrary> companions;
-  if (!library.has_parent_path()) return companions;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(library.parent_path(), error)) {
-    const std::string name = entry.path().string();
-    if (entry.path().filename().string().rfind("libnvrtc-builtins.so", 0) != 0) continue;
-    companions.push_back(SharedLibrary::open_first(std::span(&name, 1)));
-  }
-  return companions;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<std::string> NvrtcLibrary::default_names() {
   return nvidia_library_names("DFA_NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"});
 }
 
 NvrtcLibrary::NvrtcLibrary(const std::vector<std::string>& names)
-    : file(SharedLibrary::open_first(names)), companions(open_companions(file.name())) {
+    : file(SharedLibrary::open_first(names)),
+      companions(open_beside(file.name(), "libnvrtc-builtins.so")) {
   status = resolve();
   if (status) status = read_facts();
 }

@@ -1,0 +1,78 @@
+#include "bench/cudnn_peer.h"
+
+#include "base/env.h"
+#include "bench/cudnn_graph.h"
+
+namespace dfa::bench {
+namespace {
+
+class CudnnContender final : public Contender {
+ public:
+  CudnnContender(const CudnnLibrary& library, cudnn::Handle handle, const Backend& backend,
+                 Workload& workload, int calls)
+      : forward_(library, handle, workload.problem()),
+        backend_(backend),
+        workload_(workload),
+        calls_(calls) {
+    plans_.forward = Plan{.problem = workload.problem(),
+                          .backend = backend.name(),
+                          .workspace_bytes = forward_.workspace_bytes()};
+    run(1);
+  }
+
+  void run(int times) override {
+    queue(times * calls_);
+    backend_.synchronize({});
+  }
+
+  double time_s() override {
+    return backend_.time_s([this] { queue(calls_); }, {});
+  }
+
+  MemoryGrowth growth() override {
+    return {static_cast<std::int64_t>(forward_.workspace_bytes()), ""};
+  }
+
+  CheckReport check(const CheckOptions& options) override {
+    return workload_.check(plans_, options, [this] { run(1); });
+  }
+
+ private:
+  void queue(int calls) {
+    workload_.reserve_workspace(forward_.workspace_bytes());
+    const ForwardArgs args = workload_.forward_args();
+    for (int i = 0; i < calls; ++i) forward_.run(args);
+  }
+
+  CudnnForward forward_;
+  const Backend& backend_;
+  Workload& workload_;
+  Prepared plans_;
+  int calls_;
+};
+
+}  // namespace
+
+CudnnPeer::CudnnPeer(const Backend& backend)
+    : backend_(backend), library_(CudnnLibrary::default_names()) {
+  if (backend.gpu_identity().pci_id.empty()) {
+    throw Unsupported("cudnn: runs on a GPU, not on backend " + backend.name());
+  }
+  if (env("DFA_CUDA_DEVICE") != "0") {
+    throw Unsupported("cudnn: DFA_CUDA_DEVICE=" + env("DFA_CUDA_DEVICE") +
+                      "; accepted: 0, the device that cuDNN takes");
+  }
+  if (!library_.status) throw Unsupported(library_.status.reason);
+  library_.check(library_.cudnnCreate(&handle_), "cudnnCreate");
+}
+
+CudnnPeer::~CudnnPeer() {
+  if (handle_ != nullptr) library_.cudnnDestroy(handle_);
+}
+
+std::unique_ptr<Contender> CudnnPeer::contender(Workload& workload, Launch launch, int calls) {
+  if (launch == Launch::graph) throw Unsupported("cudnn: calls of it are not recorded as graphs");
+  return std::make_unique<CudnnContender>(library_, handle_, backend_, workload, calls);
+}
+
+}  // namespace dfa::bench

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bench/contender.h"
+#include "bench/cudnn_library.h"
+#include "bench/suites.h"
+#include "bench/workload.h"
+#include "contract/backend.h"
+
+namespace dfa::bench {
+
+// cuDNN's attention beside ours, called from here through its graph interface: on the very tensors,
+// timed by the same events on the same stream.
+class CudnnPeer {
+ public:
+  static constexpr const char* kAlgorithm = "cudnn";
+
+  // Throws Unsupported where there is no cuDNN 9, or where the backend's tensors are not in the
+  // memory of the first GPU, where cuDNN would look for them.
+  explicit CudnnPeer(const Backend& backend);
+  ~CudnnPeer();
+
+  std::string version() const { return library_.version; }
+
+  // The workload must outlive it. Throws Unsupported with cuDNN's words.
+  std::unique_ptr<Contender> contender(Workload& workload, Launch launch, int calls);
+
+ private:
+  const Backend& backend_;
+  CudnnLibrary library_;
+  cudnn::Handle handle_ = nullptr;
+};
+
+}  // namespace dfa::bench
