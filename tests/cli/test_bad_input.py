@@ -56,7 +56,7 @@ def test_bad_problem_lines(fails, line, words):
 
 @pytest.mark.parametrize("options, words", [
     (["--backend", "tpu"], ["tpu", "auto, cuda, cpu, reference"]),
-    (["--algorithm", "magic"], ["magic", "standard, flash, auto"]),
+    (["--algorithm", "magic"], ["magic", "auto, standard, flash"]),
     (["--config", "block_q=7"], "block_q=7"),
     (["--config", "speed=11"], "speed"),
     (["--threads", "-1"], "threads"),
