@@ -49,6 +49,7 @@ Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, doubl
                     const PointOptions& options, const bench::Telemetry& telemetry, Clock& clock) {
   power::Pacer pacer;
   pacer.apply({.point = 0, .sms = 0, .duty = duty});
+  power::Gaps gaps(pacer);
   std::vector<double> times;
   Mean power, hertz;
   double busy = 0, most = 0;
@@ -71,7 +72,7 @@ Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, doubl
       hertz.add(now_hz);
       most = std::max(most, now_hz.value_or(0));
     }
-    pacer.pause(took, clock);
+    gaps.pause(took, clock);
   }
   const bench::Summary summary = bench::summarize(times);
   return {summary.median,

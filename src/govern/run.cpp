@@ -189,6 +189,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   auto next = result.scenario.events.begin();
   Loads turns(loads, loads.size() > 1 ? options.load_s : 0);
   power::Activity activity;
+  power::Gaps gaps(pacer);
   for (double now = 0; now < result.scenario.seconds; now = clock.now_s() - begin) {
     if (options.interrupted && options.interrupted()) break;
     for (; next != result.scenario.events.end() && next->at_s <= now; ++next) {
@@ -213,7 +214,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
     activity.foreign = sampling.foreign();
     watch.look(turns.now(), point, now, clock, loads, activity);
     driver.set_activity(activity);
-    pacer.pause(took, clock);
+    gaps.pause(took, clock);
   }
   for (const Load& load : loads) load.workload.limit_sms(0);
   result.seconds = clock.now_s() - begin;

@@ -16,8 +16,8 @@ void Pacer::apply(const Action& action) {
   duty_.store(action.duty, std::memory_order_relaxed);
 }
 
-void Pacer::pause(double run_s, Clock& clock) {
-  const double duty = this->duty();
+void Gaps::pause(double run_s, Clock& clock) {
+  const double duty = pacer_.duty();
   if (duty >= 1) {
     owed_s_ = 0;
     return;

@@ -8,8 +8,8 @@
 
 namespace dfa::power {
 
-// Gaps between launches, for whoever runs them: the governor's thread sets, the launching thread
-// asks. An action takes effect at the next launch.
+// What the governor's thread sets and launching threads read. An action takes effect at the next
+// launch.
 class Pacer final : public Actuator {
  public:
   // sms: the multiprocessor levers of the kernels that run; none by default.
@@ -22,16 +22,26 @@ class Pacer final : public Actuator {
   int sms() const { return sms_.load(std::memory_order_relaxed); }
   double duty() const { return duty_.load(std::memory_order_relaxed); }
 
-  // After `run_s` of work: waits until duty holds on average. Waits that would be shorter than a
-  // clock can keep are owed, and a wait that took longer is taken off the next.
-  void pause(double run_s, Clock& clock);
-
  private:
   const Levers levers_;
   std::atomic<std::size_t> point_{0};
   std::atomic<int> sms_{0};
   std::atomic<double> duty_{1};
-  double owed_s_ = 0;  // of the launching thread
+};
+
+// The gaps between launches of one thread. Threads that launch on streams of their own share a
+// pacer, each with its own gaps: the duty is that of every stream.
+class Gaps {
+ public:
+  explicit Gaps(const Pacer& pacer) : pacer_(pacer) {}
+
+  // After `run_s` of work: waits until duty holds on average. Waits that would be shorter than a
+  // clock can keep are owed, and a wait that took longer is taken off the next.
+  void pause(double run_s, Clock& clock);
+
+ private:
+  const Pacer& pacer_;
+  double owed_s_ = 0;
 };
 
 }  // namespace dfa::power

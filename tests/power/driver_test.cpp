@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -174,21 +175,49 @@ TEST(Pacer, KeepsTheDutyWhateverASleepTakes) {
       pacer.apply({.point = 2, .sms = 0, .duty = duty});
       EXPECT_EQ(pacer.point(), 2u);
       SlowClock clock;
+      Gaps gaps(pacer);
       double busy = 0;
       for (int i = 0; i < 5000; ++i) {
         clock.now += run_s;
         busy += run_s;
-        pacer.pause(run_s, clock);
+        gaps.pause(run_s, clock);
       }
       EXPECT_NEAR(busy / clock.now, duty, 0.01) << run_s;
     }
   }
 }
 
+// Each of two streams is busy for its share of the time, while the governor's thread turns the
+// duty.
+TEST(Pacer, ThreadsWithStreamsOfTheirOwnKeepTheDutyEach) {
+  Pacer pacer;
+  pacer.apply({.duty = 0.9});
+  std::array<double, 2> shares{};
+  std::vector<std::thread> threads;
+  for (double& share : shares) {
+    threads.emplace_back([&pacer, &share] {
+      SlowClock clock;
+      Gaps gaps(pacer);
+      while (pacer.duty() > 0.5) std::this_thread::yield();
+      double busy = 0;
+      for (int i = 0; i < 5000; ++i) {
+        clock.now += 1e-3;
+        busy += 1e-3;
+        gaps.pause(1e-3, clock);
+      }
+      share = busy / clock.now;
+    });
+  }
+  pacer.apply({.duty = 0.3});
+  for (std::thread& thread : threads) thread.join();
+  for (const double share : shares) EXPECT_NEAR(share, 0.3, 0.01);
+}
+
 TEST(Pacer, FullDutyNeverWaits) {
   Pacer pacer;
   SlowClock clock;
-  for (int i = 0; i < 100; ++i) pacer.pause(1e-3, clock);
+  Gaps gaps(pacer);
+  for (int i = 0; i < 100; ++i) gaps.pause(1e-3, clock);
   EXPECT_EQ(clock.now, 0);
 }
 
