@@ -290,6 +290,10 @@ void add_bench(CLI::App& app, int& exit_code) {
                     "algorithms in turns, in random order (default)");
   command->add_flag("--energy,!--no-energy", a.study.energy,
                     "joules and watts by sustained runs, seconds a case (default)");
+  command
+      ->add_option("--energy-seconds", a.study.energy_seconds,
+                   "of each sustained run; default: as long as the energy counter wants")
+      ->check(CLI::PositiveNumber);
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
   command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
   command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")

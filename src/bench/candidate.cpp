@@ -54,13 +54,14 @@ void Candidate::describe_plans(const Problem& problem) {
   record.memory_bytes = *record.workspace_bytes + static_cast<std::int64_t>(tensor_bytes(problem));
 }
 
-void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock) {
+void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock, double seconds) {
   const double run_s = median_duration_s(samples) * record.calls_per_run;
   const int runs = telemetry.on_gpu && run_s > 0
                        ? static_cast<int>(std::clamp(kQueuedSeconds / run_s, 1.0, kMostQueued))
                        : 1;
   const SustainedEnergy energy = bench::measure_energy(
-      [&] { contender->run(runs); }, energy_window_s(telemetry.energy), telemetry, clock);
+      [&] { contender->run(runs); }, seconds > 0 ? seconds : energy_window_s(telemetry.energy),
+      telemetry, clock);
   const double calls = 1.0 * runs * record.calls_per_run;
   record.throttle = energy.throttle;
   record.utilization_pct = energy.utilization_pct;

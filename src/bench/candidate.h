@@ -39,7 +39,7 @@ struct Candidate {
   void describe_plans(const Problem& problem);
 
   // The stages after the timing.
-  void measure_energy(const Telemetry& telemetry, Clock& clock);
+  void measure_energy(const Telemetry& telemetry, Clock& clock, double seconds);
   void no_energy(const Telemetry& telemetry, const std::string& reason);
   void measure_memory(const Problem& problem);
   void check(const CheckOptions& options);

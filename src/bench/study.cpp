@@ -290,7 +290,7 @@ class StudyRun {
     if (!c.alive()) return;
     report(0.75, group, c.record.algorithm + ": checking, memory, energy");
     c.attempt([&] {
-      options_.energy ? c.measure_energy(telemetry_, clock_)
+      options_.energy ? c.measure_energy(telemetry_, clock_, options_.energy_seconds)
                       : c.no_energy(telemetry_, "energy was not asked for");
       c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
       c.measure_memory(group.problem);

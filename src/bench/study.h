@@ -19,6 +19,7 @@ struct StudyOptions {
   Scale scale = Scale::cpu;
   int sm_budget = 0;                    // of our own, 0: all multiprocessors
   bool energy = true;                   // sustained runs, seconds a case
+  double energy_seconds = 0;            // how long each is; 0: as long as the counter wants
   std::vector<std::string> peers{};     // of TorchPeer::algorithms(), beside ours
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };
