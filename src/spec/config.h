@@ -24,6 +24,12 @@ constexpr int gpu_head_dim(long long d) {
 inline constexpr int kGroupRows = 64;
 inline constexpr int kGroupThreads = 128;
 
+// What the copying thread of cuda_sm90 tells the others of a tile of q.
+inline constexpr int kOrderBytes = 32;
+
+// What a block of cuda_sm90 notes in shared memory about items to be done again.
+inline constexpr int kRepairBytes = 192;
+
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
 // gpu_head_dim() of the problem's.
 struct ForwardConfig {
@@ -40,6 +46,9 @@ struct ForwardConfig {
   // Of cuda_sm90 only; four more warps copy.
   int q_stages = 1;       // tiles of q, whose place the output takes
   bool pingpong = false;  // warpgroups take turns at the tensor cores
+  // A row's reference is the maximum of the first tile where it sees a key, whatever comes later;
+  // what leaves fp32's range is done again. Of bf16 alone, whose range is the same.
+  bool fixed_reference = false;
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);
@@ -58,9 +67,22 @@ struct ForwardConfig {
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
-             16 * (q_stages + 2 * stages);
+             16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
+             (fixed_reference ? kRepairBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
+  }
+
+  // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
+  // out evenly when it starts, then those that copy hand back.
+  constexpr int copier_registers() const { return block_q / kGroupRows == 3 ? 32 : 24; }
+  constexpr int query_registers() const {
+    constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;
+    const int even = kMultiprocessor / threads() / 8 * 8;
+    const int dealt = (even < kMostAtStart ? even : kMostAtStart) * threads();
+    const int left =
+        (dealt - copier_registers() * kGroupThreads) / (threads() - kGroupThreads) / 8 * 8;
+    return left < kMost ? left : kMost;
   }
 
   // Of cuda_sm90: q of one warpgroup, in columns of 64; the output takes its place.

@@ -22,6 +22,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     if (sm90) {
       visit("q_stages", config.q_stages);
       visit("pingpong", config.pingpong);
+      visit("fixed_reference", config.fixed_reference);
     }
   }
   if constexpr (requires { config.dq_warps; }) {

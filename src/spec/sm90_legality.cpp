@@ -1,8 +1,10 @@
 #include "spec/sm90_legality.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
+#include "spec/flops.h"
 #include "spec/gpu_legality.h"
 
 namespace dfa {
@@ -10,7 +12,7 @@ namespace {
 
 // Columns of a product that ptx/wgmma.cuh has.
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
-constexpr int kMaxGroups = 3;
+constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kOtherRegisters90 = 32;
 constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
@@ -59,7 +61,7 @@ Verdict check_maps(const Problem& p) {
 Verdict check_shape(const ForwardConfig& c) {
   const int groups = c.block_q / kGroupRows;
   if (c.block_q % kGroupRows != 0 || groups < 1 || groups > kMaxGroups) {
-    return Verdict::no("block_q=" + number(c.block_q) + "; 64, 128 or 192, 64 a warpgroup");
+    return Verdict::no("block_q=" + number(c.block_q) + "; 64, 128, 192 or 256, 64 a warpgroup");
   }
   if (c.warps != 4 * groups || c.ctas != 1) {
     return Verdict::no("block_q=" + number(c.block_q) + " takes warps=" + number(4LL * groups) +
@@ -72,6 +74,10 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.stages < 2 || c.stages > kMaxStages || c.q_stages < 1 || c.q_stages > 2) {
     return Verdict::no("stages=" + number(c.stages) + ", q_stages=" + number(c.q_stages) +
                        "; 2 to " + number(kMaxStages) + " and 1 or 2");
+  }
+  if (c.fixed_reference && c.element != DType::bf16) {
+    return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
+                       name_of(c.element) + " takes false");
   }
   return yes();
 }
@@ -87,22 +93,37 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
                      " registers and has " + number(sm90_registers(c)));
 }
 
-// Tiles in the order to try them: the largest that fit registers and shared memory were the fastest
-// (docs/design/0015-hopper-forward.md).
 struct Tile {
   int block_q, block_k, stages, q_stages;
   bool pingpong;
 };
 
+// A tile's time in bf16 on an H200 with all its multiprocessors at work: of an item, and on top of
+// that of every step along the keys. Solved from two lengths each (0015,
+// results/h200/hopper_tiles.txt).
+struct MeasuredTile {
+  int head_dim;
+  double item_us, step_us;
+  Tile tile;
+};
+
+constexpr MeasuredTile kMeasured[] = {
+    {64, 2.14, 0.946, {256, 64, 4, 2, false}},  {64, 1.24, 1.13, {128, 128, 3, 2, true}},
+    {96, 2.90, 0.938, {192, 64, 3, 2, false}},  {96, 2.38, 1.35, {128, 128, 2, 2, true}},
+    {128, 3.60, 1.387, {192, 80, 2, 2, false}}, {128, 2.50, 1.61, {128, 128, 2, 2, true}},
+    {256, 5.90, 1.414, {128, 64, 2, 1, false}},
+};
+
+constexpr int kMultiprocessors = 132;
+
+// What else there is, in the order to try it: the largest that fit were the fastest.
 constexpr Tile kTiles[] = {
     {192, 128, 3, 2, false}, {128, 128, 3, 2, true},  {128, 128, 2, 2, true},
     {128, 128, 2, 1, false}, {128, 112, 2, 1, false}, {128, 80, 2, 1, false},
-    {192, 128, 3, 2, true},  {128, 176, 2, 1, true},  {128, 64, 2, 1, false},
-    {64, 128, 2, 2, false},  {64, 80, 2, 1, false},
+    {128, 176, 2, 1, true},  {128, 64, 2, 1, false},  {64, 128, 2, 2, false},
+    {64, 80, 2, 1, false},   {256, 64, 4, 2, false},  {192, 80, 2, 2, false},
+    {192, 64, 3, 2, false},
 };
-
-// Up to here 192 queries a tile compute too much that a causal mask hides (0015).
-constexpr std::int64_t kShortCausal = 1024;
 
 constexpr Tile kLeastTile{64, 64, 2, 1, false};
 
@@ -120,7 +141,30 @@ ForwardConfig config_of(const Problem& p, const Tile& t) {
           .stages = t.stages,
           .ctas = 1,
           .q_stages = t.q_stages,
-          .pingpong = t.pingpong};
+          .pingpong = t.pingpong,
+          .fixed_reference = p.dtype == DType::bf16};
+}
+
+// How long the forward takes in the rounds that the items come in.
+double predicted_us(const Problem& p, const MeasuredTile& m) {
+  const auto up = [](double a, double b) { return std::ceil(a / b); };
+  const double pairs = visible_pairs(p.mask, p.sq, p.sk);
+  // A mask's edge cuts through tiles: half of one is for nothing, and half of a warpgroup's rows.
+  const bool masked = pairs < static_cast<double>(p.sq) * static_cast<double>(p.sk);
+  const double edge = masked ? (kGroupRows + m.tile.block_k) / 2. : 0;
+  const double keys = pairs / static_cast<double>(p.sq) + edge;
+  const double steps = masked ? keys / m.tile.block_k : up(keys, m.tile.block_k);
+  const double items =
+      static_cast<double>(p.b * p.hq) * up(static_cast<double>(p.sq), m.tile.block_q);
+  // Under a mask the items differ, and the rounds even out.
+  const double rounds =
+      masked ? std::max(1., items / kMultiprocessors) : up(items, kMultiprocessors);
+  return rounds * (m.item_us + steps * m.step_us);
+}
+
+bool same_tile(const ForwardConfig& c, const Tile& t) {
+  return c.block_q == t.block_q && c.block_k == t.block_k && c.stages == t.stages &&
+         c.q_stages == t.q_stages && c.pingpong == t.pingpong;
 }
 
 }  // namespace
@@ -134,7 +178,7 @@ int expected_sm90_registers(const ForwardConfig& c) {
   return c.block_k / 2 + c.block_k / 4 + c.value_dim / 2 + kOtherRegisters90;
 }
 
-int sm90_registers(const ForwardConfig& c) { return c.block_q / kGroupRows == 3 ? 160 : 240; }
+int sm90_registers(const ForwardConfig& c) { return c.query_registers(); }
 
 Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
                            const Limits& limits) {
@@ -169,15 +213,31 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
-  for (const Tile& tile : kTiles) {
+  const auto add = [&](const Tile& tile) {
     const ForwardConfig config = config_of(problem, tile);
-    if (check_sm90(config, problem, limits)) legal.push_back(config);
+    if (std::none_of(legal.begin(), legal.end(),
+                     [&](const ForwardConfig& c) { return same_tile(c, tile); }) &&
+        check_sm90(config, problem, limits)) {
+      legal.push_back(config);
+    }
+  };
+  std::vector<MeasuredTile> measured;
+  for (const MeasuredTile& m : kMeasured) {
+    // fp16 was not: it keeps the order below.
+    if (problem.dtype == DType::bf16 && m.head_dim == sm90_head_dim(problem.d) &&
+        m.head_dim == sm90_head_dim(problem.dv)) {
+      measured.push_back(m);
+    }
   }
-  if (problem.mask.right >= 0 && problem.sq <= kShortCausal) {
-    const auto smaller = std::find_if(legal.begin(), legal.end(),
-                                      [](const ForwardConfig& c) { return c.block_q == 128; });
-    if (smaller != legal.end()) std::rotate(legal.begin(), smaller, smaller + 1);
+  std::stable_sort(measured.begin(), measured.end(), [&](const auto& a, const auto& b) {
+    return predicted_us(problem, a) < predicted_us(problem, b);
+  });
+  for (MeasuredTile& m : measured) {
+    // Turns gain little where tiles are alike, and cost up to 5 % where a mask makes some short.
+    m.tile.pingpong = m.tile.pingpong && problem.mask.right < 0 && problem.mask.left < 0;
+    add(m.tile);
   }
+  for (const Tile& tile : kTiles) add(tile);
   return legal;
 }
 

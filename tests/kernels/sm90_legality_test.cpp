@@ -44,14 +44,39 @@ TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
   EXPECT_THROW(forced("target=cuda_sm80,pingpong=true"), InvalidArgument);
 }
 
-TEST(Sm90Legality, ShortCausalProblemsTakeSmallerTilesOfQueries) {
-  const auto block_q = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).block_q;
+TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedFastest) {
+  const auto tile = [](const char* line) {
+    const ForwardConfig c = default_gpu_forward(parse_problem(line), kHopper);
+    return std::to_string(c.block_q) + "x" + std::to_string(c.block_k);
   };
-  EXPECT_EQ(block_q("fwd bf16 causal h4 s1024 d64"), 128);
-  EXPECT_EQ(block_q("fwd bf16 causal h4 s1025 d64"), 192);
-  EXPECT_EQ(block_q("fwd bf16 h4 s1024 d64"), 192);
-  EXPECT_EQ(block_q("fwd bf16 causal h4 s512 d128"), 128);
+  EXPECT_EQ(tile("fwd bf16 causal b32 h32 s512 d64"), "256x64");
+  EXPECT_EQ(tile("fwd bf16 b4 h32 s4096 d64"), "256x64");
+  EXPECT_EQ(tile("fwd bf16 b1 h32 s512 d64"), "128x128");  // 64 tiles of 256 leave half idle
+  EXPECT_EQ(tile("fwd bf16 b32 h21 s512 d96"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 b4 h21 s4096 d96"), "192x64");
+  EXPECT_EQ(tile("fwd bf16 b16 h16 s1024 d128"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 causal b16 h16 s1024 d128"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 b4 h16 s4096 d128"), "192x80");
+  EXPECT_EQ(tile("fwd bf16 causal b1 h16 s16384 d128"), "192x80");
+  EXPECT_EQ(tile("fwd bf16 causal b32 h8 s512 d256"), "128x64");
+}
+
+TEST(Sm90Legality, NoTileIsListedTwice) {
+  for (const int d : {64, 96, 128, 192, 256}) {
+    const auto candidates =
+        sm90_candidates({.dtype = DType::bf16, .sq = 100, .sk = 100, .d = d, .dv = d}, kHopper);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      EXPECT_EQ(std::count(candidates.begin(), candidates.end(), candidates[i]), 1) << i;
+    }
+  }
+}
+
+TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
+  const auto stays = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper).fixed_reference;
+  };
+  EXPECT_TRUE(stays("fwd bf16 h4 s512 d128"));
+  EXPECT_FALSE(stays("fwd fp16 h4 s512 d128"));
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
@@ -67,6 +92,7 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
   EXPECT_TRUE(refused([](auto& c) { c.value_dim = 256; }, "dv=128"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 320; }, "block_q=320"));
   EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
   EXPECT_TRUE(refused([](auto& c) { c.ctas = 2; }, "ctas=1"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));
@@ -75,6 +101,11 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.stages = 4; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 256, c.stages = 2; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 192, c.warps = 12, c.q_stages = 1; }, "registers"));
+  const Problem half = parse_problem("fwd fp16 h2 s64 d128");
+  ForwardConfig fixed = default_gpu_forward(half, kHopper);
+  fixed.fixed_reference = true;
+  EXPECT_NE(check(fixed, half, kHopper).reason.find("fixed_reference=true is of bf16"),
+            std::string::npos);
   EXPECT_NE(check(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
 }
 

@@ -9,7 +9,7 @@ namespace dfa {
 // What sm90_forward is passed.
 struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
-  KernelArgs args;  // its pointers but lse are not read
+  KernelArgs args;  // of its pointers o and lse are read
   Items items;
 };
 

@@ -7,6 +7,8 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/repair_notes.cuh"
+#include "kernels/schedule/repair_walk.h"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
@@ -23,8 +25,9 @@
 //   scores          product with q in step i, beside the weights of tile i + 1 times its v
 //   weights         while that second product runs; with `pingpong` while other warpgroups' do
 //   output          weights times v in step i - 1
-// The output leaves through the place of q. Limits: d, dv up to 256; strides in multiples of 16
-// bytes.
+// The output leaves through the place of q, or straight where there is one. With `fixed_reference`
+// an item whose weights left the range of fp32 is done again, with maxima that are followed.
+// Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -38,8 +41,6 @@ struct Sm90Forward {
   static constexpr int kSteps = kBlockK / 16;
   static constexpr int kKeys = kBlockK / 8;  // fragments
   static constexpr int kValues = kConfig.value_dim / 8;
-  static constexpr int kGiven = kGroups == 3 ? 32 : 24;  // registers of the copying warpgroup
-  static constexpr int kTaken = kGroups == 3 ? 160 : 240;
   static constexpr int kArrivals = 4 * kGroups;  // one lane of every warp
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
@@ -50,42 +51,95 @@ struct Sm90Forward {
   static constexpr int kKAt = kQStages * kQBytes;
   static constexpr int kVAt = kKAt + kStages * kKBytes;
   static constexpr int kBarriersAt = kVAt + kStages * kVBytes;
-  static_assert(kBarriersAt + 16 * (kQStages + 2 * kStages) <= kConfig.smem_bytes());
+  static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
+  static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
+  static_assert(kNotesAt + (kConfig.fixed_reference ? kRepairBytes : 0) == kConfig.smem_bytes());
 
   template <int kCount>
   using Ring = StageRing<kCount, kArrivals>;
   struct Rings {
+    unsigned smem;
     Ring<kQStages> q;
     Ring<kStages> k, v;
+
+    DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
+    DFA_DEVICE RepairNotes notes() const { return RepairNotes(smem + kNotesAt); }
   };
 
   static DFA_DEVICE Rings rings(unsigned smem) {
     const unsigned barriers = smem + kBarriersAt;
-    return {{smem, barriers, kQBytes},
+    return {smem,
+            {smem, barriers, kQBytes},
             {smem + kKAt, barriers + 16 * kQStages, kKBytes},
             {smem + kVAt, barriers + 16 * (kQStages + kStages), kVBytes}};
   }
 
-  static DFA_DEVICE ItemWalk walk_of(const Sm90ForwardArgs& a) {
-    return {a.items, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  // What the copying thread tells the others of a tile of q: an item, or that all is over, or that
+  // it wants to know when all items so far are done.
+  static constexpr int kOver = -1, kMeet = -2;
+  struct Order {
+    int place;  // of RepairWalk
+    bool again;
+    int batch, head, query;
+    TileRange tiles;  // of all groups
+  };
+
+  static DFA_DEVICE void tell(unsigned to, int place) {
+    ptx::store_shared(to, static_cast<unsigned>(place));
+  }
+  static DFA_DEVICE void tell(unsigned to, const Order& order) {
+    tell(to, order.place);
+    ptx::store_shared(to + 4, order.again);
+    ptx::store_shared(to + 8, static_cast<unsigned>(order.batch));
+    ptx::store_shared(to + 12, static_cast<unsigned>(order.head));
+    ptx::store_shared(to + 16, static_cast<unsigned>(order.query));
+    ptx::store_shared(to + 20, static_cast<unsigned>(order.tiles.begin));
+    ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
+  }
+  static DFA_DEVICE int told(unsigned from, unsigned word) {
+    const auto value = static_cast<int>(ptx::load_shared(from + 4 * word));
+    return __shfl_sync(ptx::kWholeWarp, value, 0);
+  }
+  static DFA_DEVICE Order told(unsigned from) {
+    return {told(from, 0), told(from, 1) != 0, told(from, 2),
+            told(from, 3), told(from, 4),      {told(from, 5), told(from, 6)}};
   }
 
-  static DFA_DEVICE QueryWork work_of(const KernelArgs& args, const ItemWalk& walk) {
+  // Those that a warpgroup's own queries see; the others it lets pass.
+  static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, int query) {
+    if (query >= a.args.sq) return {0, 0};
+    return key_tiles(TileMask::of(a.args), query, kGroupRows, kBlockK);
+  }
+
+  // The copying thread.
+
+  // With a ring of its own, so that it can send word.
+  struct Notes : RepairNotes {
+    Rings& rings;
+
+    DFA_DEVICE void meet(int time) const {
+      send(rings, kMeet);
+      ptx::wait(meeting(), static_cast<unsigned>(time) & 1);
+    }
+  };
+  using Walk = RepairWalk<Notes, kConfig.fixed_reference>;
+
+  static DFA_DEVICE void send(Rings& rings, int word) {
+    rings.q.wait_empty();
+    tell(rings.order(), word);
+    ptx::arrive(rings.q.full());
+    rings.q.next();
+  }
+
+  static DFA_DEVICE QueryWork work_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head();
     return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
             walk.tile() * kConfig.block_q};
   }
 
-  static DFA_DEVICE TileRange tiles_of(const Sm90ForwardArgs& a, const QueryWork& work) {
-    return key_tiles(TileMask::of(a.args), work.query, kConfig.block_q, kBlockK);
-  }
-
-  // The copying thread.
-
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const QueryWork& work,
                                 const Ring<kQStages>& ring) {
     constexpr int kPanels = panels(kConfig.head_dim);
-    ring.wait_empty();
     ptx::arrive_expecting(ring.full(), kGroups * kPanels * panel_bytes(kGroupRows));
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -112,11 +166,16 @@ struct Sm90Forward {
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    for (ItemWalk walk = walk_of(a); walk.more(); walk.next()) {
+    const ItemWalk items(a.items, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
       const QueryWork work = work_of(a.args, walk);
-      const TileRange tiles = tiles_of(a, work);
+      const TileRange tiles = key_tiles(TileMask::of(a.args), work.query, kConfig.block_q, kBlockK);
+      rings.q.wait_empty();
+      tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.query, tiles});
+      walk.park();
       load_q(a, work, rings.q);
       rings.q.next();
+#pragma unroll 1
       for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
         load_keys<kConfig.head_dim>(a.k, work, tile, rings.k);
         if (tile != tiles.end - 1) {
@@ -126,7 +185,9 @@ struct Sm90Forward {
       if (tiles.end > tiles.begin) {
         load_keys<kConfig.value_dim>(a.v, work, tiles.begin, rings.v);
       }
+      walk.unpark();
     }
+    send(rings, kOver);
   }
 
   // A warpgroup with queries.
@@ -167,7 +228,7 @@ struct Sm90Forward {
 
   // Negates under a negative scale, hides what the mask hides.
   static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, int query, int tile) {
-    if (args.scale_log2 < 0) {
+    if (args.scale_log2 < 0) [[unlikely]] {
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
@@ -192,11 +253,11 @@ struct Sm90Forward {
     }
   }
 
-  static DFA_DEVICE void store_lse(const KernelArgs& args, const QueryWork& work, int row,
+  static DFA_DEVICE void store_lse(const KernelArgs& args, const Order& order, int row,
                                    const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
-    float* head = args.lse + (static_cast<long long>(work.batch) * args.hq + work.head) * args.sq;
+    float* head = args.lse + (static_cast<long long>(order.batch) * args.hq + order.head) * args.sq;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = row + half * 8 + lane / 4;
@@ -204,12 +265,42 @@ struct Sm90Forward {
     }
   }
 
-  // Every warp stores its 16 rows, through the part of q that its group has read.
-  static DFA_DEVICE void store_output(const Sm90ForwardArgs& a, const QueryWork& work, unsigned q,
+  // With one stage of q the next one takes the place of this as soon as the last scores are there,
+  // and the output goes straight to memory. Lanes exchange halves, so that each writes 8 bytes and
+  // a row's 32 come together.
+  static DFA_DEVICE void store_straight(const KernelArgs& args, const Order& order, int row,
+                                        const Output& output, const float (&inverse)[2]) {
+    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    const int odd = lane % 2;
+    char* head =
+        static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, order.batch, order.head);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = row + half * 8 + lane / 4;
+      char* to = head + bytes_of(kElement) * (query * args.o_strides.row);
+#pragma unroll
+      for (int n = 0; n < kValues; n += 2) {
+        unsigned pair[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float* two = output[n + i] + half * 2;
+          pair[i] = ptx::pack<kElement>(two[0] * inverse[half], two[1] * inverse[half]);
+        }
+        const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
+        const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
+        if (query >= args.sq || column >= args.d_v) continue;
+        *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
+            odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
+      }
+    }
+  }
+
+  // With two, every warp stores its 16 rows through the part of q that its group has read.
+  static DFA_DEVICE void store_output(const Sm90ForwardArgs& a, const Order& order, unsigned q,
                                       int group, const Output& output, const float (&inverse)[2]) {
     const unsigned lane = ptx::thread_index() % 32;
     const unsigned first = ptx::thread_index() / 32 % 4 * 16;
-    ptx::sync_warps(4 + group, 128);  // all have read q
+    ptx::sync_warps(8 + group, 128);  // all have read q
     const unsigned row = first + lane % 16;
     const unsigned row_start = q + row * kPanelRowBytes;
 #pragma unroll
@@ -231,22 +322,72 @@ struct Sm90Forward {
       for (int panel = 0; panel < panels(kConfig.value_dim); ++panel) {
         ptx::store_box(a.o, q + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
                        panel * kPanelColumns,
-                       work.query + group * kGroupRows + static_cast<int>(first), work.head,
-                       work.batch);
+                       order.query + group * kGroupRows + static_cast<int>(first), order.head,
+                       order.batch);
       }
       ptx::commit_stores();
     }
   }
 
+  // `tiles` tiles of k and v that are of no use to this group, and turns at the tensor cores.
+  static DFA_DEVICE void let_pass(Rings& rings, int tiles, int turns, int group) {
+#pragma unroll 1
+    for (int i = 0; i < tiles; ++i) {
+      rings.k.wait_full();
+      rings.k.release();
+      rings.k.next();
+      rings.v.wait_full();
+      rings.v.release();
+      rings.v.next();
+      if (i >= turns) continue;
+      wait_turn(group);
+      pass_turn(group);
+    }
+  }
+
+  // The weights of a tile, of which scores become; is the output to be rescaled?
+  static DFA_DEVICE bool weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always) {
+    bool moved = false;
+    if constexpr (!kConfig.fixed_reference) {
+      moved = softmax.follow(scores);
+    } else if (follows) [[unlikely]] {
+      moved = softmax.follow(scores);
+      follows = always || softmax.open();
+    }
+    softmax.weigh(scores);
+    return moved;
+  }
+
+  // The same of an item's first tile. For a reference that stays the keys in front will do.
+  static DFA_DEVICE void weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
+                                     bool always) {
+    constexpr int kInFront = 4;
+    follows = always;
+    if (kConfig.fixed_reference && !always) {
+      softmax.follow(reinterpret_cast<const float(&)[kInFront][4]>(scores));
+      follows = softmax.open();
+    }
+    weigh(softmax, scores, follows, always);
+  }
+
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
     SplitSoftmax softmax(args.magnitude_log2);
-    bool first_item = true;
+    bool stored = false;  // an output may be on its way out of the stage before
     if (group == kGroups - 1) pass_turn(group);
-    for (ItemWalk walk = walk_of(a); walk.more(); walk.next()) {
-      const QueryWork work = work_of(a.args, walk);
-      const TileRange tiles = tiles_of(a, work);
-      const int query = work.query + group * kGroupRows;
+    for (;; rings.q.next()) {
+      rings.q.wait_full();
+      const Order order = told(rings.order());
+      if (order.place == kOver) break;
+      if (order.place == kMeet) {
+        if (kQStages > 1 && stored) release_stored(rings.q, 1);
+        stored = false;
+        rings.q.release();
+        if (ptx::thread_index() % 32 == 0) ptx::arrive(rings.notes().meeting());
+        continue;
+      }
+      const int query = order.query + group * kGroupRows;
+      const TileRange tiles = own_tiles(a, query);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -256,9 +397,10 @@ struct Sm90Forward {
         for (int i = 0; i < 4; ++i) output[n][i] = 0;
       }
       softmax.start();
-      rings.q.wait_full();
       if (tiles.begin < tiles.end) {
+        let_pass(rings, order.tiles.end - tiles.end, order.tiles.end, group);
         Scores scores;
+        bool follows;
         rings.k.wait_full();
         ptx::pin(scores);
         ptx::fence_products();
@@ -268,9 +410,9 @@ struct Sm90Forward {
         rings.k.release();
         rings.k.next();
         prepare(scores, args, query, tiles.end - 1);
-        softmax.follow(scores);
-        softmax.weigh(scores);
-        if (kQStages > 1 && !first_item) release_stored(rings.q, 1);
+        if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release();
+        weigh_first(softmax, scores, follows, order.again);
+        if (kQStages > 1 && stored) release_stored(rings.q, 1);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
@@ -293,9 +435,9 @@ struct Sm90Forward {
           ptx::pin(scores);
           rings.k.release();
           rings.k.next();
+          if (kQStages == 1 && tile == tiles.begin) rings.q.release();
           prepare(scores, args, query, tile);
-          moved = softmax.follow(scores);
-          softmax.weigh(scores);
+          moved = weigh(softmax, scores, follows, order.again);
         }
         end_values(output, weights, rings, under_way);
         round(weights, scores);
@@ -306,19 +448,45 @@ struct Sm90Forward {
         ptx::fence_products();
         multiply_values(output, weights, rings.v.tile());
         end_values(output, weights, rings, true);
-      } else if (kQStages > 1 && !first_item) {
-        release_stored(rings.q, 1);
+        let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
+      } else {
+        if (kQStages == 1) rings.q.release();
+        if (kQStages > 1 && stored) release_stored(rings.q, 1);
+        const int all = order.tiles.end - order.tiles.begin;
+        let_pass(rings, all, all - 1, group);
       }
-      first_item = false;
+      stored = true;
       float inverse[2], lse[2];
-      softmax.finish(inverse, lse);
-      store_lse(args, work, query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16, lse);
-      store_output(a, work, q, group, output, inverse);
-      if (kQStages == 1) release_stored(rings.q, 0);
-      rings.q.next();
+      const float sums = softmax.finish(inverse, lse);
+      if constexpr (kConfig.fixed_reference) {
+        if (!order.again && left_range(sums, output)) rings.notes().ask(order.place);
+        if (order.again) ptx::wait_stores_written();
+      }
+      const int row = query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16;
+      store_lse(args, order, row, lse);
+      if constexpr (kQStages == 1) {
+        store_straight(args, order, row, output, inverse);
+      } else {
+        store_output(a, order, q, group, output, inverse);
+      }
     }
     ptx::wait_stores_read();
     if (group == 0) wait_turn(group);
+  }
+
+  // Did sums, or the output where they are beyond those of a reference that follows, leave the
+  // range of fp32? The reciprocal of a sum beyond kMost would be 0.
+  static DFA_DEVICE bool left_range(float sums, const Output& output) {
+    constexpr float kUsual = 0x1p16f, kMost = 0x1p100f;
+    if (sums <= kUsual) return false;
+    if (!(sums <= kMost)) return true;
+    float zero = 0;
+#pragma unroll
+    for (int n = 0; n < kValues; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) zero = fmaf(output[n][i], 0.f, zero);
+    }
+    return zero != 0;
   }
 
   // The product of weights and v is done, its stage empty.
@@ -350,12 +518,15 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     rings.q.init();
     rings.k.init();
     rings.v.init();
+    if constexpr (kConfig.fixed_reference) {
+      ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals);
+    }
     ptx::fence_barrier_init();
   }
   __syncthreads();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
-    ptx::give_registers<Kernel::kGiven>();
+    ptx::give_registers<kConfig.copier_registers()>();
     if (threadIdx.x == 0) {
       ptx::prefetch(a.q);
       ptx::prefetch(a.k);
@@ -364,7 +535,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
       Kernel::copy(a, rings);
     }
   } else {
-    ptx::take_registers<Kernel::kTaken>();
+    ptx::take_registers<kConfig.query_registers()>();
     Kernel::compute(a, rings, group - 1);
   }
 }

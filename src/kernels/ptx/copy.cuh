@@ -56,6 +56,19 @@ DFA_DEVICE float load_shared_1(unsigned address) {
   return v;
 }
 
+// Words of shared memory, one at a time.
+DFA_DEVICE unsigned load_shared(unsigned address) {
+  unsigned value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+DFA_DEVICE void store_shared(unsigned address, unsigned value) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+DFA_DEVICE void or_shared(unsigned address, unsigned bits) {
+  asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
+}
+
 // Ends a group of copies: those since the last call.
 DFA_DEVICE void commit_copies() {
   if constexpr (!kSm75) asm volatile("cp.async.commit_group;" ::: "memory");

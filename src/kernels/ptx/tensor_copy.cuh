@@ -49,4 +49,7 @@ DFA_DEVICE void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
+// Until this thread's stores have been written: later ones cannot overtake them.
+DFA_DEVICE void wait_stores_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
 }  // namespace dfa::ptx

@@ -37,6 +37,18 @@ class ItemWalk {
     } while (more() && item_ >= count());
   }
 
+  // Where a walk of the same items and block stands.
+  struct Place {
+    int first_head, round, odd, item;
+  };
+  DFA_HOST_DEVICE Place place() const { return {first_head_, round_, odd_, item_}; }
+  DFA_HOST_DEVICE void go(const Place& place) {
+    first_head_ = place.first_head;
+    round_ = place.round;
+    odd_ = place.odd != 0;
+    item_ = place.item;
+  }
+
   DFA_HOST_DEVICE int head() const {
     return first_head_ + (items_.late_first != 0 ? item_ % width() : item_ / items_.tiles);
   }

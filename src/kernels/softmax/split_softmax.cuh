@@ -19,6 +19,12 @@ class SplitSoftmax {
     }
   }
 
+  // Does a row of the warp have no reference yet?
+  DFA_DEVICE bool open() const {
+    const float least = fminf(reference_[0], reference_[1]);
+    return __any_sync(ptx::kWholeWarp, least == -ptx::infinity());
+  }
+
   // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
   // exponent; weights and sums are up to 2^kSlack otherwise. True: rescale() is due.
   template <int kColumns>
@@ -75,16 +81,20 @@ class SplitSoftmax {
     }
   }
 
-  // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp.
-  DFA_DEVICE void finish(float (&inverse)[2], float (&lse)[2]) const {
+  // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp. Returns the two
+  // sums together.
+  DFA_DEVICE float finish(float (&inverse)[2], float (&lse)[2]) const {
     constexpr float kLn2 = 0.6931471805599453f;
+    float both = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float sum = ptx::quad_sum(sum_[half]);
+      both += sum;
       inverse[half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
       lse[half] =
           sum == 0 ? -ptx::infinity() : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
     }
+    return both;
   }
 
  private:

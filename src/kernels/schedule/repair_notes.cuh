@@ -1,0 +1,65 @@
+#pragma once
+
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/copy.cuh"
+#include "kernels/schedule/repair_walk.h"
+
+// The notes of repair_walk.h in shared memory: a barrier to meet at, did any ask, a bit for each
+// item, where the items begin, a parked walk. One thread walks, others ask.
+namespace dfa {
+
+class RepairNotes {
+ public:
+  static constexpr int kBytes = 16 + kItemsAtOnce / 8 + 16 + 32;
+
+  explicit DFA_DEVICE RepairNotes(unsigned memory) : memory_(memory) {}
+
+  DFA_DEVICE unsigned meeting() const { return memory_; }
+
+  DFA_DEVICE void ask(int item) const {
+    ptx::or_shared(bits(item), 1u << item % 32);
+    ptx::or_shared(memory_ + 8, 1);
+  }
+  DFA_DEVICE bool asked(int item) const {
+    return (ptx::load_shared(bits(item)) >> item % 32 & 1) != 0;
+  }
+  DFA_DEVICE bool any() const { return ptx::load_shared(memory_ + 8) != 0; }
+
+  DFA_DEVICE void start(const ItemWalk& walk) const {
+    for (int at = 8; at < kBeginAt; at += 4) ptx::store_shared(memory_ + at, 0);
+    write(memory_ + kBeginAt, walk);
+  }
+  DFA_DEVICE void go_back(ItemWalk& walk) const { read(memory_ + kBeginAt, walk); }
+
+  DFA_DEVICE void park(const ItemWalk& walk, unsigned state) const {
+    write(memory_ + kParkedAt, walk);
+    ptx::store_shared(memory_ + kParkedAt + 16, state);
+  }
+  DFA_DEVICE unsigned unpark(ItemWalk& walk) const {
+    read(memory_ + kParkedAt, walk);
+    return ptx::load_shared(memory_ + kParkedAt + 16);
+  }
+
+ private:
+  static constexpr int kBeginAt = 16 + kItemsAtOnce / 8, kParkedAt = kBeginAt + 16;
+
+  DFA_DEVICE unsigned bits(int item) const {
+    return memory_ + 16 + static_cast<unsigned>(item / 32 * 4);
+  }
+
+  static DFA_DEVICE void write(unsigned to, const ItemWalk& walk) {
+    const ItemWalk::Place place = walk.place();
+    ptx::store_shared(to, static_cast<unsigned>(place.first_head));
+    ptx::store_shared(to + 4, static_cast<unsigned>(place.round));
+    ptx::store_shared(to + 8, static_cast<unsigned>(place.odd));
+    ptx::store_shared(to + 12, static_cast<unsigned>(place.item));
+  }
+  static DFA_DEVICE void read(unsigned from, ItemWalk& walk) {
+    const auto word = [&](unsigned i) { return static_cast<int>(ptx::load_shared(from + 4 * i)); };
+    walk.go({word(0), word(1), word(2), word(3)});
+  }
+
+  unsigned memory_;
+};
+
+}  // namespace dfa
