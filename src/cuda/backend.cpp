@@ -11,6 +11,7 @@
 #include "cuda/ready_plan.h"
 #include "cuda/rows_check.h"
 #include "cuda/standard.h"
+#include "cuda/store.h"
 #include "gpu/buffer.h"
 #include "gpu/event.h"
 #include "gpu/graph.h"
@@ -129,6 +130,11 @@ class CudaBackend final : public Backend {
                                         {"workspace", args.workspace}});
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);
+  }
+
+  std::string kernels() const override {
+    static const std::string digest = digest_of_sources(kernel_sources()).substr(0, 12);
+    return kVersion + ("+" + digest);
   }
 
   GpuIdentity gpu_identity() const override {

@@ -23,15 +23,6 @@ void add(std::string& all, std::string_view text) {
   all += text;
 }
 
-std::string digest_of_sources(std::span<const SourceFile> sources) {
-  std::string all;
-  for (const SourceFile& file : sources) {
-    add(all, file.name);
-    add(all, file.text);
-  }
-  return sha256(all);
-}
-
 // Without a compiler, code that any compiler made serves; the newest by name.
 fs::path any_entry(const fs::path& folder, const std::string& digest) {
   fs::path best;
@@ -65,6 +56,15 @@ bool take(std::string_view bytes, const std::string& name, KernelOrigin origin,
 }
 
 }  // namespace
+
+std::string digest_of_sources(std::span<const SourceFile> sources) {
+  std::string all;
+  for (const SourceFile& file : sources) {
+    add(all, file.name);
+    add(all, file.text);
+  }
+  return sha256(all);
+}
 
 const char* name_of(KernelOrigin origin) {
   switch (origin) {

@@ -17,6 +17,9 @@ namespace dfa::cuda {
 enum class KernelOrigin : int { memory, embedded, disk, compiled };
 const char* name_of(KernelOrigin origin);
 
+// Of their names and texts.
+std::string digest_of_sources(std::span<const SourceFile> sources);
+
 // A kernel's code and where it came from.
 struct StoredKernel {
   std::shared_ptr<const CompiledKernel> code{};

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/registry.h"
-#include "dfa/version.h"
 #include "govern/shipped_text.h"
 #include "govern/tune.h"
 #include "profile/json.h"
@@ -24,16 +23,17 @@ const std::vector<profile::Row>& shipped_rows() {
 std::vector<Candidate> shipped_points(const Problem& problem, const std::string& backend,
                                       bool less_exact, std::string& told) {
   const std::string card = find_backend(backend).gpu_identity().name;
+  const std::string kernels = find_backend(backend).kernels();
   const std::string line = to_line(problem);
   std::vector<profile::Row> rows;
   for (const profile::Row& row : shipped_rows()) {
-    if (row.machine.card == card && row.machine.kernels == kVersion && row.problem == line &&
+    if (row.machine.card == card && row.machine.kernels == kernels && row.problem == line &&
         row.backend == backend) {
       rows.push_back(row);
     }
   }
   if (rows.empty()) {
-    told = "no shipped row of '" + line + "' on '" + card + "' by version " + kVersion;
+    told = "no shipped row of '" + line + "' on '" + card + "' by kernels " + kernels;
     return {};
   }
   const profile::Row& first = rows.front();

@@ -7,7 +7,6 @@
 #include "attention/registry.h"
 #include "base/clock.h"
 #include "dfa/error.h"
-#include "dfa/version.h"
 #include "profile/frontier.h"
 #include "sensors/host.h"
 
@@ -40,14 +39,15 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
 }  // namespace
 
 profile::Machine machine_of(const std::string& backend) {
+  const std::string kernels = find_backend(backend).kernels();
   const GpuIdentity gpu = find_backend(backend).gpu_identity();
   if (gpu.pci_id.empty()) {
     const sensors::HostFacts host = sensors::read_host_facts();
     return {host.cpu_model + ", " + std::to_string(host.threads) + " threads", host.kernel,
-            kVersion};
+            kernels};
   }
   const auto facts = bench::describe_gpu(gpu);
-  return {gpu.name + " " + gpu.pci_id, facts ? facts->driver : "", kVersion};
+  return {gpu.name + " " + gpu.pci_id, facts ? facts->driver : "", kernels};
 }
 
 TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,

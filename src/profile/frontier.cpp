@@ -30,7 +30,7 @@ std::vector<Row> frontier(const std::vector<Row>& rows) {
 std::string stale_reason(const Row& row, const Machine& machine) {
   if (row.machine.card != machine.card) return "measured on " + row.machine.card;
   if (row.machine.driver != machine.driver) return "measured with driver " + row.machine.driver;
-  if (row.machine.kernels != machine.kernels) return "measured with version " + row.machine.kernels;
+  if (row.machine.kernels != machine.kernels) return "measured with kernels " + row.machine.kernels;
   return "";
 }
 

@@ -12,7 +12,7 @@ namespace dfa::profile {
 struct Machine {
   std::string card;  // the name and, where there is one, the UUID or PCI id
   std::string driver;
-  std::string kernels;  // version of this program
+  std::string kernels;  // what they are made from, as the backend tells
 
   bool operator==(const Machine&) const = default;
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cuda/fake_kernels.h"
+#include "cuda/store.h"
 #include "dfa/attention.h"
 #include "gpu/fake_cuda_test_case.h"
 #include "gpu/stream.h"
@@ -218,6 +219,15 @@ TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) 
   Problem wide = p;
   wide.d = 264;
   EXPECT_THROW(cuda_backend().rows_check(wide, 16), Unsupported);
+}
+
+TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSources) {
+  const std::string kernels = cuda_backend().kernels(), version = std::string(kVersion) + "+";
+  EXPECT_EQ(kernels.substr(0, version.size()), version);
+  EXPECT_EQ(kernels.substr(version.size()),
+            cuda::digest_of_sources(cuda::kernel_sources()).substr(0, 12));
+  EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
+            cuda::digest_of_sources(cuda::kernel_sources()));
 }
 
 TEST_F(CudaBackendTest, AskedAgainAPlanIsTheSameWithAllThatIsReady) {
