@@ -1,9 +1,7 @@
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -22,6 +20,7 @@
 #include "bench/three_way.h"
 #include "bench/torch_peer.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "dfa/error.h"
 
 namespace dfa::cli {
@@ -189,17 +188,6 @@ void print_not_measured(const bench::Result& result) {
   }
 }
 
-std::atomic<bool> interrupt_asked{false};
-
-// The first Ctrl-C ends the study after the problem at hand, and what was measured is written; the
-// second ends the program.
-void end_study_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupt_asked = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-}
-
 bool any_failed(const bench::Result& result) {
   return std::any_of(result.cases.begin(), result.cases.end(),
                      [](const bench::CaseResult& c) { return c.status == bench::Status::failed; });
@@ -210,8 +198,8 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   arguments.study.scale = scale_of(arguments);
   arguments.study.peers = peers_of(arguments);
   const auto groups = groups_of(arguments);
-  end_study_on_interrupt();
-  arguments.study.interrupted = [] { return interrupt_asked.load(); };
+  end_gently();
+  arguments.study.interrupted = interrupted;
   bench::Study study;
   {
     ProgressBar bar;
@@ -229,8 +217,8 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   print_not_measured(study.result);
   for (const std::string& line : bench::doubts(study.result)) fmt::print("{}\n", line);
   fmt::print("wrote {}\n", arguments.out);
-  if (interrupt_asked) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
-  if (any_failed(study.result) || interrupt_asked) exit_code = 1;
+  if (interrupted()) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
+  if (any_failed(study.result) || interrupted()) exit_code = 1;
 }
 
 std::string suites_help() {

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "dfa/error.h"
 #include "monitor/metrics.h"
 #include "monitor/server.h"
@@ -31,16 +30,6 @@ struct Arguments {
   double seconds = 0;  // 0: until an interrupt
   double interval = 1;
 };
-
-std::atomic<bool> end_asked{false};
-
-void end_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { end_asked = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
 
 std::string number(std::optional<double> value, double factor = 1, const char* format = "{:.0f}") {
   return value ? fmt::format(fmt::runtime(format), *value * factor) : "-";
@@ -146,15 +135,15 @@ void run_monitor(const Arguments& arguments) {
     below = fmt::format("http://{}/metrics\n", server->address());
     fmt::print(stderr, "{}", below);
   }
-  end_on_signals();
+  end_gently();
   View view;
   const double begin = clock.now_s();
-  for (double next = begin; !end_asked; next += arguments.interval) {
-    while (!end_asked && clock.now_s() < next) {
+  for (double next = begin; !interrupted(); next += arguments.interval) {
+    while (!interrupted() && clock.now_s() < next) {
       clock.sleep_s(std::min(0.05, std::max(1e-3, next - clock.now_s())));
     }
     const double now = clock.now_s() - begin;
-    if (end_asked || (arguments.seconds > 0 && now >= arguments.seconds)) break;
+    if (interrupted() || (arguments.seconds > 0 && now >= arguments.seconds)) break;
     const std::vector<CardNow> cards = watch.look();
     metrics.set(monitor::to_metrics(cards, hostname));
     view.show(now, cards, below);

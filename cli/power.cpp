@@ -1,9 +1,7 @@
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -14,6 +12,7 @@
 #include "base/file.h"
 #include "bench/machine.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/owner.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
@@ -39,16 +38,6 @@ struct Arguments {
   govern::PointOptions points;
   OwnerOptions owner;
 };
-
-std::atomic<bool> interrupt_asked{false};
-
-// The first Ctrl-C ends the run, and the trace is written; the second ends the program.
-void end_run_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupt_asked = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-}
 
 std::string or_dash(std::optional<double> value, const char* unit) {
   return value ? fmt::format("{:.4g} {}", *value, unit) : "not measured";
@@ -213,8 +202,8 @@ void run_power(const Arguments& arguments, int& exit_code) {
     print_points(one.candidates);
     loads.push_back({*one.workload, std::move(one.candidates)});
   }
-  end_run_on_interrupt();
-  options.interrupted = [] { return interrupt_asked.load(); };
+  end_gently();
+  options.interrupted = interrupted;
   govern::Governed governed;
   {
     LiveLine line;
@@ -241,7 +230,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
              100 * governed.governor_share);
   if (arguments.max_error) print_guard(governed, *arguments.max_error);
   if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
-  if (interrupt_asked) exit_code = 1;
+  if (interrupted()) exit_code = 1;
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "evaluate/study.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 #include "attention/registry.h"
 #include "bench/machine.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "dfa/error.h"
 
 namespace dfa::cli {
@@ -32,17 +31,6 @@ struct Arguments {
   bool energy = true;
   bool list = false;
 };
-
-std::atomic<bool> end_asked{false};
-
-// The first ends the study after the problem at hand; the second ends the program.
-void end_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { end_asked = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
-}
 
 std::string duration(double seconds) {
   if (seconds < 100) return fmt::format("{:.0f} s", seconds);
@@ -120,11 +108,11 @@ void run_study(const Arguments& arguments, int& exit_code) {
   const std::vector<Step> steps = chosen(
       evaluate::make_steps(options, evaluate::find_tools(arguments.source)), arguments.steps);
   if (arguments.list) return show_list(steps);
-  end_on_signals();
+  end_gently();
   evaluate::StudyRun run;
   run.out = options.out;
   run.machine = machine_text(gpu);
-  run.interrupted = [] { return end_asked.load(); };
+  run.interrupted = interrupted;
   run.on_step = [](const evaluate::StudyProgress& progress) {
     fmt::print(stderr, "[{}/{}] {}: {}; {} left in all\n", progress.number, progress.count,
                progress.step.name, progress.step.question, duration(progress.left_s));
@@ -134,12 +122,12 @@ void run_study(const Arguments& arguments, int& exit_code) {
   const bool failed =
       std::any_of(record.steps.begin(), record.steps.end(),
                   [](const StepRecord& s) { return s.status == StepStatus::failed; });
-  if (end_asked) {
+  if (interrupted()) {
     fmt::print(stderr, "dfa: interrupted; the same command goes on from here\n");
   } else {
     fmt::print("{}\n", (options.out / "report.html").string());
   }
-  if (end_asked || failed) exit_code = 1;
+  if (interrupted() || failed) exit_code = 1;
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "govern/tune.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -14,6 +12,7 @@
 #include "bench/machine.h"
 #include "bench/suites.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "dfa/error.h"
 #include "profile/frontier.h"
 #include "profile/json.h"
@@ -31,15 +30,6 @@ struct Arguments {
   bool list = false;
   govern::TuneOptions tune;
 };
-
-std::atomic<bool> interrupt_asked{false};
-
-void end_tuning_on_interrupt() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupt_asked = true; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-}
 
 std::vector<Problem> problems_of(const Arguments& arguments) {
   std::string text;
@@ -91,15 +81,15 @@ void run_tune(Arguments& arguments, int& exit_code) {
     if (arguments.tune.points.backend == "auto") {
       arguments.tune.points.backend = bench::default_backend();
     }
-    end_tuning_on_interrupt();
-    arguments.tune.interrupted = [] { return interrupt_asked.load(); };
+    end_gently();
+    arguments.tune.interrupted = interrupted;
     arguments.tune.on_progress = show;
     sensors::SystemClock clock;
     const govern::TuneReport report = govern::tune(problems, store, arguments.tune, clock);
     if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
     fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
                report.kept, report.wrong, report.left, arguments.profile);
-    if (report.wrong > 0 || interrupt_asked) exit_code = 1;
+    if (report.wrong > 0 || interrupted()) exit_code = 1;
   }
   if (!arguments.export_file.empty()) {
     const auto rows = store.rows();

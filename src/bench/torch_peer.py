@@ -232,7 +232,8 @@ def status_of(error):
 
 
 def main():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the study, which then closes us
+    for number in (signal.SIGINT, signal.SIGTERM):  # are for the study, which then closes us
+        signal.signal(number, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     peer = Peer()
