@@ -122,6 +122,14 @@ TEST(EmulatedAttention, OneStageOfCopiesThatAreThereAtOnce) {
       "fwdbwd fp32 b1 hq2 hk1 sq70 sk150 d64 window(50,9)");
 }
 
+// A row has more 16-byte parts than the block of dq has threads.
+constexpr BackwardConfig dq_of_one_warp() {
+  BackwardConfig config = backward_of(kFp32, 256, 16, 16, 2, 2, DqSum::recomputed, 16);
+  config.dq_block_k = 16;
+  config.dq_warps = 1;
+  return config;
+}
+
 TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
   constexpr auto kForward = forward_of(kFp32, 64, 64, 32, 4);
   constexpr auto kBackward = backward_of(kFp32, 64, 32, 64, 4, 1, DqSum::recomputed, 64);
@@ -129,6 +137,8 @@ TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 h2 sq64 sk8 d64 scale(4)");
   expect_right<kForward, kBackward>("fwdbwd fp32 causal b1 h2 s64 d64 scale(3)");
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 hq3 hk1 sq150 sk200 d64 window(0,90)");
+  expect_right<forward_of(kFp32, 256, 32, 16, 2), dq_of_one_warp()>(
+      "fwdbwd fp32 causal b1 h1 s40 d256");
 }
 
 TEST(EmulatedAttention, Tf32) {

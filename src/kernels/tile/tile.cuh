@@ -25,8 +25,9 @@ DFA_DEVICE void load_tile(unsigned tile, const char* head, long long row_stride,
                           int rows, int columns) {
   using Layout = TileLayout<kElement, kColumns>;
   constexpr unsigned kChunks = Layout::kChunks;
-  constexpr unsigned kAcross = kChunks & (~kChunks + 1);  // threads side by side: a power of two
-  constexpr unsigned kStep = kThreads / kAcross;          // rows at a time
+  constexpr unsigned kTwos = kChunks & (~kChunks + 1);               // the power of two in it
+  constexpr unsigned kAcross = kTwos < kThreads ? kTwos : kThreads;  // threads side by side
+  constexpr unsigned kStep = kThreads / kAcross;                     // rows at a time
   constexpr int kPerChunk = 16 / bytes_of(kElement);
   const long long row_bytes = bytes_of(kElement) * row_stride;
   const unsigned row = threadIdx.x / kAcross;
