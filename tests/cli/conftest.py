@@ -1,19 +1,10 @@
-"""Runs the built program: DFA_PROGRAM, or the newest of this checkout's builds."""
+"""Runs the built program."""
 import os
-import pathlib
 import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def program():
-    if "DFA_PROGRAM" in os.environ:
-        return pathlib.Path(os.environ["DFA_PROGRAM"])
-    built = sorted(ROOT.glob("build/*/cli/dfa"), key=lambda path: path.stat().st_mtime)
-    assert built, "no dfa program; build it or set DFA_PROGRAM"
-    return built[-1]
+from built import program
 
 
 @pytest.fixture

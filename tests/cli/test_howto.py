@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, program
+from built import ROOT, program
 
 PAGES = sorted((ROOT / "docs/howto").glob("*.md"))
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("guide/*.md")), *PAGES]

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import program
+from built import program
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

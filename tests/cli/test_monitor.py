@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import program
+from built import program
 
 CARD = ("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 480 30 0.7\nlimit 700\n"
         "temperature 61 70\nclocks 1.65e9 3.2e9\nutilization 99 40\nevents 4\nthrottled 0.5\n")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import program
+from built import program
 
 POWER = ["power", "--problem", "fwd fp32 b1 h2 s64 d32", "--backend", "cpu", "--points", "1",
          "--point-seconds", "0.05", "--policy", "max_performance"]

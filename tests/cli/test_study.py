@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from conftest import ROOT, program
+from built import ROOT, program
 
 
 def environment():
