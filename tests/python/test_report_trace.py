@@ -63,3 +63,12 @@ def test_draws(write, tmp_path, capsys):
     assert trace.main([str(path), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "t.png").read_bytes().startswith(b"\x89PNG")
     assert "t.png" in capsys.readouterr().out
+
+
+def test_loads_that_take_turns_are_told_by_letters():
+    events = [{"time_s": 2, "note": "fwd b"}, {"time_s": 4, "note": "power_cap:400W"},
+              {"time_s": 4, "note": "fwd a"}]
+    head = dict(HEAD, name="fwd a; fwd b", events=events)
+    assert trace.loads_of(head) == {"fwd a": "A", "fwd b": "B"}
+    assert trace.told_at(head) == {2: "B", 4: "power_cap:400W; A"}
+    assert trace.loads_of(HEAD) == {} and trace.told_at(HEAD) == {0.15: "step"}

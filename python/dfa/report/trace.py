@@ -82,11 +82,17 @@ def short(label):
     return label[:28]
 
 
-def told_at(events):
-    """{time: what happened then}; a problem is told without its kind of attention."""
-    told = {}
-    for event in events:
-        note = event["note"].removeprefix("fwd ")
+def loads_of(head):
+    """{problem line: letter} of a run whose loads take turns, empty where there is one."""
+    lines = head["name"].split("; ")
+    return dict(zip(lines, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")) if len(lines) > 1 else {}
+
+
+def told_at(head):
+    """{time: what happened then}; a load that takes turns is told by its letter."""
+    told, loads = {}, loads_of(head)
+    for event in head.get("events", ()):
+        note = loads.get(event["note"], event["note"])
         told[event["time_s"]] = f"{told[event['time_s']]}; {note}" if event["time_s"] in told else note
     return told
 
@@ -116,11 +122,11 @@ def draw(trace, path):
                               label=status)
         unique = dict(zip(*reversed(power.get_legend_handles_labels())))
         power.legend(unique.values(), unique.keys(), ncols=len(unique), loc="lower right",
-                     frameon=True, fontsize=8)
+                     bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
         for event in head.get("events", ()):
             for axes in (power, lever, heat):
                 axes.axvline(event["time_s"], color=FAINT, linewidth=0.8, linestyle=(0, (2, 2)))
-        for time_s, note in told_at(head.get("events", ())).items():
+        for time_s, note in told_at(head).items():
             power.text(time_s, 0.03, note[:46], fontsize=7, color=FAINT, rotation=90, ha="right",
                        transform=power.get_xaxis_transform(), va="bottom")
         lever.step([d["time_s"] for d in decisions], [100 * d["level"] for d in decisions],
@@ -137,8 +143,9 @@ def draw(trace, path):
         heat.set_ylabel("die, °C")
         heat.set_xlabel("seconds")
         heat.set_xlim(0, end)
-        figure.suptitle(f"{head['name']} · {head['policy']} · {head['card']}\n"
-                        f"{summary(trace)}", fontsize=10, x=0.01, ha="left")
+        name = "; ".join(f"{letter}: {line}" for line, letter in loads_of(head).items()) or head["name"]
+        title = [name, " · ".join([head["policy"], head["card"]]), summary(trace)]
+        figure.suptitle("\n".join(filter(None, title)), fontsize=10, x=0.01, ha="left")
         figure.savefig(path, dpi=130)
 
 
