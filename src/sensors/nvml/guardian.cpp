@@ -108,6 +108,7 @@ Verdict Guardian::send(const std::string& request) {
   if (::send(connection_, request.data(), request.size(), MSG_NOSIGNAL) >= 0) {
     return Verdict::yes();
   }
+  if (errno == EPIPE || errno == ECONNRESET) return Verdict::no(kGone);
   return Verdict::no(fmt::format("the guardian does not listen: {}", std::strerror(errno)));
 }
 
