@@ -96,8 +96,10 @@ struct Sm90Forward {
     ptx::store_shared(to + 20, static_cast<unsigned>(order.tiles.begin));
     ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
   }
+  // The lane that gives the stage back reads for its warp.
   static DFA_DEVICE int told(unsigned from, unsigned word) {
-    const auto value = static_cast<int>(ptx::load_shared(from + 4 * word));
+    int value = 0;
+    if (ptx::thread_index() % 32 == 0) value = static_cast<int>(ptx::load_shared(from + 4 * word));
     return __shfl_sync(ptx::kWholeWarp, value, 0);
   }
   static DFA_DEVICE Order told(unsigned from) {
