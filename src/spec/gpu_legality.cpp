@@ -406,8 +406,7 @@ bool ordered_pays(const OrderedTile& tile, const BackwardConfig& c, const Proble
 template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
-  // Hopper's stand behind until all of their tests have passed on a card (0019).
-  std::vector<BackwardConfig> legal, later = sm90_backward_candidates(problem, limits);
+  std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits), later;
   for (const OrderedTile& tile : kOrderedTiles) {
     const BackwardConfig config = with(base, tile);
     if (!check_gpu(config, problem, limits)) continue;

@@ -42,17 +42,18 @@ const Kind kKinds[] = {
        set_columns(t, t.k, t.p.sk, 1.f,
                    [&](std::int64_t key) { return 1e4f - 2e4f * static_cast<float>(key) / last; });
      }},
-    {"rows of one hot key",
+    {"rows of one hot key",  // of whole numbers, so that no score cancels to its rounding errors
      [](Tensors& t) {
        for (auto* tensor : {&t.q, &t.k}) {
          for (std::int64_t i = 0; i < t.count(*tensor); ++i)
-           t.set(*tensor, i, 30 * t.at(*tensor, i));
+           t.set(*tensor, i, std::round(30 * t.at(*tensor, i)));
        }
      }},
     {"values that overflow beside weights above 1",
      [](Tensors& t) {
        for (std::int64_t i = 0; i < t.count(t.q); ++i) t.set(t.q, i, 6 * t.at(t.q, i));
-       for (std::int64_t i = 0; i < t.count(t.v); ++i) t.set(t.v, i, 1e30f * t.at(t.v, i));
+       const float large = t.p.dtype == DType::bf16 ? 1e30f : 1e4f;
+       for (std::int64_t i = 0; i < t.count(t.v); ++i) t.set(t.v, i, large * t.at(t.v, i));
      }},
 };
 

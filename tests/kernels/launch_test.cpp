@@ -97,9 +97,9 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
   EXPECT_EQ(launches[1].source, "kernels/backward/sm90_backward.cuh");
   EXPECT_EQ(launches[1].entry.find("dfa::sm90_backward<dfa::BackwardConfig{"), 0u);
-  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);              // 128 keys a block
-  EXPECT_EQ(launches[1].threads, 3u * 128);             // two warpgroups and one that copies
-  EXPECT_EQ(launches[1].zeroed.bytes, 4u * 2 * 6 * 8);  // a counter for every 128 queries
+  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);               // 128 keys a block
+  EXPECT_EQ(launches[1].threads, 3u * 128);              // two warpgroups and one that copies
+  EXPECT_EQ(launches[1].zeroed.bytes, 4u * 2 * 6 * 16);  // a counter for every 64 queries
   EXPECT_EQ(launches[2].entry.find("dfa::sm90_dq<"), 0u);
   EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
   EXPECT_EQ(launches[2].threads, 256u);

@@ -140,13 +140,14 @@ TEST(Sm90Legality, HalfPrecisionBackwardsOfDimsUpTo128MayTakeHopper) {
   }
 }
 
-TEST(Sm90Legality, ThePortableBackwardIsTheDefaultAndTextNamesHoppers) {
+TEST(Sm90Legality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
   const Problem p = parse_problem("bwd bf16 b4 h32 s4096 d64");
   const auto forced = [&](const char* text) {
     return legal_config(text, gpu_backward_base(text, p, kHopper), p, kHopper);
   };
-  EXPECT_EQ(forced("").target, Target::cuda_sm80);
-  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90}").dq, DqSum::ordered);
+  EXPECT_EQ(forced("").target, Target::cuda_sm90);
+  EXPECT_EQ(forced("").dq, DqSum::ordered);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm80}").target, Target::cuda_sm80);
   EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=unordered}").dq, DqSum::unordered);
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=unordered}"), InvalidArgument);
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
