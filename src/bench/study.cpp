@@ -173,8 +173,11 @@ class StudyRun {
   void plan_case(Candidate& c, Workload& workload, const ProblemGroup& group) {
     const std::string& algorithm = c.record.algorithm;
     c.attempt([&] {
-      const PlanOptions plan_options{
+      PlanOptions plan_options{
           .backend = backend_, .algorithm = base_algorithm(algorithm), .threads = options_.threads};
+      if (algorithm == "flash" && group.static_flash && has_hopper()) {
+        plan_options.config = "target=cuda_sm80";
+      }
       c.plans = prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
       require_memory(tensor_bytes(group.problem) + c.plans.workspace_bytes());
@@ -187,6 +190,8 @@ class StudyRun {
       c.describe_plans(group.problem);
     });
   }
+
+  bool has_hopper() const { return find_backend(backend_).limits().highest == Target::cuda_sm90; }
 
   // Everybody makes ready to run: graphs are recorded, peers get the tensors.
   void enter(std::vector<Candidate>& candidates, Workload& workload) {

@@ -143,13 +143,17 @@ struct Suite {
   std::vector<std::string> algorithms;
   std::vector<Launch> launches{Launch::eager};
   int calls = 0;
+  bool static_flash = false;
 };
 
 const std::vector<Suite>& suites() {
   static const std::vector<Suite> list{
       {{"three_way", "standard, FlashAttention with a fixed tile, and the tile chosen per problem"},
        three_way,
-       {"standard", "flash", "dynamic"}},
+       {"standard", "flash", "dynamic"},
+       {Launch::eager},
+       0,
+       true},
       {{"sequence", "time and throughput against sequence length"},
        sequence,
        {"standard", "flash"}},
@@ -213,7 +217,8 @@ std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale) {
     if (suite.info.name != name) continue;
     std::vector<ProblemGroup> groups;
     for (const std::string& line : suite.lines(scale)) {
-      groups.push_back({name, parse_problem(line), suite.algorithms, suite.launches, suite.calls});
+      groups.push_back({name, parse_problem(line), suite.algorithms, suite.launches, suite.calls,
+                        suite.static_flash});
     }
     return groups;
   }

@@ -31,6 +31,7 @@ struct ProblemGroup {
   std::vector<Launch> launches{Launch::eager};
   int calls = 0;  // one after the other in each timed run, as the layers of a model make them; 0:
                   // as many as keep a GPU busy
+  bool static_flash = false;  // "flash" is that of FlashAttention-2's class on every GPU
 };
 
 struct SuiteInfo {

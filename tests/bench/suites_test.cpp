@@ -81,5 +81,14 @@ TEST(Suites, ProblemListsSkipBlankLinesAndCommentsAndNameBadLines) {
   EXPECT_THROW(parse_problem_list("# nothing\n", {"flash"}), InvalidArgument);
 }
 
+// The kernels of FlashAttention-2's class, so that "dynamic" beside it shows what choosing brings.
+TEST(Suites, TheThreeWayStudyAloneHasAStaticFlash) {
+  for (const SuiteInfo& suite : suite_list()) {
+    for (const ProblemGroup& group : make_suite(suite.name, Scale::full)) {
+      EXPECT_EQ(group.static_flash, suite.name == "three_way") << suite.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dfa::bench
