@@ -4,7 +4,9 @@
 Usage: python3 benchmarks/python_call.py [RESULT.json]     needs the package dfa, torch and a GPU
 
 The problem is so small that the GPU is idle most of the time: what is timed is Python, the library and the
-driver's launch.
+driver's launch. layer_us: a call's part of 32, each fed by the one before, as a model's layers are, until
+the GPU has done them all; one by one, and by torch.compile in two modes (reduce-overhead replays CUDA
+graphs).
 """
 import json
 import platform
@@ -16,7 +18,8 @@ import torch
 import dfa
 from dfa import _torch
 
-CALLS, ROUNDS = 200, 15
+CALLS, ROUNDS, LAYERS = 200, 15, 32
+sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 def microseconds(call):
@@ -32,29 +35,59 @@ def microseconds(call):
     return round(least * 1e6, 2)
 
 
+def microseconds_of_a_layer(attention, mode, q, k, v):
+    def stack(x):
+        for _ in range(LAYERS):
+            x = attention(x, k, v)
+        return x
+
+    run = stack if mode == "eager" else torch.compile(stack, fullgraph=True, mode=mode)
+    wanted = stack(q)
+    for _ in range(5):
+        torch.testing.assert_close(run(q), wanted)
+    least = float("inf")
+    for _ in range(50):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        run(q)
+        torch.cuda.synchronize()
+        least = min(least, (time.perf_counter() - begin) / LAYERS)
+    return round(least * 1e6, 2)
+
+
 def launch_alone(q, k, v):
     """The plan's launch with everything made before."""
-    plan = _torch._call_of("fwd", q, k, v, (-1, -1, 0.0, False, "auto")).plan
+    plan, _, _ = _torch._prepare((-1, -1, 0.0, False, "auto"), "fwd", q, k, v)
     o = torch.empty_like(q)
-    stream = _torch._stream(q)
+    stream = torch.cuda.current_stream().cuda_stream
     return lambda: plan._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), 0, 0, stream)
 
 
-def main():
-    q, k, v = (torch.randn(1, 1, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    result = {"torch": torch.__version__, "python": platform.python_version(),
-              "gpu": torch.cuda.get_device_name(), "problem": "fwd bf16 b1 h1 s64 d64", "host_us": {}}
-    costs = result["host_us"]
+def calls(q, k, v):
+    costs = {}
     with torch.no_grad():
         costs["launch alone"] = microseconds(launch_alone(q, k, v))
         costs["torch.empty_like"] = microseconds(lambda: torch.empty_like(q))
         costs["dfa.attention"] = microseconds(lambda: dfa.attention(q, k, v))
         costs["torch sdpa"] = microseconds(lambda: sdpa(q, k, v))
-    for tensor in (q, k, v):
-        tensor.requires_grad_()
+    q, k, v = (tensor.detach().requires_grad_() for tensor in (q, k, v))
     costs["dfa.attention, autograd"] = microseconds(lambda: dfa.attention(q, k, v))
     costs["torch sdpa, autograd"] = microseconds(lambda: sdpa(q, k, v))
+    return costs
+
+
+@torch.no_grad()
+def layers(q, k, v):
+    return {f"{name}, {mode}": microseconds_of_a_layer(function, mode, q, k, v)
+            for mode in ("eager", "default", "reduce-overhead")
+            for name, function in (("dfa.attention", dfa.attention), ("torch sdpa", sdpa))}
+
+
+def main():
+    q, k, v = (torch.randn(1, 1, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    result = {"torch": torch.__version__, "python": platform.python_version(),
+              "gpu": torch.cuda.get_device_name(), "problem": "fwd bf16 b1 h1 s64 d64",
+              "host_us": calls(q, k, v), "layer_us": layers(q, k, v)}
     text = json.dumps(result, indent=1)
     print(text)
     if len(sys.argv) > 1:

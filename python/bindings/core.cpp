@@ -12,4 +12,5 @@ NB_MODULE(_core, core) {
   dfa::python::bind_meter(core);
   dfa::python::bind_policy(core);
   dfa::python::bind_jax(core);
+  dfa::python::bind_torch(core);
 }

@@ -25,7 +25,8 @@ __all__ = [*_PLACES]
 def __getattr__(name):
     if name not in _PLACES:
         raise AttributeError(f"module 'dfa' has no attribute '{name}'")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)  # found faster next time
+    return globals()[name]
 
 
 def __dir__():

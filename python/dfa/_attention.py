@@ -29,28 +29,28 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
     if policy is not None:
         algorithm = choice_of(algorithm, policy)
     kinds = type(q), type(k), type(v)
-    adapter = _adapters.get(kinds) or library_of(kinds)
-    return adapter.attention(q, k, v, causal, window, scale, return_lse, deterministic,
-                             algorithm)
+    adapted = _adapted.get(kinds) or adapted_to(kinds)
+    return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 
 
-_adapters = {}  # by the three types; a plain dict, which torch.compile can look through
+_adapted = {}  # by the three types; a plain dict, which torch.compile can look through
 
 
-def library_of(types):
-    """The adapter of the library that all these types are of."""
+def adapted_to(types):
+    """The attention of the library that all these types are of."""
     names = {kind.__module__.partition(".")[0] for kind in types}
     torch = sys.modules.get("torch")
     if names == {"numpy"}:
-        from dfa import _numpy as adapter
+        from dfa._numpy import attention as adapted
     elif torch is not None and all(issubclass(kind, torch.Tensor) for kind in types):
-        from dfa import _torch as adapter
+        from dfa._torch import attention_on
+        adapted = attention_on(types)
     elif names == {"cupy"}:
-        from dfa import _cupy as adapter
+        from dfa._cupy import attention as adapted
     elif names <= {"jax", "jaxlib"}:  # arrays, and what jit and grad put in their place
-        from dfa import _jax as adapter
+        from dfa._jax import attention as adapted
     else:
         raise TypeError(f"q, k, v are {', '.join(kind.__qualname__ for kind in types)}; accepted: "
                         "NumPy, PyTorch, CuPy or JAX arrays, all of one library")
-    _adapters[types] = adapter
-    return adapter
+    _adapted[types] = adapted
+    return adapted

@@ -1,10 +1,16 @@
-"""PyTorch tensors: the operators dfa::forward and dfa::backward, and autograd around them."""
+"""PyTorch tensors: the operators dfa::forward and dfa::backward, and autograd around them.
 
-from functools import lru_cache
-from typing import NamedTuple
+An eager call goes past PyTorch's dispatcher, which costs more than all the rest of it: _core.Calls reads
+the tensors, finds the plan of those read before, allocates and launches. What is traced, transformed or
+watched (torch.compile, torch.func, dispatch modes, subclasses of tensors) takes the operators.
+"""
+
+from functools import lru_cache, partial
 
 import torch
+from torch.compiler import is_compiling
 
+from dfa import _core
 from dfa._plan import plan_of
 from dfa._shapes import dense_strides, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 
@@ -18,23 +24,43 @@ _library.define("backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Te
                 "-> (Tensor, Tensor, Tensor)")
 
 
+_transformed = torch._C._are_functorch_transforms_active
+_watched = torch._C._len_torch_dispatch_stack
+_any_autocast = torch._C._is_any_autocast_enabled
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def attention_on(types):
+    """The function for tensors of these types: what a subclass means, its own dispatch knows."""
+    plain = set(types) <= {torch.Tensor, torch.nn.Parameter}
+    return attention if plain else attention_by_operators
+
+
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
-    if torch._C._is_any_autocast_enabled():
+    if is_compiling() or _transformed() or _watched():
+        return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic,
+                                      algorithm)
+    if _any_autocast():
         q, k, v = _autocast(q, k, v)
-    left, right = window_of(causal, window)
-    options = (left, right, scale_of(scale), deterministic, algorithm)
+    if window is not None:
+        window = tuple(window)
+    if scale is not None:
+        scale = float(scale)
+    call = _call(causal, window, scale, deterministic, algorithm)
+    if _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return _apply(q, k, v, call, return_lse)
+    return call[0].forward(q, k, v, return_lse)
+
+
+def attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
+    if _any_autocast():
+        q, k, v = _autocast(q, k, v)
+    options = (*window_of(causal, window), scale_of(scale), deterministic, algorithm)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        o, lse = _Attention.apply(q, k, v, options)
+        o, lse = _Operators.apply(q, k, v, options)
     else:
-        o, lse = _attention(q, k, v, options, return_lse)
+        o, lse = torch.ops.dfa.forward(q, k, v, *options)
     return (o, lse) if return_lse else o
-
-
-def _attention(q, k, v, options, with_lse):
-    """The operator is for compilers; it costs more than the call itself."""
-    if torch.compiler.is_compiling():
-        return torch.ops.dfa.forward(q, k, v, *options)
-    return _run_forward(q, k, v, options, with_lse)
 
 
 def _autocast(*tensors):
@@ -44,34 +70,58 @@ def _autocast(*tensors):
     return tuple(tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors)
 
 
-class _Call(NamedTuple):
-    """What calls with tensors of one shape have in common."""
-    plan: object
-    like_q: bool  # o has the shape and the dense memory of q
-    turned: bool  # memory of o as [b, s, h, d]
-    o_shape: tuple  # in memory
+@lru_cache(maxsize=1024)
+def _call(causal, window, scale, deterministic, algorithm):
+    """(_core.Calls, the operators' options) of the arguments of dfa.attention."""
+    options = (*window_of(causal, window), scale_of(scale), deterministic, algorithm)
+    return _calls(*options), options
 
 
 @lru_cache(maxsize=1024)
-def _call(passes, options, q, k, v, q_strides, k_strides, v_strides, *types_devices):
-    shapes, strides = (q, k, v), (q_strides, k_strides, v_strides)
-    types, devices = types_devices[:3], types_devices[3:]
+def _calls(*options):
+    return _core.Calls(_table, _fields, _stream, partial(_prepare, options), _with_strides_of)
+
+
+_table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # from PyTorch 2.10 on
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # where PyTorch has CUDA
+
+
+def _fields(tensor):
+    """What DLPack's functions tell of a tensor, for a PyTorch or a device that they do not know."""
+    device = tensor.device
+    return (tensor.data_ptr(), tensor.shape, tensor.stride(), list(DTYPES).index(tensor.dtype)
+            if tensor.dtype in DTYPES else -1, {"cpu": 1, "cuda": 2}.get(device.type, 0),
+            device.index or 0)
+
+
+def _prepare(options, passes, q, k, v):
+    """What calls with tensors like these have in common: _core.Calls asks once."""
+    types, devices = (q.dtype, k.dtype, v.dtype), (q.device, k.device, v.device)
+    shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
     sizes = sizes_of(*shapes)
     _check(types, devices)
-    turned = rows_before_heads(q, q_strides)
-    o_shape = _o_shape(q, v, turned)
+    turned = rows_before_heads(q.shape, q.stride())
     left, right, scale, deterministic, algorithm = options
     planned = tuple(map(strides_of, "qkv", shapes, strides))
-    o_strides = dense_strides((*q[:3], v[3]), turned)
-    like_q = q[3] == v[3] and q_strides == (*o_strides, 1)
-    plan = plan_of(passes, DTYPES[types[0]], sizes, (left, right), scale, deterministic,
-                   (*planned, o_strides), devices[0].type, algorithm)
-    return _Call(plan, like_q, turned, o_shape)
+    o_strides = dense_strides((*q.shape[:3], v.shape[3]), turned)
+    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic,
+                   (*planned, o_strides), q.device.type, algorithm)
+    outputs = _empty_outputs(q, k, v, *options) if passes == "fwd" else map(_like, (q, k, v))
+    workspace = None
+    if plan.workspace_bytes:
+        workspace = _maker(q.new_empty(plan.workspace_bytes, dtype=torch.uint8))
+    return plan, [_maker(output) for output in outputs], workspace
 
 
-def _call_of(passes, q, k, v, options):
-    return _call(passes, options, q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-                 q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+def _maker(tensor):
+    """(make, like): make(like) is a tensor like this one; `like` itself gives its memory back."""
+    tensor.untyped_storage().resize_(0)
+    dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    return torch.empty_like if dense else _like, tensor
+
+
+def _with_strides_of(tensor, like):
+    return torch.empty_like(like).copy_(tensor)
 
 
 def _check(types, devices):
@@ -91,50 +141,17 @@ def _o_shape(q, v, turned):
     return (b, sq, hq, v[3]) if turned else (b, hq, sq, v[3])
 
 
-def _workspace(plan, q):
-    """A tensor, which must outlive the call, and its address."""
-    if plan.workspace_bytes == 0:
-        return None, 0
-    memory = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-    return memory, memory.data_ptr()
-
-
-def _stream(q):
-    return torch._C._cuda_getCurrentRawStream(q.device.index) if q.is_cuda else 0
-
-
-def _run_forward(q, k, v, options, with_lse):
-    plan, like_q, turned, o_shape = _call_of("fwd", q, k, v, options)
-    if like_q:
-        o = torch.empty_like(q)
-    else:
-        o = q.new_empty(o_shape)
-        o = o.transpose(1, 2) if turned else o
-    lse = q.new_empty(q.shape[:3], dtype=torch.float32) if with_lse else None
-    memory, workspace = _workspace(plan, q)
-    plan._forward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(),
-                  lse.data_ptr() if with_lse else 0, workspace, _stream(q))
-    return o, lse
-
-
-def _forward(q, k, v, *options):
-    return _run_forward(q, k, v, options, True)
-
-
-def _backward(d_o, q, k, v, o, lse, *options):
-    plan = _call_of("bwd", q, k, v, options).plan
-    if d_o.stride() != o.stride():
-        d_o = torch.empty_like(o).copy_(d_o)
-    dq, dk, dv = (_like(tensor) for tensor in (q, k, v))
-    memory, workspace = _workspace(plan, q)
-    plan._backward(q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr(),
-                   d_o.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), workspace, _stream(q))
-    return dq, dk, dv
-
-
 def _like(tensor):
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
                                device=tensor.device)
+
+
+def _forward(q, k, v, *options):
+    return _calls(*options).forward(q, k, v, True)
+
+
+def _backward(d_o, q, k, v, o, lse, *options):
+    return _calls(*options).backward(d_o, q, k, v, o, lse)
 
 
 for _device in ("CPU", "CUDA"):
@@ -143,7 +160,7 @@ for _device in ("CPU", "CUDA"):
 
 
 @torch.library.register_fake("dfa::forward")
-def _fake_forward(q, k, v, left, right, scale, deterministic, algorithm):
+def _empty_outputs(q, k, v, left, right, scale, deterministic, algorithm):
     sizes_of(q.shape, k.shape, v.shape)
     turned = rows_before_heads(q.shape, q.stride())
     o = q.new_empty(_o_shape(q.shape, v.shape, turned))
@@ -151,14 +168,14 @@ def _fake_forward(q, k, v, left, right, scale, deterministic, algorithm):
 
 
 @torch.library.register_fake("dfa::backward")
-def _fake_backward(d_o, q, k, v, o, lse, left, right, scale, deterministic, algorithm):
+def _empty_gradients(d_o, q, k, v, o, lse, left, right, scale, deterministic, algorithm):
     return _like(q), _like(k), _like(v)
 
 
-class _Attention(torch.autograd.Function):
+class _Operators(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, options):
-        o, lse = _attention(q, k, v, options, True)
+        o, lse = torch.ops.dfa.forward(q, k, v, *options)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.options = options
         ctx.mark_non_differentiable(lse)
@@ -167,5 +184,28 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_o, _):
-        run = torch.ops.dfa.backward if torch.compiler.is_compiling() else _backward
-        return *run(d_o, *ctx.saved_tensors, *ctx.options), None
+        return *torch.ops.dfa.backward(d_o, *ctx.saved_tensors, *ctx.options), None
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, call, return_lse):
+        o, lse = call[0].forward(q, k, v, True)
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.call = call
+        if not return_lse:  # an output less for autograd to look after
+            return o
+        ctx.mark_non_differentiable(lse)
+        return o, lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, d_o, *_):
+        calls, options = ctx.call
+        if is_compiling() or _watched():
+            return *torch.ops.dfa.backward(d_o, *ctx.saved_tensors, *options), None, None
+        return *calls.backward(d_o, *ctx.saved_tensors), None, None
+
+
+# Function.apply without its care for torch.func, which does not come here.
+_apply = super(torch.autograd.Function, _Attention).apply

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 import dfa  # noqa: E402
 import dfa.torch  # noqa: E402
+from dfa import _torch  # noqa: E402
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(),
@@ -103,6 +104,73 @@ def test_compiled_without_a_graph_break(device):
     got = torch.autograd.grad(o.sum(), (q, k, v))
     wanted = torch.autograd.grad(block(q, k, v).sum(), (q, k, v))
     assert all(map(torch.equal, got, wanted))
+
+
+def test_tensors_are_read_alike_with_and_without_dlpacks_table(device, monkeypatch):
+    q, k, v = tensors(device, torch.bfloat16, grad=True)
+    q = q.transpose(1, 2).contiguous().transpose(1, 2)
+    outputs = []
+    for table in (_torch._table, None):  # None: PyTorch before 2.10
+        monkeypatch.setattr(_torch, "_table", table)
+        _torch._calls.cache_clear(), _torch._call.cache_clear()
+        o = dfa.attention(q, k, v, window=[4, 4])
+        outputs.append((o, *torch.autograd.grad(o.sum(), (q, k, v))))
+    _torch._calls.cache_clear(), _torch._call.cache_clear()
+    assert all(map(torch.equal, *outputs))
+    assert [t.stride() for t in outputs[0]] == [t.stride() for t in outputs[1]]
+
+
+def test_calls_in_turn_do_not_get_each_others_plan(device):
+    q, k, v = tensors(device, hk=4)
+    turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    wanted = exact(q, k, v)
+    for _ in range(2):
+        assert close(dfa.attention(q, k, v), wanted, 1e-5)
+        assert close(dfa.attention(*turned), wanted, 1e-5)
+        assert close(dfa.attention(q, turned[1], v), wanted, 1e-5)
+        assert close(dfa.attention(q[:, :, :9], k, v), wanted[:, :, :9], 1e-5)
+        assert close(dfa.attention(q, k, v, scale=1.0), exact(q, k, v, scale=1.0), 1e-5)
+        assert dfa.attention(q.bfloat16(), k.bfloat16(), v.bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_shape_seen_first_under_inference_can_be_trained_afterwards(device):
+    q, k, v = tensors(device, sq=31, grad=True)
+    with torch.inference_mode():
+        wanted = dfa.attention(q, k, v)
+    o = dfa.attention(q, k, v)
+    o.sum().backward()
+    assert torch.equal(o, wanted) and q.grad is not None
+
+
+def test_what_outlives_a_call_holds_no_memory(device):
+    call = _torch._prepare((-1, -1, 0.0, False, "auto"), "bwd", *tensors(device))
+    makers = [*call[1], *filter(None, call[2:])]
+    assert [like.untyped_storage().nbytes() for _, like in makers] == [0] * len(makers)
+
+
+def test_a_dispatch_mode_sees_the_operators(device):
+    from torch.utils._python_dispatch import TorchDispatchMode
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            return function(*args, **kwargs or {})
+
+    q, k, v = tensors(device, grad=True)
+    with Watch():
+        dfa.attention(q, k, v).sum().backward()
+    assert torch.ops.dfa.forward.default in seen and torch.ops.dfa.backward.default in seen
+
+
+def test_vmap_and_tensors_that_are_fake(device):
+    q, k, v = (torch.randn(3, 2, 4, 9, 16, device=device) for _ in range(3))
+    each = torch.stack([dfa.attention(*one) for one in zip(q, k, v)])
+    assert torch.equal(torch.vmap(dfa.attention)(q, k, v), each)
+    mode = torch._subclasses.fake_tensor.FakeTensorMode()
+    fakes = [mode.from_tensor(x[0]) for x in (q, k, v)]
+    o = dfa.attention(*fakes)  # outside the mode: a subclass of torch.Tensor
+    assert type(o) is type(fakes[0]) and o.shape == q.shape[1:]
 
 
 def test_autocast(device):

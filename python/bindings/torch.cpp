@@ -1,0 +1,238 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "dfa/attention.h"
+#include "python/bindings/core.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace dfa::python {
+namespace {
+
+// The table of functions of DLPack 1 (DLPackExchangeAPI), by which a library hands out its tensors'
+// fields without making an object. Only one of them is called here.
+struct ExchangeTable {
+  std::uint32_t major, minor;
+  void* previous;
+  void* managed_tensors[3];
+  int (*read)(void* tensor, nb::dlpack::dltensor* fields);
+  void* current_stream;
+};
+
+constexpr std::int32_t kCuda = 2;  // a device type of DLPack
+
+// What a plan depends on, as one run of words.
+struct Fields {
+  std::array<std::int64_t, 4> shape{}, strides{};
+  std::int32_t dimensions = 0, type = 0, device_type = 0, device = 0;
+};
+using Key = std::array<Fields, 3>;
+static_assert(std::has_unique_object_representations_v<Key>);
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::array<std::uint64_t, sizeof(Key) / 8> words{};
+    std::memcpy(words.data(), key.data(), sizeof(Key));
+    std::uint64_t hash = 0;
+    for (const std::uint64_t word : words) hash = (hash ^ word) * 0x9E3779B97F4A7C15U >> 1U ^ hash;
+    return hash;
+  }
+};
+struct KeyEqual {
+  bool operator()(const Key& a, const Key& b) const {
+    return std::memcmp(a.data(), b.data(), sizeof(Key)) == 0;
+  }
+};
+
+struct Tensor {
+  Fields fields;
+  void* data = nullptr;
+};
+
+Fields fields_of(const std::int64_t* shape, const std::int64_t* strides, std::int32_t dimensions) {
+  Fields fields{.dimensions = dimensions};
+  const std::int32_t kept = std::min(dimensions, 4);
+  std::copy_n(shape, kept, fields.shape.begin());
+  std::copy_n(strides, kept, fields.strides.begin());
+  return fields;
+}
+
+nb::object call(nb::handle function, nb::handle argument) {
+  PyObject* result = PyObject_CallOneArg(function.ptr(), argument.ptr());
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
+// Something a call returns or needs: made by make(like), where `like` has no memory of its own.
+struct Output {
+  nb::object make, like;
+  nb::object operator()() const { return call(make, like); }
+};
+
+// What calls with tensors of the same fields have in common.
+struct Call {
+  nb::object owner;
+  const Plan* plan = nullptr;
+  std::vector<Output> outputs;
+  Output workspace;  // none when the plan needs none
+};
+
+// The calls of dfa.attention on PyTorch's tensors with one set of options. A call that has been
+// made before with tensors of these shapes, strides, types and devices is: read the fields, look
+// up, allocate, launch. Everything else is asked of the functions in Python, once.
+class Calls {
+ public:
+  // table: a capsule of DLPack's functions or None; fields(tensor): the same by attributes.
+  // stream(device index). prepare("fwd" or "bwd", q, k, v): checks, then
+  // (plan, [(make, like) of each output], of the workspace or None). same_strides(tensor, like): a
+  // copy.
+  Calls(const nb::object& table, nb::object fields, nb::object stream, nb::object prepare,
+        nb::object same_strides)
+      : fields_(std::move(fields)),
+        stream_(std::move(stream)),
+        prepare_(std::move(prepare)),
+        same_strides_(std::move(same_strides)) {
+    if (table.is_none()) return;
+    const auto* functions =
+        static_cast<const ExchangeTable*>(PyCapsule_GetPointer(table.ptr(), "dlpack_exchange_api"));
+    if (functions == nullptr) throw nb::python_error();
+    if (functions->major == 1) read_ = functions->read;
+  }
+
+  nb::object forward(nb::handle q, nb::handle k, nb::handle v, bool with_lse) {
+    const std::array<Tensor, 3> in = {read(q), read(k), read(v)};
+    const std::shared_ptr<const Call> call = find(forwards_, "fwd", in, q, k, v);
+    nb::object o = call->outputs[0]();
+    nb::object lse = with_lse ? call->outputs[1]() : nb::object();
+    const nb::object memory = workspace(*call);
+    const ForwardArgs arguments = {.q = in[0].data,
+                                   .k = in[1].data,
+                                   .v = in[2].data,
+                                   .o = data(o),
+                                   .lse = static_cast<float*>(data(lse)),
+                                   .workspace = data(memory)};
+    const Queue queue = {.stream = stream(in[0].fields)};
+    {
+      const nb::gil_scoped_release others_run;
+      dfa::forward(*call->plan, arguments, queue);
+    }
+    if (!with_lse) return o;
+    return nb::make_tuple(std::move(o), std::move(lse));
+  }
+
+  nb::tuple backward(nb::object d_o, nb::handle q, nb::handle k, nb::handle v, nb::handle o,
+                     nb::handle lse) {
+    const std::array<Tensor, 3> in = {read(q), read(k), read(v)};
+    const std::shared_ptr<const Call> call = find(backwards_, "bwd", in, q, k, v);
+    const Tensor out = read(o);
+    if (read(d_o).fields.strides != out.fields.strides) d_o = same_strides_(d_o, o);
+    nb::object dq = call->outputs[0]();
+    nb::object dk = call->outputs[1]();
+    nb::object dv = call->outputs[2]();
+    const nb::object memory = workspace(*call);
+    const BackwardArgs arguments = {.q = in[0].data,
+                                    .k = in[1].data,
+                                    .v = in[2].data,
+                                    .o = out.data,
+                                    .lse = static_cast<float*>(data(lse)),
+                                    .d_o = data(d_o),
+                                    .dq = data(dq),
+                                    .dk = data(dk),
+                                    .dv = data(dv),
+                                    .workspace = data(memory)};
+    const Queue queue = {.stream = stream(in[0].fields)};
+    {
+      const nb::gil_scoped_release others_run;
+      dfa::backward(*call->plan, arguments, queue);
+    }
+    return nb::make_tuple(std::move(dq), std::move(dk), std::move(dv));
+  }
+
+ private:
+  // Shared: another thread may empty the map while this one, waiting for PyTorch, uses its call.
+  using Map = std::unordered_map<Key, std::shared_ptr<const Call>, KeyHash, KeyEqual>;
+  static constexpr std::size_t kMost = 1024;
+
+  Tensor read(nb::handle tensor) const {
+    nb::dlpack::dltensor raw{};
+    if (read_ == nullptr || read_(tensor.ptr(), &raw) != 0) {
+      PyErr_Clear();  // a device DLPack does not know; prepare() will say what is accepted
+      return read_attributes(tensor);
+    }
+    Tensor read = {.fields = fields_of(raw.shape, raw.strides, raw.ndim),
+                   .data = static_cast<std::byte*>(raw.data) + raw.byte_offset};
+    read.fields.type = raw.dtype.code << 16U | raw.dtype.bits;
+    read.fields.device_type = raw.device.device_type;
+    read.fields.device = raw.device.device_id;
+    return read;
+  }
+
+  Tensor read_attributes(nb::handle tensor) const {
+    using Values = std::tuple<std::uintptr_t, std::vector<std::int64_t>, std::vector<std::int64_t>,
+                              std::int32_t, std::int32_t, std::int32_t>;
+    const auto [data, shape, strides, type, device_type, device] =
+        nb::cast<Values>(call(fields_, tensor));
+    Tensor read = {
+        .fields = fields_of(shape.data(), strides.data(), static_cast<std::int32_t>(shape.size())),
+        .data = reinterpret_cast<void*>(data)};  // NOLINT(performance-no-int-to-ptr)
+    read.fields.type = type;
+    read.fields.device_type = device_type;
+    read.fields.device = device;
+    return read;
+  }
+
+  void* data(nb::handle tensor) const { return tensor.is_valid() ? read(tensor).data : nullptr; }
+
+  void* stream(const Fields& fields) const {
+    if (fields.device_type != kCuda) return nullptr;
+    return PyLong_AsVoidPtr(call(stream_, nb::int_(fields.device)).ptr());
+  }
+
+  static nb::object workspace(const Call& call) {
+    return call.workspace.make.is_valid() ? call.workspace() : nb::object();
+  }
+
+  std::shared_ptr<const Call> find(Map& map, const char* passes, const std::array<Tensor, 3>& in,
+                                   nb::handle q, nb::handle k, nb::handle v) const {
+    const Key key = {in[0].fields, in[1].fields, in[2].fields};
+    if (const auto found = map.find(key); found != map.end()) return found->second;
+    const auto made = nb::cast<nb::tuple>(prepare_(passes, q, k, v));
+    auto call = std::make_shared<Call>();
+    call->owner = made[0];
+    call->plan = nb::cast<const Plan*>(call->owner);
+    for (const nb::handle pair : made[1]) call->outputs.push_back({pair[0], pair[1]});
+    if (!made[2].is_none()) call->workspace = {made[2][0], made[2][1]};
+    if (map.size() >= kMost) map.clear();
+    map.insert_or_assign(key, call);
+    return call;
+  }
+
+  int (*read_)(void*, nb::dlpack::dltensor*) = nullptr;
+  nb::object fields_, stream_, prepare_, same_strides_;
+  Map forwards_, backwards_;
+};
+
+}  // namespace
+
+void bind_torch(nb::module_& core) {
+  nb::class_<Calls>(core, "Calls", "Calls on PyTorch's tensors with one set of options.")
+      .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>(), "table"_a.none(),
+           "fields"_a, "stream"_a.none(), "prepare"_a, "same_strides"_a)
+      .def("forward", &Calls::forward, "o, or (o, lse) with_lse.")
+      .def("backward", &Calls::backward, "(dq, dk, dv) of (d_o, q, k, v, o, lse).");
+}
+
+}  // namespace dfa::python
