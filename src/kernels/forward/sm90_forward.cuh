@@ -97,14 +97,17 @@ struct Sm90Forward {
     ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
   }
   // The lane that gives the stage back reads for its warp.
-  static DFA_DEVICE int told(unsigned from, unsigned word) {
-    int value = 0;
-    if (ptx::thread_index() % 32 == 0) value = static_cast<int>(ptx::load_shared(from + 4 * word));
-    return __shfl_sync(ptx::kWholeWarp, value, 0);
-  }
   static DFA_DEVICE Order told(unsigned from) {
-    return {told(from, 0), told(from, 1) != 0, told(from, 2),
-            told(from, 3), told(from, 4),      {told(from, 5), told(from, 6)}};
+    uint4 first{}, second{};
+    if (ptx::thread_index() % 32 == 0) {
+      first = ptx::load_words_4(from);
+      second = ptx::load_words_4(from + 16);
+    }
+    const auto all = [](unsigned word) {
+      return static_cast<int>(__shfl_sync(ptx::kWholeWarp, word, 0));
+    };
+    return {all(first.x), all(first.y) != 0, all(first.z),
+            all(first.w), all(second.x),     {all(second.y), all(second.z)}};
   }
 
   // Those that a warpgroup's own queries see; the others it lets pass.
@@ -172,6 +175,9 @@ struct Sm90Forward {
     for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
       const QueryWork work = work_of(a.args, walk);
       const TileRange tiles = key_tiles(TileMask::of(a.args), work.query, kConfig.block_q, kBlockK);
+      // Keys first where they need not wait for q's only stage.
+      const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
+      if (keys_first) load_keys<kConfig.head_dim>(a.k, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
       tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.query, tiles});
       walk.park();
@@ -179,10 +185,9 @@ struct Sm90Forward {
       rings.q.next();
 #pragma unroll 1
       for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
-        load_keys<kConfig.head_dim>(a.k, work, tile, rings.k);
-        if (tile != tiles.end - 1) {
-          load_keys<kConfig.value_dim>(a.v, work, tile + 1, rings.v);
-        }
+        const bool last = tile == tiles.end - 1;
+        if (!(keys_first && last)) load_keys<kConfig.head_dim>(a.k, work, tile, rings.k);
+        if (!last) load_keys<kConfig.value_dim>(a.v, work, tile + 1, rings.v);
       }
       if (tiles.end > tiles.begin) {
         load_keys<kConfig.value_dim>(a.v, work, tiles.begin, rings.v);
@@ -366,7 +371,7 @@ struct Sm90Forward {
     constexpr int kInFront = 4;
     follows = always;
     if (kConfig.fixed_reference && !always) {
-      softmax.follow(reinterpret_cast<const float(&)[kInFront][4]>(scores));
+      softmax.begin(reinterpret_cast<const float(&)[kInFront][4]>(scores));
       follows = softmax.open();
     }
     weigh(softmax, scores, follows, always);
@@ -399,6 +404,7 @@ struct Sm90Forward {
         for (int i = 0; i < 4; ++i) output[n][i] = 0;
       }
       softmax.start();
+      float inverse[2], lse[2], sums;
       if (tiles.begin < tiles.end) {
         let_pass(rings, order.tiles.end - tiles.end, order.tiles.end, group);
         Scores scores;
@@ -407,6 +413,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         ptx::fence_products();
         multiply_scores(scores, q, rings.k.tile());
+        if (kQStages > 1 && stored) release_stored(rings.q, 1);
         ptx::wait_products<0>();
         ptx::pin(scores);
         rings.k.release();
@@ -414,7 +421,6 @@ struct Sm90Forward {
         prepare(scores, args, query, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release();
         weigh_first(softmax, scores, follows, order.again);
-        if (kQStages > 1 && stored) release_stored(rings.q, 1);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
@@ -449,17 +455,17 @@ struct Sm90Forward {
         ptx::pin(weights);
         ptx::fence_products();
         multiply_values(output, weights, rings.v.tile());
+        sums = softmax.finish(inverse, lse);
         end_values(output, weights, rings, true);
         let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
       } else {
         if (kQStages == 1) rings.q.release();
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
+        sums = softmax.finish(inverse, lse);
         const int all = order.tiles.end - order.tiles.begin;
         let_pass(rings, all, all - 1, group);
       }
       stored = true;
-      float inverse[2], lse[2];
-      const float sums = softmax.finish(inverse, lse);
       if constexpr (kConfig.fixed_reference) {
         if (!order.again && left_range(sums, output)) rings.notes().ask(order.place);
         if (order.again) ptx::wait_stores_written();

@@ -56,6 +56,15 @@ DFA_DEVICE float load_shared_1(unsigned address) {
   return v;
 }
 
+DFA_DEVICE uint4 load_words_4(unsigned address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+
 // Words of shared memory, one at a time.
 DFA_DEVICE unsigned load_shared(unsigned address) {
   unsigned value;

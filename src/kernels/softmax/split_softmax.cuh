@@ -25,31 +25,31 @@ class SplitSoftmax {
     return __any_sync(ptx::kWholeWarp, least == -ptx::infinity());
   }
 
+  // Takes the maxima of these scores, a row's first, for its reference.
+  template <int kColumns>
+  DFA_DEVICE void begin(const float (&scores)[kColumns][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) reference_[half] = highest(scores, half);
+  }
+
   // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
   // exponent; weights and sums are up to 2^kSlack otherwise. True: rescale() is due.
   template <int kColumns>
   DFA_DEVICE bool follow(const float (&scores)[kColumns][4]) {
-    float highest[2];
+    float highest_yet[2];
     bool moved = false;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
-      float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
-#pragma unroll
-      for (int n = 2; n < kColumns; n += 2) {
-        even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-        odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
-      }
-      highest[half] = fmaxf(reference_[half], ptx::quad_max(fmaxf(even, odd)));
-      moved |= (highest[half] - reference_[half]) * magnitude_ > kSlack;
+      highest_yet[half] = fmaxf(reference_[half], highest(scores, half));
+      moved |= (highest_yet[half] - reference_[half]) * magnitude_ > kSlack;
     }
     moved = __any_sync(ptx::kWholeWarp, moved);
     if (moved) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        factor_[half] = ptx::exp2((reference_[half] - finite(highest[half])) * magnitude_);
+        factor_[half] = ptx::exp2((reference_[half] - finite(highest_yet[half])) * magnitude_);
         sum_[half] *= factor_[half];
-        reference_[half] = highest[half];
+        reference_[half] = highest_yet[half];
       }
     }
     return moved;
@@ -99,6 +99,18 @@ class SplitSoftmax {
 
  private:
   static constexpr float kSlack = 8;
+
+  template <int kColumns>
+  static DFA_DEVICE float highest(const float (&scores)[kColumns][4], int half) {
+    float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
+    float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
+#pragma unroll
+    for (int n = 2; n < kColumns; n += 2) {
+      even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
+    }
+    return ptx::quad_max(fmaxf(even, odd));
+  }
 
   // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
   static DFA_DEVICE float finite(float reference) {
