@@ -18,13 +18,14 @@ class HopperForward final : public Launcher<ForwardArgs> {
         k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
         v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
         o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
+        problem_(p),
+        config_(c),
         device_(device) {
     KernelLaunch launch = forward_launches(p, c)[0];
     launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
     args_.args = kernel_args(p);
-    args_.items = forward_items(p, c);
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
@@ -35,7 +36,9 @@ class HopperForward final : public Launcher<ForwardArgs> {
     encode(k_, args.k, all.k);
     encode(v_, args.v, all.v);
     encode(o_, args.o, all.o);
-    gpu::launch(kernel_, sm_budget > 0 ? within(shape_, sm_budget) : shape_, stream, all);
+    const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
+    all.items = forward_items(problem_, config_, static_cast<int>(shape.grid.x));
+    gpu::launch(kernel_, shape, stream, all);
   }
 
  private:
@@ -51,6 +54,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   gpu::TiledTensor q_, k_, v_, o_;
+  Problem problem_;
+  ForwardConfig config_;
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;

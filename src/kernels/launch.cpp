@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/check/args.h"
 #include "spec/config_text.h"
@@ -138,16 +139,25 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
           .smem_bytes = count(kCheckWarps * check_part(held) * static_cast<int>(sizeof(float)))};
 }
 
-Items forward_items(const Problem& p, const ForwardConfig& c) {
+Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   // What of the L2 one section's k and v may take: of 50 MB, as q and o pass through it too.
   constexpr std::int64_t kSectionBytes = 32 << 20;
+  constexpr int kFewTiles = 8;
   const std::int64_t heads = p.b * p.hq, group = p.hq / p.hk;
   const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
   const std::int64_t fitting = std::max<std::int64_t>(1, kSectionBytes / bytes) * group;
+  const auto of_head = static_cast<int>(tiles(p.sq, c.block_q));
+  // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
+  // length run beside each other, where those of a larger section that see all of k and v came
+  // together and waited for memory (0015).
+  const int whole = blocks / std::gcd(of_head, blocks);
+  const bool in_rounds =
+      of_head <= kFewTiles && of_head % 2 == 0 && whole * of_head <= 2 * blocks && whole <= fitting;
   const bool late_first = p.mask.right >= 0 && p.mask.left < 0;
+  const std::int64_t section = std::min(heads, in_rounds ? whole : fitting);
   return {.heads = static_cast<int>(heads),
-          .tiles = static_cast<int>(tiles(p.sq, c.block_q)),
-          .section = static_cast<int>(late_first ? std::min(heads, fitting) : heads),
+          .tiles = of_head,
+          .section = static_cast<int>(late_first ? section : heads),
           .late_first = late_first};
 }
 

@@ -35,8 +35,8 @@ struct KernelLaunch {
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
 
-// What a forward of cuda_sm90 walks through.
-Items forward_items(const Problem& problem, const ForwardConfig& config);
+// What a forward of cuda_sm90 walks through on a grid of `blocks`.
+Items forward_items(const Problem& problem, const ForwardConfig& config, int blocks);
 
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);

@@ -46,7 +46,8 @@ double balance(const Items& items, int blocks) {
 TEST(ItemWalk, CausalWorkIsBalancedBetweenTheBlocks) {
   EXPECT_GT(balance({64, 32, 16, 1}, 132), 0.99);   // 4k
   EXPECT_GT(balance({16, 128, 4, 1}, 132), 0.985);  // 16k
-  EXPECT_GT(balance({256, 8, 64, 1}, 132), 0.96);   // 1k
+  EXPECT_GT(balance({256, 8, 33, 1}, 132), 0.98);   // 1k
+  EXPECT_GT(balance({512, 4, 33, 1}, 132), 0.96);   // 512
 }
 
 }  // namespace

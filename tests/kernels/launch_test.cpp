@@ -53,7 +53,9 @@ TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {
 
 TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
   const ForwardConfig config{.block_q = 128};
-  const auto items = [&](const char* line) { return forward_items(parse_problem(line), config); };
+  const auto items = [&](const char* line) {
+    return forward_items(parse_problem(line), config, 132);
+  };
   const Items causal = items("fwd bf16 causal b4 h16 s4096 d128");  // 2 MB of k and v a head
   EXPECT_EQ(causal.heads, 64);
   EXPECT_EQ(causal.tiles, 32);
@@ -64,6 +66,21 @@ TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
   EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").section, 64);
   EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").late_first, 0);
   EXPECT_EQ(items("fwd bf16 h1 s600 d64 window(100,0)").late_first, 0);
+}
+
+TEST(Launch, ShortCausalHeadsAreDealtOutInWholeRoundsOfTheGrid) {
+  const auto section = [](const char* line, int block_q, int blocks) {
+    return forward_items(parse_problem(line), {.block_q = block_q}, blocks).section;
+  };
+  EXPECT_EQ(section("fwd bf16 causal b32 h16 s512 d128", 128, 132), 33);
+  EXPECT_EQ(section("fwd bf16 causal b32 h16 s512 d128", 128, 100), 25);
+  EXPECT_EQ(section("fwd bf16 causal b16 h16 s1024 d128", 128, 132), 33);  // two rounds
+  EXPECT_EQ(section("fwd bf16 causal b32 h32 s512 d64", 256, 132), 66);
+  EXPECT_EQ(section("fwd bf16 causal b1 h16 s512 d128", 128, 64), 16);     // all there are
+  EXPECT_EQ(section("fwd bf16 causal b32 h16 s512 d128", 128, 131), 128);  // never whole
+  EXPECT_EQ(section("fwd bf16 causal b32 h21 s512 d96", 192, 132), 170);   // three tiles
+  EXPECT_EQ(section("fwd bf16 causal b16 h8 s1024 d256", 128, 132), 32);   // 33 are too large
+  EXPECT_EQ(section("fwd bf16 b32 h16 s512 d128", 128, 132), 512);
 }
 
 TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
