@@ -54,11 +54,25 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedFastest) {
   EXPECT_EQ(tile("fwd bf16 b1 h32 s512 d64"), "128x128");  // 64 tiles of 256 leave half idle
   EXPECT_EQ(tile("fwd bf16 b32 h21 s512 d96"), "128x128");
   EXPECT_EQ(tile("fwd bf16 b4 h21 s4096 d96"), "192x64");
+  EXPECT_EQ(tile("fwd bf16 causal b32 h21 s512 d96"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 causal b16 h21 s1024 d96"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 causal b4 h21 s4096 d96"), "192x64");
+  EXPECT_EQ(tile("fwd bf16 b32 h16 s512 d128"), "128x128");
+  EXPECT_EQ(tile("fwd bf16 causal b32 h16 s512 d128"), "128x64");
   EXPECT_EQ(tile("fwd bf16 b16 h16 s1024 d128"), "128x128");
   EXPECT_EQ(tile("fwd bf16 causal b16 h16 s1024 d128"), "128x128");
   EXPECT_EQ(tile("fwd bf16 b4 h16 s4096 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b1 h16 s16384 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b32 h8 s512 d256"), "128x64");
+}
+
+TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {
+  const auto turns = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper).pingpong;
+  };
+  EXPECT_FALSE(turns("fwd bf16 b32 h16 s512 d128"));
+  EXPECT_TRUE(turns("fwd bf16 b16 h16 s1024 d128"));
+  EXPECT_FALSE(turns("fwd bf16 causal b16 h16 s1024 d128"));
 }
 
 TEST(Sm90Legality, NoTileIsListedTwice) {
@@ -80,7 +94,7 @@ TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
-  const Problem p = parse_problem("fwd bf16 h2 s64 d128");
+  const Problem p = parse_problem("fwd bf16 h2 s256 d128");
   const ForwardConfig good = default_gpu_forward(p, kHopper);
   ASSERT_TRUE(check(good, p, kHopper));
   const auto refused = [&](auto change, const char* why) {
