@@ -10,6 +10,10 @@
 namespace dfa::cuda {
 namespace {
 
+// Key heads whose blocks run at once. With 8, q, do and the sums of dq of one are read and added to
+// by 16 blocks before they leave the L2; blocks of more than that wait for each other's turns.
+constexpr int kHeadsAtOnce = 8;
+
 // delta and lse of the rows, then dk, dv and the sums of dq, then dq.
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
@@ -22,6 +26,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
         dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
         device_(device),
         args_(kernel_args(p)) {
+    args_.heads_at_once = kHeadsAtOnce;
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = step_of(launches.at(0));
     keys_ = step_of(launches.at(1));
