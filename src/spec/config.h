@@ -151,7 +151,7 @@ struct BackwardConfig {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) +
-             2 * 2 * block_k * round_up(block_q, 64) + 8 * (4 + 4 * stages);
+             2 * 2 * block_k * round_up(block_q, 64) + 8 * (4 + 2 * stages);
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();

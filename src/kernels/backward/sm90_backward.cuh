@@ -13,9 +13,9 @@
 //
 // A thread block owns 128 keys of one key head and walks the queries that see them, from the last
 // tile on, those of every query head that shares the key head one after another. Of its first
-// warpgroup one thread starts copies and one waits for the block's turn to add to dq; each of two
-// other warpgroups owns 64 keys. Everything is transposed, keys as rows, so that p and ds are left
-// operands as they lie in registers:
+// warpgroup one warp starts copies and a thread waits for the block's turn to add to dq; each of
+// two other warpgroups owns 64 keys. Everything is transposed, keys as rows, so that p and ds are
+// left operands as they lie in registers:
 //   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
 //   ds^T = p^T * (v do^T - delta)                 dk += ds^T q
 //   dq^T += k^T ds^T                              ds^T of both warpgroups, through shared memory
@@ -43,6 +43,9 @@ struct Sm90Backward {
   static constexpr int kGiven = 24;          // registers of the first warpgroup
   static constexpr int kTaken = 240;
   static constexpr int kWarps = 4 * kGroups;
+  // Where registers last for reading delta while dp is made, and lse a step ahead.
+  static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
+  static constexpr bool kLseAhead = kHalves == 1 || kConfig.value_dim <= 64;
   using Dq = Sm90Dq<kConfig>;
 
   // Shared memory: k, v, stages of q, of do, two buffers of ds, stages of lse and delta, barriers.
@@ -57,9 +60,10 @@ struct Sm90Backward {
   static constexpr int kLseAt = kDsAt + 2 * kDsBytes;
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
   static constexpr int kBarriersAt = kDeltaAt + kStages * kRowBytes;
-  static_assert(kBarriersAt + 8 * (4 + 4 * kStages) == kConfig.smem_bytes());
+  static_assert(kBarriersAt + 8 * (4 + 2 * kStages) == kConfig.smem_bytes());
 
-  using Ring = StageRing<kStages, kWarps>;
+  // Named barriers: 0 of the block, 1 of all who compute, then those of the rings.
+  using Ring = SharedStageRing<kStages, kThreads>;
 
   struct Shared {
     unsigned base;
@@ -76,7 +80,9 @@ struct Sm90Backward {
 
   static DFA_DEVICE Shared shared_of(unsigned base) {
     const unsigned rings = base + kBarriersAt + 32;
-    return {base, {base + kQAt, rings, kQBytes}, {base + kDoAt, rings + 16 * kStages, kDoBytes}};
+    return {base,
+            {base + kQAt, rings, 2, kQBytes},
+            {base + kDoAt, rings + 8 * kStages, 2 + kStages, kDoBytes}};
   }
 
   static DFA_DEVICE void init(const Shared& shared) {
@@ -114,7 +120,9 @@ struct Sm90Backward {
     }
   };
 
-  // The copying thread.
+  // The copying warp.
+
+  static DFA_DEVICE bool starts_copies() { return ptx::thread_index() % 32 == 0; }
 
   template <int kRows, int kColumns>
   static DFA_DEVICE void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
@@ -131,6 +139,7 @@ struct Sm90Backward {
                                       const float* rows, const KernelArgs& args,
                                       const KeyWork& work, const Walk& walk) {
     ring.wait_empty();
+    if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
     load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
                                  work.batch);
@@ -143,12 +152,14 @@ struct Sm90Backward {
     const KeyWork work = work_of(a.args);
     Walk walk = Walk::of(a.args, work);
     if (!walk.any()) return;
-    ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
-    load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
-                                         work.batch);
-    ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
-    load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
-                                          work.head, work.batch);
+    if (starts_copies()) {
+      ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
+      load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
+                                           work.batch);
+      ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
+      load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
+                                            work.head, work.batch);
+    }
     for (; walk.more(); walk.next()) {
       load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                      walk);
@@ -157,6 +168,8 @@ struct Sm90Backward {
       shared.q.next();
       shared.d_o.next();
     }
+    shared.d_o.wait_all_empty();
+    shared.q.wait_all_empty();
   }
 
   // The thread that waits for turns and passes them on.
@@ -179,10 +192,12 @@ struct Sm90Backward {
 
   using Scores = float[kQueries][4];
   using Operand = unsigned[kSteps][4];
+  using Pairs = float2[kQueries];  // a lane's values of lse or delta: two queries of a fragment
 
   struct Sums {
     float dk[kDims][4], dv[kValues][4];
     Scores p[kHalves];  // of the tile under way, first its scores
+    Pairs lse;          // of its first half, read a step ahead
   };
 
   template <int kFragments>
@@ -253,8 +268,6 @@ struct Sm90Backward {
   // Of the 64 keys that a warpgroup owns, those of this warp.
   static DFA_DEVICE int warp_row() { return static_cast<int>(ptx::thread_index() / 32 % 4) * 16; }
 
-  // This lane's values of lse or delta: two neighbouring queries of every fragment.
-  using Pairs = float2[kQueries];
   static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {
     const unsigned from = rows + ptx::thread_index() % 4 * 8;
 #pragma unroll
@@ -278,13 +291,30 @@ struct Sm90Backward {
     }
   }
 
-  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, unsigned delta) {
-    const unsigned from = delta + ptx::thread_index() % 4 * 8;
+  // delta_of(n): the pair of fragment n.
+  template <typename DeltaOf>
+  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, const DeltaOf& delta_of) {
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
-      const float2 pair = ptx::load_shared_2(from + n * 32);
+      const float2 delta = delta_of(n);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) dp[n][i] = p[n][i] * (dp[n][i] - (i % 2 ? pair.y : pair.x));
+      for (int i = 0; i < 4; ++i) dp[n][i] = p[n][i] * (dp[n][i] - (i % 2 ? delta.y : delta.x));
+    }
+  }
+
+  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` may be overwritten.
+  template <int kBehind>
+  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
+    if constexpr (kDeltaEarly) {
+      load_pairs(pairs, delta);
+      ptx::wait_products<kBehind>();
+      ptx::pin(dp);
+      differentiate(dp, p, [&](int n) { return pairs[n]; });
+    } else {
+      ptx::wait_products<kBehind>();
+      ptx::pin(dp);
+      const unsigned from = delta + ptx::thread_index() % 4 * 8;
+      differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
     }
   }
 
@@ -307,8 +337,7 @@ struct Sm90Backward {
   template <int kAt>
   static DFA_DEVICE void half_step(const KernelArgs& args, const KeyWork& work, const Walk& walk,
                                    const Shared& shared, unsigned ds, int group, Sums& sums,
-                                   Operand (&p)[kHalves], Operand (&ds_rounded)[kHalves],
-                                   Pairs& lse) {
+                                   Operand (&p)[kHalves], Operand (&ds_rounded)[kHalves]) {
     constexpr bool kNext = kAt + 1 < kHalves;
     const unsigned rows = group * panel_bytes(kGroupRows);
     const unsigned q = shared.q.tile() + kAt * panel_bytes(kHalf);
@@ -319,23 +348,28 @@ struct Sm90Backward {
       queue_scores<kConfig.head_dim>(sums.p[kAt + 1], shared.base + rows, q + panel_bytes(kHalf));
     }
     hide(sums.p[kAt], args, walk.tile * kBlockQ + kAt * kHalf, work.key + group * kGroupRows);
-    weigh(sums.p[kAt], args.scale_log2, lse);
+    weigh(sums.p[kAt], args.scale_log2, sums.lse);
     round(p[kAt], sums.p[kAt]);
     queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
 
-    ptx::wait_products<kNext ? 2 : 1>();
-    ptx::pin(dp);
-    differentiate(dp, sums.p[kAt], shared.delta() + kAt * kHalf * 4);
+    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], shared.delta() + kAt * kHalf * 4, sums.lse);
     round(ds_rounded[kAt], dp);
     store_rows<kBlockK>(ds + kAt * panel_bytes(kBlockK), group * kGroupRows + warp_row(),
                         ds_rounded[kAt]);
     ptx::fence_async();
     queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
     if constexpr (kNext) {
-      load_pairs(lse, shared.lse() + (kAt + 1) * kHalf * 4);
+      load_pairs(sums.lse, shared.lse() + (kAt + 1) * kHalf * 4);
       ptx::wait_products<2>();
       ptx::pin(sums.p[kAt + 1]);
     }
+  }
+
+  // Done in the step before where kLseAhead: a step's own reads of shared memory would stand behind
+  // additions to dq.
+  static DFA_DEVICE void await_tile(const Shared& shared, Sums& sums) {
+    load_pairs(sums.lse, shared.lse());
+    shared.d_o.wait_full();
   }
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
@@ -344,14 +378,12 @@ struct Sm90Backward {
                               Shared& shared, unsigned ds, unsigned& phase, int group, Sums& sums) {
     const unsigned rows = group * panel_bytes(kGroupRows);
     Operand p[kHalves], ds_rounded[kHalves];
-    Pairs lse;
-    load_pairs(lse, shared.lse());
+    if constexpr (!kLseAhead) await_tile(shared, sums);
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
-    shared.d_o.wait_full();
-    half_step<0>(args, work, walk, shared, ds, group, sums, p, ds_rounded, lse);
+    half_step<0>(args, work, walk, shared, ds, group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
-      half_step<1>(args, work, walk, shared, ds, group, sums, p, ds_rounded, lse);
+      half_step<1>(args, work, walk, shared, ds, group, sums, p, ds_rounded);
     }
     ptx::sync_warps(1, kThreads);  // all of ds is there
 
@@ -376,6 +408,7 @@ struct Sm90Backward {
     ptx::wait_products<kMore ? 1 : 0>();
     ptx::pin(share);
 
+    if constexpr (kMore && kLseAhead) await_tile(shared, sums);
     if constexpr (Dq::kOrdered) ptx::wait(shared.turn(), phase);
     Dq::add(args, {work.batch, walk.head}, walk.tile, work.key, group, share);
     if constexpr (Dq::kOrdered) {
@@ -424,6 +457,7 @@ struct Sm90Backward {
       shared.q.wait_full();
       queue_scores<kConfig.head_dim>(sums.p[0], shared.base + rows, shared.q.tile());
       ptx::wait(shared.v_full(), 0);
+      if constexpr (kLseAhead) await_tile(shared, sums);
       unsigned ds = shared.base + kDsAt, phase = 0;
 #pragma unroll 1
       for (; !walk.is_last(); walk.next()) {
@@ -450,7 +484,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<Kernel::kGiven>();
-    if (threadIdx.x == 0) Kernel::copy(a, shared);
+    if (threadIdx.x < 32) Kernel::copy(a, shared);
     if (Kernel::Dq::kOrdered && threadIdx.x == 32) Kernel::keep_turns(a.args, shared);
   } else {
     ptx::take_registers<Kernel::kTaken>();

@@ -2,6 +2,7 @@
 
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/copy.cuh"
 
 namespace dfa {
 
@@ -33,6 +34,45 @@ struct StageRing {
       ptx::init_barrier(barriers + 8 * i, 1);
       ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals);
     }
+  }
+};
+
+// Likewise, but every thread that reads gives a stage back, at a named barrier of the stage, where
+// the whole copying warp waits. One instruction a warp as well, and an order that racecheck of
+// compute-sanitizer follows where threads read a stage themselves: of one lane that arrives for its
+// warp it does not know whom it speaks for.
+template <int kCount, int kReaders>
+struct SharedStageRing {
+  static constexpr int kThreads = kReaders + 32;
+  unsigned tiles, barriers, first_empty;
+  int tile_bytes;
+  unsigned stage = 0, phase = 0;
+  bool reused = false;
+
+  DFA_DEVICE unsigned tile() const { return tiles + stage * tile_bytes; }
+  DFA_DEVICE unsigned full() const { return barriers + 8 * stage; }
+  DFA_DEVICE void wait_full() const { ptx::wait(full(), phase); }
+  DFA_DEVICE void wait_empty() const {
+    __syncwarp();
+    if (reused) ptx::sync_warps(first_empty + stage, kThreads);
+  }
+  DFA_DEVICE void release() const { ptx::arrive_warps(first_empty + stage, kThreads); }
+  DFA_DEVICE void next() {
+    if (++stage == kCount) {
+      stage = 0;
+      phase ^= 1;
+      reused = true;
+    }
+  }
+  // The copying warp, in the end: no barrier is left with threads at it.
+  DFA_DEVICE void wait_all_empty() const {
+    __syncwarp();
+    const unsigned filled = reused ? kCount : stage;
+    for (unsigned i = 0; i < filled; ++i) ptx::sync_warps(first_empty + i, kThreads);
+  }
+  DFA_DEVICE void init() const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) ptx::init_barrier(barriers + 8 * i, 1);
   }
 };
 
