@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "cuda/hopper_split.h"
 #include "cuda/hopper_tensor.h"
 #include "cuda/loaded_kernels.h"
 #include "kernels/forward/sm90_args.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -74,6 +76,7 @@ ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device) {
   const Limits limits = gpu_limits(device.facts().capability);
   const ForwardConfig config =
       legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);
+  if (is_split(config)) return hopper_split_forward(p, config, device);
   return std::make_unique<const HopperForward>(p, config, device);
 }
 

@@ -1,9 +1,12 @@
 #include "cuda/portable.h"
 
+#include <algorithm>
+
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
 #include "spec/passes.h"
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -38,7 +41,9 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
     kernels = name_of(config.target);
-    if (config.target == Target::cuda_sm90) plan.forward_sms = device.facts().sm_count;
+    plan.workspace_bytes = forward_workspace_bytes(p, config);
+    if (config.target == Target::cuda_sm90 && !is_split(config))
+      plan.forward_sms = device.facts().sm_count;
     if (options.config.empty() && config.target != limits.highest) {
       kernels += " (as " + sm90_fits(p, limits).reason + ")";
     }
@@ -46,7 +51,7 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   if (has_backward(p)) {
     const BackwardConfig config = backward_config(p, options.config, limits);
     plan.backward_config = to_text(config);
-    plan.workspace_bytes = backward_workspace_bytes(p, config);
+    plan.workspace_bytes = std::max(plan.workspace_bytes, backward_workspace_bytes(p, config));
     if (kernels.empty()) {
       kernels = name_of(config.target);
     } else if (plan.config.find(name_of(config.target)) == std::string::npos) {

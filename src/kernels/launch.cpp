@@ -6,6 +6,7 @@
 
 #include "kernels/check/args.h"
 #include "spec/config_text.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -17,6 +18,7 @@ constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
+constexpr const char* kSplitForwardSource = "kernels/forward/sm90_split_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
@@ -92,9 +94,39 @@ ZeroedBytes sums_of(const Problem& p) {
   return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
 }
 
+std::vector<KernelLaunch> split_launches(const Problem& p, const ForwardConfig& c) {
+  const std::int64_t elements = p.b * (p.hq * p.sq * p.d + p.hk * p.sk * (p.d + p.dv));
+  return {{.name = "planes",
+           .source = kSplitForwardSource,
+           .entry = "dfa::split_planes<dfa::DType::bf16>",
+           .grid = grid(tiles(elements / kSplitColumns, kSplitThreads)),
+           .threads = kSplitThreads},
+          {.name = "forward",
+           .source = kSplitForwardSource,
+           .entry = "dfa::sm90_split_forward<" + qualified(to_text(c)) + ">",
+           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+           .threads = count(c.threads()),
+           .smem_bytes = count(c.smem_bytes())}};
+}
+
+SplitTensor split_tensor(const void* from, char*& planes, const Problem& p, const Strides& strides,
+                         std::int64_t heads, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t elements = p.b * heads * rows * columns;
+  const SplitTensor tensor{.from = static_cast<const float*>(from),
+                           .planes = planes,
+                           .strides = strides_of(strides),
+                           .heads = static_cast<int>(heads),
+                           .rows = static_cast<int>(rows),
+                           .columns = static_cast<int>(columns),
+                           .chunks = elements / kSplitColumns};
+  planes += kPlanes * 2 * elements;
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
+  if (is_split(c)) return split_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   return {
       {.name = "forward",
@@ -159,6 +191,19 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
           .tiles = of_head,
           .section = static_cast<int>(late_first ? section : heads),
           .late_first = late_first};
+}
+
+std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
+  if (!is_split(c)) return 0;
+  const std::int64_t elements = p.b * (p.hq * p.sq * p.d + p.hk * p.sk * (p.d + p.dv));
+  return static_cast<std::size_t>(kPlanes * 2 * elements);
+}
+
+SplitArgs split_args(const Problem& p, const ForwardArgs& pointers) {
+  auto* planes = static_cast<char*>(pointers.workspace);
+  return {{split_tensor(pointers.q, planes, p, p.q(), p.hq, p.sq, p.d),
+           split_tensor(pointers.k, planes, p, p.k(), p.hk, p.sk, p.d),
+           split_tensor(pointers.v, planes, p, p.v(), p.hk, p.sk, p.dv)}};
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {

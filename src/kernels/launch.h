@@ -6,6 +6,7 @@
 
 #include "dfa/attention.h"
 #include "kernels/args.h"
+#include "kernels/forward/sm90_split_args.h"
 #include "kernels/schedule/item_walk.h"
 #include "spec/config.h"
 
@@ -41,8 +42,12 @@ Items forward_items(const Problem& problem, const ForwardConfig& config, int blo
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
-// The forward needs none. 64-byte alignment.
+// 64-byte alignment. Of forwards only that of cuda_sm90 in fp32 needs one: planes of q, k, v.
+std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
+
+// What split_planes does with q, k and v, and where in the workspace.
+SplitArgs split_args(const Problem& problem, const ForwardArgs& pointers);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);

@@ -64,6 +64,11 @@ struct ForwardConfig {
   // One tile of q, which the output reuses, and `stages` of k and v.
   constexpr int smem_bytes() const {
     const int widest = head_dim > value_dim ? head_dim : value_dim;
+    if (target == Target::cuda_sm90 && bytes_of(element) == 4) {  // three planes of bf16
+      return 6 * (block_q * round_up(head_dim, 64) +
+                  stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64))) +
+             16 + 32 * stages;
+    }
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -391,6 +392,10 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
     std::stable_partition(legal.begin(), legal.end(),
                           [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
   }
+  // Not the default: a forward whose backward is another kernel's has to round its scores as that
+  // does, and who plans a forward may run a backward after it.
+  const std::vector<ForwardConfig> split = split_candidates(problem, limits);
+  legal.insert(legal.begin() + (legal.empty() ? 0 : 1), split.begin(), split.end());
   return legal;
 }
 

@@ -6,6 +6,7 @@
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -33,6 +34,13 @@ constexpr int kMaxBlock = 512;
 
 std::string number(long long value) { return std::to_string(value); }
 
+Verdict check_hopper(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
+}
+Verdict check_hopper(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  return check_sm90(c, p, limits);
+}
+
 template <typename Config>
 Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
   if (is_gpu(limits.highest)) {
@@ -43,7 +51,7 @@ Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
     if (limits.highest == Target::cuda_sm75 && c.target == Target::cuda_sm80) {
       return Verdict::no("cuda_sm80 runs from compute capability 8.0 on");
     }
-    return c.target == Target::cuda_sm90 ? check_sm90(c, p, limits) : check_gpu(c, p, limits);
+    return c.target == Target::cuda_sm90 ? check_hopper(c, p, limits) : check_gpu(c, p, limits);
   }
   const Steps steps = steps_of(c.target);
   if (c.target > limits.highest) {

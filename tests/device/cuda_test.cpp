@@ -3,6 +3,7 @@
 #include "spec/config_text.h"
 #include "spec/passes.h"
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -53,6 +54,14 @@ TEST_F(Correctness, PortableEveryProblemOfTheFilesMeetsTheRule) {
 TEST_F(Correctness, SmallProblemsMeetTheRule) {
   for (const std::string& line : problem_lines("sanitize.txt"))
     EXPECT_TRUE(checked(line, 3)) << line;
+}
+
+TEST_F(Correctness, HoppersFp32SmallProblemsMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line :
+       {"fwd fp32 causal b1 hq4 hk2 s129 d64", "fwd fp32 b1 h2 sq70 sk200 d128"}) {
+    EXPECT_TRUE(checked(line, 3, "ForwardConfig{target=cuda_sm90}"));
+  }
 }
 
 TEST_F(Correctness, PortableSmallProblemsMeetTheRule) {
@@ -121,6 +130,36 @@ TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
       EXPECT_TRUE(checked(line, 7, to_text(config).c_str()));
     }
   }
+}
+
+// In fp32 by products of bf16 parts, held to the rule of fp32.
+constexpr const char* kHopperSplit = "ForwardConfig{target=cuda_sm90}";
+
+TEST_F(Correctness, HoppersForwardInFp32MeetsTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  std::uint64_t ran = 0;
+  for (const std::string& line : problem_lines("hopper_fp32.txt")) {
+    EXPECT_TRUE(checked(line, ++ran, kHopperSplit)) << line;
+  }
+  for (const char* line : {"fwd fp32 causal b1 h2 s515 d64", "fwd fp32 b1 h2 sq300 sk515 d96",
+                           "fwd fp32 causal b1 h2 s515 d128"}) {
+    for (const ForwardConfig& config : split_candidates(parse_problem(line), cuda().limits())) {
+      EXPECT_TRUE(checked(line, ++ran, to_text(config).c_str()));
+      expect_same_bits(line, on_device(to_text(config)), 200);
+    }
+  }
+  std::printf("%d problems ran\n", static_cast<int>(ran));
+}
+
+TEST_F(Correctness, HoppersForwardInFp32MeetsTheRuleAtRandom) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_GT(fuzz({"fp32"},
+                 [](std::string line, std::uint64_t seed) {
+                   if (line.starts_with("fwdbwd")) line.replace(0, 6, "fwd");
+                   return !split_candidates(parse_problem(line), cuda().limits()).empty() &&
+                          checked(line, seed, kHopperSplit);
+                 }),
+            20);
 }
 
 TEST_F(Correctness, ThousandRunsOfHoppersBackwardGiveTheSameBits) {

@@ -37,6 +37,33 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
   EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
 }
 
+// Planes of q, k and v lie one behind the other in the workspace, 6 bytes an element.
+TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
+  const Problem p = parse_problem("fwd fp32 b2 hq6 hk3 sq1000 sk300 d72 dv40 layout(bshd)");
+  const ForwardConfig config = gpu_forward_base("ForwardConfig{target=cuda_sm90}", p, kLimits);
+  const auto launches = forward_launches(p, config);
+  ASSERT_EQ(launches.size(), 2u);
+  constexpr long long kQ = 2LL * 6 * 1000 * 72, kK = 2LL * 3 * 300 * 72, kV = 2LL * 3 * 300 * 40;
+  EXPECT_EQ(launches[0].entry, "dfa::split_planes<dfa::DType::bf16>");
+  EXPECT_EQ(launches[0].grid, static_cast<unsigned>(((kQ + kK + kV) / 8 + 255) / 256));
+  EXPECT_EQ(launches[1].entry.find("dfa::sm90_split_forward<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].grid,
+            2u * 6 * static_cast<unsigned>((1000 + config.block_q - 1) / config.block_q));
+  EXPECT_EQ(forward_workspace_bytes(p, config), static_cast<std::size_t>(6 * (kQ + kK + kV)));
+  EXPECT_EQ(forward_workspace_bytes(p, default_gpu_forward(p, kLimits)), 0u);
+
+  alignas(16) char memory[16];
+  const SplitArgs split = split_args(p, ForwardArgs{.q = memory, .workspace = memory});
+  const auto at = [&](int i) { return static_cast<char*>(split.tensors[i].planes) - memory; };
+  EXPECT_EQ(split.tensors[0].from, static_cast<const void*>(memory));
+  EXPECT_EQ(at(0), 0);
+  EXPECT_EQ(at(1), 6 * kQ);
+  EXPECT_EQ(at(2), 6 * (kQ + kK));
+  EXPECT_EQ(split.tensors[1].chunks, kK / 8);
+  EXPECT_EQ(split.tensors[2].columns, 40);
+  EXPECT_EQ(split.tensors[0].strides.row, 6 * 72);
+}
+
 TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {
   const Problem p = parse_problem("fwdbwd fp16 h1 s64 d64");
   const Limits turing = gpu_limits(75);

@@ -9,6 +9,7 @@
 #include "spec/config_text.h"
 #include "spec/legality.h"
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -123,6 +124,18 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   compile_all(DType::bf16, 192, 128);
   compile_all(DType::bf16, 64, 256);
   compile_all(DType::bf16, 256, 64);
+}
+
+TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128}) {
+    for (const int dv : {64, 128}) {
+      const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
+      const auto candidates = split_candidates(p, limits_);
+      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
+      for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
+    }
+  }
 }
 
 // Likewise, and sums as they come.

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "kernels/forward/sm90_split_args.h"
+#include "kernels/ptx/arithmetic.cuh"
+
+// fp32 as a sum of three bf16. The parts of a number overlap nowhere, so that they hold all of its
+// 24 bits.
+namespace dfa {
+
+// The parts of two numbers, as operands have them.
+DFA_DEVICE void split(unsigned (&parts)[kPlanes], float low, float high) {
+#pragma unroll
+  for (int plane = 0; plane < kPlanes; ++plane) {
+    parts[plane] = ptx::pack<DType::bf16>(low, high);
+    float low_part, high_part;
+    ptx::unpack<DType::bf16>(parts[plane], low_part, high_part);
+    low -= low_part;
+    high -= high_part;
+  }
+}
+
+// Eight columns of a row for each thread. Nothing is split beyond what bf16's exponents reach:
+// infinity and NaN stay in the first part, and meet as such in the products.
+DFA_DEVICE void split_chunk(const SplitTensor& t, long long chunk) {
+  const int across = t.columns / kSplitColumns;
+  const long long row = chunk / across;
+  const int column = static_cast<int>(chunk % across) * kSplitColumns;
+  const long long head = row / t.rows;
+  const float* from = t.from + head / t.heads * t.strides.batch + head % t.heads * t.strides.head +
+                      row % t.rows * t.strides.row + column;
+  const float4 first = *reinterpret_cast<const float4*>(from);
+  const float4 second = *reinterpret_cast<const float4*>(from + 4);
+  unsigned parts[4][kPlanes];
+  split(parts[0], first.x, first.y);
+  split(parts[1], first.z, first.w);
+  split(parts[2], second.x, second.y);
+  split(parts[3], second.z, second.w);
+#pragma unroll
+  for (int plane = 0; plane < kPlanes; ++plane) {
+    static_cast<uint4*>(t.planes)[plane * t.chunks + chunk] =
+        make_uint4(parts[0][plane], parts[1][plane], parts[2][plane], parts[3][plane]);
+  }
+}
+
+// `kOf` tells apart what is compiled alike.
+template <DType kOf>
+__global__ void __launch_bounds__(kSplitThreads)
+    split_planes(const __grid_constant__ SplitArgs args) {
+  long long chunk = static_cast<long long>(blockIdx.x) * kSplitThreads + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const SplitTensor& t = args.tensors[i];
+    if (chunk >= 0 && chunk < t.chunks) split_chunk(t, chunk);
+    chunk -= t.chunks;
+  }
+}
+
+}  // namespace dfa

@@ -1,0 +1,87 @@
+#include "spec/sm90_split_legality.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "dfa/error.h"
+
+namespace dfa {
+namespace {
+
+const Limits kHopper = gpu_limits(90);
+
+ForwardConfig named(const Problem& p) {
+  return gpu_forward_base("ForwardConfig{target=cuda_sm90}", p, kHopper);
+}
+
+TEST(Sm90SplitLegality, ForwardsInFp32OfDimsUpTo128MayTakeHopperAndNoneUnasked) {
+  for (int d = 8; d <= 256; d += 8) {
+    for (const int dv : {8, d, 128, 192}) {
+      const Problem p{.dtype = DType::fp32, .sq = 100, .sk = 100, .d = d, .dv = dv};
+      const bool fits = std::max(d, dv) > 32 && d <= 128 && dv <= 128;
+      EXPECT_EQ(is_split(named(p)), fits) << d << " " << dv;
+      EXPECT_EQ(split_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
+      EXPECT_EQ(default_gpu_forward(p, kHopper).target, Target::cuda_sm80);
+      EXPECT_TRUE(split_candidates(p, gpu_limits(100)).empty());
+    }
+  }
+}
+
+TEST(Sm90SplitLegality, CandidatesOfAForwardHaveItRightBehindTheDefault) {
+  const auto all = forward_candidates(parse_problem("fwd fp32 h1 s64 d64"), kHopper);
+  EXPECT_FALSE(is_split(all.at(0)));
+  EXPECT_TRUE(is_split(all.at(1)));
+  EXPECT_GE(std::count_if(all.begin(), all.end(), is_split), 4);
+  for (const char* line :
+       {"fwdbwd fp32 h1 s64 d64", "fwd bf16 h1 s64 d64", "fwd tf32 h1 s64 d64"}) {
+    const auto others = forward_candidates(parse_problem(line), kHopper);
+    EXPECT_TRUE(std::none_of(others.begin(), others.end(), is_split)) << line;
+  }
+}
+
+TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
+  const Problem p = parse_problem("fwd fp32 h2 s64 d128");
+  const ForwardConfig good = named(p);
+  ASSERT_TRUE(check(good, p, kHopper)) << check(good, p, kHopper).reason;
+  const auto refused = [&](auto change, const char* why) {
+    ForwardConfig config = good;
+    change(config);
+    const std::string reason = check(config, p, kHopper).reason;
+    EXPECT_NE(reason.find(why), std::string::npos) << reason;
+  };
+  refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128");
+  refused([](auto& c) { c.value_dim = 96; }, "dv=128 takes 128");
+  refused([](auto& c) { c.block_q = 100; }, "block_q=100");
+  refused([](auto& c) { c.block_q = 256, c.warps = 16; }, "block_q=256");
+  refused([](auto& c) { c.warps = 4; }, "warps=4");
+  refused([](auto& c) { c.ctas = 2; }, "ctas=2");
+  refused([](auto& c) { c.block_k = 72; }, "block_k=72");
+  refused([](auto& c) { c.stages = 0; }, "stages=0");
+  refused([](auto& c) { c.q_stages = 2; }, "q_stages=2");
+  refused([](auto& c) { c.pingpong = true; }, "pingpong");
+  refused([](auto& c) { c.stages = 2; }, "shared memory");
+  const auto reason = [&](const char* line, int architecture) {
+    ForwardConfig config = good;
+    return check(config, parse_problem(line), gpu_limits(architecture)).reason;
+  };
+  EXPECT_NE(reason("fwd fp32 h2 s64 d128", 100).find("9.0 only"), std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h2 s64 d128", 90).find("problem is bf16"), std::string::npos);
+  EXPECT_NE(reason("fwd fp32 h2 s64 d256", 90).find("up to 128"), std::string::npos);
+  EXPECT_NE(reason("fwdbwd fp32 h2 s64 d128", 90).find("a forward alone"), std::string::npos);
+  ForwardConfig wide = good;
+  wide.block_q = 192, wide.warps = 12, wide.block_k = 64;
+  EXPECT_FALSE(check(wide, p, kHopper));
+}
+
+TEST(Sm90SplitLegality, TilesFitTheRegistersThatAThreadHas) {
+  for (const char* line : {"fwd fp32 h1 s64 d64", "fwd fp32 h1 s64 d96", "fwd fp32 h1 s64 d128"}) {
+    for (const ForwardConfig& c : split_candidates(parse_problem(line), kHopper)) {
+      EXPECT_LE(expected_split_registers(c), c.query_registers());
+      EXPECT_LE(c.smem_bytes(), kHopper.smem_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa
