@@ -9,14 +9,21 @@ namespace {
 
 std::atomic<bool> asked{false};
 
-}  // namespace
-
-void end_gently() {
+void hear(int number) {
+  struct sigaction before {};
+  ::sigaction(number, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
   action.sa_handler = [](int) { asked = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+void end_gently() {
+  hear(SIGINT);
+  hear(SIGTERM);
 }
 
 bool interrupted() { return asked; }

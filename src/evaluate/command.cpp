@@ -22,6 +22,8 @@ constexpr int kNoProgram = 127;
 
 [[noreturn]] void become(const Command& command, int output) {
   ::setpgid(0, 0);  // an interrupt of the terminal goes to us alone, and we pass it on once
+  for (const int passed_on : {SIGINT, SIGTERM})
+    ::signal(passed_on, SIG_DFL);  // even if we ignore it
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   ::dup2(output, STDOUT_FILENO);
   for (const auto& [name, value] : command.environment) ::setenv(name.c_str(), value.c_str(), 1);

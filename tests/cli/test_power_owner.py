@@ -1,13 +1,12 @@
 """The owner's levers from the command line, on the made-up NVML, whose settings are a file."""
 
-import os
 import signal
 import subprocess
 import time
 
 import pytest
 
-from built import program
+from built import start
 
 POWER = ["power", "--problem", "fwd fp32 b1 h2 s64 d32", "--backend", "cpu", "--points", "1",
          "--point-seconds", "0.05", "--policy", "max_performance"]
@@ -45,10 +44,8 @@ def test_an_error_after_the_settings_puts_them_back(dfa, card, tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
 def test_a_signal_puts_them_back(card, tmp_path, number):
-    environment = {"DFA_CUDA_DRIVER": "none-in-tests", **os.environ, **card()}
-    run = subprocess.Popen([program(), *POWER, *LEND, "--power-limit", "500W", "--seconds", "60"],
-                           env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
+    run = start(*POWER, *LEND, "--power-limit", "500W", "--seconds", "60", env=card(), cwd=tmp_path,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 20
     while settings(tmp_path)[-1:] != ["limit 500"]:
         assert time.monotonic() < end and run.poll() is None

@@ -1,24 +1,21 @@
 """`dfa study` at its smallest on the CPU: killed half way, it goes on; the page tells what is missing."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
-from built import ROOT, program
+import pytest
+
+from built import ROOT, start
 
 
-def environment():
+def study(folder, *options):
     # The report is made by the Python of these tests; what has torch is looked for there, too.
-    return {**os.environ, "DFA_CUDA_DRIVER": "none-in-tests", "DFA_PYTHON": sys.executable,
-            "VIRTUAL_ENV": ""}
-
-
-def start(folder):
-    return subprocess.Popen([program(), "study", "--quick", "--source", ROOT, "--out", folder],
-                            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return start("study", "--quick", "--source", ROOT, "--out", folder, *options,
+                 env={"DFA_PYTHON": sys.executable, "VIRTUAL_ENV": ""},
+                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def states(folder):
@@ -28,37 +25,50 @@ def states(folder):
 
 def test_a_killed_study_goes_on_and_ends_with_a_report(tmp_path):
     folder = tmp_path / "study"
-    first = start(folder)
+    parts = ("--steps", "launch,theory")
+    first = study(folder, *parts)
     end = time.monotonic() + 120
-    while not (folder / "study.json").exists() or states(folder).get("three_way") != "done":
+    while not (folder / "study.json").exists() or states(folder).get("launch") != "done":
         assert first.poll() is None and time.monotonic() < end
         time.sleep(0.1)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    made = (folder / "three_way.json").stat().st_mtime_ns
-    second = start(folder)
-    out, progress = second.communicate(timeout=400)
+    made = (folder / "launch.json").stat().st_mtime_ns
+    second = study(folder, *parts)
+    out, progress = second.communicate(timeout=120)
     assert second.returncode == 0, (out, progress)
-    assert (folder / "three_way.json").stat().st_mtime_ns == made
-    assert "three_way         done before" in out
-    assert "left in all" in progress and "2/15" in progress
+    assert (folder / "launch.json").stat().st_mtime_ns == made
+    assert "launch            done before" in out
+    assert "left in all" in progress and "12/15" in progress
     found = states(folder)
+    assert {name for name, state in found.items() if state == "done"} == {"launch", "theory", "report"}
+    assert found["three_way"] == "cannot"
+    assert "not asked for" in (folder / "report.html").read_text()
+
+
+# Every suite, up to its longest problems.
+@pytest.mark.full
+def test_the_whole_study_ends_with_every_figure(tmp_path):
+    whole = study(tmp_path)
+    out, progress = whole.communicate(timeout=400)
+    assert whole.returncode == 0, (out, progress)
+    found = states(tmp_path)
     assert found.pop("hbm") == "cannot"
     assert found.pop("training") in ("done", "cannot")
     assert set(found.values()) == {"done"}, found
-    page = (folder / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
     assert "the counters are those of a GPU" in page and "The published example" in page
-    figures = {path.name for path in folder.glob("*.png")}
+    figures = {path.name for path in tmp_path.glob("*.png")}
     assert figures >= {f"{name}.png" for name in (
         "speedup", "latency", "throughput", "memory", "three_panel", "efficiency", "causal",
         "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap", "launch", "theory")}
-    assert (folder / "three_panel.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "three_panel.pdf").read_bytes().startswith(b"%PDF")
     for name in ("baseline", "flash", "dynamic"):
-        assert json.loads((folder / f"{name}_results.json").read_text())
+        assert json.loads((tmp_path / f"{name}_results.json").read_text())
 
 
 def test_an_interrupt_ends_it_in_order(tmp_path):
-    run = start(tmp_path)
+    run = study(tmp_path)
     while not (tmp_path / "log").exists():
         time.sleep(0.05)
     time.sleep(1)

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "dfa/error.h"
+#include "evaluate/command.h"
 
 namespace dfa::evaluate {
 namespace {
@@ -55,6 +56,14 @@ TEST_F(StudySteps, WhatIsDoneIsNotRepeatedButTheReportIs) {
   run_steps(steps, run_);
   EXPECT_EQ(ran(), "a\nb\nreport\nreport\n");
   EXPECT_EQ(read_record(out_).steps.size(), 3u);
+}
+
+TEST_F(StudySteps, AnIgnoredInterruptIsHeardByWhatItRuns) {
+  ::signal(SIGINT, SIG_IGN);
+  const Ended ended =
+      run_command({{"sh", "-c", "kill -INT $$; exit 3"}}, out_ / "log", [] { return false; });
+  ::signal(SIGINT, SIG_DFL);
+  EXPECT_EQ(ended.signal, SIGINT) << ended.reason;
 }
 
 TEST_F(StudySteps, AFailureIsToldAndTriedAgainAndTheOthersGoOn) {
