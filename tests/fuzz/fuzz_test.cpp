@@ -73,7 +73,8 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
   const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   std::uint64_t count = 0;
-  for (; std::chrono::steady_clock::now() < end; ++count) {
+  // The first ones however slow the machine: time is what a busy one has too little of.
+  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
     Dice dice(stream + count);
     const std::string line = random_line(dice);
     std::vector<Variant> variants = variants_of(parse_problem(line));
@@ -88,7 +89,6 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
       }
     }
   }
-  EXPECT_GT(count, 10u);
 }
 
 // One or a few bytes changed, removed or doubled.

@@ -1,11 +1,9 @@
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string>
 #include <vector>
 
-#include "cuda/nvrtc.h"
 #include "cuda/request.h"
+#include "kernels_full/architectures.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
 #include "spec/sm90_legality.h"
@@ -14,38 +12,44 @@
 namespace dfa::cuda {
 namespace {
 
-struct Architecture {
-  int number;
-  const char* name;
-};
-
-class CompileTest : public testing::TestWithParam<Architecture> {
+class CompileTest : public OnArchitectures {
  protected:
   void SetUp() override {
-    const Verdict verdict = nvrtc_.available();
-    if (!verdict) GTEST_SKIP() << verdict.reason;
+    DFA_NEEDS_NVRTC(nvrtc_);
     limits_ = gpu_limits(GetParam().number);
   }
 
-  // Spills are errors of the compiler.
   void compile(const std::vector<KernelLaunch>& launches) {
     for (const KernelLaunch& launch : launches) {
       if (!seen_.insert(launch.entry).second) continue;
-      try {
-        const CompiledKernel kernel = nvrtc_.compile(request_of(launch, GetParam().name));
-        EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
-        EXPECT_FALSE(kernel.cubin.empty()) << launch.entry;
-      } catch (const Error& error) {
-        ADD_FAILURE() << error.what();
-      }
+      compile_without_stack(nvrtc_, request_of(launch, GetParam().name));
     }
   }
 
-  void compile_defaults(DType type, int d, int dv) {
+  // What Defaults… compiles is not compiled again: every test is a process of its own.
+  void leave_defaults_out() {
+    for (const KernelLaunch& launch : defaults()) seen_.insert(launch.entry);
+  }
+
+  std::vector<KernelLaunch> defaults() const {
+    std::vector<KernelLaunch> all;
+    for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
+      if (sm75() && (type == DType::bf16 || type == DType::tf32)) continue;
+      for (const int d : kGpuHeadDims) add_defaults(all, type, d, d);
+    }
+    add_defaults(all, half(), 192, 128);
+    add_defaults(all, half(), 64, 128);
+    return all;
+  }
+
+  void add_defaults(std::vector<KernelLaunch>& all, DType type, int d, int dv) const {
     const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
-    compile(forward_launches(p, default_gpu_forward(p, limits_)));
+    const auto add = [&](const std::vector<KernelLaunch>& launches) {
+      all.insert(all.end(), launches.begin(), launches.end());
+    };
+    add(forward_launches(p, default_gpu_forward(p, limits_)));
     if (sm75() && type == DType::fp32 && d > 192) return;  // k and v alone would fill it
-    compile(backward_launches(p, default_gpu_backward(p, limits_)));
+    add(backward_launches(p, default_gpu_backward(p, limits_)));
   }
 
   bool sm75() const { return limits_.highest == Target::cuda_sm75; }
@@ -56,20 +60,14 @@ class CompileTest : public testing::TestWithParam<Architecture> {
   std::set<std::string> seen_;
 };
 
-TEST_P(CompileTest, DefaultsOfEveryHeadDimAndElementCompileWithoutSpills) {
-  for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
-    if (sm75() && (type == DType::bf16 || type == DType::tf32)) continue;
-    for (const int d : kGpuHeadDims) compile_defaults(type, d, d);
-  }
-  compile_defaults(half(), 192, 128);
-  compile_defaults(half(), 64, 128);
-}
+TEST_P(CompileTest, DefaultsOfEveryHeadDimAndElementCompileWithoutSpills) { compile(defaults()); }
 
 TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
+  leave_defaults_out();
   for (const int d : {64, 128}) {
     const Problem p{.dtype = half(), .sq = 64, .sk = 64, .d = d, .dv = d};
     for (const ForwardConfig& config : forward_candidates(p, limits_)) {
-      compile(forward_launches(p, config));
+      if (config.target != Target::cuda_sm90) compile(forward_launches(p, config));  // see below
     }
     // The two kernels of a backward are tuned apart: every tile of each, once.
     std::set<std::string> keys, queries;
@@ -87,9 +85,11 @@ TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
 }
 
 TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
+  leave_defaults_out();
   for (const int d : kGpuHeadDims) {
     const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = d};
     for (const BackwardConfig& config : backward_candidates(p, limits_)) {
+      if (config.target == Target::cuda_sm90) continue;  // all of them below
       if (config.dq == DqSum::ordered) compile(backward_launches(p, config));
     }
   }
@@ -97,6 +97,7 @@ TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
 
 // Forced on a later machine they are compiled for that.
 TEST_P(CompileTest, KernelsForSm75CompileEverywhere) {
+  leave_defaults_out();
   for (const DType type : {DType::fp16, DType::fp32}) {
     for (const int d : {64, 128}) {
       const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = d};
@@ -109,6 +110,7 @@ TEST_P(CompileTest, KernelsForSm75CompileEverywhere) {
 // Hopper's own: every tile of equal head dims and of the pairs furthest apart.
 TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  leave_defaults_out();
   const auto compile_all = [&](DType type, int d, int dv) {
     const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = forward_candidates(p, limits_);
@@ -141,6 +143,7 @@ TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
 // Likewise, and sums as they come.
 TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  leave_defaults_out();
   struct Dims {
     int d, dv;
   };
@@ -158,13 +161,7 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, CompileTest,
-                         testing::Values(Architecture{75, "sm_75"}, Architecture{80, "sm_80"},
-                                         Architecture{86, "sm_86"}, Architecture{89, "sm_89"},
-                                         Architecture{90, "sm_90a"}),
-                         [](const auto& architecture) {
-                           return std::string(architecture.param.name);
-                         });
+DFA_ON_EVERY_ARCHITECTURE(CompileTest);
 
 }  // namespace
 }  // namespace dfa::cuda

@@ -1,25 +1,17 @@
 // Every kernel of standard attention, for every architecture it is for.
-#include <gtest/gtest.h>
-
-#include "cuda/nvrtc.h"
 #include "cuda/request.h"
 #include "cuda/standard_steps.h"
+#include "kernels_full/architectures.h"
 
 namespace dfa::cuda {
 namespace {
 
-struct Architecture {
-  int number;
-  const char* name;
-};
+using StandardKernels = OnArchitectures;
 
-class StandardKernels : public testing::TestWithParam<Architecture> {};
-
-// Rows of one warp, of two and of sixteen; a layout that is copied. Spills are errors of the
-// compiler.
+// Rows of one warp, of two and of sixteen; a layout that is copied.
 TEST_P(StandardKernels, CompileWithoutSpills) {
   const Nvrtc nvrtc;
-  if (!nvrtc.available()) GTEST_SKIP() << nvrtc.available().reason;
+  DFA_NEEDS_NVRTC(nvrtc);
   int compiled = 0;
   for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
     for (const std::int64_t sk : {500, 1000, 9000}) {
@@ -31,8 +23,8 @@ TEST_P(StandardKernels, CompileWithoutSpills) {
         const auto* copy = std::get_if<CopyStep>(&step);
         if (score == nullptr && (copy == nullptr || sk != 500)) continue;
         const KernelLaunch& launch = score != nullptr ? score->launch : copy->launch;
-        const CompiledKernel kernel = nvrtc.compile(request_of(launch, GetParam().name));
-        EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
+        const CompiledKernel kernel =
+            compile_without_stack(nvrtc, request_of(launch, GetParam().name));
         EXPECT_LE(kernel.registers, 64) << launch.entry;  // 1024 threads a multiprocessor
         ++compiled;
       }
@@ -43,25 +35,19 @@ TEST_P(StandardKernels, CompileWithoutSpills) {
 
 TEST_P(StandardKernels, RowsThatAreRecomputedCompileWithoutSpills) {
   const Nvrtc nvrtc;
-  if (!nvrtc.available()) GTEST_SKIP() << nvrtc.available().reason;
+  DFA_NEEDS_NVRTC(nvrtc);
   for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
     if (type == DType::bf16 && GetParam().number < 80) continue;
     for (const std::int64_t d : {32, 64, 96, 256}) {
       const KernelLaunch launch = rows_launch({.dtype = type, .d = d, .dv = d}, 16);
-      const CompiledKernel kernel = nvrtc.compile(request_of(launch, GetParam().name));
-      EXPECT_EQ(kernel.stack_bytes, 0) << launch.entry;
+      const CompiledKernel kernel =
+          compile_without_stack(nvrtc, request_of(launch, GetParam().name));
       EXPECT_LE(kernel.registers, 128) << launch.entry;  // of 512 threads
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, StandardKernels,
-                         testing::Values(Architecture{75, "sm_75"}, Architecture{80, "sm_80"},
-                                         Architecture{86, "sm_86"}, Architecture{89, "sm_89"},
-                                         Architecture{90, "sm_90a"}),
-                         [](const auto& architecture) {
-                           return std::string(architecture.param.name);
-                         });
+DFA_ON_EVERY_ARCHITECTURE(StandardKernels);
 
 }  // namespace
 }  // namespace dfa::cuda

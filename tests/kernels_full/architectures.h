@@ -1,0 +1,45 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cuda/nvrtc.h"
+#include "dfa/error.h"
+
+namespace dfa::cuda {
+
+// One that kernels are compiled for.
+struct Architecture {
+  int number;
+  const char* name;
+};
+
+class OnArchitectures : public testing::TestWithParam<Architecture> {};
+
+// Skips the test that calls it where there is no compiler.
+#define DFA_NEEDS_NVRTC(nvrtc) \
+  if (!(nvrtc).available()) GTEST_SKIP() << (nvrtc).available().reason
+
+#define DFA_ON_EVERY_ARCHITECTURE(suite)                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                 \
+      Architectures, suite,                                                 \
+      testing::Values(Architecture{75, "sm_75"}, Architecture{80, "sm_80"}, \
+                      Architecture{86, "sm_86"}, Architecture{89, "sm_89"}, \
+                      Architecture{90, "sm_90a"}),                          \
+      [](const auto& architecture) { return std::string(architecture.param.name); })
+
+// Spills are errors of the compiler.
+inline CompiledKernel compile_without_stack(const Nvrtc& nvrtc, const CompileRequest& request) {
+  try {
+    CompiledKernel kernel = nvrtc.compile(request);
+    EXPECT_EQ(kernel.stack_bytes, 0) << request.name_expression;
+    EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
+    return kernel;
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+    return {};
+  }
+}
+
+}  // namespace dfa::cuda
