@@ -144,20 +144,13 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
 
 std::vector<govern::Candidate> stored(const Problem& problem, const std::string& profile,
                                       const govern::PointOptions& options) {
-  if (profile == "shipped") {
-    std::string told;
-    auto shipped = govern::shipped_points(problem, options.backend, options.less_exact, told);
-    if (shipped.empty()) throw Unsupported("--profile shipped: " + told);
-    fmt::print("profile: {}\n", told);
-    return shipped;
-  }
-  auto candidates =
-      govern::stored_points(problem, profile::Store(profile), options.backend, options.less_exact);
-  if (candidates.empty()) {
-    throw Unsupported(fmt::format("{} has no row of '{}' on this machine; dfa tune measures some",
-                                  profile, to_line(problem)));
-  }
-  return candidates;
+  govern::KnownPoints known =
+      profile == "shipped" ? govern::shipped_points(problem, options.backend, options.less_exact)
+                           : govern::stored_points(problem, profile::Store(profile),
+                                                   options.backend, options.less_exact);
+  if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
+  fmt::print("profile: {}\n", known.told);
+  return std::move(known.candidates);
 }
 
 void run_power(const Arguments& arguments, int& exit_code) {

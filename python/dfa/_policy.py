@@ -14,8 +14,9 @@ class Policy:
         tuned = dfa.Policy("min_energy", profile="h200.db")     # rows of `dfa tune`
         o = dfa.attention(q, k, v, policy=tuned)
 
-    profile: the SQLite file of `dfa tune`, which must hold a row of the very sizes, measured on this machine
-    with this version; strides and scale do not matter. "shipped" names the rows that this library brings for some
+    profile: the SQLite file of `dfa tune`, which must hold a row of these sizes or of a problem of the same kind within
+    a factor of four (then in proportion to the work: the plan says so), measured on this machine with this version;
+    strides and scale do not matter. "shipped" names the rows that this library brings for some
     cards. Without one only max_performance, the library's own choice,
     can be followed. Caps are held over time: dfa.Governor.
 

@@ -17,21 +17,15 @@ Problem class_of(Problem problem) {
   return problem;
 }
 
-std::vector<Candidate> points_of(const Problem& problem, const std::string& profile,
-                                 const std::string& backend, const power::Policy& policy) {
-  std::string told;
-  std::vector<Candidate> points;
-  if (profile == "shipped") {
-    points = shipped_points(problem, backend, false, told);
-  } else {
-    const std::string line = to_line(problem);
-    points = stored_points(problem, profile::Store(profile), backend);
-    told = fmt::format(
-        "the profile has no row of '{}' on this machine; dfa tune --problem '{}' measures some",
-        line, line);
+KnownPoints points_of(const Problem& problem, const std::string& profile,
+                      const std::string& backend, const power::Policy& policy) {
+  KnownPoints known = profile == "shipped"
+                          ? shipped_points(problem, backend, false)
+                          : stored_points(problem, profile::Store(profile), backend);
+  if (known.candidates.empty()) {
+    throw Unsupported(fmt::format("policy {}: {}", to_text(policy), known.told));
   }
-  if (points.empty()) throw Unsupported(fmt::format("policy {}: {}", to_text(policy), told));
-  return points;
+  return known;
 }
 
 }  // namespace
@@ -46,9 +40,8 @@ Plan policy_plan(const Problem& problem, const std::string& profile, const std::
   }
   const std::string line = to_line(class_of(problem));
   power::Setup setup;
-  for (const Candidate& candidate : points_of(class_of(problem), profile, backend, policy)) {
-    setup.points.push_back(candidate.point);
-  }
+  const KnownPoints known = points_of(class_of(problem), profile, backend, policy);
+  for (const Candidate& candidate : known.candidates) setup.points.push_back(candidate.point);
   if (const Verdict ok = check(setup, policy); !ok) {
     const bool joules = policy.goal == power::Goal::min_energy || policy.goal == power::Goal::edp;
     throw Unsupported(
@@ -61,8 +54,8 @@ Plan policy_plan(const Problem& problem, const std::string& profile, const std::
                                   to_text(policy), line, 1e3 * *choice.nearest));
   }
   Plan chosen = plan(problem, {.backend = backend, .config = setup.points[choice.point].label});
-  chosen.why += fmt::format("; by policy {} from {} measured configuration{}", to_text(policy),
-                            setup.points.size(), setup.points.size() == 1 ? "" : "s");
+  chosen.why += fmt::format("; by policy {} from {} measured configuration{} ({})", to_text(policy),
+                            setup.points.size(), setup.points.size() == 1 ? "" : "s", known.told);
   return chosen;
 }
 

@@ -4,7 +4,6 @@
 
 #include "attention/registry.h"
 #include "govern/shipped_text.h"
-#include "govern/tune.h"
 #include "profile/json.h"
 
 namespace dfa::govern {
@@ -20,26 +19,19 @@ const std::vector<profile::Row>& shipped_rows() {
   return rows;
 }
 
-std::vector<Candidate> shipped_points(const Problem& problem, const std::string& backend,
-                                      bool less_exact, std::string& told) {
+KnownPoints shipped_points(const Problem& problem, const std::string& backend, bool less_exact) {
   const std::string card = find_backend(backend).gpu_identity().name;
   const std::string kernels = find_backend(backend).kernels();
-  const std::string line = to_line(problem);
-  std::vector<profile::Row> rows;
-  for (const profile::Row& row : shipped_rows()) {
-    if (row.machine.card == card && row.machine.kernels == kernels && row.problem == line &&
-        row.backend == backend) {
-      rows.push_back(row);
-    }
+  std::vector<profile::Row> rows = shipped_rows();
+  std::erase_if(rows, [&](const profile::Row& row) {
+    return row.machine.card != card || row.machine.kernels != kernels || row.backend != backend;
+  });
+  KnownPoints known = known_points(problem, backend, rows, less_exact);
+  if (known.candidates.empty()) {
+    known.told = "no shipped row of '" + to_line(problem) + "', nor of one of its kind within a " +
+                 "factor of four, on '" + card + "' by kernels " + kernels;
   }
-  if (rows.empty()) {
-    told = "no shipped row of '" + line + "' on '" + card + "' by kernels " + kernels;
-    return {};
-  }
-  const profile::Row& first = rows.front();
-  told =
-      "measured on " + first.machine.card + ", driver " + first.machine.driver + ", " + first.date;
-  return candidates_of(problem, backend, rows, less_exact);
+  return known;
 }
 
 }  // namespace dfa::govern

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "dfa/error.h"
 #include "profile/frontier.h"
+#include "profile/nearest.h"
 #include "sensors/host.h"
 
 namespace dfa::govern {
@@ -34,6 +35,18 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
     }
   }
   return jobs;
+}
+
+// May a configuration of other sizes be one of these?
+bool can_prepare(const Problem& problem, const PlanOptions& options) {
+  try {
+    bench::prepare(problem, options);
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  } catch (const Unsupported&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -103,33 +116,47 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
   return report;
 }
 
-std::vector<Candidate> candidates_of(const Problem& problem, const std::string& backend,
-                                     std::vector<profile::Row> rows, bool less_exact) {
-  std::erase_if(rows, [&](const profile::Row& row) {
+KnownPoints known_points(const Problem& problem, const std::string& backend,
+                         const std::vector<profile::Row>& rows, bool less_exact) {
+  profile::Nearest near = profile::nearest(rows, problem);
+  std::erase_if(near.rows, [&](const profile::Row& row) {
     return !less_exact && row.point.dtype != problem.dtype;
   });
-  std::vector<Candidate> candidates;
-  for (const profile::Row& row : profile::frontier(rows)) {
-    Candidate candidate;
-    candidate.point = row.point;
+  KnownPoints known;
+  for (const profile::Row& row : profile::frontier(near.rows)) {
     Problem in_type = problem;
     in_type.dtype = row.point.dtype;
-    candidate.plans = bench::prepare(in_type, {.backend = backend, .config = row.point.label});
+    const PlanOptions options{.backend = backend, .config = row.point.label};
+    if (!near.exact && !can_prepare(in_type, options)) continue;
+    Candidate candidate;
+    candidate.point = row.point;
+    candidate.plans = bench::prepare(in_type, options);
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
-    candidates.push_back(std::move(candidate));
+    known.candidates.push_back(std::move(candidate));
   }
-  return candidates;
+  if (known.candidates.empty()) return known;
+  const profile::Row& first = near.rows.front();
+  known.told = (near.exact ? "measured" : "in proportion to '" + near.problem + "', measured") +
+               " on " + first.machine.card + ", driver " + first.machine.driver + ", " + first.date;
+  return known;
 }
 
-std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
-                                     const std::string& backend, bool less_exact) {
+KnownPoints stored_points(const Problem& problem, const profile::Store& store,
+                          const std::string& backend, bool less_exact) {
   const profile::Machine machine = machine_of(backend);
-  std::vector<profile::Row> rows = store.rows(machine.card, to_line(problem));
+  std::vector<profile::Row> rows = store.rows(machine.card);
   std::erase_if(rows, [&](const profile::Row& row) {
     return row.backend != backend || !profile::stale_reason(row, machine).empty();
   });
-  return candidates_of(problem, backend, std::move(rows), less_exact);
+  KnownPoints known = known_points(problem, backend, rows, less_exact);
+  if (known.candidates.empty()) {
+    const std::string line = to_line(problem);
+    known.told = "the profile has no row of '" + line +
+                 "' on this machine, nor of one of its kind within a " +
+                 "factor of four; dfa tune --problem '" + line + "' measures some";
+  }
+  return known;
 }
 
 }  // namespace dfa::govern

@@ -33,13 +33,21 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
 // The machine that rows of this backend are of.
 profile::Machine machine_of(const std::string& backend);
 
-// Candidates from rows of this problem that are on the frontier.
-std::vector<Candidate> candidates_of(const Problem& problem, const std::string& backend,
-                                     std::vector<profile::Row> rows, bool less_exact);
+// What rows say of a problem: candidates on the frontier, the fastest first, and in words of which
+// problem, card and day the rows are, or why there are none.
+struct KnownPoints {
+  std::vector<Candidate> candidates{};
+  std::string told{};
+};
 
-// Candidates from the store's rows that hold on this machine and are on the frontier. less_exact:
-// also those with products of fewer bits than the problem's type.
-std::vector<Candidate> stored_points(const Problem& problem, const profile::Store& store,
-                                     const std::string& backend, bool less_exact = false);
+// Of rows that hold here, those of this problem or else of the nearest of its kind
+// (profile/nearest.h), whose configurations this problem can have. less_exact: also those with
+// products of fewer bits than the problem's type.
+KnownPoints known_points(const Problem& problem, const std::string& backend,
+                         const std::vector<profile::Row>& rows, bool less_exact);
+
+// The same of the store's rows that hold on this machine.
+KnownPoints stored_points(const Problem& problem, const profile::Store& store,
+                          const std::string& backend, bool less_exact = false);
 
 }  // namespace dfa::govern

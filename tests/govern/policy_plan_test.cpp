@@ -72,6 +72,23 @@ TEST_F(PolicyPlan, StridesAndScaleOfACallDoNotMatter) {
   EXPECT_EQ(plan.problem.q_strides, problem.q_strides);
 }
 
+// Sizes near a measured problem's: its rows in proportion to the work, and the plan says so.
+TEST_F(PolicyPlan, SizesNearThoseOfAMeasuredProblemTakeItsRows) {
+  put(fast_, 1e-3, 0.5);
+  put(frugal_, 2e-3, 0.2);
+  const Problem wider = parse_problem("fwd fp32 b2 h3 s300 d64");
+  const Plan plan = by("min_energy", wider);
+  EXPECT_EQ(plan.config, frugal_);
+  EXPECT_NE(plan.why.find("in proportion to '" + to_line(problem_) + "'"), std::string::npos)
+      << plan.why;
+  // 3 times the heads and 1.17 times each length: 4.1 times the work, 4.1 and 8.2 ms.
+  EXPECT_EQ(by("latency:5ms", wider).config, fast_);
+  EXPECT_THROW(by("latency:4ms", wider), Unsupported);
+  EXPECT_THROW(by("min_energy", parse_problem("fwd fp32 b1 h2 s1100 d64")), Unsupported);
+  EXPECT_THROW(by("min_energy", parse_problem("fwd fp32 causal b1 h2 s256 d64")), Unsupported);
+  EXPECT_EQ(by("min_energy", problem_).why.find("in proportion"), std::string::npos);
+}
+
 TEST_F(PolicyPlan, WhatTheProfileDoesNotHoldIsSaid) {
   const auto reason = [&](const std::string& policy) -> std::string {
     try {
