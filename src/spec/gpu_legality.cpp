@@ -42,7 +42,6 @@ Verdict check_dim(const char* field, int value, const char* name, std::int64_t d
                      " takes " + number(gpu_head_dim(dim)));
 }
 
-// Loads and stores move 16 bytes, 8 elements.
 Verdict check_strides(const char* name, const Strides& s) {
   if (s.batch % 8 == 0 && s.head % 8 == 0 && s.row % 8 == 0) return yes();
   return Verdict::no("strides of " + std::string(name) + " (" + number(s.batch) + "," +
@@ -54,9 +53,7 @@ template <typename Config>
 Verdict check_problem(const Config& c, const Problem& p) {
   for (const Verdict& verdict :
        {check_element(c.target, c.element, p), check_dim("head_dim", c.head_dim, "d", p.d),
-        check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides("q", p.q()),
-        check_strides("k", p.k()), check_strides("v", p.v()), check_strides("o", p.o()),
-        check_lengths(p)}) {
+        check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
     if (!verdict) return verdict;
   }
   return yes();
@@ -330,6 +327,14 @@ int other_registers(const Config& c) {
 }
 
 }  // namespace
+
+Verdict check_strides(const Problem& p) {
+  for (const Verdict& verdict : {check_strides("q", p.q()), check_strides("k", p.k()),
+                                 check_strides("v", p.v()), check_strides("o", p.o())}) {
+    if (!verdict) return verdict;
+  }
+  return Verdict::yes();
+}
 
 Verdict check_lengths(const Problem& p) {
   if (p.sq > kMaxLength || p.sk > kMaxLength) {

@@ -13,6 +13,9 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 // Rows and thread blocks are counted in 32 bits.
 Verdict check_lengths(const Problem& problem);
 
+// Loads and stores move 16 bytes, 8 elements.
+Verdict check_strides(const Problem& problem);
+
 // Every legal entry of a table of tiles, the one to try first in front.
 template <typename Config>
 std::vector<Config> gpu_candidates(const Problem& problem, const Limits& limits);

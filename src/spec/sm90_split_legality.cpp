@@ -45,7 +45,7 @@ Verdict check_problem(const ForwardConfig& c, const Problem& p, const Limits& li
   }
   for (const Verdict& verdict :
        {check_dim("head_dim", c.head_dim, "d", p.d),
-        check_dim("value_dim", c.value_dim, "dv", p.dv), check_lengths(p)}) {
+        check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
     if (!verdict) return verdict;
   }
   return yes();

@@ -65,6 +65,12 @@ TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
     ForwardConfig config = good;
     return check(config, parse_problem(line), gpu_limits(architecture)).reason;
   };
+  for (const char* line : {"fwd fp32 h2 s64 d128 strides_v(16640,8320,130)",
+                           "fwd fp32 h2 s64 d128 strides_q(16385,8192,128)",
+                           "fwd fp32 h2 s64 d128 strides_o(16392,8196,128)"}) {
+    EXPECT_NE(reason(line, 90).find("16-byte access"), std::string::npos) << line;
+    EXPECT_TRUE(split_candidates(parse_problem(line), kHopper).empty()) << line;
+  }
   EXPECT_NE(reason("fwd fp32 h2 s64 d128", 100).find("9.0 only"), std::string::npos);
   EXPECT_NE(reason("fwd bf16 h2 s64 d128", 90).find("problem is bf16"), std::string::npos);
   EXPECT_NE(reason("fwd fp32 h2 s64 d256", 90).find("up to 128"), std::string::npos);
