@@ -28,9 +28,9 @@ class HopperBackward final : public Launcher<BackwardArgs> {
         args_(kernel_args(p)) {
     args_.heads_at_once = kHeadsAtOnce;
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
-    rows_ = step_of(launches.at(0));
-    keys_ = step_of(launches.at(1));
-    dq_ = step_of(launches.at(2));
+    rows_ = loaded_launch(device, launches.at(0));
+    keys_ = loaded_launch(device, launches.at(1));
+    dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
   }
 
@@ -53,19 +53,10 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   }
 
  private:
-  struct Step {
-    gpu::Kernel kernel;
-    gpu::Launch shape;
-  };
-
-  Step step_of(const KernelLaunch& launch) const {
-    return {loaded_kernel(device_, launch), shape_of(launch)};
-  }
-
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
   const gpu::Device& device_;
   KernelArgs args_;
-  Step rows_, keys_, dq_;
+  LoadedLaunch rows_, keys_, dq_;
   ZeroedBytes zeroed_;
 };
 

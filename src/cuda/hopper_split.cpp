@@ -27,8 +27,8 @@ class HopperSplitForward final : public Launcher<ForwardArgs> {
         device_(device),
         args_(kernel_args(p)) {
     const std::vector<KernelLaunch> launches = forward_launches(p, c);
-    planes_ = step_of(launches.at(0));
-    forward_ = step_of(launches.at(1));
+    planes_ = loaded_launch(device, launches.at(0));
+    forward_ = loaded_launch(device, launches.at(1));
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int) const override {
@@ -46,20 +46,11 @@ class HopperSplitForward final : public Launcher<ForwardArgs> {
   }
 
  private:
-  struct Step {
-    gpu::Kernel kernel;
-    gpu::Launch shape;
-  };
-
-  Step step_of(const KernelLaunch& launch) const {
-    return {loaded_kernel(device_, launch), shape_of(launch)};
-  }
-
   Problem problem_;
   gpu::TiledTensor q_, k_, v_;
   const gpu::Device& device_;
   KernelArgs args_;
-  Step planes_, forward_;
+  LoadedLaunch planes_, forward_;
 };
 
 }  // namespace

@@ -43,4 +43,8 @@ gpu::Launch shape_of(const KernelLaunch& launch) {
           .cluster = {.x = launch.cluster}};
 }
 
+LoadedLaunch loaded_launch(const gpu::Device& device, const KernelLaunch& launch) {
+  return {loaded_kernel(device, launch), shape_of(launch)};
+}
+
 }  // namespace dfa::cuda

@@ -12,4 +12,11 @@ gpu::Kernel loaded_kernel(const gpu::Device& device, const KernelLaunch& launch)
 
 gpu::Launch shape_of(const KernelLaunch& launch);
 
+// Both.
+struct LoadedLaunch {
+  gpu::Kernel kernel;
+  gpu::Launch shape;
+};
+LoadedLaunch loaded_launch(const gpu::Device& device, const KernelLaunch& launch);
+
 }  // namespace dfa::cuda

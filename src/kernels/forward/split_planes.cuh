@@ -19,8 +19,7 @@ DFA_DEVICE void split(unsigned (&parts)[kPlanes], float low, float high) {
   }
 }
 
-// Eight columns of a row for each thread. Nothing is split beyond what bf16's exponents reach:
-// infinity and NaN stay in the first part, and meet as such in the products.
+// Eight columns of a row for each thread. Of infinity and NaN the later parts are NaN.
 DFA_DEVICE void split_chunk(const SplitTensor& t, long long chunk) {
   const int across = t.columns / kSplitColumns;
   const long long row = chunk / across;
@@ -42,8 +41,8 @@ DFA_DEVICE void split_chunk(const SplitTensor& t, long long chunk) {
   }
 }
 
-// `kOf` tells apart what is compiled alike.
-template <DType kOf>
+// A template, as kernels are named by their instances.
+template <DType kPart>
 __global__ void __launch_bounds__(kSplitThreads)
     split_planes(const __grid_constant__ SplitArgs args) {
   long long chunk = static_cast<long long>(blockIdx.x) * kSplitThreads + threadIdx.x;
