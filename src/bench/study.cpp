@@ -16,7 +16,6 @@
 #include "sensors/cpu_load.h"
 #include "sensors/system_clock.h"
 #include "spec/flops.h"
-#include "spec/passes.h"
 
 namespace dfa::bench {
 namespace {
@@ -136,8 +135,7 @@ class StudyRun {
     record.launch = name_of(launch);
     record.seed = options_.seed;
     record.sm_budget = options_.sm_budget;
-    record.flops =
-        (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
+    record.flops = asked_flops(p);
     record.calls_per_run = group.calls > 0     ? group.calls
                            : telemetry_.on_gpu ? calls_for(record.flops)
                                                : 1;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "spec/flops.h"
-#include "spec/passes.h"
 
 namespace dfa::profile {
 namespace {
@@ -27,12 +26,8 @@ double distance(const Problem& a, const Problem& b) {
   return queries * queries + keys * keys + heads * heads;
 }
 
-double flops_of(const Problem& p) {
-  return (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
-}
-
 Row scaled(Row row, const Problem& from, const Problem& to) {
-  const double work = flops_of(to) / flops_of(from);
+  const double work = asked_flops(to) / asked_flops(from);
   const double queries =
       static_cast<double>(to.b * to.hq * to.sq) / static_cast<double>(from.b * from.hq * from.sq);
   row.point.time_s *= work;

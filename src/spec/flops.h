@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dfa/problem.h"
+#include "spec/passes.h"
 
 // The one place that says how many operations attention is. A multiply-add counts as two; only the
 // matrix products count, the softmax does not.
@@ -50,6 +51,11 @@ constexpr double forward_flops(const Problem& p) {
 constexpr double backward_flops(const Problem& p) {
   return 2.0 * static_cast<double>(p.b) * static_cast<double>(p.hq) *
          counted_pairs(p.mask, p.sq, p.sk) * static_cast<double>(3 * p.d + 2 * p.dv);
+}
+
+// Those of the passes that the problem asks for.
+constexpr double asked_flops(const Problem& p) {
+  return (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
 }
 
 }  // namespace dfa
