@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "cuda/hopper_args.h"
 #include "cuda/hopper_split.h"
-#include "cuda/hopper_tensor.h"
 #include "cuda/loaded_kernels.h"
-#include "kernels/forward/sm90_args.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
 #include "spec/sm90_split_legality.h"
@@ -16,31 +15,17 @@ namespace {
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
-      : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
-        k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
-        v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-        o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
-        problem_(p),
-        config_(c),
-        device_(device) {
+      : args_(p, c), device_(device) {
     KernelLaunch launch = forward_launches(p, c)[0];
     launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
-    args_.args = kernel_args(p);
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
-    Sm90ForwardArgs all = args_;
-    all.args = with_pointers(args_.args, args);
-    const gpu::Scope scope(device_);  // one for all five calls
-    encode(q_, args.q, all.q);
-    encode(k_, args.k, all.k);
-    encode(v_, args.v, all.v);
-    encode(o_, args.o, all.o);
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
-    all.items = forward_items(problem_, config_, static_cast<int>(shape.grid.x));
-    gpu::launch(kernel_, shape, stream, all);
+    const gpu::Scope scope(device_);  // one for all five calls
+    gpu::launch(kernel_, shape, stream, args_.with(args, static_cast<int>(shape.grid.x)));
   }
 
  private:
@@ -55,13 +40,10 @@ class HopperForward final : public Launcher<ForwardArgs> {
     return shape;
   }
 
-  gpu::TiledTensor q_, k_, v_, o_;
-  Problem problem_;
-  ForwardConfig config_;
+  HopperForwardArgs args_;
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
-  Sm90ForwardArgs args_{};
 };
 
 }  // namespace

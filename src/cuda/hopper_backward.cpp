@@ -1,32 +1,19 @@
 #include "cuda/hopper_backward.h"
 
-#include "cuda/hopper_tensor.h"
+#include "cuda/hopper_args.h"
 #include "cuda/loaded_kernels.h"
 #include "gpu/buffer.h"
-#include "kernels/backward/sm90_args.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
 
 namespace dfa::cuda {
 namespace {
 
-// Key heads whose blocks run at once. With 8, q, do and the sums of dq of one are read and added to
-// by 16 blocks before they leave the L2; blocks of more than that wait for each other's turns.
-constexpr int kHeadsAtOnce = 8;
-
 // delta and lse of the rows, then dk, dv and the sums of dq, then dq.
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device)
-      : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
-        k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
-        v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-        d_o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, c.block_q)),
-        dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
-        dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
-        device_(device),
-        args_(kernel_args(p)) {
-    args_.heads_at_once = kHeadsAtOnce;
+      : device_(device), args_(p, c) {
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = loaded_launch(device, launches.at(0));
     keys_ = loaded_launch(device, launches.at(1));
@@ -35,17 +22,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   }
 
   void queue(const BackwardArgs& args, const gpu::Stream& stream, int) const override {
-    Sm90BackwardArgs all;
-    all.args = with_pointers(args_, args);
-    {
-      const gpu::Scope scope(device_);  // one for all calls
-      encode(q_, args.q, all.q);
-      encode(k_, args.k, all.k);
-      encode(v_, args.v, all.v);
-      encode(d_o_, args.d_o, all.d_o);
-      encode(dk_, args.dk, all.dk);
-      encode(dv_, args.dv, all.dv);
-    }
+    const gpu::Scope scope(device_);  // one for all calls
+    const Sm90BackwardArgs all = args_.with(args);
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
@@ -53,9 +31,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   }
 
  private:
-  gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
   const gpu::Device& device_;
-  KernelArgs args_;
+  HopperBackwardArgs args_;
   LoadedLaunch rows_, keys_, dq_;
   ZeroedBytes zeroed_;
 };

@@ -1,0 +1,81 @@
+#include "cuda/hopper_args.h"
+
+#include "cuda/hopper_tensor.h"
+
+namespace dfa::cuda {
+namespace {
+
+// Key heads whose blocks run at once. With 8, q, do and the sums of dq of one are read and added to
+// by 16 blocks before they leave the L2; blocks of more than that wait for each other's turns.
+constexpr int kHeadsAtOnce = 8;
+
+// The planes of a tensor as one of bf16 with three times the batch.
+gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std::int64_t columns,
+                           int box_rows) {
+  p.b *= kPlanes;
+  p.dtype = DType::bf16;
+  const Strides dense{.batch = heads * rows * columns, .head = rows * columns, .row = columns};
+  return hopper_tensor(p, dense, heads, rows, columns, box_rows);
+}
+
+}  // namespace
+
+HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
+    : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows)),
+      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
+      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
+      o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows)),
+      problem_(p),
+      config_(c),
+      args_(kernel_args(p)) {}
+
+Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks) const {
+  Sm90ForwardArgs all;
+  all.args = with_pointers(args_, pointers);
+  encode(q_, pointers.q, all.q);
+  encode(k_, pointers.k, all.k);
+  encode(v_, pointers.v, all.v);
+  encode(o_, pointers.o, all.o);
+  all.items = forward_items(problem_, config_, blocks);
+  return all;
+}
+
+HopperSplitArgs::HopperSplitArgs(const Problem& p, const ForwardConfig& c)
+    : q_(planes_of(p, p.hq, p.sq, p.d, kGroupRows)),
+      k_(planes_of(p, p.hk, p.sk, p.d, c.block_k)),
+      v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
+      args_(kernel_args(p)) {}
+
+Sm90SplitArgs HopperSplitArgs::with(const ForwardArgs& pointers, const SplitArgs& split) const {
+  Sm90SplitArgs all;
+  all.args = with_pointers(args_, pointers);
+  encode(q_, split.tensors[0].planes, all.q);
+  encode(k_, split.tensors[1].planes, all.k);
+  encode(v_, split.tensors[2].planes, all.v);
+  return all;
+}
+
+HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c)
+    : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
+      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
+      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
+      d_o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, c.block_q)),
+      dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
+      dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
+      args_(kernel_args(p)) {
+  args_.heads_at_once = kHeadsAtOnce;
+}
+
+Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
+  Sm90BackwardArgs all;
+  all.args = with_pointers(args_, pointers);
+  encode(q_, pointers.q, all.q);
+  encode(k_, pointers.k, all.k);
+  encode(v_, pointers.v, all.v);
+  encode(d_o_, pointers.d_o, all.d_o);
+  encode(dk_, pointers.dk, all.dk);
+  encode(dv_, pointers.dv, all.dv);
+  return all;
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "gpu/tensor_map.h"
+#include "kernels/backward/sm90_args.h"
+#include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_split_args.h"
+#include "kernels/launch.h"
+
+// What Hopper's kernels are passed: all but the pointers is made once, the rest for every call, on
+// the device of the caller's gpu::Scope.
+namespace dfa::cuda {
+
+class HopperForwardArgs {
+ public:
+  HopperForwardArgs(const Problem& problem, const ForwardConfig& config);
+  Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
+
+ private:
+  gpu::TiledTensor q_, k_, v_, o_;
+  Problem problem_;
+  ForwardConfig config_;
+  KernelArgs args_;
+};
+
+class HopperSplitArgs {
+ public:
+  HopperSplitArgs(const Problem& problem, const ForwardConfig& config);
+  // `split` is what the planes are made with.
+  Sm90SplitArgs with(const ForwardArgs& pointers, const SplitArgs& split) const;
+
+ private:
+  gpu::TiledTensor q_, k_, v_;
+  KernelArgs args_;
+};
+
+class HopperBackwardArgs {
+ public:
+  HopperBackwardArgs(const Problem& problem, const BackwardConfig& config);
+  Sm90BackwardArgs with(const BackwardArgs& pointers) const;
+
+ private:
+  gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
+  KernelArgs args_;
+};
+
+}  // namespace dfa::cuda
