@@ -15,8 +15,6 @@
 
 namespace dfa {
 
-alignas(1024) char smem[256 << 10];
-
 namespace {
 
 using emulated::launch;

@@ -13,14 +13,21 @@ inline constexpr unsigned kWholeWarp = 0xffffffffu;
 inline unsigned block_index() { return blockIdx.x; }
 inline unsigned thread_index() { return threadIdx.x; }
 inline float infinity() { return std::numeric_limits<float>::infinity(); }
-inline float exp2(float x) { return std::exp2(x); }
+inline float exp2(float x) {  // as the device has it, nothing is subnormal
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0 : y;
+}
 inline float log2(float x) { return std::log2(x); }
 inline float reciprocal(float x) { return 1 / x; }
 
 template <DType kElement>
 unsigned pack(float low, float high) {
-  static_assert(kElement == DType::bf16);
-  return to_bf16(low).bits | static_cast<unsigned>(to_bf16(high).bits) << 16;
+  if constexpr (kElement == DType::bf16) {
+    return to_bf16(low).bits | static_cast<unsigned>(to_bf16(high).bits) << 16;
+  } else {
+    static_assert(kElement == DType::fp16);
+    return to_fp16(low).bits | static_cast<unsigned>(to_fp16(high).bits) << 16;
+  }
 }
 
 template <DType kElement>

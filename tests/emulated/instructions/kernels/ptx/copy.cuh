@@ -34,6 +34,24 @@ inline float load_shared_1(unsigned address) {
   return v;
 }
 
+inline uint4 load_words_4(unsigned address) {
+  uint4 v;
+  std::memcpy(&v, smem + address, sizeof(v));
+  return v;
+}
+
+inline unsigned load_shared(unsigned address) {
+  unsigned value;
+  std::memcpy(&value, smem + address, sizeof(value));
+  return value;
+}
+inline void store_shared(unsigned address, unsigned value) {
+  std::memcpy(smem + address, &value, sizeof(value));
+}
+inline void or_shared(unsigned address, unsigned bits) {
+  store_shared(address, load_shared(address) | bits);
+}
+
 inline void commit_copies() {}
 template <int kPending>
 void wait_copies() {}

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "dfa/dtype.h"
+#include "emulated/async.h"
 #include "kernels/device.h"
 
 namespace dfa::ptx {
@@ -23,6 +24,34 @@ inline void ldmatrix_trans(unsigned (&r)[4], unsigned address) {
         std::memcpy(&two[i], smem + said(j * 8 + lane % 4 * 2 + i) + lane / 4 * 2, 2);
       }
       r[j] = two[0] | static_cast<unsigned>(two[1]) << 16;
+    }
+  });
+}
+
+inline void store_matrices(unsigned address, const unsigned (&r)[4]) {
+  const unsigned lane = emulated::lane();
+  emulated::exchange(address, [&](auto said) {
+    for (unsigned j = 0; j < 4; ++j) {
+      emulated::store_word(said(j * 8 + lane / 4) + lane % 4 * 4, r[j]);
+    }
+  });
+}
+
+inline void store_matrices_trans(unsigned address, const unsigned (&r)[4]) {
+  const unsigned lane = emulated::lane();
+  struct Said {
+    unsigned address, r[4];
+  };
+  // Row i of the transposed matrix is column i: two lanes' halves make a word.
+  emulated::exchange(Said{address, {r[0], r[1], r[2], r[3]}}, [&](auto said) {
+    const unsigned row = lane / 4, column = lane % 4 * 2;
+    for (unsigned j = 0; j < 4; ++j) {
+      unsigned word = 0;
+      for (unsigned i = 0; i < 2; ++i) {
+        const unsigned two = said((column + i) * 4 + row / 2).r[j];
+        word |= (two >> (row % 2 * 16) & 0xffffu) << (16 * i);
+      }
+      emulated::store_word(said(j * 8 + row).address + column * 2, word);
     }
   });
 }

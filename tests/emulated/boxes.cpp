@@ -1,0 +1,110 @@
+#include "emulated/boxes.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+
+#include "gpu/tensor_map.h"
+
+namespace dfa {
+namespace emulated {
+namespace {
+
+// What a map of this program holds.
+struct Map {
+  const char* address;
+  std::uint64_t sizes[4], strides[3];
+  std::uint32_t box_columns, box_rows;
+};
+static_assert(sizeof(Map) <= sizeof(TensorMap));
+
+constexpr unsigned kElementBytes = 2, kRowBytes = 128, kChunk = 16;
+
+Map read_map(const TensorMap& map) {
+  Map m;
+  std::memcpy(&m, &map, sizeof m);
+  return m;
+}
+
+// Visits the box in chunks of 16 bytes: offset in it, address in memory, bytes that exist.
+template <typename Visit>
+void each_chunk(const Map& m, Place place, const Visit& visit) {
+  const auto inside = [](int index, std::uint64_t size) {
+    return index >= 0 && static_cast<std::uint64_t>(index) < size;
+  };
+  const bool exists = inside(place.head, m.sizes[2]) && inside(place.batch, m.sizes[3]);
+  for (unsigned row = 0; row < m.box_rows; ++row) {
+    const int at_row = place.row + static_cast<int>(row);
+    const bool row_exists = exists && inside(at_row, m.sizes[1]);
+    for (unsigned at = 0; at < kRowBytes; at += kChunk) {
+      const auto column = static_cast<std::uint64_t>(place.column) + at / kElementBytes;
+      if (!row_exists || column >= m.sizes[0]) {
+        visit(row * kRowBytes + at, nullptr, 0u);
+        continue;
+      }
+      const char* address = m.address + column * kElementBytes +
+                            static_cast<std::uint64_t>(at_row) * m.strides[0] +
+                            static_cast<std::uint64_t>(place.head) * m.strides[1] +
+                            static_cast<std::uint64_t>(place.batch) * m.strides[2];
+      const std::uint64_t left = (m.sizes[0] - column) * kElementBytes;
+      visit(row * kRowBytes + at, address,
+            static_cast<unsigned>(std::min<std::uint64_t>(left, kChunk)));
+    }
+  }
+}
+
+}  // namespace
+
+unsigned box_bytes(const TensorMap& map) { return read_map(map).box_rows * kRowBytes; }
+
+void move_box_in(unsigned target, const TensorMap& map, Place place) {
+  each_chunk(read_map(map), place, [&](unsigned offset, const char* from, unsigned bytes) {
+    char chunk[kChunk] = {};
+    if (bytes > 0) std::memcpy(chunk, from, bytes);
+    write_by_copy(swizzled(target + offset, kRowBytes), chunk, kChunk);
+  });
+}
+
+void BoxStore::read() {
+  if (is_read()) return;
+  bytes_.resize(box_bytes(map_));
+  for (unsigned at = 0; at < bytes_.size(); at += kChunk) {
+    std::memcpy(bytes_.data() + at, seen_by_async(swizzled(source_ + at, kRowBytes), kChunk),
+                kChunk);
+  }
+}
+
+void BoxStore::write() {
+  if (written_) return;
+  written_ = true;
+  each_chunk(read_map(map_), place_, [&](unsigned offset, const char* to, unsigned bytes) {
+    if (bytes > 0) std::memcpy(const_cast<char*>(to), bytes_.data() + offset, bytes);
+  });
+}
+
+}  // namespace emulated
+
+// In the driver's place, and as particular.
+void gpu::encode(const TiledTensor& tensor, void* map) {
+  constexpr std::uint64_t kMostStride = 1ULL << 40, kMostSize = 1ULL << 32;
+  const auto refuse = [](const char* what) {
+    throw std::runtime_error(std::string("no map of a tensor: ") + what);
+  };
+  if (reinterpret_cast<std::uintptr_t>(tensor.address) % 16 != 0) refuse("its address");
+  for (const std::uint64_t size : tensor.sizes) {
+    if (size == 0 || size > kMostSize) refuse("a size");
+  }
+  for (const std::uint64_t stride : tensor.strides) {
+    if (stride == 0 || stride % 16 != 0 || stride >= kMostStride) refuse("a stride");
+  }
+  if (tensor.box_columns * 2 != 128 || tensor.box_rows == 0 || tensor.box_rows > 256) {
+    refuse("its box");
+  }
+  emulated::Map m{
+      static_cast<const char*>(tensor.address), {}, {}, tensor.box_columns, tensor.box_rows};
+  std::copy_n(tensor.sizes, 4, m.sizes);
+  std::copy_n(tensor.strides, 3, m.strides);
+  std::memcpy(map, &m, sizeof m);
+}
+
+}  // namespace dfa

@@ -1,0 +1,233 @@
+#include "emulated/fibers.h"
+
+#include <stdexcept>
+
+#include "emulated/async.h"
+
+namespace dfa {
+
+alignas(1024) char smem[emulated::kSharedBytes];
+
+}  // namespace dfa
+
+namespace dfa::emulated {
+
+Timing timing;
+Fiber* running = nullptr;
+Index block, block_size, grid_size;
+std::vector<Warp> warps;
+Barrier barriers[16];
+
+namespace {
+
+constexpr int kMostLooks = 1000;  // of every fiber in turn, with nothing else done
+
+std::jmp_buf scheduler;
+std::vector<std::unique_ptr<Fiber>> fibers;
+unsigned fiber_count = 0;
+std::function<void()> kernel;
+std::string failure;
+bool inside = false;  // a fiber runs
+
+// swapcontext would cost two system calls a switch, twenty times as much.
+[[gnu::noinline]] void leave() {
+  if (_setjmp(running->at) == 0) _longjmp(scheduler, 1);
+}
+
+void run_fiber() {
+  kernel();
+  running->done = true;
+  for (;;) leave();
+}
+
+[[gnu::noinline]] void resume(Fiber& fiber) {
+  running = &fiber;
+  fiber.wait = {};
+  inside = true;
+  if (_setjmp(scheduler) != 0) {
+    inside = false;
+    return;
+  }
+  if (fiber.started) _longjmp(fiber.at, 1);
+  fiber.started = true;
+  setcontext(&fiber.context);
+}
+
+void start(Fiber& fiber, unsigned thread) {
+  fiber.thread = {thread};
+  fiber.started = fiber.done = false;
+  fiber.wait = {};
+  fiber.unfenced.clear();
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = Fiber::kStackBytes;
+  fiber.context.uc_link = nullptr;
+  makecontext(&fiber.context, run_fiber, 0);
+}
+
+bool is_over(const Wait& wait) {
+  switch (wait.what) {
+    case Wait::For::nothing: return true;
+    case Wait::For::another_look: return true;
+    case Wait::For::barrier: return wait.barrier->round != wait.round;
+    case Wait::For::phase: return has_ended(wait.address, wait.parity);
+  }
+  return true;
+}
+
+std::string describe(const Wait& wait) {
+  switch (wait.what) {
+    case Wait::For::nothing: return "nothing";
+    case Wait::For::another_look: return "a change in global memory";
+    case Wait::For::barrier: {
+      const std::string met = std::to_string(wait.barrier->arrived) + " of " +
+                              std::to_string(wait.barrier->expected) + " threads";
+      if (wait.barrier < barriers || wait.barrier >= barriers + 16) {
+        return "its warp, " + met;
+      }
+      return "named barrier " + std::to_string(wait.barrier - barriers) + ", " + met;
+    }
+    case Wait::For::phase: return describe_phase(wait.address, wait.parity);
+  }
+  return "?";
+}
+
+// One line for neighbours that wait for the same.
+std::string standstill() {
+  std::string text = "stands still:";
+  for (unsigned first = 0; first < fiber_count;) {
+    const std::string what = fibers[first]->done ? "" : describe(fibers[first]->wait);
+    unsigned last = first;
+    while (last + 1 < fiber_count &&
+           what == (fibers[last + 1]->done ? "" : describe(fibers[last + 1]->wait))) {
+      ++last;
+    }
+    if (!what.empty()) {
+      text += "\n  threads " + std::to_string(first) + " to " + std::to_string(last) +
+              " wait for " + what;
+    }
+    first = last + 1;
+  }
+  return text;
+}
+
+void stop_at_failure() {
+  if (!failure.empty()) throw std::runtime_error(failure);
+}
+
+enum class Turn { all_done, went_on, looked, stood_still };
+
+// A warp goes on until all of its lanes stand still, which lets warps run far ahead of each other.
+Turn run_warp(unsigned first) {
+  bool done = true, looked = false, any = false;
+  for (bool more = true; more;) {
+    more = false;
+    done = true;
+    for (unsigned i = first; i < first + 32 && i < fiber_count; ++i) {
+      Fiber& fiber = *fibers[i];
+      if (fiber.done) continue;
+      if (is_over(fiber.wait)) {
+        const bool looks = fiber.wait.what == Wait::For::another_look;
+        if (looks && looked) {
+          done = false;
+          continue;  // once a turn
+        }
+        resume(fiber);
+        stop_at_failure();
+        const bool still = looks && fiber.wait.what == Wait::For::another_look;
+        looked |= still;
+        more |= !still;
+        any |= !still;
+      }
+      done &= fiber.done;
+    }
+  }
+  if (done) return any ? Turn::went_on : Turn::all_done;
+  return any ? Turn::went_on : (looked ? Turn::looked : Turn::stood_still);
+}
+
+void run_block() {
+  for (int looks = 0;;) {
+    bool done = true, went_on = false, looked = false;
+    for (unsigned first = 0; first < fiber_count; first += 32) {
+      const Turn turn = run_warp(first);
+      done &= turn == Turn::all_done;
+      went_on |= turn == Turn::went_on;
+      looked |= turn == Turn::looked;
+    }
+    if (done) return;
+    if (went_on || deliver_copy([](const auto& visit) {
+          for (unsigned i = 0; i < fiber_count; ++i) visit(*fibers[i]);
+        })) {
+      looks = 0;
+      continue;
+    }
+    if (!looked || ++looks == kMostLooks) fail(standstill());
+  }
+}
+
+void check_barriers() {
+  for (int i = 0; i < 16; ++i) {
+    if (barriers[i].arrived == 0) continue;
+    fail("ends with " + std::to_string(barriers[i].arrived) + " threads at named barrier " +
+         std::to_string(i));
+  }
+}
+
+}  // namespace
+
+void yield() { stand_still({.what = Wait::For::another_look}); }
+
+void stand_still(const Wait& wait) {
+  running->wait = wait;
+  leave();
+}
+
+void fail(const std::string& message) {
+  const std::string name = "block " + std::to_string(block.x);
+  if (!inside) throw std::runtime_error(name + ": " + message);
+  failure = name + ", thread " + std::to_string(running->thread.x) + ": " + message;
+  for (;;) leave();
+}
+
+void arrive(Barrier& barrier, unsigned threads) {
+  if (barrier.arrived != 0 && barrier.expected != threads) {
+    fail("comes to a barrier of " + std::to_string(threads) + " threads that others took for " +
+         std::to_string(barrier.expected));
+  }
+  barrier.expected = threads;
+  if (++barrier.arrived == threads) {
+    barrier.arrived = 0;
+    ++barrier.round;
+  }
+}
+
+void wait(Barrier& barrier, unsigned threads) {
+  const unsigned round = barrier.round;
+  arrive(barrier, threads);
+  while (barrier.round == round) {
+    stand_still({.what = Wait::For::barrier, .barrier = &barrier, .round = round});
+  }
+}
+
+void launch(unsigned blocks, unsigned threads, const std::function<void()>& work) {
+  kernel = work;
+  failure.clear();
+  block_size = {threads};
+  grid_size = {blocks};
+  while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
+  fiber_count = threads;
+  for (unsigned b = 0; b < blocks; ++b) {
+    block = {b};
+    warps.assign(threads / 32, {});
+    for (Barrier& barrier : barriers) barrier = {};
+    std::memset(smem, 0xff, kSharedBytes);
+    start_async(threads);
+    for (unsigned t = 0; t < threads; ++t) start(*fibers[t], t);
+    run_block();
+    check_barriers();
+    end_async();
+  }
+}
+
+}  // namespace dfa::emulated

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+// Before anything of the kernels:
+#include "emulated/warps.h"
+// and then:
+#include "cuda/hopper_args.h"
+#include "kernels/launch.h"
+#include "reference/check.h"
+#include "spec/legality.h"
+#include "tensors.h"
+
+// What Hopper's kernels are tested with on a processor.
+namespace dfa::emulated {
+
+template <typename Config>
+void expect_legal(const Config& config, const Problem& p) {
+  const Verdict verdict = check(config, p, gpu_limits(90));
+  EXPECT_TRUE(verdict) << verdict.reason;
+}
+
+inline void expect_met(const CheckReport& report, const std::string& line) {
+  EXPECT_TRUE(report.ok) << line << "\n" << report.summary();
+}
+
+// A workspace of NaN, in which a kernel finds zeros where it asks for them.
+class Workspace {
+ public:
+  explicit Workspace(std::size_t bytes) : words_((bytes + 63) / 64) {
+    std::memset(words_.data(), 0xff, words_.size() * 64);
+  }
+  void zero(const ZeroedBytes& z) { std::memset(data() + z.offset, 0, z.bytes); }
+  char* data() { return reinterpret_cast<char*>(words_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  std::vector<Line> words_;
+};
+
+constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int block_k, int stages,
+                                       int q_stages, bool pingpong = false) {
+  return {.target = Target::cuda_sm90,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = dim,
+          .block_q = block_q,
+          .block_k = block_k,
+          .warps = block_q / 16,
+          .stages = stages,
+          .ctas = 1,
+          .q_stages = q_stages,
+          .pingpong = pingpong,
+          .fixed_reference = element == DType::bf16};
+}
+
+}  // namespace dfa::emulated

@@ -1,0 +1,83 @@
+// Hopper's forward in fp16 and bf16 on a processor: its own source, held against fp64.
+#include "emulated/warps.h"
+// and then:
+#include "emulated/hopper.h"
+#include "kernels/forward/sm90_forward.cuh"
+
+namespace dfa {
+namespace {
+
+using namespace emulated;
+
+constexpr auto kBf16 = DType::bf16, kFp16 = DType::fp16;
+
+// On a grid of so many thread blocks, or one for every tile of queries.
+template <ForwardConfig kConfig>
+void run(Tensors& t, Timing asked, unsigned blocks = 0) {
+  expect_legal(kConfig, t.p);
+  const WithTiming with(asked);
+  const KernelLaunch launched = forward_launches(t.p, kConfig)[0];
+  if (blocks == 0) blocks = launched.grid;
+  const cuda::HopperForwardArgs all(t.p, kConfig);
+  const Sm90ForwardArgs args = all.with(t.forward_args(), static_cast<int>(blocks));
+  launch(blocks, launched.threads, [&] { sm90_forward<kConfig>(args); });
+}
+
+// The same bits on any grid, whenever copies come and products are made.
+template <ForwardConfig kConfig>
+void expect_right(const std::string& line) {
+  Tensors crossed(line, 5), late(line, 5);
+  run<kConfig>(crossed, kCrossed);
+  expect_met(check_forward(crossed.p, crossed.forward_args()), line);
+  run<kConfig>(late, kLate, 2);
+  EXPECT_TRUE(crossed.o == late.o) << line;
+  EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
+}
+
+TEST(EmulatedHopperForward, OneWarpgroup) {
+  constexpr auto kConfig = hopper_forward(kBf16, 64, 64, 128, 2, 1);
+  expect_right<kConfig>("fwd bf16 b1 h1 s1 d64");
+  expect_right<kConfig>("fwd bf16 causal b1 hq2 hk1 sq65 sk300 d64");
+}
+
+TEST(EmulatedHopperForward, WarpgroupsThatTakeTurns) {
+  constexpr auto kConfig = hopper_forward(kBf16, 64, 128, 128, 3, 2, true);
+  expect_right<kConfig>("fwd bf16 causal b2 hq4 hk2 sq200 sk330 d64");
+  expect_right<kConfig>("fwd bf16 b1 h2 sq300 sk129 d40 window(90,20) layout(bshd)");
+  expect_right<kConfig>("fwd bf16 causal b1 h1 sq300 sk100 d64");  // rows that see no key
+}
+
+TEST(EmulatedHopperForward, ThreeAndFourWarpgroups) {
+  expect_right<hopper_forward(kBf16, 128, 192, 80, 2, 2)>("fwd bf16 causal b1 hq2 hk1 s400 d128");
+  expect_right<hopper_forward(kBf16, 128, 192, 80, 2, 2)>("fwd bf16 b1 h1 sq193 sk81 d128");
+  expect_right<hopper_forward(kBf16, 96, 192, 64, 3, 2)>(
+      "fwd bf16 b1 h2 sq210 sk200 d96 scale(-1)");
+  expect_right<hopper_forward(kBf16, 64, 256, 64, 4, 2)>("fwd bf16 causal b1 h3 s513 d64");
+}
+
+TEST(EmulatedHopperForward, WideHeads) {
+  expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>(
+      "fwd bf16 causal b1 hq2 hk1 sq150 sk200 d256");
+  expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>("fwd bf16 b1 h1 sq129 sk65 d200");
+}
+
+// Weights leave the range of fp32 where the maximum comes late: items are done again.
+TEST(EmulatedHopperForward, ItemsThatAreDoneAgain) {
+  expect_right<hopper_forward(kBf16, 64, 128, 128, 3, 2, true)>(
+      "fwd bf16 b1 h3 sq200 sk500 d64 scale(20)");
+  expect_right<hopper_forward(kBf16, 64, 128, 128, 2, 1)>(
+      "fwd bf16 causal b1 hq3 hk1 s400 d64 scale(20)");
+  expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>("fwd bf16 b1 h2 s200 d256 scale(4)");
+}
+
+TEST(EmulatedHopperForward, Fp16) {
+  expect_right<hopper_forward(kFp16, 64, 128, 128, 3, 2, true)>(
+      "fwd fp16 causal b1 hq4 hk2 sq200 sk330 d64");
+  expect_right<hopper_forward(kFp16, 64, 128, 128, 3, 2, true)>(
+      "fwd fp16 b1 h1 sq130 sk300 d64 scale(8)");  // references that move
+  expect_right<hopper_forward(kFp16, 128, 128, 176, 2, 1, true)>(
+      "fwd fp16 b1 h1 sq140 sk400 d128 window(100,50)");
+}
+
+}  // namespace
+}  // namespace dfa

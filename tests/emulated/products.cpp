@@ -1,0 +1,186 @@
+#include <cstdint>
+#include <deque>
+
+#include "base/float16.h"
+#include "emulated/async.h"
+
+// wgmma. Each warp's part of a product stands in a queue of the warp's own: nothing but the
+// kernel's barriers keeps the warps of a group together.
+namespace dfa::emulated {
+namespace {
+
+constexpr int kDepth = 16, kRows = 16, kMostColumns = 256;
+
+struct Queued {
+  bool ends_group = false;
+  Product product{};
+  float (*sums[32])[4] = {};
+  const unsigned* left[32] = {};
+  int lanes = 0;
+  bool done = false;
+};
+
+struct Queue {
+  std::deque<Queued> queued;
+  unsigned first = 0;        // how many have left it
+  unsigned issued[32] = {};  // by each lane
+  bool fenced[32] = {};      // since the lane last waited
+};
+
+std::vector<Queue> queues;
+
+float half_of(DType element, std::uint16_t bits) {
+  if (element == DType::bf16) return to_float(bf16{bits});
+  static const std::vector<float> all = [] {
+    std::vector<float> values(1 << 16);
+    for (unsigned i = 0; i < values.size(); ++i) {
+      values[i] = to_float(fp16{static_cast<std::uint16_t>(i)});
+    }
+    return values;
+  }();
+  return all[bits];
+}
+
+// An operand in shared memory: 16 in k by `count` rows or columns from `first` on.
+class Operand {
+ public:
+  Operand(unsigned long long descriptor, DType element)
+      : start_(static_cast<unsigned>(descriptor & 0x3fff) << 4),
+        leading_(static_cast<unsigned>(descriptor >> 16 & 0x3fff) << 4),
+        stride_(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4),
+        element_(element) {
+    constexpr unsigned kWidths[4] = {0, 128, 64, 32};
+    width_ = kWidths[descriptor >> 62];
+    if (width_ == 0 || (descriptor >> 49 & 7) != 0) {
+      fail("a descriptor without swizzle, or with a base offset");
+    }
+  }
+
+  // to[k * kPitch + i]; k lies along the rows of 128 (64, 32) bytes, or across them.
+  template <int kPitch>
+  void read(float* to, int first, int count, bool transposed) const {
+    const int along = static_cast<int>(width_) / 2;  // elements of a row
+    for (int outer = 0; outer < (transposed ? kDepth : count); ++outer) {
+      for (int inner = 0; inner < (transposed ? count : kDepth); inner += 8) {
+        const int i = first + (transposed ? inner : outer), k = transposed ? outer : inner;
+        const unsigned address =
+            transposed
+                ? start_ + unsigned(i / along) * leading_ + unsigned(k / 8) * stride_ +
+                      unsigned(k % 8) * width_ + unsigned(i % along) * 2
+                : start_ + unsigned(i / 8) * stride_ + unsigned(i % 8) * width_ + unsigned(k) * 2;
+        std::uint16_t eight[8];
+        std::memcpy(eight, seen_by_async(swizzled(address, width_), 16), 16);
+        for (int e = 0; e < 8; ++e) {
+          const int at_i = (transposed ? inner + e : outer), at_k = transposed ? k : k + e;
+          to[at_k * kPitch + at_i] = half_of(element_, eight[e]);
+        }
+      }
+    }
+  }
+
+ private:
+  unsigned start_, leading_, stride_, width_;
+  DType element_;
+};
+
+void read_registers(float* to, const Queued& queued) {
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int r = 0; r < 4; ++r) {
+      for (int i = 0; i < 2; ++i) {
+        const int row = lane / 4 + r % 2 * 8, k = lane % 4 * 2 + r / 2 * 8 + i;
+        const unsigned bits = queued.left[lane][r] >> (16 * i);
+        to[k * kRows + row] = half_of(queued.product.element, static_cast<std::uint16_t>(bits));
+      }
+    }
+  }
+}
+
+void execute(Queued& queued, int warp_of_group) {
+  const Product& p = queued.product;
+  const int columns = 8 * p.fragments;
+  float left[kDepth * kRows];
+  static float right[kDepth * kMostColumns];
+  const bool transposed = p.operands == Product::Operands::transposed;
+  if (p.operands == Product::Operands::registers) {
+    read_registers(left, queued);
+  } else {
+    Operand(p.left, p.element).read<kRows>(left, warp_of_group * kRows, kRows, transposed);
+  }
+  Operand(p.right, p.element)
+      .read<kMostColumns>(right, 0, columns, p.operands != Product::Operands::shared);
+  for (int row = 0; row < kRows; ++row) {
+    float sums[kMostColumns] = {};
+    for (int k = 0; k < kDepth; ++k) {
+      const float a = left[k * kRows + row];
+      const float* b = right + k * kMostColumns;
+      for (int n = 0; n < kMostColumns; n += 16) {
+        if (n >= columns) break;
+        for (int i = 0; i < 16; ++i) sums[n + i] += a * b[n + i];
+      }
+    }
+    for (int n = 0; n < columns; ++n) {
+      float& sum = queued.sums[row % 8 * 4 + n % 8 / 2][n / 8][row / 8 * 2 + n % 2];
+      sum = p.keep ? sum + sums[n] : sums[n];
+    }
+  }
+  queued.done = true;
+}
+
+Queue& own() { return queues[running->thread.x / 32]; }
+int warp_of_group() { return static_cast<int>(running->thread.x / 32 % 4); }
+
+// This lane's next place.
+Queued& next() {
+  Queue& queue = own();
+  const unsigned at = queue.issued[lane()]++ - queue.first;
+  if (at == queue.queued.size()) queue.queued.emplace_back();
+  Queued& queued = queue.queued[at];
+  ++queued.lanes;
+  return queued;
+}
+
+}  // namespace
+
+void start_products(unsigned count) { queues.assign(count, {}); }
+
+void end_products() {
+  for (const Queue& queue : queues) {
+    if (!queue.queued.empty()) fail("ends with products under way");
+  }
+}
+
+void multiply(const Product& product, float (*sums)[4], const unsigned* left) {
+  if (!own().fenced[lane()]) {
+    fail("a product without fence_products since the last wait_products");
+  }
+  Queued& queued = next();
+  queued.product = product;
+  queued.sums[lane()] = sums;
+  queued.left[lane()] = left;
+  if (queued.lanes == 32 && !timing.late_products) execute(queued, warp_of_group());
+}
+
+void fence_products() { own().fenced[lane()] = true; }
+
+void commit_products() { next().ends_group = true; }
+
+void wait_products(int pending) {
+  Queue& queue = own();
+  queue.fenced[lane()] = false;
+  wait(warp().barrier, 32);
+  int groups = 0;
+  for (const Queued& queued : queue.queued) groups += queued.ends_group && queued.lanes == 32;
+  while (groups > pending) {
+    Queued& queued = queue.queued.front();
+    if (queued.lanes != 32) fail("lanes of a warp differ in their products");
+    if (queued.ends_group) {
+      --groups;
+    } else if (!queued.done) {
+      execute(queued, warp_of_group());
+    }
+    queue.queued.pop_front();
+    ++queue.first;
+  }
+}
+
+}  // namespace dfa::emulated
