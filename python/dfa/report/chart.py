@@ -78,6 +78,7 @@ class Chart:
     panels: tuple
     source: str  # n, device, command: the footer
     finding: str = ""  # what it says, computed from the data
+    work: str = ""  # where two sides did not do the same work
     pairs: bool = False  # panels come in pairs and stand side by side so
 
     @property
@@ -104,8 +105,14 @@ def doubling(values):
 
 
 def log_ticks(low, high):
-    """1, 2, 5 a decade over a short range, else one or fewer a decade: at most about nine."""
+    """1, 2, 5 a decade over a short range, finer over a shorter one, else one or fewer a decade: at
+    most about nine."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    if math.log10(high / low) < 0.7:
+        fine = (1, 1.1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9)
+        steps = fine if math.log10(high / low) < 0.35 else (1, 1.5, 2, 3, 4, 6, 8)
+        return [m * 10.0**e for e in range(first, last + 1) for m in steps
+                if low / 1.1 <= m * 10.0**e <= high * 1.1]
     if math.log10(high / low) < 2.2:
         ticks = [m * 10.0**e for e in range(first, last + 1) for m in (1, 2, 5)]
     else:

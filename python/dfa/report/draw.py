@@ -90,7 +90,8 @@ def _bars(ax, panel):
                       color=style.colour(series.algorithm), error_kw={"elinewidth": 1})
         if labelled:
             ax.bar_label(bars, labels=[bar_text(y, panel.unit) for y in series.y],
-                         padding=2, fontsize=7.5)
+                         padding=2, fontsize=7.5,  # in front of the line to compare with
+                         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
     _marks(ax, panel, place.__getitem__)
     ax.set_xticks(range(len(ticks)), [size_text(t) for t in ticks])
     ax.grid(axis="x", visible=False)
@@ -176,7 +177,8 @@ def figure_of(chart):
         columns = columns_for(chart)
         rows = math.ceil(len(chart.panels) / columns)
         width = max(6.6, columns * _PANEL_W)
-        foot = textwrap.wrap(chart.source, int(width * 19))
+        foot = textwrap.wrap(f"Not the same work: {chart.work}", int(width * 19)) if chart.work else []
+        foot += textwrap.wrap(chart.source, int(width * 19))
         foot_height = 0.135 * len(foot) + 0.14
         head_lines = len(textwrap.wrap(chart.finding, int(width * 15)))
         panel_height = _PANEL_H if chart.measured else 1.1

@@ -1,31 +1,43 @@
 """Every figure of the report, in reading order."""
 
+import dataclasses
 import functools
 
-from dfa.report import derive, figures_energy, figures_memory, figures_shape, figures_time
+from dfa.report import (derive, figures_energy, figures_memory, figures_shape, figures_time,
+                        kernels)
 from dfa.report.chart import Absent
 
-FIGURES = (
-    figures_time.speedup,
-    figures_time.latency,
-    figures_time.throughput,
-    figures_memory.memory,
-    figures_energy.three_panel,
-    figures_energy.efficiency,
-    figures_energy.power,
-    figures_energy.energy,
-    figures_shape.causal,
-    figures_shape.forward_backward,
-    *(functools.partial(figures_shape.shape, name)
-      for name in ("batch", "heads", "head_dim", "embedding")),
-    figures_shape.heatmap,
-    figures_time.launch,
-)
+FIGURES = {
+    "speedup": figures_time.speedup,
+    "latency": figures_time.latency,
+    "throughput": figures_time.throughput,
+    "memory": figures_memory.memory,
+    "three_panel": figures_energy.three_panel,
+    "efficiency": figures_energy.efficiency,
+    "power": figures_energy.power,
+    "energy": figures_energy.energy,
+    "causal": figures_shape.causal,
+    "forward_backward": figures_shape.forward_backward,
+    **{name: functools.partial(figures_shape.shape, name)
+       for name in ("batch", "heads", "head_dim", "embedding")},
+    "heatmap": figures_shape.heatmap,
+    "launch": figures_time.launch,
+}
+
+
+def figure(name, study, cases):
+    """The Chart of that name, or Absent, of cases with ratios."""
+    made = FIGURES[name](study, cases)
+    if isinstance(made, Absent):
+        return made
+    shown = made.legend[0]
+    rows = cases[[kernels.base_name(a) in shown or a in shown for a in cases["algorithm"]]]
+    return dataclasses.replace(made, work=kernels.unequal_work(rows))
 
 
 def build(study):
     """(charts, absent): what these results can show, and what they cannot with the reason."""
     cases = derive.with_ratios(derive.newest(study))
-    made = [figure(study, cases) for figure in FIGURES]
+    made = [figure(name, study, cases) for name in FIGURES]
     return ([m for m in made if not isinstance(m, Absent)],
             [m for m in made if isinstance(m, Absent)])

@@ -7,7 +7,7 @@ from dfa.report.chart import Chart, Mark, Panel, Series, doubling
 from dfa.report.load import STATUSES, BadResult
 from dfa.report.problem import parse_problem
 from dfa.report.style import label, ordered
-from dfa.report.sweeps import STATUS_WORDS, short
+from dfa.report.sweeps import PASS_NAMES, STATUS_WORDS, describe_problem, short
 
 SCHEMA = "dfa-hbm/1"
 GB = 1e-9
@@ -27,14 +27,21 @@ def load(path):
         raise BadResult(f"{path}: not a file of benchmarks/hbm_bytes; accepted: schema {SCHEMA}")
     try:
         for case in result["cases"]:
-            case["length"] = parse_problem(case["problem"])["sk"]
+            problem = parse_problem(case["problem"])
+            case["length"] = problem["sk"]
+            case["of"] = f"{PASS_NAMES[problem['pass']]} · {describe_problem(problem)}"
             if case["status"] not in STATUSES:
                 raise ValueError(f"status {case['status']!r}")
             float(case["analytic_bytes"])
             if case["status"] == "ok":
                 float(case["measured_bytes"])
-        source = f"benchmarks/hbm_bytes · ncu {result['ncu']} · {result['created']}"
-    except (KeyError, TypeError, ValueError) as error:
+        kernels = dict.fromkeys(k.removeprefix("void ") for c in result["cases"]
+                                for k in c.get("kernels", ()))
+        words = [f"kernels: {', '.join(kernels)}" if kernels else "",
+                 str(result.get("machine") or "").upper(), "benchmarks/hbm_bytes",
+                 f"ncu {result['ncu']}", result["created"]]
+        source = " · ".join(filter(None, words))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadResult(f"{path}: a case is not what it should be: {error}") from None
     return result["cases"], source
 
@@ -60,16 +67,20 @@ def _finding(cases):
     return "Counted ÷ analysis: " + "; ".join(words) + "." if words else ""
 
 
-def hbm(path):
-    """The chart of such a file."""
-    cases, source = load(path)
+def _panel(title, cases):
     algorithms = ordered(c["algorithm"] for c in cases)
+    lengths = {c["length"] for c in cases}
     series = tuple(s for algorithm in algorithms for s in _series(cases, algorithm))
     marks = tuple(Mark(c["algorithm"], c["length"], c["analytic_bytes"] * GB,
                        STATUS_WORDS[c["status"]]) for c in cases if c["status"] != "ok")
-    panel = Panel(title="one forward call", x_label="sequence length", y_label="HBM traffic, GB",
-                  series=series, marks=marks, x_log=doubling([c["length"] for c in cases]),
-                  y_log=True)
+    return Panel(title=title, x_label="sequence length", y_label="HBM traffic, GB", series=series,
+                 marks=marks, x_log=doubling(sorted(lengths)), y_log=len(lengths) > 1)
+
+
+def hbm(path):
+    """The chart of such a file."""
+    cases, source = load(path)
+    kinds = dict.fromkeys(c["of"] for c in cases)
+    panels = tuple(_panel(kind, [c for c in cases if c["of"] == kind]) for kind in kinds)
     return Chart("hbm", "Bytes to and from memory", "Solid: counted by the hardware (ncu), the mean "
-                 "of calls in a row. Dotted: what `dfa analyze` says.", (panel,), source,
-                 _finding(cases))
+                 "of calls in a row. Dotted: what `dfa analyze` says.", panels, source, _finding(cases))

@@ -21,6 +21,8 @@ _SHAPES = {  # name: axis, suites, title, caption
 def shape(name, study, cases):
     axis, suites, title, caption = _SHAPES[name]
     parts = sweeps(cases, axis, suites)
+    if not parts and axis == "d":  # at a constant width the heads get fewer as they get wider
+        parts = sweeps(cases, axis, suites, free=("hq", "hk"))
     if not parts:
         return Absent(name, title, f"not in these results: `dfa bench --suite {name}`")
     panels = []

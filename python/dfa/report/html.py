@@ -17,7 +17,7 @@ _COLUMN_CLASS = {1: "one", 2: "two", 3: "three"}
 _SVG_DASH = {"solid": "", "dash": "6 3", "dot": "1.5 3"}
 
 
-def _part(name):
+def part(name):
     return importlib.resources.files("dfa.report").joinpath("page", name).read_text("utf-8")
 
 
@@ -49,7 +49,7 @@ def _legend(chart):
     return f'<div class="legend">{"".join(keys)}</div>' if keys else ""
 
 
-def _figure(chart, plots):
+def figure(chart, plots):
     panels = []
     for panel, plot in zip(chart.panels, plots_of(chart)):
         heading = f"<h4>{escape(panel.title)}</h4>" if panel.title else ""
@@ -61,13 +61,14 @@ def _figure(chart, plots):
         panels.append(f'<div>{heading}<div class="plot" data-plot="{name}" role="img" '
                       f'aria-label="{escape(chart.title)}: {escape(panel.title)}"></div></div>')
     finding = f'<p class="finding">{escape(chart.finding)}</p>' if chart.finding else ""
+    work = f'<p class="caption work">{escape(chart.work)}</p>' if chart.work else ""
     return (f'<article id="{chart.name}"><h2>{escape(chart.title)}</h2>{finding}'
-            f'<p class="caption">{escape(chart.caption)}</p>{_legend(chart)}'
+            f'<p class="caption">{escape(chart.caption)}</p>{work}{_legend(chart)}'
             f'<div class="panels {_COLUMN_CLASS[columns_for(chart)]}">{"".join(panels)}</div>'
             f'<p class="source">{escape(chart.source)}</p></article>')
 
 
-def _tile(tile):
+def tile_of(tile):
     size = "" if tile.value[0].isdigit() else " text"
     return (f'<div class="tile {tile.mood}"><div class="label">{escape(tile.label)}</div>'
             f'<div class="value{size}">{escape(tile.value)}</div>'
@@ -116,15 +117,15 @@ def page(study, charts, absent, steps=(), example=()):
     measured = [chart for chart in charts if chart.measured]
     unmeasured = [chart for chart in charts if not chart.measured]
     plots = {}
-    figures = "".join(_figure(chart, plots) for chart in measured)
+    figures = "".join(figure(chart, plots) for chart in measured)
     missing = tables.not_measured_table(study) or \
         '<p class="caption">These files name nothing that was left unmeasured.</p>'
-    return string.Template(_part("page.html")).substitute(
+    return string.Template(part("page.html")).substitute(
         title="Attention, measured", lead=escape(f"{devices} · {revisions} · {period(study.runs)}"),
-        tiles="".join(map(_tile, summary.tiles(study))), troubles=_troubles(cases),
+        tiles="".join(map(tile_of, summary.tiles(study))), troubles=_troubles(cases),
         nav=_nav(measured), steps=tables.steps_table(steps), example=tables.example_table(example),
         passes=tables.pass_tables(cases), figures=figures, absent=_absent(unmeasured, absent),
         tables=_suite_tables(cases), not_measured=missing, runs=tables.origins(study.runs),
         version=dfa.__version__, files=escape(", ".join(run.path.name for run in study.runs)),
-        plots=embed_json(plots), plotly=get_plotlyjs(), css=_part("page.css"),
-        js=_part("page.js"))
+        plots=embed_json(plots), plotly=get_plotlyjs(), css=part("page.css"),
+        js=part("page.js"))

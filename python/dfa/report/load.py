@@ -8,6 +8,7 @@ import shlex
 
 import pandas as pd
 
+from dfa.report import kernels, printed
 from dfa.report.problem import parse_problem
 
 SCHEMA = "dfa-result/1"
@@ -76,6 +77,14 @@ class Run:
                 f"{self.machine.get('isa', 'unknown ISA')}")
 
     @property
+    def card(self):
+        """The device with what limits it: watts and driver of a GPU."""
+        gpu = self.machine.get("gpu") or {}
+        words = [f"{gpu['power_limit_w']:g} W"] if gpu.get("power_limit_w") else []
+        words += [f"driver {gpu['driver']}"] if gpu.get("driver") else []
+        return self.device + (f" ({', '.join(words)})" if words else "")
+
+    @property
     def revision(self):
         if not self.sha:
             return "source revision unknown"
@@ -96,13 +105,16 @@ def _refuse_constant(token):
 
 def _read_json(path):
     try:
+        if path.suffix == ".txt":
+            return printed.result(path.read_text())
         return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as error:
         raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
     except RecursionError:
         raise BadResult(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
-        raise BadResult(f"{path}: not JSON: {error}") from None
+        kind = "JSON" if path.suffix != ".txt" else "what `dfa bench` printed"
+        raise BadResult(f"{path}: not {kind}: {error}") from None
 
 
 def _expect(condition, path, where, value, accepted):
@@ -154,6 +166,7 @@ def _case_row(path, where, case):
         row |= parse_problem(row["problem"])
     except ValueError as error:
         raise BadResult(f"{path}: {where}: {error}") from None
+    row["kernel"] = kernels.kernel_of(case)
     if row["backend"] == "reference":  # the fp64 truth, whatever algorithm it was asked for
         row["algorithm"] = "reference"
     if case.get("launch") == "graph":  # the same kernels launched otherwise: a line of its own

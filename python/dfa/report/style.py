@@ -9,17 +9,18 @@ _NAMED = {
     "flash": ("#1F83C9", "o"),
     "dynamic": ("#00946B", "D"),
     "reference": ("#7F7F7F", "v"),
+    "cudnn": ("#3F8F8F", ">"),
     "torch-cudnn": ("#B8679A", "^"),
     "torch-flash": ("#A07A00", "P"),
     "torch-efficient": ("#7A68C9", "X"),
     "torch-math": ("#A8553A", "<"),
 }
-_OTHERS = (("#3F8F8F", ">"), ("#5C7A29", "P"), ("#8C5FA8", "X"), ("#A04A5C", "<"))
+_OTHERS = (("#5C7A29", "P"), ("#8C5FA8", "X"), ("#A04A5C", "<"))
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
                    "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
                    ">": "triangle-right"}
 _LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
-           "reference": "reference fp64", "torch-cudnn": "PyTorch cuDNN",
+           "reference": "reference fp64", "cudnn": "cuDNN", "torch-cudnn": "PyTorch cuDNN",
            "torch-flash": "PyTorch flash", "torch-efficient": "PyTorch efficient",
            "torch-math": "PyTorch math", "torch-sdpa": "PyTorch"}
 _ORDER = list(_NAMED)

@@ -2,7 +2,7 @@
 
 import math
 
-from dfa.report import style
+from dfa.report import kernels, style
 from dfa.report.chart import Mark, Panel, Series, doubling
 
 FIELDS = ("device", "suite", "pass", "dtype", "mask", "b", "hq", "hk", "sq", "sk", "d", "dv",
@@ -131,15 +131,15 @@ def period(runs):
 
 
 def source_of(study, rows):
-    """The footer: how many samples, on what, by which command, from which source."""
+    """The footer: which kernels, how many samples, on what, by which command, from which source."""
     runs = [study.runs[index] for index in sorted(set(rows["run"]))]
     counts = rows.loc[rows["status"] == "ok", "n"].dropna()
-    words = []
+    words = [told] if (told := kernels.named(rows)) else []
     if not counts.empty:
         low, high = int(counts.min()), int(counts.max())
         words.append(f"n = {low}" + ("" if low == high else f" to {high}") + " samples a point")
     commands = list(dict.fromkeys(run.command for run in runs))
-    words += list(dict.fromkeys(run.device for run in runs))
+    words += list(dict.fromkeys(run.card for run in runs))
     words += commands if len(commands) <= 3 else [f"{len(commands)} commands, in report.html"]
     words += list(dict.fromkeys(run.revision for run in runs))
     return " · ".join(words + [period(runs)])

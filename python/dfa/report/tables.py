@@ -195,21 +195,25 @@ def steps_table(steps):
             "</tbody></table></div></details>")
 
 
-def example_table(numbers):
+def example_rows(numbers):
     """The published table beside what the model says, and what that rests on."""
-    if not numbers:
-        return ""
     lines = "".join(
         f'<tr><th scope="row">{escape(n["what"])}</th><td class="number">{n["published"]:g} '
         f'{escape(n["unit"])}</td><td class="number">{n["model"]:.4g}</td>'
         f'<td class="number">{n["direct_count"]:.4g}</td><td>{escape(n["agreement"])}</td>'
         f'<td>{escape(n["assumptions"])}</td></tr>' for n in numbers)
-    return ('<section id="worked-example"><h2>The published example</h2><p class="caption">The table of the '
+    return ('<p class="caption">The table of the '
             "first FlashAttention paper, beside what this model says under the assumptions named and "
             "what it counts without any. Bound: a time that no machine of that kind can go below."
             '</p><div class="scroll"><table><thead><tr><th>what</th><th class="number">published</th>'
             '<th class="number">model</th><th class="number">our count</th><th>agreement</th>'
-            f"<th>assumptions</th></tr></thead><tbody>{lines}</tbody></table></div></section>")
+            f"<th>assumptions</th></tr></thead><tbody>{lines}</tbody></table></div>")
+
+
+def example_table(numbers):
+    """The section of a page, empty where there are no numbers."""
+    return ('<section id="worked-example"><h2>The published example</h2>'
+            f"{example_rows(numbers)}</section>") if numbers else ""
 
 
 def _rate(row):
