@@ -153,6 +153,17 @@ def test_the_page_is_silent_and_asks_nobody(page, dark):
     assert page.js("document.documentElement.dataset.theme") == ("dark" if dark else "light")
 
 
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_story_of_the_committed_results_is_silent_and_fits(driver, tmp_path, width):
+    from dfa.report import story, story_html
+    path = tmp_path / "story.html"
+    path.write_text(story_html.page(story.tell(ROOT / "results/story.json")))
+    page = Page(driver, path).open(width=width)
+    assert page.console() == [] and page.js("document.documentElement.scrollWidth") <= width
+    plots = page.js("Object.keys(JSON.parse(document.getElementById('plots').textContent))")
+    assert sorted(page.js("[...document.querySelectorAll('.plot')].map(e => e.dataset.plot)")) == sorted(plots)
+
+
 def test_every_plot_is_there(page):
     page.open()
     assert page.js("[...document.querySelectorAll('article')].map(a => a.id)") == FIGURES

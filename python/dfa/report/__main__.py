@@ -1,4 +1,4 @@
-"""python3 -m dfa.report RESULT… --out DIR"""
+"""python3 -m dfa.report RESULT… --out DIR, or --story FILE --out DIR"""
 
 import argparse
 import pathlib
@@ -17,16 +17,23 @@ def _arguments(argv):
                         help="a file of schema dfa-result/1")
     parser.add_argument("--study", metavar="FILE",
                         help="study.json of `dfa study`: everything that it names")
+    parser.add_argument("--story", metavar="FILE",
+                        help="story.json: chapters of words and figures, e.g. results/story.json")
+    parser.add_argument("--dfa", metavar="PROGRAM",
+                        help="with --story: the program whose `analyze` computes the theory")
     parser.add_argument("--theory", nargs="+", default=[], metavar="FILE",
                         help="what `dfa analyze --json` printed, with or without --worked-example")
     parser.add_argument("--training", metavar="FILE", help="what examples/train_gpt.py wrote")
     parser.add_argument("--hbm", metavar="FILE",
                         help="what benchmarks/hbm_bytes wrote: counted beside analysed traffic")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
-                        help="folder for report.html, NAME.png, figures.pdf, three_panel.pdf")
+                        help="folder for report.html (story.html), NAME.png, figures.pdf, three_panel.pdf")
     arguments = parser.parse_args(argv)
-    if not arguments.results and not arguments.study:
-        parser.error("the following arguments are required: RESULT or --study")
+    others = (arguments.results, arguments.study, arguments.theory, arguments.training, arguments.hbm)
+    if arguments.story and any(others):
+        parser.error("--story names its files itself; accepted beside it: --dfa, --out")
+    if not arguments.results and not arguments.study and not arguments.story:
+        parser.error("the following arguments are required: RESULT, --study or --story")
     return arguments
 
 
@@ -40,11 +47,30 @@ def _more_charts(arguments):
     return charts, example
 
 
+def _tell(arguments):
+    """Writes the page and the figures of a story; says what it has no numbers for."""
+    from dfa.report import files, story, story_html
+    told = story.tell(arguments.story, arguments.dfa)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    names = files.write_figures([chart for chart in told.charts if chart.measured], arguments.out)
+    for part in (part for chapter in told.chapters for part in chapter.parts):
+        if isinstance(part, story.Picture):
+            files.write_atomically(arguments.out / f"{part.name}.png", part.png)
+            names.append(f"{part.name}.png")
+        elif isinstance(part, story.Missing):
+            print(f"not measured: {part.title}" + (f"; {part.command}" if part.command else ""))
+    files.write_atomically(arguments.out / "story.html", story_html.page(told).encode())
+    print(f"wrote {arguments.out / 'story.html'} and {len(names)} figure files")
+
+
 def main(argv=None):
     """0 done, 2 bad usage or input, with one line on stderr."""
     arguments = _arguments(argv)
     try:
         steps = ()
+        if arguments.story:
+            _tell(arguments)
+            return 0
         if arguments.study:
             folder = study_folder.load(arguments.study)
             steps = folder.steps
