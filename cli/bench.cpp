@@ -248,7 +248,10 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "several times, and one of them has to fit")
       ->expected(1)
       ->take_all();
-  command->add_option("--algorithms", a.algorithms, "of standard, flash, dynamic; comma-separated")
+  command
+      ->add_option("--algorithms", a.algorithms,
+                   "of standard, flash, dynamic, stored (standard, P kept for the "
+                   "backward); comma-separated")
       ->delimiter(',');
   command
       ->add_option(

@@ -13,6 +13,7 @@
 #include "bench/machine.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/memory_bound.h"
 #include "cli/owner.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
@@ -134,7 +135,9 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
                                        const bench::Telemetry& telemetry,
                                        std::optional<double> idle_w, Clock& clock) {
   std::vector<govern::Candidate> candidates;
-  for (const bench::Prepared& plans : govern::candidate_plans(workload.problem(), options)) {
+  const govern::CandidatePlans found = govern::candidate_plans(workload.problem(), options);
+  if (!found.refused.empty()) fmt::print("{}\n", found.refused);
+  for (const bench::Prepared& plans : found.plans) {
     fmt::print(stderr, "measuring {}\n", govern::label_of(plans));
     auto candidate = govern::measure_candidate(workload, plans, options, telemetry, idle_w, clock);
     if (candidate) candidates.push_back(std::move(*candidate));
@@ -145,9 +148,8 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
 std::vector<govern::Candidate> stored(const Problem& problem, const std::string& profile,
                                       const govern::PointOptions& options) {
   govern::KnownPoints known =
-      profile == "shipped" ? govern::shipped_points(problem, options.backend, options.less_exact)
-                           : govern::stored_points(problem, profile::Store(profile),
-                                                   options.backend, options.less_exact);
+      profile == "shipped" ? govern::shipped_points(problem, options)
+                           : govern::stored_points(problem, profile::Store(profile), options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
   return std::move(known.candidates);
@@ -254,6 +256,7 @@ void add_power(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 50));
   command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
       ->check(CLI::PositiveNumber);
+  add_memory_bound(*command, a.points);
   command->add_option("--profile", a.profile,
                       "take the points from what dfa tune measured: a file, or shipped for what "
                       "travels with the program");

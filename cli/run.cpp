@@ -39,7 +39,7 @@ struct RunArguments {
 };
 
 void require_memory(const Problem& problem, const bench::Prepared& plans) {
-  const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.workspace_bytes());
+  const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.memory_bytes());
   const auto allowed = bench::allowed_bytes(find_backend(plans.any().backend));
   if (!allowed || needed <= static_cast<double>(*allowed)) return;
   throw OutOfMemory(fmt::format("'{}' needs {:.2f} GB, of which {:.2f} GB are there",
@@ -81,9 +81,13 @@ void print_head(const RunArguments& arguments, const Inputs& inputs, const bench
   }
   if (plans.forward) print_plan("forward", *plans.forward, plans.forward->config);
   if (plans.backward) print_plan("backward", *plans.backward, plans.backward->backward_config);
-  fmt::print("memory    {:.3f} MB of tensors, {:.3f} MB of workspace\n",
-             static_cast<double>(bench::tensor_bytes(inputs.problem)) * 1e-6,
-             static_cast<double>(plans.workspace_bytes()) * 1e-6);
+  const auto mb = [](std::size_t bytes) { return static_cast<double>(bytes) * 1e-6; };
+  fmt::print("memory    {:.3f} MB of tensors, {:.3f} MB of workspace{}\n",
+             mb(bench::tensor_bytes(inputs.problem)), mb(plans.workspace_bytes()),
+             plans.probabilities_bytes() == 0
+                 ? ""
+                 : fmt::format(", {:.3f} MB of probabilities kept for the backward",
+                               mb(plans.probabilities_bytes())));
 }
 
 void print_time(const bench::Summary& ms, double flops) {
@@ -146,7 +150,7 @@ bench::CaseResult describe_case(const RunArguments& arguments, const Problem& pr
   if (ms.median > 0) record.tflops = finite(record.flops * 1e-9 / ms.median);
   record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
   record.memory_bytes =
-      *record.workspace_bytes + static_cast<std::int64_t>(bench::tensor_bytes(problem));
+      static_cast<std::int64_t>(plans.memory_bytes() + bench::tensor_bytes(problem));
   record.seed = arguments.seed;
   record.sm_budget = arguments.sm_budget;
   if (!report) return record;

@@ -13,6 +13,7 @@
 #include "bench/suites.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/memory_bound.h"
 #include "dfa/error.h"
 #include "profile/frontier.h"
 #include "profile/json.h"
@@ -89,6 +90,7 @@ void run_tune(Arguments& arguments, int& exit_code) {
     if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
     fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
                report.kept, report.wrong, report.left, arguments.profile);
+    for (const std::string& line : report.refused) fmt::print("{}\n", line);
     if (report.wrong > 0 || interrupted()) exit_code = 1;
   }
   if (!arguments.export_file.empty()) {
@@ -119,6 +121,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--less-exact", a.tune.points.less_exact,
                     "tf32 too, for problems in fp32: policies with --max-error choose from it");
+  add_memory_bound(*command, a.tune.points);
   command->add_option("--backend", a.tune.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--import", a.import_file, "add the rows of a JSON file first");
   command->add_option("--export", a.export_file, "write all rows as JSON at the end");

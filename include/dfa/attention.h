@@ -48,7 +48,8 @@ struct Plan {
   std::string origin{};           // how the configuration came about: default | forced | measured
   std::string why{};              // one sentence
   int threads = 1;
-  std::size_t workspace_bytes = 0;  // scratch that forward() and backward() need
+  std::size_t workspace_bytes = 0;      // scratch that forward() and backward() need
+  std::size_t probabilities_bytes = 0;  // what forward() leaves for backward(), where that is asked
   double forward_flops = 0;
   double backward_flops = 0;
   int forward_sms = 0;   // multiprocessors of which Queue::sm_budget chooses a number;
@@ -67,6 +68,9 @@ struct ForwardArgs {
   void* o = nullptr;
   float* lse = nullptr;  // may be null
   void* workspace = nullptr;
+  // plan.probabilities_bytes, 64-byte aligned, kept by the caller from forward() to backward();
+  // not looked at where the plan stores none.
+  void* probabilities = nullptr;
 };
 
 // o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,
@@ -82,6 +86,7 @@ struct BackwardArgs {
   void* dk = nullptr;
   void* dv = nullptr;
   void* workspace = nullptr;
+  const void* probabilities = nullptr;  // those that forward() left
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the
@@ -113,7 +118,8 @@ DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
 // cannot be had.
 DFA_API void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
 
-// dq, dk, dv from q, k, v, o, lse and do, recomputing the probabilities block by block.
+// dq, dk, dv from q, k, v, o, lse and do. The probabilities are computed anew, unless the plan
+// stores them.
 DFA_API void backward(const Plan& plan, const BackwardArgs& args, Queue queue = {});
 
 }  // namespace dfa

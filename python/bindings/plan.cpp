@@ -93,7 +93,10 @@ std::string explain(const Plan& plan) {
   if (!plan.config.empty()) text += "\n  forward  " + plan.config;
   if (!plan.backward_config.empty()) text += "\n  backward " + plan.backward_config;
   return text + "\n  backend " + plan.backend + ", configuration " + plan.origin + ", workspace " +
-         std::to_string(plan.workspace_bytes) + " bytes";
+         std::to_string(plan.workspace_bytes) + " bytes" +
+         (plan.probabilities_bytes == 0 ? ""
+                                        : ", probabilities kept for the backward " +
+                                              std::to_string(plan.probabilities_bytes) + " bytes");
 }
 
 std::vector<std::tuple<std::string, bool, std::string>> list_backends() {
@@ -118,6 +121,8 @@ void bind_plan(nb::module_& core) {
       .def_ro("why", &Plan::why, "One sentence.")
       .def_ro("threads", &Plan::threads)
       .def_ro("workspace_bytes", &Plan::workspace_bytes)
+      .def_ro("probabilities_bytes", &Plan::probabilities_bytes,
+              "What the forward leaves for the backward; 0 where it computes them anew.")
       .def_ro("forward_flops", &Plan::forward_flops)
       .def_ro("backward_flops", &Plan::backward_flops)
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>())

@@ -28,6 +28,16 @@ void require_pointers(const Problem& p, std::initializer_list<Pointer> pointers)
   }
 }
 
+void require_probabilities(const Plan& plan, const void* address) {
+  if (plan.probabilities_bytes == 0) return;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(address) % kAlignment == 0;
+  if (address != nullptr && aligned) return;
+  throw InvalidArgument(std::string("pointer probabilities is ") +
+                        (aligned ? "null" : "not aligned to 64 bytes") + "; this plan stores " +
+                        std::to_string(plan.probabilities_bytes) +
+                        " bytes there from forward() to backward()");
+}
+
 void require_budget(const char* pass, int budget, int sms) {
   if (budget == 0) return;
   if (sms == 0) {
@@ -108,11 +118,13 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
   require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
+  require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
   with.workspace = workspace.data();
+  if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.forward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);
 }
@@ -129,11 +141,13 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                        {"dq", args.dq},
                        {"dk", args.dk},
                        {"dv", args.dv}});
+  require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;
   with.workspace = workspace.data();
+  if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.backward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);
 }

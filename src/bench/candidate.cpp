@@ -51,7 +51,7 @@ void Candidate::describe_plans(const Problem& problem) {
   record.origin = plans.any().origin;
   record.why = plans.any().why;
   record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
-  record.memory_bytes = *record.workspace_bytes + static_cast<std::int64_t>(tensor_bytes(problem));
+  record.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes() + tensor_bytes(problem));
 }
 
 void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock, double seconds) {

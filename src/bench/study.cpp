@@ -16,6 +16,7 @@
 #include "sensors/cpu_load.h"
 #include "sensors/system_clock.h"
 #include "spec/flops.h"
+#include "spec/standard_config.h"
 
 namespace dfa::bench {
 namespace {
@@ -44,7 +45,7 @@ int calls_for(double flops) {
 }
 
 Algorithm base_algorithm(const std::string& name) {
-  return name == "standard" ? Algorithm::standard : Algorithm::flash;
+  return name == "standard" || name == "stored" ? Algorithm::standard : Algorithm::flash;
 }
 
 class StudyRun {
@@ -176,10 +177,13 @@ class StudyRun {
       if (algorithm == "flash" && group.static_flash && has_hopper()) {
         plan_options.config = "target=cuda_sm80";
       }
+      if (algorithm == "stored") {
+        plan_options.config = to_text(StandardConfig{Probabilities::stored});
+      }
       c.plans = prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
-      require_memory(tensor_bytes(group.problem) + c.plans.workspace_bytes());
-      workload.reserve_workspace(c.plans.workspace_bytes());
+      require_memory(tensor_bytes(group.problem) + c.plans.memory_bytes());
+      workload.reserve(c.plans);
       if (algorithm != "dynamic") return;
       report(0.1, group, "choosing a tile by measurement");
       Tuned tuned = tune(workload, plan_options, {.budget_s = effort_.search_s}, clock_);

@@ -197,7 +197,7 @@ Launch parse_launch(const std::string& text) {
 const char* name_of(Launch launch) { return launch == Launch::eager ? "eager" : "graph"; }
 
 const std::vector<std::string>& algorithm_names() {
-  static const std::vector<std::string> names{"standard", "flash", "dynamic"};
+  static const std::vector<std::string> names{"standard", "flash", "dynamic", "stored"};
   return names;
 }
 

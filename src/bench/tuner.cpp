@@ -9,6 +9,7 @@
 #include "bench/statistics.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
+#include "spec/standard_config.h"
 
 namespace dfa::bench {
 namespace {
@@ -94,6 +95,27 @@ Plan tune_pass(const Problem& problem, PlanOptions options,
   return chosen;
 }
 
+// Keeps P from the forward for the backward where that is faster and fits.
+void try_stored(Workload& workload, const PlanOptions& options, const SearchOptions& search,
+                const Clock& clock, Tuned& tuned) {
+  auto stored = stored_plans(workload.problem(), options);
+  if (!stored) return;
+  const auto allowed = allowed_bytes(find_backend(stored->any().backend));
+  if (allowed && static_cast<std::int64_t>(stored->memory_bytes()) > *allowed) return;
+  const Prepared* const both[] = {&tuned.plans, &*stored};
+  const FastestOf best = find_fastest(
+      2, [&](std::size_t i) { workload.run(*both[i]); }, search, clock);
+  tuned.search.seconds += best.search.seconds;
+  tuned.search.tried += best.search.tried - 1;  // the first is one of those tried before
+  tuned.search.candidates += 1;
+  if (best.index == 0) return;
+  for (Plan* plan : {&*stored->forward, &*stored->backward}) {
+    plan->origin = "measured";
+    plan->why += "; it ran faster than recomputing them in the fastest tiles";
+  }
+  tuned.plans = *std::move(stored);
+}
+
 }  // namespace
 
 FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>& run,
@@ -132,11 +154,25 @@ std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits&
   return nearest_first(forward_candidates(p, limits), start);
 }
 
+std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options) {
+  if (problem.pass != Pass::forward_backward) return std::nullopt;
+  PlanOptions stored = options;
+  stored.algorithm = Algorithm::standard;
+  stored.config = to_text(StandardConfig{Probabilities::stored});
+  try {
+    return prepare(problem, stored);
+  } catch (const Unsupported&) {  // no products, or more scores than can be counted
+    return std::nullopt;
+  } catch (const InvalidArgument&) {  // the reference takes no configuration
+    return std::nullopt;
+  }
+}
+
 Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& search,
            const Clock& clock) {
   const Problem& problem = workload.problem();
   SearchOptions share = search;
-  if (problem.pass == Pass::forward_backward) share.budget_s /= 2;
+  if (problem.pass == Pass::forward_backward) share.budget_s /= 3;
   Tuned tuned;
   if (has_forward(problem)) {
     tuned.plans.forward = tune_pass(
@@ -148,6 +184,7 @@ Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& 
         with_pass(problem, Pass::backward), options,
         [&](const Plan& plan) { workload.backward(plan); }, share, clock, tuned.search);
   }
+  try_stored(workload, options, share, clock, tuned);
   return tuned;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,13 @@ FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>
 // of the tile sides from it, as text.
 std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits& limits);
 
-// The plans of the problem's passes, each with the tile that ran fastest. Throws what planning and
-// running the defaults throw.
+// The plans of a forward with its backward that keep P between them; none where the problem is
+// another, or the backend has no standard attention for it.
+std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options);
+
+// The plans of the problem's passes, each with the tile that ran fastest; of a forward with its
+// backward those that keep P between them, where there is memory and they run faster than both.
+// Throws what planning and running the defaults throw.
 struct Tuned {
   Prepared plans;
   Search search;

@@ -84,16 +84,19 @@ void append(CheckReport& all, CheckReport one) {
   for (TensorCheck& tensor : one.tensors) all.tensors.push_back(std::move(tensor));
 }
 
-// A recording and the workspace whose address is in it.
+// A recording and the memory whose addresses are in it.
 class WithWorkspace final : public Recording {
  public:
-  WithWorkspace(std::unique_ptr<Recording> recording, std::shared_ptr<Buffer> workspace)
-      : recording_(std::move(recording)), workspace_(std::move(workspace)) {}
+  WithWorkspace(std::unique_ptr<Recording> recording, std::shared_ptr<Buffer> workspace,
+                std::shared_ptr<Buffer> probabilities)
+      : recording_(std::move(recording)),
+        workspace_(std::move(workspace)),
+        probabilities_(std::move(probabilities)) {}
   void replay(Queue queue) const override { recording_->replay(queue); }
 
  private:
   std::unique_ptr<Recording> recording_;
-  std::shared_ptr<Buffer> workspace_;
+  std::shared_ptr<Buffer> workspace_, probabilities_;
 };
 
 constexpr double kMemoryShare = 0.9;  // what the system calls available is an estimate
@@ -108,6 +111,10 @@ std::optional<std::int64_t> allowed_bytes(const Backend& backend) {
 
 std::size_t Prepared::workspace_bytes() const {
   return std::max(forward ? forward->workspace_bytes : 0, backward ? backward->workspace_bytes : 0);
+}
+
+std::size_t Prepared::probabilities_bytes() const {
+  return forward && backward ? forward->probabilities_bytes : 0;
 }
 
 double Prepared::flops() const {
@@ -128,6 +135,10 @@ Prepared prepare(const Problem& problem, const PlanOptions& options) {
   Prepared plans;
   if (has_forward(problem)) plans.forward = plan(with_pass(problem, Pass::forward), options);
   if (has_backward(problem)) plans.backward = plan(with_pass(problem, Pass::backward), options);
+  if (problem.pass != Pass::forward_backward && plans.any().probabilities_bytes > 0) {
+    throw InvalidArgument("config: stored probabilities serve a forward with its backward; '" +
+                          to_line(problem) + "' is one of them, accepted: fwdbwd");
+  }
   return plans;
 }
 
@@ -157,7 +168,8 @@ struct Workload::Tensors {
             .v = v.data(),
             .o = o.data(),
             .lse = static_cast<float*>(lse.data()),
-            .workspace = space};
+            .workspace = space,
+            .probabilities = kept()};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -170,7 +182,8 @@ struct Workload::Tensors {
             .dq = dq.data(),
             .dk = dk.data(),
             .dv = dv.data(),
-            .workspace = space};
+            .workspace = space,
+            .probabilities = kept()};
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
@@ -182,12 +195,19 @@ struct Workload::Tensors {
   }
 
   void* space() const { return workspace ? workspace->data() : nullptr; }
+  void* kept() const { return probabilities ? probabilities->data() : nullptr; }
+
+  void grow(std::shared_ptr<Buffer>& buffer, std::size_t bytes) const {
+    if (buffer && buffer->size() >= bytes) return;
+    buffer.reset();
+    buffer = std::make_shared<Buffer>(backend, bytes);
+  }
 
   Problem problem;
   const Backend& backend;
   int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
-  std::shared_ptr<Buffer> workspace;
+  std::shared_ptr<Buffer> workspace, probabilities;
 };
 
 Workload::Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
@@ -206,11 +226,11 @@ Workload::~Workload() = default;
 
 const Problem& Workload::problem() const { return tensors_->problem; }
 
-void Workload::reserve_workspace(std::size_t bytes) {
-  auto& workspace = tensors_->workspace;
-  if (workspace && workspace->size() >= bytes) return;
-  workspace.reset();
-  workspace = std::make_shared<Buffer>(tensors_->backend, bytes);
+void Workload::reserve_workspace(std::size_t bytes) { tensors_->grow(tensors_->workspace, bytes); }
+
+void Workload::reserve(const Prepared& plans) {
+  reserve_workspace(plans.workspace_bytes());
+  tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
 }
 
 void Workload::limit_sms(int budget) { tensors_->sm_budget = budget; }
@@ -220,13 +240,13 @@ void Workload::forward(const Plan& plan) { run({.forward = plan}); }
 void Workload::backward(const Plan& plan) { run({.backward = plan}); }
 
 void Workload::run(const Prepared& plans, int times) {
-  reserve_workspace(plans.workspace_bytes());
+  reserve(plans);
   tensors_->queue(plans, tensors_->space(), {}, times);
   tensors_->backend.synchronize({});
 }
 
 double Workload::time_s(const Prepared& plans, int times) {
-  reserve_workspace(plans.workspace_bytes());
+  reserve(plans);
   return tensors_->backend.time_s([&] { tensors_->queue(plans, tensors_->space(), {}, times); },
                                   {});
 }
@@ -236,7 +256,7 @@ std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int tim
   return std::make_unique<const WithWorkspace>(tensors_->backend.record([&](Queue queue) {
     tensors_->queue(plans, tensors_->space(), queue, times);
   }),
-                                               tensors_->workspace);
+                                               tensors_->workspace, tensors_->probabilities);
 }
 
 void Workload::replay(const Recording& recording, int times) {
@@ -265,7 +285,9 @@ HostOutputs Workload::outputs() const {
 
 MemoryGrowth Workload::growth(const Prepared& plans) {
   tensors_->workspace.reset();
+  tensors_->probabilities.reset();
   const auto run = [&] {
+    tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
     tensors_->queue(plans, nullptr, {}, 1);
     tensors_->backend.synchronize({});
   };
@@ -281,8 +303,9 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
     t.lse.poison();
   }
   for (Buffer* gradient : {&t.dq, &t.dk, &t.dv}) gradient->poison();
-  reserve_workspace(plans.workspace_bytes());
+  reserve(plans);
   t.workspace->poison(kPoisonedWorkspace);
+  t.probabilities->poison(kPoisonedWorkspace);
   run_once ? run_once() : run(plans);
   return check(outputs(), options, plans.any().problem.dtype);
 }

@@ -19,6 +19,8 @@ struct Prepared {
   std::optional<Plan> backward{};
 
   std::size_t workspace_bytes() const;
+  std::size_t probabilities_bytes() const;  // that the forward keeps for the backward
+  std::size_t memory_bytes() const { return workspace_bytes() + probabilities_bytes(); }
   double flops() const;
   int sms() const;  // of which a budget chooses, in every pass; 0: they take none
   const Plan& any() const { return forward ? *forward : *backward; }
@@ -27,6 +29,7 @@ struct Prepared {
 // The same problem with one pass.
 Problem with_pass(Problem problem, Pass pass);
 
+// Throws InvalidArgument where probabilities would be stored by one pass alone.
 Prepared prepare(const Problem& problem, const PlanOptions& options);
 
 // Bytes that a backend's tensors may take at most: nine tenths of what is free, the rest being
@@ -64,6 +67,7 @@ class Workload {
 
   const Problem& problem() const;
   void reserve_workspace(std::size_t bytes);
+  void reserve(const Prepared& plans);  // workspace, and where probabilities are kept
 
   // From now on calls take so many multiprocessors (Queue::sm_budget); 0: all.
   void limit_sms(int budget);

@@ -21,7 +21,7 @@ struct OperatingPoint {
   double clock_share = 1;             // of the highest clock, while time_s was measured
   double error = 0;                   // largest, against fp64 on the inputs measured
   bool stores_probabilities = false;  // else the backward computes them anew
-  std::int64_t memory_bytes = 0;      // workspace
+  std::int64_t memory_bytes = 0;      // workspace, and P where it is stored
   int load = 0;                       // which problem, where several run in turn
   bool takes_sm_budget = true;        // else its launches always use all multiprocessors
 };

@@ -18,6 +18,7 @@
 #include "spec/flops.h"
 #include "spec/legality.h"
 #include "spec/passes.h"
+#include "spec/standard_config.h"
 
 namespace dfa {
 namespace {
@@ -86,7 +87,7 @@ class CpuBackend final : public Backend {
     plan.threads = thread_count(options);
     plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
     plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
-    if (options.algorithm == Algorithm::standard) {
+    if (asks_standard(options)) {
       plan_standard(plan, options);
     } else {
       plan_flash(plan, options);
@@ -140,14 +141,17 @@ class CpuBackend final : public Backend {
 
  private:
   static void plan_standard(Plan& plan, const PlanOptions& options) {
-    if (!options.config.empty()) {
-      throw InvalidArgument("config: standard attention has no tiles to configure; leave it out");
-    }
-    plan.algorithm = Algorithm::standard;
-    plan.origin = "default";
-    plan.workspace_bytes = standard_workspace_bytes(plan.problem, highest_target(), plan.threads);
+    const StandardConfig config = parse_standard_config(options.config);
+    describe(plan, config);
+    plan.origin = options.config.empty() ? "default" : "forced";
+    plan.workspace_bytes =
+        standard_workspace_bytes(plan.problem, highest_target(), plan.threads, config.stored());
     plan.why = "standard attention was asked for; it materialises S and P for every head: " +
                std::to_string(plan.workspace_bytes) + " bytes";
+    if (!config.stored()) return;
+    plan.probabilities_bytes = standard_probabilities_bytes(plan.problem);
+    plan.why += ", and " + std::to_string(plan.probabilities_bytes) +
+                " of P, which the forward keeps for the backward";
   }
 
   void plan_flash(Plan& plan, const PlanOptions& options) const {

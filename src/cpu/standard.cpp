@@ -19,9 +19,13 @@ constexpr int kMaxDim = 256;
 
 using Kind = PackedTensor::Kind;
 
-// Floats from one row of a matrix to the next: whole cache lines. An odd number of them, which keeps
-// a column of a power-of-two matrix out of few cache sets, won nothing at 1024 and 2048 keys.
+// Floats from one row of a matrix to the next: whole cache lines. An odd number of them, which
+// keeps a column of a power-of-two matrix out of few cache sets, won nothing at 1024 and 2048 keys.
 std::int64_t row_floats(std::int64_t sk) { return (sk + 15) / 16 * 16; }
+
+std::size_t matrix_bytes(const Problem& p) {
+  return static_cast<std::size_t>(p.b * p.hq * p.sq * row_floats(p.sk)) * sizeof(float);
+}
 
 // A task's rows, widened: the left operand of a product.
 struct Staging {
@@ -41,17 +45,19 @@ struct Matrices {
   PackedTensor v_columns, k_steps, q_steps, d_o_steps;  // backward
   std::size_t total;
 
-  Matrices(const Problem& problem, Target target, int threads, bool backward, void* base)
+  // stored: the place of S and P is the caller's, and so of no part of the workspace.
+  Matrices(const Problem& problem, Target target, int threads, bool backward, bool stored,
+           void* base)
       : p(problem),
         kernels(matrix_of(target)),
         heads(p.b * p.hq),
         kv_heads(p.b * p.hk),
         ld(static_cast<int>(row_floats(p.sk))) {
     Carver carver(base);
-    const auto bytes = static_cast<std::size_t>(heads * p.sq * ld) * sizeof(float);
+    const std::size_t bytes = matrix_bytes(p);
     const int d = static_cast<int>(p.d), dv = static_cast<int>(p.dv);
-    first = reinterpret_cast<float*>(carver.take(bytes));
-    k_columns = {kernels, Kind::columns, kv_heads, p.sk, d, carver};
+    if (!stored) first = reinterpret_cast<float*>(carver.take(bytes));
+    if (!backward || !stored) k_columns = {kernels, Kind::columns, kv_heads, p.sk, d, carver};
     if (!backward) {
       v_steps = {kernels, Kind::steps, kv_heads, p.sk, dv, carver};
     } else {
@@ -208,33 +214,36 @@ Tensor key_tensor(const Problem& p, const void* data, const Strides& strides, st
   return {data, strides, p.hk, p.dtype, static_cast<int>(dim)};
 }
 
-// S becomes P from the known lse, and dP becomes dS = P ∘ (dP − rowsum(do ∘ o)).
+// S becomes P from the known lse, unless P is there already, and dP becomes
+// dS = P ∘ (dP − rowsum(do ∘ o)).
 void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor& d_o,
-                   const float* lse) {
+                   const float* lse, bool stored) {
   const Problem& p = m.p;
-  for_row_blocks(threads, m, m.heads, p.sq,
-                 [&](std::int64_t head, std::int64_t first, int count, Staging& staging) {
-                   m.kernels.widen(o.rows(head, first, count), count, o.dim, staging.rows);
-                   m.kernels.widen(d_o.rows(head, first, count), count, o.dim, staging.sums);
-                   for (std::int64_t i = first; i < first + count; ++i) {
-                     const auto begin = static_cast<int>(p.mask.key_begin(i, p.sq, p.sk));
-                     const auto end = static_cast<int>(p.mask.key_end(i, p.sq, p.sk));
-                     float* probabilities = m.row(m.first, head, i);
-                     float* gradient = m.row(m.second, head, i);
-                     if (begin >= end) {
-                       std::fill_n(probabilities, m.ld, 0.0f);
-                       std::fill_n(gradient, m.ld, 0.0f);
-                       continue;
-                     }
-                     m.kernels.probabilities(probabilities, begin, end, m.ld, lse[head * p.sq + i]);
-                     std::fill(gradient, gradient + begin, 0.0f);
-                     std::fill(gradient + end, gradient + m.ld, 0.0f);
-                     const std::int64_t row = (i - first) * o.dim;
-                     const float delta =
-                         m.kernels.dot(staging.sums + row, staging.rows + row, o.dim);
-                     m.kernels.score_gradient(probabilities, gradient, m.ld, delta);
-                   }
-                 });
+  for_row_blocks(
+      threads, m, m.heads, p.sq,
+      [&](std::int64_t head, std::int64_t first, int count, Staging& staging) {
+        m.kernels.widen(o.rows(head, first, count), count, o.dim, staging.rows);
+        m.kernels.widen(d_o.rows(head, first, count), count, o.dim, staging.sums);
+        for (std::int64_t i = first; i < first + count; ++i) {
+          const auto begin = static_cast<int>(p.mask.key_begin(i, p.sq, p.sk));
+          const auto end = static_cast<int>(p.mask.key_end(i, p.sq, p.sk));
+          float* probabilities = m.row(m.first, head, i);
+          float* gradient = m.row(m.second, head, i);
+          if (begin >= end) {
+            if (!stored) std::fill_n(probabilities, m.ld, 0.0f);
+            std::fill_n(gradient, m.ld, 0.0f);
+            continue;
+          }
+          if (!stored) {
+            m.kernels.probabilities(probabilities, begin, end, m.ld, lse[head * p.sq + i]);
+          }
+          std::fill(gradient, gradient + begin, 0.0f);
+          std::fill(gradient + end, gradient + m.ld, 0.0f);
+          const std::int64_t row = (i - first) * o.dim;
+          const float delta = m.kernels.dot(staging.sums + row, staging.rows + row, o.dim);
+          m.kernels.score_gradient(probabilities, gradient, m.ld, delta);
+        }
+      });
 }
 
 // Sizes that neither the kernels' ints nor a count of bytes could hold.
@@ -247,17 +256,24 @@ void require_countable(const Problem& p) {
 
 }  // namespace
 
-std::size_t standard_workspace_bytes(const Problem& p, Target target, int threads) {
+std::size_t standard_workspace_bytes(const Problem& p, Target target, int threads, bool stored) {
   require_countable(p);
   const std::size_t forward =
-      has_forward(p) ? Matrices(p, target, threads, false, nullptr).total : 0;
+      has_forward(p) ? Matrices(p, target, threads, false, stored, nullptr).total : 0;
   const std::size_t backward =
-      has_backward(p) ? Matrices(p, target, threads, true, nullptr).total : 0;
+      has_backward(p) ? Matrices(p, target, threads, true, stored, nullptr).total : 0;
   return std::max(forward, backward);
 }
 
+std::size_t standard_probabilities_bytes(const Problem& p) {
+  require_countable(p);
+  return matrix_bytes(p);
+}
+
 void standard_forward(const Problem& p, Target target, int threads, const ForwardArgs& args) {
-  Matrices m(p, target, threads, false, args.workspace);
+  const bool stored = args.probabilities != nullptr;
+  Matrices m(p, target, threads, false, stored, args.workspace);
+  if (stored) m.first = static_cast<float*>(args.probabilities);
   pack(threads, m.k_columns, key_tensor(p, args.k, p.k(), p.d), m.kv_heads);
   pack(threads, m.v_steps, key_tensor(p, args.v, p.v(), p.dv), m.kv_heads);
   outer_products(threads, m, query_tensor(p, args.q, p.q(), p.d),
@@ -267,20 +283,22 @@ void standard_forward(const Problem& p, Target target, int threads, const Forwar
 }
 
 void standard_backward(const Problem& p, Target target, int threads, const BackwardArgs& args) {
-  Matrices m(p, target, threads, true, args.workspace);
+  const bool stored = args.probabilities != nullptr;
+  Matrices m(p, target, threads, true, stored, args.workspace);
+  if (stored) m.first = static_cast<float*>(const_cast<void*>(args.probabilities));  // read only
   const auto scale = static_cast<float>(p.softmax_scale());
   const Tensor q = query_tensor(p, args.q, p.q(), p.d);
   const Tensor k = key_tensor(p, args.k, p.k(), p.d);
   const Tensor v = key_tensor(p, args.v, p.v(), p.dv);
   const Tensor d_o = query_tensor(p, args.d_o, p.o(), p.dv);
-  pack(threads, m.k_columns, k, m.kv_heads);
+  if (!stored) pack(threads, m.k_columns, k, m.kv_heads);
   pack(threads, m.v_columns, v, m.kv_heads);
   pack(threads, m.k_steps, k, m.kv_heads);
   pack(threads, m.q_steps, q, m.heads);
   pack(threads, m.d_o_steps, d_o, m.heads);
-  outer_products(threads, m, q, scale, m.k_columns, m.first);
+  if (!stored) outer_products(threads, m, q, scale, m.k_columns, m.first);
   outer_products(threads, m, d_o, 1.0f, m.v_columns, m.second);
-  gradient_rows(threads, m, query_tensor(p, args.o, p.o(), p.dv), d_o, args.lse);
+  gradient_rows(threads, m, query_tensor(p, args.o, p.o(), p.dv), d_o, args.lse, stored);
   combine_queries(threads, m, m.first, m.d_o_steps, 1.0f, key_tensor(p, args.dv, p.v(), p.dv));
   combine_queries(threads, m, m.second, m.q_steps, scale, key_tensor(p, args.dk, p.k(), p.d));
   combine_keys(threads, m, m.second, m.k_steps, scale, query_tensor(p, args.dq, p.q(), p.d));

@@ -18,6 +18,7 @@
 #include "kernels/launch.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
+#include "spec/standard_config.h"
 
 namespace dfa {
 namespace {
@@ -82,7 +83,7 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
-    if (options.algorithm == Algorithm::standard) {
+    if (asks_standard(options)) {
       return standard_supports(p, chosen_device());
     }
     return portable_supports(p, limits());
@@ -95,7 +96,7 @@ class CudaBackend final : public Backend {
     plan.threads = 0;
     plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
     plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
-    if (options.algorithm == Algorithm::standard) {
+    if (asks_standard(options)) {
       plan_standard(plan, options, device);
     } else {
       plan_portable(plan, options, device);
@@ -111,7 +112,8 @@ class CudaBackend final : public Backend {
                                         {"v", args.v},
                                         {"o", args.o},
                                         {"lse", args.lse, alignof(float)},
-                                        {"workspace", args.workspace}});
+                                        {"workspace", args.workspace},
+                                        {"probabilities", args.probabilities}});
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);
   }
@@ -127,7 +129,8 @@ class CudaBackend final : public Backend {
                                         {"dq", args.dq},
                                         {"dk", args.dk},
                                         {"dv", args.dv},
-                                        {"workspace", args.workspace}});
+                                        {"workspace", args.workspace},
+                                        {"probabilities", args.probabilities}});
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);
   }

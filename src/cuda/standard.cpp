@@ -7,6 +7,7 @@
 #include "cuda/loaded_kernels.h"
 #include "cuda/standard_steps.h"
 #include "spec/passes.h"
+#include "spec/standard_config.h"
 
 namespace dfa::cuda {
 namespace {
@@ -17,11 +18,12 @@ class Pointers {
   explicit Pointers(const ForwardArgs& a) {
     set(Tensor::q, a.q), set(Tensor::k, a.k), set(Tensor::v, a.v), set(Tensor::o, a.o);
     set(Tensor::lse, a.lse), set(Tensor::workspace, a.workspace);
+    set(Tensor::probabilities, a.probabilities);
   }
   explicit Pointers(const BackwardArgs& a) {
     set(Tensor::q, a.q), set(Tensor::k, a.k), set(Tensor::v, a.v), set(Tensor::d_o, a.d_o);
     set(Tensor::dq, a.dq), set(Tensor::dk, a.dk), set(Tensor::dv, a.dv);
-    set(Tensor::workspace, a.workspace);
+    set(Tensor::workspace, a.workspace), set(Tensor::probabilities, a.probabilities);
   }
 
   void* at(Place place) const {
@@ -101,8 +103,13 @@ std::string why(const Problem& p, const gpu::Device& device, const StandardPass&
   std::string text = "standard attention on " + device.facts().name +
                      " was asked for: products by " + gpu::products_version() + "; S" +
                      (has_backward(p) ? " and dP" : "") + " of every head at once in fp32, " +
-                     std::to_string(largest.matrix_bytes) + " bytes, then P" +
-                     (has_backward(p) ? " and dS" : "") + " in their place in " + type;
+                     std::to_string(largest.matrix_bytes + largest.probabilities_bytes) +
+                     " bytes, then P" + (has_backward(p) ? " and dS" : "") + " in their place in " +
+                     type;
+  if (largest.probabilities_bytes > 0) {
+    text += "; P stays, in " + std::to_string(largest.probabilities_bytes) +
+            " of these bytes, from the forward to the backward";
+  }
   if (largest.copy_bytes > 0) {
     text += "; tensors copied to where products can take them, " +
             std::to_string(largest.copy_bytes) + " bytes";
@@ -123,29 +130,30 @@ Verdict standard_supports(const Problem& p, const gpu::Device& device) {
 }
 
 void plan_standard(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
-  if (!options.config.empty()) {
-    throw InvalidArgument("config: standard attention has no tiles to configure; leave it out");
-  }
+  const StandardConfig config = parse_standard_config(options.config);
   const Problem& p = plan.problem;
-  plan.algorithm = Algorithm::standard;
+  describe(plan, config);
   StandardPass largest;
-  if (has_forward(p)) largest = standard_forward_pass(p);
+  if (has_forward(p)) largest = standard_forward_pass(p, config.stored());
   if (has_backward(p)) {
-    StandardPass backward = standard_backward_pass(p);
+    StandardPass backward = standard_backward_pass(p, config.stored());
     if (backward.workspace_bytes > largest.workspace_bytes) largest = std::move(backward);
   }
   plan.workspace_bytes = largest.workspace_bytes;
+  plan.probabilities_bytes = largest.probabilities_bytes;
   plan.why = why(p, device, largest);
 }
 
 ForwardLauncher standard_forward(const Plan& plan, const gpu::Device& device) {
-  return std::make_unique<const StandardLauncher<ForwardArgs>>(device,
-                                                               standard_forward_pass(plan.problem));
+  const StandardConfig config = parse_standard_config(plan.config);
+  return std::make_unique<const StandardLauncher<ForwardArgs>>(
+      device, standard_forward_pass(plan.problem, config.stored()));
 }
 
 BackwardLauncher standard_backward(const Plan& plan, const gpu::Device& device) {
+  const StandardConfig config = parse_standard_config(plan.backward_config);
   return std::make_unique<const StandardLauncher<BackwardArgs>>(
-      device, standard_backward_pass(plan.problem));
+      device, standard_backward_pass(plan.problem, config.stored()));
 }
 
 }  // namespace dfa::cuda

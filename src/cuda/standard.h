@@ -13,7 +13,8 @@ std::string standard_products();
 
 Verdict standard_supports(const Problem& problem, const gpu::Device& device);
 
-// Fills in what the passes of plan.problem need. Throws InvalidArgument for any options.config.
+// Fills in what the passes of plan.problem need. Throws InvalidArgument for an
+// options.config that is none of standard attention.
 void plan_standard(Plan& plan, const PlanOptions& options, const gpu::Device& device);
 
 ForwardLauncher standard_forward(const Plan& plan, const gpu::Device& device);

@@ -41,9 +41,15 @@ class Builder {
 
   // A matrix of scores for every query head.
   Place matrix() {
-    const Place place = take(static_cast<std::size_t>(p.b * p.hq * p.sq * row_) * sizeof(float));
+    const Place place = take(score_bytes());
     pass_.matrix_bytes = at_;
     return place;
+  }
+
+  // The same where the caller keeps it.
+  Place kept_matrix() {
+    pass_.probabilities_bytes = score_bytes();
+    return {Tensor::probabilities};
   }
 
   struct Operand {
@@ -132,6 +138,10 @@ class Builder {
   const Problem& p;
 
  private:
+  std::size_t score_bytes() const {
+    return static_cast<std::size_t>(p.b * p.hq * p.sq * row_) * sizeof(float);
+  }
+
   Place take(std::size_t bytes) {
     constexpr std::size_t kAlignment = 256;
     const std::size_t offset = at_;
@@ -196,9 +206,9 @@ Verdict check_standard(const Problem& p, int capability) {
   return Verdict::yes();
 }
 
-StandardPass standard_forward_pass(const Problem& p) {
+StandardPass standard_forward_pass(const Problem& p, bool stored) {
   Builder build(p);
-  const Place s = build.matrix();
+  const Place s = stored ? build.kept_matrix() : build.matrix();
   const auto q = build.input(Tensor::q, p.q(), p.hq, p.sq, p.d);
   const auto k = build.input(Tensor::k, p.k(), p.hk, p.sk, p.d);
   const auto v = build.input(Tensor::v, p.v(), p.hk, p.sk, p.dv);
@@ -209,9 +219,10 @@ StandardPass standard_forward_pass(const Problem& p) {
   return build.finish();
 }
 
-StandardPass standard_backward_pass(const Problem& p) {
+StandardPass standard_backward_pass(const Problem& p, bool stored) {
   Builder build(p);
-  const Place s = build.matrix(), dp = build.matrix();
+  const Place s = stored ? build.kept_matrix() : build.matrix();
+  const Place dp = build.matrix();
   const auto q = build.input(Tensor::q, p.q(), p.hq, p.sq, p.d);
   const auto k = build.input(Tensor::k, p.k(), p.hk, p.sk, p.d);
   const auto v = build.input(Tensor::v, p.v(), p.hk, p.sk, p.dv);
@@ -219,8 +230,10 @@ StandardPass standard_backward_pass(const Problem& p) {
   const auto dq = build.output(Tensor::dq, p.q(), p.hq, p.sq, p.d);
   const auto dk = build.output(Tensor::dk, p.k(), p.hk, p.sk, p.d);
   const auto dv = build.output(Tensor::dv, p.v(), p.hk, p.sk, p.dv);
-  build.product(q, transposed(k), build.sums(s), p.softmax_scale());
-  build.scores("softmax", s, {}, {});
+  if (!stored) {
+    build.product(q, transposed(k), build.sums(s), p.softmax_scale());
+    build.scores("softmax", s, {}, {});
+  }
   build.product(d_o, transposed(v), build.sums(dp), 1);
   build.scores("score_gradient", s, dp, {});
   // Sums over a group's query heads are sums over the rows of one matrix.

@@ -1,7 +1,10 @@
 #include "govern/points.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/registry.h"
 #include "bench/statistics.h"
@@ -132,10 +135,36 @@ static void add_tf32(std::vector<bench::Prepared>& all, Problem problem,
   }
 }
 
-std::vector<bench::Prepared> candidate_plans(const Problem& problem, const PointOptions& options) {
-  std::vector<bench::Prepared> all{bench::prepare(problem, {.backend = options.backend})};
+std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int64_t> asked) {
+  if (asked) return *asked;
+  return bench::allowed_bytes(find_backend(backend))
+      .value_or(std::numeric_limits<std::int64_t>::max());
+}
+
+// The plan that keeps P from the forward for the backward, or why there is none.
+static void add_stored(CandidatePlans& all, const Problem& problem, const PointOptions& options) {
+  auto plans = bench::stored_plans(problem, {.backend = options.backend});
+  if (!plans) return;
+  const auto needs = static_cast<std::int64_t>(plans->memory_bytes());
+  const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
+  if (needs <= allowed) {
+    all.plans.push_back(*std::move(plans));
+    return;
+  }
+  all.refused = fmt::format(
+      "stored probabilities of '{}' take {:.4g} MB beside the tensors, of which {:.4g} MB may be "
+      "had: recomputed",
+      to_line(problem), static_cast<double>(needs) * 1e-6, static_cast<double>(allowed) * 1e-6);
+}
+
+CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
+  CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
+  std::vector<bench::Prepared>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
-  if (problem.pass == Pass::forward_backward) return all;  // one configuration text fits one pass
+  if (problem.pass == Pass::forward_backward) {  // one configuration text fits one pass
+    add_stored(found, problem, options);
+    return found;
+  }
   const Plan base = all[0].any();
   for (const std::string& text :
        bench::tile_candidates(base, find_backend(base.backend).limits())) {
@@ -143,7 +172,7 @@ std::vector<bench::Prepared> candidate_plans(const Problem& problem, const Point
     if (text == base.config || text == base.backward_config) continue;
     all.push_back(bench::prepare(problem, {.backend = options.backend, .config = text}));
   }
-  return all;
+  return found;
 }
 
 std::optional<Candidate> measure_candidate(bench::Workload& workload, const bench::Prepared& plans,
@@ -154,7 +183,8 @@ std::optional<Candidate> measure_candidate(bench::Workload& workload, const benc
   candidate.plans = plans;
   candidate.point.label = label_of(plans);
   candidate.point.dtype = plans.any().problem.dtype;
-  candidate.point.memory_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
+  candidate.point.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes());
+  candidate.point.stores_probabilities = plans.probabilities_bytes() > 0;
   candidate.point.takes_sm_budget = plans.sms() > 0;
   const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});
   if (!check.ok) return std::nullopt;

@@ -24,13 +24,23 @@ struct PointOptions {
   bool less_exact = false;  // tf32 too, where the problem is in fp32
   double seconds = 2;       // of each measurement, after settling
   double settle_s = 0.6;    // the power sensor and the card's own limit take that long
+  // Most that a plan may take beside the tensors; empty: nine tenths of what is free.
+  std::optional<std::int64_t> memory_bytes{};
 };
 
 // The backend's power with nothing running; empty where it is not measured.
 std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock, double seconds);
 
-// The default plans of a problem and those of tiles near them.
-std::vector<bench::Prepared> candidate_plans(const Problem& problem, const PointOptions& options);
+// What plans may take on a backend beside the tensors, by these options.
+std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int64_t> asked);
+
+// The default plans of a problem and those of tiles near them; of a forward with its backward also
+// the one that stores the probabilities between them, where there is memory for it.
+struct CandidatePlans {
+  std::vector<bench::Prepared> plans{};
+  std::string refused{};  // a line on what there is no memory for, or empty
+};
+CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options);
 std::string label_of(const bench::Prepared& plans);  // the configuration, as text
 int batch_for(double call_s);
 

@@ -20,8 +20,8 @@ Problem class_of(Problem problem) {
 KnownPoints points_of(const Problem& problem, const std::string& profile,
                       const std::string& backend, const power::Policy& policy) {
   KnownPoints known = profile == "shipped"
-                          ? shipped_points(problem, backend, false)
-                          : stored_points(problem, profile::Store(profile), backend);
+                          ? shipped_points(problem, {.backend = backend})
+                          : stored_points(problem, profile::Store(profile), {.backend = backend});
   if (known.candidates.empty()) {
     throw Unsupported(fmt::format("policy {}: {}", to_text(policy), known.told));
   }

@@ -19,14 +19,15 @@ const std::vector<profile::Row>& shipped_rows() {
   return rows;
 }
 
-KnownPoints shipped_points(const Problem& problem, const std::string& backend, bool less_exact) {
+KnownPoints shipped_points(const Problem& problem, const PointOptions& options) {
+  const std::string& backend = options.backend;
   const std::string card = find_backend(backend).gpu_identity().name;
   const std::string kernels = find_backend(backend).kernels();
   std::vector<profile::Row> rows = shipped_rows();
   std::erase_if(rows, [&](const profile::Row& row) {
     return row.machine.card != card || row.machine.kernels != kernels || row.backend != backend;
   });
-  KnownPoints known = known_points(problem, backend, rows, less_exact);
+  KnownPoints known = known_points(problem, rows, options);
   if (known.candidates.empty()) {
     known.told = "no shipped row of '" + to_line(problem) + "', nor of one of its kind within a " +
                  "factor of four, on '" + card + "' by kernels " + kernels;

@@ -12,6 +12,6 @@ namespace dfa::govern {
 const std::vector<profile::Row>& shipped_rows();
 
 // From shipped rows on a card of this name, by this version's kernels.
-KnownPoints shipped_points(const Problem& problem, const std::string& backend, bool less_exact);
+KnownPoints shipped_points(const Problem& problem, const PointOptions& options);
 
 }  // namespace dfa::govern

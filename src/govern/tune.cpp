@@ -1,5 +1,7 @@
 #include "govern/tune.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -24,7 +26,9 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
                          TuneReport& report) {
   std::vector<Job> jobs;
   for (const Problem& problem : problems) {
-    for (bench::Prepared& plans : candidate_plans(problem, options.points)) {
+    CandidatePlans found = candidate_plans(problem, options.points);
+    if (!found.refused.empty()) report.refused.push_back(std::move(found.refused));
+    for (bench::Prepared& plans : found.plans) {
       const auto row =
           store.find(machine.card, to_line(problem), plans.any().backend, label_of(plans));
       if (row && profile::stale_reason(*row, machine).empty()) {
@@ -37,16 +41,37 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
   return jobs;
 }
 
-// May a configuration of other sizes be one of these?
-bool can_prepare(const Problem& problem, const PlanOptions& options) {
+// The plans of a row's configuration; none where the row is of other sizes, exact being false, and
+// these cannot have it.
+std::optional<bench::Prepared> plans_of(const Problem& problem, const profile::Row& row,
+                                        const std::string& backend, bool exact) {
+  Problem in_type = problem;
+  in_type.dtype = row.point.dtype;
   try {
-    bench::prepare(problem, options);
-    return true;
+    return bench::prepare(in_type, {.backend = backend, .config = row.point.label});
   } catch (const InvalidArgument&) {
-    return false;
+    if (exact) throw;
   } catch (const Unsupported&) {
-    return false;
+    if (exact) throw;
   }
+  return std::nullopt;
+}
+
+// Takes out rows whose probabilities there is no memory to store; returns a line on them, or none.
+std::string without_memory(profile::Nearest& near, const Problem& problem,
+                           const PointOptions& options) {
+  std::string told;
+  std::erase_if(near.rows, [&](const profile::Row& row) {
+    if (!row.point.stores_probabilities) return false;
+    const auto plans = plans_of(problem, row, options.backend, near.exact);
+    const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
+    if (!plans || static_cast<std::int64_t>(plans->memory_bytes()) <= allowed) return false;
+    told = fmt::format("; stored probabilities left out, they take {:.4g} MB of {:.4g}",
+                       static_cast<double>(plans->memory_bytes()) * 1e-6,
+                       static_cast<double>(allowed) * 1e-6);
+    return true;
+  });
+  return told;
 }
 
 }  // namespace
@@ -97,8 +122,14 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
     }
     if (!idle_w) idle_w = idle_power(telemetry, clock, 1);
     const double row_begin = clock.now_s();
-    const auto candidate =
-        measure_candidate(*workload, jobs[i].plans, options.points, telemetry, idle_w, clock);
+    std::optional<Candidate> candidate;
+    try {
+      candidate =
+          measure_candidate(*workload, jobs[i].plans, options.points, telemetry, idle_w, clock);
+    } catch (const OutOfMemory& error) {  // others took what was free when it was planned
+      report.refused.push_back(to_line(*jobs[i].problem) + ": " + error.what());
+      continue;
+    }
     longest = std::max(longest, clock.now_s() - row_begin);
     if (!candidate) {
       ++report.wrong;
@@ -116,21 +147,21 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
   return report;
 }
 
-KnownPoints known_points(const Problem& problem, const std::string& backend,
-                         const std::vector<profile::Row>& rows, bool less_exact) {
+KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>& rows,
+                         const PointOptions& options) {
   profile::Nearest near = profile::nearest(rows, problem);
   std::erase_if(near.rows, [&](const profile::Row& row) {
-    return !less_exact && row.point.dtype != problem.dtype;
+    return !options.less_exact && row.point.dtype != problem.dtype;
   });
+  const std::string no_memory = without_memory(near, problem, options);
   KnownPoints known;
   for (const profile::Row& row : profile::frontier(near.rows)) {
-    Problem in_type = problem;
-    in_type.dtype = row.point.dtype;
-    const PlanOptions options{.backend = backend, .config = row.point.label};
-    if (!near.exact && !can_prepare(in_type, options)) continue;
+    const auto plans = plans_of(problem, row, options.backend, near.exact);
+    if (!plans) continue;
     Candidate candidate;
     candidate.point = row.point;
-    candidate.plans = bench::prepare(in_type, options);
+    candidate.plans = *plans;
+    candidate.point.memory_bytes = static_cast<std::int64_t>(plans->memory_bytes());
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
     known.candidates.push_back(std::move(candidate));
@@ -138,18 +169,20 @@ KnownPoints known_points(const Problem& problem, const std::string& backend,
   if (known.candidates.empty()) return known;
   const profile::Row& first = near.rows.front();
   known.told = (near.exact ? "measured" : "in proportion to '" + near.problem + "', measured") +
-               " on " + first.machine.card + ", driver " + first.machine.driver + ", " + first.date;
+               " on " + first.machine.card + ", driver " + first.machine.driver + ", " +
+               first.date + no_memory;
   return known;
 }
 
 KnownPoints stored_points(const Problem& problem, const profile::Store& store,
-                          const std::string& backend, bool less_exact) {
+                          const PointOptions& options) {
+  const std::string& backend = options.backend;
   const profile::Machine machine = machine_of(backend);
   std::vector<profile::Row> rows = store.rows(machine.card);
   std::erase_if(rows, [&](const profile::Row& row) {
     return row.backend != backend || !profile::stale_reason(row, machine).empty();
   });
-  KnownPoints known = known_points(problem, backend, rows, less_exact);
+  KnownPoints known = known_points(problem, rows, options);
   if (known.candidates.empty()) {
     const std::string line = to_line(problem);
     known.told = "the profile has no row of '" + line +

@@ -20,9 +20,10 @@ struct TuneOptions {
 
 struct TuneReport {
   int measured = 0;
-  int kept = 0;   // measured before on this very machine
-  int wrong = 0;  // failed their check
-  int left = 0;   // for which there was no time
+  int kept = 0;                        // measured before on this very machine
+  int wrong = 0;                       // failed their check
+  int left = 0;                        // for which there was no time
+  std::vector<std::string> refused{};  // for which there was no memory: a line each
 };
 
 // Rows for every problem: the default configuration and tiles near it. Each row is in the store
@@ -41,13 +42,13 @@ struct KnownPoints {
 };
 
 // Of rows that hold here, those of this problem or else of the nearest of its kind
-// (profile/nearest.h), whose configurations this problem can have. less_exact: also those with
-// products of fewer bits than the problem's type.
-KnownPoints known_points(const Problem& problem, const std::string& backend,
-                         const std::vector<profile::Row>& rows, bool less_exact);
+// (profile/nearest.h), whose configurations this problem can have. Of those that store
+// probabilities only what fits into memory_bytes (PointOptions).
+KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>& rows,
+                         const PointOptions& options);
 
 // The same of the store's rows that hold on this machine.
 KnownPoints stored_points(const Problem& problem, const profile::Store& store,
-                          const std::string& backend, bool less_exact = false);
+                          const PointOptions& options);
 
 }  // namespace dfa::govern

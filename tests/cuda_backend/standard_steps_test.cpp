@@ -18,7 +18,7 @@ namespace {
 // Does steps on host memory. The workspace starts as NaN and ends in guard bytes.
 class HostSteps {
  public:
-  HostSteps(Tensors& t, const StandardPass& pass)
+  HostSteps(Tensors& t, const StandardPass& pass, void* probabilities = nullptr)
       : p_(t.p), workspace_(pass.workspace_bytes + kGuard, std::byte{0xff}) {
     tensors_ = {{Tensor::q, t.q.data()},
                 {Tensor::k, t.k.data()},
@@ -30,6 +30,7 @@ class HostSteps {
                 {Tensor::dv, t.dv.data()},
                 {Tensor::lse, t.lse.data()},
                 {Tensor::none, nullptr},
+                {Tensor::probabilities, probabilities},
                 {Tensor::workspace, workspace_.data()}};
     for (const StandardStep& step : pass.steps) {
       std::visit([this](const auto& one) { run(one); }, step);
@@ -159,16 +160,18 @@ class HostSteps {
 };
 
 // Empty, or what is wrong.
-std::string fault(const std::string& line) {
+std::string fault(const std::string& line, bool stored = false) {
   Tensors t(line);
   if (!check_standard(t.p, 90)) return check_standard(t.p, 90).reason;
   std::string text;
-  const HostSteps forward(t, standard_forward_pass(t.p));
+  const StandardPass first = standard_forward_pass(t.p, stored);
+  std::vector<std::byte> kept(first.probabilities_bytes, std::byte{0xff});
+  const HostSteps forward(t, first, kept.data());
   if (!forward.guard_is_whole()) text += "beyond the forward's workspace; ";
   if (const auto report = check_forward(t.p, t.forward_args()); !report.ok)
     text += report.summary();
   if (t.p.pass == Pass::forward) return text;
-  const HostSteps backward(t, standard_backward_pass(t.p));
+  const HostSteps backward(t, standard_backward_pass(t.p, stored), kept.data());
   if (!backward.guard_is_whole()) text += "beyond the backward's workspace; ";
   if (const auto report = check_backward(t.p, t.backward_args()); !report.ok) {
     text += report.summary();
@@ -205,6 +208,18 @@ TEST(StandardSteps, AreAttentionInEveryLayout) {
   }
 }
 
+// P stays from the forward to the backward: rounded to the element type, as tensor cores take it.
+TEST(StandardSteps, AreAttentionWherePIsStored) {
+  for (const char* file : {"test_quick.txt", "regressions.txt"}) {
+    for (const std::string& line : problem_lines(file)) {
+      if (line.rfind("fwdbwd", 0) != 0) continue;
+      EXPECT_EQ(fault(line, true), "") << line;
+    }
+  }
+  EXPECT_EQ(fault("fwdbwd tf32 causal b2 hq4 hk2 sq9 sk12 d16", true), "");
+  EXPECT_EQ(fault("fwdbwd bf16 causal b2 hq6 hk2 sq9 sk12 d16 layout(bshd)", true), "");
+}
+
 std::size_t steps_of_kind(const StandardPass& pass, const char* name) {
   return static_cast<std::size_t>(
       std::count_if(pass.steps.begin(), pass.steps.end(), [&](const StandardStep& step) {
@@ -224,6 +239,22 @@ TEST(StandardSteps, DenseTensorsAreUsedWhereTheyLie) {
   EXPECT_EQ(steps_of_kind(backward, "product"), 5u);
   EXPECT_EQ(steps_of_kind(backward, "score_gradient"), 1u);
   EXPECT_EQ(steps_of_kind(backward, "copy"), 0u);
+}
+
+TEST(StandardSteps, StoredPTakesOneProductAndTheSoftmaxFromTheBackward) {
+  const Problem p = parse_problem("fwdbwd bf16 b2 hq4 hk2 sq100 sk70 d64");
+  const std::size_t matrix = 2 * 4 * 100 * 72 * 4;
+  const StandardPass forward = standard_forward_pass(p, true);
+  const StandardPass backward = standard_backward_pass(p, true);
+  EXPECT_EQ(steps_of_kind(forward, "product"), 2u);
+  EXPECT_EQ(steps_of_kind(forward, "softmax"), 1u);
+  EXPECT_EQ(steps_of_kind(backward, "product"), 4u);
+  EXPECT_EQ(steps_of_kind(backward, "softmax"), 0u);
+  EXPECT_EQ(steps_of_kind(backward, "score_gradient"), 1u);
+  EXPECT_EQ(forward.probabilities_bytes, matrix);
+  EXPECT_EQ(backward.probabilities_bytes, matrix);
+  EXPECT_EQ(forward.workspace_bytes, kProductBytes);
+  EXPECT_EQ(backward.workspace_bytes, matrix + kProductBytes);
 }
 
 TEST(StandardSteps, OnlyWhatProductsCannotTakeIsCopied) {

@@ -124,6 +124,40 @@ TEST_F(StandardTest, ABackwardIsFiveProductsAndTwoKernels) {
   EXPECT_FLOAT_EQ(static_cast<const float*>(args.dv)[0], 2 * 7 * s);
 }
 
+TEST_F(StandardTest, WithStoredProbabilitiesABackwardIsFourProductsAndOneKernel) {
+  const Plan plan =
+      dfa::plan(kProblem, {.backend = "cuda", .config = "StandardConfig{.probabilities=stored}"});
+  EXPECT_EQ(plan.algorithm, Algorithm::standard);
+  EXPECT_EQ(plan.probabilities_bytes, std::size_t{4} * 2 * 4 * 7 * 16);
+  EXPECT_NE(plan.why.find("3584 of these bytes, from the forward to the backward"),
+            std::string::npos)
+      << plan.why;
+  const std::size_t of_q = 2 * 4 * 7 * 8, of_k = 2 * 2 * 9 * 8;
+  const BackwardArgs args{.q = tensor(of_q),
+                          .k = tensor(of_k),
+                          .v = tensor(of_k),
+                          .o = tensor(of_q),
+                          .lse = tensor(2 * 4 * 7),
+                          .d_o = tensor(of_q),
+                          .dq = tensor(of_q),
+                          .dk = tensor(of_k),
+                          .dv = tensor(of_k),
+                          .workspace = tensor(plan.workspace_bytes / sizeof(float)),
+                          .probabilities = tensor(plan.probabilities_bytes / sizeof(float), 5)};
+  backward(plan, args);
+  EXPECT_EQ(products().products, 4);
+  ASSERT_EQ(fake().launches.size(), 1u);
+  EXPECT_NE(fake().launches[0].kernel.find("gradient"), std::string::npos);
+  // dv sums the P that was given over the group's two heads and their seven queries.
+  EXPECT_FLOAT_EQ(static_cast<const float*>(args.dv)[0], 2 * 7 * 5);
+  BackwardArgs without = args;
+  without.probabilities = nullptr;
+  EXPECT_THROW(backward(plan, without), InvalidArgument);
+  std::vector<float> host(plan.probabilities_bytes / sizeof(float) + 16);
+  without.probabilities = host.data();
+  EXPECT_THROW(backward(plan, without), InvalidArgument);
+}
+
 TEST_F(StandardTest, WhatDoesNotFitIsOutOfMemoryAndTheProcessGoesOn) {
   const Problem large = parse_problem("fwd fp32 b2 hq4 hk2 sq4096 sk4096 d8");
   const Plan plan = dfa::plan(large, kOptions);

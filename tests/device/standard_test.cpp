@@ -54,6 +54,37 @@ TEST_F(Standard, RunsGiveTheSameBits) {
   }
 }
 
+constexpr const char* kStored = "StandardConfig{.probabilities=Probabilities::stored}";
+
+TEST_F(Standard, StoredProbabilitiesMeetTheRule) {
+  std::uint64_t seed = 0;
+  for (const char* file : {"regressions.txt", "test_quick.txt", "gpu.txt"}) {
+    for (const std::string& line : problem_lines(file)) {
+      if (line.rfind("fwdbwd", 0) != 0) continue;
+      EXPECT_TRUE(checked(line, ++seed, {.backend = "cuda", .config = kStored})) << line;
+    }
+  }
+  std::printf("%d problems ran\n", static_cast<int>(seed));
+}
+
+// The forward's softmax is the one that the backward would run again.
+TEST_F(Standard, StoredProbabilitiesGiveTheGradientsOfRecomputedOnesToTheLastBit) {
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp32 b1 h4 sq333 sk777 d128"}) {
+    bench::Workload workload(parse_problem(line), "cuda", 1);
+    std::vector<std::string> bits;
+    for (const char* config :
+         {"StandardConfig{.probabilities=Probabilities::recomputed}", kStored}) {
+      workload.run(bench::prepare(workload.problem(), {.backend = "cuda", .config = config}));
+      const bench::HostOutputs out = workload.outputs();
+      for (const AlignedBuffer* one : {&out.dq, &out.dk, &out.dv}) {
+        bits.emplace_back(one->as<char>(), one->size());
+      }
+    }
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(bits[i] == bits[i + 3]) << line << " " << i;
+  }
+}
+
 TEST_F(Standard, MatricesThatDoNotFitAreOutOfMemoryAndTheProcessGoesOn) {
   const Problem p = parse_problem("fwd bf16 b16 h16 s65536 d8");
   bench::Workload workload(p, "cuda", 1);

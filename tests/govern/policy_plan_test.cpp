@@ -20,7 +20,7 @@ class PolicyPlan : public ::testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "dfa-plan-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
     store_ = std::make_unique<profile::Store>(folder_ / "p.db");
-    const auto plans = candidate_plans(problem_, {.backend = "cpu", .candidates = 2});
+    const auto plans = candidate_plans(problem_, {.backend = "cpu", .candidates = 2}).plans;
     fast_ = label_of(plans.at(0));
     frugal_ = label_of(plans.at(1));
   }

@@ -25,7 +25,8 @@ TEST(Shipped, EveryRowIsOfAKindOfCardAndItsConfigurationIsLegalThere) {
 }
 
 TEST(Shipped, WithoutARowTheReasonNamesProblemCardAndVersion) {
-  const KnownPoints known = shipped_points(parse_problem("fwd fp32 b1 h1 s8 d8"), "cpu", false);
+  const KnownPoints known =
+      shipped_points(parse_problem("fwd fp32 b1 h1 s8 d8"), {.backend = "cpu"});
   EXPECT_TRUE(known.candidates.empty());
   EXPECT_NE(known.told.find("'fwd fp32 b1 hq1 hk1 sq8 sk8 d8'"), std::string::npos) << known.told;
 }

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+#include "govern/points.h"
+
+namespace dfa::cli {
+
+// --memory: what plans may take beside the tensors.
+inline void add_memory_bound(CLI::App& command, govern::PointOptions& points) {
+  command
+      .add_option("--memory", points.memory_bytes,
+                  "most that a plan may take beside the tensors, as 512MB or 2GiB: bounds stored "
+                  "probabilities (nine tenths of what is free)")
+      ->transform(CLI::AsSizeValue(false));
+}
+
+}  // namespace dfa::cli
