@@ -151,15 +151,28 @@ struct BackwardConfig {
   constexpr int dq_warp_rows() const { return dq_block_q / dq_warps; }
 
   // The owned tiles of k and v, `stages` of q and do with their lse and delta, and what warps that
-  // share keys tell each other. Of cuda_sm90, in columns of 64: those, two tiles of ds, barriers.
+  // share keys tell each other. Of cuda_sm90, in columns of 64: likewise, and barriers.
   constexpr int smem_bytes() const {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) +
-             2 * 2 * block_k * round_up(block_q, 64) + 8 * (4 + 2 * stages);
+             sm90_exchange_bytes() + 8 * (4 + 2 * stages);
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
+  }
+
+  // Of cuda_sm90: do warpgroups own a gradient each, one dv, the other dk, of the same 64 keys? Then
+  // one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
+  constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
+  constexpr int sm90_exchange_bytes() const {
+    return (sm90_is_wide() ? 4 + 2 : 2 * 2) * block_k * round_up(block_q, 64);
+  }
+
+  // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
+  constexpr int sm90_dq_threads() const {
+    const int groups = (head_dim + 63) / 64;
+    return kGroupThreads * (groups > 2 ? groups : 2);
   }
 
   // Probabilities and score gradients of one step, rounded.

@@ -9,7 +9,8 @@
 
 // dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
 // (dq_turns.cuh) or, with dq = unordered, as they come. A share is transposed, 64 columns of dq as
-// rows for a warpgroup; where dq has no more, both take them, for half of the queries each.
+// rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
+// tile has places for two shares, or for one of each 64 columns.
 //
 // Shares lie in memory as they lie in registers: [tile][part of the queries][16 columns of dq]
 // [fragment of 8 queries][lane][4].
@@ -20,35 +21,36 @@ struct Sm90Dq : DqTurns<kConfig> {
   using Turns = DqTurns<kConfig>;
   using typename Turns::Head;
   static constexpr bool kOrdered = kConfig.dq == DqSum::ordered;
-  static constexpr int kGroups = kConfig.block_k / kGroupRows;
+  static constexpr int kGroups = kConfig.warps / 4;
   static constexpr int kPanels = panels(kConfig.head_dim);
-  static constexpr int kParts = kGroups / kPanels;
-  static constexpr int kQueries = kConfig.block_q / kParts;  // of a warpgroup
+  static constexpr int kParts = kPanels < kGroups ? kGroups / kPanels : 1;
+  static constexpr int kPlaces = kParts * kPanels;
+  static constexpr int kQueries = kConfig.block_q / kParts;  // of a share
   static constexpr int kFragments = kQueries / 8;
   static constexpr int kSlots = kConfig.head_dim / 16;
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
-  static_assert(kParts * kPanels == kGroups && (kParts == 1 || kQueries % kPanelColumns == 0));
+  static_assert(kPlaces >= kGroups && (kParts == 1 || kQueries % kPanelColumns == 0));
   using Share = float[kFragments][4];
 
-  // Of a warpgroup: which 64 columns of dq and which queries.
-  static DFA_DEVICE int panel(int group) { return group / kParts; }
-  static DFA_DEVICE int part(int group) { return group % kParts; }
+  // Of a place: which 64 columns of dq and which queries.
+  static DFA_DEVICE int panel(int place) { return place / kParts; }
+  static DFA_DEVICE int part(int place) { return place % kParts; }
 
   // Which 16 columns of dq a warp has; from kSlots on there are none.
-  static DFA_DEVICE int slot(int group) {
-    return 4 * panel(group) + static_cast<int>(ptx::thread_index() / 32 % 4);
+  static DFA_DEVICE int slot(int place) {
+    return 4 * panel(place) + static_cast<int>(ptx::thread_index() / 32 % 4);
   }
 
-  static DFA_DEVICE float* lane_sums(const KernelArgs& args, unsigned tile, int group) {
-    const int at = (part(group) * kSlots + slot(group)) * kFragments * 128 +
+  static DFA_DEVICE float* lane_sums(const KernelArgs& args, unsigned tile, int place) {
+    const int at = (part(place) * kSlots + slot(place)) * kFragments * 128 +
                    static_cast<int>(ptx::thread_index() % 32) * 4;
     return args.dq_sums + static_cast<long long>(tile) * kTileFloats + at;
   }
 
-  static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int group,
+  static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
                              const Share& share) {
-    if (slot(group) >= kSlots) return;
-    float* to = lane_sums(args, Turns::index(args, head, tile), group);
+    if (slot(place) >= kSlots) return;
+    float* to = lane_sums(args, Turns::index(args, head, tile), place);
     const bool first =
         kOrdered && Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
     if (first) {
@@ -63,9 +65,9 @@ struct Sm90Dq : DqTurns<kConfig> {
   }
 };
 
-// The sums as dq's elements.
+// The sums as dq's elements, a warpgroup for each place.
 template <BackwardConfig kConfig>
-__global__ void __launch_bounds__(32 * kConfig.warps)
+__global__ void __launch_bounds__(kConfig.sm90_dq_threads())
     sm90_dq(const __grid_constant__ KernelArgs args) {
   using Dq = Sm90Dq<kConfig>;
   constexpr DType kElement = kConfig.element;
@@ -76,12 +78,12 @@ __global__ void __launch_bounds__(32 * kConfig.warps)
   const TileRange keys = key_tiles(TileMask::of(args), query, kConfig.block_q, kConfig.block_k);
   const bool seen = keys.begin < keys.end;
 
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const int slot = Dq::slot(group);
+  const int place = static_cast<int>(threadIdx.x) / kGroupThreads;
+  const int slot = Dq::slot(place);
   if (slot < Dq::kSlots) {
-    const float* from = Dq::lane_sums(args, blockIdx.x, group);
+    const float* from = Dq::lane_sums(args, blockIdx.x, place);
     const unsigned lane = threadIdx.x % 32;
-    const unsigned first = Dq::part(group) * Dq::kQueries + lane / 16 * 8 + lane % 8;
+    const unsigned first = Dq::part(place) * Dq::kQueries + lane / 16 * 8 + lane % 8;
     const unsigned chunk = slot * 2 + lane / 8 % 2;
 #pragma unroll
     for (int n = 0; n < Dq::kFragments; n += 2) {
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(32 * kConfig.warps)
     }
   }
   __syncthreads();
-  store_tile<kElement, kConfig.block_q, kConfig.head_dim, 32 * kConfig.warps>(
+  store_tile<kElement, kConfig.block_q, kConfig.head_dim, kConfig.sm90_dq_threads()>(
       smem,
       static_cast<char*>(args.dq) +
           head_offset<kElement>(args.q_strides, head / args.hq, head % args.hq),

@@ -1,0 +1,334 @@
+#pragma once
+
+#include "kernels/backward/sm90_args.h"
+#include "kernels/backward/sm90_dq.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/tensor_copy.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/stage_ring.cuh"
+#include "kernels/softmax/online_softmax.cuh"
+
+// What Hopper's two backward kernels share: a thread block that owns keys of one key head and walks
+// the queries that see them. Here are its shared memory, the warp that starts copies, the thread
+// that keeps turns, and single steps of a warpgroup; who does which is in sm90_backward.cuh (d and
+// dv up to 128) and sm90_wide_backward.cuh.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm90Keys {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockK = kConfig.block_k;
+  static constexpr int kStages = kConfig.stages;
+  static constexpr int kThreads = 32 * kConfig.warps;  // that compute
+  static constexpr int kHalf = 64;                     // queries whose scores are one product
+  static constexpr int kHalves = kBlockQ / kHalf;
+  static constexpr int kQueries = kHalf / 8;  // fragments; likewise below
+  static constexpr int kDims = kConfig.head_dim / 8;
+  static constexpr int kValues = kConfig.value_dim / 8;
+  static constexpr int kSteps = kHalf / 16;  // of a product
+  static constexpr int kGiven = 24;          // registers of the first warpgroup
+  static constexpr int kTaken = 240;
+  using Dq = Sm90Dq<kConfig>;
+
+  // Shared memory: k, v, stages of q, of do, what warpgroups tell each other, stages of lse and
+  // delta, barriers.
+  static constexpr int kVAt = tile_bytes(kBlockK, kConfig.head_dim);
+  static constexpr int kQAt = kVAt + tile_bytes(kBlockK, kConfig.value_dim);
+  static constexpr int kQBytes = tile_bytes(kBlockQ, kConfig.head_dim);
+  static constexpr int kDoAt = kQAt + kStages * kQBytes;
+  static constexpr int kDoBytes = tile_bytes(kBlockQ, kConfig.value_dim);
+  static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
+  static constexpr int kRowBytes = 4 * kBlockQ;
+  static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
+  static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
+  static constexpr int kBarriersAt = kDeltaAt + kStages * kRowBytes;
+  static_assert(kBarriersAt + 8 * (4 + 2 * kStages) == kConfig.smem_bytes());
+
+  // Named barriers: 0 of the block, 1 of all who compute, then those of the rings.
+  using Ring = SharedStageRing<kStages, kThreads>;
+
+  struct Shared {
+    unsigned base;
+    Ring q, d_o;
+
+    DFA_DEVICE unsigned barrier(int i) const { return base + kBarriersAt + 8 * i; }
+    DFA_DEVICE unsigned k_full() const { return barrier(0); }
+    DFA_DEVICE unsigned v_full() const { return barrier(1); }
+    DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
+    DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
+    DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
+    DFA_DEVICE unsigned delta() const { return base + kDeltaAt + d_o.stage * kRowBytes; }
+  };
+
+  static DFA_DEVICE Shared shared_of(unsigned base) {
+    const unsigned rings = base + kBarriersAt + 32;
+    return {base,
+            {base + kQAt, rings, 2, kQBytes},
+            {base + kDoAt, rings + 8 * kStages, 2 + kStages, kDoBytes}};
+  }
+
+  static DFA_DEVICE void init(const Shared& shared) {
+    ptx::init_barrier(shared.k_full(), 1);
+    ptx::init_barrier(shared.v_full(), 1);
+    ptx::init_barrier(shared.turn(), 1);
+    ptx::init_barrier(shared.added(), kConfig.warps);
+    shared.q.init();
+    shared.d_o.init();
+    ptx::fence_barrier_init();
+  }
+
+  static DFA_DEVICE KeyWork work_of(const KernelArgs& args) {
+    return key_work<kBlockK, Dq::kOrdered>(args, ptx::block_index());
+  }
+
+  // The steps of a block: tiles of queries from the last, for one query head after the other.
+  struct Walk {
+    TileRange tiles;
+    int tile, head, last_head;
+
+    static DFA_DEVICE Walk of(const KernelArgs& args, const KeyWork& work) {
+      const TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
+      const int group = args.hq / args.hk;
+      return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};
+    }
+    DFA_DEVICE bool any() const { return tiles.begin < tiles.end; }
+    DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
+    DFA_DEVICE bool more() const { return head <= last_head; }
+    DFA_DEVICE void next() {
+      if (--tile < tiles.begin) {
+        tile = tiles.end - 1;
+        ++head;
+      }
+    }
+  };
+
+  // The copying warp.
+
+  static DFA_DEVICE bool starts_copies() { return ptx::thread_index() % 32 == 0; }
+
+  template <int kRows, int kColumns>
+  static DFA_DEVICE void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
+                                   int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < panels(kColumns); ++panel) {
+      ptx::load_box(to + panel * panel_bytes(kRows), map, barrier, panel * kPanelColumns, row, head,
+                    batch);
+    }
+  }
+
+  template <int kColumns>
+  static DFA_DEVICE void load_queries(const Ring& ring, const TensorMap& map, unsigned to_rows,
+                                      const float* rows, const KernelArgs& args,
+                                      const KeyWork& work, const Walk& walk) {
+    ring.wait_empty();
+    if (!starts_copies()) return;
+    ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
+    load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
+                                 work.batch);
+    const long long head = static_cast<long long>(work.batch) * args.hq + walk.head;
+    ptx::load_bytes(to_rows, rows + head * args.padded_sq + walk.tile * kBlockQ, kRowBytes,
+                    ring.full());
+  }
+
+  static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
+    const KeyWork work = work_of(a.args);
+    Walk walk = Walk::of(a.args, work);
+    if (!walk.any()) return;
+    if (starts_copies()) {
+      ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
+      load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
+                                           work.batch);
+      ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
+      load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
+                                            work.head, work.batch);
+    }
+    for (; walk.more(); walk.next()) {
+      load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
+                                     walk);
+      load_queries<kConfig.value_dim>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args, work,
+                                      walk);
+      shared.q.next();
+      shared.d_o.next();
+    }
+    shared.d_o.wait_all_empty();
+    shared.q.wait_all_empty();
+  }
+
+  // The thread that waits for turns and passes them on.
+  static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
+    const KeyWork work = work_of(args);
+    unsigned phase = 0;
+    for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
+      const typename Dq::Head head{work.batch, walk.head};
+      if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
+      ptx::arrive(shared.turn());
+      ptx::wait(shared.added(), phase);
+      phase ^= 1;
+      if (Dq::ends_turn(walk.tile, walk.tiles.begin)) {
+        Dq::pass_on(args, head, walk.tile, work.key);
+      }
+    }
+  }
+
+  // A warpgroup with keys.
+
+  using Scores = float[kQueries][4];
+  using Operand = unsigned[kSteps][4];
+  using Pairs = float2[kQueries];  // a lane's values of lse or delta: two queries of a fragment
+
+  template <int kFragments>
+  static DFA_DEVICE void clear(float (&sum)[kFragments][4]) {
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[n][i] = 0;
+    }
+  }
+
+  // 64 rows of keys, from `rows` on, times a tile of queries.
+  template <int kColumns>
+  static DFA_DEVICE void queue_scores(Scores& scores, unsigned rows, unsigned queries) {
+    const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
+    ptx::pin(scores);
+    ptx::fence_products();
+    ptx::multiply_shared<kElement, 0>(scores, left.bits(), right.bits());
+#pragma unroll
+    for (int step = 1; step < kColumns / 16; ++step) {
+      ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
+                                        right.moved(column_step<kBlockQ>(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
+  // k q^T or v do^T of 64 of the block's keys, whose rows start at `rows` in k's place and v's.
+  static DFA_DEVICE void queue_s(Scores& s, const Shared& shared, unsigned rows, unsigned q) {
+    queue_scores<kConfig.head_dim>(s, shared.base + rows, q);
+  }
+  static DFA_DEVICE void queue_dp(Scores& dp, const Shared& shared, unsigned rows, unsigned d_o) {
+    queue_scores<kConfig.value_dim>(dp, shared.base + kVAt + rows, d_o);
+  }
+
+  // kFirst: no product of this sum is under way.
+  template <bool kFirst, int kFragments>
+  static DFA_DEVICE void queue_gradient(float (&sum)[kFragments][4], Operand& left,
+                                        unsigned queries) {
+    const Descriptor right = k_in_rows<kBlockQ>(queries);
+    if constexpr (kFirst) ptx::pin(sum);
+    ptx::pin(left);
+    ptx::fence_products();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      ptx::multiply_registers<kElement>(sum, left[step], right.moved(row_step(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
+  static DFA_DEVICE void queue_dq(typename Dq::Share& share, unsigned keys, unsigned ds,
+                                  int place) {
+    const Descriptor left = k_in_rows<kBlockK>(keys + Dq::panel(place) * panel_bytes(kBlockK));
+    const Descriptor right = k_in_rows<kBlockK>(
+        ds + Dq::part(place) * (Dq::kQueries / kPanelColumns) * panel_bytes(kBlockK));
+    ptx::pin(share);
+    ptx::fence_products();
+    ptx::multiply_transposed<kElement, 0>(share, left.bits(), right.bits());
+#pragma unroll
+    for (int step = 1; step < kBlockK / 16; ++step) {
+      ptx::multiply_transposed<kElement, 1>(share, left.moved(row_step(step)).bits(),
+                                            right.moved(row_step(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
+  static DFA_DEVICE void round(Operand& rounded, const Scores& scores) {
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      rounded[k][0] = ptx::pack<kElement>(scores[2 * k][0], scores[2 * k][1]);
+      rounded[k][1] = ptx::pack<kElement>(scores[2 * k][2], scores[2 * k][3]);
+      rounded[k][2] = ptx::pack<kElement>(scores[2 * k + 1][0], scores[2 * k + 1][1]);
+      rounded[k][3] = ptx::pack<kElement>(scores[2 * k + 1][2], scores[2 * k + 1][3]);
+    }
+  }
+
+  // Of the 64 keys that a warpgroup owns, those of this warp.
+  static DFA_DEVICE int warp_row() { return static_cast<int>(ptx::thread_index() / 32 % 4) * 16; }
+
+  static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {
+    const unsigned from = rows + ptx::thread_index() % 4 * 8;
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) pairs[n] = ptx::load_shared_2(from + n * 32);
+  }
+
+  static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, int query, int key) {
+    const TileMask mask = TileMask::of(args);
+    if (!mask.needs(query, kHalf, key, kGroupRows)) return;
+    hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
+                           query, hidden_score(args));
+  }
+
+  static DFA_DEVICE void weigh(Scores& scores, float scale_log2, const Pairs& lse) {
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = ptx::exp2(fmaf(scores[n][i], scale_log2, -(i % 2 ? lse[n].y : lse[n].x)));
+      }
+    }
+  }
+
+  // delta_of(n): the pair of fragment n.
+  template <typename DeltaOf>
+  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, const DeltaOf& delta_of) {
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      const float2 delta = delta_of(n);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dp[n][i] = p[n][i] * (dp[n][i] - (i % 2 ? delta.y : delta.x));
+    }
+  }
+
+  // 16 rows of this warp, from `first` on, to a tile with a row for each of the block's keys.
+  template <int kColumnSteps>
+  static DFA_DEVICE void store_rows(unsigned tile, int first,
+                                    const unsigned (&rows)[kColumnSteps][4]) {
+    const unsigned lane = ptx::thread_index() % 32;
+    const unsigned row = static_cast<unsigned>(first) + lane % 16;
+    const unsigned row_start = tile + row * kPanelRowBytes;
+#pragma unroll
+    for (int k = 0; k < kColumnSteps; ++k) {
+      const unsigned chunk = 2 * k % 8 + lane / 16;
+      ptx::store_matrices(row_start + k / 4 * panel_bytes(kBlockK) + ((chunk ^ row % 8) << 4),
+                          rows[k]);
+    }
+  }
+
+  // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
+  template <int kFragments>
+  static DFA_DEVICE void store_gradient(const TensorMap& map, unsigned tile, int part,
+                                        const KeyWork& work, const float (&sum)[kFragments][4],
+                                        float factor) {
+    unsigned rounded[kFragments / 2][4];
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        rounded[n / 2][n % 2 * 2 + half] =
+            ptx::pack<kElement>(sum[n][2 * half] * factor, sum[n][2 * half + 1] * factor);
+      }
+    }
+    const int first = part * kGroupRows + warp_row();
+    store_rows(tile, first, rounded);
+    ptx::fence_async();
+    __syncwarp();
+    if (ptx::thread_index() % 32 != 0) return;
+#pragma unroll
+    for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
+      ptx::store_box(map, tile + panel * panel_bytes(kBlockK) + first * kPanelRowBytes,
+                     panel * kPanelColumns, work.key + first, work.head, work.batch);
+    }
+    ptx::commit_stores();
+  }
+};
+
+}  // namespace dfa
