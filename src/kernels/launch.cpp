@@ -21,6 +21,7 @@ constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kSplitForwardSource = "kernels/forward/sm90_split_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
+constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
 std::string source(Target target, const char* usual) {
@@ -55,11 +56,20 @@ int window_side(long long side) {
 
 bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 
+std::string backward_source(const BackwardConfig& c) {
+  if (!is_sm90(c)) return source(c.target, kBackwardSource);
+  return c.sm90_is_wide() ? kSm90WideSource : kSm90BackwardSource;
+}
+
+const char* keys_kernel(const BackwardConfig& c) {
+  if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
+  return c.sm90_is_wide() ? "dfa::sm90_wide_backward<" : "dfa::sm90_backward<";
+}
+
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
-          .source = source(c.target, is_sm90(c) ? kSm90BackwardSource : kBackwardSource),
-          .entry = (is_sm90(c) ? "dfa::sm90_backward<" : "dfa::sm80_backward_keys<") +
-                   qualified(to_text(c)) + ">",
+          .source = backward_source(c),
+          .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes())};
@@ -67,11 +77,11 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
 
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dq",
-          .source = source(c.target, is_sm90(c) ? kSm90BackwardSource : kBackwardSource),
+          .source = backward_source(c),
           .entry = (is_sm90(c) ? "dfa::sm90_dq<" : "dfa::sm80_ordered_dq<") +
                    qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
-          .threads = count(32 * c.warps),
+          .threads = count(is_sm90(c) ? c.sm90_dq_threads() : 32 * c.warps),
           .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
 }
 

@@ -155,15 +155,15 @@ struct BackwardConfig {
   constexpr int smem_bytes() const {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
-      return block_k * wide_row + stages * block_q * (wide_row + 8) +
-             sm90_exchange_bytes() + 8 * (4 + 2 * stages);
+      return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
+             8 * (4 + 2 * stages);
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
   }
 
-  // Of cuda_sm90: do warpgroups own a gradient each, one dv, the other dk, of the same 64 keys? Then
-  // one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
+  // Of cuda_sm90: do warpgroups own a gradient each, one dv, the other dk, of the same 64 keys?
+  // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
   constexpr int sm90_exchange_bytes() const {
     return (sm90_is_wide() ? 4 + 2 : 2 * 2) * block_k * round_up(block_q, 64);

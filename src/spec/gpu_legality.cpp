@@ -432,6 +432,16 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
   return legal;
 }
 
+template <>
+std::vector<ForwardConfig> named_candidates(const Problem&, const Limits&) {
+  return {};
+}
+
+template <>
+std::vector<BackwardConfig> named_candidates(const Problem& problem, const Limits& limits) {
+  return sm90_wide_candidates(problem, limits);
+}
+
 ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits) {
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? with(dims_of<ForwardConfig>(problem, limits), kForwardTiles[0]) : legal[0];

@@ -132,7 +132,9 @@ Config gpu_base(const char* type, const std::string& text, const Problem& proble
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
-  const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
+  std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
+  for (const Config& config : named_candidates<Config>(problem, lower))
+    candidates.push_back(config);
   const auto of_target = [&](const Config& config) { return config.target == wanted; };
   const auto found = std::find_if(candidates.begin(), candidates.end(), of_target);
   return found == candidates.end() ? default_of(problem, lower) : *found;

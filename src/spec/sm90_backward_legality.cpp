@@ -7,20 +7,25 @@ namespace dfa {
 namespace {
 
 constexpr int kMaxStages = 4;
-constexpr int kMaxDim = 128;  // dk and dv of 64 keys and one tile's scores in 240 registers
 constexpr int kWarps = 8;
+// Keys of a block: a warpgroup has dk and dv of 64, up to 128 columns each, or one of the two.
 constexpr int kKeys = 2 * kGroupRows;
+constexpr int kWideKeys = kGroupRows;
+constexpr int kMaxDim = 128;
 constexpr int kMaxTurn = 128;  // rows are padded to that
 
 std::string number(long long value) { return std::to_string(value); }
 
 Verdict yes() { return Verdict::yes(); }
 
-// The sums of dq have as many columns as the problem's dq is padded to elsewhere too.
+bool is_wide(const BackwardConfig& c) { return c.head_dim > kMaxDim || c.value_dim > kMaxDim; }
+
+// The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
+// a wide one at least as many as two warpgroups share.
 Verdict check_dims(const BackwardConfig& c, const Problem& p) {
-  if (c.head_dim > kMaxDim || c.value_dim > kMaxDim) {
-    return Verdict::no("cuda_sm90's backward has d and dv up to " + number(kMaxDim) + ", not " +
-                       number(p.d) + " and " + number(p.dv));
+  if (is_wide(c) && c.head_dim <= kGroupRows) {
+    return Verdict::no("cuda_sm90's backward of dv=" + number(p.dv) + " has d from 65 on, not " +
+                       number(p.d));
   }
   if (c.head_dim == gpu_head_dim(p.d)) return yes();
   return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
@@ -29,9 +34,10 @@ Verdict check_dims(const BackwardConfig& c, const Problem& p) {
 
 // A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
 Verdict check_shape(const BackwardConfig& c) {
-  if (c.block_k != kKeys || c.warps != kWarps || c.ctas != 1) {
-    return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) +
-                       ", ctas=" + number(c.ctas) + "; cuda_sm90 takes 128, 8 and 1");
+  const int keys = is_wide(c) ? kWideKeys : kKeys;
+  if (c.block_k != keys || c.warps != kWarps || c.ctas != 1) {
+    return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) + ", ctas=" +
+                       number(c.ctas) + "; cuda_sm90 takes " + number(keys) + ", 8 and 1");
   }
   const int queries = c.head_dim > kGroupRows ? 64 : 128;
   if (c.block_q != queries) {
@@ -48,7 +54,7 @@ Verdict check_dq(const BackwardConfig& c) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
   }
-  if (c.dq == DqSum::unordered && c.value_dim > c.head_dim) {
+  if (c.dq == DqSum::unordered && c.value_dim > c.head_dim && !is_wide(c)) {
     return Verdict::no("dq=unordered of cuda_sm90 has value_dim up to head_dim: registers spill");
   }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
@@ -63,6 +69,8 @@ struct Tile {
 };
 
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
+
+constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}};
 
 BackwardConfig config_of(const Problem& p, const Tile& tile) {
   const int head_dim = sm90_head_dim(p.d);
@@ -80,6 +88,24 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .dq_block_q = tile.turn};
 }
 
+BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
+  BackwardConfig config = config_of(p, tile);
+  config.block_k = kWideKeys;
+  return config;
+}
+
+template <std::size_t kCount>
+std::vector<BackwardConfig> legal_of(const Tile (&tiles)[kCount],
+                                     BackwardConfig (*config_of)(const Problem&, const Tile&),
+                                     const Problem& problem, const Limits& limits) {
+  std::vector<BackwardConfig> legal;
+  for (const Tile& tile : tiles) {
+    const BackwardConfig config = config_of(problem, tile);
+    if (check_sm90(config, problem, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
 }  // namespace
 
 Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
@@ -94,12 +120,11 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 }
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
-  std::vector<BackwardConfig> legal;
-  for (const Tile& tile : kTiles) {
-    const BackwardConfig config = config_of(problem, tile);
-    if (check_sm90(config, problem, limits)) legal.push_back(config);
-  }
-  return legal;
+  return legal_of(kTiles, config_of, problem, limits);
+}
+
+std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {
+  return legal_of(kWideTiles, wide_config_of, problem, limits);
 }
 
 }  // namespace dfa

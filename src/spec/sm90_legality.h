@@ -19,6 +19,9 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits);
 
+// Likewise of the backward of d or dv from 129 on.
+std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits);
+
 // Has it one? No, with the reason.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);
 

@@ -151,6 +151,16 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(backward_workspace_bytes(kProblem, config),
             4 * (2 * kRows + kRows * 96) + launches[1].zeroed.bytes);
 
+  const Problem wide = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d256");
+  const auto of_wide =
+      backward_launches(wide, gpu_backward_base("BackwardConfig{target=cuda_sm90}", wide, kLimits));
+  EXPECT_EQ(of_wide[1].source, "kernels/backward/sm90_wide_backward.cuh");
+  EXPECT_EQ(of_wide[1].entry.find("dfa::sm90_wide_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(of_wide[1].grid, 2u * 3 * 16);  // 64 keys a block
+  EXPECT_EQ(of_wide[1].threads, 3u * 128);
+  EXPECT_EQ(of_wide[2].source, of_wide[1].source);
+  EXPECT_EQ(of_wide[2].threads, 512u);  // 64 columns a warpgroup
+
   config.dq = DqSum::unordered;
   const auto unordered = backward_launches(kProblem, config);
   EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);

@@ -140,17 +140,37 @@ BackwardConfig hopper_backward(const Problem& p) {
   return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);
 }
 
-TEST(Sm90Legality, HalfPrecisionBackwardsOfDimsUpTo128MayTakeHopper) {
+TEST(Sm90Legality, HalfPrecisionBackwardsMayTakeHopper) {
   for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
     for (int d = 8; d <= 256; d += 8) {
       for (const int dv : {8, d, 128, 192}) {
         const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
-        const bool fits = type != DType::fp32 && d > 32 && d <= 128 && dv <= 128;
-        EXPECT_EQ(hopper_backward(p).target == Target::cuda_sm90, fits) << d << " " << dv;
-        EXPECT_EQ(sm90_backward_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
+        const bool half = type != DType::fp32;
+        const bool narrow = half && d > 32 && d <= 128 && dv <= 128;
+        const bool wide = half && d > 64 && std::max(d, dv) > 128;
+        EXPECT_EQ(hopper_backward(p).target == Target::cuda_sm90, narrow || wide) << d << " " << dv;
+        EXPECT_EQ(sm90_backward_candidates(p, kHopper).empty(), !narrow) << d << " " << dv;
+        EXPECT_EQ(sm90_wide_candidates(p, kHopper).empty(), !wide) << d << " " << dv;
         EXPECT_TRUE(sm90_backward_candidates(p, gpu_limits(100)).empty());
+        EXPECT_TRUE(sm90_wide_candidates(p, gpu_limits(100)).empty());
       }
     }
+  }
+}
+
+TEST(Sm90Legality, HoppersBackwardOfWideHeadsRunsOnlyWhereTextNamesIt) {
+  for (const char* line : {"bwd bf16 b4 h8 s4096 d256", "bwd fp16 b4 h8 s4096 d192 dv128"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(default_gpu_backward(p, kHopper).target, Target::cuda_sm80);
+    for (const BackwardConfig& config : backward_candidates(p, kHopper)) {
+      EXPECT_EQ(config.target, Target::cuda_sm80);
+    }
+    const BackwardConfig named = hopper_backward(p);
+    EXPECT_EQ(named.target, Target::cuda_sm90);
+    EXPECT_EQ(named.block_k, 64);
+    EXPECT_EQ(named.dq, DqSum::ordered);
+    EXPECT_TRUE(named.sm90_is_wide());
+    EXPECT_LE(named.smem_bytes(), kHopper.smem_bytes);
   }
 }
 
@@ -189,9 +209,14 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper).reason;
   };
-  BackwardConfig wide = good;
-  wide.head_dim = wide.value_dim = 192;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d192", wide).find("d and dv up to 128"), std::string::npos);
+  BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
+  wide.block_k = 128;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);
+  wide.block_k = 64;
+  wide.stages = 3;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("shared memory"), std::string::npos);
+  wide.head_dim = 64;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256", wide).find("d from 65 on"), std::string::npos);
   BackwardConfig narrow = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
   EXPECT_NE(reason("bwd bf16 h1 s64 d32", narrow).find("pad d=32"), std::string::npos);
   narrow.stages = 4;

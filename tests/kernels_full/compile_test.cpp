@@ -161,6 +161,27 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  struct Dims {
+    int d, dv;
+  };
+  for (const auto [d, dv] : {Dims{192, 192}, Dims{256, 256}, Dims{192, 128}, Dims{96, 192},
+                             Dims{128, 256}, Dims{256, 64}}) {
+    Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = dv};
+    const auto candidates = sm90_wide_candidates(p, limits_);
+    ASSERT_FALSE(candidates.empty()) << d << " " << dv;
+    compile(backward_launches(p, candidates[0]));
+    if (d != dv) continue;
+    for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
+    BackwardConfig unordered = candidates[0];
+    unordered.dq = DqSum::unordered;
+    compile(backward_launches(p, unordered));
+    p.dtype = DType::fp16;
+    compile(backward_launches(p, sm90_wide_candidates(p, limits_)[0]));
+  }
+}
+
 DFA_ON_EVERY_ARCHITECTURE(CompileTest);
 
 }  // namespace

@@ -1,0 +1,250 @@
+#pragma once
+
+#include "kernels/backward/sm90_keys.cuh"
+
+// FlashAttention backward for sm_90a where d or dv is larger than 128, in fp16 and bf16.
+//
+// A thread block owns 64 keys of one key head, whose dk and dv fill its registers: one warpgroup
+// has dv, another dk, of all 64 keys. The walk, the copies and the turns are sm90_backward's, and
+// everything is transposed as there; but each makes the scores that its gradient takes:
+//   of dv:  p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
+//   of dk:  ds^T = p^T * (v do^T - delta)                 dk += ds^T q
+//   both:   dq^T += k^T ds^T, 64 columns at a time
+// p goes to the other in fp32, ds comes back rounded, each through one place in shared memory:
+//   of dv  p ──▶ dv, next k q^T ·········· ds ──▶ one share of dq ──▶ add ──▶ p of the next tile
+//   of dk  ········ p ──▶ ds ──▶ dk, next v do^T, share of dq ──▶ add, share, add … ──▶ wait for p
+// Neither place needs a second one: who writes p has seen ds, so the last p has been read, and who
+// writes ds has seen p, so the last shares have been made. While one makes p or ds or adds to dq,
+// the products that the other has queued run.
+// Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm90WideBackward {
+  using Keys = Sm90Keys<kConfig>;
+  using Dq = typename Keys::Dq;
+  using Operand = typename Keys::Operand;
+  using Pairs = typename Keys::Pairs;
+  using Scores = typename Keys::Scores;
+  using Shared = typename Keys::Shared;
+  using Walk = typename Keys::Walk;
+  static constexpr int kThreads = Keys::kThreads;
+  static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
+  static_assert(Keys::kHalf == kConfig.block_q && kConfig.block_k == kGroupRows);
+
+  // Named barriers behind the rings'.
+  static constexpr unsigned kPIsThere = 2 + 2 * kConfig.stages;
+  static constexpr unsigned kDsIsThere = kPIsThere + 1;
+  static constexpr unsigned kDsIsOurs = kPIsThere + 2;  // among the warps that write it
+  static_assert(kDsIsOurs < 16);
+
+  // Shares of dq that the warpgroup of dv makes, from the first on; the other, which waits for p
+  // meanwhile, the rest.
+  static constexpr int kSharesOfDv = 1;
+  static_assert(kSharesOfDv < Dq::kPlaces);
+
+  // A block's place in its walk, of each warpgroup.
+  struct Step {
+    const KernelArgs& args;
+    KeyWork work;
+    Walk walk;
+    Shared shared;
+    unsigned phase;  // of turns
+
+    DFA_DEVICE unsigned ds() const { return shared.base + Keys::kDsAt; }
+    // A thread's four values of a fragment of p: the same lane of either warpgroup has them.
+    DFA_DEVICE unsigned p() const {
+      return shared.base + kPAt + ptx::thread_index() % kGroupThreads * 16;
+    }
+  };
+  static constexpr int kFragmentBytes = kGroupThreads * 16;
+
+  // Shares of dq, one after the other: the first is under way. Behind the turn's last addition
+  // every warp says so.
+  template <int kFirst, int kEnd>
+  static DFA_DEVICE void add_shares(Step& at, typename Dq::Share& share) {
+    if constexpr (Dq::kOrdered) ptx::wait(at.shared.turn(), at.phase);
+#pragma unroll
+    for (int place = kFirst; place < kEnd; ++place) {
+      if (place > kFirst) {
+        Keys::queue_dq(share, at.shared.base, at.ds(), place);
+        ptx::wait_products<0>();
+        ptx::pin(share);
+      }
+      Dq::add(at.args, {at.work.batch, at.walk.head}, at.walk.tile, at.work.key, place, share);
+    }
+    if constexpr (Dq::kOrdered) {
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
+      at.phase ^= 1;
+    }
+  }
+
+  // The warpgroup of dv.
+
+  struct OfDv {
+    float dv[Keys::kValues][4];
+    Scores p;   // of the tile under way, first its scores
+    Pairs lse;  // its
+  };
+
+  static DFA_DEVICE void tell_p(const Step& at, const Scores& p) {
+    const unsigned to = at.p();
+#pragma unroll
+    for (int n = 0; n < Keys::kQueries; ++n) ptx::store_shared_4(to + n * kFragmentBytes, p[n]);
+    ptx::arrive_warps(kPIsThere, kThreads);
+  }
+
+  static DFA_DEVICE void queue_s(Step& at, OfDv& of) {
+    at.shared.q.wait_full();
+    Keys::queue_s(of.p, at.shared, 0, at.shared.q.tile());
+    Keys::load_pairs(of.lse, at.shared.lse());
+  }
+
+  // One tile of queries. kMore: the next one's scores are queued meanwhile.
+  template <bool kMore>
+  static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
+    Operand p;
+    Keys::hide(of.p, at.args, at.walk.tile * kConfig.block_q, at.work.key);
+    Keys::weigh(of.p, at.args.scale_log2, of.lse);
+    tell_p(at, of.p);
+    Keys::round(p, of.p);
+    at.shared.q.release();
+    at.shared.q.next();
+    at.shared.d_o.wait_full();
+    Keys::template queue_gradient<true>(of.dv, p, at.shared.d_o.tile());
+    if constexpr (kMore) queue_s(at, of);
+
+    ptx::sync_warps(kDsIsThere, kThreads);
+    ptx::wait_products<kMore ? 1 : 0>();
+    ptx::pin(of.dv);
+    ptx::pin(p);
+    at.shared.d_o.release();
+    at.shared.d_o.next();
+    typename Dq::Share share;
+    Keys::queue_dq(share, at.shared.base, at.ds(), 0);
+    ptx::wait_products<0>();
+    ptx::pin(of.p);
+    ptx::pin(share);
+    add_shares<0, kSharesOfDv>(at, share);
+  }
+
+  static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
+    const KeyWork work = Keys::work_of(a.args);
+    Step at{a.args, work, Walk::of(a.args, work), shared, 0};
+    OfDv of;
+    Keys::clear(of.dv);
+    if (at.walk.any()) {
+      ptx::wait(shared.k_full(), 0);
+      queue_s(at, of);
+      ptx::wait_products<0>();
+      ptx::pin(of.p);
+#pragma unroll 1
+      for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
+      step_of_dv<false>(at, of);
+    }
+    ptx::sync_warps(1, kThreads);  // all have read k and v
+    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, work, of.dv, 1);
+    ptx::wait_stores_read();
+  }
+
+  // The warpgroup of dk.
+
+  struct OfDk {
+    float dk[Keys::kDims][4];
+    Scores dp;  // of the tile under way
+  };
+
+  static DFA_DEVICE void make_ds(const Step& at, OfDk& of) {
+    Pairs delta;
+    Keys::load_pairs(delta, at.shared.delta());
+    ptx::sync_warps(kPIsThere, kThreads);
+    const unsigned from = at.p();
+#pragma unroll
+    for (int n = 0; n < Keys::kQueries; ++n) {
+      const float4 p = ptx::load_shared_4(from + n * kFragmentBytes);
+      of.dp[n][0] = p.x * (of.dp[n][0] - delta[n].x);
+      of.dp[n][1] = p.y * (of.dp[n][1] - delta[n].y);
+      of.dp[n][2] = p.z * (of.dp[n][2] - delta[n].x);
+      of.dp[n][3] = p.w * (of.dp[n][3] - delta[n].y);
+    }
+  }
+
+  static DFA_DEVICE void queue_dp(Step& at, OfDk& of) {
+    at.shared.d_o.wait_full();
+    Keys::queue_dp(of.dp, at.shared, 0, at.shared.d_o.tile());
+  }
+
+  template <bool kMore>
+  static DFA_DEVICE void step_of_dk(Step& at, OfDk& of) {
+    Operand ds;
+    make_ds(at, of);
+    Keys::round(ds, of.dp);
+    Keys::store_rows(at.ds(), Keys::warp_row(), ds);
+    ptx::fence_async();
+    ptx::arrive_warps(kDsIsThere, kThreads);
+    at.shared.d_o.release();
+    at.shared.d_o.next();
+    at.shared.q.wait_full();
+    Keys::template queue_gradient<true>(of.dk, ds, at.shared.q.tile());
+    if constexpr (kMore) queue_dp(at, of);
+
+    ptx::wait_products<kMore ? 1 : 0>();
+    ptx::pin(of.dk);
+    ptx::pin(ds);
+    at.shared.q.release();
+    at.shared.q.next();
+    ptx::sync_warps(kDsIsOurs, kGroupThreads);
+    typename Dq::Share share;
+    Keys::queue_dq(share, at.shared.base, at.ds(), kSharesOfDv);
+    ptx::wait_products<0>();
+    ptx::pin(of.dp);
+    ptx::pin(share);
+    add_shares<kSharesOfDv, Dq::kPlaces>(at, share);
+  }
+
+  static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
+    const KeyWork work = Keys::work_of(a.args);
+    Step at{a.args, work, Walk::of(a.args, work), shared, 0};
+    OfDk of;
+    Keys::clear(of.dk);
+    if (at.walk.any()) {
+      ptx::wait(shared.v_full(), 0);
+      queue_dp(at, of);
+      ptx::wait(shared.k_full(), 0);
+      ptx::wait_products<0>();
+      ptx::pin(of.dp);
+#pragma unroll 1
+      for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
+      step_of_dk<false>(at, of);
+    }
+    ptx::sync_warps(1, kThreads);  // all have read k and v
+    Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
+    ptx::wait_stores_read();
+  }
+};
+
+template <BackwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.threads(), 1)
+    sm90_wide_backward(const __grid_constant__ Sm90BackwardArgs a) {
+  using Keys = Sm90Keys<kConfig>;
+  extern __shared__ __align__(1024) char smem[];
+  const auto shared = Keys::shared_of(ptx::shared_address(smem));
+  if (threadIdx.x == 0) Keys::init(shared);
+  __syncthreads();
+  const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
+  if (group == 0) {
+    ptx::give_registers<Keys::kGiven>();
+    if (threadIdx.x < 32) Keys::copy(a, shared);
+    if (Keys::Dq::kOrdered && threadIdx.x == 32) Keys::keep_turns(a.args, shared);
+  } else {
+    ptx::take_registers<Keys::kTaken>();
+    if (group == 1) {
+      Sm90WideBackward<kConfig>::compute_dv(a, shared);
+    } else {
+      Sm90WideBackward<kConfig>::compute_dk(a, shared);
+    }
+  }
+}
+
+}  // namespace dfa

@@ -1,0 +1,127 @@
+// Hopper's backward of wide heads on a processor: its own source, held against fp64.
+#include "emulated/warps.h"
+// and then:
+#include "emulated/hopper.h"
+#include "kernels/backward/delta.cuh"
+#include "kernels/backward/sm90_wide_backward.cuh"
+#include "reference/backend.h"
+
+namespace dfa {
+namespace {
+
+using namespace emulated;
+
+constexpr auto kBf16 = DType::bf16, kFp16 = DType::fp16;
+
+// Products that read a tile before it was waited for.
+constexpr Timing kLateCopies{.late_copies = true};
+
+constexpr BackwardConfig config(DType element, int dim, int value_dim, int turn = 64,
+                                int stages = 2, DqSum dq = DqSum::ordered) {
+  return {.target = Target::cuda_sm90,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = value_dim,
+          .block_q = 64,
+          .block_k = 64,
+          .warps = 8,
+          .stages = stages,
+          .ctas = 1,
+          .dq = dq,
+          .dq_block_q = turn};
+}
+
+// o and lse as fp64 has them.
+Tensors with_forward(const std::string& line) {
+  Tensors t(line, 5);
+  const Backend& truth = reference_backend();
+  Problem p = t.p;
+  p.pass = Pass::forward;
+  truth.forward(truth.plan(p, {.backend = "reference"}), t.forward_args(), {});
+  return t;
+}
+
+template <BackwardConfig kConfig>
+void run(Tensors& t, Timing asked) {
+  expect_legal(kConfig, t.p);
+  const WithTiming with(asked);
+  const auto launches = backward_launches(t.p, kConfig);
+  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
+  BackwardArgs pointers = t.backward_args();
+  pointers.workspace = workspace.data();
+  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
+  launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+  workspace.zero(launches[1].zeroed);
+  launch(launches[1].grid, launches[1].threads, [&] { sm90_wide_backward<kConfig>(args); });
+  launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
+}
+
+template <BackwardConfig kConfig>
+void expect_right(const std::string& line) {
+  for (const Timing asked : {kLateCopies, kLate, kCrossed}) {
+    Tensors t = with_forward(line);
+    run<kConfig>(t, asked);
+    expect_met(check_backward(t.p, t.backward_args()), line);
+  }
+}
+
+constexpr BackwardConfig kWide = config(kBf16, 256, 256);
+
+TEST(EmulatedHopperWideBackward, EdgesOfTiles) {
+  expect_right<kWide>("bwd bf16 b1 h1 s1 d256");
+  for (const int sq : {63, 64, 65}) {
+    for (const int sk : {63, 64, 65, 129}) {
+      const std::string lengths = " sq" + std::to_string(sq) + " sk" + std::to_string(sk);
+      expect_right<kWide>("bwd bf16 b1 h1" + lengths + " d256");
+      expect_right<kWide>("bwd bf16 causal b1 h1" + lengths + " d256");
+    }
+  }
+}
+
+TEST(EmulatedHopperWideBackward, Masks) {
+  expect_right<kWide>("bwd bf16 causal b1 h1 s300 d256");
+  expect_right<kWide>("bwd bf16 causal b1 h1 sq100 sk290 d256");
+  expect_right<kWide>("bwd bf16 causal b1 h1 sq290 sk100 d256");  // rows without a key
+  expect_right<kWide>("bwd bf16 b1 h1 s300 d256 window(33,65)");
+  expect_right<kWide>("bwd bf16 b1 h1 sq200 sk300 d256 window(100,0)");
+  expect_right<kWide>("bwd bf16 b1 h1 s200 d256 window(0,0)");
+  expect_right<kWide>("bwd bf16 b1 h1 sq300 sk70 d256 window(9,9)");  // keys and rows without any
+}
+
+TEST(EmulatedHopperWideBackward, GroupsLayoutsAndScales) {
+  expect_right<kWide>("bwd bf16 causal b2 hq3 hk1 s130 d256");
+  expect_right<kWide>("bwd bf16 b1 hq4 hk2 sq70 sk140 d256 layout(bshd)");
+  expect_right<kWide>("bwd bf16 causal b1 h11 s130 d256");  // more heads than at once
+  expect_right<kWide>("bwd bf16 b1 h1 s130 d256 scale(-0.3)");
+  expect_right<kWide>("bwd bf16 b1 h1 sq100 sk2 d256 scale(20)");
+}
+
+TEST(EmulatedHopperWideBackward, DimsBetween) {
+  expect_right<config(kBf16, 192, 192)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192");
+  expect_right<config(kBf16, 192, 192)>("bwd bf16 b1 h1 sq70 sk130 d136");
+  expect_right<config(kBf16, 192, 192, 64, 3)>("bwd bf16 causal b1 h1 s330 d160");
+  expect_right<kWide>("bwd bf16 causal b1 h1 s130 d200 dv224");
+}
+
+TEST(EmulatedHopperWideBackward, DimsThatDiffer) {
+  expect_right<config(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
+  expect_right<config(kBf16, 96, 192)>("bwd bf16 b1 h1 sq130 sk70 d96 dv192");
+  expect_right<config(kBf16, 128, 256)>("bwd bf16 causal b1 h1 s130 d128 dv256");
+  expect_right<config(kBf16, 256, 64)>("bwd bf16 causal b1 h1 s130 d256 dv64");
+}
+
+TEST(EmulatedHopperWideBackward, Fp16AndTurnsOf128Rows) {
+  expect_right<config(kFp16, 256, 256, 128)>("bwd fp16 causal b1 hq2 hk1 sq270 sk200 d256");
+  expect_right<config(kFp16, 256, 256, 128)>("bwd fp16 b1 h1 sq129 sk129 d256 window(50,30)");
+  expect_right<config(kFp16, 192, 192)>("bwd fp16 b1 h1 sq65 sk190 d192");
+}
+
+TEST(EmulatedHopperWideBackward, DqUnordered) {
+  expect_right<config(kBf16, 256, 256, 64, 2, DqSum::unordered)>(
+      "bwd bf16 causal b1 hq2 hk1 s200 d256");
+  expect_right<config(kFp16, 128, 256, 64, 2, DqSum::unordered)>(
+      "bwd fp16 b1 h1 sq130 sk200 d128 dv256");
+}
+
+}  // namespace
+}  // namespace dfa
