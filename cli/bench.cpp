@@ -253,6 +253,8 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "of standard, flash, dynamic, stored (standard, P kept for the "
                    "backward); comma-separated")
       ->delimiter(',');
+  command->add_option("--config", a.study.config,
+                      "tiles of flash, e.g. BackwardConfig{target=cuda_sm90}; default: as planned");
   command
       ->add_option(
           "--peers", a.peers,

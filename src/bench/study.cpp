@@ -180,6 +180,7 @@ class StudyRun {
       if (algorithm == "stored") {
         plan_options.config = to_text(StandardConfig{Probabilities::stored});
       }
+      if (algorithm == "flash" && !options_.config.empty()) plan_options.config = options_.config;
       c.plans = prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
       require_memory(tensor_bytes(group.problem) + c.plans.memory_bytes());

@@ -20,6 +20,7 @@ struct StudyOptions {
   int sm_budget = 0;                    // of our own, 0: all multiprocessors
   bool energy = true;                   // sustained runs, seconds a case
   double energy_seconds = 0;            // how long each is; 0: as long as the counter wants
+  std::string config{};                 // of flash, as text; empty: as planned
   std::vector<std::string> peers{};     // of TorchPeer::algorithms(), beside ours
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };
