@@ -13,6 +13,7 @@ alignas(1024) char smem[emulated::kSharedBytes];
 namespace dfa::emulated {
 
 Timing timing;
+Deaf deaf;
 Fiber* running = nullptr;
 Index block, block_size, grid_size;
 std::vector<Warp> warps;

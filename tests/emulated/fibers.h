@@ -42,6 +42,13 @@ struct WithTiming {
   Timing before;
 };
 
+// Waits and fences that do nothing, to see that tests see it.
+struct Deaf {
+  bool phases = false, stores = false, fences = false, named_barriers = false;
+};
+
+extern Deaf deaf;
+
 struct Index {
   unsigned x;
 };

@@ -14,7 +14,7 @@ inline void arrive_expecting(unsigned barrier, unsigned bytes) { emulated::arriv
 inline void wait(unsigned barrier, unsigned parity) { emulated::wait_phase(barrier, parity); }
 
 inline void arrive_warps(unsigned barrier, unsigned threads) {
-  emulated::arrive(emulated::barriers[barrier], threads);
+  if (!emulated::deaf.named_barriers) emulated::arrive(emulated::barriers[barrier], threads);
 }
 
 inline void fence_async() { emulated::fence_async(); }

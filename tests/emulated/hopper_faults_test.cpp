@@ -1,0 +1,100 @@
+// The emulation is deaf to one kind of wait or fence at a time: Hopper's kernels then come out
+// wrong, so that their tests see it where one is missing.
+#include "emulated/warps.h"
+// and then:
+#include "emulated/hopper.h"
+#include "kernels/backward/delta.cuh"
+#include "kernels/backward/sm90_backward.cuh"
+#include "kernels/forward/sm90_forward.cuh"
+#include "reference/backend.h"
+
+namespace dfa {
+namespace {
+
+using namespace emulated;
+
+struct WithDeaf {
+  explicit WithDeaf(Deaf d) { deaf = d; }
+  ~WithDeaf() { deaf = {}; }
+};
+
+// Does the launch end early, or what it leaves miss the rule?
+bool is_wrong(Timing asked, Deaf to, const std::function<CheckReport()>& work) {
+  const WithTiming timing_as_asked(asked);
+  const WithDeaf with(to);
+  try {
+    return !work().ok;
+  } catch (const std::runtime_error&) {
+    return true;
+  }
+}
+
+bool forward_is_wrong(Timing asked, Deaf to) {
+  return is_wrong(asked, to, [] {
+    constexpr auto kConfig = hopper_forward(DType::fp16, 64, 128, 64, 2, 2);
+    Tensors t("fwd fp16 b1 h2 sq200 sk500 d64", 5);
+    const auto args = cuda::HopperForwardArgs(t.p, kConfig).with(t.forward_args(), 1);
+    launch(1, kConfig.threads(), [&] { sm90_forward<kConfig>(args); });
+    return check_forward(t.p, t.forward_args());
+  });
+}
+
+bool backward_is_wrong(Timing asked, Deaf to) {
+  constexpr BackwardConfig kConfig{.target = Target::cuda_sm90,
+                                   .element = DType::bf16,
+                                   .block_q = 128,
+                                   .block_k = 128,
+                                   .warps = 8,
+                                   .ctas = 1,
+                                   .dq = DqSum::ordered,
+                                   .dq_block_q = 128};
+  Tensors t("bwd bf16 b1 h1 sq500 sk200 d64", 5);
+  Problem p = t.p;
+  p.pass = Pass::forward;
+  const Backend& truth = reference_backend();
+  truth.forward(truth.plan(p, {.backend = "reference"}), t.forward_args(), {});
+  return is_wrong(asked, to, [&] {
+    const auto launches = backward_launches(t.p, kConfig);
+    Workspace workspace(backward_workspace_bytes(t.p, kConfig));
+    BackwardArgs pointers = t.backward_args();
+    pointers.workspace = workspace.data();
+    const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
+    launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+    workspace.zero(launches[1].zeroed);
+    launch(launches[1].grid, launches[1].threads, [&] { sm90_backward<kConfig>(args); });
+    launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
+    return check_backward(t.p, t.backward_args());
+  });
+}
+
+TEST(EmulatedHopperFaults, NothingIsWrongWithoutOne) {
+  for (const Timing asked : {kEager, kLate, kCrossed}) {
+    EXPECT_FALSE(forward_is_wrong(asked, {}));
+    EXPECT_FALSE(backward_is_wrong(asked, {}));
+  }
+}
+
+TEST(EmulatedHopperFaults, WaitsForCopiesAndForEmptyStages) {
+  for (const Timing asked : {kLate, kCrossed}) {
+    EXPECT_TRUE(forward_is_wrong(asked, {.phases = true}));
+    EXPECT_TRUE(backward_is_wrong(asked, {.phases = true}));
+  }
+}
+
+TEST(EmulatedHopperFaults, FencesBeforeCopiesAndProductsRead) {
+  EXPECT_TRUE(forward_is_wrong(kCrossed, {.fences = true}));
+  EXPECT_TRUE(backward_is_wrong(kCrossed, {.fences = true}));
+}
+
+TEST(EmulatedHopperFaults, MeetingsOfWarpgroups) {
+  EXPECT_TRUE(backward_is_wrong(kCrossed, {.named_barriers = true}));
+  EXPECT_TRUE(backward_is_wrong(kEager, {.named_barriers = true}));
+}
+
+TEST(EmulatedHopperFaults, WaitsForStores) {
+  EXPECT_TRUE(forward_is_wrong(kLate, {.stores = true}));
+  EXPECT_TRUE(backward_is_wrong(kLate, {.stores = true}));
+}
+
+}  // namespace
+}  // namespace dfa
