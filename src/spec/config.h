@@ -49,6 +49,8 @@ struct ForwardConfig {
   // A row's reference is the maximum of the first tile where it sees a key, whatever comes later;
   // what leaves fp32's range is done again. Of bf16 alone, whose range is the same.
   bool fixed_reference = false;
+  // A tile of v is not multiplied where the weights of a warpgroup all round to nothing (0015).
+  bool skip = false;
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);

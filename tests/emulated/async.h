@@ -70,6 +70,12 @@ void fence_products();
 void commit_products();
 void wait_products(int pending);
 
+// Of warps, of either kind of left operand, since it was set to {}.
+struct Counted {
+  long long shared = 0, registers = 0;
+};
+extern Counted counted;
+
 void start_products(unsigned count);
 void end_products();
 

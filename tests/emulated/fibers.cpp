@@ -199,16 +199,20 @@ void arrive(Barrier& barrier, unsigned threads) {
   barrier.expected = threads;
   if (++barrier.arrived == threads) {
     barrier.arrived = 0;
+    barrier.any = barrier.votes;
+    barrier.votes = false;
     ++barrier.round;
   }
 }
 
-void wait(Barrier& barrier, unsigned threads) {
+bool wait(Barrier& barrier, unsigned threads, bool vote) {
   const unsigned round = barrier.round;
+  barrier.votes |= vote;
   arrive(barrier, threads);
   while (barrier.round == round) {
     stand_still({.what = Wait::For::barrier, .barrier = &barrier, .round = round});
   }
+  return barrier.any;
 }
 
 void launch(unsigned blocks, unsigned threads, const std::function<void()>& work) {

@@ -42,9 +42,9 @@ struct WithTiming {
   Timing before;
 };
 
-// Waits and fences that do nothing, to see that tests see it.
+// Waits and fences that do nothing, to see that tests see it; votes that are all for yes.
 struct Deaf {
-  bool phases = false, stores = false, fences = false, named_barriers = false;
+  bool phases = false, stores = false, fences = false, named_barriers = false, votes = false;
 };
 
 extern Deaf deaf;
@@ -56,6 +56,7 @@ struct Index {
 // Threads that meet: a warp's, or at a named barrier.
 struct Barrier {
   unsigned arrived = 0, expected = 0, round = 0;
+  bool votes = false, any = false;  // of this round, of the last
 };
 
 struct Warp {
@@ -97,8 +98,8 @@ void launch(unsigned blocks, unsigned threads, const std::function<void()>& work
 void stand_still(const Wait& wait);  // until it is over
 void yield();                        // another look later: at memory that others write
 
-// At a barrier of that many threads, with and without stopping there.
-void wait(Barrier& barrier, unsigned threads);
+// At a barrier of that many threads, with and without stopping there. Did any vote for it?
+bool wait(Barrier& barrier, unsigned threads, bool vote = false);
 void arrive(Barrier& barrier, unsigned threads);
 
 inline unsigned lane() { return running->thread.x % 32; }

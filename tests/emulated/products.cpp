@@ -7,6 +7,9 @@
 // wgmma. Each warp's part of a product stands in a queue of the warp's own: nothing but the
 // kernel's barriers keeps the warps of a group together.
 namespace dfa::emulated {
+
+Counted counted;
+
 namespace {
 
 constexpr int kDepth = 16, kRows = 16, kMostColumns = 256;
@@ -124,6 +127,7 @@ void execute(Queued& queued, int warp_of_group) {
     }
   }
   queued.done = true;
+  ++(p.operands == Product::Operands::registers ? counted.registers : counted.shared);
 }
 
 Queue& own() { return queues[running->thread.x / 32]; }

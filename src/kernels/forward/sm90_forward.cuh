@@ -26,7 +26,9 @@
 //   weights         while that second product runs; with `pingpong` while other warpgroups' do
 //   output          weights times v in step i - 1
 // The output leaves through the place of q, or straight where there is one. With `fixed_reference`
-// an item whose weights left the range of fp32 is done again, with maxima that are followed.
+// an item whose weights left the range of fp32 is done again, with maxima that are followed. With
+// `skip` a warpgroup leaves out the second product of a tile whose weights count for nothing; v is
+// waited for nevertheless, as its stage must be full before it is given back.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -352,8 +354,13 @@ struct Sm90Forward {
     }
   }
 
-  // The weights of a tile, of which scores become; is the output to be rescaled?
-  static DFA_DEVICE bool weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always) {
+  // The weights of a tile, of which scores become. Is the output to be rescaled before it takes
+  // them, and does it take them? With `skip` a warpgroup votes.
+  struct Weighed {
+    bool moved, counts;
+  };
+  static DFA_DEVICE Weighed weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always,
+                                  int group) {
     bool moved = false;
     if constexpr (!kConfig.fixed_reference) {
       moved = softmax.follow(scores);
@@ -361,20 +368,25 @@ struct Sm90Forward {
       moved = softmax.follow(scores);
       follows = always || softmax.open();
     }
-    softmax.weigh(scores);
-    return moved;
+    if constexpr (kConfig.skip) {
+      const bool counts = softmax.weigh_counting<kConfig.fixed_reference>(scores);
+      return {moved, ptx::any_of_warps(12 + group, 128, counts)};
+    } else {
+      softmax.weigh(scores);
+      return {moved, true};
+    }
   }
 
   // The same of an item's first tile. For a reference that stays the keys in front will do.
-  static DFA_DEVICE void weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
-                                     bool always) {
+  static DFA_DEVICE bool weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
+                                     bool always, int group) {
     constexpr int kInFront = 4;
     follows = always;
     if (kConfig.fixed_reference && !always) {
       softmax.begin(reinterpret_cast<const float(&)[kInFront][4]>(scores));
       follows = softmax.open();
     }
-    weigh(softmax, scores, follows, always);
+    return weigh(softmax, scores, follows, always, group).counts;
   }
 
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
@@ -420,14 +432,14 @@ struct Sm90Forward {
         rings.k.next();
         prepare(scores, args, query, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release();
-        weigh_first(softmax, scores, follows, order.again);
-        bool moved = false, under_way = false;
+        Weighed weighed{false, weigh_first(softmax, scores, follows, order.again, group)};
+        bool under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
           end_values(output, weights, rings, under_way);
-          under_way = true;
-          round(weights, scores);
-          if (moved) softmax.rescale(output);
+          under_way = weighed.counts;
+          if (weighed.counts) round(weights, scores);
+          if (weighed.moved) softmax.rescale(output);
           rings.k.wait_full();
           wait_turn(group);
           ptx::pin(scores);
@@ -436,25 +448,34 @@ struct Sm90Forward {
           ptx::fence_products();
           multiply_scores(scores, q, rings.k.tile());
           rings.v.wait_full();
-          ptx::fence_products();
-          multiply_values(output, weights, rings.v.tile());
-          pass_turn(group);
-          ptx::wait_products<1>();
+          if (weighed.counts) {
+            ptx::fence_products();
+            multiply_values(output, weights, rings.v.tile());
+            pass_turn(group);
+            ptx::wait_products<1>();
+          } else {
+            rings.v.release();
+            rings.v.next();
+            pass_turn(group);
+            ptx::wait_products<0>();
+          }
           ptx::pin(scores);
           rings.k.release();
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release();
           prepare(scores, args, query, tile);
-          moved = weigh(softmax, scores, follows, order.again);
+          weighed = weigh(softmax, scores, follows, order.again, group);
         }
         end_values(output, weights, rings, under_way);
-        round(weights, scores);
-        if (moved) softmax.rescale(output);
+        if (weighed.moved) softmax.rescale(output);
         rings.v.wait_full();
-        ptx::pin(output);
-        ptx::pin(weights);
-        ptx::fence_products();
-        multiply_values(output, weights, rings.v.tile());
+        if (weighed.counts) {
+          round(weights, scores);
+          ptx::pin(output);
+          ptx::pin(weights);
+          ptx::fence_products();
+          multiply_values(output, weights, rings.v.tile());
+        }
         sums = softmax.finish(inverse, lse);
         end_values(output, weights, rings, true);
         let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);

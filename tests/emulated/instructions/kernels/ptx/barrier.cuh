@@ -17,6 +17,10 @@ inline void arrive_warps(unsigned barrier, unsigned threads) {
   if (!emulated::deaf.named_barriers) emulated::arrive(emulated::barriers[barrier], threads);
 }
 
+inline bool any_of_warps(unsigned barrier, unsigned threads, bool value) {
+  return emulated::wait(emulated::barriers[barrier], threads, value || emulated::deaf.votes);
+}
+
 inline void fence_async() { emulated::fence_async(); }
 
 template <int kRegisters>
