@@ -93,6 +93,19 @@ TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
   EXPECT_FALSE(stays("fwd fp16 h4 s512 d128"));
 }
 
+TEST(Sm90Legality, TilesAreSkippedWhereItIsAskedForAlone) {
+  const Problem p = parse_problem("fwd bf16 h4 s512 d128");
+  const ForwardConfig usual = default_gpu_forward(p, kHopper);
+  EXPECT_FALSE(usual.skip);
+  EXPECT_EQ(to_text(usual).find("skip"), std::string::npos);  // as texts that are older have it
+  const ForwardConfig skips = legal_config("skip=true", usual, p, kHopper);
+  EXPECT_TRUE(skips.skip);
+  EXPECT_NE(to_text(skips).find(",.skip=true}"), std::string::npos);
+  EXPECT_EQ(parse_config(to_text(skips), ForwardConfig{}), skips);
+  EXPECT_EQ(parse_config("skip=false", skips), usual);
+  EXPECT_THROW(parse_config("target=cuda_sm80,skip=true", ForwardConfig{}), InvalidArgument);
+}
+
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd bf16 h2 s256 d128");
   const ForwardConfig good = default_gpu_forward(p, kHopper);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -126,6 +127,25 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   compile_all(DType::bf16, 192, 128);
   compile_all(DType::bf16, 64, 256);
   compile_all(DType::bf16, 256, 64);
+}
+
+// Products that a branch may leave out are not serialised.
+TEST_P(CompileTest, HopperForwardsThatSkipCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = d};
+      auto candidates = sm90_candidates(p, limits_);
+      ASSERT_FALSE(candidates.empty()) << d;
+      const bool tuned = type == DType::bf16 && (d == 64 || d == 128);
+      candidates.resize(std::min<std::size_t>(candidates.size(), tuned ? 3 : 1));
+      for (ForwardConfig& config : candidates) {
+        config.skip = true;
+        ASSERT_TRUE(check(config, p, limits_));
+        compile(forward_launches(p, config));
+      }
+    }
+  }
 }
 
 TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
