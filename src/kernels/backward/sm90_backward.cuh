@@ -80,8 +80,8 @@ struct Sm90Backward {
 
     make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], shared.delta() + kAt * kHalf * 4, sums.lse);
     Keys::round(ds_rounded[kAt], dp);
-    Keys::store_rows(ds + kAt * panel_bytes(kBlockK), group * kGroupRows + Keys::warp_row(),
-                     ds_rounded[kAt]);
+    store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(kBlockK),
+                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
     ptx::fence_async();
     Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
     if constexpr (kNext) {

@@ -8,6 +8,7 @@
 #include "kernels/schedule/key_work.cuh"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/panel_rows.cuh"
 
 // What Hopper's two backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
@@ -288,21 +289,6 @@ struct Sm90Keys {
     }
   }
 
-  // 16 rows of this warp, from `first` on, to a tile with a row for each of the block's keys.
-  template <int kColumnSteps>
-  static DFA_DEVICE void store_rows(unsigned tile, int first,
-                                    const unsigned (&rows)[kColumnSteps][4]) {
-    const unsigned lane = ptx::thread_index() % 32;
-    const unsigned row = static_cast<unsigned>(first) + lane % 16;
-    const unsigned row_start = tile + row * kPanelRowBytes;
-#pragma unroll
-    for (int k = 0; k < kColumnSteps; ++k) {
-      const unsigned chunk = 2 * k % 8 + lane / 16;
-      ptx::store_matrices(row_start + k / 4 * panel_bytes(kBlockK) + ((chunk ^ row % 8) << 4),
-                          rows[k]);
-    }
-  }
-
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
   template <int kFragments>
   static DFA_DEVICE void store_gradient(const TensorMap& map, unsigned tile, int part,
@@ -318,7 +304,7 @@ struct Sm90Keys {
       }
     }
     const int first = part * kGroupRows + warp_row();
-    store_rows(tile, first, rounded);
+    store_rows<kBlockK>(tile, first, rounded);
     ptx::fence_async();
     __syncwarp();
     if (ptx::thread_index() % 32 != 0) return;

@@ -180,7 +180,7 @@ struct Sm90WideBackward {
     Operand ds;
     make_ds(at, of);
     Keys::round(ds, of.dp);
-    Keys::store_rows(at.ds(), Keys::warp_row(), ds);
+    store_rows<Keys::kBlockK>(at.ds(), Keys::warp_row(), ds);
     ptx::fence_async();
     ptx::arrive_warps(kDsIsThere, kThreads);
     at.shared.d_o.release();

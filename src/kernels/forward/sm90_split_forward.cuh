@@ -1,19 +1,15 @@
 #pragma once
 
 #include "kernels/forward/sm90_split_args.h"
-#include "kernels/forward/split_planes.cuh"
 #include "kernels/ptx/barrier.cuh"
-#include "kernels/ptx/tensor_copy.cuh"
-#include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/panel.h"
+#include "kernels/tile/split_copy.cuh"
+#include "kernels/tile/split_product.cuh"
 #include "spec/config.h"
 
-// FlashAttention forward for sm_90a in fp32, on tensor cores that multiply bf16: q, k, v and the
-// weights are sums of three bf16 each, and of the nine products of their parts the six largest are
-// made, the smallest first. What is left out is below 2^-24 of a product.
+// FlashAttention forward for sm_90a in fp32, by products of bf16 parts (tile/split_product.cuh).
 //
 // A thread block owns 64 queries for each of its warpgroups but the first, of which one thread
 // starts copies. A tile's scores are one sum; its weights times v are a sum of their own, which is
@@ -26,9 +22,8 @@ template <ForwardConfig kConfig>
 struct Sm90SplitForward {
   static constexpr int kBlockK = kConfig.block_k;
   static constexpr int kGroups = kConfig.block_q / kGroupRows;
-  static constexpr int kDims = kConfig.head_dim / 16;  // steps of a product
-  static constexpr int kSteps = kBlockK / 16;
-  static constexpr int kKeys = kBlockK / 8;  // fragments
+  static constexpr int kSteps = kBlockK / 16;  // of a product
+  static constexpr int kKeys = kBlockK / 8;    // fragments
   static constexpr int kValues = kConfig.value_dim / 8;
 
   // Shared memory: planes of q (a group's behind the other's), stages of planes of k, of v,
@@ -63,19 +58,6 @@ struct Sm90SplitForward {
 
   // The copying thread.
 
-  template <int kRows, int kColumns>
-  static DFA_DEVICE void load_planes(unsigned to, const TensorMap& map, unsigned barrier, int row,
-                                     int head, int batch, int batches) {
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) {
-#pragma unroll
-      for (int panel = 0; panel < panels(kColumns); ++panel) {
-        ptx::load_box(to + plane * tile_bytes(kRows, kColumns) + panel * panel_bytes(kRows), map,
-                      barrier, panel * kPanelColumns, row, head, plane * batches + batch);
-      }
-    }
-  }
-
   template <int kColumns>
   static DFA_DEVICE void load_keys(const TensorMap& map, const KernelArgs& args,
                                    const QueryWork& work, int tile, Ring& ring) {
@@ -106,81 +88,7 @@ struct Sm90SplitForward {
 
   // A warpgroup with queries.
 
-  using Scores = float[kKeys][4];
   using Output = float[kValues][4];
-  using Weights = unsigned[kPlanes][kSteps][4];
-
-  // The parts that are multiplied with each other, the smallest product first.
-  struct Pair {
-    int left, right;
-  };
-  static constexpr int kPairs = 6;
-  static DFA_DEVICE constexpr Pair pair(int i) {
-    constexpr Pair kAll[kPairs] = {{1, 1}, {0, 2}, {2, 0}, {0, 1}, {1, 0}, {0, 0}};
-    return kAll[i];
-  }
-
-  template <int kPair>
-  static DFA_DEVICE void queue_scores(Scores& scores, unsigned q, unsigned k) {
-    const Descriptor left = k_in_columns(q + pair(kPair).left * kQPlane);
-    const Descriptor right = k_in_columns(k + pair(kPair).right * kKPlane);
-    ptx::multiply_shared<DType::bf16, kPair == 0 ? 0 : 1>(scores, left.bits(), right.bits());
-#pragma unroll
-    for (int step = 1; step < kDims; ++step) {
-      ptx::multiply_shared<DType::bf16, 1>(scores, left.moved(column_step<kGroupRows>(step)).bits(),
-                                           right.moved(column_step<kBlockK>(step)).bits());
-    }
-    if constexpr (kPair + 1 < kPairs) queue_scores<kPair + 1>(scores, q, k);
-  }
-
-  static DFA_DEVICE void multiply_scores(Scores& scores, unsigned q, unsigned k) {
-    ptx::pin(scores);
-    ptx::fence_products();
-    queue_scores<0>(scores, q, k);
-    ptx::commit_products();
-    ptx::wait_products<0>();
-    ptx::pin(scores);
-  }
-
-  static DFA_DEVICE void multiply_values(Output& sum, Weights& weights, unsigned v) {
-#pragma unroll
-    for (int n = 0; n < kValues; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sum[n][i] = 0;
-    }
-    ptx::pin(sum);
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) ptx::pin(weights[plane]);
-    ptx::fence_products();
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const Descriptor right = k_in_rows<kBlockK>(v + pair(i).right * kVPlane);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        ptx::multiply_registers<DType::bf16>(sum, weights[pair(i).left][step],
-                                             right.moved(row_step(step)).bits());
-      }
-    }
-    ptx::commit_products();
-    ptx::wait_products<0>();
-    ptx::pin(sum);
-#pragma unroll
-    for (int plane = 0; plane < kPlanes; ++plane) ptx::pin(weights[plane]);
-  }
-
-  static DFA_DEVICE void split_weights(Weights& weights, const Scores& scores) {
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* two = scores[2 * k + i / 2] + i % 2 * 2;
-        unsigned parts[kPlanes];
-        split(parts, two[0], two[1]);
-#pragma unroll
-        for (int plane = 0; plane < kPlanes; ++plane) weights[plane][k][i] = parts[plane];
-      }
-    }
-  }
 
   static DFA_DEVICE void store(const KernelArgs& args, const QueryWork& work, int row,
                                const Output& output, const float (&inverse)[1][2],
@@ -222,7 +130,7 @@ struct Sm90SplitForward {
     for (int tile = tiles.begin; tile < tiles.end; ++tile) {
       Sum<1, kKeys> scores;
       rings.k.wait_full();
-      multiply_scores(scores[0], q, rings.k.tile());
+      multiply_split_scores<kConfig.head_dim, Factors::as_they_are>(scores[0], q, rings.k.tile());
       rings.k.release();
       rings.k.next();
       softmax.orient(scores);
@@ -230,11 +138,11 @@ struct Sm90SplitForward {
         hide_masked(scores, mask, row, tile * kBlockK, -ptx::infinity());
       }
       softmax.step(scores, output);
-      Weights weights;
-      split_weights(weights, scores[0]);
+      SplitOperand<kSteps> weights;
+      split_operand<kSteps>(weights, scores[0]);
       Output sum;
       rings.v.wait_full();
-      multiply_values(sum, weights, rings.v.tile());
+      multiply_split_values<kValues, kSteps>(sum, weights, rings.v.tile());
       rings.v.release();
       rings.v.next();
 #pragma unroll
