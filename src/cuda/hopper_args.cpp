@@ -78,4 +78,34 @@ Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   return all;
 }
 
+HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const BackwardConfig& c)
+    : rows_(planes_of(p, p.hq, p.sq, p.dv, kGroupRows)),
+      q_(planes_of(p, p.hq, p.sq, p.d, c.block_q)),
+      k_(planes_of(p, p.hk, p.sk, p.d, c.block_k)),
+      v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
+      d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
+      args_(kernel_args(p)) {
+  args_.heads_at_once = kHeadsAtOnce;
+}
+
+Sm90SplitDeltaArgs HopperSplitBackwardArgs::delta(const BackwardArgs& pointers,
+                                                  const BackwardPlanes& split) const {
+  Sm90SplitDeltaArgs all;
+  all.args = with_pointers(args_, pointers);
+  encode(rows_, split.rows.tensors[0].planes, all.o);
+  encode(rows_, split.rows.tensors[1].planes, all.d_o);
+  return all;
+}
+
+Sm90SplitBackwardArgs HopperSplitBackwardArgs::with(const BackwardArgs& pointers,
+                                                    const BackwardPlanes& split) const {
+  Sm90SplitBackwardArgs all;
+  all.args = with_pointers(args_, pointers);
+  encode(q_, split.inputs.tensors[0].planes, all.q);
+  encode(k_, split.inputs.tensors[1].planes, all.k);
+  encode(v_, split.inputs.tensors[2].planes, all.v);
+  encode(d_o_, split.rows.tensors[1].planes, all.d_o);
+  return all;
+}
+
 }  // namespace dfa::cuda

@@ -2,6 +2,7 @@
 
 #include "gpu/tensor_map.h"
 #include "kernels/backward/sm90_args.h"
+#include "kernels/backward/sm90_split_args.h"
 #include "kernels/forward/sm90_args.h"
 #include "kernels/forward/sm90_split_args.h"
 #include "kernels/launch.h"
@@ -40,6 +41,17 @@ class HopperBackwardArgs {
 
  private:
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
+  KernelArgs args_;
+};
+
+class HopperSplitBackwardArgs {
+ public:
+  HopperSplitBackwardArgs(const Problem& problem, const BackwardConfig& config);
+  Sm90SplitDeltaArgs delta(const BackwardArgs& pointers, const BackwardPlanes& split) const;
+  Sm90SplitBackwardArgs with(const BackwardArgs& pointers, const BackwardPlanes& split) const;
+
+ private:
+  gpu::TiledTensor rows_, q_, k_, v_, d_o_;
   KernelArgs args_;
 };
 

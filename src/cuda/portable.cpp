@@ -21,6 +21,12 @@ BackwardConfig backward_config(const Problem& p, const std::string& text, const 
   return legal_config(text, gpu_backward_base(text, p, limits), p, limits);
 }
 
+void require_pair(const Problem& p, const std::string& text, const Limits& limits) {
+  const Verdict fits =
+      check_pair(forward_config(p, text, limits), backward_config(p, text, limits));
+  if (!fits) throw InvalidArgument("config: " + fits.reason);
+}
+
 }  // namespace
 
 Verdict portable_supports(const Problem& p, const Limits& limits) {
@@ -36,6 +42,7 @@ Verdict portable_supports(const Problem& p, const Limits& limits) {
 void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
   const Problem& p = plan.problem;
   const Limits limits = limits_of(device);
+  if (p.pass == Pass::forward_backward) require_pair(p, options.config, limits);
   std::string kernels;
   if (has_forward(p)) {
     const ForwardConfig config = forward_config(p, options.config, limits);

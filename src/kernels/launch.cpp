@@ -5,20 +5,21 @@
 #include <numeric>
 
 #include "kernels/check/args.h"
+#include "kernels/launch_parts.h"
 #include "spec/config_text.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
 
-constexpr int kRowPadding = 128;  // a multiple of every tile of queries
+using namespace launch_parts;
+
 constexpr int kHeadsAtOnce = 64;
 constexpr int kDeltaThreads = 128;
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
-constexpr const char* kSplitForwardSource = "kernels/forward/sm90_split_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
@@ -27,27 +28,6 @@ constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
 }
-
-// Enumerators and types of a configuration's text live in namespace dfa.
-std::string qualified(std::string text) {
-  for (const std::string name :
-       {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::", "DqSum::"}) {
-    for (std::size_t at = text.find(name); at != std::string::npos;
-         at = text.find(name, at + name.size() + 5)) {
-      text.insert(at, "dfa::");
-    }
-  }
-  return text;
-}
-
-std::int64_t tiles(std::int64_t rows, int tile) { return (rows + tile - 1) / tile; }
-
-std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPadding) * kRowPadding; }
-
-unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
-unsigned count(int value) { return static_cast<unsigned>(value); }
-
-KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }
 
 int window_side(long long side) {
   constexpr long long kLongest = 1LL << 29;
@@ -90,12 +70,6 @@ std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
 std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
 std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
 
-ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
-  return {
-      .offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
-      .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) * p.b * p.hq)};
-}
-
 // What has to be zero when dq = unordered: the sums.
 ZeroedBytes sums_of(const Problem& p) {
   const auto bytes = [](std::int64_t floats) {
@@ -104,39 +78,31 @@ ZeroedBytes sums_of(const Problem& p) {
   return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
 }
 
-std::vector<KernelLaunch> split_launches(const Problem& p, const ForwardConfig& c) {
-  const std::int64_t elements = p.b * (p.hq * p.sq * p.d + p.hk * p.sk * (p.d + p.dv));
-  return {{.name = "planes",
-           .source = kSplitForwardSource,
-           .entry = "dfa::split_planes<dfa::DType::bf16>",
-           .grid = grid(tiles(elements / kSplitColumns, kSplitThreads)),
-           .threads = kSplitThreads},
-          {.name = "forward",
-           .source = kSplitForwardSource,
-           .entry = "dfa::sm90_split_forward<" + qualified(to_text(c)) + ">",
-           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
-           .threads = count(c.threads()),
-           .smem_bytes = count(c.smem_bytes())}};
-}
-
-SplitTensor split_tensor(const void* from, char*& planes, const Problem& p, const Strides& strides,
-                         std::int64_t heads, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t elements = p.b * heads * rows * columns;
-  const SplitTensor tensor{.from = static_cast<const float*>(from),
-                           .planes = planes,
-                           .strides = strides_of(strides),
-                           .heads = static_cast<int>(heads),
-                           .rows = static_cast<int>(rows),
-                           .columns = static_cast<int>(columns),
-                           .chunks = elements / kSplitColumns};
-  planes += kPlanes * 2 * elements;
-  return tensor;
-}
-
 }  // namespace
 
+namespace launch_parts {
+
+std::string qualified(std::string text) {
+  for (const std::string name :
+       {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::", "DqSum::"}) {
+    for (std::size_t at = text.find(name); at != std::string::npos;
+         at = text.find(name, at + name.size() + 5)) {
+      text.insert(at, "dfa::");
+    }
+  }
+  return text;
+}
+
+ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
+  return {
+      .offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
+      .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) * p.b * p.hq)};
+}
+
+}  // namespace launch_parts
+
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
-  if (is_split(c)) return split_launches(p, c);
+  if (is_split(c)) return split_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   return {
       {.name = "forward",
@@ -148,6 +114,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
+  if (is_split(c)) return split_backward_launches(p, c);
   std::vector<KernelLaunch> launches{
       {.name = "delta",
        .source = source(c.target, kDeltaSource),
@@ -204,19 +171,11 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 }
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
-  if (!is_split(c)) return 0;
-  const std::int64_t elements = p.b * (p.hq * p.sq * p.d + p.hk * p.sk * (p.d + p.dv));
-  return static_cast<std::size_t>(kPlanes * 2 * elements);
-}
-
-SplitArgs split_args(const Problem& p, const ForwardArgs& pointers) {
-  auto* planes = static_cast<char*>(pointers.workspace);
-  return {{split_tensor(pointers.q, planes, p, p.q(), p.hq, p.sq, p.d),
-           split_tensor(pointers.k, planes, p, p.k(), p.hk, p.sk, p.d),
-           split_tensor(pointers.v, planes, p, p.v(), p.hk, p.sk, p.dv)}};
+  return is_split(c) ? split_forward_bytes(p) : 0;
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
+  if (is_split(c)) return split_backward_bytes(p, c);
   if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
   const ZeroedBytes last = c.dq == DqSum::ordered ? turns_of(p, c) : sums_of(p);
   return last.offset + last.bytes;

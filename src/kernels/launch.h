@@ -42,12 +42,20 @@ Items forward_items(const Problem& problem, const ForwardConfig& config, int blo
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
-// 64-byte alignment. Of forwards only that of cuda_sm90 in fp32 needs one: planes of q, k, v.
+// 64-byte alignment. Of forwards only that of cuda_sm90 in fp32 needs one: planes of q, k, v. Its
+// backward has them made again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 
 // What split_planes does with q, k and v, and where in the workspace.
 SplitArgs split_args(const Problem& problem, const ForwardArgs& pointers);
+
+// The same before a backward: what is split for delta, o and do, and then q, k and v.
+struct BackwardPlanes {
+  SplitArgs rows, inputs;
+};
+BackwardPlanes split_args(const Problem& problem, const BackwardConfig& config,
+                          const BackwardArgs& pointers);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);

@@ -153,8 +153,14 @@ struct BackwardConfig {
   constexpr int dq_warp_rows() const { return dq_block_q / dq_warps; }
 
   // The owned tiles of k and v, `stages` of q and do with their lse and delta, and what warps that
-  // share keys tell each other. Of cuda_sm90, in columns of 64: likewise, and barriers.
+  // share keys tell each other. Of cuda_sm90, in columns of 64: likewise (in fp32 one tile of ds),
+  // and barriers.
   constexpr int smem_bytes() const {
+    if (target == Target::cuda_sm90 && bytes_of(element) == 4) {  // three planes of bf16
+      const int wide_row = 6 * (round_up(head_dim, 64) + round_up(value_dim, 64));
+      return block_k * wide_row + stages * block_q * (wide_row + 8) +
+             6 * block_k * round_up(block_q, 64) + 8 * (4 + 2 * stages);
+    }
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +

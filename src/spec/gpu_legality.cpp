@@ -326,6 +326,13 @@ int other_registers(const Config& c) {
          (c.target == Target::cuda_sm75 ? kOfCopies : 0);
 }
 
+// Not the default: the passes of a problem have to round its scores alike, and who plans one may
+// run the other of other kernels.
+template <typename Config>
+void add_split(std::vector<Config>& legal, const std::vector<Config>& split) {
+  legal.insert(legal.begin() + (legal.empty() ? 0 : 1), split.begin(), split.end());
+}
+
 }  // namespace
 
 Verdict check_strides(const Problem& p) {
@@ -397,10 +404,7 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
     std::stable_partition(legal.begin(), legal.end(),
                           [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
   }
-  // Not the default: a forward whose backward is another kernel's has to round its scores as that
-  // does, and who plans a forward may run a backward after it.
-  const std::vector<ForwardConfig> split = split_candidates(problem, limits);
-  legal.insert(legal.begin() + (legal.empty() ? 0 : 1), split.begin(), split.end());
+  add_split(legal, split_candidates(problem, limits));
   return legal;
 }
 
@@ -429,6 +433,7 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
     }
   }
   legal.insert(legal.end(), later.begin(), later.end());
+  add_split(legal, split_backward_candidates(problem, limits));
   return legal;
 }
 

@@ -38,7 +38,7 @@ Verdict check_hopper(const ForwardConfig& c, const Problem& p, const Limits& lim
   return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
 }
 Verdict check_hopper(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  return check_sm90(c, p, limits);
+  return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
 }
 
 template <typename Config>

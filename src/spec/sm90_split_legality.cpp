@@ -31,26 +31,6 @@ Verdict check_dim(const char* field, int value, const char* name, std::int64_t d
                      " takes " + number(wanted) + " of cuda_sm90");
 }
 
-Verdict check_problem(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  if (limits.highest != Target::cuda_sm90) {
-    return Verdict::no("cuda_sm90 runs on compute capability 9.0 only");
-  }
-  if (p.dtype != DType::fp32) {
-    return Verdict::no(std::string("element=fp32 but the problem is ") + name_of(p.dtype));
-  }
-  if (p.pass == Pass::forward_backward) {
-    return Verdict::no(
-        "cuda_sm90 in fp32 is a forward alone: at steep scales its lse is not that of "
-        "the scores that the backward computes again");
-  }
-  for (const Verdict& verdict :
-       {check_dim("head_dim", c.head_dim, "d", p.d),
-        check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
-    if (!verdict) return verdict;
-  }
-  return yes();
-}
-
 Verdict check_shape(const ForwardConfig& c) {
   const int groups = c.block_q / kGroupRows;
   if (c.block_q % kGroupRows != 0 || groups < 1 || groups > kMaxGroups || c.warps != 4 * groups ||
@@ -83,13 +63,30 @@ constexpr Tile kTiles[] = {
 
 }  // namespace
 
+Verdict check_split_problem(int head_dim, int value_dim, const Problem& p, const Limits& limits) {
+  if (limits.highest != Target::cuda_sm90) {
+    return Verdict::no("cuda_sm90 runs on compute capability 9.0 only");
+  }
+  if (p.dtype != DType::fp32) {
+    return Verdict::no(std::string("element=fp32 but the problem is ") + name_of(p.dtype));
+  }
+  for (const Verdict& verdict :
+       {check_dim("head_dim", head_dim, "d", p.d), check_dim("value_dim", value_dim, "dv", p.dv),
+        check_strides(p), check_lengths(p)}) {
+    if (!verdict) return verdict;
+  }
+  return yes();
+}
+
 int expected_split_registers(const ForwardConfig& c) {
   const int weights = 3 * c.block_k / 4, output = c.value_dim / 2;
   return weights + output + std::max(c.block_k / 2, output) + kOthers;
 }
 
 Verdict check_split(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
-  for (const Verdict& verdict : {check_problem(config, problem, limits), check_shape(config)}) {
+  for (const Verdict& verdict :
+       {check_split_problem(config.head_dim, config.value_dim, problem, limits),
+        check_shape(config)}) {
     if (!verdict) return verdict;
   }
   if (config.smem_bytes() > limits.smem_bytes) {

@@ -4,20 +4,32 @@
 
 #include "spec/legality.h"
 
-// The rules of legality.h for Hopper's forward in fp32, whose products are those of bf16 parts.
+// The rules of legality.h for Hopper's kernels in fp32, whose products are those of bf16 parts.
 namespace dfa {
 
 // Is it that kernel's?
-constexpr bool is_split(const ForwardConfig& c) {
+template <typename Config>
+constexpr bool is_split(const Config& c) {
   return c.target == Target::cuda_sm90 && c.element == DType::fp32;
 }
 
 Verdict check_split(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+Verdict check_split(const BackwardConfig& config, const Problem& problem, const Limits& limits);
+
+// Of both passes: the card, the element type, the dims, lengths and strides.
+Verdict check_split_problem(int head_dim, int value_dim, const Problem& problem,
+                            const Limits& limits);
+
+// May they be the passes of one problem? lse is of the forward's scores, which the backward
+// computes again, to the last bit.
+Verdict check_pair(const ForwardConfig& forward, const BackwardConfig& backward);
 
 // Every legal entry of a table of tiles, the one to run where nothing was measured in front.
 std::vector<ForwardConfig> split_candidates(const Problem& problem, const Limits& limits);
+std::vector<BackwardConfig> split_backward_candidates(const Problem& problem, const Limits& limits);
 
-// Registers that a thread with queries is expected to need.
+// Registers that a thread with queries, or with keys, is expected to need.
 int expected_split_registers(const ForwardConfig& config);
+int expected_split_registers(const BackwardConfig& config);
 
 }  // namespace dfa

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "spec/legality.h"
 
 namespace dfa {
@@ -62,6 +64,46 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   EXPECT_EQ(split.tensors[1].chunks, kK / 8);
   EXPECT_EQ(split.tensors[2].columns, 40);
   EXPECT_EQ(split.tensors[0].strides.row, 6 * 72);
+}
+
+// Planes of o lie where those of q come when delta has read them.
+TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
+  const Problem p = parse_problem("bwd fp32 b2 hq6 hk3 sq1000 sk300 d72 dv40 layout(bshd)");
+  const BackwardConfig config = gpu_backward_base("target=cuda_sm90", p, kLimits);
+  const auto launches = backward_launches(p, config);
+  ASSERT_EQ(launches.size(), 5u);
+  constexpr long long kQ = 2LL * 6 * 1000 * 72, kK = 2LL * 3 * 300 * 72, kV = 2LL * 3 * 300 * 40;
+  constexpr long long kO = 2LL * 6 * 1000 * 40, kRows = 2LL * 6 * 1024;
+  for (const int i : {0, 2}) EXPECT_EQ(launches[i].entry, "dfa::split_planes<dfa::DType::bf16>");
+  EXPECT_EQ(launches[0].grid, static_cast<unsigned>((2 * kO / 8 + 255) / 256));
+  EXPECT_EQ(launches[1].entry, "dfa::sm90_split_delta<64>");
+  EXPECT_EQ(launches[1].grid, kRows / 64);
+  EXPECT_EQ(launches[1].smem_bytes, 2u * 6 * 64 * 64 + 8);
+  EXPECT_EQ(launches[2].grid, static_cast<unsigned>(((kQ + kK + kV) / 8 + 255) / 256));
+  EXPECT_EQ(launches[3].entry.find("dfa::sm90_split_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(launches[3].grid, 2u * 3 * 5);
+  EXPECT_EQ(launches[3].threads, 3u * 128);
+  EXPECT_EQ(launches[4].entry.find("dfa::sm90_split_dq<"), 0u);
+  EXPECT_EQ(launches[4].grid * static_cast<unsigned>(config.block_q), 2u * 6 * 1024);
+
+  std::vector<char> memory(backward_workspace_bytes(p, config));
+  const BackwardPlanes split = split_args(
+      p, config, BackwardArgs{.q = memory.data(), .o = memory.data(), .workspace = memory.data()});
+  const auto at = [&](const SplitTensor& t) {
+    return static_cast<char*>(t.planes) - memory.data();
+  };
+  const ZeroedBytes turns = launches[3].zeroed;
+  EXPECT_EQ(turns.offset, static_cast<std::size_t>(4 * (2 * kRows + kRows * 96)));
+  const long long q = at(split.inputs.tensors[0]);
+  EXPECT_GE(q, static_cast<long long>(turns.offset + turns.bytes));
+  EXPECT_EQ(q % 64, 0);
+  EXPECT_EQ(at(split.rows.tensors[0]), q);
+  EXPECT_EQ(at(split.inputs.tensors[1]), q + 6 * kQ);
+  EXPECT_EQ(at(split.inputs.tensors[2]), q + 6 * (kQ + kK));
+  EXPECT_EQ(at(split.rows.tensors[1]), q + 6 * (kQ + kK + kV));
+  EXPECT_EQ(memory.size(), static_cast<std::size_t>(q + 6 * (kQ + kK + kV + kO)));
+  EXPECT_EQ(split.rows.tensors[0].strides.row, 6 * 40);
+  EXPECT_EQ(split.rows.tensors[2].chunks, 0);
 }
 
 TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {

@@ -6,6 +6,7 @@
 
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -161,7 +162,9 @@ TEST(Sm90Legality, HalfPrecisionBackwardsMayTakeHopper) {
         const bool half = type != DType::fp32;
         const bool narrow = half && d > 32 && d <= 128 && dv <= 128;
         const bool wide = half && d > 64 && std::max(d, dv) > 128;
-        EXPECT_EQ(hopper_backward(p).target == Target::cuda_sm90, narrow || wide) << d << " " << dv;
+        const BackwardConfig named = hopper_backward(p);
+        EXPECT_EQ(named.target == Target::cuda_sm90 && !is_split(named), narrow || wide)
+            << d << " " << dv;
         EXPECT_EQ(sm90_backward_candidates(p, kHopper).empty(), !narrow) << d << " " << dv;
         EXPECT_EQ(sm90_wide_candidates(p, kHopper).empty(), !wide) << d << " " << dv;
         EXPECT_TRUE(sm90_backward_candidates(p, gpu_limits(100)).empty());

@@ -11,6 +11,12 @@ namespace {
 
 const Limits kHopper = gpu_limits(90);
 
+bool is_split_forward(const ForwardConfig& c) { return is_split(c); }
+
+BackwardConfig named_backward(const Problem& p) {
+  return gpu_backward_base("target=cuda_sm90", p, kHopper);
+}
+
 ForwardConfig named(const Problem& p) {
   return gpu_forward_base("ForwardConfig{target=cuda_sm90}", p, kHopper);
 }
@@ -32,11 +38,10 @@ TEST(Sm90SplitLegality, CandidatesOfAForwardHaveItRightBehindTheDefault) {
   const auto all = forward_candidates(parse_problem("fwd fp32 h1 s64 d64"), kHopper);
   EXPECT_FALSE(is_split(all.at(0)));
   EXPECT_TRUE(is_split(all.at(1)));
-  EXPECT_GE(std::count_if(all.begin(), all.end(), is_split), 4);
-  for (const char* line :
-       {"fwdbwd fp32 h1 s64 d64", "fwd bf16 h1 s64 d64", "fwd tf32 h1 s64 d64"}) {
+  EXPECT_GE(std::count_if(all.begin(), all.end(), is_split_forward), 4);
+  for (const char* line : {"fwd bf16 h1 s64 d64", "fwd tf32 h1 s64 d64"}) {
     const auto others = forward_candidates(parse_problem(line), kHopper);
-    EXPECT_TRUE(std::none_of(others.begin(), others.end(), is_split)) << line;
+    EXPECT_TRUE(std::none_of(others.begin(), others.end(), is_split_forward)) << line;
   }
 }
 
@@ -75,10 +80,69 @@ TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
   EXPECT_NE(reason("fwd fp32 h2 s64 d128", 100).find("9.0 only"), std::string::npos);
   EXPECT_NE(reason("fwd bf16 h2 s64 d128", 90).find("problem is bf16"), std::string::npos);
   EXPECT_NE(reason("fwd fp32 h2 s64 d256", 90).find("up to 128"), std::string::npos);
-  EXPECT_NE(reason("fwdbwd fp32 h2 s64 d128", 90).find("a forward alone"), std::string::npos);
   ForwardConfig wide = good;
   wide.block_q = 192, wide.warps = 12, wide.block_k = 64;
   EXPECT_FALSE(check(wide, p, kHopper));
+}
+
+TEST(Sm90SplitLegality, BackwardsOfDimsUpTo128MayTakeHopperAndNoneUnasked) {
+  for (int d = 8; d <= 256; d += 8) {
+    for (const int dv : {8, d, 128, 192}) {
+      const Problem p{
+          .pass = Pass::backward, .dtype = DType::fp32, .sq = 100, .sk = 100, .d = d, .dv = dv};
+      const bool fits = d > 32 && d <= 128 && dv <= 128;
+      EXPECT_EQ(is_split(named_backward(p)), fits) << d << " " << dv;
+      EXPECT_EQ(split_backward_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
+      EXPECT_EQ(default_gpu_backward(p, kHopper).target, Target::cuda_sm80);
+      EXPECT_TRUE(split_backward_candidates(p, gpu_limits(100)).empty());
+    }
+  }
+}
+
+TEST(Sm90SplitLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
+  const Problem p = parse_problem("bwd fp32 h2 s64 d128");
+  const BackwardConfig good = named_backward(p);
+  ASSERT_TRUE(check(good, p, kHopper)) << check(good, p, kHopper).reason;
+  const auto refused = [&](auto change, const char* why) {
+    BackwardConfig config = good;
+    change(config);
+    const std::string reason = check(config, p, kHopper).reason;
+    EXPECT_NE(reason.find(why), std::string::npos) << reason;
+  };
+  refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128");
+  refused([](auto& c) { c.value_dim = 96; }, "dv=128 takes 128");
+  refused([](auto& c) { c.block_q = 32; }, "block_q=32");
+  refused([](auto& c) { c.block_k = 128; }, "block_k=128");
+  refused([](auto& c) { c.warps = 4; }, "warps=4");
+  refused([](auto& c) { c.ctas = 2; }, "ctas=2");
+  refused([](auto& c) { c.sharing = 2; }, "sharing=2");
+  refused([](auto& c) { c.stages = 0; }, "stages=0");
+  refused([](auto& c) { c.stages = 2; }, "shared memory");
+  refused([](auto& c) { c.dq = DqSum::unordered; }, "dq=unordered");
+  refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96");
+  refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256");
+  const auto reason = [&](const char* line, int architecture) {
+    return check(good, parse_problem(line), gpu_limits(architecture)).reason;
+  };
+  EXPECT_NE(reason("bwd fp32 h2 s64 d128 strides_o(16392,8196,128)", 90).find("16-byte access"),
+            std::string::npos);
+  EXPECT_NE(reason("bwd fp32 h2 s64 d128", 100).find("9.0 only"), std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h2 s64 d128", 90).find("problem is bf16"), std::string::npos);
+}
+
+// Scores of one kernel's products are not to the last bit those of another's.
+TEST(Sm90SplitLegality, BothPassesOfAProblemTakeItOrNone) {
+  const Problem p = parse_problem("fwdbwd fp32 h2 s64 d64");
+  const ForwardConfig usual = default_gpu_forward(p, kHopper), split = named(p);
+  const BackwardConfig usual_backward = default_gpu_backward(p, kHopper);
+  const BackwardConfig split_backward = named_backward(p);
+  EXPECT_TRUE(check_pair(usual, usual_backward));
+  EXPECT_TRUE(check_pair(split, split_backward));
+  EXPECT_FALSE(check_pair(usual, split_backward));
+  const Verdict refused = check_pair(split, usual_backward);
+  EXPECT_NE(refused.reason.find("the forward is cuda_sm90, the backward cuda_sm80"),
+            std::string::npos)
+      << refused.reason;
 }
 
 TEST(Sm90SplitLegality, TilesFitTheRegistersThatAThreadHas) {

@@ -160,6 +160,18 @@ TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, EveryHopperBackwardInFp32CompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128}) {
+    for (const int dv : {64, 128}) {
+      const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
+      const auto candidates = split_backward_candidates(p, limits_);
+      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
+      for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
+    }
+  }
+}
+
 // Likewise, and sums as they come.
 TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";

@@ -56,6 +56,12 @@ DFA_DEVICE float load_shared_1(unsigned address) {
   return v;
 }
 
+DFA_DEVICE void store_shared_4(unsigned address, const float (&x)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+
 DFA_DEVICE uint4 load_words_4(unsigned address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -83,6 +83,25 @@ DFA_DEVICE void multiply_split_scores(float (&scores)[kFragments][4], unsigned l
   ptx::pin(scores);
 }
 
+// sum = left^T right over 64 rows in k: 64 columns of the left, from `left` on, by as many as the
+// sum has, which are kColumns. The left's planes are kLeftPlane bytes apart.
+template <int kColumns, int kLeftPlane, int kPair, int kFragments>
+DFA_DEVICE void queue_split_transposed(float (&sum)[kFragments][4], unsigned left, unsigned right) {
+  static_assert(8 * kFragments == kColumns);
+  const Descriptor a = k_in_rows<kGroupRows>(left + part_pair(kPair).left * kLeftPlane);
+  const Descriptor b =
+      k_in_rows<kGroupRows>(right + part_pair(kPair).right * tile_bytes(kGroupRows, kColumns));
+  ptx::multiply_transposed<DType::bf16, kPair == 0 ? 0 : 1>(sum, a.bits(), b.bits());
+#pragma unroll
+  for (int step = 1; step < kGroupRows / 16; ++step) {
+    ptx::multiply_transposed<DType::bf16, 1>(sum, a.moved(row_step(step)).bits(),
+                                             b.moved(row_step(step)).bits());
+  }
+  if constexpr (kPair + 1 < kPartPairs) {
+    queue_split_transposed<kColumns, kLeftPlane, kPair + 1>(sum, left, right);
+  }
+}
+
 // Weights of 64 rows times a tile that is stored k by column. Waits for the result.
 template <int kFragments, int kSteps>
 DFA_DEVICE void multiply_split_values(float (&sum)[kFragments][4], SplitOperand<kSteps>& weights,

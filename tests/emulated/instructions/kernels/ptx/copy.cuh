@@ -34,6 +34,10 @@ inline float load_shared_1(unsigned address) {
   return v;
 }
 
+inline void store_shared_4(unsigned address, const float (&x)[4]) {
+  std::memcpy(smem + address, x, sizeof(x));
+}
+
 inline uint4 load_words_4(unsigned address) {
   uint4 v;
   std::memcpy(&v, smem + address, sizeof(v));

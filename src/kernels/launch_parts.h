@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/launch.h"
+
+// What the files behind launch.h share.
+namespace dfa::launch_parts {
+
+inline constexpr int kRowPadding = 128;  // a multiple of every tile of queries
+
+// Enumerators and types of a configuration's text live in namespace dfa.
+std::string qualified(std::string text);
+
+// Of the backward's workspace: the counters of turns, behind all that every backward has.
+ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c);
+
+inline std::int64_t tiles(std::int64_t rows, int tile) { return (rows + tile - 1) / tile; }
+inline std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPadding) * kRowPadding; }
+inline unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
+inline unsigned count(int value) { return static_cast<unsigned>(value); }
+inline KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }
+
+// Hopper's kernels in fp32 (split_launch.cpp).
+std::vector<KernelLaunch> split_forward_launches(const Problem& p, const ForwardConfig& c);
+std::vector<KernelLaunch> split_backward_launches(const Problem& p, const BackwardConfig& c);
+std::size_t split_forward_bytes(const Problem& p);
+std::size_t split_backward_bytes(const Problem& p, const BackwardConfig& c);
+
+}  // namespace dfa::launch_parts

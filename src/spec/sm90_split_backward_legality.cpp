@@ -1,0 +1,104 @@
+#include <string>
+
+#include "spec/gpu_legality.h"
+#include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
+
+namespace dfa {
+namespace {
+
+constexpr int kWarps = 8;  // a warpgroup for each gradient of the keys
+constexpr int kMaxStages = 4;
+constexpr int kMaxTurn = 128;    // rows are padded to that
+constexpr int kRegisters = 240;  // of a thread with keys
+constexpr int kOthers = 48;
+
+std::string number(long long value) { return std::to_string(value); }
+
+Verdict yes() { return Verdict::yes(); }
+
+// The sums of dq have as many columns as the problem's dq is padded to elsewhere too.
+Verdict check_dq(const BackwardConfig& c, const Problem& p) {
+  if (c.dq != DqSum::ordered) {
+    return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes ordered");
+  }
+  if (c.head_dim != gpu_head_dim(p.d)) {
+    return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
+                       number(c.head_dim));
+  }
+  if (c.dq_block_q > 0 && c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
+  return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
+                     "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
+}
+
+Verdict check_shape(const BackwardConfig& c) {
+  if (c.block_k != kGroupRows || c.warps != kWarps || c.ctas != 1 || c.sharing != 1) {
+    return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) +
+                       ", ctas=" + number(c.ctas) + ", sharing=" + number(c.sharing) +
+                       "; cuda_sm90 in fp32 takes 64, 8, 1 and 1");
+  }
+  if (c.block_q != 64 && c.block_q != 128) {
+    return Verdict::no("block_q=" + number(c.block_q) + "; 64 or 128");
+  }
+  if (c.stages >= 1 && c.stages <= kMaxStages) return yes();
+  return Verdict::no("stages=" + number(c.stages) + "; 1 to " + number(kMaxStages));
+}
+
+struct Tile {
+  int block_q, stages;
+};
+
+// In the order to try them.
+constexpr Tile kTiles[] = {{128, 1}, {64, 2}, {64, 1}};
+
+}  // namespace
+
+int expected_split_registers(const BackwardConfig& c) {
+  const int widest = c.head_dim > c.value_dim ? c.head_dim : c.value_dim;
+  const int parts = 3 * c.block_q / 4, of_tile = widest / 2;
+  return widest / 2 + parts + of_tile + kOthers;
+}
+
+Verdict check_split(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  for (const Verdict& verdict :
+       {check_split_problem(c.head_dim, c.value_dim, p, limits), check_shape(c), check_dq(c, p)}) {
+    if (!verdict) return verdict;
+  }
+  if (c.smem_bytes() > limits.smem_bytes) {
+    return Verdict::no("the tiles take " + number(c.smem_bytes()) +
+                       " bytes of shared memory but a thread block has " +
+                       number(limits.smem_bytes));
+  }
+  if (expected_split_registers(c) <= kRegisters) return yes();
+  return Verdict::no("a thread would need " + number(expected_split_registers(c)) +
+                     " registers and has " + number(kRegisters));
+}
+
+std::vector<BackwardConfig> split_backward_candidates(const Problem& p, const Limits& limits) {
+  std::vector<BackwardConfig> legal;
+  for (const Tile& tile : kTiles) {
+    const BackwardConfig config{.target = Target::cuda_sm90,
+                                .element = DType::fp32,
+                                .head_dim = sm90_head_dim(p.d),
+                                .value_dim = sm90_head_dim(p.dv),
+                                .block_q = tile.block_q,
+                                .block_k = kGroupRows,
+                                .warps = kWarps,
+                                .stages = tile.stages,
+                                .ctas = 1,
+                                .dq = DqSum::ordered,
+                                .dq_block_q = tile.block_q};
+    if (check_split(config, p, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+Verdict check_pair(const ForwardConfig& forward, const BackwardConfig& backward) {
+  if (is_split(forward) == is_split(backward)) return yes();
+  return Verdict::no(std::string("cuda_sm90 in fp32 has both passes of a problem or none, as at "
+                                 "steep scales lse has to be of the scores that the backward "
+                                 "computes again; the forward is ") +
+                     name_of(forward.target) + ", the backward " + name_of(backward.target));
+}
+
+}  // namespace dfa
