@@ -138,6 +138,49 @@ TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensorsAndZeroedTu
   for (std::size_t i = 0; i < turns.bytes; ++i) EXPECT_EQ(workspace[turns.offset + i], 0);
 }
 
+// In fp32 both passes are of bf16 parts, or none.
+TEST_F(CudaBackendTest, HoppersFp32IsNamedForBothPassesAndSplitsItsTensorsFirst) {
+  Problem p = kProblem;
+  p.dtype = DType::fp32;
+  PlanOptions options{.backend = "cuda",
+                      .algorithm = Algorithm::flash,
+                      .config = "ForwardConfig{target=cuda_sm90}"};
+  try {
+    plan(p, options);
+    FAIL() << "a forward of parts beside a backward of multiply-adds";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("both passes of a problem or none"), std::string::npos)
+        << error.what();
+  }
+  options.config = "target=cuda_sm90";
+  const BackwardConfig config = gpu_backward_base(options.config, p, kLimits);
+  const std::vector<KernelLaunch> expected = backward_launches(p, config);
+  testing::fake_kernels().add(expected);
+  const Plan hopper = plan(p, options);
+  EXPECT_NE(hopper.config.find("cuda_sm90"), std::string::npos);
+  EXPECT_NE(hopper.backward_config.find("cuda_sm90"), std::string::npos);
+  EXPECT_EQ(hopper.workspace_bytes, backward_workspace_bytes(p, config));
+  const BackwardArgs args = backward_args(hopper.workspace_bytes);
+  auto* const workspace = static_cast<unsigned char*>(args.workspace);
+  std::memset(workspace, 0xff, hopper.workspace_bytes);
+  backward(hopper, args);
+  ASSERT_EQ(fake().launches.size(), 5u);
+  const BackwardPlanes split = split_args(p, config, args);
+  const void* const first[] = {args.o, split.rows.tensors[0].planes, args.q,
+                               split.inputs.tensors[0].planes, args.q};
+  for (std::size_t i = 0; i < 5; ++i) {
+    const testing::FakeLaunch& seen = fake().launches[i];
+    EXPECT_EQ(seen.kernel, "_Z" + expected[i].entry);
+    EXPECT_EQ(seen.config.gridDimX, expected[i].grid);
+    const void* pointer = nullptr;
+    std::memcpy(&pointer, seen.argument.data(), sizeof pointer);
+    EXPECT_EQ(pointer, first[i]) << i;
+  }
+  const ZeroedBytes turns = expected[3].zeroed;
+  EXPECT_EQ(workspace[turns.offset - 1], 0xff);
+  for (std::size_t i = 0; i < turns.bytes; ++i) EXPECT_EQ(workspace[turns.offset + i], 0);
+}
+
 Problem for_hopper() {
   Problem p = kProblem;
   p.pass = Pass::forward;

@@ -62,8 +62,8 @@ TEST_F(Correctness, SmallProblemsMeetTheRule) {
 TEST_F(Correctness, HoppersFp32SmallProblemsMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   for (const char* line :
-       {"fwd fp32 causal b1 hq4 hk2 s129 d64", "fwd fp32 b1 h2 sq70 sk200 d128"}) {
-    EXPECT_TRUE(checked(line, 3, "ForwardConfig{target=cuda_sm90}"));
+       {"fwdbwd fp32 causal b1 hq4 hk2 s129 d64", "fwdbwd fp32 b1 h2 sq70 sk200 d128"}) {
+    EXPECT_TRUE(checked(line, 3, "target=cuda_sm90"));
   }
 }
 
@@ -164,9 +164,9 @@ TEST_F(Correctness, ThousandRunsOfHoppersWideBackwardGiveTheSameBits) {
 }
 
 // In fp32 by products of bf16 parts, held to the rule of fp32.
-constexpr const char* kHopperSplit = "ForwardConfig{target=cuda_sm90}";
+constexpr const char* kHopperSplit = "target=cuda_sm90";
 
-TEST_F(Correctness, HoppersForwardInFp32MeetsTheRule) {
+TEST_F(Correctness, HoppersFp32MeetsTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   std::uint64_t ran = 0;
   for (const std::string& line : problem_lines("hopper_fp32.txt")) {
@@ -182,15 +182,37 @@ TEST_F(Correctness, HoppersForwardInFp32MeetsTheRule) {
   std::printf("%d problems ran\n", static_cast<int>(ran));
 }
 
-TEST_F(Correctness, HoppersForwardInFp32MeetsTheRuleAtRandom) {
+// At this scale the backward may follow any forward.
+TEST_F(Correctness, HoppersOtherBackwardsInFp32MeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_GT(fuzz({"fp32"},
-                 [](std::string line, std::uint64_t seed) {
-                   if (line.starts_with("fwdbwd")) line.replace(0, 6, "fwd");
-                   return !split_candidates(parse_problem(line), cuda().limits()).empty() &&
-                          checked(line, seed, kHopperSplit);
-                 }),
-            20);
+  std::uint64_t seed = 0;
+  for (const char* line : {"bwd fp32 causal b1 hq4 hk2 s515 d64", "bwd fp32 b1 h2 sq300 sk515 d96",
+                           "bwd fp32 b1 h11 s515 d64 window(100,30)"}) {
+    const Problem p = parse_problem(line);
+    for (const BackwardConfig& config : split_backward_candidates(p, cuda().limits())) {
+      EXPECT_TRUE(checked(line, ++seed, to_text(config).c_str()));
+    }
+  }
+}
+
+TEST_F(Correctness, HoppersFp32MeetsTheRuleAtRandom) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_GT(
+      fuzz({"fp32"},
+           [](const std::string& line, std::uint64_t seed) {
+             return !split_backward_candidates(parse_problem(line), cuda().limits()).empty() &&
+                    checked(line, seed, kHopperSplit);
+           }),
+      20);
+}
+
+TEST_F(Correctness, ThousandRunsOfHoppersFp32GiveTheSameBits) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line :
+       {"fwdbwd fp32 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp32 b1 h4 sq333 sk777 d128",
+        "fwdbwd fp32 b2 hq4 hk2 s900 d96 window(300,100)"}) {
+    expect_same_bits(line, on_device(kHopperSplit), 1000);
+  }
 }
 
 TEST_F(Correctness, ThousandRunsOfHoppersBackwardGiveTheSameBits) {
