@@ -264,7 +264,9 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->delimiter(',');
   command
       ->add_option("--launch", a.launches,
-                   "eager, graph (replayed CUDA graphs) or both, comma-separated")
+                   "eager, graph (replayed CUDA graphs); of PyTorch's peers also compile, "
+                   "compile-reduce-overhead, compile-max-autotune (the modes of torch.compile); "
+                   "comma-separated")
       ->delimiter(',');
   command
       ->add_option(

@@ -111,11 +111,13 @@ class StudyRun {
   std::vector<Candidate> begin(const ProblemGroup& group) const {
     std::vector<Candidate> candidates;
     for (const Launch launch : group.launches) {
+      const bool of_torch = is_compiled(launch);  // what C++ calls is compiled already
       for (const std::string& algorithm : group.algorithms) {
-        candidates.push_back(candidate(group, algorithm, backend_, launch));
+        if (!of_torch) candidates.push_back(candidate(group, algorithm, backend_, launch));
       }
       for (const std::string& algorithm : options_.peers) {
         const bool cudnn = algorithm == CudnnPeer::kAlgorithm;
+        if (cudnn && of_torch) continue;
         candidates.push_back(candidate(group, algorithm, cudnn ? "cudnn" : "torch", launch));
         candidates.back().peer = true;
       }
@@ -333,11 +335,24 @@ class StudyRun {
   double conditions_time_ = -1;
 };
 
+void require_torch_where_compiled(const ProblemGroup& group,
+                                  const std::vector<std::string>& peers) {
+  const auto compiled = std::find_if(group.launches.begin(), group.launches.end(), is_compiled);
+  const auto& torch = TorchPeer::algorithms();
+  if (compiled == group.launches.end() ||
+      std::find_first_of(peers.begin(), peers.end(), torch.begin(), torch.end()) != peers.end()) {
+    return;
+  }
+  throw InvalidArgument(fmt::format(
+      "launch '{}' is of PyTorch's peers; accepted with --peers torch", name_of(*compiled)));
+}
+
 }  // namespace
 
 Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
                 const std::function<void(const Progress&)>& on_progress) {
   for (const ProblemGroup& group : groups) {
+    require_torch_where_compiled(group, options.peers);
     for (const std::string& algorithm : group.algorithms) {
       const auto& names = algorithm_names();
       if (std::find(names.begin(), names.end(), algorithm) == names.end()) {

@@ -1,7 +1,10 @@
 #include "bench/suites.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "dfa/error.h"
@@ -188,13 +191,20 @@ Scale parse_scale(const std::string& text) {
 
 const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
 
+namespace {
+
+constexpr const char* kLaunches[] = {"eager", "graph", "compile", "compile-reduce-overhead",
+                                     "compile-max-autotune"};
+
+}  // namespace
+
 Launch parse_launch(const std::string& text) {
-  if (text == "eager") return Launch::eager;
-  if (text == "graph") return Launch::graph;
-  throw InvalidArgument("launch '" + text + "'; accepted: eager, graph");
+  const auto found = std::find(std::begin(kLaunches), std::end(kLaunches), text);
+  if (found != std::end(kLaunches)) return static_cast<Launch>(found - std::begin(kLaunches));
+  throw InvalidArgument(fmt::format("launch '{}'; accepted: {}", text, fmt::join(kLaunches, ", ")));
 }
 
-const char* name_of(Launch launch) { return launch == Launch::eager ? "eager" : "graph"; }
+const char* name_of(Launch launch) { return kLaunches[static_cast<int>(launch)]; }
 
 const std::vector<std::string>& algorithm_names() {
   static const std::vector<std::string> names{"standard", "flash", "dynamic", "stored"};

@@ -17,8 +17,11 @@ const char* name_of(Scale scale);
 // The algorithms a study knows.
 const std::vector<std::string>& algorithm_names();
 
-// eager: every call queues its kernels. graph: the calls are recorded once and replayed.
-enum class Launch : int { eager, graph };
+// eager: every call queues its kernels. graph: the calls are recorded once and replayed. compile…:
+// the modes of torch.compile, which PyTorch alone has.
+enum class Launch : int { eager, graph, compile, compile_reduce_overhead, compile_max_autotune };
+
+constexpr bool is_compiled(Launch launch) { return launch >= Launch::compile; }
 
 Launch parse_launch(const std::string& text);  // throws InvalidArgument
 const char* name_of(Launch launch);

@@ -2,7 +2,8 @@
 
   hello {pci_id}                      -> version; pci_id empty: on the host
   load {folder, problem}              q, k, v (and do) are files of raw elements in the folder
-  make {id, sdpa, launch, calls}      a way to run it; `calls` calls make one run
+  make {id, sdpa, launch, calls}      a way to run it; `calls` calls make one run; compile…: SDPA by
+                                      torch.compile, its backward with it
   run {id, times}  time {id} -> seconds   growth {id} -> bytes   outputs {id}: files o, dq, dk, dv
   drop                                forgets the problem
 An answer that is not ok has a status (out_of_memory, unsupported, failed) and a reason.
@@ -14,6 +15,10 @@ import os
 import signal
 import sys
 import time
+import types
+
+COMPILE_MODES = {"compile": "default", "compile-reduce-overhead": "reduce-overhead",
+                 "compile-max-autotune": "max-autotune"}
 
 
 def torch_device(torch, pci_id):
@@ -88,7 +93,7 @@ class Peer:
                                     dtype=self.type)
         flat.as_strided(tensor.shape, [*strides, 1]).copy_(tensor.detach())
 
-    def attend(self):
+    def options(self):
         p = self.problem
         options = {"scale": p["scale"], "enable_gqa": p["hq"] != p["hk"]}
         if p["causal"] and p["sq"] == p["sk"]:
@@ -96,7 +101,23 @@ class Peer:
         elif p["causal"]:
             from torch.nn.attention.bias import causal_lower_right
             options["attn_mask"] = causal_lower_right(p["sq"], p["sk"])
-        return self.torch.nn.functional.scaled_dot_product_attention(self.q, self.k, self.v, **options)
+        return options
+
+    def attention(self, launch, number):
+        """SDPA of q, k, v: as it is, or compiled for this way alone."""
+        sdpa, options = self.torch.nn.functional.scaled_dot_product_attention, self.options()
+
+        def attend(q, k, v):
+            return sdpa(q, k, v, **options)
+        if launch not in COMPILE_MODES:
+            return attend
+        # Compiled code is kept by code object, whatever kernels the context chose: one for each way.
+        name = f"attend_{number}"
+        own = types.FunctionType(attend.__code__.replace(co_name=name), attend.__globals__, name,
+                                 None, attend.__closure__)
+        # A backward alone is run again and again on one forward.
+        self.torch._functorch.config.donated_buffer = False
+        return self.torch.compile(own, mode=COMPILE_MODES[launch], fullgraph=True, dynamic=False)
 
     def differentiate(self, out):
         return self.torch.autograd.grad(out, (self.q, self.k, self.v), self.grad, retain_graph=True)
@@ -113,11 +134,12 @@ class Peer:
             raise LookupError("no graphs to replay on the host")
         stream = torch.cuda.Stream() if self.device.type == "cuda" else None
         on_stream = torch.cuda.stream(stream) if stream else contextlib.nullcontext()
+        attend = self.attention(request["launch"], request["id"])
         with self.chosen(request["sdpa"]), on_stream, torch.set_grad_enabled(p["backward"]):
-            out = None if p["forward"] else self.attend()
+            out = None if p["forward"] else attend(self.q, self.k, self.v)
 
             def call():
-                made = self.attend() if p["forward"] else out
+                made = attend(self.q, self.k, self.v) if p["forward"] else out
                 return (made, *self.differentiate(made)) if p["backward"] else (made,)
 
             results = call()

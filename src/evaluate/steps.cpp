@@ -16,7 +16,11 @@ struct Part {
   const char* suite;
   const char* peers;
   bool energy;
+  int compiled = 0;  // modes of torch.compile that the peers are launched in besides
 };
+
+constexpr const char* kEveryLaunch =
+    "eager,graph,compile,compile-reduce-overhead,compile-max-autotune";
 
 constexpr Part kParts[] = {
     {"three_way", "", true},
@@ -29,7 +33,7 @@ constexpr Part kParts[] = {
     {"memory", "", false},
     {"forward_backward", "torch-efficient,torch-math", true},
     {"heatmap", "", false},
-    {"launch", "torch-flash,torch-cudnn", false},
+    {"launch", "torch-flash,torch-cudnn", false, 3},
 };
 
 std::string question_of(const std::string& suite) {
@@ -76,19 +80,22 @@ class Maker {
       step.note = "without PyTorch: " + tools_.torch_python.missing;
     } else if (!wanted.empty()) {
       words.insert(words.end(), {"--peers", wanted});
+      if (part.compiled > 0) words.insert(words.end(), {"--launch", kEveryLaunch});
       peers = wanted == "torch" ? 4 : 2;
     }
     Command command{words};
     if (peers > 0) command.environment = {{"DFA_PYTHON", tools_.torch_python.program}};
     step.commands = {command};
-    step.estimate_s = static_cast<double>(cases(name, peers)) * seconds_a_case(joules);
+    step.estimate_s =
+        static_cast<double>(cases(name, peers, part.compiled)) * seconds_a_case(joules);
     return step;
   }
 
-  std::size_t cases(const std::string& suite, std::size_t peers) const {
+  std::size_t cases(const std::string& suite, std::size_t peers, int compiled) const {
     std::size_t count = 0;
     for (const auto& group : bench::make_suite(suite, options_.scale)) {
       count += (group.algorithms.size() + peers) * group.launches.size();
+      count += peers * static_cast<std::size_t>(compiled);
     }
     return count;
   }

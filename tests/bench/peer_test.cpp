@@ -60,6 +60,33 @@ TEST_F(PeerTest, WhatItCannotDoIsAStatusWithItsWords) {
   EXPECT_EQ(cases.at("flash").status, Status::ok);
 }
 
+TEST_F(PeerTest, ModesOfTorchCompileAreAWayToLaunchOfPyTorchAlone) {
+  ::setenv("FAKE_TORCH", "cannot compile", 1);
+  StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
+  options.peers = {"torch-flash"};
+  auto groups = parse_problem_list(kLine, {"flash"});
+  groups[0].launches = {Launch::eager, Launch::compile, Launch::compile_max_autotune};
+  std::map<std::string, CaseResult> cases;
+  for (const CaseResult& c : run_study(groups, options).result.cases)
+    cases[c.algorithm + " " + c.launch] = c;
+  ASSERT_EQ(cases.size(), 4u);
+  EXPECT_DOUBLE_EQ(cases.at("torch-flash eager").time_ms.value().median, 1);
+  EXPECT_DOUBLE_EQ(cases.at("torch-flash compile").time_ms.value().median, 0.5);
+  EXPECT_TRUE(cases.at("torch-flash compile").check.value().ok);
+  EXPECT_EQ(cases.at("torch-flash compile-max-autotune").status, Status::failed);
+  EXPECT_EQ(cases.at("torch-flash compile-max-autotune").reason,
+            "torch: BackendCompilerFailed: no compiler");
+  EXPECT_EQ(cases.at("flash eager").status, Status::ok);
+  options.peers = {"cudnn"};
+  try {
+    run_study(groups, options);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "launch 'compile' is of PyTorch's peers; accepted with --peers torch");
+  }
+}
+
 TEST_F(PeerTest, AWrongResultOfAPeerIsCaught) {
   const CaseResult flash = study("wrong", kLine).at("torch-flash");
   EXPECT_EQ(flash.status, Status::failed);

@@ -53,7 +53,19 @@ TEST(Suites, ShortCallsAreMadeBothWays) {
   EXPECT_EQ(groups[0].launches, (std::vector<Launch>{Launch::eager, Launch::graph}));
   EXPECT_EQ(groups[0].calls, 32);
   EXPECT_EQ(parse_launch("graph"), Launch::graph);
-  EXPECT_THROW(parse_launch("lazy"), InvalidArgument);
+  for (const Launch launch : {Launch::eager, Launch::graph, Launch::compile,
+                              Launch::compile_reduce_overhead, Launch::compile_max_autotune}) {
+    EXPECT_EQ(parse_launch(name_of(launch)), launch);
+    EXPECT_EQ(is_compiled(launch), std::string(name_of(launch)).rfind("compile", 0) == 0);
+  }
+  try {
+    parse_launch("lazy");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "launch 'lazy'; accepted: eager, graph, compile, compile-reduce-overhead, "
+                 "compile-max-autotune");
+  }
 }
 
 TEST(Suites, UnknownNamesListWhatThereIs) {

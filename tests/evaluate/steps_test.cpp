@@ -54,12 +54,15 @@ TEST(Steps, AGpuHasPeersAndCountersWhereTheirProgramsAre) {
   const auto steps = make_steps(options, all_tools());
   EXPECT_TRUE(says(named(steps, "sequence"), "DFA_PYTHON=torchpy"));
   EXPECT_TRUE(says(named(steps, "forward_backward"), "--peers torch-efficient,torch-math"));
+  EXPECT_TRUE(says(named(steps, "launch"), "--launch eager,graph,compile,"));
+  EXPECT_FALSE(says(named(steps, "sequence"), "--launch"));
   EXPECT_EQ(named(steps, "hbm").cannot, "");
   Tools few = all_tools();
   few.torch_python = {.missing = "no torch"};
   few.ncu = {.missing = "no ncu"};
   const auto fewer = make_steps(options, few);
   EXPECT_FALSE(says(named(fewer, "sequence"), "--peers"));
+  EXPECT_FALSE(says(named(fewer, "launch"), "compile"));
   EXPECT_EQ(named(fewer, "sequence").note, "without PyTorch: no torch");
   EXPECT_EQ(named(fewer, "hbm").cannot, "no ncu");
 }

@@ -112,11 +112,12 @@ def test_training_shows_means_and_what_was_not_measured(folder):
 
 def test_launches_share_a_colour_and_differ_in_dashes(study_of):
     rows = [synthetic.case("launch", "flash", dtype="bf16", h=16, s=s) for s in (64, 128)]
-    rows += [dict(row, launch="graph") for row in rows]
+    rows += [dict(row, launch=way) for row in rows for way in ("graph", "compile-max-autotune")]
     found = study_of(synthetic.result(rows))
     chart = figures_time.launch(found, derive.with_ratios(derive.newest(found)))
     assert {(s.algorithm, s.variant, s.dash) for s in chart.panels[0].series} == {
-        ("flash", "one by one", "solid"), ("flash", "graph", "dash")}
+        ("flash", "one by one", "solid"), ("flash", "graph", "dash"),
+        ("flash", "torch.compile, max-autotune", "longdash")}
 
 
 def test_tables_of_passes_tell_what_did_not_fit(study_of):

@@ -14,7 +14,7 @@ class Series:
     y: tuple
     error: tuple = ()
     variant: str = ""  # what else it differs in, e.g. causal
-    dash: str = "solid"  # solid | dash | dot: decided by the variant
+    dash: str = "solid"  # solid | dash | dot | dashdot | longdash: decided by the variant
 
     @property
     def label(self):

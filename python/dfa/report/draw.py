@@ -13,7 +13,8 @@ from dfa.report import style
 from dfa.report.chart import Heat, log_ticks
 
 INK, FAINT = "#222222", "#666666"
-_DASH = {"solid": "-", "dash": (0, (5, 2.2)), "dot": (0, (1.2, 1.8))}
+_DASH = {"solid": "-", "dash": (0, (5, 2.2)), "dot": (0, (1.2, 1.8)),
+         "dashdot": (0, (5, 1.8, 1.2, 1.8)), "longdash": (0, (9, 2.5))}
 _RC = {**seaborn.axes_style("whitegrid"), "font.family": "sans-serif", "font.size": 9,
        "font.sans-serif": ["DejaVu Sans"], "axes.edgecolor": "#BBBBBB", "grid.color": "#E6E6E6",
        "axes.titlesize": 9, "axes.titleweight": "bold", "axes.titlelocation": "left",

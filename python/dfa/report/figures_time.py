@@ -96,13 +96,19 @@ def throughput(study, cases):
                  source_of(study, pd.concat(parts)))
 
 
+_LAUNCHES = {"": ("one by one", "solid"), "graph": ("graph", "dash"),
+             "compile": ("torch.compile", "dot"),
+             "compile-reduce-overhead": ("torch.compile, reduce-overhead", "dashdot"),
+             "compile-max-autotune": ("torch.compile, max-autotune", "longdash")}
+
+
 def _by_launch(panel):
-    """One colour an algorithm: solid one by one, dashed as a graph."""
+    """One colour an algorithm, one dash a way to launch it."""
     series = []
     for s in panel.series:
-        algorithm, comma, _ = s.algorithm.partition(",")
-        series.append(dataclasses.replace(s, algorithm=algorithm, dash="dash" if comma else "solid",
-                                          variant="graph" if comma else "one by one"))
+        algorithm, _, way = s.algorithm.partition(", ")
+        variant, dash = _LAUNCHES[way]
+        series.append(dataclasses.replace(s, algorithm=algorithm, dash=dash, variant=variant))
     return dataclasses.replace(panel, series=tuple(series))
 
 
@@ -114,6 +120,6 @@ def launch(study, cases):
                       "not in these results: `dfa bench --suite launch`")
     panels = tuple(_by_launch(line_panel(rows, "length", "time_ms", "time of one call, µs", cases,
                                          scale=1e3)) for rows in parts)
-    return Chart("launch", "Launching short calls", "Calls in a row, made one by one or recorded once "
-                 "and replayed as a CUDA graph: where lines meet, the work itself is what takes the time.",
+    return Chart("launch", "Launching short calls", "Calls in a row, made one by one, recorded once "
+                 "and replayed as a CUDA graph, or PyTorch's by torch.compile: where lines meet, the work itself is what takes the time.",
                  panels, source_of(study, pd.concat(parts)))

@@ -14,7 +14,8 @@ from dfa.report.sweeps import period
 from dfa.report.tables import escape
 
 _COLUMN_CLASS = {1: "one", 2: "two", 3: "three"}
-_SVG_DASH = {"solid": "", "dash": "6 3", "dot": "1.5 3"}
+_SVG_DASH = {"solid": "", "dash": "6 3", "dot": "1.5 3", "dashdot": "6 2 1.5 2",
+             "longdash": "10 3"}
 
 
 def part(name):

@@ -12,6 +12,7 @@ from dfa.report import kernels, printed
 from dfa.report.problem import parse_problem
 
 SCHEMA = "dfa-result/1"
+LAUNCHES = ("eager", "graph", "compile", "compile-reduce-overhead", "compile-max-autotune")
 STATUSES = ("ok", "out_of_memory", "unsupported", "failed")
 
 # column of the frame: path inside a case. All are numbers or null.
@@ -169,8 +170,10 @@ def _case_row(path, where, case):
     row["kernel"] = kernels.kernel_of(case)
     if row["backend"] == "reference":  # the fp64 truth, whatever algorithm it was asked for
         row["algorithm"] = "reference"
-    if case.get("launch") == "graph":  # the same kernels launched otherwise: a line of its own
-        row["algorithm"] += ", graph"
+    launch = case.get("launch") or "eager"
+    _expect(launch in LAUNCHES, path, f"{where}.launch", launch, ", ".join(LAUNCHES))
+    if launch != "eager":  # the same kernels launched otherwise: a line of its own
+        row["algorithm"] += f", {launch}"
     row |= {column: _number(path, where, case, keys) for column, keys in NUMBERS.items()}
     row |= _check(path, where, case)
     _expect(row["status"] != "ok" or row["time_ms"] > 0, path, f"{where}.time_ms",
