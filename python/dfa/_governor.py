@@ -2,6 +2,7 @@
 
 from dfa import _core
 from dfa._meter import _wait_for_gpu
+from dfa._policy import Policy
 
 
 class Governor:
@@ -26,18 +27,28 @@ class Governor:
     idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
     """
 
-    def __init__(self, policy, *, device="cuda", calibrate_s=2.0, idle_w=None):
+    status: str
+    duty: float
+    power_w: float | None
+    reachable: float | None
+    steps: int
+    waited_s: float
+    idle_w: float | None
+
+    def __init__(self, policy: Policy | str, *, device: str = "cuda", calibrate_s: float = 2.0,
+                 idle_w: float | None = None):
         self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w)
 
-    def __enter__(self):
+    def __enter__(self) -> "Governor":
         _wait_for_gpu()
         self._loop.begin()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self._loop.end()
 
-    def pace(self):
+    def pace(self) -> None:
+        """Waits for the GPU, then as long as the cap asks: after each step of the loop."""
         _wait_for_gpu()
         self._loop.pace()
 

@@ -18,22 +18,31 @@ class EnergyMeter:
     period each, so a block should last 5 s or more. PyTorch's and CuPy's pending work on the GPU is waited
     for at both ends.
 
-    energy_j, uncertainty_j and power_w are None where nothing was measured; `reason` says why.
+    energy_j and uncertainty_j in joules, power_w in watts, seconds: of the last block. They are None where nothing was
+    measured; `reason` says why. Raises ValueError on another device, RuntimeError where "cuda" has no GPU.
     """
 
-    def __init__(self, device="auto"):
+    device: str
+    period_s: float | None  # None where nothing measures
+    energy_j: float | None  # J
+    uncertainty_j: float | None  # J, to each side
+    power_w: float | None  # W, the mean
+    seconds: float | None
+    reason: str  # why nothing was measured; empty where something was
+
+    def __init__(self, device: str = "auto"):
         self._counters = _core.Counters(device)
         self.device = self._counters.device
         self.period_s = self._counters.period_s
         self.energy_j = self.uncertainty_j = self.power_w = self.seconds = None
         self.reason = "the meter has not run"
 
-    def __enter__(self):
+    def __enter__(self) -> "EnergyMeter":
         _wait_for_gpu()
         self._counters.begin()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         _wait_for_gpu()
         measured = self._counters.end()
         self.seconds = measured.seconds

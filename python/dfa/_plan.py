@@ -3,10 +3,11 @@
 from functools import lru_cache
 
 from dfa import _core
-from dfa._policy import choice_of, split
+from dfa._policy import Policy, choice_of, split
 
 
-def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0, policy=None):
+def plan(problem: str, *, backend: str = "auto", algorithm: str = "auto", config: str = "",
+         threads: int = 0, policy: Policy | str | None = None) -> _core.Plan:
     """Plan a problem line, without running it.
 
     problem: "fwd bf16 causal b2 hq8 hk2 sq1000 sk1024 d128", the same line as everywhere else.
@@ -14,7 +15,9 @@ def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0, pol
     config: configuration text to force; empty lets the library choose. threads: of the CPU, 0 for all.
     policy: as in dfa.attention; chooses the configuration, so config must be empty then.
 
-    Returns a Plan; print it to see what will run and why. Raises ValueError on a bad line or
+    Returns a Plan; print it to see what will run and why. Its fields: problem, backend, config, backward_config,
+    origin (default, forced or measured), why (a sentence), threads, workspace_bytes, forward_flops and
+    backward_flops. Raises ValueError on a bad line or
     configuration, RuntimeError where no backend can run it.
     """
     choice = algorithm if policy is None else choice_of(algorithm, policy)
@@ -25,7 +28,7 @@ def plan(problem, *, backend="auto", algorithm="auto", config="", threads=0, pol
     return _core.plan_line(problem, backend, algorithm, config, threads, policy, profile)
 
 
-def backends():
+def backends() -> dict[str, tuple[bool, str]]:
     """{name: (available, description or reason)} of every backend this build knows."""
     return {name: (available, text) for name, available, text in _core.backends()}
 

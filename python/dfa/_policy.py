@@ -24,7 +24,11 @@ class Policy:
     names the text and what is accepted.
     """
 
-    def __init__(self, text, profile=None):
+    goal: str
+    value: float
+    profile: str | None
+
+    def __init__(self, text: str, profile: str | os.PathLike[str] | None = None):
         self._text, self.goal, self.value = _core.parse_policy(text)
         self.profile = profile if profile in (None, "shipped") else os.path.abspath(profile)
 
