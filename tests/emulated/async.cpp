@@ -135,7 +135,7 @@ std::string describe_phase(unsigned address, unsigned parity) {
 
 void load_box(unsigned target, const TensorMap& map, unsigned barrier, Place place) {
   if (target % 128 != 0) fail("a box to " + std::to_string(target) + ", no multiple of 128");
-  start_load({barrier, box_bytes(map), [=, &map] { move_box_in(target, map, place); }});
+  start_load({barrier, box_bytes(map), [=] { move_box_in(target, map, place); }});
 }
 
 void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned barrier) {

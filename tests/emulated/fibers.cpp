@@ -1,5 +1,6 @@
 #include "emulated/fibers.h"
 
+#include <exception>
 #include <stdexcept>
 
 #include "emulated/async.h"
@@ -222,6 +223,12 @@ void launch(unsigned blocks, unsigned threads, const std::function<void()>& work
   grid_size = {blocks};
   while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
   fiber_count = threads;
+  // Stacks with frames that were never left are of no use to another launch.
+  const struct Clear {
+    ~Clear() {
+      if (std::uncaught_exceptions() > 0) fibers.clear();
+    }
+  } clear_where_it_failed;
   for (unsigned b = 0; b < blocks; ++b) {
     block = {b};
     warps.assign(threads / 32, {});

@@ -165,6 +165,22 @@ TEST(EmulatedMachine, AProductWithoutItsFenceIsRefused) {
             std::string::npos);
 }
 
+TEST(EmulatedMachine, WarpsOfAGroupMakeTheSameProducts) {
+  EXPECT_EQ(message_of([] {
+              launch(1, 128, [] {
+                float sums[8][4];
+                ptx::fence_products();
+                if (threadIdx.x < 96) {
+                  ptx::multiply_shared<DType::bf16, 0>(sums, k_in_columns(0).bits(),
+                                                       k_in_columns(kRightAt).bits());
+                }
+                ptx::commit_products();
+                ptx::wait_products<0>();
+              });
+            }),
+            "block 0: warps 0 and 3 of a group made different products");
+}
+
 // k along the rows: left^T right, and the left operand from registers.
 std::vector<float> multiply_columns(const Matrix& left, const Matrix& right, bool registers) {
   std::vector<float> result(64 * 128);

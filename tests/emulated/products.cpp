@@ -28,6 +28,7 @@ struct Queue {
   unsigned first = 0;        // how many have left it
   unsigned issued[32] = {};  // by each lane
   bool fenced[32] = {};      // since the lane last waited
+  std::uint64_t made = 0;    // a digest of all products
 };
 
 std::vector<Queue> queues;
@@ -148,8 +149,11 @@ Queued& next() {
 void start_products(unsigned count) { queues.assign(count, {}); }
 
 void end_products() {
-  for (const Queue& queue : queues) {
-    if (!queue.queued.empty()) fail("ends with products under way");
+  for (std::size_t i = 0; i < queues.size(); ++i) {
+    if (!queues[i].queued.empty()) fail("ends with products under way");
+    if (queues[i].made == queues[i / 4 * 4].made) continue;
+    fail("warps " + std::to_string(i / 4 * 4) + " and " + std::to_string(i) +
+         " of a group made different products");
   }
 }
 
@@ -161,6 +165,10 @@ void multiply(const Product& product, float (*sums)[4], const unsigned* left) {
   queued.product = product;
   queued.sums[lane()] = sums;
   queued.left[lane()] = left;
+  if (queued.lanes == 1) {
+    std::uint64_t& made = own().made;
+    made = (made ^ product.right) * 0x9e3779b97f4a7c15u + static_cast<unsigned>(product.fragments);
+  }
   if (queued.lanes == 32 && !timing.late_products) execute(queued, warp_of_group());
 }
 
