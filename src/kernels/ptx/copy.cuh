@@ -71,12 +71,6 @@ DFA_DEVICE uint4 load_words_4(unsigned address) {
   return v;
 }
 
-DFA_DEVICE void store_shared_4(unsigned address, const float (&x)[4]) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x[0]), "f"(x[1]),
-               "f"(x[2]), "f"(x[3])
-               : "memory");
-}
-
 // Words of shared memory, one at a time.
 DFA_DEVICE unsigned load_shared(unsigned address) {
   unsigned value;

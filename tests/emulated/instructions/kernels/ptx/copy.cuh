@@ -49,9 +49,6 @@ inline unsigned load_shared(unsigned address) {
   std::memcpy(&value, smem + address, sizeof(value));
   return value;
 }
-inline void store_shared_4(unsigned address, const float (&x)[4]) {
-  std::memcpy(smem + address, x, sizeof(x));
-}
 inline void store_shared(unsigned address, unsigned value) {
   std::memcpy(smem + address, &value, sizeof(value));
 }
