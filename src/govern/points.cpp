@@ -12,6 +12,7 @@
 #include "dfa/error.h"
 #include "power/pacer.h"
 #include "spec/passes.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa::govern {
 namespace {
@@ -116,7 +117,17 @@ std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock
   return bench::summarize(values).median;
 }
 
+// One text fits both passes of a problem where both are of bf16 parts.
+static bool are_split(const bench::Prepared& plans) {
+  const auto hopper = [](const std::string& text) {
+    return text.find(name_of(Target::cuda_sm90)) != std::string::npos;
+  };
+  return plans.forward && plans.backward && plans.any().problem.dtype == DType::fp32 &&
+         hopper(plans.forward->config) && hopper(plans.backward->backward_config);
+}
+
 std::string label_of(const bench::Prepared& plans) {
+  if (are_split(plans)) return kSplitText;
   const Plan& plan = plans.any();
   return plan.backward_config.empty() ? plan.config : plan.backward_config;
 }
@@ -161,7 +172,10 @@ CandidatePlans candidate_plans(const Problem& problem, const PointOptions& optio
   CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
   std::vector<bench::Prepared>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
-  if (problem.pass == Pass::forward_backward) {  // one configuration text fits one pass
+  if (problem.pass == Pass::forward_backward) {  // a tile's text fits one pass
+    if (auto split = bench::split_plans(problem, {.backend = options.backend})) {
+      all.push_back(*std::move(split));
+    }
     add_stored(found, problem, options);
     return found;
   }

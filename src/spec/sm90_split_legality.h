@@ -20,6 +20,9 @@ Verdict check_split(const BackwardConfig& config, const Problem& problem, const 
 Verdict check_split_problem(int head_dim, int value_dim, const Problem& problem,
                             const Limits& limits);
 
+// Names them for every pass of a problem.
+inline constexpr const char* kSplitText = "target=cuda_sm90";
+
 // May they be the passes of one problem? lse is of the forward's scores, which the backward
 // computes again, to the last bit.
 Verdict check_pair(const ForwardConfig& forward, const BackwardConfig& backward);

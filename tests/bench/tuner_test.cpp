@@ -98,5 +98,28 @@ TEST(TileCandidates, OfAGpuAreThoseOfThePlansKernelsThatFitItsLimits) {
   }
 }
 
+// A backward alone may follow any forward, whose scores are of other products.
+TEST(TileCandidates, OfFp32OnHopperAForwardMayBeOfPartsAndABackwardAloneNot) {
+  const Limits limits = gpu_limits(90);
+  Plan plan;
+  plan.problem = parse_problem("fwd fp32 b1 h1 s512 d64");
+  plan.config = to_text(default_gpu_forward(plan.problem, limits));
+  const auto split_of = [](const std::vector<std::string>& texts) {
+    return std::count_if(texts.begin(), texts.end(), [](const std::string& text) {
+      return text.find("cuda_sm90") != std::string::npos;
+    });
+  };
+  EXPECT_GE(split_of(tile_candidates(plan, limits)), 4);
+  plan.problem.pass = Pass::backward;
+  plan.backward_config = to_text(default_gpu_backward(plan.problem, limits));
+  EXPECT_EQ(split_of(tile_candidates(plan, limits)), 0);
+}
+
+TEST(SplitPlans, AreThereWhereTheBackendHasThem) {
+  for (const char* line : {"fwdbwd fp32 b1 h1 s32 d64", "fwd fp32 b1 h1 s32 d64"}) {
+    EXPECT_FALSE(split_plans(parse_problem(line), {.backend = "cpu"})) << line;
+  }
+}
+
 }  // namespace
 }  // namespace dfa::bench
