@@ -29,7 +29,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> policies;
   std::vector<std::string> problems;
-  double seconds = 10;
+  std::vector<double> seconds{10};
   double load_seconds = 2;
   std::optional<double> max_error{};
   std::string levers = "gaps";
@@ -86,6 +86,7 @@ class LiveLine {
 void print_section(const govern::Governed& governed, double begin, double end,
                    const power::Policy& policy) {
   double power = 0, work = 0, above = 0, most = 0, settling = 0;
+  double hottest = -INFINITY, last_c = 0;
   int count = 0, settled = 0;
   for (const simulate::Sample& s : governed.run.samples) {
     if (s.time_s < begin || s.time_s > end) continue;
@@ -97,9 +98,15 @@ void print_section(const govern::Governed& governed, double begin, double end,
     work += s.work_per_s;
     above += s.cap_w > 0 && s.second_w > s.cap_w ? 1 : 0;
     most = std::max(most, s.second_w);
+    hottest = std::max(hottest, s.temp_c);
+    last_c = s.temp_c;
     ++count;
   }
   if (count == 0) return;
+  std::optional<double> coldest;  // that a cap of degrees beyond the levers' reach came down to
+  for (const power::Decision& d : governed.run.decisions) {
+    if (d.time_s > begin && d.time_s <= end) coldest = d.reachable;
+  }
   const double mean = power / count, rate = work / count;
   fmt::print("{:<18} {:>8.2f} TFLOP/s", to_text(policy), rate / 1e12);
   if (std::isfinite(mean)) {
@@ -108,6 +115,10 @@ void print_section(const govern::Governed& governed, double begin, double end,
   if (policy.goal == power::Goal::power_cap) {
     fmt::print("  above {:.1f} % of {} means, last 100-ms power over 102 % at {:.1f} s",
                100 * above / settled, settled, settling);
+  }
+  if (policy.goal == power::Goal::temp_cap && std::isfinite(hottest)) {
+    fmt::print("  most {:.0f} C, {:.0f} C at the end", hottest, last_c);
+    if (coldest) fmt::print(", infeasible: {:.0f} C can be had", *coldest);
   }
   fmt::print("\n");
 }
@@ -158,8 +169,15 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
 void run_power(const Arguments& arguments, int& exit_code) {
   LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
-  for (const std::string& text : arguments.policies) {
-    options.sections.push_back({power::parse_policy(text), arguments.seconds});
+  if (arguments.seconds.size() != 1 && arguments.seconds.size() != arguments.policies.size()) {
+    throw InvalidArgument(
+        fmt::format("--seconds was given {} times for {} policies; accepted: once, "
+                    "or once a policy",
+                    arguments.seconds.size(), arguments.policies.size()));
+  }
+  for (std::size_t i = 0; i < arguments.policies.size(); ++i) {
+    const double seconds = arguments.seconds[arguments.seconds.size() == 1 ? 0 : i];
+    options.sections.push_back({power::parse_policy(arguments.policies[i]), seconds});
   }
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
@@ -250,7 +268,12 @@ void add_power(CLI::App& app, int& exit_code) {
       ->take_all();
   command->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--seconds", a.seconds, "for each policy (10)")->check(CLI::PositiveNumber);
+  command
+      ->add_option("--seconds", a.seconds,
+                   "for each policy (10); several times: one after the other, for each its own")
+      ->expected(1)
+      ->take_all()
+      ->check(CLI::PositiveNumber);
   command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
       ->check(CLI::Range(1, 50));

@@ -208,7 +208,12 @@ class Stepper {
     const double before = state_.temp_step_s < 0 ? error : state_.temp_error_c;
     const double gain = tuning_.temp_gain_w_per_c;
     state_.temp_budget_w += gain * (error - before) + gain * period / tuning_.temp_reset_s * error;
-    state_.temp_budget_w = std::clamp(state_.temp_budget_w, setup_.idle_w, setup_.limit_w);
+    // No more than what the point draws at full speed and, for one that draws more, the watts that
+    // the degrees left are worth: what is not drawn would be taken back too late.
+    const double most =
+        predicted_power(setup_, state_, state_.action.point, 1) + gain * std::max(0.0, error);
+    state_.temp_budget_w =
+        std::clamp(state_.temp_budget_w, setup_.idle_w, std::min(most, setup_.limit_w));
     state_.temp_error_c = error;
     state_.temp_step_s = seen_.time_s;
     return state_.temp_budget_w;
@@ -246,7 +251,41 @@ class Stepper {
     } else if (seen_.busy) {
       trim(target);
     }
-    if (!choice.reachable) infeasible(choice);
+    if (policy_.goal == Goal::temp_cap) {
+      watch_cooling(choice);
+    } else if (!choice.reachable) {
+      infeasible(choice);
+    }
+  }
+
+  // Less than the levers' least is asked for. Heat takes its time to leave: what cannot be had is
+  // told once the card cools too slowly to come down to the cap.
+  void watch_cooling(const Choice& choice) {
+    if (choice.reachable || !seen_.temp_c) {
+      state_.colder_count = 0;
+      return;
+    }
+    auto& colder = state_.colder;
+    if (state_.colder_count == 0 || *seen_.temp_c < colder[0].value) {
+      std::copy_backward(colder.begin(), colder.end() - 1, colder.end());
+      colder[0] = {seen_.time_s, *seen_.temp_c};
+      state_.colder_count = std::min<int>(state_.colder_count + 1, static_cast<int>(colder.size()));
+    }
+    const double left = cooling_c_per_s() * tuning_.temp_time_s;
+    if (!(colder[0].value - tuning_.temp_doubt * left > policy_.value)) return;
+    decision_.status = Status::infeasible;
+    decision_.reachable = colder[0].value - left;
+    say(fmt::format("about {:.0f} C at {:.0f} W, the least with these levers", *decision_.reachable,
+                    *choice.nearest));
+  }
+
+  // By the last degrees, and by how long no other has come; infinite at first.
+  double cooling_c_per_s() const {
+    const auto& colder = state_.colder;
+    const double waited = 1 / std::max(1e-9, seen_.time_s - colder[0].time_s);
+    if (state_.colder_count < static_cast<int>(colder.size())) return waited;
+    return std::min(waited, (colder.back().value - colder[0].value) /
+                                (colder[0].time_s - colder.back().time_s));
   }
 
   // The card's own limit for a cap of power; 0 where its owner does not lend it.

@@ -58,6 +58,8 @@ struct Tuning {
   double temp_period_s = 1;
   double temp_gain_w_per_c = 16;
   double temp_reset_s = 8;
+  double temp_time_s = 40;  // the slowest time of a card's heat, as the simulated card has it
+  double temp_doubt = 1.5;  // … which may be so much longer on another
 };
 
 // What does not change while a load runs.
@@ -110,6 +112,8 @@ struct State {
   double temp_step_s = -1e9;
   double temp_error_c = 0;
   double temp_budget_w = 0;
+  std::array<Reading, 3> colder{};  // degrees reached since levers draw their least, latest first
+  int colder_count = 0;
 };
 
 // One step, to be read afterwards.
@@ -125,7 +129,9 @@ struct Decision {
   std::optional<double> temp_c{};
   std::optional<double> error{};  // seen since the step before
   std::optional<double> foreign_w{};
-  std::optional<double> reachable{};  // where infeasible: the nearest value that can be had
+  // Where infeasible: the nearest value of the goal that can be had. Degrees are what the card's
+  // cooling tends to, as far as it shows yet.
+  std::optional<double> reachable{};
   std::string why;
 };
 

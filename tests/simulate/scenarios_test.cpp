@@ -78,6 +78,49 @@ TEST(Caps, AnyReachableCapIsHeld) {
   }
 }
 
+// What the card tends to at the levers' least is told, once it is clear and while it holds alone.
+TEST(Temperature, ACapThatCannotBeHadIsToldWithWhatCan) {
+  const Scenario scenario =
+      read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/temp_unreachable.json");
+  ASSERT_EQ(scenario.events.size(), 2u);
+  const double hot = scenario.events[0].at_s, cool = scenario.events[1].at_s;
+  const auto result = run(scenario);
+  double settled_c = 0, first = 1e9, last = 0;
+  for (const Sample& sample : result.samples) {
+    if (sample.time_s < cool) settled_c = sample.temp_c;
+  }
+  for (const power::Decision& decision : result.decisions) {
+    if (decision.status != power::Status::infeasible) continue;
+    first = std::min(first, decision.time_s);
+    last = std::max(last, decision.time_s);
+    ASSERT_TRUE(decision.reachable);
+    if (decision.time_s > cool - 10) {
+      EXPECT_NEAR(*decision.reachable, settled_c, 2);
+    }
+    EXPECT_GT(*decision.reachable, scenario.policy.value) << decision.time_s;
+  }
+  EXPECT_GT(first, hot);
+  EXPECT_LT(first, hot + 30);
+  EXPECT_GT(last, cool - 1);
+  EXPECT_LT(last, cool + 30);
+}
+
+// Two points whose watts lie on both sides of what the cap allows: a switch heats by degrees within
+// a second, so that choosing by the budget of the moment alone switches every second.
+TEST(Temperature, PointsDoNotSwitchBackAndForth) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/temp_steps.json");
+  scenario.seconds = 240;
+  for (double load = 0.35; load < 1.35; load += 0.05) {
+    scenario.events.assign(1, Event{});
+    scenario.events[0].load_factor = load;
+    const auto result = run(scenario);
+    const Measures m = measure(scenario, result);
+    EXPECT_LE(m.switches_per_minute, 3) << load;
+    EXPECT_LE(*m.temp_over_c, 1) << load;
+    EXPECT_EQ(m.infeasible_pct, 0) << load;
+  }
+}
+
 // Steadier than the firmware's own cap.
 TEST(Caps, PowerIsSteadierThanWithout) {
   const auto deviation = [](const Scenario& scenario) {

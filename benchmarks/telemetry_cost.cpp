@@ -1,0 +1,247 @@
+// What sensors, governor and accuracy guard cost the kernels that they watch: the same calls
+// without them, with them, and with rows recomputed as well, in turns of a random order. Prints
+// JSON: time a call of each, and the ratios of neighbouring turns with their 95 % interval.
+//
+// telemetry_cost [--problem LINE] [--backend cpu] [--gpu PCI] [--seconds 60] [--turn 0.5]
+//
+// --gpu: whose sensors are read; default: the backend's. Time is the host's on a GPU, all that lies
+// between calls included; on a processor it is the calling thread's processor time, of one thread.
+#include <fmt/format.h>
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/registry.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "bench/machine.h"
+#include "bench/statistics.h"
+#include "govern/points.h"
+#include "govern/run.h"
+#include "govern/sampling.h"
+#include "power/driver.h"
+#include "power/guard.h"
+#include "power/pacer.h"
+#include "sensors/system_clock.h"
+
+namespace dfa {
+namespace {
+
+struct Options {
+  std::string problem = "fwd bf16 b4 h16 s4096 d128";
+  std::string backend = "auto";
+  std::string gpu;
+  double seconds = 60;
+  double turn_s = 0.5;
+};
+
+enum class Mode : int { alone, watched, guarded };
+constexpr const char* kNames[] = {"alone", "watched", "guarded"};
+
+double seconds_of(clockid_t id) {
+  timespec t{};
+  ::clock_gettime(id, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// What one mode showed, a value a turn.
+struct Seen {
+  std::vector<double> call_s{};
+  std::vector<double> others_share{};  // processor time of other threads, of one processor's
+  int checks = 0, samples = 0, decisions = 0;
+};
+
+// The threads of a governed run whose policy asks for nothing, so that nothing is paced.
+class Watching {
+ public:
+  Watching(const GpuIdentity& gpu, Clock& clock, double call_s)
+      : clock_(clock),
+        telemetry_(bench::open_telemetry(gpu, clock)),
+        governor_(setup_of(call_s), {}, meters(), pacer_),
+        driver_(governor_, clock, [this](const power::Decision&) { ++decisions_; }),
+        sampling_(gpu, clock, {}) {
+    driver_.start();
+    sampling_.start(clock.now_s(), {});
+  }
+
+  void called(double flops, double call_s) {
+    sampling_.add_work(flops);
+    driver_.set_activity({.foreign = sampling_.foreign(), .call_s = call_s});
+  }
+
+  void stop(Seen& seen) {
+    driver_.stop();
+    seen.samples += static_cast<int>(sampling_.stop().size());
+    seen.decisions += decisions_;
+  }
+
+ private:
+  static power::Setup setup_of(double call_s) {
+    power::Setup setup;
+    setup.points.push_back({.label = "default", .time_s = call_s});
+    return setup;
+  }
+
+  power::Telemetry meters() const {
+    const auto first = [](const sensors::MeterSet& set) {
+      return set.empty() ? nullptr : set.meters.front().get();
+    };
+    return {.power = first(telemetry_.power),
+            .energy = first(telemetry_.energy),
+            .temperature = first(telemetry_.temperature),
+            .capped = first(telemetry_.power_capped)};
+  }
+
+  Clock& clock_;
+  bench::Telemetry telemetry_;
+  power::Pacer pacer_;
+  power::Governor governor_;
+  int decisions_ = 0;  // of the driver's thread, read once it has ended
+  power::Driver driver_;
+  govern::Sampling sampling_;
+};
+
+class Comparison {
+ public:
+  explicit Comparison(const Options& options)
+      : options_(options),
+        backend_(options.backend == "auto" ? bench::default_backend() : options.backend),
+        gpu_(find_backend(backend_).gpu_identity()),
+        on_processor_(gpu_.pci_id.empty()),
+        workload_(parse_problem(options.problem), backend_, 1),
+        plans_(bench::prepare(workload_.problem(),
+                              {.backend = backend_, .threads = on_processor_ ? 1 : 0})) {
+    if (!options.gpu.empty()) gpu_ = {.pci_id = options.gpu, .name = options.gpu};
+    try {
+      rows_ = workload_.rows_check(govern::kGuardRows);
+    } catch (const Unsupported& error) {
+      unguarded_ = error.what();
+    }
+  }
+
+  void run() {
+    workload_.run(plans_, 3);
+    const double begin = clock_.now_s();
+    workload_.run(plans_, 3);
+    call_s_ = (clock_.now_s() - begin) / 3;
+    batch_ = govern::batch_for(call_s_);
+    const int modes = rows_ ? 3 : 2;
+    const Random random(1);
+    std::uint64_t draw = 0;
+    for (const double from = clock_.now_s(); clock_.now_s() - from < options_.seconds;) {
+      const int first = static_cast<int>(random.below(draw++, static_cast<std::uint64_t>(modes)));
+      const int step = random.below(draw++, 2) == 0 ? 1 : modes - 1;
+      for (int i = 0; i < modes; ++i) turn(static_cast<Mode>((first + i * step) % modes));
+    }
+  }
+
+  void print() const {
+    fmt::print("{{\n \"problem\": \"{}\",\n \"backend\": \"{}\",\n \"sensors_of\": \"{}\",\n",
+               to_line(workload_.problem()), backend_, gpu_.pci_id.empty() ? "host" : gpu_.pci_id);
+    fmt::print(" \"clock\": \"{}\",\n \"turn_s\": {},\n \"turns\": {},\n",
+               on_processor_ ? "processor time of the calling thread" : "host", options_.turn_s,
+               seen(Mode::alone).call_s.size());
+    if (!unguarded_.empty()) fmt::print(" \"not_guarded\": \"{}\",\n", unguarded_);
+    for (const Mode mode : {Mode::alone, Mode::watched, Mode::guarded}) print(mode);
+    fmt::print(" \"date\": \"{}\"\n}}\n", utc_now());
+  }
+
+ private:
+  const Seen& seen(Mode mode) const { return seen_[static_cast<int>(mode)]; }
+
+  double spent() const {
+    return on_processor_ ? seconds_of(CLOCK_THREAD_CPUTIME_ID) : clock_.now_s();
+  }
+
+  void turn(Mode mode) {
+    Seen& seen = seen_[static_cast<int>(mode)];
+    std::unique_ptr<Watching> watching;
+    if (mode != Mode::alone) watching = std::make_unique<Watching>(gpu_, clock_, call_s_);
+    power::Guard guard;
+    long long calls = 0;
+    const double begin = clock_.now_s(), from = spent(), all = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+                 own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    for (double now = 0; now < options_.turn_s; now = clock_.now_s() - begin) {
+      const double start = clock_.now_s();
+      workload_.run(plans_, batch_);
+      calls += batch_;
+      if (!watching) continue;
+      watching->called(plans_.flops() * batch_, (clock_.now_s() - start) / batch_);
+      if (mode != Mode::guarded || !guard.due(now)) continue;
+      const double checked = clock_.now_s();
+      const double error = workload_.error(*rows_, static_cast<std::uint64_t>(guard.checks));
+      guard.add(now, clock_.now_s() - checked, error);
+    }
+    seen.call_s.push_back((spent() - from) / static_cast<double>(calls));
+    seen.others_share.push_back(
+        (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - all - (seconds_of(CLOCK_THREAD_CPUTIME_ID) - own)) /
+        (clock_.now_s() - begin));
+    seen.checks += guard.checks;
+    if (watching) watching->stop(seen);
+  }
+
+  void print(Mode mode) const {
+    const Seen& of = seen(mode);
+    if (of.call_s.empty()) return;
+    fmt::print(" \"{}\": {{\"call_s\": {:.6g}, \"other_threads_pct\": {:.4g}",
+               kNames[static_cast<int>(mode)], bench::summarize(of.call_s).median,
+               100 * mean_of(of.others_share));
+    if (mode == Mode::alone) {
+      fmt::print("}},\n");
+      return;
+    }
+    std::vector<double> pct;
+    for (std::size_t i = 0; i < of.call_s.size(); ++i) {
+      pct.push_back(100 * (of.call_s[i] / seen(Mode::alone).call_s[i] - 1));
+    }
+    const bench::Summary cost = bench::summarize(pct);
+    fmt::print(
+        ", \"cost_pct\": {:.4f}, \"cost_pct_half_width\": {:.4f}, \"samples\": {}, "
+        "\"decisions\": {}, \"checks\": {}}},\n",
+        cost.median, cost.half_width, of.samples, of.decisions, of.checks);
+  }
+
+  Options options_;
+  std::string backend_;
+  GpuIdentity gpu_;
+  bool on_processor_;
+  sensors::SystemClock clock_;
+  bench::Workload workload_;
+  bench::Prepared plans_;
+  std::unique_ptr<RowsCheck> rows_;
+  std::string unguarded_;
+  double call_s_ = 0;
+  int batch_ = 1;
+  Seen seen_[3];
+};
+
+}  // namespace
+}  // namespace dfa
+
+int main(int argc, char** argv) {
+  dfa::Options options;
+  CLI::App app("What telemetry and guard cost the kernels that they watch");
+  app.add_option("--problem", options.problem);
+  app.add_option("--backend", options.backend);
+  app.add_option("--gpu", options.gpu, "PCI id of the card whose sensors are read");
+  app.add_option("--seconds", options.seconds)->check(CLI::PositiveNumber);
+  app.add_option("--turn", options.turn_s)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    dfa::Comparison comparison(options);
+    comparison.run();
+    comparison.print();
+  } catch (const dfa::Error& error) {
+    fmt::print(stderr, "telemetry_cost: {}\n", error.what());
+    return 3;
+  }
+}
