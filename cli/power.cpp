@@ -11,6 +11,7 @@
 #include "attention/registry.h"
 #include "base/file.h"
 #include "bench/machine.h"
+#include "bench/result_writer.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
@@ -166,7 +167,23 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
   return std::move(known.candidates);
 }
 
+// After what was measured is on the screen: a full disk takes none of that.
+void write_traces(const Arguments& arguments, const govern::Governed& governed) {
+  std::fflush(stdout);
+  const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
+  if (!arguments.trace.empty()) {
+    write_file_atomic(arguments.trace,
+                      simulate::to_trace(governed.scenario, governed.run, measures, "measured"));
+  }
+  if (!arguments.chrome.empty()) {
+    write_file_atomic(arguments.chrome, govern::to_chrome_trace(governed.run));
+  }
+}
+
 void run_power(const Arguments& arguments, int& exit_code) {
+  for (const std::string& path : {arguments.trace, arguments.chrome}) {
+    if (!path.empty()) bench::require_writable(path);
+  }
   LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
   if (arguments.seconds.size() != 1 && arguments.seconds.size() != arguments.policies.size()) {
@@ -226,14 +243,6 @@ void run_power(const Arguments& arguments, int& exit_code) {
     governed = govern::run_governed(loads, options, gpu, idle_w, clock);
   }
   const Verdict put_back = card.end();
-  const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
-  if (!arguments.trace.empty()) {
-    write_file_atomic(arguments.trace,
-                      simulate::to_trace(governed.scenario, governed.run, measures, "measured"));
-  }
-  if (!arguments.chrome.empty()) {
-    write_file_atomic(arguments.chrome, govern::to_chrome_trace(governed.run));
-  }
   double begin = 0;
   for (const govern::Section& section : options.sections) {
     print_section(governed, begin, begin + section.seconds, section.policy);
@@ -242,6 +251,7 @@ void run_power(const Arguments& arguments, int& exit_code) {
   fmt::print("{} calls; the governor took {:.3f} % of one processor's time\n", governed.calls,
              100 * governed.governor_share);
   if (arguments.max_error) print_guard(governed, *arguments.max_error);
+  write_traces(arguments, governed);
   if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
   if (interrupted()) exit_code = 1;
 }

@@ -253,6 +253,7 @@ class Stepper {
     }
     if (policy_.goal == Goal::temp_cap) {
       watch_cooling(choice);
+      tell_blind();
     } else if (!choice.reachable) {
       infeasible(choice);
     }
@@ -277,6 +278,14 @@ class Stepper {
     decision_.reachable = colder[0].value - left;
     say(fmt::format("about {:.0f} C at {:.0f} W, the least with these levers", *decision_.reachable,
                     *choice.nearest));
+  }
+
+  void tell_blind() {
+    if (seen_.temp_c) state_.temp_read_s = seen_.time_s;
+    const double since = std::max(state_.temp_read_s, state_.started_s);
+    if (seen_.time_s - since <= tuning_.temp_stale_s) return;
+    decision_.status = Status::stale;
+    say("no temperature: the budget stands");
   }
 
   // By the last degrees, and by how long no other has come; infinite at first.

@@ -58,6 +58,7 @@ struct Tuning {
   double temp_period_s = 1;
   double temp_gain_w_per_c = 16;
   double temp_reset_s = 8;
+  double temp_stale_s = 5;  // without a temperature: told, and the budget stands
   double temp_time_s = 40;  // the slowest time of a card's heat, as the simulated card has it
   double temp_doubt = 1.5;  // … which may be so much longer on another
 };
@@ -110,6 +111,7 @@ struct State {
   double sms_changed_s = -1e9;
   double power_read_s = -1e9;  // time of the last new reading
   double temp_step_s = -1e9;
+  double temp_read_s = -1e9;
   double temp_error_c = 0;
   double temp_budget_w = 0;
   std::array<Reading, 3> colder{};  // degrees reached since levers draw their least, latest first

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/json.h"
 #include "dfa/error.h"
+#include "profile/check.h"
 
 namespace dfa::profile {
 namespace {
@@ -64,9 +63,7 @@ Row from_json(const Json& json) {
   row.spread = json.at("spread");
   row.temp_c = maybe(json, "temp_c");
   row.date = json.at("date");
-  if (!(row.point.time_s > 0) || !std::isfinite(row.point.time_s)) {
-    throw InvalidArgument("time_s must be above 0");
-  }
+  if (const Verdict ok = check(row); !ok) throw InvalidArgument(ok.reason);
   return row;
 }
 

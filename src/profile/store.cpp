@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "dfa/error.h"
+#include "profile/check.h"
 
 namespace dfa::profile {
 namespace {
@@ -106,7 +107,8 @@ class Statement {
   int bound_ = 0, column_ = 0;
 };
 
-Row read_row(Statement& s) {
+template <typename Database>
+Row read_row(Statement& s, const Database& database) {
   Row row;
   row.machine.card = s.text();
   row.machine.driver = s.text();
@@ -126,6 +128,10 @@ Row read_row(Statement& s) {
   row.spread = s.real();
   row.temp_c = s.maybe_real();
   row.date = s.text();
+  if (const Verdict ok = check(row); !ok) {
+    throw IoError(fmt::format("profile {}: row of '{}', '{}': {}", database.path.string(),
+                              row.problem, row.point.label, ok.reason));
+  }
   return row;
 }
 
@@ -195,7 +201,7 @@ std::vector<Row> Store::rows(const std::string& card, const std::string& problem
                                   kColumns));
   statement.bind(card).bind(problem);
   std::vector<Row> found;
-  while (statement.step(*database_)) found.push_back(read_row(statement));
+  while (statement.step(*database_)) found.push_back(read_row(statement, *database_));
   return found;
 }
 
@@ -207,7 +213,7 @@ std::optional<Row> Store::find(const std::string& card, const std::string& probl
                                   kColumns));
   statement.bind(card).bind(problem).bind(backend).bind(config);
   if (!statement.step(*database_)) return std::nullopt;
-  return read_row(statement);
+  return read_row(statement, *database_);
 }
 
 }  // namespace dfa::profile

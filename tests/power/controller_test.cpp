@@ -339,6 +339,32 @@ TEST(Step, WithoutReadingsTheProfileServesBelowTheTarget) {
   EXPECT_NEAR(loop.power(), 494, 5);
 }
 
+// A cap of degrees without a thermometer: the watts that were held stay, and it is said.
+TEST(Step, ALostTemperatureIsToldAndTheBudgetStands) {
+  Loop loop;
+  loop.policy = {Goal::temp_cap, 65};
+  const auto next = [&](std::optional<double> temp_c) {
+    Observation seen{
+        .time_s = loop.now, .power = Reading{loop.now, loop.power()}, .temp_c = temp_c};
+    const Step made = step(loop.state, seen, loop.policy, loop.setup);
+    loop.state = made.state;
+    loop.decisions.push_back(made.decision);
+    loop.now += 0.1;
+  };
+  for (int i = 0; i < 300; ++i) next(i < 100 ? 60 : 66);
+  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  const double held = loop.state.temp_budget_w;
+  EXPECT_LT(held, 700);
+  for (int i = 0; i < 45; ++i) next(std::nullopt);
+  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  for (int i = 0; i < 10; ++i) next(std::nullopt);
+  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_NE(loop.decisions.back().why.find("no temperature"), std::string::npos);
+  EXPECT_EQ(loop.state.temp_budget_w, held);
+  next(64);
+  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+}
+
 TEST(Step, NonsenseIsNoReading) {
   Loop loop;
   loop.run(20);

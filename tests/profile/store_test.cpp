@@ -127,6 +127,41 @@ TEST(Store, BadFilesAreNamed) {
   }
 }
 
+// Rows that no tuning wrote, and a file of which a part is gone.
+TEST(Store, DamagedRowsAreNamedAndNotBelieved) {
+  const Folder folder;
+  const auto reason = [&](auto spoil) -> std::string {
+    const auto path = folder / "spoilt.db";
+    std::filesystem::remove(path);
+    Row row = sample_row();
+    spoil(row);
+    Store store(path);
+    store.put(row);
+    try {
+      store.rows();
+    } catch (const IoError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(reason([](Row&) {}), "");
+  EXPECT_NE(reason([](Row& r) { r.problem = "nonsense"; }).find("spoilt.db: row of 'nonsense'"),
+            std::string::npos);
+  EXPECT_NE(reason([](Row& r) { r.point.time_s = 0; }).find("time_s"), std::string::npos);
+  EXPECT_NE(reason([](Row& r) { r.point.dtype = static_cast<DType>(77); }).find("dtype"),
+            std::string::npos);
+  EXPECT_NE(reason([](Row& r) { r.point.energy_j = -1; }).find("energy_j"), std::string::npos);
+  EXPECT_NE(reason([](Row& r) { r.point.memory_bytes = -1; }).find("memory"), std::string::npos);
+
+  const auto cut = folder / "cut.db";
+  {
+    Store store(cut);
+    for (int i = 0; i < 200; ++i) store.put(sample_row(std::to_string(i)));
+  }
+  std::filesystem::resize_file(cut, 8192);
+  EXPECT_THROW(Store(cut).rows(), IoError);
+}
+
 TEST(Json, IsTheSameBothWays) {
   std::vector<Row> rows{sample_row("a"), sample_row("b")};
   rows[1].point.energy_j = rows[1].point.power_w = std::nullopt;
@@ -138,6 +173,8 @@ TEST(Json, BadRowsAreNamed) {
   for (const auto& [from, to] : {std::pair{"\"fp16\"", "\"fp12\""},
                                  {"\"time_s\"", "\"time\""},
                                  {"0.001", "-1"},
+                                 {"fwd bf16", "fwd bf17"},
+                                 {"650.25", "-650.25"},
                                  {"dfa-profile/1", "dfa-profile/9"},
                                  {"{", "["}}) {
     std::string bad = good;
