@@ -89,7 +89,7 @@ void analyze(const Arguments& arguments) {
 void add_analyze(CLI::App& app, int&) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
-      "analyze", "operations, bytes, memory, roofline and IO complexity of a problem");
+      "analyze", "Operations, bytes, memory, roofline and IO complexity of a problem");
   command->add_option("--problem", arguments->problem, "the problem line");
   command->add_option("--machine", arguments->machine,
                       "h200 (default), h100, a100, t4, or this: the CPU, measured for a second");

@@ -21,6 +21,7 @@
 #include "bench/torch_peer.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "dfa/error.h"
 
 namespace dfa::cli {
@@ -226,7 +227,7 @@ std::string suites_help() {
   for (const bench::SuiteInfo& suite : bench::suite_list()) {
     text += fmt::format("  {:<18}{}\n", suite.name, suite.question);
   }
-  return text + "\nexample: dfa bench --suite three_way --out r.json";
+  return text + "\nExample: dfa bench --suite three_way --out r.json";
 }
 
 }  // namespace
@@ -273,14 +274,14 @@ void add_bench(CLI::App& app, int& exit_code) {
           "--calls", a.calls,
           "calls in a row of each timed run, of which times are the mean; default: one on the CPU, "
           "some milliseconds of them on a GPU")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       ->add_option("--sm-budget", a.study.sm_budget,
                    "multiprocessors that our launches may take, where their kernels take a budget; "
                    "0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(from_zero());
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,
                     "algorithms in turns, in random order (default)");
   command->add_flag("--energy,!--no-energy", a.study.energy,
@@ -288,11 +289,10 @@ void add_bench(CLI::App& app, int& exit_code) {
   command
       ->add_option("--energy-seconds", a.study.energy_seconds,
                    "of each sustained run; default: as long as the energy counter wants")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
   command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
-  command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")->check(from_zero());
   command->add_option("--seed", a.study.seed, "of the inputs and of the order");
   command->add_option("--out", a.out, "result file, JSON")->required();
   command->footer(suites_help());

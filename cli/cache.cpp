@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "spec/algorithm_name.h"
 #include "cli/command.h"
+#include "dfa/error.h"
+#include "spec/algorithm_name.h"
 
 namespace dfa::cli {
 namespace {
@@ -56,6 +57,7 @@ void warm(const CacheArguments& arguments) {
     throw InvalidArgument("cache warm: --problem is required; a problem line, as often as wanted");
   }
   const Algorithm algorithm = parse_algorithm(arguments.algorithm);
+  std::string not_kept;
   Json json{{"schema", "dfa-cache/1"},
             {"folder", cuda::cache_folder().string()},
             {"kernels", Json::array()}};
@@ -68,6 +70,7 @@ void warm(const CacheArguments& arguments) {
                                  {"registers", kernel.registers},
                                  {"time_s", kernel.time_s},
                                  {"note", kernel.note}});
+      if (kernel.note.find("not kept") != std::string::npos) not_kept = kernel.note;
       if (arguments.json) continue;
       fmt::print("{:<9} {:6.2f} s {:>4} registers  {}{}\n", kernel.origin, kernel.time_s,
                  kernel.registers, kernel.name_expression,
@@ -75,6 +78,7 @@ void warm(const CacheArguments& arguments) {
     }
   }
   if (arguments.json) fmt::print("{}", dump(json));
+  if (!not_kept.empty()) throw IoError("cache warm: " + not_kept);  // what it is for was not done
 }
 
 void clear(const CacheArguments& arguments) {

@@ -6,6 +6,7 @@
 
 #include "bench/result.h"
 #include "cli/command.h"
+#include "cli/values.h"
 
 namespace dfa::cli {
 namespace {
@@ -42,13 +43,13 @@ void add_compare(CLI::App& app, int& exit_code) {
   command->add_option("A", a.a, "result file, before")->required();
   command->add_option("B", a.b, "result file, after")->required();
   command->add_option("--tolerance", a.tolerance_pct, "percent that counts as no change")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   command->add_flag("--json", a.json, "print JSON");
   command->footer(
       "same, faster, slower or unclear by the 95 % intervals of the medians; in joules, faster\n"
       "means fewer. Exit code 1 when a case got slower, took more joules or no longer runs.\n\n"
-      "example: dfa compare before.json after.json");
+      "Example: dfa compare before.json after.json");
   command->callback([arguments, &exit_code] {
     const bench::Result before = bench::read_result(arguments->a);
     const bench::Result after = bench::read_result(arguments->b);

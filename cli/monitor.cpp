@@ -11,6 +11,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/values.h"
 #include "dfa/error.h"
 #include "monitor/metrics.h"
 #include "monitor/server.h"
@@ -163,8 +164,7 @@ void add_monitor(CLI::App& app, int&) {
   command->add_option("--listen", a.listen,
                       "serve /metrics at HOST:PORT, e.g. 127.0.0.1:9400; a port alone is on "
                       "loopback, 0 takes a free one");
-  command->add_option("--seconds", a.seconds, "end after that long (never)")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--seconds", a.seconds, "end after that long (never)")->check(above_zero());
   command->add_option("--interval", a.interval, "seconds between looks (1)")
       ->check(CLI::Range(0.1, 3600.0));
   command->footer("Example: dfa monitor --listen 9400");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
 #include "cli/owner.h"
+#include "cli/values.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
 #include "govern/chrome.h"
@@ -159,6 +161,10 @@ std::vector<govern::Candidate> measure(bench::Workload& workload,
 
 std::vector<govern::Candidate> stored(const Problem& problem, const std::string& profile,
                                       const govern::PointOptions& options) {
+  if (profile != "shipped" && !std::filesystem::exists(profile)) {
+    throw IoError("--profile '" + profile +
+                  "' is not there; accepted: a file that dfa tune made, shipped");
+  }
   govern::KnownPoints known =
       profile == "shipped" ? govern::shipped_points(problem, options)
                            : govern::stored_points(problem, profile::Store(profile), options);
@@ -181,8 +187,8 @@ void write_traces(const Arguments& arguments, const govern::Governed& governed) 
 }
 
 void run_power(const Arguments& arguments, int& exit_code) {
-  for (const std::string& path : {arguments.trace, arguments.chrome}) {
-    if (!path.empty()) bench::require_writable(path);
+  for (const std::string& file : {arguments.trace, arguments.chrome}) {
+    if (!file.empty()) bench::require_writable(file);
   }
   LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
@@ -277,18 +283,18 @@ void add_power(CLI::App& app, int& exit_code) {
       ->expected(1)
       ->take_all();
   command->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       ->add_option("--seconds", a.seconds,
                    "for each policy (10); several times: one after the other, for each its own")
       ->expected(1)
       ->take_all()
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
       ->check(CLI::Range(1, 50));
   command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   add_memory_bound(*command, a.points);
   command->add_option("--profile", a.profile,
                       "take the points from what dfa tune measured: a file, or shipped for what "
@@ -297,7 +303,7 @@ void add_power(CLI::App& app, int& exit_code) {
       ->add_option("--max-error", a.max_error,
                    "largest error that outputs may have: allows tf32 for fp32, and has rows of the "
                    "outputs recomputed in fp32 while it runs")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command
       ->add_option(
           "--levers", a.levers,

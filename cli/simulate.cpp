@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "bench/result_writer.h"
 #include "cli/command.h"
 #include "dfa/error.h"
 #include "simulate/marks.h"
@@ -71,6 +72,7 @@ void simulate_scenario(const Arguments& arguments, int& exit_code) {
     simulate_rack(scenario, exit_code);
     return;
   }
+  if (!arguments.trace.empty()) bench::require_writable(arguments.trace);
   if (!arguments.policy.empty()) scenario.policy = power::parse_policy(arguments.policy);
   const simulate::Run run = simulate::run(scenario);
   const simulate::Measures measures = simulate::measure(scenario, run);

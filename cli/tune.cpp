@@ -10,10 +10,12 @@
 
 #include "base/file.h"
 #include "bench/machine.h"
+#include "bench/result_writer.h"
 #include "bench/suites.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
+#include "cli/values.h"
 #include "dfa/error.h"
 #include "profile/frontier.h"
 #include "profile/json.h"
@@ -70,10 +72,28 @@ void show(int done, int rows, double left_s, const std::string& what) {
   std::fflush(stderr);
 }
 
+std::vector<profile::Row> imported(const std::string& file) {
+  try {
+    return profile::from_json(read_file(file));
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("--import '{}': {}", file, error.what()));
+  }
+}
+
+void require_something(const Arguments& a) {
+  if (!a.list && a.problem_lines.empty() &&
+      (a.problems_file + a.import_file + a.export_file).empty()) {
+    throw InvalidArgument(
+        "tune: nothing to do; accepted: --problem, --problems, --import, --export, --list");
+  }
+}
+
 void run_tune(Arguments& arguments, int& exit_code) {
+  require_something(arguments);
+  if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
   profile::Store store(arguments.profile);
   if (!arguments.import_file.empty()) {
-    const auto rows = profile::from_json(read_file(arguments.import_file));
+    const auto rows = imported(arguments.import_file);
     store.put_all(rows);
     fmt::print("imported {} rows into {}\n", rows.size(), arguments.profile);
   }
@@ -114,11 +134,11 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->take_all();
   command->add_option("--profile", a.profile, "the store, an SQLite file (dfa-profile.db)");
   command->add_option("--budget", a.tune.budget_s, "seconds; no measurement begins that ends later")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_option("--points", a.tune.points.candidates, "configurations of each problem (3)")
       ->check(CLI::Range(1, 200));
   command->add_option("--point-seconds", a.tune.points.seconds, "for each measurement of one (2)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command->add_flag("--less-exact", a.tune.points.less_exact,
                     "tf32 too, for problems in fp32: policies with --max-error choose from it");
   add_memory_bound(*command, a.tune.points);

@@ -90,7 +90,7 @@ std::vector<Row> from_json(const std::string& text) {
       }
     }
   } catch (const Json::exception& error) {
-    throw InvalidArgument(std::string("profile: ") + error.what());
+    throw InvalidArgument(std::string("profile: no file of dfa-profile/1: ") + error.what());
   }
   return rows;
 }

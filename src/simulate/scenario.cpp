@@ -216,7 +216,7 @@ Scenario parse_scenario(const std::string& text) {
   try {
     json = Json::parse(text);
   } catch (const Json::exception& error) {
-    throw InvalidArgument(std::string("scenario: ") + error.what());
+    throw InvalidArgument(std::string("scenario: not JSON: ") + error.what());
   }
   Scenario scenario;
   Reader reader(json, "scenario");
@@ -245,7 +245,12 @@ Scenario parse_scenario(const std::string& text) {
 }
 
 Scenario read_scenario(const std::filesystem::path& path) {
-  return parse_scenario(read_file(path));
+  const std::string text = read_file(path);
+  try {
+    return parse_scenario(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("'" + path.string() + "': " + error.what());
+  }
 }
 
 }  // namespace dfa::simulate

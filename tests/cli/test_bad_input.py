@@ -202,3 +202,29 @@ def test_a_full_disk_leaves_the_old_result(dfa, tmp_path, small_files, command):
     assert error.startswith("dfa: cannot write")
     assert (tmp_path / "r.json").read_text() == "old"
     assert os.listdir(tmp_path) == ["r.json"]
+
+
+LINE = "fwd bf16 b1 h1 s64 d64"
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["bench", "--problem", LINE, "--seconds", "-1", "--out", "r.json"], "'-1' is no number above 0"),
+    (["bench", "--problem", LINE, "--seconds", "inf", "--out", "r.json"], "'inf' is no number above 0"),
+    (["run", "--problem", LINE, "--seed", "x"], ["'x' is no number of 0 or more", "2^64-1"]),
+    (["monitor", "--seconds", "soon"], "'soon' is no number above 0"),
+    (["tune"], ["nothing to do", "--problem", "--list"]),
+    (["power", "--policy", "min_energy", "--profile", "none.db", "--problem", LINE],
+     ["'none.db' is not there", "dfa tune", "shipped"]),
+    (["power", "--policy", "max_performance", "--problem", LINE, "--trace", "nowhere/t.jsonl"],
+     ["nowhere/t.jsonl", "is not a folder"]),
+    (["power", "--policy", "max_performance", "--problem", LINE, "--chrome", "nowhere/t.json"],
+     ["nowhere/t.json", "is not a folder"]),
+    (["simulate", "--scenario", "bad.json"], ["'bad.json'", "not JSON"]),
+    (["simulate", "--scenario", "other.json"], ["'other.json'", "dfa-scenario/1"]),
+    (["tune", "--import", "bad.json"], ["--import 'bad.json'", "dfa-profile/1"]),
+])
+def test_bad_usage_is_told_before_anything_is_measured(fails, tmp_path, arguments, words):
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "other.json").write_text('{"schema": "x"}')
+    fails(2, words, *arguments)
+    assert not (tmp_path / "none.db").exists()

@@ -43,6 +43,13 @@ def test_an_empty_folder_lists_nothing_and_is_not_made(cache, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
+def test_warm_fails_where_nothing_can_be_kept(dfa, warm):
+    warm()  # skips where there is no compiler
+    done = dfa("cache", "warm", "--arch", "sm_80", "--problem", LINE, env={"DFA_CACHE_DIR": "/proc/none"})
+    assert done.returncode == 2 and done.stdout.startswith("compiled ")
+    assert done.stderr.startswith("dfa: cache warm: not kept on disk: ") and done.stderr.count("\n") == 1
+
+
 def test_warm_compiles_once_and_clear_removes_it(cache, warm):
     first = json.loads(warm("--json"))["kernels"]
     assert [kernel["origin"] for kernel in first] == ["compiled"]
