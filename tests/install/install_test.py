@@ -5,12 +5,14 @@ Usage: install_test.py BUILD_DIR COMPILER
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 
 
 def run(*command, **options):
@@ -39,6 +41,17 @@ def use_by_pkg_config(prefix, work, compiler):
     return run(program, env={**os.environ, "LD_LIBRARY_PATH": str(library)})
 
 
+def readme_compiles(prefix, work, compiler):
+    """The C++ of the README, as a reader would paste it."""
+    snippets = re.findall(r"^```cpp\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert snippets, "no C++ in the README"
+    for index, snippet in enumerate(snippets):
+        source = work / f"readme{index}.cpp"
+        source.write_text(snippet)
+        run(compiler, "-std=c++20", "-Wall", "-Werror", f"-I{prefix / 'include'}",
+            "-fsyntax-only", source)
+
+
 def check_exports(prefix):
     library = next(prefix.rglob("libdfa.so"))
     symbols = run("nm", "-D", "-C", "--defined-only", library).splitlines()
@@ -61,6 +74,7 @@ def main():
             assert use_by_pkg_config(prefix, work, compiler).startswith("0.")
         else:
             print("pkg-config is not there: that way was not tried")
+        readme_compiles(prefix, work, compiler)
         check_exports(prefix)
         assert run(prefix / "bin" / "dfa", "--version").startswith("dfa 0.")
     print("installed, moved, found and used")

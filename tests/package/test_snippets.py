@@ -1,0 +1,79 @@
+"""The Python of the README and of the guide: all of it compiles, and what needs no model runs as it stands there."""
+
+import pathlib
+import re
+import time
+
+import numpy as np
+import pytest
+
+import dfa
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGES = ("README.md", "docs/guide/python.md")
+
+
+def snippets(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+class MadeUpGovernor:
+    """The governor of the pages has a card; how it works is tried in test_howto.py."""
+
+    def __init__(self, policy):
+        assert dfa.Policy(policy).goal == "power_cap"
+
+    def __enter__(self):
+        self.steps = 0
+        return self
+
+    def __exit__(self, *exception):
+        pass
+
+    def pace(self):
+        self.steps += 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_snippet_compiles(page):
+    assert snippets(page)
+    for snippet in snippets(page):
+        compile(snippet, page, "exec")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_snippets_run_as_they_stand_there(page, monkeypatch, capsys):
+    monkeypatch.setenv("DFA_CUDA_DRIVER", "none-in-tests")
+    monkeypatch.setattr(dfa, "Governor", MadeUpGovernor, raising=False)
+    policy = dfa.Policy  # of rows that no test machine has: the library's own choice in their place
+    monkeypatch.setattr(dfa, "Policy", lambda text, profile=None: policy(
+        text if profile is None else "max_performance"), raising=False)
+    draw = np.random.default_rng(1)
+    q, k, v = (draw.standard_normal((1, 2, 1500, 64), dtype=np.float32) for _ in range(3))
+    names = {"q": q, "k": k, "v": v, "batches": range(3), "train_step": lambda batch: time.sleep(0.001),
+             "dfa": dfa}
+    ran = 0
+    for snippet in snippets(page):
+        if "torch" in snippet or "transformers" in snippet:
+            continue  # with a model: below, where PyTorch is
+        exec(snippet, names)
+        ran += 1
+    assert ran >= 1 and names["o"].shape == q.shape
+    assert names.get("governor") is None or names["governor"].steps == 3
+    capsys.readouterr()
+
+
+def test_snippets_with_a_model_run_where_pytorch_is():
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            o = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+            return type("Output", (), {"loss": o.sum()})
+
+    names = {"dfa": dfa, "model": Model(), "x": torch.randn(1, 2, 16, 64)}
+    switch, layer = [s for s in snippets("docs/guide/python.md") if "dfa.torch" in s]
+    exec(switch, names)
+    assert torch.isfinite(names["loss"])
+    exec(layer, names)
+    assert names["layer"](*[torch.randn(2, 16, 512)] * 3)[0].shape == (2, 16, 512)
