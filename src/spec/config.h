@@ -170,7 +170,7 @@ struct BackwardConfig {
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
   }
 
-  // Of cuda_sm90: do warpgroups own a gradient each, one dv, the other dk, of the same 64 keys?
+  // Of cuda_sm90, 16 bits: do warpgroups own a gradient each, one dv, one dk, of the same 64 keys?
   // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
   constexpr int sm90_exchange_bytes() const {
