@@ -6,6 +6,10 @@ import pytest
 
 from built import program
 
+if os.environ.get("ONE_PROCESSOR") == "yes" and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+    processors = sorted(os.sched_getaffinity(0))  # each worker has its own
+    os.sched_setaffinity(0, {processors[int(worker.removeprefix("gw")) % len(processors)]})
+
 
 @pytest.fixture
 def dfa(tmp_path):
