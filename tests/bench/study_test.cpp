@@ -120,6 +120,21 @@ TEST(Study, FlashTakesTheConfigurationThatIsAskedForAndStandardNone) {
   EXPECT_NE(study.result.cases.at(1).config.find("block_q=16,.block_k=16"), std::string::npos);
 }
 
+TEST(Study, StoredProbabilitiesAreAnAlgorithmOfAForwardWithItsBackward) {
+  const Study study =
+      run_study(group("fwdbwd fp32 b1 h2 s64 d32\nfwd fp32 b1 h1 s16 d8", {"stored", "standard"}),
+                short_study());
+  const CaseResult& stored = study.result.cases.at(0);
+  EXPECT_EQ(stored.status, Status::ok) << stored.reason.value_or("");
+  EXPECT_EQ(stored.config, "StandardConfig{.probabilities=Probabilities::stored}");
+  EXPECT_TRUE(stored.check->ok);
+  const CaseResult& recomputed = study.result.cases.at(1);
+  EXPECT_EQ(*stored.memory_bytes - *stored.workspace_bytes,
+            4 * 2 * 64 * 64 + *recomputed.memory_bytes - *recomputed.workspace_bytes);
+  EXPECT_EQ(study.result.cases.at(2).status, Status::failed);
+  EXPECT_NE(study.result.cases.at(2).reason.value().find("fwdbwd"), std::string::npos);
+}
+
 TEST(Study, EnergyMayBeLeftOut) {
   StudyOptions options = short_study();
   options.energy = false;

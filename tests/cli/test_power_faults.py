@@ -12,7 +12,8 @@ import pytest
 from built import start
 
 PROBLEM = "fwd fp32 b1 h2 s64 d32"
-SHORT = ["--backend", "cpu", "--points", "1", "--point-seconds", "0.05"]
+FAST = ["--backend", "cpu", "--point-seconds", "0.05"]
+SHORT = [*FAST, "--points", "1"]
 POWER = ["power", "--problem", PROBLEM, "--policy", "max_performance", "--seconds", "0.2", *SHORT]
 
 
@@ -78,7 +79,8 @@ def test_a_tuning_that_was_killed_goes_on_with_what_it_had(tmp_path):
 
 
 def test_the_memory_that_stored_probabilities_may_take(dfa, tmp_path):
-    tune = ["tune", "--problem", "fwdbwd fp32 b1 h2 s64 d32", "--profile", tmp_path / "p.db", *SHORT]
+    tune = ["tune", "--problem", "fwdbwd fp32 b1 h2 s64 d32", "--profile", tmp_path / "p.db", *FAST,
+            "--points", "2"]
     small = dfa(*tune, "--memory", "10KB")
     assert small.returncode == 0 and "1 rows measured" in small.stdout
     assert "stored probabilities of 'fwdbwd fp32" in small.stdout and "0.01024 MB may be had" in small.stdout
