@@ -79,8 +79,11 @@ def test_power_runs_and_invents_no_watt(dfa, tmp_path):
 
 def test_power_takes_points_of_a_profile(dfa, fails, tmp_path):
     store = tmp_path / "p.db"
-    fails(3, "dfa tune", "power", "--problem", PROBLEM, "--policy", "max_performance", "--profile",
-          str(store), "--backend", "cpu")
+    asked = ["power", "--problem", PROBLEM, "--policy", "max_performance", "--profile", str(store),
+             "--backend", "cpu"]
+    fails(2, ["is not there", "dfa tune"], *asked)
+    assert dfa("tune", "--list", "--profile", str(store)).returncode == 0  # a store without a row
+    fails(3, "dfa tune", *asked)
     assert dfa("tune", "--problem", PROBLEM, "--profile", str(store), *SHORT).returncode == 0
     done = dfa("power", "--problem", PROBLEM, "--policy", "max_performance", "--seconds", "0.2",
                "--profile", str(store), "--backend", "cpu")

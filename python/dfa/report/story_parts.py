@@ -163,7 +163,7 @@ def processor(files):
                                        ("flash", "forward", "solid"), ("flash", "backward", "dash")):
             points = sorted((key[3], rate) for key, rate in found.items()
                             if key[:3] == (title, algorithm, pass_))
-            if points:
+            if len(points) > 1:  # one length alone is no line, and its marker tells no pass
                 series.append(Series(algorithm, *zip(*points), variant=pass_, dash=dash))
         panels.append(Panel(title=title, x_label="sequence length", y_label="TFLOP/s, one core",
                             series=tuple(series), x_log=True))
