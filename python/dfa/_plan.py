@@ -20,6 +20,8 @@ def plan(problem: str, *, backend: str = "auto", algorithm: str = "auto", config
     backward_flops. Raises ValueError on a bad line or
     configuration, RuntimeError where no backend can run it.
     """
+    if not isinstance(problem, str):
+        raise TypeError(f"problem is {type(problem).__qualname__}; accepted: a problem line, as a text")
     choice = algorithm if policy is None else choice_of(algorithm, policy)
     algorithm, policy, profile = split(choice)
     if policy and (config or threads):

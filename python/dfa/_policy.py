@@ -29,6 +29,8 @@ class Policy:
     profile: str | None
 
     def __init__(self, text: str, profile: str | os.PathLike[str] | None = None):
+        if not isinstance(text, str):
+            raise TypeError(f"policy is {type(text).__qualname__}; accepted: a text such as power_cap:500W")
         self._text, self.goal, self.value = _core.parse_policy(text)
         self.profile = profile if profile in (None, "shipped") else os.path.abspath(profile)
 

@@ -36,7 +36,12 @@ def strides_of(name, shape, strides):
 
 def window_of(causal, window):
     """(left, right): keys a query sees on each side of its own position, -1 for no limit."""
-    left, right = (-1, -1) if window is None else window
+    if window is None:
+        window = (-1, -1)
+    if (not isinstance(window, (tuple, list)) or len(window) != 2 or isinstance(window[0], float)
+            or isinstance(window[1], float)):
+        raise ValueError(f"window {window!r}; accepted: (left, right), whole numbers of keys, -1 for no limit")
+    left, right = window
     if min(left, right) < -1:
         raise ValueError(f"window ({left}, {right}); -1 or more on each side")
     return (left, 0) if causal else (left, right)

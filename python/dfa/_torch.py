@@ -42,7 +42,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
                                       algorithm)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
-    if window is not None:
+    if isinstance(window, list):
         window = tuple(window)
     if scale is not None:
         scale = float(scale)

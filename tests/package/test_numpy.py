@@ -103,3 +103,10 @@ def test_other_objects_and_options():
         dfa.attention(q, k, v, scale=0)
     with pytest.raises(ValueError, match=r"window \(-2, 0\)"):
         dfa.attention(q, k, v, window=(-2, 0))
+
+
+@pytest.mark.parametrize("window", [5, (1,), (1, 2, 3), (1.5, 0), "ab"])
+def test_a_window_that_is_none_says_what_is_accepted(window):
+    q, k, v = inputs(1)
+    with pytest.raises(ValueError, match=r"accepted: \(left, right\), whole numbers"):
+        dfa.attention(q, k, v, window=window)

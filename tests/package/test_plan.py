@@ -23,6 +23,13 @@ def test_errors_keep_their_text():
         dfa.plan("fwd fp8 b1 h1 s8 d64", backend="cpu")
 
 
+def test_what_is_no_text_is_told_so():
+    with pytest.raises(TypeError, match="problem is int; accepted: a problem line"):
+        dfa.plan(3)
+    with pytest.raises(TypeError, match="policy is int; accepted: a text"):
+        dfa.Policy(3)
+
+
 def test_every_backend_is_there_or_says_why_not():
     backends = dfa.backends()
     assert {"cpu", "cuda", "reference"} <= set(backends)
