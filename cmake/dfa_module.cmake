@@ -1,14 +1,11 @@
 # dfa_flags: the settings every target of ours shares. (-Wrestrict is wrong on g++ 12 string sums.
 # No contraction: a multiplication and an addition fuse where the source says fma, so that rounding
-# is the same with every compiler and every instruction set that has one. Counts of coverage are
-# not atomic, which makes loops 70 times slower: tests that are counted run on one processor each,
-# where threads seldom race for a count.)
+# is the same with every compiler and every instruction set that has one.)
 add_library(dfa_flags INTERFACE)
 target_include_directories(dfa_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(dfa_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-psabi -Wno-restrict
   -ffp-contract=off
-  $<$<BOOL:${DFA_WERROR}>:-Werror>
-  "$<$<BOOL:${DFA_COVERAGE}>:--coverage;-fprofile-update=single>")
+  $<$<BOOL:${DFA_WERROR}>:-Werror>)
 target_link_options(dfa_flags INTERFACE $<$<BOOL:${DFA_COVERAGE}>:--coverage>)
 if(DFA_SANITIZE)
   target_compile_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE} -fno-omit-frame-pointer
@@ -16,12 +13,27 @@ if(DFA_SANITIZE)
   target_link_options(dfa_flags INTERFACE -fsanitize=${DFA_SANITIZE})
 endif()
 
+# Coverage counts src alone, and not atomically, which makes loops 70 times slower: tests that are
+# counted run on one processor each, where threads seldom race for a count.
+function(dfa_counted target)
+  if(DFA_COVERAGE)
+    target_compile_options(${target} PRIVATE --coverage -fprofile-update=single)
+  endif()
+endfunction()
+# Sanitized tests and commands compile for twice as long with optimisation as without.
+function(dfa_not_counted target)
+  if(DFA_COVERAGE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # dfa_module(NAME SOURCES… LINKS…): one folder of src/ is one target, dfa::NAME, and its link list
 # is the list of folders it may include (tools/check_includes.py holds the same table).
 function(dfa_module name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
   if(arg_SOURCES)
     add_library(dfa_${name} STATIC ${arg_SOURCES})
+    dfa_counted(dfa_${name})
     target_link_libraries(dfa_${name} PUBLIC $<BUILD_INTERFACE:dfa_flags> ${arg_LINKS})
   else()
     add_library(dfa_${name} INTERFACE)
