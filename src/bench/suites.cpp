@@ -191,20 +191,22 @@ Scale parse_scale(const std::string& text) {
 
 const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
 
-namespace {
-
-constexpr const char* kLaunches[] = {"eager", "graph", "compile", "compile-reduce-overhead",
-                                     "compile-max-autotune"};
-
-}  // namespace
-
-Launch parse_launch(const std::string& text) {
-  const auto found = std::find(std::begin(kLaunches), std::end(kLaunches), text);
-  if (found != std::end(kLaunches)) return static_cast<Launch>(found - std::begin(kLaunches));
-  throw InvalidArgument(fmt::format("launch '{}'; accepted: {}", text, fmt::join(kLaunches, ", ")));
+const std::vector<std::string>& launch_names() {
+  static const std::vector<std::string> names{"eager", "graph", "compile",
+                                              "compile-reduce-overhead", "compile-max-autotune"};
+  return names;
 }
 
-const char* name_of(Launch launch) { return kLaunches[static_cast<int>(launch)]; }
+Launch parse_launch(const std::string& text) {
+  const auto& names = launch_names();
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found != names.end()) return static_cast<Launch>(found - names.begin());
+  throw InvalidArgument(fmt::format("launch '{}'; accepted: {}", text, fmt::join(names, ", ")));
+}
+
+const char* name_of(Launch launch) {
+  return launch_names()[static_cast<std::size_t>(launch)].c_str();
+}
 
 const std::vector<std::string>& algorithm_names() {
   static const std::vector<std::string> names{"standard", "flash", "dynamic", "stored"};

@@ -23,7 +23,8 @@ enum class Launch : int { eager, graph, compile, compile_reduce_overhead, compil
 
 constexpr bool is_compiled(Launch launch) { return launch >= Launch::compile; }
 
-Launch parse_launch(const std::string& text);  // throws InvalidArgument
+const std::vector<std::string>& launch_names();  // in the enumerators' order
+Launch parse_launch(const std::string& text);    // throws InvalidArgument
 const char* name_of(Launch launch);
 
 // One problem, the algorithms to compare on it, and how to launch them.

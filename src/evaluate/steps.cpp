@@ -1,7 +1,9 @@
 #include "evaluate/steps.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace dfa::evaluate {
@@ -16,11 +18,15 @@ struct Part {
   const char* suite;
   const char* peers;
   bool energy;
-  int compiled = 0;  // modes of torch.compile that the peers are launched in besides
+  bool compiled = false;  // the peers are launched in the modes of torch.compile too
 };
 
-constexpr const char* kEveryLaunch =
-    "eager,graph,compile,compile-reduce-overhead,compile-max-autotune";
+std::size_t compiled_launches() {
+  const auto& names = bench::launch_names();
+  return static_cast<std::size_t>(std::count_if(
+      names.begin(), names.end(),
+      [](const std::string& name) { return bench::is_compiled(bench::parse_launch(name)); }));
+}
 
 constexpr Part kParts[] = {
     {"three_way", "", true},
@@ -33,7 +39,7 @@ constexpr Part kParts[] = {
     {"memory", "", false},
     {"forward_backward", "torch-efficient,torch-math", true},
     {"heatmap", "", false},
-    {"launch", "torch-flash,torch-cudnn", false, 3},
+    {"launch", "torch-flash,torch-cudnn", false, true},
 };
 
 std::string question_of(const std::string& suite) {
@@ -80,7 +86,10 @@ class Maker {
       step.note = "without PyTorch: " + tools_.torch_python.missing;
     } else if (!wanted.empty()) {
       words.insert(words.end(), {"--peers", wanted});
-      if (part.compiled > 0) words.insert(words.end(), {"--launch", kEveryLaunch});
+      if (part.compiled) {
+        words.insert(words.end(),
+                     {"--launch", fmt::format("{}", fmt::join(bench::launch_names(), ","))});
+      }
       peers = wanted == "torch" ? 4 : 2;
     }
     Command command{words};
@@ -91,11 +100,11 @@ class Maker {
     return step;
   }
 
-  std::size_t cases(const std::string& suite, std::size_t peers, int compiled) const {
+  std::size_t cases(const std::string& suite, std::size_t peers, bool compiled) const {
     std::size_t count = 0;
     for (const auto& group : bench::make_suite(suite, options_.scale)) {
       count += (group.algorithms.size() + peers) * group.launches.size();
-      count += peers * static_cast<std::size_t>(compiled);
+      if (compiled) count += peers * compiled_launches();
     }
     return count;
   }

@@ -11,6 +11,7 @@
 #include "bench/tuner.h"
 #include "dfa/error.h"
 #include "power/pacer.h"
+#include "spec/config_text.h"
 #include "spec/passes.h"
 #include "spec/sm90_split_legality.h"
 
@@ -119,11 +120,9 @@ std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock
 
 // One text fits both passes of a problem where both are of bf16 parts.
 static bool are_split(const bench::Prepared& plans) {
-  const auto hopper = [](const std::string& text) {
-    return text.find(name_of(Target::cuda_sm90)) != std::string::npos;
-  };
-  return plans.forward && plans.backward && plans.any().problem.dtype == DType::fp32 &&
-         hopper(plans.forward->config) && hopper(plans.backward->backward_config);
+  return plans.forward && plans.backward && plans.forward->algorithm == Algorithm::flash &&
+         is_split(parse_config(plans.forward->config, ForwardConfig{})) &&
+         is_split(parse_config(plans.backward->backward_config, BackwardConfig{}));
 }
 
 std::string label_of(const bench::Prepared& plans) {

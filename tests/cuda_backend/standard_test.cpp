@@ -51,6 +51,21 @@ class StandardTest : public testing::FakeCudaTest {
     return static_cast<float*>(taken_.back());
   }
 
+  // Ones everywhere.
+  BackwardArgs backward_args(const Plan& plan) {
+    const std::size_t of_q = 2 * 4 * 7 * 8, of_k = 2 * 2 * 9 * 8;
+    return {.q = tensor(of_q),
+            .k = tensor(of_k),
+            .v = tensor(of_k),
+            .o = tensor(of_q),
+            .lse = tensor(2 * 4 * 7),
+            .d_o = tensor(of_q),
+            .dq = tensor(of_q),
+            .dk = tensor(of_k),
+            .dv = tensor(of_k),
+            .workspace = tensor(plan.workspace_bytes / sizeof(float))};
+  }
+
   std::vector<void*> taken_;
 };
 
@@ -103,17 +118,7 @@ TEST_F(StandardTest, AForwardIsTwoProductsAndASoftmaxOnTheCallersStream) {
 
 TEST_F(StandardTest, ABackwardIsFiveProductsAndTwoKernels) {
   const Plan plan = dfa::plan(kProblem, kOptions);
-  const std::size_t of_q = 2 * 4 * 7 * 8, of_k = 2 * 2 * 9 * 8;
-  const BackwardArgs args{.q = tensor(of_q),
-                          .k = tensor(of_k),
-                          .v = tensor(of_k),
-                          .o = tensor(of_q),
-                          .lse = tensor(2 * 4 * 7),
-                          .d_o = tensor(of_q),
-                          .dq = tensor(of_q),
-                          .dk = tensor(of_k),
-                          .dv = tensor(of_k),
-                          .workspace = tensor(plan.workspace_bytes / sizeof(float))};
+  const BackwardArgs args = backward_args(plan);
   backward(plan, args);
   EXPECT_EQ(products().products, 5);
   ASSERT_EQ(fake().launches.size(), 2u);
@@ -132,18 +137,8 @@ TEST_F(StandardTest, WithStoredProbabilitiesABackwardIsFourProductsAndOneKernel)
   EXPECT_NE(plan.why.find("3584 of these bytes, from the forward to the backward"),
             std::string::npos)
       << plan.why;
-  const std::size_t of_q = 2 * 4 * 7 * 8, of_k = 2 * 2 * 9 * 8;
-  const BackwardArgs args{.q = tensor(of_q),
-                          .k = tensor(of_k),
-                          .v = tensor(of_k),
-                          .o = tensor(of_q),
-                          .lse = tensor(2 * 4 * 7),
-                          .d_o = tensor(of_q),
-                          .dq = tensor(of_q),
-                          .dk = tensor(of_k),
-                          .dv = tensor(of_k),
-                          .workspace = tensor(plan.workspace_bytes / sizeof(float)),
-                          .probabilities = tensor(plan.probabilities_bytes / sizeof(float), 5)};
+  BackwardArgs args = backward_args(plan);
+  args.probabilities = tensor(plan.probabilities_bytes / sizeof(float), 5);
   backward(plan, args);
   EXPECT_EQ(products().products, 4);
   ASSERT_EQ(fake().launches.size(), 1u);

@@ -1,10 +1,7 @@
 // Hopper's backward on a processor: its own source, held against fp64.
-#include "emulated/warps.h"
+#include "emulated/hopper_backward.h"
 // and then:
-#include "emulated/hopper.h"
-#include "kernels/backward/delta.cuh"
 #include "kernels/backward/sm90_backward.cuh"
-#include "reference/backend.h"
 
 namespace dfa {
 namespace {
@@ -28,38 +25,10 @@ constexpr BackwardConfig config(DType element, int dim, DqSum dq = DqSum::ordere
           .dq_block_q = turn};
 }
 
-// o and lse as fp64 has them.
-Tensors with_forward(const std::string& line) {
-  Tensors t(line, 5);
-  const Backend& truth = reference_backend();
-  Problem p = t.p;
-  p.pass = Pass::forward;
-  truth.forward(truth.plan(p, {.backend = "reference"}), t.forward_args(), {});
-  return t;
-}
-
-template <BackwardConfig kConfig>
-void run(Tensors& t, Timing asked) {
-  expect_legal(kConfig, t.p);
-  const WithTiming with(asked);
-  const auto launches = backward_launches(t.p, kConfig);
-  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
-  BackwardArgs pointers = t.backward_args();
-  pointers.workspace = workspace.data();
-  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
-  workspace.zero(launches[1].zeroed);
-  launch(launches[1].grid, launches[1].threads, [&] { sm90_backward<kConfig>(args); });
-  launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
-}
-
 template <BackwardConfig kConfig>
 void expect_right(const std::string& line) {
-  for (const Timing asked : {kLate, kCrossed}) {
-    Tensors t = with_forward(line);
-    run<kConfig>(t, asked);
-    expect_met(check_backward(t.p, t.backward_args()), line);
-  }
+  expect_gradients<kConfig>(line, {kLate, kCrossed},
+                            [](const Sm90BackwardArgs& args) { sm90_backward<kConfig>(args); });
 }
 
 TEST(EmulatedHopperBackward, HeadsOf64) {

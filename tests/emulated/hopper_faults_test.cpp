@@ -1,12 +1,9 @@
 // The emulation is deaf to one kind of wait or fence at a time: Hopper's kernels then come out
 // wrong, so that their tests see it where one is missing.
-#include "emulated/warps.h"
+#include "emulated/hopper_backward.h"
 // and then:
-#include "emulated/hopper.h"
-#include "kernels/backward/delta.cuh"
 #include "kernels/backward/sm90_backward.cuh"
 #include "kernels/forward/sm90_forward.cuh"
-#include "reference/backend.h"
 
 namespace dfa {
 namespace {
@@ -40,29 +37,17 @@ bool forward_is_wrong(Timing asked, Deaf to) {
 }
 
 bool backward_is_wrong(Timing asked, Deaf to) {
-  constexpr BackwardConfig kConfig{.target = Target::cuda_sm90,
-                                   .element = DType::bf16,
-                                   .block_q = 128,
-                                   .block_k = 128,
-                                   .warps = 8,
-                                   .ctas = 1,
-                                   .dq = DqSum::ordered,
-                                   .dq_block_q = 128};
-  Tensors t("bwd bf16 b1 h1 sq500 sk200 d64", 5);
-  Problem p = t.p;
-  p.pass = Pass::forward;
-  const Backend& truth = reference_backend();
-  truth.forward(truth.plan(p, {.backend = "reference"}), t.forward_args(), {});
+  static constexpr BackwardConfig kConfig{.target = Target::cuda_sm90,
+                                          .element = DType::bf16,
+                                          .block_q = 128,
+                                          .block_k = 128,
+                                          .warps = 8,
+                                          .ctas = 1,
+                                          .dq = DqSum::ordered,
+                                          .dq_block_q = 128};
+  Tensors t = with_forward("bwd bf16 b1 h1 sq500 sk200 d64");
   return is_wrong(asked, to, [&] {
-    const auto launches = backward_launches(t.p, kConfig);
-    Workspace workspace(backward_workspace_bytes(t.p, kConfig));
-    BackwardArgs pointers = t.backward_args();
-    pointers.workspace = workspace.data();
-    const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
-    launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
-    workspace.zero(launches[1].zeroed);
-    launch(launches[1].grid, launches[1].threads, [&] { sm90_backward<kConfig>(args); });
-    launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
+    run_backward<kConfig>(t, [](const Sm90BackwardArgs& args) { sm90_backward<kConfig>(args); });
     return check_backward(t.p, t.backward_args());
   });
 }

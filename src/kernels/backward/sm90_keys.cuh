@@ -2,10 +2,12 @@
 
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
+#include "kernels/backward/sm90_turns.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/query_walk.cuh"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel_rows.cuh"
@@ -84,26 +86,7 @@ struct Sm90Keys {
     return key_work<kBlockK, Dq::kOrdered>(args, ptx::block_index());
   }
 
-  // The steps of a block: tiles of queries from the last, for one query head after the other.
-  struct Walk {
-    TileRange tiles;
-    int tile, head, last_head;
-
-    static DFA_DEVICE Walk of(const KernelArgs& args, const KeyWork& work) {
-      const TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
-      const int group = args.hq / args.hk;
-      return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};
-    }
-    DFA_DEVICE bool any() const { return tiles.begin < tiles.end; }
-    DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
-    DFA_DEVICE bool more() const { return head <= last_head; }
-    DFA_DEVICE void next() {
-      if (--tile < tiles.begin) {
-        tile = tiles.end - 1;
-        ++head;
-      }
-    }
-  };
+  using Walk = QueryWalk<kBlockK, kBlockQ>;
 
   // The copying warp.
 
@@ -157,20 +140,8 @@ struct Sm90Keys {
     shared.q.wait_all_empty();
   }
 
-  // The thread that waits for turns and passes them on.
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    const KeyWork work = work_of(args);
-    unsigned phase = 0;
-    for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
-      const typename Dq::Head head{work.batch, walk.head};
-      if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
-      ptx::arrive(shared.turn());
-      ptx::wait(shared.added(), phase);
-      phase ^= 1;
-      if (Dq::ends_turn(walk.tile, walk.tiles.begin)) {
-        Dq::pass_on(args, head, walk.tile, work.key);
-      }
-    }
+    dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
   }
 
   // A warpgroup with keys.

@@ -3,9 +3,10 @@
 #include "kernels/backward/sm90_split_args.h"
 #include "kernels/backward/sm90_split_delta.cuh"
 #include "kernels/backward/sm90_split_dq.cuh"
+#include "kernels/backward/sm90_turns.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/copy.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/query_walk.cuh"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel_rows.cuh"
@@ -101,26 +102,7 @@ struct Sm90SplitBackward {
     return key_work<kBlockK, true>(args, ptx::block_index());
   }
 
-  // The steps of a block: tiles of queries from the last, for one query head after the other.
-  struct Walk {
-    TileRange tiles;
-    int tile, head, last_head;
-
-    static DFA_DEVICE Walk of(const KernelArgs& args, const KeyWork& work) {
-      const TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
-      const int group = args.hq / args.hk, first = work.head * group;
-      const bool any = tiles.begin < tiles.end;
-      return {tiles, tiles.end - 1, any ? first : first + group, first + group - 1};
-    }
-    DFA_DEVICE bool more() const { return head <= last_head; }
-    DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
-    DFA_DEVICE void next() {
-      if (--tile < tiles.begin) {
-        tile = tiles.end - 1;
-        ++head;
-      }
-    }
-  };
+  using Walk = QueryWalk<kBlockK, kBlockQ>;
 
   // The warps that copy, and the thread that waits for turns and passes them on.
 
@@ -151,9 +133,8 @@ struct Sm90SplitBackward {
   static DFA_DEVICE void copy_q(const Sm90SplitBackwardArgs& a, Shared shared) {
     const KeyWork work = work_of(a.args);
     Walk walk = Walk::of(a.args, work);
-    if (walk.more()) {
-      load_keys<kConfig.head_dim>(shared.base, a.k, shared.k_full(), a.args, work);
-    }
+    if (!walk.any()) return;
+    load_keys<kConfig.head_dim>(shared.base, a.k, shared.k_full(), a.args, work);
     for (; walk.more(); walk.next(), shared.q.next()) {
       load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                      walk);
@@ -164,9 +145,8 @@ struct Sm90SplitBackward {
   static DFA_DEVICE void copy_do(const Sm90SplitBackwardArgs& a, Shared shared) {
     const KeyWork work = work_of(a.args);
     Walk walk = Walk::of(a.args, work);
-    if (walk.more()) {
-      load_keys<kConfig.value_dim>(shared.v(), a.v, shared.v_full(), a.args, work);
-    }
+    if (!walk.any()) return;
+    load_keys<kConfig.value_dim>(shared.v(), a.v, shared.v_full(), a.args, work);
     for (; walk.more(); walk.next(), shared.d_o.next()) {
       load_queries<kConfig.value_dim>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args, work,
                                       walk);
@@ -175,18 +155,7 @@ struct Sm90SplitBackward {
   }
 
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    const KeyWork work = work_of(args);
-    unsigned phase = 0;
-    for (Walk walk = Walk::of(args, work); walk.more(); walk.next()) {
-      const typename Dq::Head head{work.batch, walk.head};
-      if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
-      ptx::arrive(shared.turn());
-      ptx::wait(shared.added(), phase);
-      phase ^= 1;
-      if (Dq::ends_turn(walk.tile, walk.tiles.begin)) {
-        Dq::pass_on(args, head, walk.tile, work.key);
-      }
-    }
+    dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
   }
 
   // Both warpgroups that compute.
@@ -265,9 +234,9 @@ struct Sm90SplitBackward {
     Sum<1, kValues> dv;
     clear(dv);
     Walk walk = Walk::of(args, work);
-    if (walk.more()) ptx::wait(shared.k_full(), 0);
+    if (walk.any()) ptx::wait(shared.k_full(), 0);
 #pragma unroll 1
-    for (bool first = true; walk.more(); walk.next(), first = false) {
+    for (bool first = true; walk.any() && walk.more(); walk.next(), first = false) {
       Scores p;
       shared.q.wait_full();
       multiply_split_scores<kConfig.head_dim, Factors::swapped>(p[0], shared.base, shared.q.tile());
@@ -334,13 +303,13 @@ struct Sm90SplitBackward {
     Sum<1, kDims> dk;
     clear(dk);
     Walk walk = Walk::of(args, work);
-    if (walk.more()) {
+    if (walk.any()) {
       ptx::wait(shared.k_full(), 0);
       ptx::wait(shared.v_full(), 0);
     }
     unsigned phase = 0;
 #pragma unroll 1
-    for (; walk.more(); walk.next(), phase ^= 1) {
+    for (; walk.any() && walk.more(); walk.next(), phase ^= 1) {
       Scores ds;  // first dp
       shared.d_o.wait_full();
       multiply_split_scores<kConfig.value_dim, Factors::swapped>(ds[0], shared.v(),

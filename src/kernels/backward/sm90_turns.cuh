@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/backward/dq_turns.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/schedule/key_work.cuh"
+
+namespace dfa {
+
+// Of the thread that waits for a block's turns and passes them on: `turn` tells the warps that they
+// may add to dq, by `added` they tell that they have.
+template <typename Dq, typename Walk>
+DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, unsigned turn,
+                           unsigned added) {
+  unsigned phase = 0;
+  for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
+    const typename Dq::Head head{work.batch, walk.head};
+    if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
+    ptx::arrive(turn);
+    ptx::wait(added, phase);
+    phase ^= 1;
+    if (Dq::ends_turn(walk.tile, walk.tiles.begin)) {
+      Dq::pass_on(args, head, walk.tile, work.key);
+    }
+  }
+}
+
+}  // namespace dfa

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/schedule/key_work.cuh"
+#include "kernels/softmax/tile_mask.h"
+
+namespace dfa {
+
+// The steps of a block that owns keys: tiles of queries from the last, for one query head after the
+// other. Where no query sees the keys, any() says so and more() does not.
+template <int kBlockK, int kBlockQ>
+struct QueryWalk {
+  TileRange tiles;
+  int tile, head, last_head;
+
+  static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWork& work) {
+    const TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
+    const int group = args.hq / args.hk;
+    return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};
+  }
+  DFA_DEVICE bool any() const { return tiles.begin < tiles.end; }
+  DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
+  DFA_DEVICE bool more() const { return head <= last_head; }
+  DFA_DEVICE void next() {
+    if (--tile < tiles.begin) {
+      tile = tiles.end - 1;
+      ++head;
+    }
+  }
+};
+
+}  // namespace dfa

@@ -1,0 +1,50 @@
+#pragma once
+
+// Before anything of the kernels:
+#include "emulated/warps.h"
+// and then:
+#include "emulated/hopper.h"
+#include "kernels/backward/delta.cuh"
+#include "kernels/backward/sm90_dq.cuh"
+#include "reference/backend.h"
+
+// What Hopper's backward kernels in 16 bits are tested with on a processor.
+namespace dfa::emulated {
+
+// o and lse as fp64 has them.
+inline Tensors with_forward(const std::string& line) {
+  Tensors t(line, 5);
+  const Backend& truth = reference_backend();
+  Problem p = t.p;
+  p.pass = Pass::forward;
+  truth.forward(truth.plan(p, {.backend = "reference"}), t.forward_args(), {});
+  return t;
+}
+
+// keys(args): the kernel of dk, dv and the sums of dq.
+template <BackwardConfig kConfig, typename Keys>
+void run_backward(Tensors& t, const Keys& keys) {
+  const auto launches = backward_launches(t.p, kConfig);
+  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
+  BackwardArgs pointers = t.backward_args();
+  pointers.workspace = workspace.data();
+  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
+  launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+  workspace.zero(launches[1].zeroed);
+  launch(launches[1].grid, launches[1].threads, [&] { keys(args); });
+  launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
+}
+
+template <BackwardConfig kConfig, typename Keys>
+void expect_gradients(const std::string& line, std::initializer_list<Timing> timings,
+                      const Keys& keys) {
+  for (const Timing asked : timings) {
+    Tensors t = with_forward(line);
+    expect_legal(kConfig, t.p);
+    const WithTiming with(asked);
+    run_backward<kConfig>(t, keys);
+    expect_met(check_backward(t.p, t.backward_args()), line);
+  }
+}
+
+}  // namespace dfa::emulated
