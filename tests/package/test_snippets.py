@@ -43,7 +43,6 @@ def test_every_snippet_compiles(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_snippets_run_as_they_stand_there(page, monkeypatch, capsys):
-    monkeypatch.setenv("DFA_CUDA_DRIVER", "none-in-tests")
     monkeypatch.setattr(dfa, "Governor", MadeUpGovernor, raising=False)
     policy = dfa.Policy  # of rows that no test machine has: the library's own choice in their place
     monkeypatch.setattr(dfa, "Policy", lambda text, profile=None: policy(
