@@ -288,13 +288,17 @@ class Stepper {
     say("no temperature: the budget stands");
   }
 
-  // By the last degrees, and by how long no other has come; infinite at first.
+  // The least of what the last two degrees, the last one, and the time since then tell, as heat
+  // leaves ever more slowly; infinite at first.
   double cooling_c_per_s() const {
     const auto& colder = state_.colder;
-    const double waited = 1 / std::max(1e-9, seen_.time_s - colder[0].time_s);
-    if (state_.colder_count < static_cast<int>(colder.size())) return waited;
-    return std::min(waited, (colder.back().value - colder[0].value) /
-                                (colder[0].time_s - colder.back().time_s));
+    double least = 1 / std::max(1e-9, seen_.time_s - colder[0].time_s);
+    if (state_.colder_count < static_cast<int>(colder.size())) return least;
+    for (std::size_t n = 1; n < colder.size(); ++n) {
+      least = std::min(least,
+                       (colder[n].value - colder[0].value) / (colder[0].time_s - colder[n].time_s));
+    }
+    return least;
   }
 
   // The card's own limit for a cap of power; 0 where its owner does not lend it.

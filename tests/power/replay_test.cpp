@@ -61,5 +61,41 @@ TEST(Replay, TheRecordedStepIsSeenAndAnsweredAtItsFirstReading) {
   EXPECT_LT(governor.state().level, 0.5);
 }
 
+// A card that gaps cool from 54 C: the last degree took 15 s, in which the sensor went to and fro.
+TEST(Replay, WhatARecordedCoolingTendsToIsTold) {
+  std::ifstream file(std::string(DFA_SOURCE_DIR) + "/tests/data/h200/cooling.csv");
+  std::string line;
+  std::getline(file, line);
+  std::vector<std::pair<double, double>> degrees;
+  char comma = 0;
+  for (double time_s = 0, temp_c = 0; file >> time_s >> comma >> temp_c;) {
+    degrees.emplace_back(time_s, temp_c);
+  }
+  ASSERT_GT(degrees.size(), 10u);
+  const double tends_to_c = 46.3;  // tests/data/h200/README.md
+
+  dfa::power::Setup setup;
+  setup.points = {{.label = "forward", .time_s = 1e-3, .power_w = 690}};
+  setup.idle_w = 130;
+  setup.limit_w = 700;
+  setup.levers.duty_least = 0.1;
+  State state;
+  Decision last;
+  std::size_t row = 0;
+  for (double now = -20; now < 25; now += 0.1) {  // first at 54 C, until the budget is at its least
+    while (row + 1 < degrees.size() && degrees[row + 1].first <= now) ++row;
+    const double watts = predicted_power(setup, state, 0, state.level);
+    const Step made =
+        step(state,
+             {.time_s = now + 20, .power = Reading{now + 20, watts}, .temp_c = degrees[row].second},
+             {Goal::temp_cap, 30}, setup);
+    state = made.state;
+    last = made.decision;
+  }
+  EXPECT_EQ(last.status, Status::infeasible);
+  ASSERT_TRUE(last.reachable);
+  EXPECT_NEAR(*last.reachable, tends_to_c, 3);
+}
+
 }  // namespace
 }  // namespace dfa::power
