@@ -34,10 +34,14 @@ void set_phase(unsigned address, Phase phase) {
   std::memcpy(smem + address, &phase, sizeof phase);
 }
 
+unsigned shared_end() { return cluster_size * kSharedBytes; }
+
 std::string at(unsigned address) { return "the barrier at " + std::to_string(address); }
 
 Phase initialised(unsigned address) {
-  if (address % 8 != 0 || address >= kSharedBytes) fail(at(address) + " is none");
+  if (address % 8 != 0 || address >= shared_end()) fail(at(address) + " is none");
+  if (threads_left(address / kSharedBytes) == 0)
+    fail(at(address) + " is of a block that has ended");
   const Phase phase = phase_at(address);
   if (phase.expected == kNever) fail(at(address) + " was not initialised");
   return phase;
@@ -55,7 +59,7 @@ struct Store {
 
 std::deque<Load> loads;                  // under way
 std::vector<std::vector<Store>> stores;  // of each thread
-alignas(1024) char async_smem[kSharedBytes];
+alignas(1024) char async_smem[kMostTogether * kSharedBytes];
 
 void finish(const Load& load) {
   load.move();
@@ -80,7 +84,7 @@ bool weak() { return timing.late_copies || timing.late_products; }
 void start_async(unsigned threads) {
   loads.clear();
   stores.assign(threads, {});
-  std::memset(async_smem, 0xff, kSharedBytes);
+  std::memset(async_smem, 0xff, shared_end());
   start_products(threads / 32);
 }
 
@@ -100,7 +104,7 @@ void end_async() {
 }
 
 void init_barrier(unsigned address, unsigned arrivals) {
-  if (address % 8 != 0 || address >= kSharedBytes) fail(at(address) + " is none");
+  if (address % 8 != 0 || address >= shared_end()) fail(at(address) + " is none");
   const auto count = static_cast<std::uint16_t>(arrivals);
   const Phase phase{.expected = count, .pending = count, .bytes_and_number = 0};
   std::memcpy(smem + address, &phase, sizeof phase);
@@ -153,16 +157,16 @@ void store_box(const TensorMap& map, unsigned source, Place place) {
     store.box.read();
     store.box.write();
   }
-  stores[running->thread.x].push_back(std::move(store));
+  stores[running->index].push_back(std::move(store));
 }
 
 void commit_stores() {
-  for (Store& store : stores[running->thread.x]) store.committed = true;
+  for (Store& store : stores[running->index]) store.committed = true;
 }
 
 void wait_stores(bool written) {
   if (deaf.stores) return;
-  std::vector<Store>& own = stores[running->thread.x];
+  std::vector<Store>& own = stores[running->index];
   for (Store& store : own) {
     if (!store.committed) continue;
     store.box.read();
@@ -204,14 +208,14 @@ void fence_async() {
 }
 
 const char* seen_by_async(unsigned address, unsigned bytes) {
-  if (address + bytes > kSharedBytes) {
+  if (address + bytes > shared_end()) {
     fail("shared memory ends before " + std::to_string(address + bytes));
   }
   return async_smem + address;
 }
 
 void write_by_copy(unsigned address, const void* from, unsigned bytes) {
-  if (address + bytes > kSharedBytes) {
+  if (address + bytes > shared_end()) {
     fail("shared memory ends before " + std::to_string(address + bytes));
   }
   std::memcpy(smem + address, from, bytes);

@@ -7,7 +7,7 @@
 
 namespace dfa {
 
-alignas(1024) char smem[emulated::kSharedBytes];
+alignas(1024) char smem[emulated::kMostTogether * emulated::kSharedBytes];
 
 }  // namespace dfa
 
@@ -16,9 +16,10 @@ namespace dfa::emulated {
 Timing timing;
 Deaf deaf;
 Fiber* running = nullptr;
-Index block, block_size, grid_size;
+Index block_size, grid_size;
+unsigned cluster_size = 1;
 std::vector<Warp> warps;
-Barrier barriers[16];
+Barrier barriers[kMostTogether][16], cluster_barrier;
 
 namespace {
 
@@ -26,7 +27,8 @@ constexpr int kMostLooks = 1000;  // of every fiber in turn, with nothing else d
 
 std::jmp_buf scheduler;
 std::vector<std::unique_ptr<Fiber>> fibers;
-unsigned fiber_count = 0;
+unsigned fiber_count = 0, first_block = 0;
+unsigned left[kMostTogether];  // threads of each block that have not ended
 std::function<void()> kernel;
 std::string failure;
 bool inside = false;  // a fiber runs
@@ -39,6 +41,7 @@ bool inside = false;  // a fiber runs
 void run_fiber() {
   kernel();
   running->done = true;
+  --left[rank()];
   for (;;) leave();
 }
 
@@ -55,8 +58,10 @@ void run_fiber() {
   setcontext(&fiber.context);
 }
 
-void start(Fiber& fiber, unsigned thread) {
-  fiber.thread = {thread};
+void start(Fiber& fiber, unsigned index) {
+  fiber.index = index;
+  fiber.thread = {index % block_size.x};
+  fiber.block = {first_block + index / block_size.x};
   fiber.started = fiber.done = false;
   fiber.wait = {};
   fiber.unfenced.clear();
@@ -84,10 +89,12 @@ std::string describe(const Wait& wait) {
     case Wait::For::barrier: {
       const std::string met = std::to_string(wait.barrier->arrived) + " of " +
                               std::to_string(wait.barrier->expected) + " threads";
-      if (wait.barrier < barriers || wait.barrier >= barriers + 16) {
+      if (wait.barrier == &cluster_barrier) return "its cluster, " + met;
+      const Barrier* const named = barriers[0];
+      if (wait.barrier < named || wait.barrier >= named + 16 * kMostTogether) {
         return "its warp, " + met;
       }
-      return "named barrier " + std::to_string(wait.barrier - barriers) + ", " + met;
+      return "named barrier " + std::to_string((wait.barrier - named) % 16) + ", " + met;
     }
     case Wait::For::phase: return describe_phase(wait.address, wait.parity);
   }
@@ -169,10 +176,12 @@ void run_block() {
 }
 
 void check_barriers() {
-  for (int i = 0; i < 16; ++i) {
-    if (barriers[i].arrived == 0) continue;
-    fail("ends with " + std::to_string(barriers[i].arrived) + " threads at named barrier " +
-         std::to_string(i));
+  for (const auto& of_block : barriers) {
+    for (int i = 0; i < 16; ++i) {
+      if (of_block[i].arrived == 0) continue;
+      fail("ends with " + std::to_string(of_block[i].arrived) + " threads at named barrier " +
+           std::to_string(i));
+    }
   }
 }
 
@@ -186,7 +195,7 @@ void stand_still(const Wait& wait) {
 }
 
 void fail(const std::string& message) {
-  const std::string name = "block " + std::to_string(block.x);
+  const std::string name = "block " + std::to_string(inside ? running->block.x : first_block);
   if (!inside) throw std::runtime_error(name + ": " + message);
   failure = name + ", thread " + std::to_string(running->thread.x) + ": " + message;
   for (;;) leave();
@@ -216,26 +225,37 @@ bool wait(Barrier& barrier, unsigned threads, bool vote) {
   return barrier.any;
 }
 
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& work) {
+unsigned threads_left(unsigned rank) { return left[rank]; }
+
+void launch(unsigned blocks, unsigned threads, const std::function<void()>& work,
+            unsigned cluster) {
   kernel = work;
   failure.clear();
   block_size = {threads};
   grid_size = {blocks};
-  while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
-  fiber_count = threads;
+  cluster_size = cluster;
+  fiber_count = cluster * threads;
+  if (cluster > kMostTogether || blocks % cluster != 0) {
+    throw std::runtime_error(std::to_string(blocks) + " blocks in clusters of " +
+                             std::to_string(cluster));
+  }
+  while (fibers.size() < fiber_count) fibers.push_back(std::make_unique<Fiber>());
   // Stacks with frames that were never left are of no use to another launch.
   const struct Clear {
     ~Clear() {
       if (std::uncaught_exceptions() > 0) fibers.clear();
     }
   } clear_where_it_failed;
-  for (unsigned b = 0; b < blocks; ++b) {
-    block = {b};
-    warps.assign(threads / 32, {});
-    for (Barrier& barrier : barriers) barrier = {};
-    std::memset(smem, 0xff, kSharedBytes);
-    start_async(threads);
-    for (unsigned t = 0; t < threads; ++t) start(*fibers[t], t);
+  for (first_block = 0; first_block < blocks; first_block += cluster) {
+    warps.assign(fiber_count / 32, {});
+    for (auto& of_block : barriers) {
+      for (Barrier& barrier : of_block) barrier = {};
+    }
+    cluster_barrier = {};
+    std::memset(smem, 0xff, std::size_t{cluster} * kSharedBytes);
+    start_async(fiber_count);
+    for (unsigned& threads_of_block : left) threads_of_block = threads;
+    for (unsigned i = 0; i < fiber_count; ++i) start(*fibers[i], i);
     run_block();
     check_barriers();
     end_async();

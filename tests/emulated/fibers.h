@@ -10,16 +10,18 @@
 #include <vector>
 
 // A thread block on the processor: a fiber for every thread, one running at a time. Thread blocks
-// run one after another, in the order of their indices, so that none may wait for a later one.
+// run one after another, in the order of their indices, so that none may wait for a later one;
+// those of a cluster, of two at most, run together.
 namespace dfa {
 
-extern char smem[];  // of the block that runs; filled with 0xff before each
+extern char smem[];  // of the blocks that run, one behind the other; filled with 0xff before each
 
 }  // namespace dfa
 
 namespace dfa::emulated {
 
-inline constexpr unsigned kSharedBytes = 256 << 10;
+inline constexpr unsigned kSharedBytes = 256 << 10;  // of a block
+inline constexpr unsigned kMostTogether = 2;
 
 // When what runs behind the threads is done: where it is issued, or at the last moment that its
 // waits allow. Copies that are late come when every thread would otherwise stand still; products
@@ -45,6 +47,7 @@ struct WithTiming {
 // Waits and fences that do nothing, to see that tests see it; votes that are all for yes.
 struct Deaf {
   bool phases = false, stores = false, fences = false, named_barriers = false, votes = false;
+  bool clusters = false;  // their blocks' meetings
 };
 
 extern Deaf deaf;
@@ -77,20 +80,31 @@ struct Fiber {
   ucontext_t context;
   std::jmp_buf at;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
-  Index thread{};
+  unsigned index = 0;  // among all that run together
+  Index thread{}, block{};
   bool started = false, done = false;
   Wait wait;
   std::vector<unsigned> unfenced;  // words that it has written, not yet for copies and products
 };
 
 extern Fiber* running;
-extern Index block, block_size, grid_size;
+extern Index block_size, grid_size;
+extern unsigned cluster_size;
 extern std::vector<Warp> warps;
-extern Barrier barriers[16];
+extern Barrier barriers[kMostTogether][16], cluster_barrier;
 
-// Runs `work` as each thread of each block. Throws std::runtime_error where threads wait for what
-// never comes, saying for what, and where an instruction was used as none may be.
-void launch(unsigned blocks, unsigned threads, const std::function<void()>& work);
+// Which block of its cluster a thread is of, and how many of a block's have not ended.
+inline unsigned rank() { return running->block.x % cluster_size; }
+unsigned threads_left(unsigned rank);
+
+// The named barriers of the running thread's block.
+inline Barrier& named_barrier(unsigned i) { return barriers[rank()][i]; }
+
+// Runs `work` as each thread of each block, in clusters of so many. Throws std::runtime_error where
+// threads wait for what never comes, saying for what, and where an instruction was used as none may
+// be.
+void launch(unsigned blocks, unsigned threads, const std::function<void()>& work,
+            unsigned cluster = 1);
 
 // Ends the launch with this message, as an exception of launch().
 [[noreturn]] void fail(const std::string& message);
@@ -103,7 +117,7 @@ bool wait(Barrier& barrier, unsigned threads, bool vote = false);
 void arrive(Barrier& barrier, unsigned threads);
 
 inline unsigned lane() { return running->thread.x % 32; }
-inline Warp& warp() { return warps[running->thread.x / 32]; }
+inline Warp& warp() { return warps[running->index / 32]; }
 
 // What every lane says, heard by `use` through said(lane).
 template <typename T, typename Use>

@@ -49,7 +49,7 @@ float half_of(DType element, std::uint16_t bits) {
 class Operand {
  public:
   Operand(unsigned long long descriptor, DType element)
-      : start_(static_cast<unsigned>(descriptor & 0x3fff) << 4),
+      : start_((static_cast<unsigned>(descriptor & 0x3fff) << 4) + rank() * kSharedBytes),
         leading_(static_cast<unsigned>(descriptor >> 16 & 0x3fff) << 4),
         stride_(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4),
         element_(element) {
@@ -131,7 +131,7 @@ void execute(Queued& queued, int warp_of_group) {
   ++(p.operands == Product::Operands::registers ? counted.registers : counted.shared);
 }
 
-Queue& own() { return queues[running->thread.x / 32]; }
+Queue& own() { return queues[running->index / 32]; }
 int warp_of_group() { return static_cast<int>(running->thread.x / 32 % 4); }
 
 // This lane's next place.

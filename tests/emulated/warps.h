@@ -20,7 +20,7 @@
 #define __shared__
 #define __align__(bytes)
 #define threadIdx (dfa::emulated::running->thread)
-#define blockIdx (dfa::emulated::block)
+#define blockIdx (dfa::emulated::running->block)
 #define blockDim (dfa::emulated::block_size)
 #define gridDim (dfa::emulated::grid_size)
 
@@ -46,7 +46,7 @@ inline float __fmul_rn(float a, float b) { return a * b; }  // -ffp-contract=off
 inline float __frcp_rn(float x) { return 1 / x; }
 inline void __nanosleep(unsigned) { dfa::emulated::yield(); }
 inline void __syncwarp() { dfa::emulated::wait(dfa::emulated::warp().barrier, 32); }
-inline void __syncthreads() { dfa::emulated::wait(dfa::emulated::barriers[0], blockDim.x); }
+inline void __syncthreads() { dfa::emulated::wait(dfa::emulated::named_barrier(0), blockDim.x); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from) {

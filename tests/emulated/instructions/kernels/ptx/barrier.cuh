@@ -14,11 +14,11 @@ inline void arrive_expecting(unsigned barrier, unsigned bytes) { emulated::arriv
 inline void wait(unsigned barrier, unsigned parity) { emulated::wait_phase(barrier, parity); }
 
 inline void arrive_warps(unsigned barrier, unsigned threads) {
-  if (!emulated::deaf.named_barriers) emulated::arrive(emulated::barriers[barrier], threads);
+  if (!emulated::deaf.named_barriers) emulated::arrive(emulated::named_barrier(barrier), threads);
 }
 
 inline bool any_of_warps(unsigned barrier, unsigned threads, bool value) {
-  return emulated::wait(emulated::barriers[barrier], threads, value || emulated::deaf.votes);
+  return emulated::wait(emulated::named_barrier(barrier), threads, value || emulated::deaf.votes);
 }
 
 inline void fence_async() { emulated::fence_async(); }

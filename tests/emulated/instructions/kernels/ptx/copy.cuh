@@ -2,11 +2,13 @@
 
 #include "kernels/device.h"
 
-// An address in shared memory is an offset into smem. Copies are there at once.
+// An address in shared memory is an offset into smem, where the block's own begins. Copies are
+// there at once.
 namespace dfa::ptx {
 
 inline unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(static_cast<const char*>(pointer) - smem);
+  return static_cast<unsigned>(static_cast<const char*>(pointer) - smem) +
+         emulated::rank() * emulated::kSharedBytes;
 }
 
 inline void copy_16(unsigned target, const void* source, bool valid) {
@@ -61,7 +63,7 @@ template <int kPending>
 void wait_copies() {}
 
 inline void sync_warps(unsigned barrier, unsigned threads) {
-  if (!emulated::deaf.named_barriers) emulated::wait(emulated::barriers[barrier], threads);
+  if (!emulated::deaf.named_barriers) emulated::wait(emulated::named_barrier(barrier), threads);
 }
 
 }  // namespace dfa::ptx

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "emulated/async.h"
+#include "kernels/device.h"
+#include "kernels/tensor_map.h"
+
+namespace dfa::ptx {
+
+inline unsigned cluster_rank() { return emulated::rank(); }
+inline unsigned of_pair(unsigned address, unsigned half) {
+  return address % emulated::kSharedBytes + half * emulated::kSharedBytes;
+}
+
+inline void arrive_there(unsigned barrier) { emulated::arrive(barrier, 0); }
+inline void or_there(unsigned address, unsigned bits) {
+  unsigned word;
+  std::memcpy(&word, smem + address, sizeof(word));
+  word |= bits;
+  std::memcpy(smem + address, &word, sizeof(word));
+}
+inline void fence_cluster() {}
+inline void wait_for_pair(unsigned barrier, unsigned parity) {
+  emulated::wait_phase(barrier, parity);
+}
+inline void sync_cluster() {
+  if (emulated::deaf.clusters) return;
+  emulated::wait(emulated::cluster_barrier, emulated::cluster_size * blockDim.x);
+}
+
+inline void load_box_of_pair(unsigned target, const TensorMap& map, unsigned barrier, int column,
+                             int row, int head, int batch) {
+  for (unsigned half = 0; half < 2; ++half) {
+    emulated::load_box(of_pair(target, half), map, of_pair(barrier, half),
+                       {column, row, head, batch});
+  }
+}
+
+}  // namespace dfa::ptx
