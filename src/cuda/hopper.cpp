@@ -17,7 +17,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
       : args_(p, c), device_(device) {
     KernelLaunch launch = forward_launches(p, c)[0];
-    launch.grid = std::min(launch.grid, static_cast<unsigned>(device.facts().sm_count));
+    cluster_ = launch.cluster;
+    launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
   }
@@ -29,21 +30,28 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
  private:
-  // The grid may have any size: it stays, and deals out its items itself. Part of a device is taken
-  // in clusters, so that blocks sit together: 576 W instead of 610 for the same work on 64 of 132
-  // multiprocessors of an H200. Up to three quarters clusters find room side by side.
+  // The grid may have any size of whole clusters: it stays, and deals out its items itself. Part of
+  // a device is taken in clusters, so that blocks sit together: 576 W instead of 610 for the same
+  // work on 64 of 132 multiprocessors of an H200. Up to three quarters clusters find room side by
+  // side.
   gpu::Launch within(gpu::Launch shape, int sm_budget) const {
     constexpr unsigned kTogether = 4;
-    shape.grid.x = std::min(shape.grid.x, static_cast<unsigned>(sm_budget));
+    shape.grid.x = std::min(shape.grid.x, whole_clusters(sm_budget));
     const auto all = static_cast<unsigned>(device_.facts().sm_count);
     if (shape.grid.x % kTogether == 0 && 4 * shape.grid.x <= 3 * all) shape.cluster.x = kTogether;
     return shape;
+  }
+
+  // Blocks that so many multiprocessors take; a kernel of pairs takes two of one.
+  unsigned whole_clusters(int sms) const {
+    return std::max(cluster_, static_cast<unsigned>(sms) / cluster_ * cluster_);
   }
 
   HopperForwardArgs args_;
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
+  unsigned cluster_ = 1;
 };
 
 }  // namespace

@@ -108,9 +108,10 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
-       .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+       .grid = grid(tiles(p.sq, c.item_rows()) * c.cluster * p.b * p.hq),
        .threads = count(c.threads()),
-       .smem_bytes = count(c.smem_bytes())}};
+       .smem_bytes = count(c.smem_bytes()),
+       .cluster = count(c.cluster)}};
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
@@ -155,7 +156,8 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const std::int64_t heads = p.b * p.hq, group = p.hq / p.hk;
   const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
   const std::int64_t fitting = std::max<std::int64_t>(1, kSectionBytes / bytes) * group;
-  const auto of_head = static_cast<int>(tiles(p.sq, c.block_q));
+  const auto of_head = static_cast<int>(tiles(p.sq, c.item_rows()));
+  blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
   // length run beside each other, where those of a larger section that see all of k and v came
   // together and waited for memory (0015).

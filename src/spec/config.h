@@ -51,6 +51,13 @@ struct ForwardConfig {
   bool fixed_reference = false;
   // A tile of v is not multiplied where the weights of a warpgroup all round to nothing (0015).
   bool skip = false;
+  // Neighbouring thread blocks, 1 or 2, that own neighbouring tiles of q and copy k and v together.
+  int cluster = 1;
+  // With one stage of q: the output leaves through a place of its own, half its columns at a time.
+  bool own_output = false;
+
+  // Queries that are dealt out together.
+  constexpr int item_rows() const { return cluster * block_q; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);
@@ -74,7 +81,7 @@ struct ForwardConfig {
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
-             16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
+             output_bytes() + 16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
              (fixed_reference ? kRepairBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
@@ -82,7 +89,9 @@ struct ForwardConfig {
 
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
-  constexpr int copier_registers() const { return block_q / kGroupRows == 3 ? 32 : 24; }
+  constexpr int copier_registers() const {
+    return block_q / kGroupRows == 3 || cluster > 1 ? 32 : 24;
+  }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;
     const int even = kMultiprocessor / threads() / 8 * 8;
@@ -96,6 +105,10 @@ struct ForwardConfig {
   constexpr int q_group_bytes() const {
     return 2 * kGroupRows * round_up(head_dim > value_dim ? head_dim : value_dim, 64);
   }
+
+  // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.
+  constexpr int output_columns() const { return own_output ? round_up(value_dim, 128) / 2 : 0; }
+  constexpr int output_bytes() const { return 2 * block_q * output_columns(); }
 
   // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.
   constexpr long long tile_bytes() const {

@@ -24,6 +24,8 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("pingpong", config.pingpong);
       visit("fixed_reference", config.fixed_reference);
       visit("skip", config.skip);
+      visit("cluster", config.cluster);
+      visit("own_output", config.own_output);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -60,8 +62,11 @@ template <typename Config>
 std::string print(const char* type, const Config& config) {
   std::string text = std::string(type) + "{";
   for_each_field(config, [&](const char* name, const auto& value) {
-    // Off it is left out: texts that are older, in results and profiles, name the same kernels.
-    if (std::string_view(name) == "skip" && value_text(value) == "false") return;
+    // Off they are left out: texts that are older, in results and profiles, name the same kernels.
+    const auto is = [&](const char* field, const char* off) {
+      return std::string_view(name) == field && value_text(value) == off;
+    };
+    if (is("skip", "false") || is("cluster", "1") || is("own_output", "false")) return;
     if (text.back() != '{') text += ',';
     text += std::string(".") + name + "=" + value_text(value);
   });

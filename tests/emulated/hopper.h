@@ -41,7 +41,7 @@ class Workspace {
 };
 
 constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int block_k, int stages,
-                                       int q_stages, bool pingpong = false) {
+                                       int q_stages, bool pingpong = false, int cluster = 1) {
   return {.target = Target::cuda_sm90,
           .element = element,
           .head_dim = dim,
@@ -53,7 +53,8 @@ constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int 
           .ctas = 1,
           .q_stages = q_stages,
           .pingpong = pingpong,
-          .fixed_reference = element == DType::bf16};
+          .fixed_reference = element == DType::bf16,
+          .cluster = cluster};
 }
 
 }  // namespace dfa::emulated

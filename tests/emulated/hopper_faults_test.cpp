@@ -36,6 +36,17 @@ bool forward_is_wrong(Timing asked, Deaf to) {
   });
 }
 
+bool pairs_are_wrong(Timing asked, Deaf to) {
+  return is_wrong(asked, to, [] {
+    constexpr auto kConfig = hopper_forward(DType::bf16, 64, 64, 64, 2, 1, false, 2);
+    Tensors t("fwd bf16 b1 h2 sq200 sk300 d64", 5);
+    const auto args = cuda::HopperForwardArgs(t.p, kConfig).with(t.forward_args(), 2);
+    launch(
+        2, kConfig.threads(), [&] { sm90_forward<kConfig>(args); }, 2);
+    return check_forward(t.p, t.forward_args());
+  });
+}
+
 bool backward_is_wrong(Timing asked, Deaf to) {
   static constexpr BackwardConfig kConfig{.target = Target::cuda_sm90,
                                           .element = DType::bf16,
@@ -55,6 +66,7 @@ bool backward_is_wrong(Timing asked, Deaf to) {
 TEST(EmulatedHopperFaults, NothingIsWrongWithoutOne) {
   for (const Timing asked : {kEager, kLate, kCrossed}) {
     EXPECT_FALSE(forward_is_wrong(asked, {}));
+    EXPECT_FALSE(pairs_are_wrong(asked, {}));
     EXPECT_FALSE(backward_is_wrong(asked, {}));
   }
 }
@@ -62,6 +74,7 @@ TEST(EmulatedHopperFaults, NothingIsWrongWithoutOne) {
 TEST(EmulatedHopperFaults, WaitsForCopiesAndForEmptyStages) {
   for (const Timing asked : {kLate, kCrossed}) {
     EXPECT_TRUE(forward_is_wrong(asked, {.phases = true}));
+    EXPECT_TRUE(pairs_are_wrong(asked, {.phases = true}));
     EXPECT_TRUE(backward_is_wrong(asked, {.phases = true}));
   }
 }
@@ -74,6 +87,11 @@ TEST(EmulatedHopperFaults, FencesBeforeCopiesAndProductsRead) {
 TEST(EmulatedHopperFaults, MeetingsOfWarpgroups) {
   EXPECT_TRUE(backward_is_wrong(kCrossed, {.named_barriers = true}));
   EXPECT_TRUE(backward_is_wrong(kEager, {.named_barriers = true}));
+}
+
+// Before the first arrival at the other's barriers, and after the last.
+TEST(EmulatedHopperFaults, MeetingsOfClusters) {
+  EXPECT_TRUE(pairs_are_wrong(kEager, {.clusters = true}));
 }
 
 TEST(EmulatedHopperFaults, WaitsForStores) {

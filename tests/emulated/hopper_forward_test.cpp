@@ -20,7 +20,8 @@ void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   if (blocks == 0) blocks = launched.grid;
   const cuda::HopperForwardArgs all(t.p, kConfig);
   const Sm90ForwardArgs args = all.with(t.forward_args(), static_cast<int>(blocks));
-  launch(blocks, launched.threads, [&] { sm90_forward<kConfig>(args); });
+  launch(
+      blocks, launched.threads, [&] { sm90_forward<kConfig>(args); }, launched.cluster);
 }
 
 // The same bits on any grid, whenever copies come and products are made.
@@ -68,6 +69,34 @@ TEST(EmulatedHopperForward, ItemsThatAreDoneAgain) {
   expect_right<hopper_forward(kBf16, 64, 128, 128, 2, 1)>(
       "fwd bf16 causal b1 hq3 hk1 s400 d64 scale(20)");
   expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>("fwd bf16 b1 h2 s200 d256 scale(4)");
+}
+
+TEST(EmulatedHopperForward, PairsThatCopyTogether) {
+  expect_right<hopper_forward(kBf16, 128, 128, 128, 2, 2, false, 2)>(
+      "fwd bf16 b1 hq4 hk2 sq400 sk300 d128");
+  expect_right<hopper_forward(kBf16, 64, 64, 64, 2, 2, true, 2)>(
+      "fwd bf16 causal b2 hq4 hk2 sq200 sk330 d64");
+  expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1, false, 2)>(
+      "fwd bf16 causal b1 h3 s300 d256");
+  expect_right<hopper_forward(kFp16, 96, 64, 64, 3, 1, false, 2)>(
+      "fwd fp16 b1 h3 sq300 sk190 d80 window(90,20)");
+}
+
+TEST(EmulatedHopperForward, PairsDoTheirItemsAgainTogether) {
+  expect_right<hopper_forward(kBf16, 64, 64, 64, 2, 2, false, 2)>(
+      "fwd bf16 b1 h3 sq200 sk500 d64 scale(20)");
+  expect_right<hopper_forward(kBf16, 64, 128, 64, 2, 1, false, 2)>(
+      "fwd bf16 causal b1 hq3 hk1 s400 d64 scale(20)");
+}
+
+TEST(EmulatedHopperForward, OutputByHalves) {
+  constexpr auto kByHalves = [](ForwardConfig config) {
+    config.own_output = true;
+    return config;
+  };
+  expect_right<kByHalves(hopper_forward(kBf16, 256, 128, 64, 2, 1))>("fwd bf16 b1 h3 s200 d256");
+  expect_right<kByHalves(hopper_forward(kBf16, 192, 64, 64, 2, 1, false, 2))>(
+      "fwd bf16 causal b1 h2 s200 d192 scale(4)");
 }
 
 TEST(EmulatedHopperForward, Fp16) {

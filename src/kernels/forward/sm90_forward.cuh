@@ -2,6 +2,7 @@
 
 #include "kernels/forward/sm90_args.h"
 #include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
@@ -28,7 +29,10 @@
 // The output leaves through the place of q, or straight where there is one. With `fixed_reference`
 // an item whose weights left the range of fp32 is done again, with maxima that are followed. With
 // `skip` a warpgroup leaves out the second product of a tile whose weights count for nothing; v is
-// waited for nevertheless, as its stage must be full before it is given back.
+// waited for nevertheless, as its stage must be full before it is given back. With `cluster` = 2
+// neighbouring blocks own neighbouring tiles of q and copy k and v together, half of each for both:
+// they walk the keys that either sees, a stage is empty when both have left it, and what one asks
+// to have done again both do again. With `own_output` the output leaves through a place of its own.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -44,6 +48,7 @@ struct Sm90Forward {
   static constexpr int kKeys = kBlockK / 8;  // fragments
   static constexpr int kValues = kConfig.value_dim / 8;
   static constexpr int kArrivals = 4 * kGroups;  // one lane of every warp
+  static constexpr bool kPaired = kConfig.cluster == 2;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -52,17 +57,18 @@ struct Sm90Forward {
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
   static constexpr int kKAt = kQStages * kQBytes;
   static constexpr int kVAt = kKAt + kStages * kKBytes;
-  static constexpr int kBarriersAt = kVAt + kStages * kVBytes;
+  static constexpr int kOutputAt = kVAt + kStages * kVBytes;
+  static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
   static_assert(kNotesAt + (kConfig.fixed_reference ? kRepairBytes : 0) == kConfig.smem_bytes());
 
-  template <int kCount>
-  using Ring = StageRing<kCount, kArrivals>;
+  using QRing = StageRing<kQStages, kArrivals>;
+  using Ring = StageRing<kStages, kArrivals, kPaired>;
   struct Rings {
     unsigned smem;
-    Ring<kQStages> q;
-    Ring<kStages> k, v;
+    QRing q;
+    Ring k, v;
 
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
     DFA_DEVICE RepairNotes notes() const { return RepairNotes(smem + kNotesAt); }
@@ -126,7 +132,12 @@ struct Sm90Forward {
 
     DFA_DEVICE void meet(int time) const {
       send(rings, kMeet);
-      ptx::wait(meeting(), static_cast<unsigned>(time) & 1);
+      const unsigned parity = static_cast<unsigned>(time) & 1;
+      if constexpr (kPaired) {
+        ptx::wait_for_pair(meeting(), parity);
+      } else {
+        ptx::wait(meeting(), parity);
+      }
     }
   };
   using Walk = RepairWalk<Notes, kConfig.fixed_reference>;
@@ -141,11 +152,11 @@ struct Sm90Forward {
   static DFA_DEVICE QueryWork work_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head();
     return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
-            walk.tile() * kConfig.block_q};
+            walk.tile() * kConfig.item_rows()};
   }
 
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const QueryWork& work,
-                                const Ring<kQStages>& ring) {
+                                const QRing& ring) {
     constexpr int kPanels = panels(kConfig.head_dim);
     ptx::arrive_expecting(ring.full(), kGroups * kPanels * panel_bytes(kGroupRows));
 #pragma unroll
@@ -159,27 +170,49 @@ struct Sm90Forward {
     }
   }
 
+  // Of a pair each block copies every other panel for both, the first of k and the second of v or
+  // the others.
   template <int kColumns>
   static DFA_DEVICE void load_keys(const TensorMap& map, const QueryWork& work, int tile,
-                                   Ring<kStages>& ring) {
+                                   Ring& ring, unsigned half) {
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockK, kColumns));
 #pragma unroll
     for (int panel = 0; panel < panels(kColumns); ++panel) {
-      ptx::load_box(ring.tile() + panel * panel_bytes(kBlockK), map, ring.full(),
-                    panel * kPanelColumns, tile * kBlockK, work.kv_head, work.batch);
+      const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
+      if constexpr (kPaired) {
+        if (panel % 2 != static_cast<int>(half)) continue;
+        ptx::load_box_of_pair(to, map, ring.full(), panel * kPanelColumns, tile * kBlockK,
+                              work.kv_head, work.batch);
+      } else {
+        ptx::load_box(to, map, ring.full(), panel * kPanelColumns, tile * kBlockK, work.kv_head,
+                      work.batch);
+      }
     }
     ring.next();
   }
+  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const QueryWork& work, int tile,
+                                Ring& ring) {
+    load_keys<kConfig.head_dim>(a.k, work, tile, ring, kPaired ? ptx::cluster_rank() % 2 : 0);
+  }
+  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const QueryWork& work, int tile,
+                                Ring& ring) {
+    load_keys<kConfig.value_dim>(a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
+  }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    const ItemWalk items(a.items, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    const ItemWalk items(a.items, static_cast<int>(blockIdx.x) / kConfig.cluster,
+                         static_cast<int>(gridDim.x) / kConfig.cluster);
     for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
-      const QueryWork work = work_of(a.args, walk);
-      const TileRange tiles = key_tiles(TileMask::of(a.args), work.query, kConfig.block_q, kBlockK);
+      QueryWork work = work_of(a.args, walk);
+      const TileRange tiles =
+          key_tiles(TileMask::of(a.args), work.query, kConfig.item_rows(), kBlockK);
+      if constexpr (kPaired) {
+        work.query += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
+      }
       // Keys first where they need not wait for q's only stage.
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
-      if (keys_first) load_keys<kConfig.head_dim>(a.k, work, tiles.end - 1, rings.k);
+      if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
       tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.query, tiles});
       walk.park();
@@ -188,12 +221,10 @@ struct Sm90Forward {
 #pragma unroll 1
       for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
         const bool last = tile == tiles.end - 1;
-        if (!(keys_first && last)) load_keys<kConfig.head_dim>(a.k, work, tile, rings.k);
-        if (!last) load_keys<kConfig.value_dim>(a.v, work, tile + 1, rings.v);
+        if (!(keys_first && last)) load_k(a, work, tile, rings.k);
+        if (!last) load_v(a, work, tile + 1, rings.v);
       }
-      if (tiles.end > tiles.begin) {
-        load_keys<kConfig.value_dim>(a.v, work, tiles.begin, rings.v);
-      }
+      if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings.v);
       walk.unpark();
     }
     send(rings, kOver);
@@ -307,15 +338,38 @@ struct Sm90Forward {
   // With two, every warp stores its 16 rows through the part of q that its group has read.
   static DFA_DEVICE void store_output(const Sm90ForwardArgs& a, const Order& order, unsigned q,
                                       int group, const Output& output, const float (&inverse)[2]) {
+    ptx::sync_warps(8 + group, 128);  // all have read q
+    send_panels<0, panels(kConfig.value_dim)>(a, order, q, group, output, inverse);
+  }
+
+  // With a place of its own for half of it, one half after the other.
+  static DFA_DEVICE void store_halves(const Sm90ForwardArgs& a, const Order& order,
+                                      const Rings& rings, int group, const Output& output,
+                                      const float (&inverse)[2]) {
+    constexpr int kHalf = panels(kConfig.output_columns());
+    const unsigned place = rings.smem + kOutputAt + group * kHalf * panel_bytes(kGroupRows);
+    ptx::wait_stores_read();
+    __syncwarp();
+    send_panels<0, kHalf>(a, order, place, group, output, inverse);
+    ptx::wait_stores_read();
+    __syncwarp();
+    send_panels<kHalf, panels(kConfig.value_dim) - kHalf>(a, order, place, group, output, inverse);
+  }
+
+  // Panels of 64 columns, every warp its 16 rows.
+  template <int kFirst, int kCount>
+  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Order& order, unsigned place,
+                                     int group, const Output& output, const float (&inverse)[2]) {
+    constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
     const unsigned lane = ptx::thread_index() % 32;
     const unsigned first = ptx::thread_index() / 32 % 4 * 16;
-    ptx::sync_warps(8 + group, 128);  // all have read q
     const unsigned row = first + lane % 16;
-    const unsigned row_start = q + row * kPanelRowBytes;
+    const unsigned row_start = place + row * kPanelRowBytes;
 #pragma unroll
-    for (int n = 0; n < kValues; n += 2) {
+    for (int n = 8 * kFirst; n < kEnd; n += 2) {
       const unsigned chunk = n % 8 + lane / 16;
-      const unsigned to = row_start + n / 8 * panel_bytes(kGroupRows) + ((chunk ^ row % 8) << 4);
+      const unsigned to =
+          row_start + (n / 8 - kFirst) * panel_bytes(kGroupRows) + ((chunk ^ row % 8) << 4);
       unsigned rounded[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -328,9 +382,9 @@ struct Sm90Forward {
     __syncwarp();
     if (lane == 0) {
 #pragma unroll
-      for (int panel = 0; panel < panels(kConfig.value_dim); ++panel) {
-        ptx::store_box(a.o, q + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       panel * kPanelColumns,
+      for (int panel = 0; panel < kCount; ++panel) {
+        ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
+                       (kFirst + panel) * kPanelColumns,
                        order.query + group * kGroupRows + static_cast<int>(first), order.head,
                        order.batch);
       }
@@ -402,7 +456,7 @@ struct Sm90Forward {
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         stored = false;
         rings.q.release();
-        if (ptx::thread_index() % 32 == 0) ptx::arrive(rings.notes().meeting());
+        arrive_at_meeting(rings);
         continue;
       }
       const int query = order.query + group * kGroupRows;
@@ -488,12 +542,14 @@ struct Sm90Forward {
       }
       stored = true;
       if constexpr (kConfig.fixed_reference) {
-        if (!order.again && left_range(sums, output)) rings.notes().ask(order.place);
+        if (!order.again && left_range(sums, output)) ask(rings, order.place);
         if (order.again) ptx::wait_stores_written();
       }
       const int row = query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16;
       store_lse(args, order, row, lse);
-      if constexpr (kQStages == 1) {
+      if constexpr (kConfig.own_output) {
+        store_halves(a, order, rings, group, output, inverse);
+      } else if constexpr (kQStages == 1) {
         store_straight(args, order, row, output, inverse);
       } else {
         store_output(a, order, q, group, output, inverse);
@@ -501,6 +557,24 @@ struct Sm90Forward {
     }
     ptx::wait_stores_read();
     if (group == 0) wait_turn(group);
+  }
+
+  // A pair does its items again together.
+  static DFA_DEVICE void ask(const Rings& rings, int place) {
+    if constexpr (kPaired) {
+      rings.notes().ask_both(place);
+    } else {
+      rings.notes().ask(place);
+    }
+  }
+  static DFA_DEVICE void arrive_at_meeting(const Rings& rings) {
+    const unsigned lane = ptx::thread_index() % 32;
+    if constexpr (kPaired) {
+      ptx::fence_cluster();
+      if (lane < 2) ptx::arrive_there(ptx::of_pair(rings.notes().meeting(), lane));
+    } else {
+      if (lane == 0) ptx::arrive(rings.notes().meeting());
+    }
   }
 
   // Did sums, or the output where they are beyond those of a reference that follows, leave the
@@ -530,7 +604,7 @@ struct Sm90Forward {
   }
 
   // The stage `back` before this one: its output has left.
-  static DFA_DEVICE void release_stored(const Ring<kQStages>& ring, int back) {
+  static DFA_DEVICE void release_stored(const QRing& ring, int back) {
     if (ptx::thread_index() % 32 != 0) return;
     ptx::wait_stores_read();
     ptx::arrive(ring.barriers + 8 * (kQStages + (ring.stage + kQStages - back) % kQStages));
@@ -548,11 +622,15 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     rings.k.init();
     rings.v.init();
     if constexpr (kConfig.fixed_reference) {
-      ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals);
+      ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }
     ptx::fence_barrier_init();
   }
-  __syncthreads();
+  if constexpr (Kernel::kPaired) {
+    ptx::sync_cluster();
+  } else {
+    __syncthreads();
+  }
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<kConfig.copier_registers()>();
@@ -567,6 +645,8 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     ptx::take_registers<kConfig.query_registers()>();
     Kernel::compute(a, rings, group - 1);
   }
+  // Neither ends while the other may still arrive at its barriers.
+  if constexpr (Kernel::kPaired) ptx::sync_cluster();
 }
 
 }  // namespace dfa

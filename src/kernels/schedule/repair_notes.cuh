@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/schedule/repair_walk.h"
 
@@ -19,6 +20,15 @@ class RepairNotes {
   DFA_DEVICE void ask(int item) const {
     ptx::or_shared(bits(item), 1u << item % 32);
     ptx::or_shared(memory_ + 8, 1);
+  }
+  // Likewise, of both blocks of a pair that do the item together.
+  DFA_DEVICE void ask_both(int item) const {
+#pragma unroll
+    for (unsigned half = 0; half < 2; ++half) {
+      ptx::or_there(ptx::of_pair(bits(item), half), 1u << item % 32);
+      ptx::or_there(ptx::of_pair(memory_ + 8, half), 1);
+    }
+    ptx::fence_cluster();
   }
   DFA_DEVICE bool asked(int item) const {
     return (ptx::load_shared(bits(item)) >> item % 32 & 1) != 0;

@@ -2,13 +2,15 @@
 
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 
 namespace dfa {
 
 // A ring of tiles in shared memory between a thread that starts copies and warps that read them:
-// each stage has a barrier for "full" and one for "empty", at which kArrivals warps arrive.
-template <int kCount, int kArrivals>
+// each stage has a barrier for "full" and one for "empty", at which kArrivals warps arrive. Of a
+// pair of blocks that are filled together each warp gives a stage back to both.
+template <int kCount, int kArrivals, bool kPaired = false>
 struct StageRing {
   unsigned tiles, barriers;
   int tile_bytes;
@@ -20,7 +22,12 @@ struct StageRing {
   DFA_DEVICE void wait_full() const { ptx::wait(full(), phase); }
   DFA_DEVICE void wait_empty() const { ptx::wait(empty(), phase ^ 1); }
   DFA_DEVICE void release() const {
-    if (ptx::thread_index() % 32 == 0) ptx::arrive(empty());
+    const unsigned lane = ptx::thread_index() % 32;
+    if constexpr (kPaired) {
+      if (lane < 2) ptx::arrive_there(ptx::of_pair(empty(), lane));
+    } else {
+      if (lane == 0) ptx::arrive(empty());
+    }
   }
   DFA_DEVICE void next() {
     if (++stage == kCount) {
@@ -32,7 +39,7 @@ struct StageRing {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       ptx::init_barrier(barriers + 8 * i, 1);
-      ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals);
+      ptx::init_barrier(barriers + 8 * (kCount + i), kArrivals * (kPaired ? 2 : 1));
     }
   }
 };
