@@ -67,6 +67,12 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("block_q=" + number(c.block_q) + " takes warps=" + number(4LL * groups) +
                        " and ctas=1 of cuda_sm90");
   }
+  if (c.cluster != 1 && c.cluster != 2) {
+    return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
+  }
+  if (c.own_output && (c.q_stages != 1 || c.value_dim <= 64)) {
+    return Verdict::no("own_output=true is of q_stages=1 and value_dim from 65");
+  }
   if (std::find(std::begin(kKeys), std::end(kKeys), c.block_k) == std::end(kKeys)) {
     return Verdict::no("block_k=" + number(c.block_k) +
                        "; 64 to 144 in steps of 16, 160, 176, 192 or 256");
@@ -96,11 +102,16 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
 struct Tile {
   int block_q, block_k, stages, q_stages;
   bool pingpong;
+  int cluster = 1;
+  bool own_output = false;
+
+  friend bool operator==(const Tile&, const Tile&) = default;
 };
 
 // A tile's time in bf16 on an H200 with all its multiprocessors at work: of an item, and on top of
 // that of every step along the keys. Solved from two lengths each (0015,
-// results/h200/hopper_tiles.txt, hopper_short.txt).
+// results/h200/hopper_tiles.txt, hopper_short.txt; pairs of blocks, and the output by halves, from
+// what they were beside the same tiles without in hopper_pairs.txt).
 struct MeasuredTile {
   int head_dim;
   double item_us, step_us;
@@ -108,10 +119,16 @@ struct MeasuredTile {
 };
 
 constexpr MeasuredTile kMeasured[] = {
-    {64, 2.14, 0.946, {256, 64, 4, 2, false}},  {64, 1.24, 1.13, {128, 128, 3, 2, true}},
-    {96, 2.90, 0.938, {192, 64, 3, 2, false}},  {96, 1.95, 1.305, {128, 128, 2, 2, true}},
-    {128, 3.60, 1.387, {192, 80, 2, 2, false}}, {128, 2.50, 1.61, {128, 128, 2, 2, true}},
-    {128, 2.24, 0.885, {128, 64, 4, 2, false}}, {256, 5.90, 1.414, {128, 64, 2, 1, false}},
+    {64, 2.14, 0.946, {256, 64, 4, 2, false}},
+    {64, 1.24, 1.13, {128, 128, 3, 2, true}},
+    {96, 2.90, 0.938, {192, 64, 3, 2, false}},
+    {96, 1.95, 1.305, {128, 128, 2, 2, true}},
+    {128, 3.60, 1.387, {192, 80, 2, 2, false}},
+    {128, 2.50, 1.61, {128, 128, 2, 2, true}},
+    {128, 2.24, 0.885, {128, 64, 4, 2, false}},
+    {128, 5.47, 1.326, {192, 80, 2, 2, false, 2}},
+    {256, 5.40, 1.414, {128, 64, 2, 1, false, 1, true}},
+    {256, 6.60, 1.380, {128, 64, 2, 1, false, 2, true}},
 };
 
 constexpr int kMultiprocessors = 132;
@@ -142,7 +159,9 @@ ForwardConfig config_of(const Problem& p, const Tile& t) {
           .ctas = 1,
           .q_stages = t.q_stages,
           .pingpong = t.pingpong,
-          .fixed_reference = p.dtype == DType::bf16};
+          .fixed_reference = p.dtype == DType::bf16,
+          .cluster = t.cluster,
+          .own_output = t.own_output};
 }
 
 // How long the forward takes in the rounds that the items come in.
@@ -150,21 +169,24 @@ double predicted_us(const Problem& p, const MeasuredTile& m) {
   const auto up = [](double a, double b) { return std::ceil(a / b); };
   const double pairs = visible_pairs(p.mask, p.sq, p.sk);
   // A mask's edge cuts through tiles: half of one is for nothing, and half of a warpgroup's rows.
+  // Of a pair of blocks each walks what the other sees too.
+  const int together = m.tile.cluster, rows = together * m.tile.block_q;
   const bool masked = pairs < static_cast<double>(p.sq) * static_cast<double>(p.sk);
-  const double edge = masked ? (kGroupRows + m.tile.block_k) / 2. : 0;
+  const int wasted = kGroupRows + m.tile.block_k + (together - 1) * m.tile.block_q;
+  const double edge = masked ? wasted / 2. : 0;
   const double keys = pairs / static_cast<double>(p.sq) + edge;
   const double steps = masked ? keys / m.tile.block_k : up(keys, m.tile.block_k);
-  const double items =
-      static_cast<double>(p.b * p.hq) * up(static_cast<double>(p.sq), m.tile.block_q);
+  const double items = static_cast<double>(p.b * p.hq) * up(static_cast<double>(p.sq), rows);
+  const int at_once = kMultiprocessors / together;
   // Under a mask the items differ, and the rounds even out.
-  const double rounds =
-      masked ? std::max(1., items / kMultiprocessors) : up(items, kMultiprocessors);
-  return rounds * (m.item_us + steps * m.step_us);
+  const double rounds = masked ? std::max(1., items / at_once) : up(items, at_once);
+  // A block without queries is of no use.
+  const int blocks = p.sq <= m.tile.block_q ? together : 1;
+  return blocks * rounds * (m.item_us + steps * m.step_us);
 }
 
-bool same_tile(const ForwardConfig& c, const Tile& t) {
-  return c.block_q == t.block_q && c.block_k == t.block_k && c.stages == t.stages &&
-         c.q_stages == t.q_stages && c.pingpong == t.pingpong;
+Tile tile_of(const ForwardConfig& c) {
+  return {c.block_q, c.block_k, c.stages, c.q_stages, c.pingpong, c.cluster, c.own_output};
 }
 
 }  // namespace
@@ -216,7 +238,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
   const auto add = [&](const Tile& tile) {
     const ForwardConfig config = config_of(problem, tile);
     if (std::none_of(legal.begin(), legal.end(),
-                     [&](const ForwardConfig& c) { return same_tile(c, tile); }) &&
+                     [&](const ForwardConfig& c) { return tile_of(c) == tile; }) &&
         check_sm90(config, problem, limits)) {
       legal.push_back(config);
     }

@@ -76,6 +76,26 @@ TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {
   EXPECT_FALSE(turns("fwd bf16 causal b16 h16 s1024 d128"));
 }
 
+TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
+  const auto taken = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper);
+  };
+  for (const char* line :
+       {"fwd bf16 b1 h16 s16384 d128", "fwd bf16 causal b1 h16 s16384 d128",
+        "fwd bf16 b4 h16 s4096 d128", "fwd bf16 b4 h8 s4096 d256", "fwd bf16 b1 h8 s16384 d256"}) {
+    EXPECT_EQ(taken(line).cluster, 2) << line;
+  }
+  for (const char* line :
+       {"fwd bf16 causal b4 h16 s4096 d128", "fwd bf16 b16 h16 s1024 d128",
+        "fwd bf16 b32 h16 s512 d128", "fwd bf16 b32 h8 s512 d256", "fwd bf16 b4 h21 s4096 d96",
+        "fwd fp16 b1 h16 s16384 d128", "fwd bf16 b1 h16 sq64 sk16384 d128"}) {
+    EXPECT_EQ(taken(line).cluster, 1) << line;
+  }
+  EXPECT_TRUE(taken("fwd bf16 causal b32 h8 s512 d256").own_output);
+  EXPECT_TRUE(taken("fwd bf16 b1 h8 s16384 d256").own_output);
+  EXPECT_FALSE(taken("fwd bf16 b1 h16 s16384 d128").own_output);
+}
+
 TEST(Sm90Legality, NoTileIsListedTwice) {
   for (const int d : {64, 96, 128, 192, 256}) {
     const auto candidates =
@@ -121,6 +141,8 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.value_dim = 256; }, "dv=128"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 320; }, "block_q=320"));
+  EXPECT_TRUE(refused([](auto& c) { c.cluster = 3; }, "cluster=3"));
+  EXPECT_TRUE(refused([](auto& c) { c.own_output = true; }, "own_output=true"));
   EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
   EXPECT_TRUE(refused([](auto& c) { c.ctas = 2; }, "ctas=1"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));

@@ -129,6 +129,27 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   compile_all(DType::bf16, 256, 64);
 }
 
+// Also where no problem takes them unasked.
+TEST_P(CompileTest, HopperForwardsInPairsAndByHalvesCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = d};
+      const auto candidates = sm90_candidates(p, limits_);
+      ASSERT_FALSE(candidates.empty()) << d;
+      ForwardConfig config = candidates[0];
+      config.cluster = 2;
+      ASSERT_TRUE(check(config, p, limits_));
+      compile(forward_launches(p, config));
+      if (d < 192 || config.q_stages != 1) continue;
+      config.block_k = 64;
+      config.own_output = true;
+      ASSERT_TRUE(check(config, p, limits_));
+      compile(forward_launches(p, config));
+    }
+  }
+}
+
 // Products that a branch may leave out are not serialised.
 TEST_P(CompileTest, HopperForwardsThatSkipCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
