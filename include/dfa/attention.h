@@ -95,7 +95,7 @@ struct Queue {
   void* stream = nullptr;
   // Multiprocessors, from 1 to what the plan says; 0: all. Read at the launch, so that it may
   // change from call to call; outputs are the same to the last bit. A graph keeps that of its
-  // recording.
+  // recording. Kernels of pairs of thread blocks take two at least, and an even number.
   int sm_budget = 0;
 };
 

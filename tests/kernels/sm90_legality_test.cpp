@@ -96,6 +96,17 @@ TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
   EXPECT_FALSE(taken("fwd bf16 b1 h16 s16384 d128").own_output);
 }
 
+TEST(Sm90Legality, TextNamesPairsAndHalvesWhereTheyAreTakenAlone) {
+  const auto text = [](const char* line) {
+    return to_text(default_gpu_forward(parse_problem(line), kHopper));
+  };
+  EXPECT_EQ(text("fwd bf16 b16 h16 s1024 d128").find("cluster"), std::string::npos);
+  EXPECT_EQ(text("fwd bf16 b16 h16 s1024 d128").find("own_output"), std::string::npos);
+  const std::string both = text("fwd bf16 b1 h8 s16384 d256");
+  EXPECT_NE(both.find(".cluster=2,.own_output=true"), std::string::npos) << both;
+  EXPECT_EQ(to_text(parse_config(both, ForwardConfig{})), both);
+}
+
 TEST(Sm90Legality, NoTileIsListedTwice) {
   for (const int d : {64, 96, 128, 192, 256}) {
     const auto candidates =
