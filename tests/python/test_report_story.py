@@ -138,6 +138,14 @@ def test_ratios_go_problem_by_problem(book):
     assert story.tell(book([], [tile | {"of": "nobody"}])).tiles[0].value == "not measured"
 
 
+def test_a_story_says_once_what_kernels_a_file_is_of(book):
+    parts = [{"figure": "speedup", "name": name, "files": [name]} for name in ("r.json", "other.json")]
+    path = book(parts, kernels={"r.json": {"flash": "kernels of moss"}})
+    (path.parent / "other.json").write_text((path.parent / "r.json").read_text())
+    of_it, other = story.tell(path).charts
+    assert "FlashAttention: kernels of moss" in of_it.source and "moss" not in other.source
+
+
 def test_phases_are_the_kernels_in_their_order():
     text = "fwd fp16 b1\n  a_kernel    1.5 us     2.0 MB   3.0 TB/s\n  b  2.5 us  2.0 MB  3.0 TB/s\n"
     html = story_parts.phase_table(text, ["S", "softmax"])

@@ -71,8 +71,9 @@ def has_words(problem, words):
 class _Teller:
     """Makes the parts of a story whose files lie in `folder`."""
 
-    def __init__(self, folder, dfa):
+    def __init__(self, folder, dfa, kernels):
         self.folder, self.dfa = folder, dfa
+        self.kernels = kernels  # file → algorithm → words, of files that do not say it themselves
         self.makers = {"figure": self.figure, "hbm": self.hbm, "bytes": self.bytes, "training": self.training,
                        "trace": self.trace, "theory": self.theory, "table": self.table,
                        "phases": self.phases, "processor": self.processor,
@@ -90,9 +91,13 @@ class _Teller:
         return self.makers[kind](item, there)
 
     def study(self, item, files):
-        """The cases that the item asks for, with the suite and the kernels that it says they are of."""
+        """The cases that the item asks for, with its suite and the kernels that the story says they are of."""
         study = load(files)
         cases = study.cases
+        for run, path in enumerate(files):
+            named = self.kernels.get(path.relative_to(self.folder).as_posix(), {})
+            for algorithm, kernel in named.items():
+                cases.loc[(cases["run"] == run) & (cases["algorithm"] == algorithm), "kernel"] = kernel
         if "only" in item:
             cases = cases[[any(has_words(p, only) for only in item["only"])
                            for p in cases["problem"]]]
@@ -101,8 +106,6 @@ class _Teller:
         if "without" in item:
             cases = cases[~cases["algorithm"].isin(item["without"])]
         cases = cases.assign(**({"suite": item["as"]} if "as" in item else {}))
-        for algorithm, kernel in item.get("kernels", {}).items():
-            cases.loc[cases["algorithm"] == algorithm, "kernel"] = kernel
         return Study(study.runs, cases, study.not_measured)
 
     def figure(self, item, files):
@@ -173,7 +176,7 @@ def tell(path, dfa=None):
         book = json.loads(path.read_bytes())
         if book["schema"] != SCHEMA:
             raise ValueError(f"schema {book['schema']!r}")
-        teller = _Teller(path.parent, dfa)
+        teller = _Teller(path.parent, dfa, book.get("kernels", {}))
         chapters = tuple(
             Chapter(chapter["name"], chapter["title"], tuple(chapter.get("text", ())),
                     tuple(teller.part(item) for item in chapter["parts"]))
