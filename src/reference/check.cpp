@@ -60,9 +60,15 @@ class ForwardRows {
     for (const std::int64_t i : rows) {
       const auto right = truth.forward(i);
       NaiveRows rough;
-      for (const Head<float>& order : naive) rough.push_back(order.forward(i).o);
+      std::vector<float> rough_lse;
+      for (const Head<float>& order : naive) {
+        Head<float>::Row row = order.forward(i);
+        rough.push_back(std::move(row.o));
+        rough_lse.push_back(row.plain_lse);
+      }
       add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, rough);
-      if (lse_ != nullptr) lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, b, h, i);
+      if (lse_ == nullptr) continue;
+      lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, rough_lse, b, h, i);
     }
   }
 

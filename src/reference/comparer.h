@@ -38,16 +38,26 @@ class Comparer {
   std::string worst_, mismatch_;
 };
 
-// |lse - truth| <= 1e-5 (1 + |truth|), and -inf exactly where the row sees no key.
+// |lse - truth| <= max(1e-5 (1 + |truth|), 2 max|naive - truth|), and -inf exactly where the row
+// sees no key.
 class LseComparer {
  public:
   LseComparer() { check_.name = "lse"; }
-  void add(float got, double truth, std::int64_t b, std::int64_t h, std::int64_t s);
+  // `naive`: of scores that are summed in fp32 and not rounded, an order of summation each.
+  void add(float got, double truth, std::span<const float> naive, std::int64_t b, std::int64_t h,
+           std::int64_t s);
   TensorCheck finish();
 
  private:
+  // The row with the largest of what is compared.
+  struct Worst {
+    double compared = -1, error = 0, bound = 0;
+    std::string detail;
+  };
   TensorCheck check_;
-  double worst_ratio_ = -1;
+  Worst of_bound_;   // error / bound, of all rows
+  Worst of_passed_;  // error, of rows whose own bound it passes
+  double max_naive_ = 0;
   std::int64_t count_ = 0;
   double sum_error_ = 0, sum_bound_ = 0;
   std::string mismatch_;

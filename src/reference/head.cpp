@@ -102,10 +102,26 @@ Real Head<Real>::round(Real value) const {
 }
 
 template <typename Real>
-std::vector<Real> Head<Real>::scores(std::int64_t i, std::int64_t begin, std::int64_t end) const {
+std::vector<Real> Head<Real>::plain_scores(std::int64_t i, std::int64_t begin,
+                                           std::int64_t end) const {
   std::vector<Real> s = products(q_.row(i), k_t_, begin, end, order_);
-  for (Real& value : s) value = round(scale_ * value);
+  for (Real& value : s) value *= scale_;
   return s;
+}
+
+template <typename Real>
+std::vector<Real> Head<Real>::scores(std::int64_t i, std::int64_t begin, std::int64_t end) const {
+  std::vector<Real> s = plain_scores(i, begin, end);
+  for (Real& value : s) value = round(value);
+  return s;
+}
+
+template <typename Real>
+Real log_sum_exp(const std::vector<Real>& s) {
+  const Real maximum = *std::max_element(s.begin(), s.end());
+  Real sum = 0;
+  for (const Real value : s) sum += std::exp(value - maximum);
+  return maximum + std::log(sum);
 }
 
 template <typename Real>
@@ -126,11 +142,14 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
   if (begin >= end) {
     return {std::vector<Real>(static_cast<std::size_t>(p_.dv), Real(0)),
-            -std::numeric_limits<Real>::infinity()};
+            -std::numeric_limits<Real>::infinity(), -std::numeric_limits<Real>::infinity()};
   }
-  std::vector<Real> probabilities = scores(i, begin, end);
-  const Real lse = softmax(probabilities);
-  return {weighted_sum(probabilities, v_, begin, order_), lse};
+  std::vector<Real> s = plain_scores(i, begin, end);
+  const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
+  const Real plain = rounds ? log_sum_exp(s) : Real(0);
+  for (Real& value : s) value = round(value);
+  const Real lse = softmax(s);
+  return {weighted_sum(s, v_, begin, order_), lse, rounds ? plain : lse};
 }
 
 template <typename Real>

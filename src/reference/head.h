@@ -49,6 +49,7 @@ class Head {
   struct Row {
     std::vector<Real> o;
     Real lse;
+    Real plain_lse;  // of scores that are not rounded to the element type, as lse is stored in fp32
   };
   Row forward(std::int64_t i) const;
 
@@ -70,7 +71,9 @@ class Head {
 
  private:
   Real round(Real value) const;
-  // Scores of row i against keys [begin, end), scaled.
+  // Scores of row i against keys [begin, end), scaled, before S is rounded.
+  std::vector<Real> plain_scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
+  // The same, rounded.
   std::vector<Real> scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
   // Turns scores into probabilities, returns their log-sum-exp.
   Real softmax(std::vector<Real>& s) const;

@@ -95,6 +95,52 @@ TEST(Comparer, InfinitiesMustAgreeInSign) {
   }
 }
 
+// Rows of lse 0, whose own bound is 1e-5, and one of lse 300, whose yardstick misses by `naive`.
+TensorCheck of_lse(float error, float naive) {
+  LseComparer comparer;
+  for (std::int64_t i = 0; i < 10; ++i) {
+    const float exact[] = {0.0f};
+    comparer.add(i == 4 ? error : 0.0f, 0, exact, 0, 0, i);
+  }
+  const float orders[] = {300.0f, 300.0f + naive};
+  comparer.add(300.0f, 300, orders, 0, 0, 10);
+  return comparer.finish();
+}
+
+TEST(LseComparer, ARowMayErrTwiceAsMuchAsTheWorstYardstickOfAny) {
+  const float step = 300 * 0x1p-23f;  // about: what 300 can be moved by
+  const float naive = (300.0f + step) - 300.0f;
+  EXPECT_TRUE(of_lse(0.9e-5f, 0).ok);
+  EXPECT_FALSE(of_lse(1.1e-5f, 0).ok);
+  EXPECT_TRUE(of_lse(1.9f * naive, naive).ok);
+  EXPECT_FALSE(of_lse(2.1f * naive, naive).ok);
+  EXPECT_FALSE(of_lse(-2.1f * naive, naive).ok);
+  EXPECT_NE(of_lse(2.1f * naive, naive).detail.find("s4"), std::string::npos);
+}
+
+TEST(LseComparer, AYardstickThatOverflowsDoesNotLoosenTheBound) {
+  for (const float naive : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    EXPECT_FALSE(of_lse(1.1e-5f, naive).ok);
+    EXPECT_TRUE(std::isfinite(of_lse(1.1e-5f, naive).bound));
+  }
+}
+
+// lse is stored in fp32 whatever the elements are: its yardstick must not round scores to theirs.
+TEST(Yardstick, DoesNotRoundScoresForLogSumExp) {
+  for (const char* type : {"bf16", "fp16", "fp32"}) {
+    Tensors t(std::string("fwd ") + type + " b1 hq1 hk1 sq20 sk50 d64");
+    const Head<float> naive(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0);
+    const Head<double> truth(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0);
+    double worst = 0;
+    for (std::int64_t i = 0; i < 20; ++i) {
+      const double error = static_cast<double>(naive.forward(i).plain_lse) - truth.forward(i).lse;
+      worst = std::max(worst, std::fabs(error));
+    }
+    EXPECT_GT(worst, 0) << type;
+    EXPECT_LT(worst, 2e-6) << type;
+  }
+}
+
 TEST(Yardstick, OrdersOfSummationVisitEveryTermOnce) {
   for (const std::int64_t count : {1, 2, 3, 8, 37, 64, 200}) {
     std::set<std::int64_t> first;

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "reference/check.h"
+#include "reference/head.h"
 #include "reference/tiled.h"
 
 namespace dfa {
@@ -89,6 +90,44 @@ TEST(Faults, EveryPlantedFaultIsCaughtByASample) {
   for (const Planted& planted : kPlanted) expect_caught(planted, kCausal, kSampled);
 }
 
+// Scores of hundreds, of which some cancel to nearly nothing. In 24 bits no sum of 256 terms gives
+// all of their lse to 1e-5: naive sums in other orders do not either, and say how far off is right.
+constexpr const char* kSteep = "fwd bf16 b1 h2 sq500 sk1 d256 scale(20)";
+
+TEST(Faults, ASteepProblemIsRightAsFarAsNaiveSumsAre) {
+  int beyond = 0;  // of what a row allows by itself
+  for (std::uint64_t seed = 20; seed < 30; ++seed) {
+    Tensors t(kSteep, seed);
+    Tiled(t, Fault::none).forward();
+    const CheckReport report = check_forward(t.p, t.forward_args());
+    EXPECT_TRUE(report.ok) << "seed " << seed << "\n" << report.summary();
+    for (const TensorCheck& lse : report.tensors) {
+      if (lse.name != "lse") continue;
+      EXPECT_LT(lse.bound, 1e-3) << seed;
+      const Head<double> truth(t.p, t.q.data(), t.k.data(), t.v.data(), nullptr, 0, 0);
+      for (std::int64_t i = 0; i < t.p.sq; ++i) {
+        const double right = truth.forward(i).lse;
+        const double error =
+            std::fabs(static_cast<double>(t.lse[static_cast<std::size_t>(i)]) - right);
+        beyond += error > 1e-5 * (1 + std::fabs(right));
+      }
+    }
+  }
+  EXPECT_GT(beyond, 0);
+}
+
+TEST(Faults, PlantedFaultsAreCaughtInASteepProblem) {
+  for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 sq90 sk90 d64 scale(20)",
+                           "fwdbwd fp32 causal b1 hq4 hk2 sq90 sk90 d64 scale(20)"}) {
+    EXPECT_EQ(wrong_tensors(line, Fault::none), "") << line;
+    for (const Fault fault : {Fault::dropped_tile, Fault::late_mask, Fault::early_mask,
+                              Fault::unscaled_max, Fault::unwritten_row}) {
+      EXPECT_NE(wrong_tensors(line, fault).find("lse "), std::string::npos)
+          << static_cast<int>(fault) << " in " << line;
+    }
+  }
+}
+
 // The faults above touch what they should and leave the rest right, else a catch proves little.
 TEST(Faults, AFaultOfOneGradientLeavesTheOthersRight) {
   EXPECT_EQ(wrong_tensors(kCausal, Fault::unscaled_dq), "dq ");
@@ -105,6 +144,16 @@ TEST(Faults, ALogSumExpOffByTwiceItsBoundIsCaughtAndByHalfIsNot) {
       const CheckReport report = check_forward(t.p, t.forward_args());
       EXPECT_EQ(report.ok ? "" : report.worst().name, wrong) << row << " " << report.summary();
     }
+  }
+}
+
+TEST(Faults, ALogSumExpOffByAThousandthIsCaughtInASteepProblem) {
+  for (const std::size_t row : {std::size_t{0}, std::size_t{56}, std::size_t{199}}) {
+    Tensors t(kSteep, 25);
+    Tiled(t, Fault::none).forward();
+    t.lse[row] += 1e-3f * (1 + std::fabs(t.lse[row]) / 100);
+    const CheckReport report = check_forward(t.p, t.forward_args());
+    EXPECT_EQ(report.ok ? "" : report.worst().name, "lse") << row << " " << report.summary();
   }
 }
 
