@@ -25,7 +25,7 @@ using Correctness = Device;
 // What runs on anything from Ampere on, and on Hopper where its own kernels do not.
 constexpr const char* kPortable = "target=cuda_sm80";
 
-// Hopper's backward of d or dv from 129 on, which no plan takes unasked.
+// Hopper's backward of d or dv from 129 on, named so that nothing else runs in its place.
 constexpr const char* kHopperWide = "BackwardConfig{target=cuda_sm90}";
 
 bool has_hopper() { return cuda().limits().highest == Target::cuda_sm90; }
@@ -89,10 +89,11 @@ TEST_F(Correctness, RandomProblemsMeetTheRule) {
 
 TEST_F(Correctness, PortableRandomProblemsMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "they are the default here";
-  EXPECT_GT(
-      fuzz({"bf16", "fp16"}, [](const std::string& line,
-                                std::uint64_t seed) { return checked(line, seed, kPortable); }),
-      20);
+  EXPECT_GT(fuzz({"bf16", "fp16", "fp32"},
+                 [](const std::string& line, std::uint64_t seed) {
+                   return checked(line, seed, kPortable);
+                 }),
+            20);
 }
 
 // Tiles for sums of dq in order that every head dim from 32 up takes.

@@ -68,9 +68,14 @@ inline std::string random_line(std::uint64_t seed, std::initializer_list<const c
     line += " window(" + std::to_string(below(150)) + "," + std::to_string(below(150)) + ")";
   }
   if (below(3) == 0) line += " layout(bshd)";
-  if (below(6) == 0) line += " scale(" + std::to_string(1 + below(100)) + "e-2)";
+  if (below(6) == 0)
+    line += " scale(" + std::to_string(1 + below(100)) + "e-2)";
+  else if (below(12) == 0)
+    line += " scale(" + std::to_string(2 + below(20)) + ")";
   return line;
 }
+
+inline constexpr int kLeastRandom = 20;
 
 // Calls `check` with one random line after the other, for a while; how many of them it ran.
 inline int fuzz(std::initializer_list<const char*> types,
@@ -81,7 +86,8 @@ inline int fuzz(std::initializer_list<const char*> types,
                    std::chrono::duration<double>(seconds == nullptr ? 20 : std::atof(seconds));
   std::uint64_t seed = first == nullptr ? 1 : std::strtoull(first, nullptr, 10);
   int ran = 0;
-  for (; std::chrono::steady_clock::now() < end; ++seed)
+  // The first ones however slow the machine: time is what a busy one has too little of.
+  for (; ran <= kLeastRandom || std::chrono::steady_clock::now() < end; ++seed)
     ran += check(random_line(seed, types), seed);
   std::printf("%d random problems ran\n", ran);
   return ran;
