@@ -9,7 +9,6 @@
 #include "bench/statistics.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
-#include "spec/sm90_split_legality.h"
 #include "spec/standard_config.h"
 
 namespace dfa::bench {
@@ -63,13 +62,11 @@ double distance(const Config& a, const Config& b) {
          std::abs(std::log2(1.0 * a.block_k / b.block_k));
 }
 
-// Of the start's target, and those that `too` admits.
-template <typename Config, typename Too>
-std::vector<std::string> nearest_first(std::vector<Config> candidates, const Config& start,
-                                       const Too& too) {
-  std::erase_if(candidates, [&](const Config& c) {
-    return c == start || (c.target != start.target && !too(c));
-  });
+// Of the start's target.
+template <typename Config>
+std::vector<std::string> nearest_first(std::vector<Config> candidates, const Config& start) {
+  std::erase_if(candidates,
+                [&](const Config& c) { return c == start || c.target != start.target; });
   std::stable_sort(candidates.begin(), candidates.end(), [&](const Config& a, const Config& b) {
     return distance(a, start) < distance(b, start);
   });
@@ -78,22 +75,13 @@ std::vector<std::string> nearest_first(std::vector<Config> candidates, const Con
   return texts;
 }
 
-// Is it of a kernel that has both passes of a problem or none?
-bool of_both_passes(const std::string& text, const Plan& usual) {
-  return !usual.config.empty() && text != usual.config &&
-         is_split(parse_config(text, ForwardConfig{})) &&
-         !is_split(parse_config(usual.config, ForwardConfig{}));
-}
-
-// `alone`: the problem has no other pass.
-Plan tune_pass(const Problem& problem, bool alone, PlanOptions options,
+Plan tune_pass(const Problem& problem, PlanOptions options,
                const std::function<void(const Plan&)>& run, const SearchOptions& search,
                const Clock& clock, Search& total) {
   std::vector<Plan> plans{plan(problem, options)};
   for (const std::string& text :
        tile_candidates(plans[0], find_backend(plans[0].backend).limits())) {
     if (text == plans[0].config || text == plans[0].backward_config) continue;
-    if (!alone && of_both_passes(text, plans[0])) continue;
     options.config = text;
     plans.push_back(plan(problem, options));
   }
@@ -108,24 +96,24 @@ Plan tune_pass(const Problem& problem, bool alone, PlanOptions options,
   return chosen;
 }
 
-// Takes other plans of both passes where they are faster and fit.
-void try_others(Workload& workload, std::optional<Prepared> others, const char* why,
-                const SearchOptions& search, const Clock& clock, Tuned& tuned) {
-  if (!others) return;
-  const auto allowed = allowed_bytes(find_backend(others->any().backend));
-  if (allowed && static_cast<std::int64_t>(others->memory_bytes()) > *allowed) return;
-  const Prepared* const both[] = {&tuned.plans, &*others};
+// Takes the plans that keep P where they are faster and fit.
+void try_stored(Workload& workload, std::optional<Prepared> stored, const SearchOptions& search,
+                const Clock& clock, Tuned& tuned) {
+  if (!stored) return;
+  const auto allowed = allowed_bytes(find_backend(stored->any().backend));
+  if (allowed && static_cast<std::int64_t>(stored->memory_bytes()) > *allowed) return;
+  const Prepared* const both[] = {&tuned.plans, &*stored};
   const FastestOf best = find_fastest(
       2, [&](std::size_t i) { workload.run(*both[i]); }, search, clock);
   tuned.search.seconds += best.search.seconds;
   tuned.search.tried += best.search.tried - 1;  // the first is one of those tried before
   tuned.search.candidates += 1;
   if (best.index == 0) return;
-  for (Plan* plan : {&*others->forward, &*others->backward}) {
+  for (Plan* plan : {&*stored->forward, &*stored->backward}) {
     plan->origin = "measured";
-    plan->why += why;
+    plan->why += "; it ran faster than recomputing them in the fastest tiles";
   }
-  tuned.plans = *std::move(others);
+  tuned.plans = *std::move(stored);
 }
 
 }  // namespace
@@ -160,28 +148,10 @@ std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits&
   const Problem& p = default_plan.problem;
   if (p.pass == Pass::backward) {
     const BackwardConfig start = parse_config(default_plan.backward_config, BackwardConfig{});
-    return nearest_first(backward_candidates(p, limits), start,
-                         [](const BackwardConfig&) { return false; });
+    return nearest_first(backward_candidates(p, limits), start);
   }
   const ForwardConfig start = parse_config(default_plan.config, ForwardConfig{});
-  return nearest_first(forward_candidates(p, limits), start,
-                       [](const ForwardConfig& c) { return is_split(c); });
-}
-
-std::optional<Prepared> split_plans(const Problem& problem, const PlanOptions& options) {
-  if (problem.pass != Pass::forward_backward || problem.dtype != DType::fp32 ||
-      options.algorithm == Algorithm::standard || !options.config.empty()) {
-    return std::nullopt;
-  }
-  const Limits limits = find_backend(prepare(problem, options).any().backend).limits();
-  if (split_candidates(problem, limits).empty() ||
-      split_backward_candidates(problem, limits).empty()) {
-    return std::nullopt;
-  }
-  PlanOptions both = options;
-  both.algorithm = Algorithm::flash;
-  both.config = kSplitText;
-  return prepare(problem, both);
+  return nearest_first(forward_candidates(p, limits), start);
 }
 
 std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options) {
@@ -202,24 +172,19 @@ Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& 
            const Clock& clock) {
   const Problem& problem = workload.problem();
   SearchOptions share = search;
-  const bool alone = problem.pass != Pass::forward_backward;
-  if (!alone) share.budget_s /= 4;
+  if (problem.pass == Pass::forward_backward) share.budget_s /= 3;
   Tuned tuned;
   if (has_forward(problem)) {
     tuned.plans.forward = tune_pass(
-        with_pass(problem, Pass::forward), alone, options,
+        with_pass(problem, Pass::forward), options,
         [&](const Plan& plan) { workload.forward(plan); }, share, clock, tuned.search);
   }
   if (has_backward(problem)) {
     tuned.plans.backward = tune_pass(
-        with_pass(problem, Pass::backward), alone, options,
+        with_pass(problem, Pass::backward), options,
         [&](const Plan& plan) { workload.backward(plan); }, share, clock, tuned.search);
   }
-  try_others(workload, split_plans(problem, options),
-             "; both passes ran faster by products of bf16 parts than in the fastest tiles", share,
-             clock, tuned);
-  try_others(workload, stored_plans(problem, options),
-             "; it ran faster than recomputing them in the fastest tiles", share, clock, tuned);
+  try_stored(workload, stored_plans(problem, options), share, clock, tuned);
   return tuned;
 }
 

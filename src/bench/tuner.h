@@ -31,21 +31,16 @@ FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>
                        const SearchOptions& options, const Clock& clock);
 
 // Legal configurations of the default plan's instruction set, the default first, then by distance
-// of the tile sides from it, as text. Of a forward in fp32 those of bf16 parts too: a backward's
-// lse may be of other kernels' scores (check_pair).
+// of the tile sides from it, as text.
 std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits& limits);
 
 // The plans of a forward with its backward that keep P between them; none where the problem is
 // another, or the backend has no standard attention for it.
 std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options);
 
-// The plans of a forward with its backward, both by products of bf16 parts; none where nothing but
-// other plans is there, or something else was asked for.
-std::optional<Prepared> split_plans(const Problem& problem, const PlanOptions& options);
-
 // The plans of the problem's passes, each with the tile that ran fastest; of a forward with its
-// backward those of bf16 parts, or that keep P between them, where there is memory and they run
-// faster. Throws what planning and running the defaults throw.
+// backward those that keep P between them, where there is memory and they run faster. Throws what
+// planning and running the defaults throw.
 struct Tuned {
   Prepared plans;
   Search search;

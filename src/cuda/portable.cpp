@@ -27,6 +27,9 @@ void require_pair(const Problem& p, const std::string& text, const Limits& limit
   if (!fits) throw InvalidArgument("config: " + fits.reason);
 }
 
+// Why portable kernels run.
+std::string as(const Verdict& hopper) { return " (as " + hopper.reason + ")"; }
+
 }  // namespace
 
 Verdict portable_supports(const Problem& p, const Limits& limits) {
@@ -52,17 +55,19 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
     if (config.target == Target::cuda_sm90 && !is_split(config))
       plan.forward_sms = device.facts().sm_count;
     if (options.config.empty() && config.target != limits.highest) {
-      kernels += " (as " + sm90_fits(p, limits).reason + ")";
+      kernels += as(sm90_fits(p, limits));
     }
   }
   if (has_backward(p)) {
     const BackwardConfig config = backward_config(p, options.config, limits);
     plan.backward_config = to_text(config);
     plan.workspace_bytes = std::max(plan.workspace_bytes, backward_workspace_bytes(p, config));
-    if (kernels.empty()) {
-      kernels = name_of(config.target);
-    } else if (plan.config.find(name_of(config.target)) == std::string::npos) {
-      kernels += std::string(" and, backward, ") + name_of(config.target);
+    if (!has_forward(p) || plan.config.find(name_of(config.target)) == std::string::npos) {
+      if (has_forward(p)) kernels += " and, backward, ";
+      kernels += name_of(config.target);
+      if (options.config.empty() && config.target != limits.highest) {
+        kernels += as(sm90_backward_fits(p, limits));
+      }
     }
   }
   plan.why = "FlashAttention with " + kernels + " kernels on " + device.facts().name +

@@ -172,13 +172,7 @@ CandidatePlans candidate_plans(const Problem& problem, const PointOptions& optio
   std::vector<bench::Prepared>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
   if (problem.pass == Pass::forward_backward) {  // a tile's text fits one pass
-    const auto may_have_more = [&] { return static_cast<int>(all.size()) < options.candidates; };
-    if (may_have_more()) {
-      if (auto split = bench::split_plans(problem, {.backend = options.backend})) {
-        all.push_back(*std::move(split));
-      }
-    }
-    if (may_have_more()) add_stored(found, problem, options);
+    if (static_cast<int>(all.size()) < options.candidates) add_stored(found, problem, options);
     return found;
   }
   const Plan base = all[0].any();

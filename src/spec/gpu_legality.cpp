@@ -326,11 +326,13 @@ int other_registers(const Config& c) {
          (c.target == Target::cuda_sm75 ? kOfCopies : 0);
 }
 
-// Not the default: the passes of a problem have to round its scores alike, and who plans one may
-// run the other of other kernels.
+// The default where both passes can be of bf16 parts: the passes of a problem have to round its
+// scores alike, and who plans one may run the other.
 template <typename Config>
-void add_split(std::vector<Config>& legal, const std::vector<Config>& split) {
-  legal.insert(legal.begin() + (legal.empty() ? 0 : 1), split.begin(), split.end());
+void add_split(std::vector<Config>& legal, const std::vector<Config>& split, const Problem& p,
+               const Limits& limits) {
+  const bool first = legal.empty() || split_fits(p, limits);
+  legal.insert(legal.begin() + (first ? 0 : 1), split.begin(), split.end());
 }
 
 }  // namespace
@@ -404,7 +406,7 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& 
     std::stable_partition(legal.begin(), legal.end(),
                           [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
   }
-  add_split(legal, split_candidates(problem, limits));
+  add_split(legal, split_candidates(problem, limits), problem, limits);
   return legal;
 }
 
@@ -421,6 +423,7 @@ template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
   std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits), later;
+  for (const BackwardConfig& wide : sm90_wide_candidates(problem, limits)) legal.push_back(wide);
   for (const OrderedTile& tile : kOrderedTiles) {
     const BackwardConfig config = with(base, tile);
     if (!check_gpu(config, problem, limits)) continue;
@@ -433,18 +436,8 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
     }
   }
   legal.insert(legal.end(), later.begin(), later.end());
-  add_split(legal, split_backward_candidates(problem, limits));
+  add_split(legal, split_backward_candidates(problem, limits), problem, limits);
   return legal;
-}
-
-template <>
-std::vector<ForwardConfig> named_candidates(const Problem&, const Limits&) {
-  return {};
-}
-
-template <>
-std::vector<BackwardConfig> named_candidates(const Problem& problem, const Limits& limits) {
-  return sm90_wide_candidates(problem, limits);
 }
 
 ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits) {

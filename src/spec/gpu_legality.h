@@ -20,10 +20,6 @@ Verdict check_strides(const Problem& problem);
 template <typename Config>
 std::vector<Config> gpu_candidates(const Problem& problem, const Limits& limits);
 
-// Those that run only where a text names their target: they have not yet run on a card.
-template <typename Config>
-std::vector<Config> named_candidates(const Problem& problem, const Limits& limits);
-
 // Registers a thread is expected to need: its share of the sums and of one step's scores, and
 // kOtherRegisters for addresses, statistics and operands on their way.
 inline constexpr int kOtherRegisters = 40;

@@ -124,17 +124,28 @@ Config legal(const Config& config, const Problem& p, const Limits& limits) {
   return config;
 }
 
+// In fp32 both passes take the same kernels (check_pair): the target that a text gives one of them
+// is the other's too.
+template <typename Other>
+std::string text_of_pair(const char* type, const char* other, const std::string& text,
+                         const Problem& p, const Limits& limits,
+                         Other (*default_of)(const Problem&, const Limits&)) {
+  const std::string of_other = text_of_type(other, text);
+  if (p.dtype != DType::fp32 || of_other.empty() || of_other == text_of_type(type, text)) {
+    return text_of_type(type, text);
+  }
+  return std::string("target=") + name_of(parse_config(of_other, default_of(p, limits)).target);
+}
+
 template <typename Config>
-Config gpu_base(const char* type, const std::string& text, const Problem& problem,
-                const Limits& limits, Config (*default_of)(const Problem&, const Limits&)) {
+Config gpu_base(const std::string& text, const Problem& problem, const Limits& limits,
+                Config (*default_of)(const Problem&, const Limits&)) {
   const Config usual = default_of(problem, limits);
-  const Target wanted = parse_config(text_of_type(type, text), usual).target;
+  const Target wanted = parse_config(text, usual).target;
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
-  std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
-  for (const Config& config : named_candidates<Config>(problem, lower))
-    candidates.push_back(config);
+  const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
   const auto of_target = [&](const Config& config) { return config.target == wanted; };
   const auto found = std::find_if(candidates.begin(), candidates.end(), of_target);
   return found == candidates.end() ? default_of(problem, lower) : *found;
@@ -162,12 +173,16 @@ BackwardConfig legal_config(const std::string& text, const BackwardConfig& base,
 
 ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
                                const Limits& limits) {
-  return gpu_base("ForwardConfig", text, problem, limits, &default_gpu_forward);
+  const std::string own =
+      text_of_pair("ForwardConfig", "BackwardConfig", text, problem, limits, &default_gpu_backward);
+  return gpu_base(own, problem, limits, &default_gpu_forward);
 }
 
 BackwardConfig gpu_backward_base(const std::string& text, const Problem& problem,
                                  const Limits& limits) {
-  return gpu_base("BackwardConfig", text, problem, limits, &default_gpu_backward);
+  const std::string own =
+      text_of_pair("BackwardConfig", "ForwardConfig", text, problem, limits, &default_gpu_forward);
+  return gpu_base(own, problem, limits, &default_gpu_backward);
 }
 
 std::vector<ForwardConfig> forward_candidates(const Problem& problem, const Limits& limits) {

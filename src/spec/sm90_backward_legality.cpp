@@ -2,6 +2,7 @@
 
 #include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -121,6 +122,15 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
   return legal_of(kTiles, config_of, problem, limits);
+}
+
+Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
+  if (p.dtype == DType::fp32) return split_fits(p, limits);
+  const bool wide = p.d > kMaxDim || p.dv > kMaxDim;
+  const auto candidates =
+      wide ? sm90_wide_candidates(p, limits) : sm90_backward_candidates(p, limits);
+  if (!candidates.empty()) return yes();
+  return check_sm90(wide ? wide_config_of(p, kWideTiles[0]) : config_of(p, kTiles[0]), p, limits);
 }
 
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {

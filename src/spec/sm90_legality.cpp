@@ -6,6 +6,7 @@
 
 #include "spec/flops.h"
 #include "spec/gpu_legality.h"
+#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -21,14 +22,15 @@ std::string number(long long value) { return std::to_string(value); }
 
 Verdict yes() { return Verdict::yes(); }
 
+// Kernels of 16 bits; those of fp32 have rules of their own (sm90_split_legality.h).
 Verdict check_element(DType element, const Problem& p) {
-  if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
-    return Verdict::no("cuda_sm90 multiplies fp16 and bf16; " + std::string(name_of(p.dtype)) +
-                       " takes cuda_sm80");
+  if (element != p.dtype) {
+    return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
+                       name_of(p.dtype));
   }
-  if (element == p.dtype) return yes();
-  return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
-                     name_of(p.dtype));
+  if (bytes_of(p.dtype) == 2) return yes();
+  return Verdict::no("cuda_sm90 multiplies fp16, bf16 and fp32, not " +
+                     std::string(name_of(p.dtype)));
 }
 
 Verdict check_dim(const char* field, int value, const char* name, std::int64_t dim) {
@@ -226,6 +228,7 @@ Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Li
 }
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
+  if (problem.dtype == DType::fp32) return split_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return yes();
   const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
   if (!verdict) return verdict;

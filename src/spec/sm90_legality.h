@@ -22,8 +22,9 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 // Likewise of the backward of d or dv from 129 on.
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits);
 
-// Has it one? No, with the reason.
+// Has it a forward, a backward? No, with the reason. Of fp32 too.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);
+Verdict sm90_backward_fits(const Problem& problem, const Limits& limits);
 
 // Columns of these kernels' tiles: gpu_head_dim(), but at least 64.
 int sm90_head_dim(std::int64_t dim);

@@ -51,6 +51,20 @@ struct Tile {
 // In the order to try them.
 constexpr Tile kTiles[] = {{128, 1}, {64, 2}, {64, 1}};
 
+BackwardConfig config_of(const Problem& p, const Tile& tile) {
+  return {.target = Target::cuda_sm90,
+          .element = DType::fp32,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = tile.block_q,
+          .block_k = kGroupRows,
+          .warps = kWarps,
+          .stages = tile.stages,
+          .ctas = 1,
+          .dq = DqSum::ordered,
+          .dq_block_q = tile.block_q};
+}
+
 }  // namespace
 
 int expected_split_registers(const BackwardConfig& c) {
@@ -77,20 +91,28 @@ Verdict check_split(const BackwardConfig& c, const Problem& p, const Limits& lim
 std::vector<BackwardConfig> split_backward_candidates(const Problem& p, const Limits& limits) {
   std::vector<BackwardConfig> legal;
   for (const Tile& tile : kTiles) {
-    const BackwardConfig config{.target = Target::cuda_sm90,
-                                .element = DType::fp32,
-                                .head_dim = sm90_head_dim(p.d),
-                                .value_dim = sm90_head_dim(p.dv),
-                                .block_q = tile.block_q,
-                                .block_k = kGroupRows,
-                                .warps = kWarps,
-                                .stages = tile.stages,
-                                .ctas = 1,
-                                .dq = DqSum::ordered,
-                                .dq_block_q = tile.block_q};
+    const BackwardConfig config = config_of(p, tile);
     if (check_split(config, p, limits)) legal.push_back(config);
   }
   return legal;
+}
+
+Verdict split_fits(const Problem& p, const Limits& limits) {
+  constexpr int kLeast = 64;  // the rows of a warpgroup
+  if (split_candidates(p, limits).empty()) {
+    const ForwardConfig least{.target = Target::cuda_sm90,
+                              .element = DType::fp32,
+                              .head_dim = sm90_head_dim(p.d),
+                              .value_dim = sm90_head_dim(p.dv),
+                              .block_q = kLeast,
+                              .block_k = kLeast,
+                              .stages = 1,
+                              .ctas = 1};
+    const Verdict verdict = check_split(least, p, limits);
+    return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
+  }
+  if (!split_backward_candidates(p, limits).empty()) return yes();
+  return check_split(config_of(p, kTiles[2]), p, limits);
 }
 
 Verdict check_pair(const ForwardConfig& forward, const BackwardConfig& backward) {

@@ -20,6 +20,9 @@ Verdict check_split(const BackwardConfig& config, const Problem& problem, const 
 Verdict check_split_problem(int head_dim, int value_dim, const Problem& problem,
                             const Limits& limits);
 
+// Can both passes be theirs, whichever the problem has? No, with the reason.
+Verdict split_fits(const Problem& problem, const Limits& limits);
+
 // Names them for every pass of a problem.
 inline constexpr const char* kSplitText = "target=cuda_sm90";
 

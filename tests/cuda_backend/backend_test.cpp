@@ -139,14 +139,16 @@ TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensorsAndZeroedTu
 }
 
 // In fp32 both passes are of bf16 parts, or none.
-TEST_F(CudaBackendTest, HoppersFp32IsNamedForBothPassesAndSplitsItsTensorsFirst) {
+TEST_F(CudaBackendTest, HoppersFp32IsOfBothPassesAndSplitsItsTensorsFirst) {
   Problem p = kProblem;
   p.dtype = DType::fp32;
+  Problem narrow = p;  // too narrow for the backward
+  narrow.d = 24;
   PlanOptions options{.backend = "cuda",
                       .algorithm = Algorithm::flash,
                       .config = "ForwardConfig{target=cuda_sm90}"};
   try {
-    plan(p, options);
+    plan(narrow, options);
     FAIL() << "a forward of parts beside a backward of multiply-adds";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("both passes of a problem or none"), std::string::npos)
@@ -320,11 +322,40 @@ TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
   Problem p = kProblem;
   p.pass = Pass::forward;
-  p.dtype = DType::fp32;
+  p.dtype = DType::tf32;
   const Plan portable = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
-  EXPECT_NE(portable.why.find("cuda_sm80 (as cuda_sm90 multiplies fp16 and bf16"),
+  EXPECT_NE(portable.why.find("cuda_sm80 (as cuda_sm90 multiplies fp16, bf16 and fp32, not tf32"),
             std::string::npos)
       << portable.why;
+}
+
+TEST_F(CudaBackendTest, APlanSaysWhyHoppersBackwardIsNotTheOne) {
+  const auto why = [](const char* line) {
+    return plan(parse_problem(line), {.backend = "cuda", .algorithm = Algorithm::flash}).why;
+  };
+  EXPECT_NE(why("bwd bf16 b1 h1 s64 d32").find("cuda_sm80 (as cuda_sm90's backward would pad d=32"),
+            std::string::npos)
+      << why("bwd bf16 b1 h1 s64 d32");
+  const std::string both = why("fwdbwd bf16 b1 h1 s64 d64 dv256");
+  EXPECT_NE(both.find("cuda_sm90 and, backward, cuda_sm80 (as cuda_sm90's backward of dv=256"),
+            std::string::npos)
+      << both;
+}
+
+// Of any pass, so that who plans one and then the other has scores of one kind.
+TEST_F(CudaBackendTest, Fp32RunsByPartsInEveryPassAndTellsItsWorkspace) {
+  for (const char* pass : {"fwd", "bwd", "fwdbwd"}) {
+    const Plan split = plan(parse_problem(std::string(pass) + " fp32 b1 h2 sq64 sk96 d64"),
+                            {.backend = "cuda", .algorithm = Algorithm::flash});
+    EXPECT_EQ((split.config + split.backward_config).find("cuda_sm80"), std::string::npos);
+    EXPECT_NE(split.why.find("cuda_sm90"), std::string::npos) << split.why;
+    // Planes of q, k and v, of 6 bytes an element; a backward has those of do, and sums.
+    const std::size_t planes = 6 * 2 * 64 * (64 + 96 + 96);
+    EXPECT_GE(split.workspace_bytes, planes) << pass;
+    if (std::string(pass) == "fwd") {
+      EXPECT_EQ(split.workspace_bytes, planes);
+    }
+  }
 }
 
 TEST_F(CudaBackendTest, Tf32GoesToTheCardByItself) {

@@ -52,7 +52,8 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   EXPECT_EQ(launches[1].grid,
             2u * 6 * static_cast<unsigned>((1000 + config.block_q - 1) / config.block_q));
   EXPECT_EQ(forward_workspace_bytes(p, config), static_cast<std::size_t>(6 * (kQ + kK + kV)));
-  EXPECT_EQ(forward_workspace_bytes(p, default_gpu_forward(p, kLimits)), 0u);
+  EXPECT_EQ(config, default_gpu_forward(p, kLimits));
+  EXPECT_EQ(forward_workspace_bytes(p, gpu_forward_base("target=cuda_sm80", p, kLimits)), 0u);
 
   alignas(16) char memory[16];
   const SplitArgs split = split_args(p, ForwardArgs{.q = memory, .workspace = memory});

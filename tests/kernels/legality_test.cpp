@@ -220,7 +220,7 @@ TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
 
 TEST(GpuForward, Fp32OfHeadDim64TakesTheTileThatWasMeasuredFastest) {
   const Problem p = parse_problem("fwd fp32 b16 h8 s512 d64");
-  const ForwardConfig chosen = default_gpu_forward(p, gpu_limits(90));
+  const ForwardConfig chosen = gpu_forward_base("target=cuda_sm80", p, gpu_limits(90));
   EXPECT_EQ(chosen.block_q, 128);
   EXPECT_EQ(chosen.warps, 4);
   EXPECT_EQ(chosen.ctas, 2);

@@ -176,7 +176,8 @@ TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
     EXPECT_EQ(default_gpu_forward(p, kHopper).target, Target::cuda_sm80) << line;
     return sm90_fits(p, kHopper).reason;
   };
-  EXPECT_NE(reason("fwd fp32 h1 s64 d64").find("fp32 takes cuda_sm80"), std::string::npos);
+  EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("fp32, not tf32"), std::string::npos);
+  EXPECT_NE(reason("fwd fp32 h1 s64 d256").find("up to 128"), std::string::npos);
   EXPECT_NE(reason("fwd bf16 h1 s64 d32").find("pad heads"), std::string::npos);
   EXPECT_NE(reason("fwd bf16 h2 s64 d64 strides_k(8192,4096,68)").find("strides of k"),
             std::string::npos);
@@ -207,14 +208,28 @@ TEST(Sm90Legality, HalfPrecisionBackwardsMayTakeHopper) {
   }
 }
 
-TEST(Sm90Legality, HoppersBackwardOfWideHeadsRunsOnlyWhereTextNamesIt) {
+TEST(Sm90Legality, BackwardsItCannotRunTakeThePortableKernelsWithTheReason) {
+  const auto reason = [&](const char* line) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(default_gpu_backward(p, kHopper).target, Target::cuda_sm80) << line;
+    return sm90_backward_fits(p, kHopper).reason;
+  };
+  EXPECT_NE(reason("bwd tf32 h1 s64 d64").find("fp32, not tf32"), std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d32").find("pad d=32 to 64"), std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256").find("d from 65 on"), std::string::npos);
+  EXPECT_NE(reason("bwd fp16 h2 s64 d256 strides_k(33280,16640,260)").find("strides of k"),
+            std::string::npos);
+  EXPECT_TRUE(sm90_backward_fits(parse_problem("bwd bf16 h1 s64 d256"), kHopper));
+  EXPECT_TRUE(sm90_backward_fits(parse_problem("bwd bf16 h1 s64 d64"), kHopper));
+}
+
+TEST(Sm90Legality, HoppersBackwardOfWideHeadsIsTheDefault) {
   for (const char* line : {"bwd bf16 b4 h8 s4096 d256", "bwd fp16 b4 h8 s4096 d192 dv128"}) {
     const Problem p = parse_problem(line);
-    EXPECT_EQ(default_gpu_backward(p, kHopper).target, Target::cuda_sm80);
-    for (const BackwardConfig& config : backward_candidates(p, kHopper)) {
-      EXPECT_EQ(config.target, Target::cuda_sm80);
-    }
-    const BackwardConfig named = hopper_backward(p);
+    EXPECT_EQ(backward_candidates(p, kHopper).back().target, Target::cuda_sm80);
+    EXPECT_EQ(gpu_backward_base("target=cuda_sm80", p, kHopper).target, Target::cuda_sm80);
+    const BackwardConfig named = default_gpu_backward(p, kHopper);
+    EXPECT_EQ(hopper_backward(p), named);
     EXPECT_EQ(named.target, Target::cuda_sm90);
     EXPECT_EQ(named.block_k, 64);
     EXPECT_EQ(named.dq, DqSum::ordered);

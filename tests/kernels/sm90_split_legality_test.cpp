@@ -21,23 +21,24 @@ ForwardConfig named(const Problem& p) {
   return gpu_forward_base("ForwardConfig{target=cuda_sm90}", p, kHopper);
 }
 
-TEST(Sm90SplitLegality, ForwardsInFp32OfDimsUpTo128MayTakeHopperAndNoneUnasked) {
+TEST(Sm90SplitLegality, ForwardsInFp32OfDimsUpTo128MayTakeHopperAndDoWhereTheBackwardCan) {
   for (int d = 8; d <= 256; d += 8) {
     for (const int dv : {8, d, 128, 192}) {
       const Problem p{.dtype = DType::fp32, .sq = 100, .sk = 100, .d = d, .dv = dv};
       const bool fits = std::max(d, dv) > 32 && d <= 128 && dv <= 128;
       EXPECT_EQ(is_split(named(p)), fits) << d << " " << dv;
       EXPECT_EQ(split_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
-      EXPECT_EQ(default_gpu_forward(p, kHopper).target, Target::cuda_sm80);
+      EXPECT_EQ(is_split(default_gpu_forward(p, kHopper)), fits && d > 32) << d << " " << dv;
       EXPECT_TRUE(split_candidates(p, gpu_limits(100)).empty());
+      EXPECT_EQ(default_gpu_forward(p, gpu_limits(100)).target, Target::cuda_sm80);
     }
   }
 }
 
-TEST(Sm90SplitLegality, CandidatesOfAForwardHaveItRightBehindTheDefault) {
+TEST(Sm90SplitLegality, CandidatesOfAForwardHaveItInFrontAndThePortableOnesBehind) {
   const auto all = forward_candidates(parse_problem("fwd fp32 h1 s64 d64"), kHopper);
-  EXPECT_FALSE(is_split(all.at(0)));
-  EXPECT_TRUE(is_split(all.at(1)));
+  EXPECT_TRUE(is_split(all.at(0)));
+  EXPECT_FALSE(is_split(all.back()));
   EXPECT_GE(std::count_if(all.begin(), all.end(), is_split_forward), 4);
   for (const char* line : {"fwd bf16 h1 s64 d64", "fwd tf32 h1 s64 d64"}) {
     const auto others = forward_candidates(parse_problem(line), kHopper);
@@ -85,7 +86,7 @@ TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
   EXPECT_FALSE(check(wide, p, kHopper));
 }
 
-TEST(Sm90SplitLegality, BackwardsOfDimsUpTo128MayTakeHopperAndNoneUnasked) {
+TEST(Sm90SplitLegality, BackwardsOfDimsUpTo128TakeHopper) {
   for (int d = 8; d <= 256; d += 8) {
     for (const int dv : {8, d, 128, 192}) {
       const Problem p{
@@ -93,7 +94,7 @@ TEST(Sm90SplitLegality, BackwardsOfDimsUpTo128MayTakeHopperAndNoneUnasked) {
       const bool fits = d > 32 && d <= 128 && dv <= 128;
       EXPECT_EQ(is_split(named_backward(p)), fits) << d << " " << dv;
       EXPECT_EQ(split_backward_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
-      EXPECT_EQ(default_gpu_backward(p, kHopper).target, Target::cuda_sm80);
+      EXPECT_EQ(is_split(default_gpu_backward(p, kHopper)), fits) << d << " " << dv;
       EXPECT_TRUE(split_backward_candidates(p, gpu_limits(100)).empty());
     }
   }
@@ -133,9 +134,10 @@ TEST(Sm90SplitLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
 // Scores of one kernel's products are not to the last bit those of another's.
 TEST(Sm90SplitLegality, BothPassesOfAProblemTakeItOrNone) {
   const Problem p = parse_problem("fwdbwd fp32 h2 s64 d64");
-  const ForwardConfig usual = default_gpu_forward(p, kHopper), split = named(p);
-  const BackwardConfig usual_backward = default_gpu_backward(p, kHopper);
-  const BackwardConfig split_backward = named_backward(p);
+  const ForwardConfig usual = gpu_forward_base("target=cuda_sm80", p, kHopper);
+  const ForwardConfig split = default_gpu_forward(p, kHopper);
+  const BackwardConfig usual_backward = gpu_backward_base("target=cuda_sm80", p, kHopper);
+  const BackwardConfig split_backward = default_gpu_backward(p, kHopper);
   EXPECT_TRUE(check_pair(usual, usual_backward));
   EXPECT_TRUE(check_pair(split, split_backward));
   EXPECT_FALSE(check_pair(usual, split_backward));
@@ -143,6 +145,45 @@ TEST(Sm90SplitLegality, BothPassesOfAProblemTakeItOrNone) {
   EXPECT_NE(refused.reason.find("the forward is cuda_sm90, the backward cuda_sm80"),
             std::string::npos)
       << refused.reason;
+}
+
+// exp(score - lse) is the forward's weight to the last bit only where both made the score alike.
+TEST(Sm90SplitLegality, WhateverIsPlannedBothPassesAreOfOneFamily) {
+  for (int d = 8; d <= 256; d += 8) {
+    for (const int dv : {8, 24, d, 64, 128, 192}) {
+      for (const char* text : {"", "target=cuda_sm80", "ForwardConfig{target=cuda_sm80}",
+                               "BackwardConfig{target=cuda_sm80}", "ForwardConfig{block_k=64}"}) {
+        const Problem p{.dtype = DType::fp32, .sq = 100, .sk = 100, .d = d, .dv = dv};
+        EXPECT_TRUE(
+            check_pair(gpu_forward_base(text, p, kHopper), gpu_backward_base(text, p, kHopper)))
+            << text << " d" << d << " dv" << dv;
+      }
+    }
+  }
+}
+
+TEST(Sm90SplitLegality, ATextOfOnePassChoosesTheKernelsOfTheOtherToo) {
+  const Problem p = parse_problem("fwdbwd fp32 h2 s64 d64");
+  EXPECT_FALSE(is_split(gpu_backward_base("ForwardConfig{target=cuda_sm80}", p, kHopper)));
+  EXPECT_FALSE(is_split(gpu_forward_base("BackwardConfig{target=cuda_sm80}", p, kHopper)));
+  EXPECT_TRUE(is_split(gpu_backward_base("ForwardConfig{block_k=64}", p, kHopper)));
+  const Problem half = parse_problem("fwdbwd bf16 h2 s64 d64");
+  EXPECT_EQ(gpu_backward_base("ForwardConfig{target=cuda_sm80}", half, kHopper).target,
+            Target::cuda_sm90);
+}
+
+TEST(Sm90SplitLegality, WhereItCannotBeTheReasonIsNamed) {
+  const auto reason = [](const char* line) {
+    return split_fits(parse_problem(line), kHopper).reason;
+  };
+  EXPECT_EQ(reason("fwd fp32 h2 s64 d128"), "");
+  EXPECT_NE(reason("fwd fp32 h2 s64 d256").find("up to 128, not d=256"), std::string::npos);
+  EXPECT_NE(reason("fwd fp32 h2 s64 d32").find("pad heads"), std::string::npos);
+  EXPECT_NE(reason("fwd fp32 h2 s64 d24 dv64").find("pad d=24 to 64"), std::string::npos)
+      << reason("fwd fp32 h2 s64 d24 dv64");
+  EXPECT_NE(
+      split_fits(parse_problem("fwd fp32 h2 s64 d128"), gpu_limits(100)).reason.find("9.0 only"),
+      std::string::npos);
 }
 
 TEST(Sm90SplitLegality, TilesFitTheRegistersThatAThreadHas) {
