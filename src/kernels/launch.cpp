@@ -22,6 +22,7 @@ constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
+constexpr const char* kSm90DqGroupSource = "kernels/backward/sm90_dq_group_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
@@ -38,11 +39,13 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
+  if (c.dq_group) return kSm90DqGroupSource;
   return c.sm90_is_wide() ? kSm90WideSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
+  if (c.dq_group) return "dfa::sm90_dq_group_backward<";
   return c.sm90_is_wide() ? "dfa::sm90_wide_backward<" : "dfa::sm90_backward<";
 }
 

@@ -157,6 +157,8 @@ struct BackwardConfig {
   int dq_block_k = 64;
   int dq_warps = 4;
   int dq_ctas = 2;
+  // Of cuda_sm90 only, 16 bits, d and dv up to 64: the warpgroup that copies makes dq (0019).
+  bool dq_group = false;
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -177,7 +179,7 @@ struct BackwardConfig {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
-             8 * (4 + 2 * stages);
+             8 * (sm90_barriers() + 2 * stages) + sm90_notes_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -189,6 +191,11 @@ struct BackwardConfig {
   constexpr int sm90_exchange_bytes() const {
     return (sm90_is_wide() ? 4 + 2 : 2 * 2) * block_k * round_up(block_q, 64);
   }
+
+  // Of cuda_sm90: barriers beside those of the stages.
+  constexpr int sm90_barriers() const { return dq_group ? 6 : 4; }
+  // What the copying warp notes about the tile of each stage, and where it stands.
+  constexpr int sm90_notes_bytes() const { return dq_group ? 16 * stages + 32 : 0; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {

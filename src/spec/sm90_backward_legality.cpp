@@ -58,6 +58,10 @@ Verdict check_dq(const BackwardConfig& c) {
   if (c.dq == DqSum::unordered && c.value_dim > c.head_dim && !is_wide(c)) {
     return Verdict::no("dq=unordered of cuda_sm90 has value_dim up to head_dim: registers spill");
   }
+  if (c.dq_group && (c.head_dim > kGroupRows || c.value_dim > kGroupRows)) {
+    return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
+                       ", not " + number(c.head_dim) + " and " + number(c.value_dim));
+  }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
@@ -67,9 +71,10 @@ Verdict check_dq(const BackwardConfig& c) {
 // Unordered sums are for whoever names them: their bits change.
 struct Tile {
   int stages, turn;
+  bool dq_group = false;
 };
 
-constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
+constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}, {3, 128, true}};
 
 constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}};
 
@@ -86,7 +91,8 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .stages = tile.stages,
           .ctas = 1,
           .dq = DqSum::ordered,
-          .dq_block_q = tile.turn};
+          .dq_block_q = tile.turn,
+          .dq_group = tile.dq_group};
 }
 
 BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {

@@ -22,6 +22,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq != DqSum::ordered) {
     return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes ordered");
   }
+  if (c.dq_group) return Verdict::no("dq_group=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.head_dim != gpu_head_dim(p.d)) {
     return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
                        number(c.head_dim));

@@ -122,6 +122,20 @@ TEST_F(Correctness, SumsInOrderMeetTheRule) {
 
 constexpr const char* kHopperUnordered = "BackwardConfig{target=cuda_sm90,dq=unordered}";
 constexpr const char* kHopperDeep = "BackwardConfig{target=cuda_sm90,stages=3,dq_block_q=128}";
+constexpr const char* kHopperDqGroup = "BackwardConfig{target=cuda_sm90,stages=3,dq_group=true}";
+
+TEST_F(Correctness, HoppersBackwardWithAWarpgroupForDqMeetsTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const std::string& line : problem_lines("hopper_backward.txt")) {
+    const Problem p = parse_problem(line);
+    if (p.d > 64 || p.dv > 64) continue;
+    EXPECT_TRUE(checked(line, 5, kHopperDqGroup));
+  }
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd bf16 b4 h32 s1000 d64"}) {
+    expect_same_bits(line, on_device(kHopperDqGroup), 1000);
+  }
+}
 
 // Tiles that no problem of the files takes unasked.
 TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {

@@ -2,6 +2,7 @@
 #include "emulated/hopper_backward.h"
 // and then:
 #include "kernels/backward/sm90_backward.cuh"
+#include "kernels/backward/sm90_dq_group_backward.cuh"
 
 namespace dfa {
 namespace {
@@ -51,6 +52,36 @@ TEST(EmulatedHopperBackward, HeadsOf96And128) {
 TEST(EmulatedHopperBackward, DqUnordered) {
   expect_right<config(kBf16, 64, DqSum::unordered)>("bwd bf16 causal b1 hq2 hk1 s300 d64");
   expect_right<config(kFp16, 128, DqSum::unordered, 64)>("bwd fp16 b1 h1 sq150 sk300 d128");
+}
+
+// With a warpgroup that makes dq.
+
+constexpr BackwardConfig dq_group(DType element, DqSum dq = DqSum::ordered, int stages = 3) {
+  BackwardConfig with = config(element, 64, dq, 128, stages);
+  with.dq_group = true;
+  return with;
+}
+
+template <BackwardConfig kConfig>
+void expect_right_of_dq_group(const std::string& line) {
+  expect_gradients<kConfig>(line, {kEager, kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
+    sm90_dq_group_backward<kConfig>(args);
+  });
+}
+
+TEST(EmulatedHopperBackward, AWarpgroupOfItsOwnMakesDq) {
+  constexpr auto kUnordered = DqSum::unordered;
+  expect_right_of_dq_group<dq_group(kBf16)>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right_of_dq_group<dq_group(kBf16)>(
+      "bwd bf16 b2 h1 sq129 sk257 d40 window(60,9) layout(bshd)");
+  expect_right_of_dq_group<dq_group(kBf16)>("bwd bf16 causal b1 h1 sq200 sk90 d64");
+  expect_right_of_dq_group<dq_group(kBf16)>("bwd bf16 causal b1 hq2 hk1 s700 d64");
+  expect_right_of_dq_group<dq_group(kFp16, DqSum::ordered, 2)>("bwd fp16 b1 h1 sq600 sk1 d64");
+  expect_right_of_dq_group<dq_group(kFp16, kUnordered)>("bwd fp16 causal b1 hq2 hk1 s300 d64");
+}
+
+TEST(EmulatedHopperBackward, AWarpgroupOfItsOwnMakesDqOfMoreHeadsThanAtOnce) {
+  expect_right_of_dq_group<dq_group(kBf16)>("bwd bf16 causal b1 h11 s140 d64");
 }
 
 }  // namespace

@@ -194,6 +194,15 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(backward_workspace_bytes(kProblem, config),
             4 * (2 * kRows + kRows * 96) + launches[1].zeroed.bytes);
 
+  const Problem narrow = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d64");
+  const auto of_narrow = backward_launches(
+      narrow, legal_config("BackwardConfig{target=cuda_sm90,dq_group=true}",
+                           gpu_backward_base("BackwardConfig{target=cuda_sm90}", narrow, kLimits),
+                           narrow, kLimits));
+  EXPECT_EQ(of_narrow[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
+  EXPECT_EQ(of_narrow[1].entry.find("dfa::sm90_dq_group_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(of_narrow[2].source, of_narrow[1].source);
+
   const Problem wide = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d256");
   const auto of_wide =
       backward_launches(wide, gpu_backward_base("BackwardConfig{target=cuda_sm90}", wide, kLimits));

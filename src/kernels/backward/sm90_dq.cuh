@@ -41,18 +41,23 @@ struct Sm90Dq : DqTurns<kConfig> {
     return 4 * panel(place) + static_cast<int>(ptx::thread_index() / 32 % 4);
   }
 
+  // From the sums of place 0 to those of another.
+  static constexpr int place_floats(int place) {
+    return (place % kParts * kSlots + place / kParts * 4) * kFragments * 128;
+  }
+
   static DFA_DEVICE float* lane_sums(const KernelArgs& args, unsigned tile, int place) {
     const int at = (part(place) * kSlots + slot(place)) * kFragments * 128 +
                    static_cast<int>(ptx::thread_index() % 32) * 4;
     return args.dq_sums + static_cast<long long>(tile) * kTileFloats + at;
   }
 
-  static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
-                             const Share& share) {
-    if (slot(place) >= kSlots) return;
-    float* to = lane_sums(args, Turns::index(args, head, tile), place);
-    const bool first =
-        kOrdered && Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+  static DFA_DEVICE bool is_first(const KernelArgs& args, int tile, int key) {
+    return kOrdered &&
+           Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+  }
+
+  static DFA_DEVICE void add_to(float* to, bool first, const Share& share) {
     if (first) {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) {
@@ -62,6 +67,13 @@ struct Sm90Dq : DqTurns<kConfig> {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) ptx::add_4(to + n * 128, share[n]);
     }
+  }
+
+  static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
+                             const Share& share) {
+    if (slot(place) >= kSlots) return;
+    add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, tile, key),
+           share);
   }
 };
 

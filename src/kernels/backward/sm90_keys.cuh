@@ -12,10 +12,11 @@
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel_rows.cuh"
 
-// What Hopper's two backward kernels share: a thread block that owns keys of one key head and walks
+// What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
-// that keeps turns, and single steps of a warpgroup; who does which is in sm90_backward.cuh (d and
-// dv up to 128) and sm90_wide_backward.cuh.
+// that keeps turns, and single steps of a warpgroup; who does which is in
+// sm90_dq_group_backward.cuh (d and dv up to 64), sm90_backward.cuh (up to 128) and
+// sm90_wide_backward.cuh.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -47,7 +48,9 @@ struct Sm90Keys {
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
   static constexpr int kBarriersAt = kDeltaAt + kStages * kRowBytes;
-  static_assert(kBarriersAt + 8 * (4 + 2 * kStages) == kConfig.smem_bytes());
+  static constexpr int kBarriers = kConfig.sm90_barriers();
+  static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kStages);
+  static_assert(kNotesAt + kConfig.sm90_notes_bytes() == kConfig.smem_bytes());
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings.
   using Ring = SharedStageRing<kStages, kThreads>;
@@ -61,12 +64,15 @@ struct Sm90Keys {
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
     DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
     DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
+    // Of the two buffers of ds where a warpgroup of its own makes dq.
+    DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
+    DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
     DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
     DFA_DEVICE unsigned delta() const { return base + kDeltaAt + d_o.stage * kRowBytes; }
   };
 
   static DFA_DEVICE Shared shared_of(unsigned base) {
-    const unsigned rings = base + kBarriersAt + 32;
+    const unsigned rings = base + kBarriersAt + 8 * kBarriers;
     return {base,
             {base + kQAt, rings, 2, kQBytes},
             {base + kDoAt, rings + 8 * kStages, 2 + kStages, kDoBytes}};
@@ -75,8 +81,15 @@ struct Sm90Keys {
   static DFA_DEVICE void init(const Shared& shared) {
     ptx::init_barrier(shared.k_full(), 1);
     ptx::init_barrier(shared.v_full(), 1);
-    ptx::init_barrier(shared.turn(), 1);
-    ptx::init_barrier(shared.added(), kConfig.warps);
+    if constexpr (!kConfig.dq_group) {
+      ptx::init_barrier(shared.turn(), 1);
+      ptx::init_barrier(shared.added(), kConfig.warps);
+    } else {
+      for (int buffer = 0; buffer < 2; ++buffer) {
+        ptx::init_barrier(shared.ds_full(buffer), kConfig.warps);
+        ptx::init_barrier(shared.ds_empty(buffer), kGroupThreads / 32);
+      }
+    }
     shared.q.init();
     shared.d_o.init();
     ptx::fence_barrier_init();
@@ -116,18 +129,22 @@ struct Sm90Keys {
                     ring.full());
   }
 
+  static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
+                                   const KeyWork& work) {
+    if (!starts_copies()) return;
+    ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
+    load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
+                                         work.batch);
+    ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
+    load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
+                                          work.head, work.batch);
+  }
+
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
     const KeyWork work = work_of(a.args);
     Walk walk = Walk::of(a.args, work);
     if (!walk.any()) return;
-    if (starts_copies()) {
-      ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
-      load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
-                                           work.batch);
-      ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
-      load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
-                                            work.head, work.batch);
-    }
+    load_keys(a, shared, work);
     for (; walk.more(); walk.next()) {
       load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                      walk);

@@ -1,0 +1,319 @@
+#pragma once
+
+#include "kernels/backward/sm90_keys.cuh"
+
+// FlashAttention backward for sm_90a, fp16 and bf16, d and dv up to 64: as sm90_backward.cuh has
+// it, but dq is made by the first warpgroup, which has registers for it there.
+//
+// A thread block owns 128 keys of one key head and walks the queries that see them, from the last
+// tile of 128 on. Two warpgroups own 64 keys each and make dk, dv and ds of a tile in two halves;
+// nothing but ds, of which there are two buffers, ties them to each other. The first warpgroup
+// makes dq^T += k^T ds^T, waits for the block's turn and adds dq up, where nobody stands behind the
+// additions; and a warp of it starts copies.
+//   keys' warpgroups   s0 | dp0, s1: p0 | dv0: ds0 | dp1, dk0: p1 | dv1: ds1 | dk1, next s0
+//   first warpgroup    dq of the tile before | additions | copies of the next but one
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm90DqGroupBackward {
+  using Keys = Sm90Keys<kConfig>;
+  using Dq = typename Keys::Dq;
+  using Operand = typename Keys::Operand;
+  using Pairs = typename Keys::Pairs;
+  using Scores = typename Keys::Scores;
+  using Shared = typename Keys::Shared;
+  using Walk = typename Keys::Walk;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockK = kConfig.block_k;
+  static constexpr int kHalf = Keys::kHalf;
+  static constexpr int kHalves = 2;
+  static_assert(kBlockQ == kHalves * kHalf && kConfig.head_dim == 64 && kConfig.value_dim <= 64);
+  static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);  // of one of two buffers
+  // Registers of a thread of the first warpgroup, and of those with keys.
+  static constexpr int kServing = 72, kComputing = 216;
+  static constexpr unsigned kTurnThread = 32, kPassThread = 64;  // of warps without copies
+
+  // The stages and the buffer of ds of a block's nth step.
+  struct Step : Shared {
+    unsigned ds, buffer, phase;  // of the buffer
+    DFA_DEVICE Step(const Shared& shared, unsigned n)
+        : Shared(shared),
+          ds(shared.base + Keys::kDsAt + n % 2 * kDsBytes),
+          buffer(n % 2),
+          phase(n / 2 % 2) {
+      const auto put = [&](typename Keys::Ring& ring) {
+        ring.stage = n % kConfig.stages;
+        ring.phase = n / kConfig.stages % 2;
+        ring.reused = n >= kConfig.stages;
+      };
+      put(this->q);
+      put(this->d_o);
+    }
+    DFA_DEVICE void wait_ds_full() const { ptx::wait(this->ds_full(buffer), phase); }
+    DFA_DEVICE void wait_ds_read() const { ptx::wait(this->ds_empty(buffer), phase); }
+    DFA_DEVICE void wait_ds_empty() const { ptx::wait(this->ds_empty(buffer), phase ^ 1); }
+  };
+
+  struct Sums {
+    float dk[Keys::kDims][4], dv[Keys::kValues][4];
+    Scores p[kHalves];  // of the tile under way, first its scores
+    Pairs lse;          // of its first half, read a step ahead
+  };
+
+  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` is overwritten.
+  template <int kBehind>
+  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
+    Keys::load_pairs(pairs, delta);
+    ptx::wait_products<kBehind>();
+    ptx::pin(dp);
+    Keys::differentiate(dp, p, [&](int n) { return pairs[n]; });
+  }
+
+  // p and ds of half of a tile of queries, and their products for dv and dk.
+  template <int kAt>
+  static DFA_DEVICE void half_step(const KernelArgs& args, int query, int key, const Step& at,
+                                   int group, Sums& sums, Operand (&p)[kHalves],
+                                   Operand (&ds_rounded)[kHalves]) {
+    constexpr bool kNext = kAt + 1 < kHalves;
+    const unsigned rows = group * panel_bytes(kGroupRows);
+    const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
+    const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);
+    Scores dp;
+    Keys::queue_dp(dp, at, rows, d_o);
+    if constexpr (kNext) Keys::queue_s(sums.p[kAt + 1], at, rows, q + panel_bytes(kHalf));
+    Keys::hide(sums.p[kAt], args, query + kAt * kHalf, key);
+    Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
+    Keys::round(p[kAt], sums.p[kAt]);
+    Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
+
+    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
+    if constexpr (kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
+    Keys::round(ds_rounded[kAt], dp);
+    if constexpr (kAt == 0) at.wait_ds_empty();
+    store_rows<Keys::kBlockK>(at.ds + kAt * panel_bytes(kBlockK),
+                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
+    ptx::fence_async();
+    if constexpr (!kNext) {
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::arrive(at.ds_full(at.buffer));
+    }
+    Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
+    if constexpr (kNext) {
+      Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);
+      ptx::wait_products<1>();
+      ptx::pin(sums.p[kAt + 1]);
+      ptx::pin(p[kAt]);
+    }
+  }
+
+  // One tile of queries. kMore: the next one's scores are queued meanwhile.
+  template <bool kMore>
+  static DFA_DEVICE void step(const KernelArgs& args, int query, int key, const Shared& shared,
+                              unsigned n, int group, Sums& sums) {
+    Operand p[kHalves], ds_rounded[kHalves];
+    const Step at(shared, n), next(shared, n + 1);
+    at.d_o.wait_full();
+    ptx::wait_products<0>();
+    ptx::pin(sums.p[0]);
+    half_step<0>(args, query, key, at, group, sums, p, ds_rounded);
+    half_step<1>(args, query, key, at, group, sums, p, ds_rounded);
+    if constexpr (kMore) {
+      next.q.wait_full();
+      Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), next.q.tile());
+    }
+    ptx::wait_products<kMore ? 2 : 1>();
+    ptx::pin(sums.dv);
+    ptx::pin(p[1]);
+    at.d_o.release();
+    ptx::wait_products<kMore ? 1 : 0>();
+    ptx::pin(sums.dk);
+    ptx::pin(ds_rounded[1]);
+    at.q.release();
+    if constexpr (kMore) Keys::load_pairs(sums.lse, next.lse());
+  }
+
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
+    const KeyWork work = Keys::work_of(a.args);
+    Sums sums;
+    Keys::clear(sums.dk);
+    Keys::clear(sums.dv);
+    Walk walk = Walk::of(a.args, work);
+    if (walk.any()) {
+      const int key = work.key + group * kGroupRows;
+      const Step first(shared, 0);
+      ptx::wait(shared.k_full(), 0);
+      first.q.wait_full();
+      Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), first.q.tile());
+      ptx::wait(shared.v_full(), 0);
+      Keys::load_pairs(sums.lse, first.lse());
+      unsigned n = 0;
+#pragma unroll 1
+      for (; !walk.is_last(); walk.next()) {
+        step<true>(a.args, walk.tile * kBlockQ, key, shared, n++, group, sums);
+      }
+      step<false>(a.args, walk.tile * kBlockQ, key, shared, n, group, sums);
+      Step(shared, n).wait_ds_read();  // and k, for the last time
+    }
+    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, group, work, sums.dv, 1);
+    Keys::store_gradient(a.dk, shared.base, group, work, sums.dk, a.args.scale);
+    ptx::wait_stores_read();
+  }
+
+  // The first warpgroup.
+
+  // What it knows of a tile lies in shared memory, as registers are few: of the tile in each stage
+  // which of all tiles it is, whether this block is the first to add to it, its turn's counter and
+  // number, and whether it starts and ends the turn; and where the walk stands, a tile ahead.
+  static DFA_DEVICE unsigned note(const Shared& shared, unsigned n) {
+    return shared.base + Keys::kNotesAt + 32 + n % kConfig.stages * 16;
+  }
+  static constexpr unsigned kStarts = 1u << 30, kEnds = 1u << 31;
+
+  static DFA_DEVICE void park(const Shared& shared, const KeyWork& work, const Walk& walk) {
+    const unsigned to = shared.base + Keys::kNotesAt;
+    const int values[] = {walk.tile,      walk.head,  walk.tiles.begin, walk.tiles.end,
+                          walk.last_head, work.batch, work.key};
+#pragma unroll
+    for (int i = 0; i < 7; ++i) {
+      ptx::store_shared(to + 4 * i, static_cast<unsigned>(values[i]));
+    }
+  }
+  static DFA_DEVICE int parked(const Shared& shared, int i) {
+    return static_cast<int>(ptx::load_shared(shared.base + Keys::kNotesAt + 4 * i));
+  }
+
+  static DFA_DEVICE void write_note(const KernelArgs& args, const Shared& shared, unsigned n,
+                                    const KeyWork& work, const Walk& walk) {
+    const typename Dq::Head head{work.batch, walk.head};
+    const unsigned to = note(shared, n);
+    ptx::store_shared(to, Dq::index(args, head, walk.tile));
+    if constexpr (Dq::kOrdered) {
+      ptx::store_shared(to + 4, Dq::is_first(args, walk.tile, work.key));
+      ptx::store_shared(to + 8,
+                        static_cast<unsigned>(Dq::counter(args, head, walk.tile) - args.turns));
+      ptx::store_shared(to + 12, Dq::turn(args, walk.tile, work.key) |
+                                     (Dq::starts_turn(walk.tile, walk.tiles.end) ? kStarts : 0) |
+                                     (Dq::ends_turn(walk.tile, walk.tiles.begin) ? kEnds : 0));
+    }
+  }
+
+  // The next tile, block's nth, into its stage, by a whole warp.
+  static DFA_DEVICE void load(const Sm90BackwardArgs& a, const Shared& shared, unsigned n) {
+    __syncwarp();
+    const KeyWork work{parked(shared, 5), 0, parked(shared, 6)};
+    Walk walk{{parked(shared, 2), parked(shared, 3)},
+              parked(shared, 0),
+              parked(shared, 1),
+              parked(shared, 4)};
+    __syncwarp();
+    if (!walk.more()) return;
+    const Step at(shared, n);
+    Keys::template load_queries<kConfig.head_dim>(at.q, a.q, at.lse(), a.args.lse_log2, a.args,
+                                                  work, walk);
+    Keys::template load_queries<kConfig.value_dim>(at.d_o, a.d_o, at.delta(), a.args.delta, a.args,
+                                                   work, walk);
+    if (!Keys::starts_copies()) return;
+    write_note(a.args, shared, n, work, walk);
+    walk.next();
+    park(shared, work, walk);
+  }
+
+  // A turn that has ended, to be passed on beside the next product.
+  struct Turn {
+    unsigned counter = 0, own = 0;  // as noted
+  };
+
+  // dq's shares of the block's nth tile, added up in its turn.
+  static DFA_DEVICE void add_shares(const Sm90BackwardArgs& a, const Shared& shared, unsigned n,
+                                    Turn& last) {
+    const Step at(shared, n);
+    float* sums = Dq::lane_sums(a.args, ptx::load_shared(note(shared, n)), 0);
+    unsigned first = Dq::kOrdered ? ptx::load_shared(note(shared, n) + 4) : 0;
+    asm volatile("" : "+l"(sums), "+r"(first));  // made before products have their registers
+    at.wait_ds_full();
+#pragma unroll
+    for (int place = 0; place < Dq::kPlaces; ++place) {
+      typename Dq::Share share;
+      Keys::queue_dq(share, at.base, at.ds, place);
+      if (place == 0) {
+        if constexpr (Dq::kOrdered) {
+          if (ptx::thread_index() == kPassThread) pass_on(a.args, last);
+          last = {ptx::load_shared(note(shared, n) + 8), ptx::load_shared(note(shared, n) + 12)};
+          if (ptx::thread_index() == kTurnThread) await_turn(a.args, last);
+        }
+        ptx::sync_warps(1, kGroupThreads);  // also: all have read the note
+      } else if (ptx::thread_index() / 32 == 0) {
+        load(a, shared, n + kConfig.stages);
+      }
+      ptx::wait_products<0>();
+      ptx::pin(share);
+      if (place + 1 == Dq::kPlaces && ptx::thread_index() % 32 == 0) {
+        ptx::arrive(at.ds_empty(at.buffer));
+      }
+      Dq::add_to(sums + Dq::place_floats(place), first != 0, share);
+    }
+    if constexpr (Dq::kOrdered) ptx::sync_warps(1, kGroupThreads);  // all have added
+  }
+
+  static DFA_DEVICE void await_turn(const KernelArgs& args, const Turn& turn) {
+    if ((turn.own & kStarts) == 0) return;
+    while (ptx::load_acquire(args.turns + turn.counter) != (turn.own & (kStarts - 1))) {
+      __nanosleep(32);
+    }
+  }
+
+  static DFA_DEVICE void pass_on(const KernelArgs& args, const Turn& turn) {
+    if ((turn.own & kEnds) == 0) return;
+    ptx::store_release(args.turns + turn.counter, (turn.own & (kStarts - 1)) + 1);
+  }
+
+  static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
+    unsigned steps = 0;
+    const bool copies = ptx::thread_index() / 32 == 0;
+    {
+      const KeyWork work = Keys::work_of(a.args);
+      const Walk walk = Walk::of(a.args, work);
+      if (!walk.any()) return;
+      steps = static_cast<unsigned>((walk.last_head - walk.head + 1) *
+                                    (walk.tiles.end - walk.tiles.begin));
+      if (copies) {
+        Keys::load_keys(a, shared, work);
+        if (Keys::starts_copies()) park(shared, work, walk);
+      }
+    }
+    if (copies) {
+#pragma unroll 1
+      for (unsigned n = 0; n < kConfig.stages; ++n) load(a, shared, n);
+    }
+    ptx::sync_warps(1, kGroupThreads);
+    ptx::wait(shared.k_full(), 0);
+    Turn last;
+#pragma unroll 1
+    for (unsigned n = 0; n < steps; ++n) add_shares(a, shared, n, last);
+    if (ptx::thread_index() == kPassThread) pass_on(a.args, last);
+    if (ptx::thread_index() / 32 != 0) return;
+    const Step end(shared, steps);
+    end.d_o.wait_all_empty();
+    end.q.wait_all_empty();
+  }
+};
+
+template <BackwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.threads(), 1)
+    sm90_dq_group_backward(const __grid_constant__ Sm90BackwardArgs a) {
+  using Keys = Sm90Keys<kConfig>;
+  extern __shared__ __align__(1024) char smem[];
+  const auto shared = Keys::shared_of(ptx::shared_address(smem));
+  if (threadIdx.x == 0) Keys::init(shared);
+  __syncthreads();
+  const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
+  if (group == 0) {
+    ptx::give_registers<Sm90DqGroupBackward<kConfig>::kServing>();
+    Sm90DqGroupBackward<kConfig>::serve(a, shared);
+  } else {
+    ptx::take_registers<Sm90DqGroupBackward<kConfig>::kComputing>();
+    Sm90DqGroupBackward<kConfig>::compute(a, shared, group - 1);
+  }
+}
+
+}  // namespace dfa
