@@ -212,6 +212,13 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     p.dtype = DType::fp16;
     compile(backward_launches(p, sm90_backward_candidates(p, limits_)[0]));
   }
+  const Problem p{.dtype = DType::fp16, .sq = 64, .sk = 64, .d = 64, .dv = 64};
+  BackwardConfig dq_group = sm90_backward_candidates(p, limits_).back();
+  ASSERT_TRUE(dq_group.dq_group);
+  compile(backward_launches(p, dq_group));
+  dq_group.dq = DqSum::unordered;
+  dq_group.stages = 2;
+  compile(backward_launches(p, dq_group));
 }
 
 TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
