@@ -70,7 +70,7 @@ void warm(const CacheArguments& arguments) {
                                  {"registers", kernel.registers},
                                  {"time_s", kernel.time_s},
                                  {"note", kernel.note}});
-      if (kernel.note.find("not kept") != std::string::npos) not_kept = kernel.note;
+      if (!kernel.kept && not_kept.empty()) not_kept = kernel.note;
       if (arguments.json) continue;
       fmt::print("{:<9} {:6.2f} s {:>4} registers  {}{}\n", kernel.origin, kernel.time_s,
                  kernel.registers, kernel.name_expression,

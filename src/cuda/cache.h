@@ -36,7 +36,8 @@ struct WarmKernel {
   std::string name;             // "forward", "delta", "dk dv", "dq"
   std::string name_expression;  // the kernel as C++ text
   std::string origin;           // memory | embedded | disk | compiled
-  std::string note;             // why it is not kept on disk, say; mostly empty
+  bool kept = false;            // on disk or in the library
+  std::string note;             // why it is not kept, say; mostly empty
   int registers = 0;            // per thread
   double time_s = 0;            // that it took to have it
 };

@@ -47,6 +47,7 @@ bool take(std::string_view bytes, const std::string& name, KernelOrigin origin,
     CacheFile file = decode(bytes);
     if (file.digest != result.digest) throw IoError("it holds another kernel");
     result.origin = origin;
+    result.kept = true;
     result.code = std::make_shared<const CompiledKernel>(std::move(file.kernel));
     return true;
   } catch (const IoError& problem) {
@@ -171,6 +172,7 @@ StoredKernel KernelStore::find_or_compile(const std::string& digest,
   compile();
   try {
     write_file_atomic(path, encode({digest, compiler_->version(), request, *result.code}));
+    result.kept = true;
   } catch (const IoError& error) {
     append(result.note, std::string("not kept on disk: ") + error.what());
   }

@@ -24,6 +24,7 @@ std::string digest_of_sources(std::span<const SourceFile> sources);
 struct StoredKernel {
   std::shared_ptr<const CompiledKernel> code{};
   KernelOrigin origin = KernelOrigin::compiled;
+  bool kept = false;     // on disk or in the library; note says why not
   std::string digest{};  // of everything but the compiler's version that the code depends on
   std::string note{};  // what went wrong on the way without stopping it, e.g. "not kept on disk: …"
 };

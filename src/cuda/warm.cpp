@@ -67,6 +67,7 @@ WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
   return {.name = launch.name,
           .name_expression = launch.entry,
           .origin = name_of(stored.origin),
+          .kept = stored.kept,
           .note = stored.note,
           .registers = stored.code->registers,
           .time_s = monotonic_s() - start};

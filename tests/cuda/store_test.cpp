@@ -59,11 +59,14 @@ TEST_F(StoreTest, AKernelIsCompiledOnceThenInMemoryThenOnDisk) {
   KernelStore store = fresh();
   const StoredKernel first = store.get(kRequest);
   EXPECT_EQ(first.origin, KernelOrigin::compiled);
+  EXPECT_TRUE(first.kept);
   EXPECT_EQ(first.note, "");
   EXPECT_EQ(store.get(kRequest).origin, KernelOrigin::memory);
+  EXPECT_TRUE(store.get(kRequest).kept);
   EXPECT_EQ(store.get(kRequest).code, first.code);
   const StoredKernel later = fresh().get(kRequest);
   EXPECT_EQ(later.origin, KernelOrigin::disk);
+  EXPECT_TRUE(later.kept);
   EXPECT_EQ(later.digest, first.digest);
   expect_same(*later.code, *first.code);
   EXPECT_EQ(compiler->count, 1);
@@ -158,6 +161,7 @@ TEST_F(StoreTest, AnEmbeddedKernelNeedsNeitherFolderNorCompiler) {
   KernelStore store({}, compiler, kSources, embedded);
   const StoredKernel found = store.get(kRequest);
   EXPECT_EQ(found.origin, KernelOrigin::embedded);
+  EXPECT_TRUE(found.kept);
   EXPECT_EQ(found.note, "");
   expect_same(*found.code, *compiled.code);
   EXPECT_EQ(store.get(kRequest).origin, KernelOrigin::memory);
@@ -234,7 +238,7 @@ TEST_F(StoreTest, OnAReadOnlyDiskKernelsAreReadAndNewOnesCompiled) {
     other.arch = "sm_80";
     const StoredKernel compiled = fresh().get(other);
     if (compiled.origin != KernelOrigin::compiled) return 12;
-    return compiled.note.find("not kept on disk: ") == 0 ? 0 : 13;
+    return !compiled.kept && compiled.note.find("not kept on disk: ") == 0 ? 0 : 13;
   });
   EXPECT_EQ(wait_for(child), 0);
   fs::permissions(folder / "kernels", fs::perms{0755});
@@ -249,7 +253,7 @@ TEST_F(StoreTest, OnAFullDiskKernelsAreCompiledAndNothingHalfWrittenStays) {
     KernelStore store = fresh();
     const StoredKernel compiled = store.get(kRequest);
     if (compiled.origin != KernelOrigin::compiled) return 11;
-    if (compiled.note.find("not kept on disk: ") != 0) return 12;
+    if (compiled.kept || compiled.note.find("not kept on disk: ") != 0) return 12;
     return store.get(kRequest).origin == KernelOrigin::memory ? 0 : 13;
   });
   EXPECT_EQ(wait_for(child), 0);
@@ -261,6 +265,7 @@ TEST_F(StoreTest, AFileInTheFoldersPlaceIsANoteNotAnError) {
   const StoredKernel kernel = fresh().get(kRequest);
   EXPECT_EQ(kernel.origin, KernelOrigin::compiled);
   EXPECT_EQ(kernel.note.find("not kept on disk: "), 0u) << kernel.note;
+  EXPECT_FALSE(kernel.kept);
 }
 
 TEST_F(StoreTest, ListTellsWhatIsThereAndClearTakesOnlyThat) {
