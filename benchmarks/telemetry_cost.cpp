@@ -16,6 +16,7 @@
 
 #include "attention/registry.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/random.h"
 #include "bench/machine.h"
 #include "bench/statistics.h"
@@ -47,12 +48,6 @@ double seconds_of(clockid_t id) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
 // What one mode showed, a value a turn.
 struct Seen {
   std::vector<double> call_s{};
@@ -66,7 +61,7 @@ class Watching {
   Watching(const GpuIdentity& gpu, Clock& clock, double call_s)
       : clock_(clock),
         telemetry_(bench::open_telemetry(gpu, clock)),
-        governor_(setup_of(call_s), {}, meters(), pacer_),
+        governor_(setup_of(call_s), {}, govern::meters_of(telemetry_), pacer_),
         driver_(governor_, clock, [this](const power::Decision&) { ++decisions_; }),
         sampling_(gpu, clock, {}) {
     driver_.start();
@@ -89,16 +84,6 @@ class Watching {
     power::Setup setup;
     setup.points.push_back({.label = "default", .time_s = call_s});
     return setup;
-  }
-
-  power::Telemetry meters() const {
-    const auto first = [](const sensors::MeterSet& set) {
-      return set.empty() ? nullptr : set.meters.front().get();
-    };
-    return {.power = first(telemetry_.power),
-            .energy = first(telemetry_.energy),
-            .temperature = first(telemetry_.temperature),
-            .capped = first(telemetry_.power_capped)};
   }
 
   Clock& clock_;
@@ -144,15 +129,21 @@ class Comparison {
     }
   }
 
-  void print() const {
-    fmt::print("{{\n \"problem\": \"{}\",\n \"backend\": \"{}\",\n \"sensors_of\": \"{}\",\n",
-               to_line(workload_.problem()), backend_, gpu_.pci_id.empty() ? "host" : gpu_.pci_id);
-    fmt::print(" \"clock\": \"{}\",\n \"turn_s\": {},\n \"turns\": {},\n",
-               on_processor_ ? "processor time of the calling thread" : "host", options_.turn_s,
-               seen(Mode::alone).call_s.size());
-    if (!unguarded_.empty()) fmt::print(" \"not_guarded\": \"{}\",\n", unguarded_);
-    for (const Mode mode : {Mode::alone, Mode::watched, Mode::guarded}) print(mode);
-    fmt::print(" \"date\": \"{}\"\n}}\n", utc_now());
+  Json result() const {
+    Json json{
+        {"problem", to_line(workload_.problem())},
+        {"backend", backend_},
+        {"sensors_of", gpu_.pci_id.empty() ? "host" : gpu_.pci_id},
+        {"clock", on_processor_ ? "processor time of the calling thread" : "host"},
+        {"turn_s", options_.turn_s},
+        {"turns", seen(Mode::alone).call_s.size()},
+    };
+    if (!unguarded_.empty()) json["not_guarded"] = unguarded_;
+    for (const Mode mode : {Mode::alone, Mode::watched, Mode::guarded}) {
+      if (!seen(mode).call_s.empty()) json[kNames[static_cast<int>(mode)]] = result(mode);
+    }
+    json["date"] = utc_now();
+    return json;
   }
 
  private:
@@ -194,25 +185,22 @@ class Comparison {
     if (watching) watching->stop(seen);
   }
 
-  void print(Mode mode) const {
+  Json result(Mode mode) const {
     const Seen& of = seen(mode);
-    if (of.call_s.empty()) return;
-    fmt::print(" \"{}\": {{\"call_s\": {:.6g}, \"other_threads_pct\": {:.4g}",
-               kNames[static_cast<int>(mode)], bench::summarize(of.call_s).median,
-               100 * mean_of(of.others_share));
-    if (mode == Mode::alone) {
-      fmt::print("}},\n");
-      return;
-    }
+    Json json{{"call_s", bench::summarize(of.call_s).median},
+              {"other_threads_pct", 100 * bench::summarize(of.others_share).mean}};
+    if (mode == Mode::alone) return json;
     std::vector<double> pct;
     for (std::size_t i = 0; i < of.call_s.size(); ++i) {
       pct.push_back(100 * (of.call_s[i] / seen(Mode::alone).call_s[i] - 1));
     }
     const bench::Summary cost = bench::summarize(pct);
-    fmt::print(
-        ", \"cost_pct\": {:.4f}, \"cost_pct_half_width\": {:.4f}, \"samples\": {}, "
-        "\"decisions\": {}, \"checks\": {}}},\n",
-        cost.median, cost.half_width, of.samples, of.decisions, of.checks);
+    json.update({{"cost_pct", cost.median},
+                 {"cost_pct_half_width", cost.half_width},
+                 {"samples", of.samples},
+                 {"decisions", of.decisions},
+                 {"checks", of.checks}});
+    return json;
   }
 
   Options options_;
@@ -244,7 +232,7 @@ int main(int argc, char** argv) {
   try {
     dfa::Comparison comparison(options);
     comparison.run();
-    comparison.print();
+    fmt::print("{}\n", comparison.result().dump(1));
   } catch (const dfa::Error& error) {
     fmt::print(stderr, "telemetry_cost: {}\n", error.what());
     return 3;

@@ -154,6 +154,13 @@ class Watch {
 
 }  // namespace
 
+power::Telemetry meters_of(const bench::Telemetry& telemetry) {
+  return {.power = first_of(telemetry.power),
+          .energy = first_of(telemetry.energy),
+          .temperature = first_of(telemetry.temperature),
+          .capped = first_of(telemetry.power_capped)};
+}
+
 Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
                       const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock) {
   Governed result;
@@ -163,12 +170,9 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   power::Pacer pacer(levers_of(loads, options.sm_budget));
   power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
   Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
-  power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy,
-                           {.power = first_of(telemetry.power),
-                            .mean = first_of(second),
-                            .energy = first_of(telemetry.energy),
-                            .temperature = first_of(telemetry.temperature),
-                            .capped = first_of(telemetry.power_capped)},
+  power::Telemetry meters = meters_of(telemetry);
+  meters.mean = first_of(second);
+  power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy, meters,
                            actuator);
   for (const Section& section : options.sections) {
     if (const Verdict ok = check(governor.setup(), section.policy); !ok) {

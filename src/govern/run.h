@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "govern/points.h"
+#include "power/governor.h"
 #include "power/guard.h"
 #include "power/lent_limit.h"
 #include "power/policy.h"
@@ -50,6 +51,9 @@ struct Governed {
   power::Guard guard;
   std::string unwatched{};  // why outputs are not watched, where a bound was declared
 };
+
+// What a governor reads of these sensors; no mean of a second. They outlive it.
+power::Telemetry meters_of(const bench::Telemetry& telemetry);
 
 // Runs the loads under the policies, in this thread; governor and sensors have theirs. Throws
 // Unsupported where a policy cannot be followed with the points of a load.
