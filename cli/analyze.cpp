@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kCeilingSeconds = 1.0;
 
-struct Arguments {
+struct AnalyzeArguments {
   std::string problem;
   std::string machine = "h200";
   std::string config;
@@ -48,7 +48,8 @@ std::optional<Config> config_of(const std::string& type, const std::string& text
 }
 
 // The tiles asked for; else, on this machine, those that its backend would run.
-void set_tiles(analysis::AnalyzeOptions& options, const Arguments& arguments, const Problem& p) {
+void set_tiles(analysis::AnalyzeOptions& options, const AnalyzeArguments& arguments,
+               const Problem& p) {
   options.forward = config_of<ForwardConfig>("ForwardConfig", arguments.config, p);
   options.backward = config_of<BackwardConfig>("BackwardConfig", arguments.config, p);
   if (arguments.machine != "this" || !arguments.config.empty()) return;
@@ -59,7 +60,7 @@ void set_tiles(analysis::AnalyzeOptions& options, const Arguments& arguments, co
   options.backward = config_of<BackwardConfig>("BackwardConfig", chosen.backward_config, p);
 }
 
-void analyze(const Arguments& arguments) {
+void analyze(const AnalyzeArguments& arguments) {
   if (arguments.problem.empty() && !arguments.worked_example) {
     throw InvalidArgument("analyze: give --problem LINE, --worked-example or both");
   }
@@ -87,7 +88,7 @@ void analyze(const Arguments& arguments) {
 }  // namespace
 
 void add_analyze(CLI::App& app, int&) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<AnalyzeArguments>();
   CLI::App* command = app.add_subcommand(
       "analyze", "Operations, bytes, memory, roofline and IO complexity of a problem");
   command->add_option("--problem", arguments->problem, "the problem line");

@@ -25,7 +25,7 @@ namespace {
 using monitor::CardNow;
 using nvml::Gauge;
 
-struct Arguments {
+struct MonitorArguments {
   std::vector<std::string> cards;
   std::string listen;
   double seconds = 0;  // 0: until an interrupt
@@ -123,7 +123,7 @@ class Shared {
   std::string text_;
 };
 
-void run_monitor(const Arguments& arguments) {
+void run_monitor(const MonitorArguments& arguments) {
   sensors::SystemClock clock;
   monitor::Watch watch(arguments.cards, clock);
   const std::string hostname = sensors::read_host_facts().hostname;
@@ -154,8 +154,8 @@ void run_monitor(const Arguments& arguments) {
 }  // namespace
 
 void add_monitor(CLI::App& app, int&) {
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+  auto arguments = std::make_shared<MonitorArguments>();
+  MonitorArguments& a = *arguments;
   CLI::App* command = app.add_subcommand(
       "monitor", "Watch GPUs: watts, degrees, clocks, joules; for Prometheus too");
   command->add_option("--card", a.cards, "PCI bus id or UUID; may be given several times (all)")

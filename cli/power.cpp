@@ -29,7 +29,7 @@
 namespace dfa::cli {
 namespace {
 
-struct Arguments {
+struct PowerArguments {
   std::vector<std::string> policies;
   std::vector<std::string> problems;
   std::vector<double> seconds{10};
@@ -174,7 +174,7 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
 }
 
 // After what was measured is on the screen: a full disk takes none of that.
-void write_traces(const Arguments& arguments, const govern::Governed& governed) {
+void write_traces(const PowerArguments& arguments, const govern::Governed& governed) {
   std::fflush(stdout);
   const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
   if (!arguments.trace.empty()) {
@@ -186,7 +186,7 @@ void write_traces(const Arguments& arguments, const govern::Governed& governed) 
   }
 }
 
-void run_power(const Arguments& arguments, int& exit_code) {
+void run_power(const PowerArguments& arguments, int& exit_code) {
   for (const std::string& file : {arguments.trace, arguments.chrome}) {
     if (!file.empty()) bench::require_writable(file);
   }
@@ -265,8 +265,8 @@ void run_power(const Arguments& arguments, int& exit_code) {
 }  // namespace
 
 void add_power(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+  auto arguments = std::make_shared<PowerArguments>();
+  PowerArguments& a = *arguments;
   CLI::App* command =
       app.add_subcommand("power", "Run a load under a policy of power, heat or time");
   command

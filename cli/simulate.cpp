@@ -15,7 +15,7 @@
 namespace dfa::cli {
 namespace {
 
-struct Arguments {
+struct SimulateArguments {
   std::string scenario;
   std::string policy;
   std::string trace;
@@ -63,7 +63,7 @@ void simulate_rack(const simulate::Scenario& scenario, int& exit_code) {
   report_missed(missed(scenario, m), exit_code);
 }
 
-void simulate_scenario(const Arguments& arguments, int& exit_code) {
+void simulate_scenario(const SimulateArguments& arguments, int& exit_code) {
   simulate::Scenario scenario = simulate::read_scenario(arguments.scenario);
   if (scenario.rack) {
     if (!arguments.policy.empty() || !arguments.trace.empty()) {
@@ -86,7 +86,7 @@ void simulate_scenario(const Arguments& arguments, int& exit_code) {
 }  // namespace
 
 void add_simulate(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* command =
       app.add_subcommand("simulate", "The real controller on a simulated GPU, no hardware");
   command->add_option("--scenario", arguments->scenario, "a file of scenarios/, JSON")->required();

@@ -21,7 +21,7 @@ using evaluate::Step;
 using evaluate::StepRecord;
 using evaluate::StepStatus;
 
-struct Arguments {
+struct StudyArguments {
   std::string out;
   std::string backend = "auto";
   std::string scale;
@@ -94,7 +94,7 @@ std::string machine_text(const GpuIdentity& gpu) {
   return gpu.name.empty() ? bench::describe_machine(0).cpu : gpu.name;
 }
 
-void run_study(const Arguments& arguments, int& exit_code) {
+void run_study(const StudyArguments& arguments, int& exit_code) {
   evaluate::StepOptions options;
   options.out = std::filesystem::absolute(arguments.out).lexically_normal();
   options.backend = arguments.backend == "auto" ? bench::default_backend() : arguments.backend;
@@ -133,8 +133,8 @@ void run_study(const Arguments& arguments, int& exit_code) {
 }  // namespace
 
 void add_study(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+  auto arguments = std::make_shared<StudyArguments>();
+  StudyArguments& a = *arguments;
   CLI::App* command = app.add_subcommand(
       "study", "The whole evaluation in one go: suites, theory, counters, training, report");
   command->add_option("--out", a.out, "folder; a study begun there goes on")->required();

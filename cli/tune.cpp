@@ -24,7 +24,7 @@
 namespace dfa::cli {
 namespace {
 
-struct Arguments {
+struct TuneArguments {
   std::string problems_file;
   std::vector<std::string> problem_lines;
   std::string profile = "dfa-profile.db";
@@ -34,7 +34,7 @@ struct Arguments {
   govern::TuneOptions tune;
 };
 
-std::vector<Problem> problems_of(const Arguments& arguments) {
+std::vector<Problem> problems_of(const TuneArguments& arguments) {
   std::string text;
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
   if (!arguments.problems_file.empty()) text += read_file(arguments.problems_file);
@@ -80,7 +80,7 @@ std::vector<profile::Row> imported(const std::string& file) {
   }
 }
 
-void require_something(const Arguments& a) {
+void require_something(const TuneArguments& a) {
   if (!a.list && a.problem_lines.empty() &&
       (a.problems_file + a.import_file + a.export_file).empty()) {
     throw InvalidArgument(
@@ -88,7 +88,7 @@ void require_something(const Arguments& a) {
   }
 }
 
-void run_tune(Arguments& arguments, int& exit_code) {
+void run_tune(TuneArguments& arguments, int& exit_code) {
   require_something(arguments);
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
   profile::Store store(arguments.profile);
@@ -124,8 +124,8 @@ void run_tune(Arguments& arguments, int& exit_code) {
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+  auto arguments = std::make_shared<TuneArguments>();
+  TuneArguments& a = *arguments;
   CLI::App* command =
       app.add_subcommand("tune", "Measure configurations into a profile that policies choose from");
   command->add_option("--problems", a.problems_file, "a file with one problem line a line");

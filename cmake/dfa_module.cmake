@@ -27,10 +27,20 @@ function(dfa_not_counted target)
   endif()
 endfunction()
 
-# dfa_module(NAME SOURCES… LINKS…): one folder of src/ is one target, dfa::NAME, and its link list
-# is the list of folders it may include (tools/check_includes.py holds the same table).
+# Most presets compile several sources of a target as one (CMAKE_UNITY_BUILD): what they include is
+# read once. dfa_apart(SOURCE…): names in these files' unnamed namespaces are also in others'.
+function(dfa_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# dfa_module(NAME SOURCES… [APART…] LINKS…): one folder of src/ is one target, dfa::NAME, and its link
+# list is the list of folders it may include (tools/check_includes.py holds the same table).
 function(dfa_module name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;APART;LINKS" ${ARGN})
+  list(APPEND arg_SOURCES ${arg_APART})
+  if(arg_APART)
+    dfa_apart(${arg_APART})
+  endif()
   if(arg_SOURCES)
     add_library(dfa_${name} STATIC ${arg_SOURCES})
     dfa_counted(dfa_${name})

@@ -13,7 +13,7 @@
 namespace dfa::analysis {
 namespace {
 
-constexpr std::int64_t kLongest = 1LL << 30;
+constexpr std::int64_t kLongestRow = 1LL << 30;
 
 // Operations and bytes of standard attention, with its scores in memory or in the cache.
 struct Cost {
@@ -76,7 +76,7 @@ std::vector<Regime> standard_regimes(const Problem& problem, const Machine& mach
     const double scores = 2 * Tensors(with_length(problem, length)).scores;
     return scores > static_cast<double>(machine.cache_bytes);
   };
-  const std::int64_t spill = first_length(1, kLongest, spilled);
+  const std::int64_t spill = first_length(1, kLongestRow, spilled);
   std::vector<Regime> regimes;
   const auto add = [&](std::int64_t begin, std::int64_t end, bool in_cache) {
     // Within one kind of traffic, intensity only rises with the length.
@@ -87,8 +87,8 @@ std::vector<Regime> standard_regimes(const Problem& problem, const Machine& mach
     if (turn > begin) regimes.push_back({begin, true, in_cache});
     if (turn <= end) regimes.push_back({turn, false, in_cache});
   };
-  if (spill > 1) add(1, std::min(spill - 1, kLongest), true);
-  if (spill <= kLongest) add(spill, kLongest, false);
+  if (spill > 1) add(1, std::min(spill - 1, kLongestRow), true);
+  if (spill <= kLongestRow) add(spill, kLongestRow, false);
   return regimes;
 }
 

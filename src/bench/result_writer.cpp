@@ -33,7 +33,7 @@ void append(std::string& bytes, double value) {
 }
 
 std::string pack(Result& result, const std::vector<std::vector<Sample>>& samples) {
-  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   std::string bytes;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     if (samples[i].empty()) continue;
@@ -41,8 +41,8 @@ std::string pack(Result& result, const std::vector<std::vector<Sample>>& samples
     for (const Sample& sample : samples[i]) {
       append(bytes, sample.start_s);
       append(bytes, sample.duration_s);
-      append(bytes, sample.clock_hz ? *sample.clock_hz * 1e-6 : kNone);
-      append(bytes, sample.temp_c.value_or(kNone));
+      append(bytes, sample.clock_hz ? *sample.clock_hz * 1e-6 : kNan);
+      append(bytes, sample.temp_c.value_or(kNan));
     }
   }
   return bytes;

@@ -10,7 +10,7 @@ namespace {
 
 // cuBLASLt's handle of a device, made when first asked for. Handles stay for the life of the
 // process.
-lt::Handle handle_of(const Device& device) {
+lt::Handle library_of(const Device& device) {
   static std::mutex mutex;
   static auto* const handles = new std::map<int, lt::Handle>;
   const std::lock_guard lock(mutex);
@@ -119,7 +119,7 @@ struct Product::Prepared {
 Product::Product(const Device& device, const ProductShape& shape, std::size_t workspace_bytes) {
   const CublasLtLibrary& library = required_library();
   auto prepared = std::make_shared<Prepared>(Prepared{
-      shape, handle_of(device), operation_of(shape), layout_of(shape.left, shape.batch),
+      shape, library_of(device), operation_of(shape), layout_of(shape.left, shape.batch),
       layout_of(shape.right, shape.batch), layout_of(shape.out, shape.batch), workspace_bytes});
   const Owned preference = preference_of(workspace_bytes);
   int found = 0;

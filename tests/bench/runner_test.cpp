@@ -12,7 +12,7 @@
 namespace dfa::bench {
 namespace {
 
-using testing::FakeClock;
+using dfa::testing::FakeClock;
 
 Variant taking(FakeClock& clock, const std::string& name, double seconds, std::string* log = {}) {
   return {name, [&clock, name, seconds, log] {

@@ -12,7 +12,7 @@
 namespace dfa::bench {
 namespace {
 
-using testing::FakeClock;
+using dfa::testing::FakeClock;
 
 TEST(FindFastest, FindsTheFastestOfAll) {
   FakeClock clock;
