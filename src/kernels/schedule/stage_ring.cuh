@@ -46,8 +46,8 @@ struct StageRing {
 
 // Likewise, but every thread that reads gives a stage back, at a named barrier of the stage, where
 // the whole copying warp waits. One instruction a warp as well, and an order that racecheck of
-// compute-sanitizer follows where threads read a stage themselves: of one lane that arrives for its
-// warp it does not know whom it speaks for.
+// compute-sanitizer follows where threads read a stage themselves and all of them meet once a round
+// (0019): of one lane that arrives for its warp it does not know whom it speaks for.
 template <int kCount, int kReaders>
 struct SharedStageRing {
   static constexpr int kThreads = kReaders + 32;
