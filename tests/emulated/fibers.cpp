@@ -28,7 +28,7 @@ constexpr int kMostLooks = 1000;  // of every fiber in turn, with nothing else d
 std::jmp_buf scheduler;
 std::vector<std::unique_ptr<Fiber>> fibers;
 unsigned fiber_count = 0, first_block = 0;
-unsigned left[kMostTogether];  // threads of each block that have not ended
+unsigned threads_not_ended[kMostTogether];  // threads of each block that have not ended
 std::function<void()> kernel;
 std::string failure;
 bool inside = false;  // a fiber runs
@@ -41,7 +41,7 @@ bool inside = false;  // a fiber runs
 void run_fiber() {
   kernel();
   running->done = true;
-  --left[rank()];
+  --threads_not_ended[rank()];
   for (;;) leave();
 }
 
@@ -225,7 +225,7 @@ bool wait(Barrier& barrier, unsigned threads, bool vote) {
   return barrier.any;
 }
 
-unsigned threads_left(unsigned rank) { return left[rank]; }
+unsigned threads_left(unsigned rank) { return threads_not_ended[rank]; }
 
 void launch(unsigned blocks, unsigned threads, const std::function<void()>& work,
             unsigned cluster) {
@@ -254,7 +254,7 @@ void launch(unsigned blocks, unsigned threads, const std::function<void()>& work
     cluster_barrier = {};
     std::memset(smem, 0xff, std::size_t{cluster} * kSharedBytes);
     start_async(fiber_count);
-    for (unsigned& threads_of_block : left) threads_of_block = threads;
+    for (unsigned& threads_of_block : threads_not_ended) threads_of_block = threads;
     for (unsigned i = 0; i < fiber_count; ++i) start(*fibers[i], i);
     run_block();
     check_barriers();
