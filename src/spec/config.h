@@ -159,6 +159,9 @@ struct BackwardConfig {
   int dq_ctas = 2;
   // Of cuda_sm90 only, 16 bits, d and dv up to 64: the warpgroup that copies makes dq (0019).
   bool dq_group = false;
+  // Of cuda_sm90 only, 16 bits: turns are passed on by a second thread, beside the wait for the
+  // next.
+  bool early_turns = false;
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -193,7 +196,7 @@ struct BackwardConfig {
   }
 
   // Of cuda_sm90: barriers beside those of the stages.
-  constexpr int sm90_barriers() const { return dq_group ? 6 : 4; }
+  constexpr int sm90_barriers() const { return dq_group ? 6 : (early_turns ? 5 : 4); }
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes_bytes() const { return dq_group ? 16 * stages + 32 : 0; }
 

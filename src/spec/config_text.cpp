@@ -31,7 +31,10 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if constexpr (requires { config.dq_warps; }) {
     visit("dq", config.dq);
     visit("dq_block_q", config.dq_block_q);
-    if (sm90) return visit("dq_group", config.dq_group);
+    if (sm90) {
+      visit("dq_group", config.dq_group);
+      return visit("early_turns", config.early_turns);
+    }
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);
     visit("dq_ctas", config.dq_ctas);

@@ -62,6 +62,9 @@ Verdict check_dq(const BackwardConfig& c) {
     return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
                        ", not " + number(c.head_dim) + " and " + number(c.value_dim));
   }
+  if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
+    return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
+  }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
@@ -71,12 +74,12 @@ Verdict check_dq(const BackwardConfig& c) {
 // Unordered sums are for whoever names them: their bits change.
 struct Tile {
   int stages, turn;
-  bool dq_group = false;
+  bool dq_group = false, early_turns = false;
 };
 
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}, {3, 128, true}};
 
-constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}};
+constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}, {2, 64, false, true}};
 
 BackwardConfig config_of(const Problem& p, const Tile& tile) {
   const int head_dim = sm90_head_dim(p.d);
@@ -92,7 +95,8 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .ctas = 1,
           .dq = DqSum::ordered,
           .dq_block_q = tile.turn,
-          .dq_group = tile.dq_group};
+          .dq_group = tile.dq_group,
+          .early_turns = tile.early_turns};
 }
 
 BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {

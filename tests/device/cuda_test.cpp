@@ -137,6 +137,18 @@ TEST_F(Correctness, HoppersBackwardWithAWarpgroupForDqMeetsTheRule) {
   }
 }
 
+TEST_F(Correctness, HoppersBackwardsWithEarlyTurnsMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  constexpr const char* kEarly = "BackwardConfig{target=cuda_sm90,early_turns=true}";
+  for (const char* file : {"hopper_backward.txt", "hopper_wide_backward.txt"}) {
+    for (const std::string& line : problem_lines(file)) EXPECT_TRUE(checked(line, 5, kEarly));
+  }
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256", "fwdbwd bf16 b4 h16 s1000 d128"}) {
+    expect_same_bits(line, on_device(kEarly), 1000);
+  }
+}
+
 // Tiles that no problem of the files takes unasked.
 TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";

@@ -49,6 +49,18 @@ TEST(EmulatedHopperBackward, HeadsOf96And128) {
   expect_right<config(kFp16, 128)>("bwd fp16 b1 h1 sq150 sk200 d128 window(50,30)");
 }
 
+constexpr BackwardConfig early_turns(int dim, int turn) {
+  BackwardConfig early = config(kBf16, dim, DqSum::ordered, turn);
+  early.early_turns = true;
+  return early;
+}
+
+TEST(EmulatedHopperBackward, TurnsPassedOnByASecondThread) {
+  expect_right<early_turns(64, 128)>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right<early_turns(128, 64)>("bwd bf16 causal b1 hq2 hk1 s270 d128");
+  expect_right<early_turns(128, 128)>("bwd bf16 b1 h1 sq500 sk130 d128");
+}
+
 TEST(EmulatedHopperBackward, DqUnordered) {
   expect_right<config(kBf16, 64, DqSum::unordered)>("bwd bf16 causal b1 hq2 hk1 s300 d64");
   expect_right<config(kFp16, 128, DqSum::unordered, 64)>("bwd fp16 b1 h1 sq150 sk300 d128");

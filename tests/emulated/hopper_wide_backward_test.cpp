@@ -66,6 +66,18 @@ TEST(EmulatedHopperWideBackward, GroupsLayoutsAndScales) {
   expect_right<kWide>("bwd bf16 b1 h1 sq100 sk2 d256 scale(20)");
 }
 
+constexpr BackwardConfig early_turns(int dim, int turn) {
+  BackwardConfig early = config(kBf16, dim, dim, turn);
+  early.early_turns = true;
+  return early;
+}
+
+TEST(EmulatedHopperWideBackward, TurnsPassedOnByASecondThread) {
+  expect_right<early_turns(256, 64)>("bwd bf16 causal b1 hq2 hk1 s300 d256");
+  expect_right<early_turns(256, 64)>("bwd bf16 b1 h2 sq1 sk300 d256");
+  expect_right<early_turns(192, 128)>("bwd bf16 b1 h1 sq515 sk200 d192 window(150,0)");
+}
+
 TEST(EmulatedHopperWideBackward, DimsBetween) {
   expect_right<config(kBf16, 192, 192)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192");
   expect_right<config(kBf16, 192, 192)>("bwd bf16 b1 h1 sq70 sk130 d136");

@@ -269,6 +269,12 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.stages = 5; }, "stages=5"));
   EXPECT_TRUE(refused([](auto& c) { c.dq = DqSum::recomputed; }, "dq=recomputed"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_group = true; }, "up to 64, not 128 and 128"));
+  EXPECT_TRUE(refused(
+      [](auto& c) {
+        c.early_turns = true;
+        c.dq = DqSum::unordered;
+      },
+      "early_turns=true is of dq=ordered"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
   const auto reason = [&](const char* line, BackwardConfig config) {

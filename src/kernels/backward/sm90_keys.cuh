@@ -64,6 +64,7 @@ struct Sm90Keys {
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
     DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
     DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
+    DFA_DEVICE unsigned seen() const { return barrier(4); }   // who passes turns on has seen that
     // Of the two buffers of ds where a warpgroup of its own makes dq.
     DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
     DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
@@ -84,6 +85,7 @@ struct Sm90Keys {
     if constexpr (!kConfig.dq_group) {
       ptx::init_barrier(shared.turn(), 1);
       ptx::init_barrier(shared.added(), kConfig.warps);
+      if constexpr (kConfig.early_turns) ptx::init_barrier(shared.seen(), 1);
     } else {
       for (int buffer = 0; buffer < 2; ++buffer) {
         ptx::init_barrier(shared.ds_full(buffer), kConfig.warps);
@@ -158,7 +160,15 @@ struct Sm90Keys {
   }
 
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
+    if constexpr (kConfig.early_turns) {
+      take_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.seen());
+    } else {
+      dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
+    }
+  }
+
+  static DFA_DEVICE void pass_turns(const KernelArgs& args, const Shared& shared) {
+    dfa::pass_turns<Dq, Walk>(args, work_of(args), shared.added(), shared.seen());
   }
 
   // A warpgroup with keys.
