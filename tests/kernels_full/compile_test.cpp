@@ -209,6 +209,9 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;
     if (check(unordered, p, limits_)) compile(backward_launches(p, unordered));
+    BackwardConfig early = candidates[0];
+    early.early_turns = true;
+    if (d == dv && d != 96) compile(backward_launches(p, early));
     p.dtype = DType::fp16;
     compile(backward_launches(p, sm90_backward_candidates(p, limits_)[0]));
   }
