@@ -195,6 +195,7 @@ def main():
             torch.cuda.reset_peak_memory_stats()
     runs.sort(key=lambda run: (run["seed"], list(VARIANTS).index(run["variant"])))
     result = {"machine": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+              "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
               "torch": torch.__version__, "model": shape, "steps": arguments.steps,
               "agreement": agreement(runs), "runs": runs}
     (arguments.out / "training.json").write_text(json.dumps(result) + "\n")

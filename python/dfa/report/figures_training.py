@@ -60,6 +60,7 @@ def training(path):
     return Chart("training", "Training", f"A byte-level GPT, {shape['layers']} layers of "
                  f"{shape['width']}, batch {shape['batch']}, bf16 by autocast: the same weights and the same "
                  "batches in the same order.", panels,
-                 f"examples/train_gpt.py · {result['machine']} · torch {result['torch']} · "
-                 f"{result['steps']} steps · {len(result['runs'])} runs",
-                 f"Last losses of one seed differ by {apart:.4f} at most.")
+                 f"kernels: each attention's own choice, dfa's as planned · python3 examples/train_gpt.py --steps "
+                 f"{result['steps']} · {len(result['runs'])} runs · {result['machine']} · torch {result['torch']} · "
+                 f"{result.get('created', 'date not recorded')}",
+                 f"Last losses of one seed differ by {apart:.3g} at most.")
