@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_store.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
@@ -234,7 +235,8 @@ struct Sm90Forward {
 
   using Scores = float[kKeys][4];
   using Weights = unsigned[kSteps][4];
-  using Output = float[kValues][4];
+  using Store = Sm90Store<kConfig>;
+  using Output = typename Store::Output;
 
   static DFA_DEVICE void multiply_scores(Scores& scores, unsigned q, unsigned k) {
     const Descriptor left = k_in_columns(q), right = k_in_columns(k);
@@ -290,105 +292,6 @@ struct Sm90Forward {
   static DFA_DEVICE void pass_turn(int group) {
     if constexpr (kConfig.pingpong && kGroups > 1) {
       ptx::arrive_warps(1 + (group + 1 == kGroups ? 0 : group + 1), 256);
-    }
-  }
-
-  static DFA_DEVICE void store_lse(const KernelArgs& args, const Order& order, int row,
-                                   const float (&lse)[2]) {
-    const int lane = static_cast<int>(ptx::thread_index() % 32);
-    if (args.lse == nullptr || lane % 4 != 0) return;
-    float* head = args.lse + (static_cast<long long>(order.batch) * args.hq + order.head) * args.sq;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = row + half * 8 + lane / 4;
-      if (query < args.sq) head[query] = lse[half];
-    }
-  }
-
-  // With one stage of q the next one takes the place of this as soon as the last scores are there,
-  // and the output goes straight to memory. Lanes exchange halves, so that each writes 8 bytes and
-  // a row's 32 come together.
-  static DFA_DEVICE void store_straight(const KernelArgs& args, const Order& order, int row,
-                                        const Output& output, const float (&inverse)[2]) {
-    const int lane = static_cast<int>(ptx::thread_index() % 32);
-    const int odd = lane % 2;
-    char* head =
-        static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, order.batch, order.head);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = row + half * 8 + lane / 4;
-      char* to = head + bytes_of(kElement) * (query * args.o_strides.row);
-#pragma unroll
-      for (int n = 0; n < kValues; n += 2) {
-        unsigned pair[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float* two = output[n + i] + half * 2;
-          pair[i] = ptx::pack<kElement>(two[0] * inverse[half], two[1] * inverse[half]);
-        }
-        const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
-        const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
-        if (query >= args.sq || column >= args.d_v) continue;
-        *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
-            odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
-      }
-    }
-  }
-
-  // With two, every warp stores its 16 rows through the part of q that its group has read.
-  static DFA_DEVICE void store_output(const Sm90ForwardArgs& a, const Order& order, unsigned q,
-                                      int group, const Output& output, const float (&inverse)[2]) {
-    ptx::sync_warps(8 + group, 128);  // all have read q
-    send_panels<0, panels(kConfig.value_dim)>(a, order, q, group, output, inverse);
-  }
-
-  // With a place of its own for half of it, one half after the other.
-  static DFA_DEVICE void store_halves(const Sm90ForwardArgs& a, const Order& order,
-                                      const Rings& rings, int group, const Output& output,
-                                      const float (&inverse)[2]) {
-    constexpr int kHalf = panels(kConfig.output_columns());
-    const unsigned place = rings.smem + kOutputAt + group * kHalf * panel_bytes(kGroupRows);
-    ptx::wait_stores_read();
-    __syncwarp();
-    send_panels<0, kHalf>(a, order, place, group, output, inverse);
-    ptx::wait_stores_read();
-    __syncwarp();
-    send_panels<kHalf, panels(kConfig.value_dim) - kHalf>(a, order, place, group, output, inverse);
-  }
-
-  // Panels of 64 columns, every warp its 16 rows.
-  template <int kFirst, int kCount>
-  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Order& order, unsigned place,
-                                     int group, const Output& output, const float (&inverse)[2]) {
-    constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
-    const unsigned lane = ptx::thread_index() % 32;
-    const unsigned first = ptx::thread_index() / 32 % 4 * 16;
-    const unsigned row = first + lane % 16;
-    const unsigned row_start = place + row * kPanelRowBytes;
-#pragma unroll
-    for (int n = 8 * kFirst; n < kEnd; n += 2) {
-      const unsigned chunk = n % 8 + lane / 16;
-      const unsigned to =
-          row_start + (n / 8 - kFirst) * panel_bytes(kGroupRows) + ((chunk ^ row % 8) << 4);
-      unsigned rounded[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* two = output[n + i / 2] + i % 2 * 2;
-        rounded[i] = ptx::pack<kElement>(two[0] * inverse[i % 2], two[1] * inverse[i % 2]);
-      }
-      ptx::store_matrices(to, rounded);
-    }
-    ptx::fence_async();
-    __syncwarp();
-    if (lane == 0) {
-#pragma unroll
-      for (int panel = 0; panel < kCount; ++panel) {
-        ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       (kFirst + panel) * kPanelColumns,
-                       order.query + group * kGroupRows + static_cast<int>(first), order.head,
-                       order.batch);
-      }
-      ptx::commit_stores();
     }
   }
 
@@ -546,13 +449,14 @@ struct Sm90Forward {
         if (order.again) ptx::wait_stores_written();
       }
       const int row = query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16;
-      store_lse(args, order, row, lse);
+      const Sm90OutputRows rows{order.batch, order.head, order.query, group, row};
+      Store::lse(args, rows, lse);
       if constexpr (kConfig.own_output) {
-        store_halves(a, order, rings, group, output, inverse);
+        Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
       } else if constexpr (kQStages == 1) {
-        store_straight(args, order, row, output, inverse);
+        Store::straight(args, rows, output, inverse);
       } else {
-        store_output(a, order, q, group, output, inverse);
+        Store::through_q(a, rows, q, output, inverse);
       }
     }
     ptx::wait_stores_read();

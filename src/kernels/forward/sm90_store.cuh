@@ -1,0 +1,131 @@
+#pragma once
+
+#include "kernels/forward/sm90_args.h"
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/copy.cuh"
+#include "kernels/ptx/matrix.cuh"
+#include "kernels/ptx/tensor_copy.cuh"
+#include "kernels/tile/panel.h"
+#include "kernels/tile/tile.cuh"
+#include "spec/config.h"
+
+// How the output and lse of sm90_forward leave: a warpgroup's 64 rows, 16 a warp.
+namespace dfa {
+
+// Those of a tile of q that a warpgroup owns.
+struct Sm90OutputRows {
+  int batch, head, query;  // of the tile
+  int group;
+  int of_warp;  // the first of the 16 queries of this warp
+};
+
+template <ForwardConfig kConfig>
+struct Sm90Store {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kValues = kConfig.value_dim / 8;  // fragments
+  using Output = float[kValues][4];
+
+  static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
+                             const float (&lse)[2]) {
+    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    if (args.lse == nullptr || lane % 4 != 0) return;
+    float* head = args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head) * args.sq;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = rows.of_warp + half * 8 + lane / 4;
+      if (query < args.sq) head[query] = lse[half];
+    }
+  }
+
+  // With one stage of q the next one takes the place of this as soon as the last scores are there,
+  // and the output goes straight to memory. Lanes exchange halves, so that each writes 8 bytes and
+  // a row's 32 come together.
+  static DFA_DEVICE void straight(const KernelArgs& args, const Sm90OutputRows& rows,
+                                  const Output& output, const float (&inverse)[2]) {
+    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    const int odd = lane % 2;
+    char* head =
+        static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, rows.batch, rows.head);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = rows.of_warp + half * 8 + lane / 4;
+      char* to = head + bytes_of(kElement) * (query * args.o_strides.row);
+#pragma unroll
+      for (int n = 0; n < kValues; n += 2) {
+        unsigned pair[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const float* two = output[n + i] + half * 2;
+          pair[i] = ptx::pack<kElement>(two[0] * inverse[half], two[1] * inverse[half]);
+        }
+        const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
+        const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
+        if (query >= args.sq || column >= args.d_v) continue;
+        *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
+            odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
+      }
+    }
+  }
+
+  // With two, every warp stores its 16 rows through the part of q that its group has read.
+  static DFA_DEVICE void through_q(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, unsigned q,
+                                   const Output& output, const float (&inverse)[2]) {
+    ptx::sync_warps(8 + rows.group, 128);  // all have read q
+    send_panels<0, panels(kConfig.value_dim)>(a, rows, q, output, inverse);
+  }
+
+  // With a place of its own for half of it, one half after the other.
+  static DFA_DEVICE void by_halves(const Sm90ForwardArgs& a, const Sm90OutputRows& rows,
+                                   unsigned places, const Output& output,
+                                   const float (&inverse)[2]) {
+    constexpr int kHalf = panels(kConfig.output_columns());
+    const unsigned place = places + rows.group * kHalf * panel_bytes(kGroupRows);
+    ptx::wait_stores_read();
+    __syncwarp();
+    send_panels<0, kHalf>(a, rows, place, output, inverse);
+    ptx::wait_stores_read();
+    __syncwarp();
+    send_panels<kHalf, panels(kConfig.value_dim) - kHalf>(a, rows, place, output, inverse);
+  }
+
+ private:
+  // Panels of 64 columns, every warp its 16 rows.
+  template <int kFirst, int kCount>
+  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Sm90OutputRows& rows,
+                                     unsigned place, const Output& output,
+                                     const float (&inverse)[2]) {
+    constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
+    const unsigned lane = ptx::thread_index() % 32;
+    const unsigned first = ptx::thread_index() / 32 % 4 * 16;
+    const unsigned row = first + lane % 16;
+    const unsigned row_start = place + row * kPanelRowBytes;
+#pragma unroll
+    for (int n = 8 * kFirst; n < kEnd; n += 2) {
+      const unsigned chunk = n % 8 + lane / 16;
+      const unsigned to =
+          row_start + (n / 8 - kFirst) * panel_bytes(kGroupRows) + ((chunk ^ row % 8) << 4);
+      unsigned rounded[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* two = output[n + i / 2] + i % 2 * 2;
+        rounded[i] = ptx::pack<kElement>(two[0] * inverse[i % 2], two[1] * inverse[i % 2]);
+      }
+      ptx::store_matrices(to, rounded);
+    }
+    ptx::fence_async();
+    __syncwarp();
+    if (lane == 0) {
+#pragma unroll
+      for (int panel = 0; panel < kCount; ++panel) {
+        ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
+                       (kFirst + panel) * kPanelColumns,
+                       rows.query + rows.group * kGroupRows + static_cast<int>(first), rows.head,
+                       rows.batch);
+      }
+      ptx::commit_stores();
+    }
+  }
+};
+
+}  // namespace dfa
