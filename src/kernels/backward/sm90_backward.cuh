@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/backward/sm90_keys.cuh"
+#include "kernels/backward/sm90_half_step.cuh"
 
 // FlashAttention backward for sm_90a (wgmma, the copy engine), in fp16 and bf16.
 //
@@ -24,8 +24,6 @@ struct Sm90Backward {
   using Keys = Sm90Keys<kConfig>;
   using Dq = typename Keys::Dq;
   using Operand = typename Keys::Operand;
-  using Pairs = typename Keys::Pairs;
-  using Scores = typename Keys::Scores;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
   static constexpr int kBlockQ = kConfig.block_q;
@@ -33,63 +31,10 @@ struct Sm90Backward {
   static constexpr int kHalf = Keys::kHalf;
   static constexpr int kHalves = kBlockQ / kHalf;
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);  // of one of two buffers
-  // Where registers last for reading delta while dp is made, and lse a step ahead.
-  static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
+  using HalfStep = Sm90HalfStep<kConfig>;
+  using Sums = typename HalfStep::Sums;
+  // Where registers last for reading lse a step ahead.
   static constexpr bool kLseAhead = kHalves == 1 || kConfig.value_dim <= 64;
-
-  struct Sums {
-    float dk[Keys::kDims][4], dv[Keys::kValues][4];
-    Scores p[kHalves];  // of the tile under way, first its scores
-    Pairs lse;          // of its first half, read a step ahead
-  };
-
-  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` may be overwritten.
-  template <int kBehind>
-  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
-    if constexpr (kDeltaEarly) {
-      Keys::load_pairs(pairs, delta);
-      ptx::wait_products<kBehind>();
-      ptx::pin(dp);
-      Keys::differentiate(dp, p, [&](int n) { return pairs[n]; });
-    } else {
-      ptx::wait_products<kBehind>();
-      ptx::pin(dp);
-      const unsigned from = delta + ptx::thread_index() % 4 * 8;
-      Keys::differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
-    }
-  }
-
-  // p and ds of half of a tile of queries, and their products for dv and dk.
-  template <int kAt>
-  static DFA_DEVICE void half_step(const KernelArgs& args, const KeyWork& work, const Walk& walk,
-                                   const Shared& shared, unsigned ds, int group, Sums& sums,
-                                   Operand (&p)[kHalves], Operand (&ds_rounded)[kHalves]) {
-    constexpr bool kNext = kAt + 1 < kHalves;
-    const unsigned rows = group * panel_bytes(kGroupRows);
-    const unsigned q = shared.q.tile() + kAt * panel_bytes(kHalf);
-    const unsigned d_o = shared.d_o.tile() + kAt * panel_bytes(kHalf);
-    Scores dp;
-    Keys::queue_dp(dp, shared, rows, d_o);
-    if constexpr (kNext) {
-      Keys::queue_s(sums.p[kAt + 1], shared, rows, q + panel_bytes(kHalf));
-    }
-    Keys::hide(sums.p[kAt], args, walk.tile * kBlockQ + kAt * kHalf, work.key + group * kGroupRows);
-    Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
-    Keys::round(p[kAt], sums.p[kAt]);
-    Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
-
-    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], shared.delta() + kAt * kHalf * 4, sums.lse);
-    Keys::round(ds_rounded[kAt], dp);
-    store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(kBlockK),
-                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
-    ptx::fence_async();
-    Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
-    if constexpr (kNext) {
-      Keys::load_pairs(sums.lse, shared.lse() + (kAt + 1) * kHalf * 4);
-      ptx::wait_products<2>();
-      ptx::pin(sums.p[kAt + 1]);
-    }
-  }
 
   // Done in the step before where kLseAhead: a step's own reads of shared memory would stand behind
   // additions to dq.
@@ -107,9 +52,10 @@ struct Sm90Backward {
     if constexpr (!kLseAhead) await_tile(shared, sums);
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
-    half_step<0>(args, work, walk, shared, ds, group, sums, p, ds_rounded);
+    const int query = walk.tile * kBlockQ, key = work.key + group * kGroupRows;
+    HalfStep::template run<0>(args, query, key, shared, ds, group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
-      half_step<1>(args, work, walk, shared, ds, group, sums, p, ds_rounded);
+      HalfStep::template run<1>(args, query, key, shared, ds, group, sums, p, ds_rounded);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all of ds is there
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/backward/sm90_keys.cuh"
+#include "kernels/backward/sm90_half_step.cuh"
 
 // FlashAttention backward for sm_90a, fp16 and bf16, d and dv up to 64: as sm90_backward.cuh has
 // it, but dq is made by the first warpgroup, which has registers for it there.
@@ -19,15 +19,15 @@ struct Sm90DqGroupBackward {
   using Keys = Sm90Keys<kConfig>;
   using Dq = typename Keys::Dq;
   using Operand = typename Keys::Operand;
-  using Pairs = typename Keys::Pairs;
-  using Scores = typename Keys::Scores;
+  using HalfStep = Sm90HalfStep<kConfig>;
+  using Sums = typename HalfStep::Sums;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockK = kConfig.block_k;
-  static constexpr int kHalf = Keys::kHalf;
   static constexpr int kHalves = 2;
-  static_assert(kBlockQ == kHalves * kHalf && kConfig.head_dim == 64 && kConfig.value_dim <= 64);
+  static_assert(kBlockQ == kHalves * Keys::kHalf && kConfig.head_dim == 64 &&
+                kConfig.value_dim <= 64);
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);  // of one of two buffers
   // Registers of a thread of the first warpgroup, and of those with keys.
   static constexpr int kServing = 72, kComputing = 216;
@@ -50,61 +50,13 @@ struct Sm90DqGroupBackward {
       put(this->d_o);
     }
     DFA_DEVICE void wait_ds_full() const { ptx::wait(this->ds_full(buffer), phase); }
+    DFA_DEVICE void tell_ds_full() const {
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::arrive(this->ds_full(buffer));
+    }
     DFA_DEVICE void wait_ds_read() const { ptx::wait(this->ds_empty(buffer), phase); }
     DFA_DEVICE void wait_ds_empty() const { ptx::wait(this->ds_empty(buffer), phase ^ 1); }
   };
-
-  struct Sums {
-    float dk[Keys::kDims][4], dv[Keys::kValues][4];
-    Scores p[kHalves];  // of the tile under way, first its scores
-    Pairs lse;          // of its first half, read a step ahead
-  };
-
-  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` is overwritten.
-  template <int kBehind>
-  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
-    Keys::load_pairs(pairs, delta);
-    ptx::wait_products<kBehind>();
-    ptx::pin(dp);
-    Keys::differentiate(dp, p, [&](int n) { return pairs[n]; });
-  }
-
-  // p and ds of half of a tile of queries, and their products for dv and dk.
-  template <int kAt>
-  static DFA_DEVICE void half_step(const KernelArgs& args, int query, int key, const Step& at,
-                                   int group, Sums& sums, Operand (&p)[kHalves],
-                                   Operand (&ds_rounded)[kHalves]) {
-    constexpr bool kNext = kAt + 1 < kHalves;
-    const unsigned rows = group * panel_bytes(kGroupRows);
-    const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
-    const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);
-    Scores dp;
-    Keys::queue_dp(dp, at, rows, d_o);
-    if constexpr (kNext) Keys::queue_s(sums.p[kAt + 1], at, rows, q + panel_bytes(kHalf));
-    Keys::hide(sums.p[kAt], args, query + kAt * kHalf, key);
-    Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
-    Keys::round(p[kAt], sums.p[kAt]);
-    Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
-
-    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
-    if constexpr (kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
-    Keys::round(ds_rounded[kAt], dp);
-    if constexpr (kAt == 0) at.wait_ds_empty();
-    store_rows<Keys::kBlockK>(at.ds + kAt * panel_bytes(kBlockK),
-                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
-    ptx::fence_async();
-    if constexpr (!kNext) {
-      __syncwarp();
-      if (ptx::thread_index() % 32 == 0) ptx::arrive(at.ds_full(at.buffer));
-    }
-    Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
-    if constexpr (kNext) {
-      Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);
-      ptx::wait_products<1>();
-      ptx::pin(sums.p[kAt + 1]);
-      ptx::pin(p[kAt]);
-    }
-  }
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
@@ -115,8 +67,8 @@ struct Sm90DqGroupBackward {
     at.d_o.wait_full();
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
-    half_step<0>(args, query, key, at, group, sums, p, ds_rounded);
-    half_step<1>(args, query, key, at, group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, query, key, at, at.ds, group, sums, p, ds_rounded);
+    HalfStep::template run<1>(args, query, key, at, at.ds, group, sums, p, ds_rounded);
     if constexpr (kMore) {
       next.q.wait_full();
       Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), next.q.tile());

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "kernels/backward/sm90_keys.cuh"
+
+namespace dfa {
+
+// What a warpgroup with 64 keys does with 64 queries, where it has both of their gradients: p and
+// ds, and their products for dv and dk. A tile has one or two such halves; the scores of the first
+// have been queued in the step before. With `dq_group` ds has two buffers, which the warpgroup
+// that makes dq empties; else warpgroups meet when all of ds is there.
+template <BackwardConfig kConfig>
+struct Sm90HalfStep {
+  using Keys = Sm90Keys<kConfig>;
+  using Operand = typename Keys::Operand;
+  using Pairs = typename Keys::Pairs;
+  using Scores = typename Keys::Scores;
+  static constexpr int kHalf = Keys::kHalf;
+  static constexpr int kHalves = Keys::kHalves;
+  static constexpr bool kDqGroup = kConfig.dq_group;
+  // Where registers last for reading delta while dp is made.
+  static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
+
+  struct Sums {
+    float dk[Keys::kDims][4], dv[Keys::kValues][4];
+    Scores p[kHalves];  // of the tile under way, first its scores
+    Pairs lse;          // of its first half, read a step ahead
+  };
+
+  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` may be overwritten.
+  template <int kBehind>
+  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
+    if constexpr (kDeltaEarly) {
+      Keys::load_pairs(pairs, delta);
+      ptx::wait_products<kBehind>();
+      ptx::pin(dp);
+      Keys::differentiate(dp, p, [&](int n) { return pairs[n]; });
+    } else {
+      ptx::wait_products<kBehind>();
+      ptx::pin(dp);
+      const unsigned from = delta + ptx::thread_index() % 4 * 8;
+      Keys::differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
+    }
+  }
+
+  // Half kAt of the tile `at`, whose first query and whose group's first key are given; ds goes to
+  // the buffer `ds`.
+  template <int kAt, typename Tile>
+  static DFA_DEVICE void run(const KernelArgs& args, int query, int key, const Tile& at,
+                             unsigned ds, int group, Sums& sums, Operand (&p)[kHalves],
+                             Operand (&ds_rounded)[kHalves]) {
+    constexpr bool kNext = kAt + 1 < kHalves;
+    const unsigned rows = group * panel_bytes(kGroupRows);
+    const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
+    const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);
+    Scores dp;
+    Keys::queue_dp(dp, at, rows, d_o);
+    if constexpr (kNext) Keys::queue_s(sums.p[kAt + 1], at, rows, q + panel_bytes(kHalf));
+    Keys::hide(sums.p[kAt], args, query + kAt * kHalf, key);
+    Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
+    Keys::round(p[kAt], sums.p[kAt]);
+    Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
+
+    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
+    if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
+    Keys::round(ds_rounded[kAt], dp);
+    if constexpr (kDqGroup && kAt == 0) at.wait_ds_empty();
+    store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
+                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
+    ptx::fence_async();
+    if constexpr (kDqGroup && !kNext) at.tell_ds_full();
+    Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
+    if constexpr (kNext) {
+      Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);
+      ptx::wait_products<kDqGroup ? 1 : 2>();
+      ptx::pin(sums.p[kAt + 1]);
+      if constexpr (kDqGroup) ptx::pin(p[kAt]);
+    }
+  }
+};
+
+}  // namespace dfa
