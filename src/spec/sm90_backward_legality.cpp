@@ -74,12 +74,11 @@ Verdict check_dq(const BackwardConfig& c) {
 // Unordered sums are for whoever names them: their bits change.
 struct Tile {
   int stages, turn;
-  bool dq_group = false, early_turns = false;
 };
 
-constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}, {3, 128, true}};
+constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 
-constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}, {2, 64, false, true}};
+constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}};
 
 BackwardConfig config_of(const Problem& p, const Tile& tile) {
   const int head_dim = sm90_head_dim(p.d);
@@ -94,9 +93,7 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .stages = tile.stages,
           .ctas = 1,
           .dq = DqSum::ordered,
-          .dq_block_q = tile.turn,
-          .dq_group = tile.dq_group,
-          .early_turns = tile.early_turns};
+          .dq_block_q = tile.turn};
 }
 
 BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
