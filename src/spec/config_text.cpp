@@ -61,15 +61,23 @@ std::string value_text(DType value) { return std::string("DType::") + name_of(va
 
 std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(value); }
 
+// Fields that are left out where they say this, off: texts that are older, in results and profiles,
+// name the same kernels.
+constexpr struct {
+  const char *field, *off;
+} kLeftOut[] = {{"skip", "false"},
+                {"cluster", "1"},
+                {"own_output", "false"},
+                {"dq_group", "false"},
+                {"early_turns", "false"}};
+
 template <typename Config>
 std::string print(const char* type, const Config& config) {
   std::string text = std::string(type) + "{";
   for_each_field(config, [&](const char* name, const auto& value) {
-    // Off they are left out: texts that are older, in results and profiles, name the same kernels.
-    const auto is = [&](const char* field, const char* off) {
-      return std::string_view(name) == field && value_text(value) == off;
-    };
-    if (is("skip", "false") || is("cluster", "1") || is("own_output", "false")) return;
+    for (const auto& [field, off] : kLeftOut) {
+      if (std::string_view(name) == field && value_text(value) == off) return;
+    }
     if (text.back() != '{') text += ',';
     text += std::string(".") + name + "=" + value_text(value);
   });

@@ -251,6 +251,19 @@ TEST(Sm90Legality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
 }
 
+// Older texts of results and profiles name the same kernels.
+TEST(Sm90Legality, TextsOfBackwardsLeaveOutWhatIsOff) {
+  BackwardConfig config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  EXPECT_EQ(to_text(config).find("dq_group"), std::string::npos) << to_text(config);
+  EXPECT_EQ(to_text(config).find("early_turns"), std::string::npos) << to_text(config);
+  config.dq_group = true;
+  EXPECT_NE(to_text(config).find(".dq_group=true"), std::string::npos) << to_text(config);
+  config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  config.early_turns = true;
+  EXPECT_NE(to_text(config).find(".early_turns=true"), std::string::npos) << to_text(config);
+  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+}
+
 TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const Problem p = parse_problem("bwd bf16 h2 s64 d128");
   const BackwardConfig good = hopper_backward(p);
