@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -67,14 +68,15 @@ Plan plan_of(const Call& call, const Problem& problem) {
 }
 
 // XLA has none to give on the CPU, where the library may allocate: it waits for nothing there.
+// It takes alignments of up to 16 bytes alone.
 void* workspace_of(const Plan& plan, ffi::ScratchAllocator* scratch) {
   if (plan.workspace_bytes == 0 || scratch == nullptr) return nullptr;
-  const auto memory = scratch->Allocate(plan.workspace_bytes, 64);
-  if (!memory) {
-    throw OutOfMemory("XLA gave no " + std::to_string(plan.workspace_bytes) +
-                      " bytes of workspace");
-  }
-  return *memory;
+  constexpr std::size_t kGiven = 16, kWanted = 64;
+  std::size_t bytes = plan.workspace_bytes + kWanted - kGiven;
+  const auto memory = scratch->Allocate(bytes, kGiven);
+  if (!memory) throw OutOfMemory("XLA gave no " + std::to_string(bytes) + " bytes of workspace");
+  void* aligned = *memory;
+  return std::align(kWanted, plan.workspace_bytes, aligned, bytes);
 }
 
 template <typename Work>

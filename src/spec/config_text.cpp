@@ -1,6 +1,8 @@
 #include "spec/config_text.h"
 
+#include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "dfa/error.h"
 
@@ -64,20 +66,26 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // Fields that are left out where they say this, off: texts that are older, in results and profiles,
 // name the same kernels.
 constexpr struct {
-  const char *field, *off;
+  std::string_view field, off;
 } kLeftOut[] = {{"skip", "false"},
                 {"cluster", "1"},
                 {"own_output", "false"},
                 {"dq_group", "false"},
                 {"early_turns", "false"}};
 
+// What such a field says where it is left out; empty for others.
+std::string_view off_of(std::string_view name) {
+  for (const auto& [field, off] : kLeftOut) {
+    if (name == field) return off;
+  }
+  return {};
+}
+
 template <typename Config>
 std::string print(const char* type, const Config& config) {
   std::string text = std::string(type) + "{";
   for_each_field(config, [&](const char* name, const auto& value) {
-    for (const auto& [field, off] : kLeftOut) {
-      if (std::string_view(name) == field && value_text(value) == off) return;
-    }
+    if (value_text(value) == off_of(name)) return;
     if (text.back() != '{') text += ',';
     text += std::string(".") + name + "=" + value_text(value);
   });
@@ -141,8 +149,26 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
 }
 
+// A text that names all other fields names a whole configuration: what it leaves out is off,
+// whatever the base says.
+template <typename Config>
+void turn_off_left_out(Config& config, const std::vector<std::string_view>& named) {
+  const auto is_named = [&](std::string_view field) {
+    return std::find(named.begin(), named.end(), field) != named.end();
+  };
+  bool whole = true;
+  for_each_field(config, [&](const char* field, auto&) {
+    whole = whole && (is_named(field) || !off_of(field).empty());
+  });
+  if (!whole) return;
+  for_each_field(config, [&](const char* field, auto& value) {
+    if (!is_named(field) && !off_of(field).empty()) read_value(field, off_of(field), value);
+  });
+}
+
 template <typename Config>
 Config parse(std::string_view text, Config config) {
+  std::vector<std::string_view> named;
   if (const std::size_t open = text.find('{'); open != std::string_view::npos) {
     if (text.empty() || text.back() != '}') {
       throw InvalidArgument("config: '" + std::string(text) + "' opens a brace it does not close");
@@ -160,6 +186,7 @@ Config parse(std::string_view text, Config config) {
     for_each_field(config, [&](const char* field, auto& value) {
       if (name != field || equals == std::string_view::npos) return;
       known = true;
+      named.push_back(name);
       read_value(name, trim(item.substr(equals + 1)), value);
     });
     if (!known) {
@@ -170,6 +197,7 @@ Config parse(std::string_view text, Config config) {
       throw InvalidArgument("config: '" + std::string(item) + "' is not field=value of " + fields);
     }
   }
+  turn_off_left_out(config, named);
   return config;
 }
 

@@ -1,6 +1,7 @@
 // Hopper's forward with pairs of thread blocks that copy k and v together, and with a place of its
 // own for half of the output, on a real device.
 #include "device/device_case.h"
+#include "spec/config_text.h"
 #include "spec/legality.h"
 
 namespace dfa {
@@ -33,7 +34,8 @@ TEST_F(Pairs, TheirTilesMeetTheRule) {
     for (const char* tile : kTiles) {
       const PlanOptions options = pairs(tile);
       const Limits limits = cuda().limits();
-      if (!check(gpu_forward_base(options.config, p, limits), p, limits)) continue;
+      const ForwardConfig base = gpu_forward_base(options.config, p, limits);
+      if (!check(parse_config(options.config, base), p, limits)) continue;
       ran += checked(line, 5, options);
     }
   }

@@ -264,6 +264,24 @@ TEST(Sm90Legality, TextsOfBackwardsLeaveOutWhatIsOff) {
   EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
 }
 
+// A text of results and profiles names one kernel, whatever is the default since.
+TEST(Sm90Legality, WholeTextsAreOffWhereTheySayNothing) {
+  const Problem p = parse_problem("bwd bf16 h1 s64 d64");
+  const BackwardConfig usual = hopper_backward(p);
+  BackwardConfig other = usual;
+  other.dq_group = other.early_turns = true;
+  EXPECT_EQ(parse_config(to_text(usual), other), usual);
+  EXPECT_TRUE(parse_config("stages=2", other).early_turns);
+
+  const ForwardConfig forward =
+      gpu_forward_base("ForwardConfig{target=cuda_sm90}", parse_problem("fwd bf16 h1 s64 d64"), kHopper);
+  ForwardConfig base = forward;
+  base.skip = base.own_output = true;
+  base.cluster = 2;
+  EXPECT_EQ(parse_config(to_text(forward), base), forward);
+  EXPECT_EQ(parse_config("stages=2", base).cluster, 2);
+}
+
 TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const Problem p = parse_problem("bwd bf16 h2 s64 d128");
   const BackwardConfig good = hopper_backward(p);
