@@ -25,6 +25,7 @@ struct Call {
   std::int64_t left;
   std::int64_t right;
   double scale;
+  bool deterministic;
 };
 
 DType type_of(const ffi::AnyBuffer& q) {
@@ -53,6 +54,7 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   p.dv = size(v, 1);
   p.b = static_cast<std::int64_t>(q.element_count()) / (p.hq * p.sq * p.d);
   p.scale = call.scale;
+  p.deterministic = call.deterministic;
   return p;
 }
 
@@ -98,7 +100,7 @@ ffi::Error run_forward(const std::string& backend, void* stream, ffi::ScratchAll
                        ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::Buffer<ffi::F32>> lse,
                        std::int64_t left, std::int64_t right, double scale) {
   return guarded([&] {
-    const Call call{backend, Pass::forward, left, right, scale};
+    const Call call{backend, Pass::forward, left, right, scale, false};
     const Plan plan = plan_of(call, problem_of(call, q, k, v));
     forward(plan,
             {.q = q.untyped_data(),
@@ -116,9 +118,9 @@ ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAl
                         ffi::Buffer<ffi::F32> lse, ffi::AnyBuffer d_o,
                         ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
                         ffi::Result<ffi::AnyBuffer> dv, std::int64_t left, std::int64_t right,
-                        double scale) {
+                        double scale, bool deterministic) {
   return guarded([&] {
-    const Call call{backend, Pass::backward, left, right, scale};
+    const Call call{backend, Pass::backward, left, right, scale, deterministic};
     const Plan plan = plan_of(call, problem_of(call, q, k, v));
     backward(plan,
              {.q = q.untyped_data(),
@@ -162,7 +164,8 @@ auto backward_arguments(Binding binding) {
       .template Ret<ffi::AnyBuffer>()
       .template Attr<std::int64_t>("left")
       .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale");
+      .template Attr<double>("scale")
+      .template Attr<bool>("deterministic");
 }
 
 auto on_cpu() { return ffi::Ffi::Bind(); }

@@ -17,7 +17,6 @@ for (_name, _platform), _target in _core.jax_targets.items():
 _TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
 
 
-# `deterministic` changes nothing: every backward here gives the same bits in every run.
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
     if algorithm not in ("auto", "flash"):
         raise ValueError(f"algorithm '{algorithm}' with JAX; accepted: auto, flash")
@@ -25,7 +24,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
         raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
                          "float32, float16, bfloat16 for all")
-    o, lse = _attention(q, k, v, *window_of(causal, window), scale_of(scale))
+    o, lse = _attention(q, k, v, *window_of(causal, window), scale_of(scale), bool(deterministic))
     return (o, jax.lax.stop_gradient(lse)) if return_lse else o
 
 
@@ -36,20 +35,21 @@ def _forward(q, k, v, left, right, scale):
     return call(q, k, v, left=left, right=right, scale=scale)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5))
-def _attention(q, k, v, left, right, scale):
+# Every forward gives the same bits in every run: `deterministic` is for the backward.
+@partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6))
+def _attention(q, k, v, left, right, scale, deterministic):
     return _forward(q, k, v, left, right, scale)
 
 
-def _keep(q, k, v, left, right, scale):
+def _keep(q, k, v, left, right, scale, deterministic):
     o, lse = _forward(q, k, v, left, right, scale)
     return (o, lse), (q, k, v, o, lse)
 
 
-def _backward(left, right, scale, kept, gradients):
+def _backward(left, right, scale, deterministic, kept, gradients):
     results = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in kept[:3])
     call = jax.ffi.ffi_call("dfa_backward", results, vmap_method="broadcast_all")
-    return call(*kept, gradients[0], left=left, right=right, scale=scale)
+    return call(*kept, gradients[0], left=left, right=right, scale=scale, deterministic=deterministic)
 
 
 _attention.defvjp(_keep, _backward)

@@ -1,5 +1,6 @@
 #include <string>
 
+#include "spec/flops.h"
 #include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
@@ -51,9 +52,12 @@ Verdict check_shape(const BackwardConfig& c) {
   return yes();
 }
 
-Verdict check_dq(const BackwardConfig& c) {
+Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
+  }
+  if (c.dq == DqSum::unordered && p.deterministic) {
+    return Verdict::no("dq=unordered has other bits in every run; deterministic problems take ordered");
   }
   if (c.dq == DqSum::unordered && c.value_dim > c.head_dim && !is_wide(c)) {
     return Verdict::no("dq=unordered of cuda_sm90 has value_dim up to head_dim: registers spill");
@@ -70,15 +74,24 @@ Verdict check_dq(const BackwardConfig& c) {
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
 }
 
-// Tiles in the order to try them: turns of 64 rows were the fastest where a tile has 64 queries.
-// Unordered sums are for whoever names them: their bits change.
+// Tiles in the order to try them (measured: docs/design/0019).
 struct Tile {
   int stages, turn;
+  DqSum dq = DqSum::ordered;
+  bool dq_group = false, early_turns = false;
 };
 
+// Turns of 64 rows were the fastest where a tile has 64 queries. Sums as they come are not faster.
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
+// Of d and dv up to 64: pays where a query sees many keys, and costs where it sees few.
+constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
+constexpr double kGroupKeys = 2048;
 
-constexpr Tile kWideTiles[] = {{2, 64}, {2, 128}, {3, 64}};
+// Turns cost a wide backward a quarter of its speed, so only deterministic problems take them.
+constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered},
+                               {.stages = 2, .turn = 64, .early_turns = true},
+                               {2, 64},
+                               {3, 64}};
 
 BackwardConfig config_of(const Problem& p, const Tile& tile) {
   const int head_dim = sm90_head_dim(p.d);
@@ -92,14 +105,20 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .warps = kWarps,
           .stages = tile.stages,
           .ctas = 1,
-          .dq = DqSum::ordered,
-          .dq_block_q = tile.turn};
+          .dq = tile.dq,
+          .dq_block_q = tile.turn,
+          .dq_group = tile.dq_group,
+          .early_turns = tile.early_turns};
 }
 
 BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
   BackwardConfig config = config_of(p, tile);
   config.block_k = kWideKeys;
   return config;
+}
+
+bool sees_many_keys(const Problem& p) {
+  return visible_pairs(p.mask, p.sq, p.sk) >= kGroupKeys * static_cast<double>(p.sq);
 }
 
 template <std::size_t kCount>
@@ -119,7 +138,7 @@ std::vector<BackwardConfig> legal_of(const Tile (&tiles)[kCount],
 Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
   for (const Verdict& verdict :
        {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
-        check_dims(config, problem), check_shape(config), check_dq(config)}) {
+        check_dims(config, problem), check_shape(config), check_dq(config, problem)}) {
     if (!verdict) return verdict;
   }
   if (config.smem_bytes() <= limits.smem_bytes) return yes();
@@ -128,7 +147,12 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 }
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
-  return legal_of(kTiles, config_of, problem, limits);
+  std::vector<BackwardConfig> legal = legal_of(kTiles, config_of, problem, limits);
+  const BackwardConfig with_group = config_of(problem, kGroupTile);
+  if (check_sm90(with_group, problem, limits)) {
+    legal.insert(sees_many_keys(problem) ? legal.begin() : legal.end(), with_group);
+  }
+  return legal;
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {

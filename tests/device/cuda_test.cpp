@@ -25,8 +25,9 @@ using Correctness = Device;
 // What runs on anything from Ampere on, and on Hopper where its own kernels do not.
 constexpr const char* kPortable = "target=cuda_sm80";
 
-// Hopper's backward of d or dv from 129 on, named so that nothing else runs in its place.
-constexpr const char* kHopperWide = "BackwardConfig{target=cuda_sm90}";
+// Hopper's backward of d or dv from 129 on, named so that nothing else runs in its place: as it is
+// for deterministic problems.
+constexpr const char* kHopperWide = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";
 
 bool has_hopper() { return cuda().limits().highest == Target::cuda_sm90; }
 
@@ -139,7 +140,7 @@ TEST_F(Correctness, HoppersBackwardWithAWarpgroupForDqMeetsTheRule) {
 
 TEST_F(Correctness, HoppersBackwardsWithEarlyTurnsMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  constexpr const char* kEarly = "BackwardConfig{target=cuda_sm90,early_turns=true}";
+  constexpr const char* kEarly = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";
   for (const char* file : {"hopper_backward.txt", "hopper_wide_backward.txt"}) {
     for (const std::string& line : problem_lines(file)) EXPECT_TRUE(checked(line, 5, kEarly));
   }
@@ -173,20 +174,23 @@ TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
 TEST_F(Correctness, HoppersWideBackwardMeetsTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperWide), 28);
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperUnordered), 28);
   for (const char* line : {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d192",
                            "fwdbwd fp16 b1 h2 s700 d160 window(33,65)"}) {
-    EXPECT_TRUE(checked(line, 6, "BackwardConfig{target=cuda_sm90,stages=3}"));
-    EXPECT_TRUE(checked(line, 7, "BackwardConfig{target=cuda_sm90,dq_block_q=128}"));
-    EXPECT_TRUE(checked(line, 8, kHopperUnordered));
+    EXPECT_TRUE(checked(line, 6, "BackwardConfig{target=cuda_sm90,dq=ordered,stages=3}"));
+    EXPECT_TRUE(checked(line, 7, "BackwardConfig{target=cuda_sm90,dq=ordered,dq_block_q=128}"));
+    EXPECT_TRUE(checked(line, 8, "BackwardConfig{target=cuda_sm90,dq=ordered}"));
   }
 }
 
 TEST_F(Correctness, ThousandRunsOfHoppersWideBackwardGiveTheSameBits) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   for (const char* line :
-       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256", "fwdbwd fp16 b1 h4 sq333 sk777 d192",
-        "fwdbwd bf16 b4 h16 s1000 d256", "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100)"}) {
-    expect_same_bits(line, on_device(kHopperWide), 1000);
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256 deterministic",
+        "fwdbwd fp16 b1 h4 sq333 sk777 d192 deterministic",
+        "fwdbwd bf16 b4 h16 s1000 d256 deterministic",
+        "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100) deterministic"}) {
+    expect_same_bits(line, on_device(), 1000);
   }
 }
 

@@ -232,7 +232,6 @@ TEST(Sm90Legality, HoppersBackwardOfWideHeadsIsTheDefault) {
     EXPECT_EQ(hopper_backward(p), named);
     EXPECT_EQ(named.target, Target::cuda_sm90);
     EXPECT_EQ(named.block_k, 64);
-    EXPECT_EQ(named.dq, DqSum::ordered);
     EXPECT_TRUE(named.sm90_is_wide());
     EXPECT_LE(named.smem_bytes(), kHopper.smem_bytes);
   }
@@ -262,6 +261,31 @@ TEST(Sm90Legality, TextsOfBackwardsLeaveOutWhatIsOff) {
   config.early_turns = true;
   EXPECT_NE(to_text(config).find(".early_turns=true"), std::string::npos) << to_text(config);
   EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+}
+
+TEST(Sm90Legality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameBits) {
+  const BackwardConfig free = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
+  EXPECT_EQ(free.dq, DqSum::unordered);
+  const Problem same = parse_problem("bwd bf16 h1 s64 d256 deterministic");
+  EXPECT_EQ(hopper_backward(same).dq, DqSum::ordered);
+  EXPECT_TRUE(hopper_backward(same).early_turns);
+  EXPECT_NE(check(free, same, kHopper).reason.find("deterministic problems take ordered"),
+            std::string::npos);
+  for (const BackwardConfig& config : sm90_wide_candidates(same, kHopper)) {
+    EXPECT_EQ(config.dq, DqSum::ordered) << to_text(config);
+  }
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
+}
+
+TEST(Sm90Legality, AWarpgroupMakesDqWhereAQuerySeesManyKeys) {
+  const auto group = [](const char* line) { return hopper_backward(parse_problem(line)).dq_group; };
+  EXPECT_TRUE(group("bwd bf16 h1 s2048 d64"));
+  EXPECT_TRUE(group("bwd fp16 causal h1 s4096 d48"));
+  EXPECT_FALSE(group("bwd bf16 h1 s2047 d64"));
+  EXPECT_FALSE(group("bwd bf16 causal h1 s2048 d64"));
+  EXPECT_FALSE(group("bwd bf16 h1 s16384 d64 window(500,500)"));
+  EXPECT_FALSE(group("bwd bf16 h1 s4096 d96"));
+  EXPECT_FALSE(group("bwd bf16 h1 s4096 d64 dv128"));
 }
 
 // A text of results and profiles names one kernel, whatever is the default since.

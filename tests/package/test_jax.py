@@ -47,6 +47,18 @@ def test_forward_and_gradients(dtype, tolerance, causal):
         assert gradient.dtype == dtype and close(gradient, truth.astype(jnp.float32), 4 * tolerance)
 
 
+def test_deterministic_gradients_are_the_same_in_every_run():
+    inputs_of = inputs(jnp.bfloat16, d=192, dv=192)
+
+    @jax.jit
+    def gradients(q, k, v):
+        def loss(*x):
+            return dfa.attention(*x, deterministic=True).astype(jnp.float32).sum()
+        return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
+    first, second = gradients(*inputs_of), gradients(*inputs_of)
+    assert all(jnp.array_equal(a, b) for a, b in zip(first, second))
+
+
 def test_vmap_counts_as_batch():
     q, k, v = (jnp.stack([x, x + 1]) for x in inputs())
     got = jax.vmap(dfa.attention)(q, k, v)
