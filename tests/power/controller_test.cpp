@@ -61,6 +61,54 @@ struct Loop {
   }
 };
 
+// A loop of steps with gaps behind them, seen as boards show it: 25 ms of every 100 ms, and the mean
+// of the last second. The mean watts of the last 20 of 40 seconds.
+double watts_of_steps(double step_s, double cap_w, bool instants) {
+  constexpr double kMs = 1e-3, kIdle = 120, kBusy = 600;
+  Setup setup;
+  setup.points = {{.label = "one step", .time_s = step_s, .power_w = kBusy}};
+  setup.levers = {.sm_count = 0, .sm_least = 0};
+  setup.idle_w = kIdle;
+  setup.limit_w = 700;
+  setup.tuning.instants = instants;
+  State state;
+  std::vector<double> watts;  // of each millisecond
+  double left_s = step_s, sum = 0;
+  bool working = true;
+  for (int ms = 0; ms < 40000; ++ms) {
+    watts.push_back(working ? kBusy : kIdle);
+    left_s -= kMs;
+    if (left_s <= 0) {
+      left_s += working ? step_s * (1 / std::max(0.02, state.level) - 1) : step_s;
+      if (left_s > 0) working = !working;
+    }
+    if (ms >= 20000) sum += watts.back();
+    if (ms % 100 != 99) continue;
+    const auto mean = [&](std::size_t last) {
+      last = std::min(last, watts.size());
+      double of_last = 0;
+      for (std::size_t i = watts.size() - last; i < watts.size(); ++i) of_last += watts[i];
+      return of_last / static_cast<double>(last);
+    };
+    const double now = ms * kMs;
+    const Observation seen{.time_s = now, .power = Reading{now, mean(25)}, .mean_w = mean(1000)};
+    state = step(state, seen, cap(cap_w), setup).state;
+  }
+  return sum / 20000;
+}
+
+TEST(Step, StepsAsLongAsAReadingAreHeldByTheMeanOfASecond) {
+  for (const double step_s : {0.004, 0.0175, 0.031, 0.05, 0.1}) {
+    for (const double cap_w : {500.0, 350.0, 250.0}) {
+      const double watts = watts_of_steps(step_s, cap_w, false);
+      EXPECT_LE(watts, cap_w * 1.002) << step_s;
+      EXPECT_GE(watts, cap_w * 0.96) << step_s;
+    }
+  }
+  // Else readings that meet a step are taken for more power, as on an H200 under a training.
+  EXPECT_LT(watts_of_steps(0.0175, 350, true), 320);
+}
+
 TEST(Step, SameArgumentsSameBits) {
   Loop a, b;
   a.run(50);
