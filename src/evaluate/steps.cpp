@@ -111,7 +111,7 @@ class Maker {
 
   // Timed samples, and as much again for plans, checks and memory; windows of joules are long.
   double seconds_a_case(bool joules) const {
-    if (options_.quick) return 0.3;
+    if (options_.quick) return on_gpu() ? 1.0 : 0.3;  // checks against fp64, most of it
     const bool cpu = options_.scale == bench::Scale::cpu;
     return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);
   }
@@ -154,7 +154,7 @@ class Maker {
     Step step{.name = "training",
               .question = "a small GPT, trained with standard attention, PyTorch's and ours",
               .outputs = {in_out("training.json")},
-              .estimate_s = on_gpu() ? 420.0 : 60.0};
+              .estimate_s = on_gpu() && !options_.quick ? 420.0 : 60.0};
     if (!tools_.training_python.there()) {
       step.cannot = tools_.training_python.missing;
     } else if (!tools_.source_there.there()) {

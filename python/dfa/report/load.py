@@ -8,7 +8,7 @@ import shlex
 
 import pandas as pd
 
-from dfa.report import kernels, printed
+from dfa.report import kernels
 from dfa.report.problem import parse_problem
 
 SCHEMA = "dfa-result/1"
@@ -43,7 +43,8 @@ NUMBERS = {
     "check_bound": ("check", "bound"),
     "other_load_pct": ("other_load_pct",),
 }
-TEXTS = ("suite", "problem", "algorithm", "backend", "config", "origin", "status", "reason")
+TEXTS = ("suite", "problem", "algorithm", "backend", "config", "backward_config", "origin", "status",
+         "reason")
 REQUIRED = ("schema", "created", "argv", "git", "machine", "cases")
 
 
@@ -106,16 +107,13 @@ def _refuse_constant(token):
 
 def _read_json(path):
     try:
-        if path.suffix == ".txt":
-            return printed.result(path.read_text())
         return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except OSError as error:
         raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
     except RecursionError:
         raise BadResult(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
-        kind = "JSON" if path.suffix != ".txt" else "what `dfa bench` printed"
-        raise BadResult(f"{path}: not {kind}: {error}") from None
+        raise BadResult(f"{path}: not JSON: {error}") from None
 
 
 def _expect(condition, path, where, value, accepted):
@@ -158,7 +156,7 @@ def _case_row(path, where, case):
     row = {}
     for key in TEXTS:
         value = case.get(key)
-        optional = key in ("reason", "backend", "config", "origin")
+        optional = key in ("reason", "backend", "config", "backward_config", "origin")
         _expect(isinstance(value, str) or (optional and value is None), path, f"{where}.{key}",
                 value, "a text")
         row[key] = value or ""
