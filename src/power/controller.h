@@ -41,10 +41,10 @@ struct Observation {
 };
 
 struct Tuning {
-  double margin = 0.012;      // how far below a cap to aim, of the cap
-  double band = 0.002;        // of the level: smaller corrections wait
-  double up_step = 0.05;      // of the level at most, a step
-  double reading_s = 0.04;    // a reading looks back this far: older actions only
+  double margin = 0.012;    // how far below a cap to aim, of the cap
+  double band = 0.002;      // of the level: smaller corrections wait
+  double up_step = 0.05;    // of the level at most, a step
+  double reading_s = 0.04;  // a reading looks back this far: older actions only
   // Readings of an instant teach. Where gaps are long against the 25 ms of one, it shows a step or
   // a gap and not what they make together: the mean of a second alone teaches then.
   bool instants = true;

@@ -13,7 +13,8 @@ std::string to_text(const ForwardConfig& config);
 std::string to_text(const BackwardConfig& config);
 
 // Applies "field=value" pairs, separated by commas, on top of `base`; to_text() output is accepted
-// as it is, and gives the same configuration on any base. Throws InvalidArgument naming the field and what would be accepted.
+// as it is, and gives the same configuration on any base. Throws InvalidArgument naming the field
+// and what would be accepted.
 ForwardConfig parse_config(std::string_view text, ForwardConfig base);
 BackwardConfig parse_config(std::string_view text, BackwardConfig base);
 

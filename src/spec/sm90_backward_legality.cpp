@@ -57,7 +57,8 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
   }
   if (c.dq == DqSum::unordered && p.deterministic) {
-    return Verdict::no("dq=unordered has other bits in every run; deterministic problems take ordered");
+    return Verdict::no(
+        "dq=unordered has other bits in every run; deterministic problems take ordered");
   }
   if (c.dq == DqSum::unordered && c.value_dim > c.head_dim && !is_wide(c)) {
     return Verdict::no("dq=unordered of cuda_sm90 has value_dim up to head_dim: registers spill");

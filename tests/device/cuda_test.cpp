@@ -185,11 +185,10 @@ TEST_F(Correctness, HoppersWideBackwardMeetsTheRule) {
 
 TEST_F(Correctness, ThousandRunsOfHoppersWideBackwardGiveTheSameBits) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* line :
-       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256 deterministic",
-        "fwdbwd fp16 b1 h4 sq333 sk777 d192 deterministic",
-        "fwdbwd bf16 b4 h16 s1000 d256 deterministic",
-        "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100) deterministic"}) {
+  for (const char* line : {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256 deterministic",
+                           "fwdbwd fp16 b1 h4 sq333 sk777 d192 deterministic",
+                           "fwdbwd bf16 b4 h16 s1000 d256 deterministic",
+                           "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100) deterministic"}) {
     expect_same_bits(line, on_device(), 1000);
   }
 }

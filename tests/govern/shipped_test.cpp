@@ -15,7 +15,10 @@ TEST(Shipped, EveryRowIsOfAKindOfCardAndItsConfigurationIsLegalThere) {
     EXPECT_EQ(row.machine.card, "NVIDIA H200");
     const Problem problem = parse_problem(row.problem);
     EXPECT_EQ(to_line(problem), row.problem);
-    const Verdict legal = check(parse_config(row.point.label, ForwardConfig{}), problem, limits);
+    const std::string& config = row.point.label;
+    const Verdict legal = problem.pass == Pass::backward
+                              ? check(parse_config(config, BackwardConfig{}), problem, limits)
+                              : check(parse_config(config, ForwardConfig{}), problem, limits);
     EXPECT_TRUE(legal.ok) << row.point.label << ": " << legal.reason;
     EXPECT_GT(row.point.time_s, 0);
     EXPECT_GT(row.point.power_w.value_or(0), 200) << row.problem;

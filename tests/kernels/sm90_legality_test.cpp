@@ -297,8 +297,8 @@ TEST(Sm90Legality, WholeTextsAreOffWhereTheySayNothing) {
   EXPECT_EQ(parse_config(to_text(usual), other), usual);
   EXPECT_TRUE(parse_config("stages=2", other).early_turns);
 
-  const ForwardConfig forward =
-      gpu_forward_base("ForwardConfig{target=cuda_sm90}", parse_problem("fwd bf16 h1 s64 d64"), kHopper);
+  const ForwardConfig forward = gpu_forward_base("ForwardConfig{target=cuda_sm90}",
+                                                 parse_problem("fwd bf16 h1 s64 d64"), kHopper);
   ForwardConfig base = forward;
   base.skip = base.own_output = true;
   base.cluster = 2;

@@ -61,8 +61,8 @@ struct Loop {
   }
 };
 
-// A loop of steps with gaps behind them, seen as boards show it: 25 ms of every 100 ms, and the mean
-// of the last second. The mean watts of the last 20 of 40 seconds.
+// A loop of steps with gaps behind them, seen as boards show it: 25 ms of every 100 ms, and the
+// mean of the last second. The mean watts of the last 20 of 40 seconds.
 double watts_of_steps(double step_s, double cap_w, bool instants) {
   constexpr double kMs = 1e-3, kIdle = 120, kBusy = 600;
   Setup setup;
