@@ -2,10 +2,11 @@
 
 import json
 
+import pandas as pd
 import pytest
 import synthetic
 
-from dfa.report import figures, style
+from dfa.report import figures, style, sweeps
 from dfa.report.chart import Absent, Heat, log_ticks
 from dfa.report.draw import figure_of, size_text
 from dfa.report.interactive import plots_of
@@ -292,3 +293,13 @@ def test_logarithmic_ticks_are_few_and_inside(low, high):
     ticks = log_ticks(low, high)
     assert 1 <= len(ticks) <= 10 and ticks == sorted(ticks)
     assert all(low / 1.6 <= t <= high * 1.6 for t in ticks)
+
+
+def test_lengths_at_constant_tokens_are_one_line_and_no_row_is_lost():
+    fixed = {"device": "d", "suite": "custom", "pass": "fwd", "dtype": "bf16", "mask": "full", "hq": 8,
+             "hk": 8, "d": 64, "dv": 64, "extra": ""}
+    rows = pd.DataFrame([{**fixed, "b": b, "sq": s, "sk": s, "length": s}
+                         for b, s in ((4, 4096), (2, 8192), (1, 16384), (1, 32768))])
+    parts = sweeps.sweeps(rows, "length", ["custom"])
+    assert [list(part["length"]) for part in parts] == [[4096, 8192, 16384], [16384, 32768]]
+    assert sweeps.describe(parts[0], "length") == "bf16 · h 8 · d 64 · 16384 tokens"

@@ -25,12 +25,27 @@ def sweeps(cases, axis, suites, free=()):
     rows = cases[cases["suite"].isin(suites)]
     moving = AXES[axis][0] + tuple(free)
     found = _varying(rows, axis, [f for f in FIELDS if f not in moving])
-    if axis == "length":  # what is left may keep the tokens instead of the batch
-        left = rows.drop(index=[i for part in found for i in part.index])
-        left = left.assign(tokens=left["b"] * left["sq"])
-        found += _varying(left, axis, [f for f in FIELDS if f not in (*moving, "b")] + ["tokens"])
+    if axis == "length":
+        found = _or_constant_tokens(rows, found, [f for f in FIELDS if f not in (*moving, "b")])
     order = {suite: place for place, suite in enumerate(suites)}
     return sorted(found, key=lambda part: order[part["suite"].iloc[0]])
+
+
+def _or_constant_tokens(rows, of_batch, fixed):
+    """Where the tokens stand still instead of the batch: of the rows that are left, and of those
+    whose line is longer so. A line of one batch that alone has a row stays, too."""
+    rows = rows.assign(tokens=rows["b"] * rows["sq"])
+
+    def of_tokens(rows):
+        return _varying(rows, "length", [*fixed, "tokens"])
+    longer = [part for part in of_batch
+              if any(len(part.index.intersection(other.index)) and
+                     other["length"].nunique() > part["length"].nunique()
+                     for other in of_tokens(rows))]
+    kept = [part for part in of_batch if not any(part is other for other in longer)]
+    found = kept + of_tokens(rows.drop(index=[i for part in kept for i in part.index]))
+    shown = {i for part in found for i in part.index}
+    return found + [part for part in longer if not shown.issuperset(part.index)]
 
 
 def _varying(rows, axis, fixed):
