@@ -40,8 +40,8 @@ struct DFA_API Problem {
   std::int64_t sk = 1;
   std::int64_t d = 64;
   std::int64_t dv = 64;
-  double scale = 0;  // 0: the usual 1 / sqrt(d)
-  bool deterministic = false;
+  double scale = 0;            // 0: the usual 1 / sqrt(d)
+  bool deterministic = false;  // gradients have the same bits in every run
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};

@@ -124,7 +124,7 @@ class Stepper {
     }
     if (seen_.capped) state_.steady_s = seen_.time_s;
     learn_time();
-    if (tuning_.instants) learn_from_instant();
+    if (tuning_.instants || !seen_.mean_w) learn_from_instant();
     learn_from_mean();
     state_.bias = std::clamp(state_.bias, kBiasLeast, kBiasMost);
   }
