@@ -14,12 +14,11 @@ import sys
 import time
 
 import torch
-from torch import nn
 
 import dfa
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
-from train_gpt import MODEL, Gpt, batches, ours, read_text  # noqa: E402
+from train_gpt import MODEL, Gpt, batches, loss_of, ours, read_text  # noqa: E402
 
 SHAPE = MODEL["cuda"]
 
@@ -31,8 +30,7 @@ def make_step():
 
     def step(number):
         tokens, targets = data[number % len(data)]
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        loss = loss_of(model, tokens, targets, "cuda")
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -40,7 +38,7 @@ def make_step():
 
 
 def measure(step, seconds, pace):
-    """(seconds, steps, joules, [(time, W, status)]) of a loop."""
+    """(meter, steps, [(time, W, status)]) of a loop; pace() ends a step and tells W and status."""
     number, seen = 0, []
     with dfa.EnergyMeter("cuda") as meter:
         begin = time.perf_counter()
@@ -94,7 +92,8 @@ def main():
             run = of(policy, *measure(step, arguments.seconds, pace))
             run.update(duty=governor.duty, idle_w=governor.idle_w, reachable=governor.reachable)
         runs.append(run)
-        print(f"{policy}: {run['power_w']:.0f} W, {run['tokens_per_s']:,.0f} tokens/s of {runs[0]['tokens_per_s']:,.0f}, "
+        watts = "not measured" if run["power_w"] is None else f"{run['power_w']:.0f} W"
+        print(f"{policy}: {watts}, {run['tokens_per_s']:,.0f} tokens/s of {runs[0]['tokens_per_s']:,.0f}, "
               f"{run['statuses']}", flush=True)
     result = {"schema": "dfa-governed-training/1", "machine": torch.cuda.get_device_name(),
               "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "torch": torch.__version__,

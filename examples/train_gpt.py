@@ -85,6 +85,11 @@ def batches(text, steps, shape, seed, device):
         yield rows[:, :-1], rows[:, 1:]
 
 
+def loss_of(model, tokens, targets, device):
+    with torch.autocast(device, dtype=torch.bfloat16):
+        return nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+
+
 def train(variant, seed, steps, text, device, shape):
     torch.manual_seed(seed)
     model = Gpt(**shape, attention=VARIANTS[variant]).to(device)
@@ -94,8 +99,7 @@ def train(variant, seed, steps, text, device, shape):
     losses = []
 
     def step(tokens, targets):
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        loss = loss_of(model, tokens, targets, device)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -138,12 +138,7 @@ class Peer:
         with self.chosen(request["sdpa"]), on_stream, torch.set_grad_enabled(p["backward"]):
             out = None if p["forward"] else attend(self.q, self.k, self.v)
 
-            # Graphs of torch.compile put outputs where the last run's were: those are let go of first.
-            graphs_inside = request["launch"] in ("compile-reduce-overhead", "compile-max-autotune")
-
             def call():
-                if graphs_inside:
-                    torch.compiler.cudagraph_mark_step_begin()
                 made = attend(self.q, self.k, self.v) if p["forward"] else out
                 return (made, *self.differentiate(made)) if p["backward"] else (made,)
 

@@ -111,7 +111,7 @@ class Maker {
 
   // Timed samples, and as much again for plans, checks and memory; windows of joules are long.
   double seconds_a_case(bool joules) const {
-    if (options_.quick) return on_gpu() ? 1.0 : 0.3;  // checks against fp64, most of it
+    if (options_.quick) return on_gpu() ? 1.0 : 0.3;  // an H200 took 0.7 to 1.2
     const bool cpu = options_.scale == bench::Scale::cpu;
     return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);
   }

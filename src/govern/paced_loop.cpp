@@ -75,7 +75,7 @@ void PacedLoop::start() {
                    .power_w = watts}};
   setup.idle_w = options_.idle_w;
   setup.limit_w = options_.limit_w;
-  setup.tuning.instants = meters_.mean == nullptr;  // a step and its gap are as long as an instant
+  setup.tuning.instants = false;  // 25 ms show a step or its gap, not what they make together
   governor_ = std::make_unique<power::Governor>(setup, options_.policy, meters_, pacer_);
   driver_ =
       std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {

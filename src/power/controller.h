@@ -41,13 +41,11 @@ struct Observation {
 };
 
 struct Tuning {
-  double margin = 0.012;    // how far below a cap to aim, of the cap
-  double band = 0.002;      // of the level: smaller corrections wait
-  double up_step = 0.05;    // of the level at most, a step
-  double reading_s = 0.04;  // a reading looks back this far: older actions only
-  // Readings of an instant teach. Where gaps are long against the 25 ms of one, it shows a step or
-  // a gap and not what they make together: the mean of a second alone teaches then.
-  bool instants = true;
+  double margin = 0.012;      // how far below a cap to aim, of the cap
+  double band = 0.002;        // of the level: smaller corrections wait
+  double up_step = 0.05;      // of the level at most, a step
+  double reading_s = 0.04;    // a reading looks back this far: older actions only
+  bool instants = true;       // they teach; else the mean of a second alone, where there is one
   double bias_gain = 0.15;    // of a reading of an instant
   double mean_gain = 0.3;     // of the mean of a second, held against the levels of that second
   double mean_s = 1.15;       // a second, and how late its mean may be shown

@@ -59,9 +59,7 @@ def unequal_work(rows):
                      "for o and makes it in each call.")
     if len(peers) and len(ours) and (rows["pass"] != "fwd").any():
         as_they_come = ours["backward_config"].str.contains("dq=DqSum::unordered")
-        bits = ("neither gives the same bits each time" if as_they_come.all() else
-                "ours gives the same bits each time, but where d or dv is above 128"
-                if as_they_come.any() else "ours gives the same bits each time")
-        notes.append(f"Backward: {bits}; PyTorch's was not asked to, and makes its gradients in "
-                     "each call.")
+        but = ", but where its dq is added up as it comes" if as_they_come.any() else ""
+        notes.append(f"Backward: ours gives the same bits each time{but}; PyTorch's was not asked "
+                     "to, and makes its gradients in each call.")
     return " ".join(notes)

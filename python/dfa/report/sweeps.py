@@ -38,14 +38,16 @@ def _or_constant_tokens(rows, of_batch, fixed):
 
     def of_tokens(rows):
         return _varying(rows, "length", [*fixed, "tokens"])
-    longer = [part for part in of_batch
-              if any(len(part.index.intersection(other.index)) and
-                     other["length"].nunique() > part["length"].nunique()
-                     for other in of_tokens(rows))]
-    kept = [part for part in of_batch if not any(part is other for other in longer)]
+    rivals = of_tokens(rows)
+
+    def is_shorter(part):
+        return any(len(part.index.intersection(rival.index)) and
+                   rival["length"].nunique() > part["length"].nunique() for rival in rivals)
+    kept = [part for part in of_batch if not is_shorter(part)]
     found = kept + of_tokens(rows.drop(index=[i for part in kept for i in part.index]))
     shown = {i for part in found for i in part.index}
-    return found + [part for part in longer if not shown.issuperset(part.index)]
+    return found + [part for part in of_batch
+                    if is_shorter(part) and not shown.issuperset(part.index)]
 
 
 def _varying(rows, axis, fixed):
