@@ -15,10 +15,12 @@ import os
 import signal
 import sys
 import time
+import traceback
 import types
 
 COMPILE_MODES = {"compile": "default", "compile-reduce-overhead": "reduce-overhead",
                  "compile-max-autotune": "max-autotune"}
+GRAPH_MODES = ("compile-reduce-overhead", "compile-max-autotune")
 
 
 def torch_device(torch, pci_id):
@@ -130,6 +132,10 @@ class Peer:
 
     def make(self, request):
         torch, p = self.torch, self.problem
+        if request["launch"] in GRAPH_MODES and not p["forward"]:
+            # Reading them later is an error, after which every other compiled call fails too.
+            raise LookupError(f"{request['launch']} keeps what a forward made until anything compiled runs "
+                              "again, which a backward alone outlives; accepted: fwdbwd")
         if request["launch"] == "graph" and self.device.type != "cuda":
             raise LookupError("no graphs to replay on the host")
         stream = torch.cuda.Stream() if self.device.type == "cuda" else None
@@ -154,7 +160,8 @@ class Peer:
                 replayed = kept
             way = {"sdpa": request["sdpa"], "stream": on_stream, "call": call,
                    "calls": request["calls"], "graph": graph,
-                   "replayed": replayed if graph else None}
+                   "replayed": replayed if graph else None,
+                   "compiled": request["launch"] in COMPILE_MODES}
         self.ways[request["id"]] = way
         return {}
 
@@ -227,6 +234,8 @@ class Peer:
         return {}
 
     def drop(self, request):
+        if any(way["compiled"] for way in self.ways.values()):
+            self.torch.compiler.reset()  # its graphs, and what it knows of them
         self.ways.clear()
         self.q = self.k = self.v = self.grad = None
         gc.collect()
@@ -253,6 +262,15 @@ def status_of(error):
     return "failed"
 
 
+def reason_of(error):
+    """Its first line; of an error without words, where it was raised."""
+    words = str(error).strip().splitlines()
+    if words:
+        return words[0][:300]
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {os.path.basename(at.filename)}:{at.lineno}, {at.name}: {at.line}"[:300]
+
+
 def main():
     for number in (signal.SIGINT, signal.SIGTERM):  # are for the study, which then closes us
         signal.signal(number, signal.SIG_IGN)
@@ -263,8 +281,7 @@ def main():
         try:
             answer = peer.answer(json.loads(line))
         except Exception as error:  # any failure of the library is a status of its case
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            answer = {"ok": False, "status": status_of(error), "reason": reason[:300]}
+            answer = {"ok": False, "status": status_of(error), "reason": reason_of(error)}
         print(json.dumps(answer), file=replies, flush=True)
 
 

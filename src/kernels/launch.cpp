@@ -22,6 +22,7 @@ constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
+constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90DqGroupSource = "kernels/backward/sm90_dq_group_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
@@ -40,12 +41,14 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
   if (c.dq_group) return kSm90DqGroupSource;
+  if (c.cluster > 1) return kSm90PairSource;
   return c.sm90_is_wide() ? kSm90WideSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
   if (c.dq_group) return "dfa::sm90_dq_group_backward<";
+  if (c.cluster > 1) return "dfa::sm90_pair_backward<";
   return c.sm90_is_wide() ? "dfa::sm90_wide_backward<" : "dfa::sm90_backward<";
 }
 
@@ -53,9 +56,10 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
+          .grid = grid(tiles(p.sk, c.turn_keys()) * c.cluster * p.b * p.hk),
           .threads = count(c.threads()),
-          .smem_bytes = count(c.smem_bytes())};
+          .smem_bytes = count(c.smem_bytes()),
+          .cluster = count(c.cluster)};
 }
 
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {

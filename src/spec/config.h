@@ -162,6 +162,12 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits: turns are passed on by a second thread, beside the wait for the
   // next.
   bool early_turns = false;
+  // Of cuda_sm90 only, 16 bits: blocks of a cluster, which share copies of q and do and make each
+  // other's share of dq (0019).
+  int cluster = 1;
+
+  // Keys whose dq is added up at once.
+  constexpr int turn_keys() const { return cluster * block_k; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -182,7 +188,7 @@ struct BackwardConfig {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
-             8 * (sm90_barriers() + 2 * stages) + sm90_notes_bytes();
+             8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -192,11 +198,16 @@ struct BackwardConfig {
   // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
   constexpr int sm90_exchange_bytes() const {
+    if (cluster > 1) {  // three tiles of ds, and k of the other block
+      return 2 * block_k * (3 * round_up(block_q, 64) + round_up(head_dim, 64));
+    }
     return (sm90_is_wide() ? 4 + 2 : 2 * 2) * block_k * round_up(block_q, 64);
   }
 
   // Of cuda_sm90: barriers beside those of the stages.
-  constexpr int sm90_barriers() const { return dq_group ? 6 : (early_turns ? 5 : 4); }
+  constexpr int sm90_barriers() const {
+    return cluster > 1 ? 8 : (dq_group ? 6 : (early_turns ? 5 : 4));
+  }
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes_bytes() const { return dq_group ? 16 * stages + 32 : 0; }
 

@@ -35,7 +35,8 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     visit("dq_block_q", config.dq_block_q);
     if (sm90) {
       visit("dq_group", config.dq_group);
-      return visit("early_turns", config.early_turns);
+      visit("early_turns", config.early_turns);
+      return visit("cluster", config.cluster);
     }
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);

@@ -137,11 +137,18 @@ std::string text_of_pair(const char* type, const char* other, const std::string&
   return std::string("target=") + name_of(parse_config(of_other, default_of(p, limits)).target);
 }
 
+// What a text is said of: the usual config, or the first that is legal with it.
 template <typename Config>
 Config gpu_base(const std::string& text, const Problem& problem, const Limits& limits,
                 Config (*default_of)(const Problem&, const Limits&)) {
   const Config usual = default_of(problem, limits);
-  const Target wanted = parse_config(text, usual).target;
+  const Config meant = parse_config(text, usual);
+  const Target wanted = meant.target;
+  if (wanted == usual.target && !check_any(meant, problem, limits)) {
+    for (const Config& other : gpu_candidates<Config>(problem, limits)) {
+      if (check_any(parse_config(text, other), problem, limits)) return other;
+    }
+  }
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;

@@ -44,7 +44,8 @@ std::vector<BackwardConfig> backward_candidates(const Problem& problem, const Li
 // The GPU configuration to run with where nothing was measured. When check() refuses it, no
 // configuration is legal and its reason is the problem's.
 ForwardConfig default_gpu_forward(const Problem& problem, const Limits& limits);
-// The same among the kernels of the target that `text`, as of legal_config(), names.
+// The same among the kernels of the target that `text`, as of legal_config(), names, and the first
+// that is legal with what it says.
 ForwardConfig gpu_forward_base(const std::string& text, const Problem& problem,
                                const Limits& limits);
 BackwardConfig default_gpu_backward(const Problem& problem, const Limits& limits);

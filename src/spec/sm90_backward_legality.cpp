@@ -52,6 +52,23 @@ Verdict check_shape(const BackwardConfig& c) {
   return yes();
 }
 
+// Of a pair each block makes dq of every second tile, in turns of one.
+Verdict check_pairs(const BackwardConfig& c) {
+  if (c.cluster == 1) return yes();
+  if (c.cluster != 2) return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
+  if (is_wide(c) || c.head_dim <= kGroupRows) {
+    return Verdict::no("cluster=2 of a backward has head_dim from 65 to " + number(kMaxDim) +
+                       " and value_dim up to that, not " + number(c.head_dim) + " and " +
+                       number(c.value_dim));
+  }
+  if (c.dq == DqSum::ordered && !c.early_turns) {
+    return Verdict::no("cluster=2 with dq=ordered takes early_turns=true");
+  }
+  if (c.dq_block_q == c.block_q) return yes();
+  return Verdict::no("cluster=2 takes turns of block_q=" + number(c.block_q) + " rows, not " +
+                     number(c.dq_block_q));
+}
+
 Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
@@ -70,6 +87,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
     return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
   }
+  if (const Verdict pairs = check_pairs(c); !pairs) return pairs;
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
@@ -80,10 +98,15 @@ struct Tile {
   int stages, turn;
   DqSum dq = DqSum::ordered;
   bool dq_group = false, early_turns = false;
+  int cluster = 1;
 };
 
 // Turns of 64 rows were the fastest where a tile has 64 queries. Sums as they come are not faster.
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
+// Of more columns: halves what blocks read and add up beside the tensor cores. Of two keys' tiles
+// it makes one, which costs where a query sees few.
+constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
+constexpr double kPairKeys = 512;
 // Of d and dv up to 64: pays where a query sees many keys, and costs where it sees few.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
 constexpr double kGroupKeys = 2048;
@@ -109,7 +132,8 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .dq = tile.dq,
           .dq_block_q = tile.turn,
           .dq_group = tile.dq_group,
-          .early_turns = tile.early_turns};
+          .early_turns = tile.early_turns,
+          .cluster = tile.cluster};
 }
 
 BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
@@ -118,8 +142,8 @@ BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
   return config;
 }
 
-bool sees_many_keys(const Problem& p) {
-  return visible_pairs(p.mask, p.sq, p.sk) >= kGroupKeys * static_cast<double>(p.sq);
+bool sees_keys(const Problem& p, double mean) {
+  return visible_pairs(p.mask, p.sq, p.sk) >= mean * static_cast<double>(p.sq);
 }
 
 template <std::size_t kCount>
@@ -149,10 +173,13 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
   std::vector<BackwardConfig> legal = legal_of(kTiles, config_of, problem, limits);
-  const BackwardConfig with_group = config_of(problem, kGroupTile);
-  if (check_sm90(with_group, problem, limits)) {
-    legal.insert(sees_many_keys(problem) ? legal.begin() : legal.end(), with_group);
-  }
+  const auto put = [&](const Tile& tile, double keys) {
+    const BackwardConfig config = config_of(problem, tile);
+    if (!check_sm90(config, problem, limits)) return;
+    legal.insert(sees_keys(problem, keys) ? legal.begin() : legal.end(), config);
+  };
+  put(kGroupTile, kGroupKeys);
+  put(kPairTile, kPairKeys);
   return legal;
 }
 

@@ -23,6 +23,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes ordered");
   }
   if (c.dq_group) return Verdict::no("dq_group=true is of 16 bits; cuda_sm90 in fp32 has false");
+  if (c.cluster != 1) return Verdict::no("cluster=2 is of 16 bits; cuda_sm90 in fp32 has 1");
   if (c.early_turns)
     return Verdict::no("early_turns=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.head_dim != gpu_head_dim(p.d)) {

@@ -150,6 +150,14 @@ void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned ba
   start_load({barrier, bytes, [=] { write_by_copy(target, source, bytes); }});
 }
 
+void send_bytes(unsigned target, unsigned source, unsigned bytes, unsigned barrier) {
+  if (target % 16 != 0 || source % 16 != 0 || bytes % 16 != 0) {
+    fail(std::to_string(bytes) + " bytes from " + std::to_string(source) + " to " +
+         std::to_string(target) + ": all must be multiples of 16");
+  }
+  start_load({barrier, bytes, [=] { write_by_copy(target, seen_by_async(source, bytes), bytes); }});
+}
+
 void store_box(const TensorMap& map, unsigned source, Place place) {
   if (place.column < 0 || place.row < 0) fail("a store of a box that starts before the tensor");
   Store store{BoxStore(map, source, place)};

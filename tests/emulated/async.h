@@ -54,6 +54,9 @@ inline unsigned swizzled(unsigned address, unsigned width) {
   return address ^ ((address >> 7 & (width / 16 - 1)) << 4);
 }
 
+// From one place of shared memory to another.
+void send_bytes(unsigned target, unsigned source, unsigned bytes, unsigned barrier);
+
 // Products of a warpgroup, each warp its 16 rows.
 
 struct Product {

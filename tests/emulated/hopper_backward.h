@@ -31,7 +31,8 @@ void run_backward(Tensors& t, const Keys& keys) {
   const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
   launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
   workspace.zero(launches[1].zeroed);
-  launch(launches[1].grid, launches[1].threads, [&] { keys(args); });
+  launch(
+      launches[1].grid, launches[1].threads, [&] { keys(args); }, launches[1].cluster);
   launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
 }
 

@@ -3,6 +3,7 @@
 // and then:
 #include "kernels/backward/sm90_backward.cuh"
 #include "kernels/backward/sm90_dq_group_backward.cuh"
+#include "kernels/backward/sm90_pair_backward.cuh"
 
 namespace dfa {
 namespace {
@@ -94,6 +95,38 @@ TEST(EmulatedHopperBackward, AWarpgroupOfItsOwnMakesDq) {
 
 TEST(EmulatedHopperBackward, AWarpgroupOfItsOwnMakesDqOfMoreHeadsThanAtOnce) {
   expect_right_of_dq_group<dq_group(kBf16)>("bwd bf16 causal b1 h11 s140 d64");
+}
+
+// By pairs of blocks.
+
+constexpr BackwardConfig pairs(DType element, int dim, DqSum dq = DqSum::ordered, int stages = 2) {
+  BackwardConfig with = config(element, dim, dq, 64, stages);
+  with.early_turns = dq == DqSum::ordered;
+  with.cluster = 2;
+  return with;
+}
+
+template <BackwardConfig kConfig>
+void expect_right_of_pairs(const std::string& line) {
+  expect_gradients<kConfig>(line, {kEager, kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
+    sm90_pair_backward<kConfig>(args);
+  });
+}
+
+TEST(EmulatedHopperBackward, PairsMakeDqOfBothAlternately) {
+  expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 b1 h1 sq64 sk256 d128");  // a tile
+  expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 b1 h1 sq128 sk256 d128");
+  expect_right_of_pairs<pairs(kBf16, 128)>(
+      "bwd bf16 b1 h1 sq300 sk520 d128");  // five, and a block of no keys
+  expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 hq2 hk1 s600 d128");
+  expect_right_of_pairs<pairs(kBf16, 96)>("bwd bf16 causal b1 hq2 hk2 sq200 sk300 d96");
+  expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 h1 sq300 sk90 d128");
+  expect_right_of_pairs<pairs(kFp16, 128)>("bwd fp16 b2 h1 sq150 sk400 d128 window(50,30)");
+  expect_right_of_pairs<pairs(kFp16, 128, DqSum::unordered)>("bwd fp16 b1 hq3 hk1 sq65 sk300 d128");
+}
+
+TEST(EmulatedHopperBackward, PairsOfMoreHeadsThanAtOnce) {
+  expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 h11 s140 d128");
 }
 
 }  // namespace

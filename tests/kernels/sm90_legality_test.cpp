@@ -288,6 +288,34 @@ TEST(Sm90Legality, AWarpgroupMakesDqWhereAQuerySeesManyKeys) {
   EXPECT_FALSE(group("bwd bf16 h1 s4096 d64 dv128"));
 }
 
+TEST(Sm90Legality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
+  const auto cluster = [](const char* line) {
+    return hopper_backward(parse_problem(line)).cluster;
+  };
+  EXPECT_EQ(cluster("bwd bf16 h1 s512 d128"), 2);
+  EXPECT_EQ(cluster("bwd fp16 causal h1 s1024 d96"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 dv64 deterministic"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s511 d128"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256"), 1);
+}
+
+// What a text says may not go with the usual tile: then another is meant.
+TEST(Sm90Legality, TextsAreSaidOfATileTheyAreLegalWith) {
+  const Problem p = parse_problem("bwd bf16 h1 s4096 d128");
+  const auto meant = [&](const char* text) {
+    return legal_config(text, gpu_backward_base(text, p, kHopper), p, kHopper);
+  };
+  EXPECT_EQ(meant("BackwardConfig{stages=2}").cluster, 2);
+  EXPECT_EQ(meant("BackwardConfig{cluster=2}"), hopper_backward(p));
+  for (const char* text : {"BackwardConfig{dq=unordered}", "BackwardConfig{stages=3}",
+                           "BackwardConfig{dq_block_q=128,cluster=1}"}) {
+    EXPECT_EQ(meant(text).cluster, 1) << text;
+  }
+  EXPECT_THROW(meant("BackwardConfig{stages=9}"), InvalidArgument);
+}
+
 // A text of results and profiles names one kernel, whatever is the default since.
 TEST(Sm90Legality, WholeTextsAreOffWhereTheySayNothing) {
   const Problem p = parse_problem("bwd bf16 h1 s64 d64");
@@ -330,11 +358,24 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
         c.dq = DqSum::unordered;
       },
       "early_turns=true is of dq=ordered"));
+  EXPECT_TRUE(refused([](auto& c) { c.cluster = 4; }, "cluster=4; 1 or 2"));
+  EXPECT_TRUE(refused([](auto& c) { c.cluster = 2; }, "takes early_turns=true"));
+  EXPECT_TRUE(refused(
+      [](auto& c) {
+        c.cluster = 2;
+        c.early_turns = true;
+        c.dq_block_q = 128;
+      },
+      "turns of block_q=64 rows, not 128"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper).reason;
   };
+  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  pair.cluster = 2;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64", pair).find("head_dim from 65 to 128"),
+            std::string::npos);
   BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
   wide.block_k = 128;
   EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);

@@ -6,8 +6,8 @@
 #include "spec/config.h"
 
 // Who may add to dq when. Some tiles of queries together, dq_block_q rows, have a counter; the
-// block with key tile n adds its shares when the n blocks before it have, so the order of the sum
-// is fixed and its bits are always the same. Blocks start in the order of their indices and wait
+// block, or pair of blocks, with key tile n adds its shares when the n before it have, so the order
+// of the sum is fixed and its bits are always the same. Blocks start in the order of their indices and wait
 // for lower ones only: none waits for ever.
 namespace dfa {
 
@@ -31,8 +31,8 @@ struct DqTurns {
 
   // How many blocks add to rows of a tile before that of the keys from `key` on.
   static DFA_DEVICE unsigned blocks_before(const KernelArgs& args, int row, int rows, int key) {
-    const TileRange seen = key_tiles(TileMask::of(args), row, rows, kConfig.block_k);
-    return static_cast<unsigned>(key / kConfig.block_k - seen.begin);
+    const TileRange seen = key_tiles(TileMask::of(args), row, rows, kConfig.turn_keys());
+    return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
   }
 
   // A turn: the tiles of kTurnRows rows. Its counter, and its number for a block.

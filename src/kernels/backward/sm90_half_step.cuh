@@ -6,8 +6,8 @@ namespace dfa {
 
 // What a warpgroup with 64 keys does with 64 queries, where it has both of their gradients: p and
 // ds, and their products for dv and dk. A tile has one or two such halves; the scores of the first
-// have been queued in the step before. With `dq_group` ds has two buffers, which the warpgroup
-// that makes dq empties; else warpgroups meet when all of ds is there.
+// have been queued in the step before. With `dq_group` or pairs of blocks those that make dq empty
+// the buffers of ds, and are told of a full one; else warpgroups meet when all of ds is there.
 template <BackwardConfig kConfig>
 struct Sm90HalfStep {
   using Keys = Sm90Keys<kConfig>;
@@ -17,6 +17,7 @@ struct Sm90HalfStep {
   static constexpr int kHalf = Keys::kHalf;
   static constexpr int kHalves = Keys::kHalves;
   static constexpr bool kDqGroup = kConfig.dq_group;
+  static constexpr bool kTellsDs = kDqGroup || kConfig.cluster > 1;
   // Where registers last for reading delta while dp is made.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
 
@@ -63,11 +64,11 @@ struct Sm90HalfStep {
     make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
     if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
     Keys::round(ds_rounded[kAt], dp);
-    if constexpr (kDqGroup && kAt == 0) at.wait_ds_empty();
+    if constexpr (kTellsDs && kAt == 0) at.wait_ds_empty();
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
                               group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
     ptx::fence_async();
-    if constexpr (kDqGroup && !kNext) at.tell_ds_full();
+    if constexpr (kTellsDs && !kNext) at.tell_ds_full();
     Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
     if constexpr (kNext) {
       Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);

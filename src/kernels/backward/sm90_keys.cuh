@@ -15,8 +15,8 @@
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
 // that keeps turns, and single steps of a warpgroup; who does which is in
-// sm90_dq_group_backward.cuh (d and dv up to 64), sm90_backward.cuh (up to 128) and
-// sm90_wide_backward.cuh.
+// sm90_dq_group_backward.cuh (d and dv up to 64), sm90_backward.cuh and sm90_pair_backward.cuh (up
+// to 128) and sm90_wide_backward.cuh.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -34,26 +34,32 @@ struct Sm90Keys {
   static constexpr int kSteps = kHalf / 16;  // of a product
   static constexpr int kGiven = 24;          // registers of the first warpgroup
   static constexpr int kTaken = 240;
+  static constexpr bool kPaired = kConfig.cluster == 2;
   using Dq = Sm90Dq<kConfig>;
 
-  // Shared memory: k, v, stages of q, of do, what warpgroups tell each other, stages of lse and
-  // delta, barriers.
+  // Shared memory: k, v, stages of q, of do, what warpgroups tell each other (pairs of blocks: and
+  // the other's k), stages of lse and delta, barriers.
   static constexpr int kVAt = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kQAt = kVAt + tile_bytes(kBlockK, kConfig.value_dim);
   static constexpr int kQBytes = tile_bytes(kBlockQ, kConfig.head_dim);
   static constexpr int kDoAt = kQAt + kStages * kQBytes;
   static constexpr int kDoBytes = tile_bytes(kBlockQ, kConfig.value_dim);
   static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
+  static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);
+  static constexpr int kOthersKAt = kDsAt + 3 * kDsBytes;  // of pairs
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
   static constexpr int kBarriersAt = kDeltaAt + kStages * kRowBytes;
   static constexpr int kBarriers = kConfig.sm90_barriers();
-  static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kStages);
+  static constexpr int kRingBarriers = kStages * kConfig.cluster;  // of one of both rings
+  static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kRingBarriers);
   static_assert(kNotesAt + kConfig.sm90_notes_bytes() == kConfig.smem_bytes());
 
-  // Named barriers: 0 of the block, 1 of all who compute, then those of the rings.
-  using Ring = SharedStageRing<kStages, kThreads>;
+  // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
+  // are filled for both, and given back to both.
+  using Ring =
+      Either<kPaired, StageRing<kStages, kConfig.warps, true>, SharedStageRing<kStages, kThreads>>;
 
   struct Shared {
     unsigned base;
@@ -68,15 +74,24 @@ struct Sm90Keys {
     // Of the two buffers of ds where a warpgroup of its own makes dq.
     DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
     DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
+    // Of pairs: both tiles of ds whose dq is made here are there, and have been read; those whose
+    // dq is made there have been.
+    DFA_DEVICE unsigned ds_there() const { return barrier(5); }
+    DFA_DEVICE unsigned ds_read() const { return barrier(6); }
+    DFA_DEVICE unsigned sent_read() const { return barrier(7); }
     DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
     DFA_DEVICE unsigned delta() const { return base + kDeltaAt + d_o.stage * kRowBytes; }
   };
 
   static DFA_DEVICE Shared shared_of(unsigned base) {
     const unsigned rings = base + kBarriersAt + 8 * kBarriers;
-    return {base,
-            {base + kQAt, rings, 2, kQBytes},
-            {base + kDoAt, rings + 8 * kStages, 2 + kStages, kDoBytes}};
+    const unsigned second = rings + 8 * kRingBarriers;
+    if constexpr (kPaired) {
+      return {base, {base + kQAt, rings, kQBytes}, {base + kDoAt, second, kDoBytes}};
+    } else {
+      return {
+          base, {base + kQAt, rings, 2, kQBytes}, {base + kDoAt, second, 2 + kStages, kDoBytes}};
+    }
   }
 
   static DFA_DEVICE void init(const Shared& shared) {
@@ -92,16 +107,42 @@ struct Sm90Keys {
         ptx::init_barrier(shared.ds_empty(buffer), kGroupThreads / 32);
       }
     }
+    if constexpr (kPaired) {
+      ptx::init_barrier(shared.ds_there(), kConfig.warps);
+      ptx::init_barrier(shared.ds_read(), kConfig.warps);
+      ptx::init_barrier(shared.sent_read(), kConfig.warps);
+    }
     shared.q.init();
     shared.d_o.init();
     ptx::fence_barrier_init();
   }
 
-  static DFA_DEVICE KeyWork work_of(const KernelArgs& args) {
-    return key_work<kBlockK, Dq::kOrdered>(args, ptx::block_index());
+  // A pair walks the queries that see the keys of either, and takes turns as one.
+  static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
+    return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, ptx::block_index() / kConfig.cluster);
   }
+  static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
+  static DFA_DEVICE KeyWork own_work(KeyWork of_turn) {
+    if constexpr (kPaired) of_turn.key += rank() * kBlockK;
+    return of_turn;
+  }
+  static DFA_DEVICE KeyWork work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
 
-  using Walk = QueryWalk<kBlockK, kBlockQ>;
+  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ>;
+
+  // Tiles to whose dq this block adds: of a pair every second one.
+  struct EverySecond : Walk {
+    static DFA_DEVICE EverySecond of(const KernelArgs& args, const KeyWork& work) {
+      EverySecond walk{Walk::of(args, work)};
+      if (rank() == 1) walk.Walk::next();
+      return walk;
+    }
+    DFA_DEVICE void next() {
+      Walk::next();
+      Walk::next();
+    }
+  };
+  using TurnWalk = Either<kPaired, EverySecond, Walk>;
 
   // The copying warp.
 
@@ -117,6 +158,16 @@ struct Sm90Keys {
     }
   }
 
+  // Every second panel, for both blocks.
+  template <int kColumns>
+  static DFA_DEVICE void load_panels_of_pair(const Ring& ring, const TensorMap& map,
+                                             const KeyWork& work, const Walk& walk) {
+    for (int panel = rank(); panel < panels(kColumns); panel += 2) {
+      ptx::load_box_of_pair(ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(),
+                            panel * kPanelColumns, walk.tile * kBlockQ, walk.head, work.batch);
+    }
+  }
+
   template <int kColumns>
   static DFA_DEVICE void load_queries(const Ring& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
@@ -124,8 +175,12 @@ struct Sm90Keys {
     ring.wait_empty();
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
-    load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
-                                 work.batch);
+    if constexpr (kPaired) {
+      load_panels_of_pair<kColumns>(ring, map, work, walk);
+    } else {
+      load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
+                                   work.batch);
+    }
     const long long head = static_cast<long long>(work.batch) * args.hq + walk.head;
     ptx::load_bytes(to_rows, rows + head * args.padded_sq + walk.tile * kBlockQ, kRowBytes,
                     ring.full());
@@ -137,14 +192,20 @@ struct Sm90Keys {
     ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
     load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
                                          work.batch);
-    ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim));
+    constexpr int kOthersBytes = kPaired ? tile_bytes(kBlockK, kConfig.head_dim) : 0;
+    ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim) + kOthersBytes);
     load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
                                           work.head, work.batch);
+    if constexpr (kPaired) {
+      load_tile<kBlockK, kConfig.head_dim>(shared.base + kOthersKAt, a.k, shared.v_full(),
+                                           work.key + (rank() == 0 ? kBlockK : -kBlockK), work.head,
+                                           work.batch);
+    }
   }
 
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
-    const KeyWork work = work_of(a.args);
-    Walk walk = Walk::of(a.args, work);
+    const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
+    Walk walk = Walk::of(a.args, of_turn);
     if (!walk.any()) return;
     load_keys(a, shared, work);
     for (; walk.more(); walk.next()) {
@@ -155,20 +216,22 @@ struct Sm90Keys {
       shared.q.next();
       shared.d_o.next();
     }
-    shared.d_o.wait_all_empty();
-    shared.q.wait_all_empty();
+    if constexpr (!kPaired) {
+      shared.d_o.wait_all_empty();
+      shared.q.wait_all_empty();
+    }
   }
 
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.early_turns) {
-      take_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.seen());
+      take_turns<Dq, TurnWalk>(args, turn_work(args), shared.turn(), shared.seen());
     } else {
-      dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
+      dfa::keep_turns<Dq, TurnWalk>(args, turn_work(args), shared.turn(), shared.added());
     }
   }
 
   static DFA_DEVICE void pass_turns(const KernelArgs& args, const Shared& shared) {
-    dfa::pass_turns<Dq, Walk>(args, work_of(args), shared.added(), shared.seen());
+    dfa::pass_turns<Dq, TurnWalk>(args, turn_work(args), shared.added(), shared.seen());
   }
 
   // A warpgroup with keys.
@@ -224,19 +287,32 @@ struct Sm90Keys {
     ptx::commit_products();
   }
 
-  static DFA_DEVICE void queue_dq(typename Dq::Share& share, unsigned keys, unsigned ds,
-                                  int place) {
-    const Descriptor left = k_in_rows<kBlockK>(keys + Dq::panel(place) * panel_bytes(kBlockK));
-    const Descriptor right = k_in_rows<kBlockK>(
-        ds + Dq::part(place) * (Dq::kQueries / kPanelColumns) * panel_bytes(kBlockK));
-    ptx::pin(share);
-    ptx::fence_products();
-    ptx::multiply_transposed<kElement, 0>(share, left.bits(), right.bits());
+  // Operands of a share of dq, of a block's keys and their ds.
+  static DFA_DEVICE Descriptor dq_left(unsigned keys, int place) {
+    return k_in_rows<kBlockK>(keys + Dq::panel(place) * panel_bytes(kBlockK));
+  }
+  static DFA_DEVICE Descriptor dq_right(unsigned ds, int place) {
+    return k_in_rows<kBlockK>(ds + Dq::part(place) * (Dq::kQueries / kPanelColumns) *
+                                       panel_bytes(kBlockK));
+  }
+
+  // kKeep = 1: added to what the share has.
+  template <int kKeep>
+  static DFA_DEVICE void multiply_dq(typename Dq::Share& share, Descriptor left, Descriptor right) {
+    ptx::multiply_transposed<kElement, kKeep>(share, left.bits(), right.bits());
 #pragma unroll
     for (int step = 1; step < kBlockK / 16; ++step) {
       ptx::multiply_transposed<kElement, 1>(share, left.moved(row_step(step)).bits(),
                                             right.moved(row_step(step)).bits());
     }
+  }
+
+  static DFA_DEVICE void queue_dq(typename Dq::Share& share, unsigned keys, unsigned ds,
+                                  int place) {
+    const Descriptor left = dq_left(keys, place), right = dq_right(ds, place);
+    ptx::pin(share);
+    ptx::fence_products();
+    multiply_dq<0>(share, left, right);
     ptx::commit_products();
   }
 

@@ -65,4 +65,15 @@ DFA_DEVICE void load_box_of_pair(unsigned target, const TensorMap& map, unsigned
       : "memory");
 }
 
+// Bytes of this block's shared memory to a place of of_pair(), whose barrier there counts them. In
+// multiples of 16 and aligned to them.
+DFA_DEVICE void send_bytes(unsigned there, unsigned source, unsigned bytes,
+                           unsigned barrier_there) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];" ::"r"(there),
+      "r"(source), "r"(bytes), "r"(barrier_there)
+      : "memory");
+}
+
 }  // namespace dfa::ptx

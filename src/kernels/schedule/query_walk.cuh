@@ -21,6 +21,13 @@ struct QueryWalk {
   DFA_DEVICE bool any() const { return tiles.begin < tiles.end; }
   DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
   DFA_DEVICE bool more() const { return head <= last_head; }
+  DFA_DEVICE QueryWalk before() const {
+    QueryWalk walk = *this;
+    const bool first = tile + 1 == tiles.end;
+    walk.tile = first ? tiles.begin : tile + 1;
+    walk.head = first ? head - 1 : head;
+    return walk;
+  }
   DFA_DEVICE void next() {
     if (--tile < tiles.begin) {
       tile = tiles.end - 1;

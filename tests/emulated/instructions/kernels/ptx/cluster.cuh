@@ -35,4 +35,8 @@ inline void load_box_of_pair(unsigned target, const TensorMap& map, unsigned bar
   }
 }
 
+inline void send_bytes(unsigned there, unsigned source, unsigned bytes, unsigned barrier_there) {
+  emulated::send_bytes(there, source, bytes, barrier_there);
+}
+
 }  // namespace dfa::ptx

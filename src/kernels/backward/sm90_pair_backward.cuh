@@ -1,0 +1,212 @@
+#pragma once
+
+#include "kernels/backward/sm90_half_step.cuh"
+
+// FlashAttention backward for sm_90a by pairs of thread blocks, in fp16 and bf16, d from 65 to 128
+// and dv up to 128: sm90_backward with half of its traffic beside the tensor cores.
+//
+// Two neighbours of a cluster own 128 keys each of one key head and walk the same queries, which
+// each copies half of for both. They make dq of tiles alternately, of the keys of both:
+//   dq^T += k^T ds^T + k'^T ds'^T     where ' is of the other block
+// so a tile has one addition to dq where it had two. The block that makes it keeps its ds, the
+// other sends its own through distributed shared memory, each warp its 16 rows. A tile's dq is
+// made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
+// just been made, and warpgroups of a block meet nowhere.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm90PairBackward {
+  using Keys = Sm90Keys<kConfig>;
+  using Dq = typename Keys::Dq;
+  using Operand = typename Keys::Operand;
+  using Shared = typename Keys::Shared;
+  using Walk = typename Keys::Walk;
+  using HalfStep = Sm90HalfStep<kConfig>;
+  using Sums = typename HalfStep::Sums;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockK = kConfig.block_k;
+  static_assert(Keys::kPaired && HalfStep::kHalves == 1);
+
+  // Tiles of ds: of this block and of the other where dq is made here, and to be sent.
+  static constexpr int kOthersDs = Keys::kDsBytes;
+  static constexpr int kSentDs = 2 * Keys::kDsBytes;
+  static constexpr int kWarpBytes = 16 * kPanelRowBytes;
+
+  // The n-th tile of queries, as one of both blocks sees it.
+  struct Step : Shared {
+    unsigned n = 0;
+    int rank, group;
+
+    DFA_DEVICE Step(const Shared& shared, int group)
+        : Shared(shared), rank(Keys::rank()), group(group) {}
+
+    DFA_DEVICE bool makes_dq() const { return (n + rank) % 2 == 0; }
+    // Was the tile before the other's not, so that its dq is made in this step?
+    DFA_DEVICE bool owes_dq() const { return n > 0 && !makes_dq(); }
+    // Of what comes once for every tile whose dq is made here, or there.
+    DFA_DEVICE unsigned phase() const { return n / 2 % 2; }
+    DFA_DEVICE unsigned phase_before() const { return (n - 1) / 2 % 2; }
+
+    DFA_DEVICE unsigned ds() const { return this->base + Keys::kDsAt; }
+    DFA_DEVICE unsigned ds_of_step() const { return ds() + (makes_dq() ? 0 : kSentDs); }
+    DFA_DEVICE unsigned lane() const { return ptx::thread_index() % 32; }
+
+    // What was kept or sent two steps ago has been read.
+    DFA_DEVICE void wait_ds_empty() const {
+      ptx::wait(makes_dq() ? this->ds_read() : this->sent_read(), phase() ^ 1);
+    }
+
+    // Each warp expects as much as it has: of its like in the other block.
+    DFA_DEVICE void tell_ds_full() const {
+      __syncwarp();
+      if (lane() != 0) return;
+      if (makes_dq()) {
+        ptx::arrive_expecting(this->ds_there(), kWarpBytes);
+      } else {
+        const unsigned rows = (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
+        ptx::send_bytes(ptx::of_pair(ds() + kOthersDs + rows, 1 - rank), ds() + kSentDs + rows,
+                        kWarpBytes, ptx::of_pair(this->ds_there(), 1 - rank));
+      }
+    }
+
+    DFA_DEVICE void give_ds_back() const {
+      if (lane() >= 2) return;
+      const bool own = static_cast<int>(lane()) == rank;
+      ptx::arrive_there(ptx::of_pair(own ? this->ds_read() : this->sent_read(), lane()));
+    }
+  };
+
+  static DFA_DEVICE void await_tile(const Step& at, Sums& sums) {
+    Keys::load_pairs(sums.lse, at.lse());
+    at.d_o.wait_full();
+  }
+
+  static DFA_DEVICE void queue_dq(typename Dq::Share& share, const Step& at) {
+    const unsigned others_keys = at.base + Keys::kOthersKAt, others_ds = at.ds() + kOthersDs;
+    ptx::pin(share);
+    ptx::fence_products();
+    Keys::template multiply_dq<0>(share, Keys::dq_left(at.base, at.group),
+                                  Keys::dq_right(at.ds(), at.group));
+    Keys::template multiply_dq<1>(share, Keys::dq_left(others_keys, at.group),
+                                  Keys::dq_right(others_ds, at.group));
+    ptx::commit_products();
+  }
+
+  static DFA_DEVICE void add_dq(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+                                const Step& at, unsigned phase, const typename Dq::Share& share) {
+    if constexpr (Dq::kOrdered) ptx::wait(at.turn(), phase);
+    Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
+    if constexpr (Dq::kOrdered) {
+      __syncwarp();
+      if (at.lane() == 0) ptx::arrive(at.added());
+    }
+  }
+
+  // The end of a step, with dk under way: q goes back, the next scores are queued.
+  template <bool kMore>
+  static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand& ds_rounded) {
+    ptx::pin(sums.dk);
+    ptx::pin(ds_rounded);
+    at.q.release();
+    at.q.next();
+    if constexpr (kMore) {
+      at.q.wait_full();
+      Keys::queue_s(sums.p[0], at, at.group * panel_bytes(kGroupRows), at.q.tile());
+    }
+  }
+
+  // One tile of queries. kMore: the next one's scores are queued meanwhile.
+  template <bool kMore>
+  static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+                              Step& at, Sums& sums) {
+    Operand p[1], ds_rounded[1];
+    ptx::wait_products<0>();
+    ptx::pin(sums.p[0]);
+    const int key = pair.key + at.rank * kBlockK + at.group * kGroupRows;
+    HalfStep::template run<0>(args, walk.tile * kBlockQ, key, at, at.ds_of_step(), at.group, sums,
+                              p, ds_rounded);
+    ptx::wait_products<1>();
+    ptx::pin(sums.dv);
+    ptx::pin(p[0]);
+    at.d_o.release();
+    at.d_o.next();
+    if (at.owes_dq()) {
+      typename Dq::Share share;
+      ptx::wait(at.ds_there(), at.phase_before());
+      queue_dq(share, at);
+      ptx::wait_products<1>();
+      pass_q<kMore>(at, sums, ds_rounded[0]);
+      ptx::wait_products<kMore ? 1 : 0>();
+      ptx::pin(share);
+      at.give_ds_back();
+      if constexpr (kMore) await_tile(at, sums);
+      add_dq(args, pair, walk.before(), at, at.phase_before(), share);
+    } else {
+      ptx::wait_products<0>();
+      pass_q<kMore>(at, sums, ds_rounded[0]);
+      if constexpr (kMore) await_tile(at, sums);
+    }
+    ++at.n;
+  }
+
+  // Behind the last step: its dq, where it is made here.
+  static DFA_DEVICE void end_dq(const KernelArgs& args, const KeyWork& pair, const Walk& last,
+                                const Step& at) {
+    typename Dq::Share share;
+    ptx::wait(at.ds_there(), at.phase_before());
+    queue_dq(share, at);
+    ptx::wait_products<0>();
+    ptx::pin(share);
+    add_dq(args, pair, last, at, at.phase_before(), share);
+  }
+
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
+    const KeyWork pair = Keys::turn_work(a.args);
+    Step at(shared, group);
+    Sums sums;
+    Keys::clear(sums.dk);
+    Keys::clear(sums.dv);
+    Walk walk = Walk::of(a.args, pair);
+    if (walk.any()) {
+      ptx::wait(at.k_full(), 0);
+      at.q.wait_full();
+      Keys::queue_s(sums.p[0], at, group * panel_bytes(kGroupRows), at.q.tile());
+      ptx::wait(at.v_full(), 0);
+      await_tile(at, sums);
+#pragma unroll 1
+      for (; !walk.is_last(); walk.next()) step<true>(a.args, pair, walk, at, sums);
+      step<false>(a.args, pair, walk, at, sums);
+      if (at.owes_dq()) end_dq(a.args, pair, walk, at);
+    }
+    ptx::sync_warps(1, Keys::kThreads);  // all have read k
+    const KeyWork work = Keys::own_work(pair);
+    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, group, work, sums.dv, 1);
+    Keys::store_gradient(a.dk, shared.base, group, work, sums.dk, a.args.scale);
+    ptx::wait_stores_read();
+  }
+};
+
+template <BackwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.threads(), 1)
+    sm90_pair_backward(const __grid_constant__ Sm90BackwardArgs a) {
+  using Keys = Sm90Keys<kConfig>;
+  extern __shared__ __align__(1024) char smem[];
+  const auto shared = Keys::shared_of(ptx::shared_address(smem));
+  if (threadIdx.x == 0) Keys::init(shared);
+  ptx::sync_cluster();
+  const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
+  if (group == 0) {
+    ptx::give_registers<Keys::kGiven>();
+    if (threadIdx.x < 32) Keys::copy(a, shared);
+    if (Keys::Dq::kOrdered && threadIdx.x == 32) Keys::keep_turns(a.args, shared);
+    if constexpr (kConfig.early_turns) {
+      if (threadIdx.x == 64) Keys::pass_turns(a.args, shared);
+    }
+  } else {
+    ptx::take_registers<Keys::kTaken>();
+    Sm90PairBackward<kConfig>::compute(a, shared, group - 1);
+  }
+  ptx::sync_cluster();  // neither ends while the other sends to it
+}
+
+}  // namespace dfa
