@@ -27,7 +27,7 @@ struct StudyArguments {
   std::string scale;
   std::string source;
   std::vector<std::string> steps;
-  bool quick = false;
+  bool quick = false, brief = false;
   bool energy = true;
   bool list = false;
 };
@@ -102,7 +102,9 @@ void run_study(const StudyArguments& arguments, int& exit_code) {
   options.scale = !arguments.scale.empty() ? bench::parse_scale(arguments.scale)
                   : gpu.name.empty()       ? bench::Scale::cpu
                                            : bench::Scale::full;
-  options.quick = arguments.quick;
+  options.extent = arguments.quick   ? evaluate::Extent::quick
+                   : arguments.brief ? evaluate::Extent::brief
+                                     : evaluate::Extent::whole;
   options.energy = arguments.energy;
   options.machine = analyzed_machine(gpu);
   const std::vector<Step> steps = chosen(
@@ -143,6 +145,11 @@ void add_study(CLI::App& app, int& exit_code) {
   command->add_option("--steps", a.steps, "only these, comma-separated; the report is always made")
       ->delimiter(',');
   command->add_flag("--quick", a.quick, "a second a suite, no joules: to see that all of it works");
+  command
+      ->add_flag(
+          "--brief", a.brief,
+          "four seconds a suite, joules for the three-way study alone: ten minutes of an H200")
+      ->excludes("--quick");
   command->add_flag("--energy,!--no-energy", a.energy,
                     "joules where the question is about them, seconds a case (default)");
   command->add_option("--source", a.source,

@@ -28,6 +28,8 @@ std::size_t compiled_launches() {
       [](const std::string& name) { return bench::is_compiled(bench::parse_launch(name)); }));
 }
 
+constexpr const char* kBriefSeconds = "4";  // of timed samples, of each suite
+
 constexpr Part kParts[] = {
     {"three_way", "", true},
     {"sequence", "torch", true},
@@ -75,9 +77,13 @@ class Maker {
                 "--backend", options_.backend,
                 "--scale",   bench::name_of(options_.scale),
                 "--out",     step.outputs[0].string()};
-    const bool joules = options_.energy && part.energy && !options_.quick;
+    const bool joules = options_.energy && has_joules(part);
     if (!joules) words.push_back("--no-energy");
-    if (options_.quick) words.insert(words.end(), {"--seconds", "1"});
+    if (options_.extent == Extent::quick) words.insert(words.end(), {"--seconds", "1"});
+    if (options_.extent == Extent::brief) {
+      words.insert(words.end(), {"--seconds", kBriefSeconds});
+      if (joules) words.insert(words.end(), {"--energy-seconds", "1"});
+    }
     std::size_t peers = 0;
     const std::string wanted = part.peers;
     if (!wanted.empty() && !on_gpu()) {
@@ -100,6 +106,11 @@ class Maker {
     return step;
   }
 
+  bool has_joules(const Part& part) const {
+    if (options_.extent == Extent::brief) return std::string(part.suite) == "three_way";
+    return options_.extent == Extent::whole && part.energy;
+  }
+
   std::size_t cases(const std::string& suite, std::size_t peers, bool compiled) const {
     std::size_t count = 0;
     for (const auto& group : bench::make_suite(suite, options_.scale)) {
@@ -111,7 +122,8 @@ class Maker {
 
   // Timed samples, and as much again for plans, checks and memory; windows of joules are long.
   double seconds_a_case(bool joules) const {
-    if (options_.quick) return on_gpu() ? 1.0 : 0.3;  // an H200 took 0.7 to 1.2
+    // On an H200 0.7 to 1.2 beside timed samples.
+    if (options_.extent != Extent::whole) return (on_gpu() ? 1.0 : 0.3) + (joules ? 1.3 : 0);
     const bool cpu = options_.scale == bench::Scale::cpu;
     return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);
   }
@@ -154,7 +166,7 @@ class Maker {
     Step step{.name = "training",
               .question = "a small GPT, trained with standard attention, PyTorch's and ours",
               .outputs = {in_out("training.json")},
-              .estimate_s = on_gpu() && !options_.quick ? 420.0 : 60.0};
+              .estimate_s = on_gpu() && options_.extent == Extent::whole ? 420.0 : 60.0};
     if (!tools_.training_python.there()) {
       step.cannot = tools_.training_python.missing;
     } else if (!tools_.source_there.there()) {
@@ -162,7 +174,12 @@ class Maker {
     }
     Words words{tools_.training_python.program, (tools_.source / "examples/train_gpt.py").string(),
                 "--out", options_.out.string()};
-    if (options_.quick) words.insert(words.end(), {"--steps", "5", "--seeds", "1"});
+    if (options_.extent == Extent::quick) {
+      words.insert(words.end(), {"--steps", "5", "--seeds", "1"});
+    }
+    if (options_.extent == Extent::brief && on_gpu()) {
+      words.insert(words.end(), {"--steps", "100", "--seeds", "2"});
+    }
     step.commands = {{words}};
     return step;
   }

@@ -22,11 +22,16 @@ struct Step {
   bool always = false;   // run again in every study: it depends on the others
 };
 
+// How much of it: a second a suite and no joules, to see that everything works; some seconds a
+// suite and joules for the three-way study alone, over windows of a second; or as long as each
+// takes.
+enum class Extent : int { quick, brief, whole };
+
 struct StepOptions {
   std::filesystem::path out;
   std::string backend = "cpu";
   bench::Scale scale = bench::Scale::cpu;
-  bool quick = false;     // a second a suite, no joules: to see that everything works
+  Extent extent = Extent::whole;
   bool energy = true;     // sustained runs, seconds a case
   std::string machine{};  // of `dfa analyze`; "this" for the CPU
 };

@@ -150,12 +150,14 @@ TEST_F(Correctness, HoppersBackwardsWithEarlyTurnsMeetTheRule) {
   }
 }
 
-constexpr const char* kPairs = "BackwardConfig{target=cuda_sm90,early_turns=true,cluster=2}";
+constexpr const char* kPairs =
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2}";
 
 TEST_F(Correctness, ByPairsSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   for (const char* line :
-       {"fwdbwd bf16 causal b1 hq4 hk2 s300 d128", "fwdbwd fp16 b1 h1 sq150 sk270 d96"}) {
+       {"fwdbwd bf16 causal b1 hq4 hk2 s300 d128", "fwdbwd fp16 b1 h1 sq150 sk270 d96",
+        "fwdbwd bf16 b1 h1 sq300 sk270 d64"}) {
     EXPECT_TRUE(checked(line, 3, kPairs));
   }
 }
@@ -165,27 +167,35 @@ TEST_F(Correctness, HoppersBackwardByPairsMeetsTheRule) {
   int ran = 0;
   const auto check = [&](const std::string& line, const char* config) {
     const Problem p = parse_problem(line);
-    if (p.d <= 64 || p.d > 128 || p.dv > 128) return;
+    if (std::max(p.d, p.dv) > 128 || (p.d <= 64 && p.dv > 64)) return;
     ran += checked(line, static_cast<std::uint64_t>(50 + ran), config);
   };
   for (const std::string& line : problem_lines("hopper_backward.txt")) {
     check(line, kPairs);
     if (!parse_problem(line).deterministic && parse_problem(line).dv <= parse_problem(line).d) {
-      check(line, "BackwardConfig{target=cuda_sm90,dq=unordered,early_turns=false,cluster=2}");
+      check(
+          line,
+          "BackwardConfig{target=cuda_sm90,stages=2,dq=unordered,dq_group=false,early_turns=false,"
+          "cluster=2}");
     }
   }
   for (const char* mask : {"", "causal "}) {
     for (const char* lengths : {"s1", "s63", "s64", "s65", "s127", "s128", "s129", "s255", "s256",
                                 "s257", "sq1 sk700", "sq700 sk1", "sq300 sk100", "sq385 sk64"}) {
-      for (const char* dim : {" d96", " d128"}) {
+      for (const char* dim : {" d64", " d96", " d128"}) {
         check(std::string("fwdbwd bf16 ") + mask + "b2 hq4 hk2 " + lengths + dim, kPairs);
       }
     }
   }
   EXPECT_GE(ran, 80);
+}
+
+TEST_F(Correctness, ThousandRunsOfHoppersBackwardByPairsGiveTheSameBits) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   for (const char* line :
        {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d128", "fwdbwd bf16 b4 h16 s1000 d128",
-        "fwdbwd fp16 b1 h4 sq333 sk777 d96", "fwdbwd bf16 b2 hq4 hk2 s900 d128 window(300,100)"}) {
+        "fwdbwd fp16 b1 h4 sq333 sk777 d96", "fwdbwd bf16 b2 hq4 hk2 s900 d128 window(300,100)",
+        "fwdbwd bf16 causal b2 hq8 hk2 s1000 d64"}) {
     expect_same_bits(line, on_device(kPairs), 1000);
   }
 }

@@ -100,7 +100,7 @@ TEST(EmulatedHopperBackward, AWarpgroupOfItsOwnMakesDqOfMoreHeadsThanAtOnce) {
 // By pairs of blocks.
 
 constexpr BackwardConfig pairs(DType element, int dim, DqSum dq = DqSum::ordered, int stages = 2) {
-  BackwardConfig with = config(element, dim, dq, 64, stages);
+  BackwardConfig with = config(element, dim, dq, dim > 64 ? 64 : 128, stages);
   with.early_turns = dq == DqSum::ordered;
   with.cluster = 2;
   return with;
@@ -123,6 +123,13 @@ TEST(EmulatedHopperBackward, PairsMakeDqOfBothAlternately) {
   expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 h1 sq300 sk90 d128");
   expect_right_of_pairs<pairs(kFp16, 128)>("bwd fp16 b2 h1 sq150 sk400 d128 window(50,30)");
   expect_right_of_pairs<pairs(kFp16, 128, DqSum::unordered)>("bwd fp16 b1 hq3 hk1 sq65 sk300 d128");
+}
+
+TEST(EmulatedHopperBackward, PairsOfHeadsOf64) {
+  expect_right_of_pairs<pairs(kBf16, 64)>("bwd bf16 b1 h1 sq128 sk256 d64");
+  expect_right_of_pairs<pairs(kBf16, 64)>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right_of_pairs<pairs(kBf16, 64)>("bwd bf16 b2 h1 sq700 sk257 d40 layout(bshd)");
+  expect_right_of_pairs<pairs(kFp16, 64)>("bwd fp16 b1 h1 sq600 sk400 d64 window(60,90)");
 }
 
 TEST(EmulatedHopperBackward, PairsOfMoreHeadsThanAtOnce) {

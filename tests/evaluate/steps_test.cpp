@@ -78,10 +78,33 @@ TEST(Steps, JoulesAreMeasuredWhereTheQuestionIsAboutThem) {
   const auto steps = make_steps({.out = "/o"}, all_tools());
   EXPECT_FALSE(says(named(steps, "three_way"), "--no-energy"));
   EXPECT_TRUE(says(named(steps, "heatmap"), "--no-energy"));
-  EXPECT_TRUE(says(named(make_steps({.out = "/o", .quick = true}, all_tools()), "three_way"),
-                   "--no-energy --seconds 1"));
+  EXPECT_TRUE(
+      says(named(make_steps({.out = "/o", .extent = Extent::quick}, all_tools()), "three_way"),
+           "--no-energy --seconds 1"));
   EXPECT_LT(named(make_steps({.out = "/o", .energy = false}, all_tools()), "three_way").estimate_s,
             named(steps, "three_way").estimate_s);
+}
+
+TEST(Steps, ABriefStudyHasJoulesOfTheThreeWayStudyAlone) {
+  const StepOptions options{.out = "/o",
+                            .backend = "cuda",
+                            .scale = bench::Scale::full,
+                            .extent = Extent::brief,
+                            .machine = "h200"};
+  const auto steps = make_steps(options, all_tools());
+  EXPECT_TRUE(says(named(steps, "three_way"), "--seconds 4 --energy-seconds 1"));
+  EXPECT_FALSE(says(named(steps, "three_way"), "--no-energy"));
+  EXPECT_TRUE(says(named(steps, "sequence"), "--no-energy --seconds 4"));
+  EXPECT_TRUE(says(named(steps, "training"), "--steps 100 --seeds 2"));
+  StepOptions whole = options;
+  whole.extent = Extent::whole;
+  const auto longer = make_steps(whole, all_tools());
+  double brief_s = 0, whole_s = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    brief_s += steps[i].estimate_s;
+    whole_s += longer[i].estimate_s;
+  }
+  EXPECT_LT(brief_s, 0.5 * whole_s);
 }
 
 TEST(Steps, WithoutACheckoutThereIsNoReportAndAReason) {

@@ -280,9 +280,9 @@ TEST(Sm90Legality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameBits) {
 TEST(Sm90Legality, AWarpgroupMakesDqWhereAQuerySeesManyKeys) {
   const auto group = [](const char* line) { return hopper_backward(parse_problem(line)).dq_group; };
   EXPECT_TRUE(group("bwd bf16 h1 s2048 d64"));
-  EXPECT_TRUE(group("bwd fp16 causal h1 s4096 d48"));
+  EXPECT_TRUE(group("bwd fp16 causal h1 s16384 d48"));
   EXPECT_FALSE(group("bwd bf16 h1 s2047 d64"));
-  EXPECT_FALSE(group("bwd bf16 causal h1 s2048 d64"));
+  EXPECT_FALSE(group("bwd bf16 causal h1 s8192 d64"));
   EXPECT_FALSE(group("bwd bf16 h1 s16384 d64 window(500,500)"));
   EXPECT_FALSE(group("bwd bf16 h1 s4096 d96"));
   EXPECT_FALSE(group("bwd bf16 h1 s4096 d64 dv128"));
@@ -297,7 +297,11 @@ TEST(Sm90Legality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 dv64 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s511 d128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s8192 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d64"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64 dv128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256"), 1);
 }
 
@@ -372,9 +376,9 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper).reason;
   };
-  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64 dv128"));
   pair.cluster = 2;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d64", pair).find("head_dim from 65 to 128"),
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("or both up to 64, not 64 and 128"),
             std::string::npos);
   BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
   wide.block_k = 128;

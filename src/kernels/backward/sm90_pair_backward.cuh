@@ -2,8 +2,8 @@
 
 #include "kernels/backward/sm90_half_step.cuh"
 
-// FlashAttention backward for sm_90a by pairs of thread blocks, in fp16 and bf16, d from 65 to 128
-// and dv up to 128: sm90_backward with half of its traffic beside the tensor cores.
+// FlashAttention backward for sm_90a by pairs of thread blocks, in fp16 and bf16, d and dv up to
+// 128 (dv up to 64 where d is): sm90_backward with half of its traffic beside the tensor cores.
 //
 // Two neighbours of a cluster own 128 keys each of one key head and walk the same queries, which
 // each copies half of for both. They make dq of tiles alternately, of the keys of both:
@@ -25,12 +25,13 @@ struct Sm90PairBackward {
   using Sums = typename HalfStep::Sums;
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockK = kConfig.block_k;
-  static_assert(Keys::kPaired && HalfStep::kHalves == 1);
+  static constexpr int kHalves = HalfStep::kHalves;
+  static_assert(Keys::kPaired);
 
   // Tiles of ds: of this block and of the other where dq is made here, and to be sent.
   static constexpr int kOthersDs = Keys::kDsBytes;
   static constexpr int kSentDs = 2 * Keys::kDsBytes;
-  static constexpr int kWarpBytes = 16 * kPanelRowBytes;
+  static constexpr int kWarpBytes = 16 * kPanelRowBytes;  // of 64 queries
 
   // The n-th tile of queries, as one of both blocks sees it.
   struct Step : Shared {
@@ -61,11 +62,15 @@ struct Sm90PairBackward {
       __syncwarp();
       if (lane() != 0) return;
       if (makes_dq()) {
-        ptx::arrive_expecting(this->ds_there(), kWarpBytes);
-      } else {
-        const unsigned rows = (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
-        ptx::send_bytes(ptx::of_pair(ds() + kOthersDs + rows, 1 - rank), ds() + kSentDs + rows,
-                        kWarpBytes, ptx::of_pair(this->ds_there(), 1 - rank));
+        ptx::arrive_expecting(this->ds_there(), kHalves * kWarpBytes);
+        return;
+      }
+      const unsigned rows = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        const unsigned at = rows + half * panel_bytes(kBlockK);
+        ptx::send_bytes(ptx::of_pair(at + kOthersDs, 1 - rank), at + kSentDs, kWarpBytes,
+                        ptx::of_pair(this->ds_there(), 1 - rank));
       }
     }
 
@@ -104,9 +109,10 @@ struct Sm90PairBackward {
 
   // The end of a step, with dk under way: q goes back, the next scores are queued.
   template <bool kMore>
-  static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand& ds_rounded) {
+  static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand (&ds_rounded)[kHalves]) {
     ptx::pin(sums.dk);
-    ptx::pin(ds_rounded);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) ptx::pin(ds_rounded[h]);
     at.q.release();
     at.q.next();
     if constexpr (kMore) {
@@ -119,15 +125,20 @@ struct Sm90PairBackward {
   template <bool kMore>
   static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                               Step& at, Sums& sums) {
-    Operand p[1], ds_rounded[1];
+    Operand p[kHalves], ds_rounded[kHalves];
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
+    const int query = walk.tile * kBlockQ;
     const int key = pair.key + at.rank * kBlockK + at.group * kGroupRows;
-    HalfStep::template run<0>(args, walk.tile * kBlockQ, key, at, at.ds_of_step(), at.group, sums,
-                              p, ds_rounded);
+    const unsigned ds = at.ds_of_step();
+    HalfStep::template run<0>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
+    if constexpr (kHalves == 2) {
+      HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
+    }
     ptx::wait_products<1>();
     ptx::pin(sums.dv);
-    ptx::pin(p[0]);
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) ptx::pin(p[h]);
     at.d_o.release();
     at.d_o.next();
     if (at.owes_dq()) {
@@ -135,7 +146,7 @@ struct Sm90PairBackward {
       ptx::wait(at.ds_there(), at.phase_before());
       queue_dq(share, at);
       ptx::wait_products<1>();
-      pass_q<kMore>(at, sums, ds_rounded[0]);
+      pass_q<kMore>(at, sums, ds_rounded);
       ptx::wait_products<kMore ? 1 : 0>();
       ptx::pin(share);
       at.give_ds_back();
@@ -143,7 +154,7 @@ struct Sm90PairBackward {
       add_dq(args, pair, walk.before(), at, at.phase_before(), share);
     } else {
       ptx::wait_products<0>();
-      pass_q<kMore>(at, sums, ds_rounded[0]);
+      pass_q<kMore>(at, sums, ds_rounded);
       if constexpr (kMore) await_tile(at, sums);
     }
     ++at.n;
