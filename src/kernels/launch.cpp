@@ -101,9 +101,9 @@ std::string qualified(std::string text) {
 }
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
-  return {
-      .offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
-      .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) * p.b * p.hq)};
+  return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
+          .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) *
+                                                               c.turns_of_tile() * p.b * p.hq)};
 }
 
 }  // namespace launch_parts

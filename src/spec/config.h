@@ -168,6 +168,8 @@ struct BackwardConfig {
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
+  // Blocks of a pair that each make dq of half of a tile take turns of their own.
+  constexpr int turns_of_tile() const { return dq_group ? cluster : 1; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -209,7 +211,8 @@ struct BackwardConfig {
     return cluster > 1 ? 8 : (dq_group ? 6 : (early_turns ? 5 : 4));
   }
   // What the copying warp notes about the tile of each stage, and where it stands.
-  constexpr int sm90_notes_bytes() const { return dq_group ? 16 * stages + 32 : 0; }
+  constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }
+  constexpr int sm90_notes_bytes() const { return dq_group ? 16 * sm90_notes() + 32 : 0; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {

@@ -56,12 +56,12 @@ Verdict check_shape(const BackwardConfig& c) {
 Verdict check_pairs(const BackwardConfig& c) {
   if (c.cluster == 1) return yes();
   if (c.cluster != 2) return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
-  if (is_wide(c) || (c.head_dim <= kGroupRows && c.value_dim > kGroupRows) || c.dq_group) {
+  if (is_wide(c) || (c.head_dim <= kGroupRows && c.value_dim > kGroupRows)) {
     return Verdict::no("cluster=2 of a backward has head_dim and value_dim up to " +
                        number(kMaxDim) + ", or both up to " + number(kGroupRows) + ", not " +
-                       number(c.head_dim) + " and " + number(c.value_dim) + ", and dq_group=false");
+                       number(c.head_dim) + " and " + number(c.value_dim));
   }
-  if (c.dq == DqSum::ordered && !c.early_turns) {
+  if (c.dq == DqSum::ordered && !c.early_turns && !c.dq_group) {
     return Verdict::no("cluster=2 with dq=ordered takes early_turns=true");
   }
   if (c.dq_block_q == c.block_q) return yes();

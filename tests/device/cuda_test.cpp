@@ -138,6 +138,37 @@ TEST_F(Correctness, HoppersBackwardWithAWarpgroupForDqMeetsTheRule) {
   }
 }
 
+constexpr const char* kGroupPairs =
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=true,early_turns=false,cluster=2}";
+
+TEST_F(Correctness, OfGroupPairsSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* line :
+       {"fwdbwd bf16 causal b1 hq4 hk2 s300 d64", "fwdbwd fp16 b1 h1 sq300 sk270 d64"}) {
+    EXPECT_TRUE(checked(line, 3, kGroupPairs));
+  }
+}
+
+TEST_F(Correctness, HoppersPairsWithWarpgroupsForDqMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const std::string& line : problem_lines("hopper_backward.txt")) {
+    const Problem p = parse_problem(line);
+    if (p.d > 64 || p.dv > 64) continue;
+    EXPECT_TRUE(checked(line, 5, kGroupPairs));
+  }
+  for (const char* mask : {"", "causal "}) {
+    for (const char* lengths : {"s1", "s63", "s65", "s128", "s129", "s255", "s257", "sq1 sk700",
+                                "sq700 sk1", "sq300 sk100", "sq385 sk64"}) {
+      EXPECT_TRUE(checked(std::string("fwdbwd bf16 ") + mask + "b2 hq4 hk2 " + lengths + " d64", 6,
+                          kGroupPairs));
+    }
+  }
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd bf16 b4 h32 s1000 d64"}) {
+    expect_same_bits(line, on_device(kGroupPairs), 1000);
+  }
+}
+
 TEST_F(Correctness, HoppersBackwardsWithEarlyTurnsMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   constexpr const char* kEarly = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";

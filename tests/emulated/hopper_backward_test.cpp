@@ -136,5 +136,21 @@ TEST(EmulatedHopperBackward, PairsOfMoreHeadsThanAtOnce) {
   expect_right_of_pairs<pairs(kBf16, 128)>("bwd bf16 causal b1 h11 s140 d128");
 }
 
+constexpr BackwardConfig group_pairs(DType element, DqSum dq = DqSum::ordered) {
+  BackwardConfig with = dq_group(element, dq, 2);
+  with.cluster = 2;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, PairsWhoseWarpgroupsMakeDqOfHalfOfATileEach) {
+  expect_right_of_dq_group<group_pairs(kBf16)>("bwd bf16 b1 h1 sq64 sk256 d64");
+  expect_right_of_dq_group<group_pairs(kBf16)>("bwd bf16 b1 h1 sq600 sk257 d64");
+  expect_right_of_dq_group<group_pairs(kBf16)>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right_of_dq_group<group_pairs(kBf16)>("bwd bf16 causal b1 h1 s700 d64");
+  expect_right_of_dq_group<group_pairs(kBf16)>("bwd bf16 causal b1 h11 s140 d48");
+  expect_right_of_dq_group<group_pairs(kFp16)>("bwd fp16 b2 h1 sq300 sk400 d64 window(60,90)");
+  expect_right_of_dq_group<group_pairs(kFp16, DqSum::unordered)>("bwd fp16 b1 hq2 hk1 s300 d64");
+}
+
 }  // namespace
 }  // namespace dfa

@@ -203,6 +203,27 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(of_narrow[1].entry.find("dfa::sm90_dq_group_backward<dfa::BackwardConfig{"), 0u);
   EXPECT_EQ(of_narrow[2].source, of_narrow[1].source);
 
+  const auto launched = [](const char* line, const std::string& text) {
+    const Problem p = parse_problem(line);
+    return backward_launches(
+        p, legal_config("BackwardConfig{" + text + "}",
+                        gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kLimits), p,
+                        kLimits));
+  };
+  const char* kLong = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d128";
+  const auto pairs = launched(kLong, "cluster=2");
+  EXPECT_EQ(pairs[1].source, "kernels/backward/sm90_pair_backward.cuh");
+  EXPECT_EQ(pairs[1].entry.find("dfa::sm90_pair_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(pairs[1].cluster, 2u);
+  EXPECT_EQ(pairs[1].grid, 2u * 3 * 2 * 5);  // 256 keys a pair
+  EXPECT_EQ(pairs[1].zeroed.bytes, 4u * 2 * 6 * 16);
+  // Each block of a pair has turns of its own where it makes half of a tile's dq.
+  const char* kNarrow = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d64";
+  const auto halves = launched(kNarrow, "stages=2,dq_group=true,early_turns=false,cluster=2");
+  EXPECT_EQ(halves[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
+  EXPECT_EQ(halves[1].zeroed.bytes, 4u * 2 * 6 * 8 * 2);
+  EXPECT_EQ(launched(kNarrow, "cluster=2")[1].zeroed.bytes, 4u * 2 * 6 * 8);
+
   const Problem wide = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d256");
   const auto of_wide =
       backward_launches(wide, gpu_backward_base("BackwardConfig{target=cuda_sm90}", wide, kLimits));

@@ -380,6 +380,11 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   pair.cluster = 2;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("or both up to 64, not 64 and 128"),
             std::string::npos);
+  pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
+  pair.cluster = 2;
+  EXPECT_NE(reason("bwd bf16 h1 s2048 d64", pair).find("shared memory"), std::string::npos);
+  pair.stages = 2;
+  EXPECT_EQ(reason("bwd bf16 h1 s2048 d64", pair), "");
   BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
   wide.block_k = 128;
   EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);

@@ -219,6 +219,11 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   BackwardConfig dq_group = sm90_backward_candidates(p, limits_)[0];
   ASSERT_TRUE(dq_group.dq_group);
   compile(backward_launches(p, dq_group));
+  BackwardConfig pairs = dq_group;
+  pairs.stages = 2;
+  pairs.cluster = 2;
+  ASSERT_TRUE(check(pairs, p, limits_));
+  compile(backward_launches(p, pairs));
   dq_group.dq = DqSum::unordered;
   dq_group.stages = 2;
   compile(backward_launches(p, dq_group));

@@ -7,8 +7,8 @@
 
 // Who may add to dq when. Some tiles of queries together, dq_block_q rows, have a counter; the
 // block, or pair of blocks, with key tile n adds its shares when the n before it have, so the order
-// of the sum is fixed and its bits are always the same. Blocks start in the order of their indices and wait
-// for lower ones only: none waits for ever.
+// of the sum is fixed and its bits are always the same. Blocks start in the order of their indices
+// and wait for lower ones only: none waits for ever.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -35,9 +35,14 @@ struct DqTurns {
     return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
   }
 
-  // A turn: the tiles of kTurnRows rows. Its counter, and its number for a block.
+  // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile()), and its number
+  // for a block.
   static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
     const int turns = (args.sq + kTurnRows - 1) / kTurnRows;
+    if constexpr (kConfig.turns_of_tile() > 1) {
+      const int turn = (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
+      return args.turns + turn * kConfig.turns_of_tile();
+    }
     return args.turns + (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
   }
   static DFA_DEVICE unsigned turn(const KernelArgs& args, int tile, int key) {

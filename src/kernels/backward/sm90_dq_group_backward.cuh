@@ -10,6 +10,10 @@
 // nothing but ds, of which there are two buffers, ties them to each other. The first warpgroup
 // makes dq^T += k^T ds^T, waits for the block's turn and adds dq up, where nobody stands behind the
 // additions; and a warp of it starts copies.
+// Of a pair of blocks (`cluster` = 2) the first makes dq of the first half of every tile, the
+// second of the other, of the keys of both, as sm90_pair_backward has it: each warp sends the other
+// block its ds of that half through distributed shared memory. q is copied by the first for both,
+// do by the second.
 //   keys' warpgroups   s0 | dp0, s1: p0 | dv0: ds0 | dp1, dk0: p1 | dv1: ds1 | dk1, next s0
 //   first warpgroup    dq of the tile before | additions | copies of the next but one
 namespace dfa {
@@ -28,7 +32,13 @@ struct Sm90DqGroupBackward {
   static constexpr int kHalves = 2;
   static_assert(kBlockQ == kHalves * Keys::kHalf && kConfig.head_dim == 64 &&
                 kConfig.value_dim <= 64);
-  static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);  // of one of two buffers
+  static constexpr bool kPaired = Keys::kPaired;
+  // Of ds: of half of a tile; of one of two buffers: both halves, or of a pair what is kept, what
+  // has come, and what is sent.
+  static constexpr int kHalfBytes = tile_bytes(kBlockK, Keys::kHalf);
+  static constexpr int kDsBytes = (kPaired ? 3 : 2) * kHalfBytes;
+  static constexpr int kComeDs = kHalfBytes, kSentDs = 2 * kHalfBytes;
+  static constexpr int kWarpBytes = 16 * kPanelRowBytes;  // a warp's rows of half of a tile
   // Registers of a thread of the first warpgroup, and of those with keys.
   static constexpr int kServing = 72, kComputing = 216;
   static constexpr unsigned kTurnThread = 32, kPassThread = 64;  // of warps without copies
@@ -44,18 +54,54 @@ struct Sm90DqGroupBackward {
       const auto put = [&](typename Keys::Ring& ring) {
         ring.stage = n % kConfig.stages;
         ring.phase = n / kConfig.stages % 2;
-        ring.reused = n >= kConfig.stages;
+        if constexpr (!kPaired) ring.reused = n >= kConfig.stages;
       };
       put(this->q);
       put(this->d_o);
     }
     DFA_DEVICE void wait_ds_full() const { ptx::wait(this->ds_full(buffer), phase); }
-    DFA_DEVICE void tell_ds_full() const {
+    // Of a pair: is dq of that half made here?
+    DFA_DEVICE static bool keeps(int half) { return half == Keys::rank(); }
+    // Where half 0 would begin, for what goes to `half`.
+    DFA_DEVICE unsigned ds_of(int half) const {
+      if constexpr (!kPaired) return ds;
+      return ds + (keeps(half) ? 0 : kSentDs) - half * kHalfBytes;
+    }
+    DFA_DEVICE void tell_ds_full(int half, int group) const {
+      if (!kPaired && half + 1 < kHalves) return;
       __syncwarp();
-      if (ptx::thread_index() % 32 == 0) ptx::arrive(this->ds_full(buffer));
+      if (ptx::thread_index() % 32 != 0) return;
+      if constexpr (!kPaired) {
+        ptx::arrive(this->ds_full(buffer));
+      } else if (keeps(half)) {  // and expects as much of its like in the other block
+        ptx::arrive_expecting(this->ds_full(buffer), kWarpBytes);
+      } else {
+        const unsigned at = ds + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
+        const unsigned there = 1 - Keys::rank();
+        ptx::send_bytes(ptx::of_pair(at + kComeDs, there), at + kSentDs, kWarpBytes,
+                        ptx::of_pair(this->ds_full(buffer), there));
+      }
     }
     DFA_DEVICE void wait_ds_read() const { ptx::wait(this->ds_empty(buffer), phase); }
-    DFA_DEVICE void wait_ds_empty() const { ptx::wait(this->ds_empty(buffer), phase ^ 1); }
+    DFA_DEVICE void wait_ds_empty(int half) const {
+      if constexpr (kPaired) {
+        ptx::wait(keeps(half) ? this->ds_empty(buffer) : this->sent_empty(buffer), phase ^ 1);
+      } else if (half == 0) {
+        ptx::wait(this->ds_empty(buffer), phase ^ 1);
+      }
+    }
+    // A warp of those that make dq has read a buffer.
+    DFA_DEVICE void give_ds_back() const {
+      const unsigned lane = ptx::thread_index() % 32;
+      if constexpr (kPaired) {
+        if (lane >= 2) return;
+        const bool own = static_cast<int>(lane) == Keys::rank();
+        ptx::arrive_there(
+            ptx::of_pair(own ? this->ds_empty(buffer) : this->sent_empty(buffer), lane));
+      } else {
+        if (lane == 0) ptx::arrive(this->ds_empty(buffer));
+      }
+    }
   };
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
@@ -67,8 +113,8 @@ struct Sm90DqGroupBackward {
     at.d_o.wait_full();
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
-    HalfStep::template run<0>(args, query, key, at, at.ds, group, sums, p, ds_rounded);
-    HalfStep::template run<1>(args, query, key, at, at.ds, group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, query, key, at, at.ds_of(0), group, sums, p, ds_rounded);
+    HalfStep::template run<1>(args, query, key, at, at.ds_of(1), group, sums, p, ds_rounded);
     if constexpr (kMore) {
       next.q.wait_full();
       Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), next.q.tile());
@@ -85,11 +131,11 @@ struct Sm90DqGroupBackward {
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
-    const KeyWork work = Keys::work_of(a.args);
+    const KeyWork of_turn = Keys::turn_work(a.args), work = Keys::own_work(of_turn);
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
-    Walk walk = Walk::of(a.args, work);
+    Walk walk = Walk::of(a.args, of_turn);
     if (walk.any()) {
       const int key = work.key + group * kGroupRows;
       const Step first(shared, 0);
@@ -117,7 +163,7 @@ struct Sm90DqGroupBackward {
   // which of all tiles it is, whether this block is the first to add to it, its turn's counter and
   // number, and whether it starts and ends the turn; and where the walk stands, a tile ahead.
   static DFA_DEVICE unsigned note(const Shared& shared, unsigned n) {
-    return shared.base + Keys::kNotesAt + 32 + n % kConfig.stages * 16;
+    return shared.base + Keys::kNotesAt + 32 + n % kConfig.sm90_notes() * 16;
   }
   static constexpr unsigned kStarts = 1u << 30, kEnds = 1u << 31;
 
@@ -141,8 +187,8 @@ struct Sm90DqGroupBackward {
     ptx::store_shared(to, Dq::index(args, head, walk.tile));
     if constexpr (Dq::kOrdered) {
       ptx::store_shared(to + 4, Dq::is_first(args, walk.tile, work.key));
-      ptx::store_shared(to + 8,
-                        static_cast<unsigned>(Dq::counter(args, head, walk.tile) - args.turns));
+      ptx::store_shared(to + 8, static_cast<unsigned>(Dq::counter(args, head, walk.tile) -
+                                                      args.turns + Keys::rank()));
       ptx::store_shared(to + 12, Dq::turn(args, walk.tile, work.key) |
                                      (Dq::starts_turn(walk.tile, walk.tiles.end) ? kStarts : 0) |
                                      (Dq::ends_turn(walk.tile, walk.tiles.begin) ? kEnds : 0));
@@ -162,8 +208,8 @@ struct Sm90DqGroupBackward {
     const Step at(shared, n);
     Keys::template load_queries<kConfig.head_dim>(at.q, a.q, at.lse(), a.args.lse_log2, a.args,
                                                   work, walk);
-    Keys::template load_queries<kConfig.value_dim>(at.d_o, a.d_o, at.delta(), a.args.delta, a.args,
-                                                   work, walk);
+    Keys::template load_queries<kConfig.value_dim, 1>(at.d_o, a.d_o, at.delta(), a.args.delta,
+                                                      a.args, work, walk);
     if (!Keys::starts_copies()) return;
     write_note(a.args, shared, n, work, walk);
     walk.next();
@@ -179,10 +225,11 @@ struct Sm90DqGroupBackward {
   static DFA_DEVICE void add_shares(const Sm90BackwardArgs& a, const Shared& shared, unsigned n,
                                     Turn& last) {
     const Step at(shared, n);
-    float* sums = Dq::lane_sums(a.args, ptx::load_shared(note(shared, n)), 0);
+    float* sums = Dq::lane_sums(a.args, ptx::load_shared(note(shared, n)), Keys::rank());
     unsigned first = Dq::kOrdered ? ptx::load_shared(note(shared, n) + 4) : 0;
     asm volatile("" : "+l"(sums), "+r"(first));  // made before products have their registers
     at.wait_ds_full();
+    if constexpr (kPaired) return add_half(a, shared, n, at, sums, first, last);
 #pragma unroll
     for (int place = 0; place < Dq::kPlaces; ++place) {
       typename Dq::Share share;
@@ -199,11 +246,33 @@ struct Sm90DqGroupBackward {
       }
       ptx::wait_products<0>();
       ptx::pin(share);
-      if (place + 1 == Dq::kPlaces && ptx::thread_index() % 32 == 0) {
-        ptx::arrive(at.ds_empty(at.buffer));
-      }
+      if (place + 1 == Dq::kPlaces) at.give_ds_back();
       Dq::add_to(sums + Dq::place_floats(place), first != 0, share);
     }
+    if constexpr (Dq::kOrdered) ptx::sync_warps(1, kGroupThreads);  // all have added
+  }
+
+  // Likewise of a pair: of the half whose dq is made here, of the keys of both blocks.
+  static DFA_DEVICE void add_half(const Sm90BackwardArgs& a, const Shared& shared, unsigned n,
+                                  const Step& at, float* sums, unsigned first, Turn& last) {
+    typename Dq::Share share;
+    ptx::pin(share);
+    ptx::fence_products();
+    Keys::template multiply_dq<0>(share, Keys::dq_left(at.base, 0), Keys::dq_right(at.ds, 0));
+    Keys::template multiply_dq<1>(share, Keys::dq_left(at.base + Keys::kOthersKAt, 0),
+                                  Keys::dq_right(at.ds + kComeDs, 0));
+    ptx::commit_products();
+    if constexpr (Dq::kOrdered) {
+      if (ptx::thread_index() == kPassThread) pass_on(a.args, last);
+      last = {ptx::load_shared(note(shared, n) + 8), ptx::load_shared(note(shared, n) + 12)};
+      if (ptx::thread_index() == kTurnThread) await_turn(a.args, last);
+    }
+    if (ptx::thread_index() / 32 == 0) load(a, shared, n + kConfig.stages);
+    ptx::sync_warps(1, kGroupThreads);
+    ptx::wait_products<0>();
+    ptx::pin(share);
+    at.give_ds_back();
+    Dq::add_to(sums, first != 0, share);
     if constexpr (Dq::kOrdered) ptx::sync_warps(1, kGroupThreads);  // all have added
   }
 
@@ -223,13 +292,13 @@ struct Sm90DqGroupBackward {
     unsigned steps = 0;
     const bool copies = ptx::thread_index() / 32 == 0;
     {
-      const KeyWork work = Keys::work_of(a.args);
+      const KeyWork work = Keys::turn_work(a.args);
       const Walk walk = Walk::of(a.args, work);
       if (!walk.any()) return;
       steps = static_cast<unsigned>((walk.last_head - walk.head + 1) *
                                     (walk.tiles.end - walk.tiles.begin));
       if (copies) {
-        Keys::load_keys(a, shared, work);
+        Keys::load_keys(a, shared, Keys::own_work(work));
         if (Keys::starts_copies()) park(shared, work, walk);
       }
     }
@@ -239,14 +308,17 @@ struct Sm90DqGroupBackward {
     }
     ptx::sync_warps(1, kGroupThreads);
     ptx::wait(shared.k_full(), 0);
+    if constexpr (kPaired) ptx::wait(shared.v_full(), 0);  // with k of the other block
     Turn last;
 #pragma unroll 1
     for (unsigned n = 0; n < steps; ++n) add_shares(a, shared, n, last);
     if (ptx::thread_index() == kPassThread) pass_on(a.args, last);
-    if (ptx::thread_index() / 32 != 0) return;
-    const Step end(shared, steps);
-    end.d_o.wait_all_empty();
-    end.q.wait_all_empty();
+    if constexpr (!kPaired) {
+      if (ptx::thread_index() / 32 != 0) return;
+      const Step end(shared, steps);
+      end.d_o.wait_all_empty();
+      end.q.wait_all_empty();
+    }
   }
 };
 
@@ -257,7 +329,11 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   extern __shared__ __align__(1024) char smem[];
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
-  __syncthreads();
+  if constexpr (Keys::kPaired) {
+    ptx::sync_cluster();
+  } else {
+    __syncthreads();
+  }
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<Sm90DqGroupBackward<kConfig>::kServing>();
@@ -266,6 +342,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     ptx::take_registers<Sm90DqGroupBackward<kConfig>::kComputing>();
     Sm90DqGroupBackward<kConfig>::compute(a, shared, group - 1);
   }
+  if constexpr (Keys::kPaired) ptx::sync_cluster();  // neither ends while the other sends to it
 }
 
 }  // namespace dfa

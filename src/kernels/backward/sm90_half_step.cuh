@@ -64,11 +64,11 @@ struct Sm90HalfStep {
     make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
     if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
     Keys::round(ds_rounded[kAt], dp);
-    if constexpr (kTellsDs && kAt == 0) at.wait_ds_empty();
+    if constexpr (kTellsDs) at.wait_ds_empty(kAt);
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
                               group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
     ptx::fence_async();
-    if constexpr (kTellsDs && !kNext) at.tell_ds_full();
+    if constexpr (kTellsDs) at.tell_ds_full(kAt, group);
     Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
     if constexpr (kNext) {
       Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);

@@ -74,6 +74,8 @@ struct Sm90Keys {
     // Of the two buffers of ds where a warpgroup of its own makes dq.
     DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
     DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
+    // Likewise of what the other block of a pair was sent.
+    DFA_DEVICE unsigned sent_empty(unsigned buffer) const { return barrier(6 + buffer); }
     // Of pairs: both tiles of ds whose dq is made here are there, and have been read; those whose
     // dq is made there have been.
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
@@ -107,7 +109,11 @@ struct Sm90Keys {
         ptx::init_barrier(shared.ds_empty(buffer), kGroupThreads / 32);
       }
     }
-    if constexpr (kPaired) {
+    if constexpr (kPaired && kConfig.dq_group) {
+      for (int buffer = 0; buffer < 2; ++buffer) {
+        ptx::init_barrier(shared.sent_empty(buffer), kGroupThreads / 32);
+      }
+    } else if constexpr (kPaired) {
       ptx::init_barrier(shared.ds_there(), kConfig.warps);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
@@ -158,17 +164,17 @@ struct Sm90Keys {
     }
   }
 
-  // Every second panel, for both blocks.
-  template <int kColumns>
+  // Every second panel, for both blocks; kFirst: which the first of them starts with.
+  template <int kColumns, int kFirst>
   static DFA_DEVICE void load_panels_of_pair(const Ring& ring, const TensorMap& map,
                                              const KeyWork& work, const Walk& walk) {
-    for (int panel = rank(); panel < panels(kColumns); panel += 2) {
+    for (int panel = (rank() + kFirst) % 2; panel < panels(kColumns); panel += 2) {
       ptx::load_box_of_pair(ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(),
                             panel * kPanelColumns, walk.tile * kBlockQ, walk.head, work.batch);
     }
   }
 
-  template <int kColumns>
+  template <int kColumns, int kFirst = 0>
   static DFA_DEVICE void load_queries(const Ring& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
                                       const KeyWork& work, const Walk& walk) {
@@ -176,7 +182,7 @@ struct Sm90Keys {
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
     if constexpr (kPaired) {
-      load_panels_of_pair<kColumns>(ring, map, work, walk);
+      load_panels_of_pair<kColumns, kFirst>(ring, map, work, walk);
     } else {
       load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
                                    work.batch);

@@ -53,12 +53,14 @@ struct Sm90PairBackward {
     DFA_DEVICE unsigned lane() const { return ptx::thread_index() % 32; }
 
     // What was kept or sent two steps ago has been read.
-    DFA_DEVICE void wait_ds_empty() const {
+    DFA_DEVICE void wait_ds_empty(int half) const {
+      if (half > 0) return;
       ptx::wait(makes_dq() ? this->ds_read() : this->sent_read(), phase() ^ 1);
     }
 
     // Each warp expects as much as it has: of its like in the other block.
-    DFA_DEVICE void tell_ds_full() const {
+    DFA_DEVICE void tell_ds_full(int half, int) const {
+      if (half + 1 < kHalves) return;
       __syncwarp();
       if (lane() != 0) return;
       if (makes_dq()) {
@@ -67,8 +69,8 @@ struct Sm90PairBackward {
       }
       const unsigned rows = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const unsigned at = rows + half * panel_bytes(kBlockK);
+      for (int panel = 0; panel < kHalves; ++panel) {
+        const unsigned at = rows + panel * panel_bytes(kBlockK);
         ptx::send_bytes(ptx::of_pair(at + kOthersDs, 1 - rank), at + kSentDs, kWarpBytes,
                         ptx::of_pair(this->ds_there(), 1 - rank));
       }
