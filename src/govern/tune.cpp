@@ -153,6 +153,10 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
   std::erase_if(near.rows, [&](const profile::Row& row) {
     return !options.less_exact && row.point.dtype != problem.dtype;
   });
+  // Before the frontier: a row that this problem cannot have must not hide one that it can.
+  std::erase_if(near.rows, [&](const profile::Row& row) {
+    return !near.exact && !plans_of(problem, row, options.backend, false);
+  });
   const std::string no_memory = without_memory(near, problem, options);
   KnownPoints known;
   for (const profile::Row& row : profile::frontier(near.rows)) {

@@ -89,6 +89,18 @@ TEST_F(PolicyPlan, SizesNearThoseOfAMeasuredProblemTakeItsRows) {
   EXPECT_EQ(by("min_energy", problem_).why.find("in proportion"), std::string::npos);
 }
 
+// As a row with unordered sums is for a deterministic problem near it.
+TEST_F(PolicyPlan, ARowThatNearSizesCannotHaveHidesNoOther) {
+  put(fast_, 1e-3, 0.5);
+  put(frugal_, 2e-3, 0.2);
+  const std::size_t dim = fast_.find(".head_dim=64");
+  ASSERT_NE(dim, std::string::npos) << fast_;
+  std::string illegal = fast_;
+  illegal.replace(dim, 12, ".head_dim=32");
+  put(illegal, 0.5e-3, 0.1);
+  EXPECT_EQ(by("min_energy", parse_problem("fwd fp32 b2 h3 s300 d64")).config, frugal_);
+}
+
 TEST_F(PolicyPlan, WhatTheProfileDoesNotHoldIsSaid) {
   const auto reason = [&](const std::string& policy) -> std::string {
     try {
