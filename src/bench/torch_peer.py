@@ -40,6 +40,7 @@ def torch_device(torch, pci_id):
 class Peer:
     def __init__(self):
         self.ways = {}
+        self.compiled = False  # has anything of the problem been
 
     def hello(self, request):
         try:
@@ -119,6 +120,7 @@ class Peer:
                                  None, attend.__closure__)
         # A backward alone is run again and again on one forward.
         self.torch._functorch.config.donated_buffer = False
+        self.compiled = True
         return self.torch.compile(own, mode=COMPILE_MODES[launch], fullgraph=True, dynamic=False)
 
     def differentiate(self, out):
@@ -160,8 +162,7 @@ class Peer:
                 replayed = kept
             way = {"sdpa": request["sdpa"], "stream": on_stream, "call": call,
                    "calls": request["calls"], "graph": graph,
-                   "replayed": replayed if graph else None,
-                   "compiled": request["launch"] in COMPILE_MODES}
+                   "replayed": replayed if graph else None}
         self.ways[request["id"]] = way
         return {}
 
@@ -234,8 +235,9 @@ class Peer:
         return {}
 
     def drop(self, request):
-        if any(way["compiled"] for way in self.ways.values()):
+        if self.compiled:
             self.torch.compiler.reset()  # its graphs, and what it knows of them
+            self.compiled = False
         self.ways.clear()
         self.q = self.k = self.v = self.grad = None
         gc.collect()
