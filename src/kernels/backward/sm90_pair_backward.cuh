@@ -42,7 +42,7 @@ struct Sm90PairBackward {
         : Shared(shared), rank(Keys::rank()), group(group) {}
 
     DFA_DEVICE bool makes_dq() const { return (n + rank) % 2 == 0; }
-    // Was the tile before the other's not, so that its dq is made in this step?
+    // Is dq of the tile before left to this step?
     DFA_DEVICE bool owes_dq() const { return n > 0 && !makes_dq(); }
     // Of what comes once for every tile whose dq is made here, or there.
     DFA_DEVICE unsigned phase() const { return n / 2 % 2; }
