@@ -127,7 +127,8 @@ void run_study(const StudyArguments& arguments, int& exit_code) {
   if (interrupted()) {
     fmt::print(stderr, "dfa: interrupted; the same command goes on from here\n");
   } else {
-    fmt::print("{}\n", (options.out / "report.html").string());
+    const bool told = record.steps.back().status == StepStatus::done;  // the report is the last
+    fmt::print("{}\n", (options.out / (told ? "report.html" : "study.json")).string());
   }
   if (interrupted() || failed) exit_code = 1;
 }

@@ -44,6 +44,16 @@ def test_a_killed_study_goes_on_and_ends_with_a_report(tmp_path):
     assert {name for name, state in found.items() if state == "done"} == {"launch", "theory", "report"}
     assert found["three_way"] == "cannot"
     assert "not asked for" in (folder / "report.html").read_text()
+    assert out.splitlines()[-1] == str(folder / "report.html")
+
+
+def test_without_a_report_the_record_is_named(tmp_path):
+    done = start("study", "--quick", "--source", tmp_path, "--out", tmp_path / "study", "--steps", "theory",
+                 env={"DFA_PYTHON": sys.executable, "VIRTUAL_ENV": ""},
+                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, _ = done.communicate(timeout=60)
+    assert states(tmp_path / "study")["report"] == "cannot"
+    assert out.splitlines()[-1] == str(tmp_path / "study" / "study.json")
 
 
 # Every suite, up to its longest problems.
