@@ -147,9 +147,7 @@ void add_study(CLI::App& app, int& exit_code) {
       ->delimiter(',');
   command->add_flag("--quick", a.quick, "a second a suite, no joules: to see that all of it works");
   command
-      ->add_flag(
-          "--brief", a.brief,
-          "four seconds a suite, joules for the three-way study alone: ten minutes of an H200")
+      ->add_flag("--brief", a.brief, "four seconds a suite, joules for the three-way study alone")
       ->excludes("--quick");
   command->add_flag("--energy,!--no-energy", a.energy,
                     "joules where the question is about them, seconds a case (default)");

@@ -135,7 +135,7 @@ class Peer:
     def make(self, request):
         torch, p = self.torch, self.problem
         if request["launch"] in GRAPH_MODES and not p["forward"]:
-            # Reading them later is an error, after which every other compiled call fails too.
+            # Reading it later is an error of PyTorch's.
             raise LookupError(f"{request['launch']} keeps what a forward made until anything compiled runs "
                               "again, which a backward alone outlives; accepted: fwdbwd")
         if request["launch"] == "graph" and self.device.type != "cuda":

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace dfa::evaluate {
@@ -13,11 +14,12 @@ namespace fs = std::filesystem;
 
 using Words = std::vector<std::string>;
 
-// A suite of `dfa bench`, who runs beside ours, and whether joules belong to its question.
+// A suite of `dfa bench`, who runs beside ours, and from which extent on joules belong to its
+// question, if they do.
 struct Part {
   const char* suite;
   const char* peers;
-  bool energy;
+  std::optional<Extent> joules;
   bool compiled = false;  // the peers are launched in the modes of torch.compile too
 };
 
@@ -31,17 +33,17 @@ std::size_t compiled_launches() {
 constexpr const char* kBriefSeconds = "4";  // of timed samples, of each suite
 
 constexpr Part kParts[] = {
-    {"three_way", "", true},
-    {"sequence", "torch", true},
-    {"batch", "", false},
-    {"causal", "", false},
-    {"heads", "", false},
-    {"embedding", "", false},
-    {"head_dim", "", false},
-    {"memory", "", false},
-    {"forward_backward", "torch-efficient,torch-math", true},
-    {"heatmap", "", false},
-    {"launch", "torch-flash,torch-cudnn", false, true},
+    {"three_way", "", Extent::brief},
+    {"sequence", "torch", Extent::whole},
+    {"batch", "", {}},
+    {"causal", "", {}},
+    {"heads", "", {}},
+    {"embedding", "", {}},
+    {"head_dim", "", {}},
+    {"memory", "", {}},
+    {"forward_backward", "torch-efficient,torch-math", Extent::whole},
+    {"heatmap", "", {}},
+    {"launch", "torch-flash,torch-cudnn", {}, true},
 };
 
 std::string question_of(const std::string& suite) {
@@ -77,7 +79,7 @@ class Maker {
                 "--backend", options_.backend,
                 "--scale",   bench::name_of(options_.scale),
                 "--out",     step.outputs[0].string()};
-    const bool joules = options_.energy && has_joules(part);
+    const bool joules = options_.energy && part.joules && options_.extent >= *part.joules;
     if (!joules) words.push_back("--no-energy");
     if (options_.extent == Extent::quick) words.insert(words.end(), {"--seconds", "1"});
     if (options_.extent == Extent::brief) {
@@ -106,11 +108,6 @@ class Maker {
     return step;
   }
 
-  bool has_joules(const Part& part) const {
-    if (options_.extent == Extent::brief) return std::string(part.suite) == "three_way";
-    return options_.extent == Extent::whole && part.energy;
-  }
-
   std::size_t cases(const std::string& suite, std::size_t peers, bool compiled) const {
     std::size_t count = 0;
     for (const auto& group : bench::make_suite(suite, options_.scale)) {
@@ -122,7 +119,7 @@ class Maker {
 
   // Timed samples, and as much again for plans, checks and memory; windows of joules are long.
   double seconds_a_case(bool joules) const {
-    // On an H200 0.7 to 1.2 beside timed samples.
+    // An H200 took 0.7 to 1.2 a case of quick suites.
     if (options_.extent != Extent::whole) return (on_gpu() ? 1.0 : 0.3) + (joules ? 1.3 : 0);
     const bool cpu = options_.scale == bench::Scale::cpu;
     return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);

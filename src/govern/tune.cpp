@@ -57,17 +57,18 @@ std::optional<bench::Prepared> plans_of(const Problem& problem, const profile::R
   return std::nullopt;
 }
 
-// Takes out rows whose probabilities there is no memory to store; returns a line on them, or none.
+// Of rows that the problem can have: takes out those whose probabilities there is no memory to
+// store; returns a line on them, or none.
 std::string without_memory(profile::Nearest& near, const Problem& problem,
                            const PointOptions& options) {
   std::string told;
   std::erase_if(near.rows, [&](const profile::Row& row) {
     if (!row.point.stores_probabilities) return false;
-    const auto plans = plans_of(problem, row, options.backend, near.exact);
+    const auto plans = plans_of(problem, row, options.backend, near.exact).value();
     const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
-    if (!plans || static_cast<std::int64_t>(plans->memory_bytes()) <= allowed) return false;
+    if (static_cast<std::int64_t>(plans.memory_bytes()) <= allowed) return false;
     told = fmt::format("; stored probabilities left out, they take {:.4g} MB of {:.4g}",
-                       static_cast<double>(plans->memory_bytes()) * 1e-6,
+                       static_cast<double>(plans.memory_bytes()) * 1e-6,
                        static_cast<double>(allowed) * 1e-6);
     return true;
   });
@@ -160,12 +161,10 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
   const std::string no_memory = without_memory(near, problem, options);
   KnownPoints known;
   for (const profile::Row& row : profile::frontier(near.rows)) {
-    const auto plans = plans_of(problem, row, options.backend, near.exact);
-    if (!plans) continue;
     Candidate candidate;
     candidate.point = row.point;
-    candidate.plans = *plans;
-    candidate.point.memory_bytes = static_cast<std::int64_t>(plans->memory_bytes());
+    candidate.plans = plans_of(problem, row, options.backend, near.exact).value();
+    candidate.point.memory_bytes = static_cast<std::int64_t>(candidate.plans.memory_bytes());
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
     known.candidates.push_back(std::move(candidate));

@@ -18,16 +18,4 @@ inline constexpr bool kSm75 = true;
 inline constexpr bool kSm75 = false;
 #endif
 
-// One of two types.
-template <bool kFirst, typename First, typename Second>
-struct EitherOf {
-  using Type = First;
-};
-template <typename First, typename Second>
-struct EitherOf<false, First, Second> {
-  using Type = Second;
-};
-template <bool kFirst, typename First, typename Second>
-using Either = typename EitherOf<kFirst, First, Second>::Type;
-
 }  // namespace dfa

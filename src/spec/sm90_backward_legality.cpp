@@ -52,7 +52,7 @@ Verdict check_shape(const BackwardConfig& c) {
   return yes();
 }
 
-// Of a pair each block makes dq of every second tile, in turns of one.
+// Of a pair each block makes dq of every second tile or, with dq_group, of half of each.
 Verdict check_pairs(const BackwardConfig& c) {
   if (c.cluster == 1) return yes();
   if (c.cluster != 2) return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
@@ -104,13 +104,13 @@ struct Tile {
 // Turns of 64 rows were the fastest where a tile has 64 queries. Sums as they come are not faster.
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 // Halves what blocks read and add up beside the tensor cores. Of two tiles of keys it makes one,
-// which costs where a query sees few. Measured: 1.00 (causal 1k) to 1.16 of one block's speed at
+// which costs where a query sees few. Measured: 1.00 (causal 1k) to 1.12 of one block's speed at
 // d 128; at d 64 0.98 (causal 1k), 1.03 (full 1k), 1.07 (causal 4k).
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
 constexpr double kPairKeys = 512, kNarrowPairKeys = 1024;
-// Of d and dv up to 64: faster than pairs where every query sees so many keys, slower under a mask
-// until it leaves more.
+// Of d and dv up to 64: faster than pairs at full 4k and 16k, slower at causal 4k, the same at
+// causal 16k. Where they meet in between was not measured.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
 constexpr double kGroupKeys = 2048, kMaskedGroupKeys = 8192;
 

@@ -112,9 +112,7 @@ struct Sm90Backward {
       step<false>(a.args, work, walk, shared, ds, phase, group, sums);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all have read k
-    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, group, work, sums.dv, 1);
-    Keys::store_gradient(a.dk, shared.base, group, work, sums.dk, a.args.scale);
-    ptx::wait_stores_read();
+    Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);
   }
 };
 
@@ -128,12 +126,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   __syncthreads();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
-    ptx::give_registers<Keys::kGiven>();
-    if (threadIdx.x < 32) Keys::copy(a, shared);
-    if (Keys::Dq::kOrdered && threadIdx.x == 32) Keys::keep_turns(a.args, shared);
-    if constexpr (kConfig.early_turns) {
-      if (threadIdx.x == 64) Keys::pass_turns(a.args, shared);
-    }
+    Keys::serve(a, shared);
   } else {
     ptx::take_registers<Keys::kTaken>();
     Sm90Backward<kConfig>::compute(a, shared, group - 1);

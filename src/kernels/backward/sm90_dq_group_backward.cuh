@@ -38,7 +38,6 @@ struct Sm90DqGroupBackward {
   static constexpr int kHalfBytes = tile_bytes(kBlockK, Keys::kHalf);
   static constexpr int kDsBytes = (kPaired ? 3 : 2) * kHalfBytes;
   static constexpr int kComeDs = kHalfBytes, kSentDs = 2 * kHalfBytes;
-  static constexpr int kWarpBytes = 16 * kPanelRowBytes;  // a warp's rows of half of a tile
   // Registers of a thread of the first warpgroup, and of those with keys.
   static constexpr int kServing = 72, kComputing = 216;
   static constexpr unsigned kTurnThread = 32, kPassThread = 64;  // of warps without copies
@@ -74,12 +73,10 @@ struct Sm90DqGroupBackward {
       if constexpr (!kPaired) {
         ptx::arrive(this->ds_full(buffer));
       } else if (keeps(half)) {  // and expects as much of its like in the other block
-        ptx::arrive_expecting(this->ds_full(buffer), kWarpBytes);
+        ptx::arrive_expecting(this->ds_full(buffer), Keys::kWarpBytes);
       } else {
         const unsigned at = ds + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
-        const unsigned there = 1 - Keys::rank();
-        ptx::send_bytes(ptx::of_pair(at + kComeDs, there), at + kSentDs, kWarpBytes,
-                        ptx::of_pair(this->ds_full(buffer), there));
+        Keys::send_rows(Keys::rank(), at + kSentDs, at + kComeDs, this->ds_full(buffer));
       }
     }
     DFA_DEVICE void wait_ds_read() const { ptx::wait(this->ds_empty(buffer), phase); }
@@ -152,9 +149,7 @@ struct Sm90DqGroupBackward {
       step<false>(a.args, walk.tile * kBlockQ, key, shared, n, group, sums);
       Step(shared, n).wait_ds_read();  // and k, for the last time
     }
-    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, group, work, sums.dv, 1);
-    Keys::store_gradient(a.dk, shared.base, group, work, sums.dk, a.args.scale);
-    ptx::wait_stores_read();
+    Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);
   }
 
   // The first warpgroup.

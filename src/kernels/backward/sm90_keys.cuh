@@ -3,6 +3,7 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_turns.cuh"
+#include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
@@ -240,6 +241,26 @@ struct Sm90Keys {
     dfa::pass_turns<Dq, TurnWalk>(args, turn_work(args), shared.added(), shared.seen());
   }
 
+  // The first warpgroup, where it does nothing else.
+  static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
+    ptx::give_registers<kGiven>();
+    if (threadIdx.x < 32) copy(a, shared);
+    if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a.args, shared);
+    if constexpr (kConfig.early_turns) {
+      if (threadIdx.x == 64) pass_turns(a.args, shared);
+    }
+  }
+
+  // Of a pair, whose warps keep ds for dq of this block and send ds for dq of the other.
+
+  static constexpr int kWarpBytes = 16 * kPanelRowBytes;  // a warp's rows of ds, of 64 queries
+
+  // A warp's rows, by one of its lanes, to the place `to` of the other block, whose barrier counts
+  // them.
+  static DFA_DEVICE void send_rows(int rank, unsigned from, unsigned to, unsigned barrier) {
+    ptx::send_bytes(ptx::of_pair(to, 1 - rank), from, kWarpBytes, ptx::of_pair(barrier, 1 - rank));
+  }
+
   // A warpgroup with keys.
 
   using Scores = float[kQueries][4];
@@ -394,6 +415,15 @@ struct Sm90Keys {
                      panel * kPanelColumns, work.key + first, work.head, work.batch);
     }
     ptx::commit_stores();
+  }
+
+  // dk and dv of a warpgroup that has both.
+  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Shared& shared, int group,
+                                         const KeyWork& work, const float (&dk)[kDims][4],
+                                         const float (&dv)[kValues][4]) {
+    store_gradient(a.dv, shared.base + kVAt, group, work, dv, 1);
+    store_gradient(a.dk, shared.base, group, work, dk, a.args.scale);
+    ptx::wait_stores_read();
   }
 };
 

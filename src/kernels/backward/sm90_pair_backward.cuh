@@ -31,7 +31,6 @@ struct Sm90PairBackward {
   // Tiles of ds: of this block and of the other where dq is made here, and to be sent.
   static constexpr int kOthersDs = Keys::kDsBytes;
   static constexpr int kSentDs = 2 * Keys::kDsBytes;
-  static constexpr int kWarpBytes = 16 * kPanelRowBytes;  // of 64 queries
 
   // The n-th tile of queries, as one of both blocks sees it.
   struct Step : Shared {
@@ -64,15 +63,14 @@ struct Sm90PairBackward {
       __syncwarp();
       if (lane() != 0) return;
       if (makes_dq()) {
-        ptx::arrive_expecting(this->ds_there(), kHalves * kWarpBytes);
+        ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
         return;
       }
       const unsigned rows = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
 #pragma unroll
       for (int panel = 0; panel < kHalves; ++panel) {
         const unsigned at = rows + panel * panel_bytes(kBlockK);
-        ptx::send_bytes(ptx::of_pair(at + kOthersDs, 1 - rank), at + kSentDs, kWarpBytes,
-                        ptx::of_pair(this->ds_there(), 1 - rank));
+        Keys::send_rows(rank, at + kSentDs, at + kOthersDs, this->ds_there());
       }
     }
 
@@ -193,9 +191,7 @@ struct Sm90PairBackward {
     }
     ptx::sync_warps(1, Keys::kThreads);  // all have read k
     const KeyWork work = Keys::own_work(pair);
-    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, group, work, sums.dv, 1);
-    Keys::store_gradient(a.dk, shared.base, group, work, sums.dk, a.args.scale);
-    ptx::wait_stores_read();
+    Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);
   }
 };
 
@@ -209,12 +205,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   ptx::sync_cluster();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
-    ptx::give_registers<Keys::kGiven>();
-    if (threadIdx.x < 32) Keys::copy(a, shared);
-    if (Keys::Dq::kOrdered && threadIdx.x == 32) Keys::keep_turns(a.args, shared);
-    if constexpr (kConfig.early_turns) {
-      if (threadIdx.x == 64) Keys::pass_turns(a.args, shared);
-    }
+    Keys::serve(a, shared);
   } else {
     ptx::take_registers<Keys::kTaken>();
     Sm90PairBackward<kConfig>::compute(a, shared, group - 1);

@@ -234,12 +234,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   __syncthreads();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
-    ptx::give_registers<Keys::kGiven>();
-    if (threadIdx.x < 32) Keys::copy(a, shared);
-    if (Keys::Dq::kOrdered && threadIdx.x == 32) Keys::keep_turns(a.args, shared);
-    if constexpr (kConfig.early_turns) {
-      if (threadIdx.x == 64) Keys::pass_turns(a.args, shared);
-    }
+    Keys::serve(a, shared);
   } else {
     ptx::take_registers<Keys::kTaken>();
     if (group == 1) {
