@@ -5,10 +5,6 @@
 namespace dfa::cuda {
 namespace {
 
-// Key heads whose blocks run at once. With 8, q, do and the sums of dq of one are read and added to
-// by 16 blocks before they leave the L2; blocks of more than that wait for each other's turns.
-constexpr int kHeadsAtOnce = 8;
-
 // The planes of a tensor as one of bf16 with three times the batch.
 gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std::int64_t columns,
                            int box_rows) {
@@ -63,7 +59,9 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
       dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
       args_(kernel_args(p)) {
-  args_.heads_at_once = kHeadsAtOnce;
+  args_.heads_at_once = kSm90HeadsAtOnce;
+  args_.turn_count = turn_count(p, c);
+  if (c.rounds_dq) args_.rounding = rounding_order(p, c);
 }
 
 Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
@@ -85,7 +83,7 @@ HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const Backwar
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
       args_(kernel_args(p)) {
-  args_.heads_at_once = kHeadsAtOnce;
+  args_.heads_at_once = kSm90HeadsAtOnce;
 }
 
 Sm90SplitDeltaArgs HopperSplitBackwardArgs::delta(const BackwardArgs& pointers,

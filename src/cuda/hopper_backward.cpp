@@ -1,5 +1,7 @@
 #include "cuda/hopper_backward.h"
 
+#include <optional>
+
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_split_backward.h"
 #include "cuda/loaded_kernels.h"
@@ -11,7 +13,7 @@
 namespace dfa::cuda {
 namespace {
 
-// delta and lse of the rows, then dk, dv and the sums of dq, then dq.
+// delta and lse of the rows, then dk, dv and the sums of dq, then dq where it is not yet rounded.
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device)
@@ -19,7 +21,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = loaded_launch(device, launches.at(0));
     keys_ = loaded_launch(device, launches.at(1));
-    dq_ = loaded_launch(device, launches.at(2));
+    if (!c.rounds_dq) dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
   }
 
@@ -27,15 +29,18 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     const gpu::Scope scope(device_);  // one for all calls
     const Sm90BackwardArgs all = args_.with(args);
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
-    gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
+    if (zeroed_.bytes > 0) {
+      gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
+    }
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
-    gpu::launch(dq_.kernel, dq_.shape, stream, all.args);
+    if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
   }
 
  private:
   const gpu::Device& device_;
   HopperBackwardArgs args_;
-  LoadedLaunch rows_, keys_, dq_;
+  LoadedLaunch rows_, keys_;
+  std::optional<LoadedLaunch> dq_;  // where keys_ leaves it
   ZeroedBytes zeroed_;
 };
 

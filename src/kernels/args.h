@@ -2,6 +2,7 @@
 
 #include "dfa/dtype.h"
 #include "dfa/mask.h"
+#include "kernels/schedule/rounding_order.h"
 
 // What every kernel is passed: one plain value, the same to g++, nvcc and NVRTC. What only one pass
 // reads is null in the other.
@@ -24,8 +25,9 @@ struct KernelArgs {
   void* dq;
   void* dk;
   void* dv;
-  // Workspace of the backward, [b, hq, padded_sq] each. In fp32 lse_log2 is natural. Padding and rows that see no key have
-  // lse_log2 = +inf, delta = 0, so that their probabilities come out as 0.
+  // Workspace of the backward, [b, hq, padded_sq] each. In fp32 lse_log2 is natural. Padding and
+  // rows that see no key have lse_log2 = +inf, delta = 0, so that their probabilities come out as
+  // 0.
   float* lse_log2;
   float* delta;
   // Where blocks of keys add up dq in order (BackwardConfig::dq): the sums, and for each tile how
@@ -46,7 +48,7 @@ struct KernelArgs {
   int d;
   int d_v;
   int padded_sq;
-  int heads_at_once;  // key heads whose blocks alternate where they wait for each other
+  int heads_at_once;       // key heads whose blocks alternate where they wait for each other
 
   // Window sides as in Mask, cut to 2^29.
   int left;
@@ -55,6 +57,10 @@ struct KernelArgs {
   float scale;
   float scale_log2;      // scale * log2(e)
   float magnitude_log2;  // |scale| * log2(e)
+
+  // Last, as registers of kernels that read none of it spill when it stands in between.
+  int turn_count;          // counters in turns that the kernel of delta zeroes
+  RoundingOrder rounding;  // of a grid that rounds dq as well
 };
 
 }  // namespace dfa

@@ -53,10 +53,12 @@ const char* keys_kernel(const BackwardConfig& c) {
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
+  const std::int64_t clusters =
+      c.rounds_dq ? rounding_order(p, c).clusters() : tiles(p.sk, c.turn_keys()) * p.b * p.hk;
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = grid(tiles(p.sk, c.turn_keys()) * c.cluster * p.b * p.hk),
+          .grid = grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
           .cluster = count(c.cluster)};
@@ -131,8 +133,9 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqSum::recomputed) {
-    launches.back().zeroed = c.dq == DqSum::ordered ? turns_of(p, c) : sums_of(p);
-    launches.push_back(rounded_dq_launch(p, c));
+    if (c.dq == DqSum::unordered) launches.back().zeroed = sums_of(p);
+    if (c.dq == DqSum::ordered && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
+    if (!c.rounds_dq) launches.push_back(rounded_dq_launch(p, c));
     return launches;
   }
   launches.push_back({.name = "dq",
@@ -142,6 +145,28 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
                       .threads = count(c.dq_threads()),
                       .smem_bytes = count(c.dq_smem_bytes())});
   return launches;
+}
+
+int turn_count(const Problem& p, const BackwardConfig& c) {
+  if (!is_sm90(c) || c.dq != DqSum::ordered) return 0;
+  return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
+}
+
+RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
+  // A card's blocks run at once, and a half more: what is rounded has mostly been added up.
+  constexpr int kBlocksBehind = 192;
+  const std::int64_t heads = p.b * p.hk;
+  const auto at_once = std::min<std::int64_t>(heads, kSm90HeadsAtOnce);
+  const auto keys = static_cast<int>(at_once * tiles(p.sk, c.turn_keys()));
+  const std::int64_t queries = at_once * p.hq / p.hk * tiles(p.sq, c.block_q);
+  const auto groups = static_cast<int>(tiles(heads, static_cast<int>(at_once)));
+  const auto behind = static_cast<int>(tiles(kBlocksBehind, keys * c.cluster));
+  const int small = heads % at_once == 0 ? 0 : 1;  // the last group, with fewer to share
+  return {.groups = groups,
+          .keys = keys,
+          .roundings = static_cast<int>(tiles(queries, c.rounded_tiles() * c.cluster)),
+          .behind = behind,
+          .last = std::min(behind + small, groups)};
 }
 
 KernelLaunch rows_launch(const Problem& p, int rows) {

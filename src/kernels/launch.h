@@ -36,6 +36,18 @@ struct KernelLaunch {
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
 
+// Counters of turns that the kernel of delta zeroes before a backward of cuda_sm90 in 16 bits; of
+// others a launch names them as `zeroed`.
+int turn_count(const Problem& problem, const BackwardConfig& config);
+
+// Key heads whose blocks run at once where they take turns on cuda_sm90. With 8, q, do and the sums
+// of dq of one are read and added to by 16 blocks before they leave the L2; blocks of more than
+// that wait for each other's turns.
+inline constexpr int kSm90HeadsAtOnce = 8;
+
+// The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
+RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
+
 // What a forward of cuda_sm90 walks through on a grid of `blocks`.
 Items forward_items(const Problem& problem, const ForwardConfig& config, int blocks);
 

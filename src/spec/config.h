@@ -165,6 +165,8 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits: blocks of a cluster, which share copies of q and do and make each
   // other's share of dq (0019).
   int cluster = 1;
+  // Of cuda_sm90 only, 16 bits, dq=ordered: an idle warp rounds dq, and blocks at the end (0019).
+  bool rounds_dq = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
@@ -190,7 +192,8 @@ struct BackwardConfig {
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
-             8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes();
+             8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes() +
+             sm90_rounding_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -213,6 +216,15 @@ struct BackwardConfig {
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }
   constexpr int sm90_notes_bytes() const { return dq_group ? 16 * sm90_notes() + 32 : 0; }
+
+  // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
+  // queries a slot, with a barrier each; and tiles that a block at the end rounds.
+  constexpr int rounding_slots() const { return 4; }
+  constexpr int rounding_chunk_bytes() const { return 4 * 16 * 64; }
+  constexpr int sm90_rounding_bytes() const {
+    return rounds_dq ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
+  }
+  constexpr int rounded_tiles() const { return 3; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {

@@ -231,6 +231,50 @@ TEST_F(Correctness, ThousandRunsOfHoppersBackwardByPairsGiveTheSameBits) {
   }
 }
 
+// Likewise where an idle warp rounds dq, of each kernel that has one.
+constexpr const char* kRounding[] = {
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=true}",
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=false,cluster=1,"
+    "rounds_dq=true}"};
+
+TEST_F(Correctness, RoundingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b26 hq12 hk4 s100 d128", 3, kRounding[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 b1 h1 sq300 sk270 d128", 3, kRounding[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b26 hq16 hk8 s100 d128", 3, kRounding[1]));
+}
+
+TEST_F(Correctness, HoppersBackwardsWhoseWarpRoundsDqMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  int ran = 0;
+  const auto check = [&](const std::string& line, const char* config) {
+    const Problem p = parse_problem(line);
+    if (std::max(p.d, p.dv) > 128 || p.dv > p.d) return;
+    ran += checked(line, static_cast<std::uint64_t>(90 + ran), config);
+  };
+  for (const std::string& line : problem_lines("hopper_backward.txt")) check(line, kRounding[0]);
+  for (const char* config : kRounding) {
+    for (const char* lengths : {"s1", "s64", "s65", "s129", "sq1 sk300", "sq300 sk1"}) {
+      for (const char* dim : {" d64", " d128"}) {
+        check(std::string("fwdbwd bf16 causal b30 h7 ") + lengths + dim, config);
+      }
+    }
+  }
+  EXPECT_GE(ran, 30);
+}
+
+TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* config : kRounding) {
+    for (const char* line :
+         {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
+          "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
+      expect_same_bits(line, on_device(config), 1000);
+    }
+  }
+}
+
 // Tiles that no problem of the files takes unasked.
 TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";

@@ -152,5 +152,40 @@ TEST(EmulatedHopperBackward, PairsWhoseWarpgroupsMakeDqOfHalfOfATileEach) {
   expect_right_of_dq_group<group_pairs(kFp16, DqSum::unordered)>("bwd fp16 b1 hq2 hk1 s300 d64");
 }
 
+// With a warp that rounds dq, and blocks at the end.
+
+template <BackwardConfig kConfig>
+constexpr BackwardConfig rounding() {
+  BackwardConfig with = kConfig;
+  with.rounds_dq = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, BlocksAtTheEndRoundDq) {
+  expect_right_of_pairs<rounding<pairs(kBf16, 128)>()>("bwd bf16 b1 h1 sq64 sk256 d128");
+  expect_right_of_pairs<rounding<pairs(kBf16, 128)>()>(
+      "bwd bf16 causal b1 hq6 hk3 sq600 sk300 d128 layout(bshd)");
+  expect_right_of_pairs<rounding<pairs(kFp16, 64)>()>("bwd fp16 b1 h1 sq300 sk90 causal d48");
+  expect_right<rounding<config(kBf16, 128, DqSum::ordered, 64)>()>(
+      "bwd bf16 b1 h1 sq150 sk200 d128 window(50,30)");
+}
+
+// As many blocks as lie between, and heads whose dq is rounded by their warps.
+TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
+  const auto expect = [](const std::string& line, auto config) {
+    expect_gradients<config()>(line, {kCrossed}, [&](const Sm90BackwardArgs& args) {
+      if constexpr (config().cluster == 2) {
+        sm90_pair_backward<config()>(args);
+      } else {
+        sm90_backward<config()>(args);
+      }
+    });
+  };
+  expect("bwd bf16 b2 h53 sq130 sk20 d40", [] { return rounding<pairs(kBf16, 64)>(); });
+  expect("bwd fp16 causal b1 hq50 hk25 sq70 sk1030 d96 layout(bshd)",
+         [] { return rounding<pairs(kFp16, 96)>(); });
+  expect("bwd bf16 causal b23 h9 s20 d64", [] { return rounding<config(kBf16, 64)>(); });
+}
+
 }  // namespace
 }  // namespace dfa

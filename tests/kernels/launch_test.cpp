@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "spec/legality.h"
@@ -184,45 +185,46 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
   EXPECT_EQ(launches[1].source, "kernels/backward/sm90_backward.cuh");
   EXPECT_EQ(launches[1].entry.find("dfa::sm90_backward<dfa::BackwardConfig{"), 0u);
-  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);               // 128 keys a block
-  EXPECT_EQ(launches[1].threads, 3u * 128);              // two warpgroups and one that copies
-  EXPECT_EQ(launches[1].zeroed.bytes, 4u * 2 * 6 * 16);  // a counter for every 64 queries
+  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);              // 128 keys a block
+  EXPECT_EQ(launches[1].threads, 3u * 128);             // two warpgroups and one that copies
+  EXPECT_EQ(launches[1].zeroed.bytes, 0u);              // by delta
+  EXPECT_EQ(turn_count(kProblem, config), 2 * 6 * 16);  // for every 64 queries
   EXPECT_EQ(launches[2].entry.find("dfa::sm90_dq<"), 0u);
   EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
   EXPECT_EQ(launches[2].threads, 256u);
   constexpr std::size_t kRows = 2 * 6 * 1024;
-  EXPECT_EQ(backward_workspace_bytes(kProblem, config),
-            4 * (2 * kRows + kRows * 96) + launches[1].zeroed.bytes);
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96 + 2 * 6 * 16));
 
-  const Problem narrow = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d64");
-  const auto of_narrow = backward_launches(
-      narrow, legal_config("BackwardConfig{target=cuda_sm90,dq_group=true}",
-                           gpu_backward_base("BackwardConfig{target=cuda_sm90}", narrow, kLimits),
-                           narrow, kLimits));
+  const auto hopper = [](const Problem& p, const std::string& text) {
+    const std::string all = "BackwardConfig{target=cuda_sm90,rounds_dq=false," + text + "}";
+    return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
+  };
+  const auto launched = [&](const char* line, const std::string& text) {
+    const Problem p = parse_problem(line);
+    return backward_launches(p, hopper(p, text));
+  };
+  const auto turns = [&](const char* line, const std::string& text) {
+    const Problem p = parse_problem(line);
+    return turn_count(p, hopper(p, text));
+  };
+  const auto of_narrow = launched("bwd bf16 b2 hq6 hk3 s1000 d64", "dq_group=true");
   EXPECT_EQ(of_narrow[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
   EXPECT_EQ(of_narrow[1].entry.find("dfa::sm90_dq_group_backward<dfa::BackwardConfig{"), 0u);
   EXPECT_EQ(of_narrow[2].source, of_narrow[1].source);
 
-  const auto launched = [](const char* line, const std::string& text) {
-    const Problem p = parse_problem(line);
-    return backward_launches(
-        p, legal_config("BackwardConfig{" + text + "}",
-                        gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kLimits), p,
-                        kLimits));
-  };
   const char* kLong = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d128";
   const auto pairs = launched(kLong, "cluster=2");
   EXPECT_EQ(pairs[1].source, "kernels/backward/sm90_pair_backward.cuh");
   EXPECT_EQ(pairs[1].entry.find("dfa::sm90_pair_backward<dfa::BackwardConfig{"), 0u);
   EXPECT_EQ(pairs[1].cluster, 2u);
   EXPECT_EQ(pairs[1].grid, 2u * 3 * 2 * 5);  // 256 keys a pair
-  EXPECT_EQ(pairs[1].zeroed.bytes, 4u * 2 * 6 * 16);
+  EXPECT_EQ(turns(kLong, "cluster=2"), 2 * 6 * 16);
   // Each block of a pair has turns of its own where it makes half of a tile's dq.
   const char* kNarrow = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d64";
-  const auto halves = launched(kNarrow, "stages=2,dq_group=true,early_turns=false,cluster=2");
-  EXPECT_EQ(halves[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
-  EXPECT_EQ(halves[1].zeroed.bytes, 4u * 2 * 6 * 8 * 2);
-  EXPECT_EQ(launched(kNarrow, "cluster=2")[1].zeroed.bytes, 4u * 2 * 6 * 8);
+  const char* kHalves = "stages=2,dq_group=true,early_turns=false,cluster=2";
+  EXPECT_EQ(launched(kNarrow, kHalves)[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
+  EXPECT_EQ(turns(kNarrow, kHalves), 2 * 6 * 8 * 2);
+  EXPECT_EQ(turns(kNarrow, "cluster=2"), 2 * 6 * 8);
 
   const Problem wide = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d256");
   const auto of_wide =
@@ -236,9 +238,53 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
 
   config.dq = DqSum::unordered;
   const auto unordered = backward_launches(kProblem, config);
+  EXPECT_EQ(turn_count(kProblem, config), 0);
   EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);
   EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
+}
+
+// Every tile of dq is rounded once, after all blocks that add to it and, by those that own keys,
+// with as many blocks in between as a card runs at once.
+TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
+  for (const char* line : {"bwd bf16 causal b16 h16 s1024 d128", "bwd bf16 b4 h32 s4096 d64",
+                           "bwd bf16 b1 h1 s64 d64", "bwd bf16 b1 hq33 hk11 sq300 sk5000 d96",
+                           "bwd bf16 b1 h9 sq5000 sk70 d128", "bwd bf16 b16 h33 sq300 sk70 d64"}) {
+    SCOPED_TRACE(line);
+    const Problem p = parse_problem(line);
+    const BackwardConfig config = legal_config(
+        "BackwardConfig{dq_group=false,rounds_dq=true}",
+        gpu_backward_base("BackwardConfig{target=cuda_sm90,dq_group=false}", p, kLimits), p,
+        kLimits);
+    const auto launches = backward_launches(p, config);
+    ASSERT_EQ(launches.size(), 2u);
+    const RoundingOrder order = rounding_order(p, config);
+    ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
+    const std::int64_t heads = p.b * p.hk, at_once = std::min<std::int64_t>(heads, 8);
+    ASSERT_GE(order.groups * at_once, heads);
+    ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
+    const auto of_group =
+        static_cast<int>(at_once * (p.hq / p.hk) * ((p.sq + config.block_q - 1) / config.block_q));
+    std::vector<int> rounded(static_cast<std::size_t>(order.groups * of_group));
+    const auto owners = static_cast<int>(heads * order.keys / at_once);  // that have a head
+    for (int i = 0; i < owners; ++i) {
+      if (!order.shares(i)) continue;
+      const int group = order.shared_group(i);
+      EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, 132);
+      for (int tile = order.sharer(i); tile < of_group; tile += order.keys) {
+        ++rounded[static_cast<std::size_t>(group * of_group + tile)];
+      }
+    }
+    const int a_cluster = config.rounded_tiles() * config.cluster;
+    for (int i = order.owners(); i < order.clusters(); ++i) {
+      const int first = order.rounder(i) * a_cluster;
+      for (int tile = first; tile < std::min(first + a_cluster, of_group); ++tile) {
+        ++rounded[static_cast<std::size_t>(order.last_group(i) * of_group + tile)];
+      }
+    }
+    EXPECT_EQ(std::count(rounded.begin(), rounded.end(), 1),
+              static_cast<std::ptrdiff_t>(rounded.size()));
+  }
 }
 
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {

@@ -205,7 +205,11 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = sm90_backward_candidates(p, limits_);
     ASSERT_FALSE(candidates.empty()) << d << " " << dv;
-    for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
+    for (BackwardConfig config : candidates) {
+      compile(backward_launches(p, config));
+      config.rounds_dq = true;
+      if (check(config, p, limits_)) compile(backward_launches(p, config));
+    }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;
     if (check(unordered, p, limits_)) compile(backward_launches(p, unordered));

@@ -8,6 +8,7 @@
 
 // Before the backward: delta = rowsum(do * o) and the base-2 log-sum-exp of every query row, padded
 // so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
+// They zero the counters of turns as well, of which there are fewer than rows.
 namespace dfa {
 
 // What a product reads of an element.
@@ -69,6 +70,8 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   } else {
     sum = row_product<kElement>(o, d_o, columns);
   }
+  const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
+  if (turn < static_cast<unsigned>(args.turn_count)) args.turns[turn] = 0;
   if (threadIdx.x % 8 != 0) return;
   const float lse =
       exists ? args.lse[static_cast<long long>(head) * args.sq + row] : -ptx::infinity();

@@ -64,6 +64,15 @@ struct DqTurns {
     while (ptx::load_acquire(counted) != own) __nanosleep(32);
   }
 
+  // Until all that see rows of a tile have added to them. Not of turns_of_tile() > 1.
+  static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
+    const TileRange seen = key_tiles(TileMask::of(args), tile / kTurnTiles * kTurnRows, kTurnRows,
+                                     kConfig.turn_keys());
+    const unsigned turns = static_cast<unsigned>(seen.end - seen.begin);
+    const unsigned* counted = counter(args, head, tile);
+    while (ptx::load_acquire(counted) != turns) __nanosleep(128);
+  }
+
   static DFA_DEVICE void pass_on(const KernelArgs& args, Head head, int tile, int key) {
     ptx::store_release(counter(args, head, tile), turn(args, tile, key) + 1);
   }

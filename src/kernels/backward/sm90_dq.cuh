@@ -5,12 +5,13 @@
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/tile/panel.h"
-#include "kernels/tile/store.cuh"
+#include "kernels/tile/product.cuh"
 
 // dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
 // (dq_turns.cuh) or, with dq = unordered, as they come. A share is transposed, 64 columns of dq as
 // rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
-// tile has places for two shares, or for one of each 64 columns.
+// tile has places for two shares, or for one of each 64 columns. When all have, the sums are
+// rounded: by a kernel of its own or, with rounds_dq, in the same grid (sm90_dq_rounding.cuh).
 //
 // Shares lie in memory as they lie in registers: [tile][part of the queries][16 columns of dq]
 // [fragment of 8 queries][lane][4].
@@ -31,6 +32,7 @@ struct Sm90Dq : DqTurns<kConfig> {
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
   static_assert(kPlaces >= kGroups && (kParts == 1 || kQueries % kPanelColumns == 0));
   using Share = float[kFragments][4];
+  using Layout = TileLayout<kConfig.element, kConfig.head_dim>;  // of rounded rows
 
   // Of a place: which 64 columns of dq and which queries.
   static DFA_DEVICE int panel(int place) { return place / kParts; }
@@ -46,10 +48,12 @@ struct Sm90Dq : DqTurns<kConfig> {
     return (place % kParts * kSlots + place / kParts * 4) * kFragments * 128;
   }
 
+  static DFA_DEVICE int lane_offset(int place) {
+    return (part(place) * kSlots + slot(place)) * kFragments * 128 +
+           static_cast<int>(ptx::thread_index() % 32) * 4;
+  }
   static DFA_DEVICE float* lane_sums(const KernelArgs& args, unsigned tile, int place) {
-    const int at = (part(place) * kSlots + slot(place)) * kFragments * 128 +
-                   static_cast<int>(ptx::thread_index() % 32) * 4;
-    return args.dq_sums + static_cast<long long>(tile) * kTileFloats + at;
+    return args.dq_sums + static_cast<long long>(tile) * kTileFloats + lane_offset(place);
   }
 
   static DFA_DEVICE bool is_first(const KernelArgs& args, int tile, int key) {
@@ -75,48 +79,97 @@ struct Sm90Dq : DqTurns<kConfig> {
     add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, tile, key),
            share);
   }
+
+  // Then dq's elements, a warpgroup for each place. A tile is one of those of all heads.
+
+  using Sums = float4[kFragments];
+
+  // Does any key add to it?
+  static DFA_DEVICE bool is_seen(const KernelArgs& args, int tile) {
+    const int query = tile % Turns::tiles(args) * kConfig.block_q;
+    const TileRange keys =
+        key_tiles(TileMask::of(args), query, kConfig.block_q, kConfig.turn_keys());
+    return keys.begin < keys.end;
+  }
+
+  static DFA_DEVICE void load_sums(const KernelArgs& args, int tile, int place, Sums& sums) {
+    const bool there = is_seen(args, tile) && slot(place) < kSlots;
+    const float* from = lane_sums(args, static_cast<unsigned>(tile), place);
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+      sums[n] = there ? *reinterpret_cast<const float4*>(from + n * 128) : make_float4(0, 0, 0, 0);
+    }
+  }
+
+  // From a copy of a tile's sums in shared memory.
+  static DFA_DEVICE void load_staged(const KernelArgs& args, int tile, int place, unsigned copy,
+                                     Sums& sums) {
+    const bool there = is_seen(args, tile) && slot(place) < kSlots;
+    const unsigned from = copy + 4 * lane_offset(place);
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+      sums[n] = there ? ptx::load_shared_4(from + n * 512) : make_float4(0, 0, 0, 0);
+    }
+  }
+
+  static DFA_DEVICE void stage(const KernelArgs& args, int place, const Sums& sums,
+                               unsigned staged) {
+    if (slot(place) >= kSlots) return;
+    const unsigned lane = ptx::thread_index() % 32;
+    const unsigned first = part(place) * kQueries + lane / 16 * 8 + lane % 8;
+    const unsigned chunk = slot(place) * 2 + lane / 8 % 2;
+#pragma unroll
+    for (int n = 0; n < kFragments; n += 2) {
+      unsigned rounded[4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float4& sum = sums[n + i];
+        rounded[2 * i] = ptx::pack<kConfig.element>(sum.x * args.scale, sum.y * args.scale);
+        rounded[2 * i + 1] = ptx::pack<kConfig.element>(sum.z * args.scale, sum.w * args.scale);
+      }
+      ptx::store_matrices_trans(staged + Layout::offset(first + n * 8, chunk), rounded);
+    }
+  }
+
+  // Rows that exist, 16 bytes a thread.
+  template <int kThreads>
+  static DFA_DEVICE void store(const KernelArgs& args, int tile, unsigned staged) {
+    constexpr int kChunks = Layout::kChunks, kCopies = kConfig.block_q * kChunks / kThreads;
+    static_assert(kCopies * kThreads == kConfig.block_q * kChunks);
+    const int head = tile / Turns::tiles(args);
+    const int query = tile % Turns::tiles(args) * kConfig.block_q;
+    char* const dq = static_cast<char*>(args.dq) +
+                     head_offset<kConfig.element>(args.q_strides, head / args.hq, head % args.hq);
+    const int thread = static_cast<int>(ptx::thread_index());
+    uint4 words[kCopies];
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const unsigned copy = static_cast<unsigned>(thread + i * kThreads);
+      words[i] = ptx::load_words_4(staged + Layout::offset(copy / kChunks, copy % kChunks));
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const int row = query + (thread + i * kThreads) / kChunks;
+      const int chunk = (thread + i * kThreads) % kChunks;
+      if (row >= args.sq || chunk * 8 >= args.d) continue;
+      *reinterpret_cast<uint4*>(dq + 2 * row * args.q_strides.row + chunk * 16) = words[i];
+    }
+  }
 };
 
-// The sums as dq's elements, a warpgroup for each place.
+// dq of a tile.
 template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.sm90_dq_threads())
     sm90_dq(const __grid_constant__ KernelArgs args) {
   using Dq = Sm90Dq<kConfig>;
-  constexpr DType kElement = kConfig.element;
-  using Layout = TileLayout<kElement, kConfig.head_dim>;
   extern __shared__ __align__(1024) char smem[];
-  const int head = static_cast<int>(blockIdx.x) / Dq::tiles(args);
-  const int query = static_cast<int>(blockIdx.x) % Dq::tiles(args) * kConfig.block_q;
-  const TileRange keys = key_tiles(TileMask::of(args), query, kConfig.block_q, kConfig.block_k);
-  const bool seen = keys.begin < keys.end;
-
+  const int tile = static_cast<int>(blockIdx.x);
   const int place = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const int slot = Dq::slot(place);
-  if (slot < Dq::kSlots) {
-    const float* from = Dq::lane_sums(args, blockIdx.x, place);
-    const unsigned lane = threadIdx.x % 32;
-    const unsigned first = Dq::part(place) * Dq::kQueries + lane / 16 * 8 + lane % 8;
-    const unsigned chunk = slot * 2 + lane / 8 % 2;
-#pragma unroll
-    for (int n = 0; n < Dq::kFragments; n += 2) {
-      unsigned rounded[4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float4 sum =
-            seen ? *reinterpret_cast<const float4*>(from + (n + i) * 128) : make_float4(0, 0, 0, 0);
-        rounded[2 * i] = ptx::pack<kElement>(sum.x * args.scale, sum.y * args.scale);
-        rounded[2 * i + 1] = ptx::pack<kElement>(sum.z * args.scale, sum.w * args.scale);
-      }
-      ptx::store_matrices_trans(ptx::shared_address(smem) + Layout::offset(first + n * 8, chunk),
-                                rounded);
-    }
-  }
+  typename Dq::Sums sums;
+  Dq::load_sums(args, tile, place, sums);
+  Dq::stage(args, place, sums, ptx::shared_address(smem));
   __syncthreads();
-  store_tile<kElement, kConfig.block_q, kConfig.head_dim, kConfig.sm90_dq_threads()>(
-      smem,
-      static_cast<char*>(args.dq) +
-          head_offset<kElement>(args.q_strides, head / args.hq, head % args.hq),
-      args.q_strides.row, query, args.sq, args.d);
+  Dq::template store<kConfig.sm90_dq_threads()>(args, tile, ptx::shared_address(smem));
 }
 
 }  // namespace dfa

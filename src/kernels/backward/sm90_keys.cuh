@@ -2,6 +2,7 @@
 
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
+#include "kernels/backward/sm90_dq_rounding.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
@@ -55,7 +56,9 @@ struct Sm90Keys {
   static constexpr int kBarriers = kConfig.sm90_barriers();
   static constexpr int kRingBarriers = kStages * kConfig.cluster;  // of one of both rings
   static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kRingBarriers);
-  static_assert(kNotesAt + kConfig.sm90_notes_bytes() == kConfig.smem_bytes());
+  static constexpr int kRoundingAt = (kNotesAt + 15) / 16 * 16;  // for the copy engine
+  static_assert(kNotesAt + kConfig.sm90_notes_bytes() + kConfig.sm90_rounding_bytes() ==
+                kConfig.smem_bytes());
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
   // are filled for both, and given back to both.
@@ -119,6 +122,7 @@ struct Sm90Keys {
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
+    if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).init();
     shared.q.init();
     shared.d_o.init();
     ptx::fence_barrier_init();
@@ -134,6 +138,19 @@ struct Sm90Keys {
     return of_turn;
   }
   static DFA_DEVICE KeyWork work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
+
+  // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
+  // has rounded dq at the end or, as the last group of heads may be a small one, has nothing to do.
+  using Rounding = Sm90DqRounding<kConfig>;
+  static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
+    const int cluster = Rounding::cluster_index();
+    if (cluster >= args.rounding.owners()) typename Rounding::Block{smem}.round(args);
+    const int tiles = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
+    return cluster >= args.b * args.hk * tiles;
+  }
+  static DFA_DEVICE typename Rounding::Warp rounding_warp(unsigned base) {
+    return {base + kRoundingAt};
+  }
 
   using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ>;
 
@@ -241,13 +258,16 @@ struct Sm90Keys {
     dfa::pass_turns<Dq, TurnWalk>(args, turn_work(args), shared.added(), shared.seen());
   }
 
-  // The first warpgroup, where it does nothing else.
+  // The first warpgroup, where it does nothing else. Its last warp may round dq of other heads.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::give_registers<kGiven>();
     if (threadIdx.x < 32) copy(a, shared);
     if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a.args, shared);
     if constexpr (kConfig.early_turns) {
       if (threadIdx.x == 64) pass_turns(a.args, shared);
+    }
+    if constexpr (kConfig.rounds_dq) {
+      if (threadIdx.x >= 96) rounding_warp(shared.base).round_share(a.args);
     }
   }
 

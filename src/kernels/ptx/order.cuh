@@ -16,6 +16,13 @@ DFA_DEVICE void store_release(unsigned* to, unsigned value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
+// Copies that this thread starts from now on see in global memory what it would.
+DFA_DEVICE void fence_async_global() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+#endif
+}
+
 // Four sums in global memory, 16-byte aligned, without waiting for them: one instruction from sm_90
 // on, four before.
 DFA_DEVICE void add_4(float* to, const float (&x)[4]) {
