@@ -190,13 +190,13 @@ def main():
     train(next(iter(VARIANTS)), 0, 2, text, device, shape)  # the optimizer's first steps are slow
     runs = []
     for variant, seed in plan:
+        if device == "cuda":  # what ran before had a peak of its own
+            torch.cuda.reset_peak_memory_stats()
         runs.append(train(variant, seed, arguments.steps, text, device, shape))
         joules = runs[-1]["j_per_token"]
         print(f"{len(runs)}/{len(plan)} {variant:10s} seed {seed}: {runs[-1]['tokens_per_s']:9,.0f} tokens/s, "
               f"{'not measured' if joules is None else f'{joules * 1e3:.3f} mJ/token'}, last loss "
               f"{last_loss(runs[-1]):.4f}", flush=True)
-        if device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
     runs.sort(key=lambda run: (run["seed"], list(VARIANTS).index(run["variant"])))
     result = {"machine": torch.cuda.get_device_name() if device == "cuda" else "CPU",
               "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

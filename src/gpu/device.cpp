@@ -60,10 +60,6 @@ struct DeviceTable {
     if (slot == nullptr) {
       std::unique_ptr<Device> fresh(new Device);
       fresh->facts_ = read_facts(index);
-      CUdevice handle = 0;
-      check(driver().cuDeviceGet(&handle, index), "cuDeviceGet");
-      check(driver().cuDevicePrimaryCtxRetain(&fresh->context_, handle),
-            "cuDevicePrimaryCtxRetain on " + fresh->facts_.name);
       slot = std::move(fresh);
     }
     return *slot;
@@ -87,6 +83,18 @@ const Device& Device::get(int index) {
                           " is not there; accepted: 0 to " + std::to_string(devices - 1));
   }
   return DeviceTable::instance().get(index, devices);
+}
+
+CUctx_st* Device::retain() const {
+  const std::lock_guard lock(DeviceTable::instance().mutex);
+  if (CUctx_st* const there = context_.load(std::memory_order_relaxed)) return there;
+  CUdevice handle = 0;
+  check(driver().cuDeviceGet(&handle, facts_.index), "cuDeviceGet");
+  CUcontext fresh = nullptr;
+  check(driver().cuDevicePrimaryCtxRetain(&fresh, handle),
+        "cuDevicePrimaryCtxRetain on " + facts_.name);
+  context_.store(fresh, std::memory_order_release);
+  return fresh;
 }
 
 bool Device::holds(const void* pointer) const {
@@ -113,7 +121,7 @@ void Device::synchronize() const {
 }
 
 Scope::Scope(const Device& device) {
-  check(driver().cuCtxPushCurrent(device.context_), "cuCtxPushCurrent");
+  check(driver().cuCtxPushCurrent(device.context()), "cuCtxPushCurrent");
 }
 
 Scope::~Scope() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <string>
 
@@ -44,8 +45,9 @@ struct MemoryInfo {
   std::size_t total_bytes = 0;
 };
 
-// One device and its primary context, the one that PyTorch and the CUDA runtime use, retained on
-// first use and for the life of the process.
+// One device and its primary context, the one that PyTorch and the CUDA runtime use. It is retained
+// by the first Scope, for the life of the process: with it NVML lists the process among those on
+// the device, which one that only asks for facts is not.
 class Device {
  public:
   static int count();  // at least 1; throws Unsupported where available() says no
@@ -69,8 +71,14 @@ class Device {
   friend struct DeviceTable;
   Device() = default;
 
+  CUctx_st* context() const {
+    CUctx_st* const there = context_.load(std::memory_order_acquire);
+    return there != nullptr ? there : retain();
+  }
+  CUctx_st* retain() const;  // one that fails is tried again at the next use
+
   DeviceFacts facts_;
-  CUctx_st* context_ = nullptr;
+  mutable std::atomic<CUctx_st*> context_{nullptr};
 };
 
 // Makes the device's context current for the calling thread until the end of the block.

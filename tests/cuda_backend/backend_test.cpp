@@ -63,6 +63,16 @@ class CudaBackendTest : public testing::FakeCudaTest {
 
 Plan planned() { return plan(kProblem, {.backend = "cuda", .algorithm = Algorithm::flash}); }
 
+// Before any test that runs something.
+TEST_F(CudaBackendTest, WhatIsThereAndPlanningNeedNoContext) {
+  const int before = fake().contexts;
+  EXPECT_TRUE(cuda_backend().available());
+  EXPECT_EQ(cuda_backend().gpu_identity().sm_count, 132);
+  EXPECT_TRUE(cuda_backend().supports(kProblem, {}));
+  planned();
+  EXPECT_EQ(fake().contexts, before);
+}
+
 TEST_F(CudaBackendTest, PlanningLoadsNothing) {
   const Plan plan = planned();
   EXPECT_EQ(fake().libraries, 0);

@@ -45,14 +45,27 @@ TEST_F(DeviceTest, AnIndexOutsideIsToldWhatIsThere) {
   }
 }
 
-TEST_F(DeviceTest, TheContextIsRetainedOnceAndAskedForAgainAfterAFailure) {
-  fake().failing_call = "cuDevicePrimaryCtxRetain";
-  fake().failure = CUDA_ERROR_OUT_OF_MEMORY;
-  EXPECT_THROW(Device::get(2), OutOfMemory);
-  fake().failing_call.clear();
+// Before the next test, which is the first to use that device.
+TEST_F(DeviceTest, FactsNeedNoContext) {
   const int before = fake().contexts;
+  EXPECT_EQ(Device::get(2).facts().name, "Fake 75");
+  EXPECT_FALSE(Device::get(2).holds(&before));
+  EXPECT_EQ(fake().contexts, before);
+}
+
+TEST_F(DeviceTest, TheContextIsRetainedOnceAndAskedForAgainAfterAFailure) {
   const Device& device = Device::get(2);
   EXPECT_EQ(&Device::get(2), &device);
+  const int before = fake().contexts;
+  fake().failing_call = "cuDevicePrimaryCtxRetain";
+  fake().failure = CUDA_ERROR_OUT_OF_MEMORY;
+  for (int tries = 0; tries < 2; ++tries) EXPECT_THROW(Scope{device}, OutOfMemory);
+  EXPECT_EQ(fake().context_depth, 0u);
+  fake().failing_call.clear();
+  for (int uses = 0; uses < 2; ++uses) {
+    const Scope scope(device);
+    EXPECT_EQ(fake().context_depth, 1u);
+  }
   EXPECT_EQ(fake().contexts, before + 1);
 }
 

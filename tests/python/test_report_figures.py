@@ -7,7 +7,7 @@ import pytest
 import synthetic
 
 from dfa.report import figures, style, sweeps
-from dfa.report.chart import Absent, Heat, log_ticks
+from dfa.report.chart import Absent, Chart, Heat, Panel, Series, log_ticks
 from dfa.report.draw import figure_of, size_text
 from dfa.report.interactive import plots_of
 from dfa.report.load import load
@@ -251,6 +251,32 @@ def test_wrong_results_are_crosses_not_points(charts):
     drawn = lines(axes(charts(rows)["latency"])[0])
     assert drawn["FlashAttention"][0] == [128, 256]
     assert drawn["FlashAttention: wrong or failed"][0] == [512]
+
+
+def test_crosses_of_one_reason_share_a_look(charts):
+    rows = [synthetic.case("sequence", a, s=s) for a in ("standard", "flash") for s in (128, 256)]
+    one = [*rows, synthetic.out_of_memory("sequence", "standard", s=512)]
+    assert charts(one)["latency"].legend[2] == {"standard: out of memory": style.colour("standard")}
+    several = charts([*one, synthetic.out_of_memory("sequence", "flash", s=512)])["latency"]
+    assert several.legend[2] == {"out of memory": style.SEVERAL}
+    crosses = [trace for trace in plots_of(several)[0]["data"] if trace["mode"] == "markers"]
+    assert [c["name"] for c in crosses] == ["standard: out of memory", "FlashAttention: out of memory"]
+    assert {c["marker"]["color"] for c in crosses} == {style.SEVERAL}
+
+
+def legend_and_figure(chart):
+    """Right ends, in pixels."""
+    figure = figure_of(chart)
+    return max((legend.get_window_extent().x1 for legend in figure.legends), default=0), figure.bbox.x1
+
+
+def test_a_legend_is_no_wider_than_its_figure(with_energy):
+    wide = [Series("flash", (1, 2), (1, 2), variant=f"way {k} with a long name of its own to read")
+            for k in range(7)]
+    made = Chart("wide", "Wide", "", (Panel("p", "x", "y", tuple(wide)),), "")
+    for chart in (made, *with_energy.values()):
+        legend, figure = legend_and_figure(chart)
+        assert legend <= figure, chart.name
 
 
 def test_an_algorithm_that_only_failed_leaves_words_not_an_empty_plot(charts):

@@ -6,7 +6,8 @@ import pathlib
 import pytest
 import synthetic
 
-from dfa.report import derive, figures_theory, figures_time, figures_training, study, tables
+from dfa.report import (derive, draw, figures_theory, figures_time, figures_training, study,
+                        tables)
 from dfa.report.__main__ import main
 from dfa.report.load import BadResult
 
@@ -120,6 +121,20 @@ def test_launches_share_a_colour_and_differ_in_dashes(study_of):
         ("flash", "torch.compile, max-autotune", "longdash")}
 
 
+def test_what_launches_were_refused_is_one_entry_of_the_legend(study_of):
+    rows = [synthetic.case("launch", "flash", dtype="bf16", h=16, s=s) for s in (64, 128)]
+    refused = [dict(row, algorithm=peer, launch=way, status="unsupported", time_ms=None)
+               for row in rows for peer in ("torch-flash", "torch-cudnn")
+               for way in ("compile-reduce-overhead", "compile-max-autotune")]
+    found = study_of(synthetic.result(rows + refused))
+    chart = figures_time.launch(found, derive.with_ratios(derive.newest(found)))
+    assert list(chart.legend[2]) == ["unsupported"]
+    assert {m.label for m in chart.panels[0].marks} >= {
+        "PyTorch flash, torch.compile, reduce-overhead: unsupported"}
+    figure = draw.figure_of(chart)
+    assert figure.legends[0].get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_tables_of_passes_tell_what_did_not_fit(study_of):
     rows = [synthetic.case("forward_backward", a, dtype="bf16", s=s, pass_=p)
             for a in ("standard", "flash") for s in (512, 1024) for p in ("fwd", "bwd")]
@@ -133,7 +148,6 @@ def test_tables_of_passes_tell_what_did_not_fit(study_of):
 
 
 def test_the_committed_h200_results_make_a_report(tmp_path):
-    results = ROOT / "results/h200"
-    files = [str(results / name) for name in ("three_way.json", "sequence.json", "launch.json")]
-    assert main([*files, "--hbm", str(results / "hbm_bytes.json"), "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "launch.png").stat().st_size > 5000
+    assert main(["--study", str(ROOT / "results/h200/study/study.json"), "--out", str(tmp_path)]) == 0
+    for name in ("launch", "hbm", "theory", "training"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000

@@ -28,10 +28,11 @@ class Mark:
     x: float
     y: float | None
     reason: str
+    variant: str = ""
 
     @property
     def label(self):
-        return f"{style.label(self.algorithm)}: {self.reason}"
+        return ", ".join(filter(None, (style.label(self.algorithm), self.variant))) + f": {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,16 +87,30 @@ class Chart:
         return any(isinstance(panel, Heat) or panel.series for panel in self.panels)
 
     @property
+    def mark_looks(self):
+        """{reason: (label, colour)}: of one algorithm where it alone has marks of that reason. Those of
+        several lie upon each other, and a legend with each of them would not end."""
+        owners = {}
+        for panel in self.panels:
+            for mark in getattr(panel, "marks", ()):
+                owners.setdefault(mark.reason, set()).add(mark.algorithm)
+        looks = {}
+        for reason, algorithms in owners.items():
+            only = min(algorithms)
+            looks[reason] = ((f"{style.label(only)}: {reason}", style.colour(only))
+                             if len(algorithms) == 1 else (reason, style.SEVERAL))
+        return looks
+
+    @property
     def legend(self):
-        """(algorithms, {variant: dash}, {mark label: algorithm}, reference texts), each once."""
+        """(algorithms, {variant: dash}, {mark label: colour}, reference texts), each once."""
         panels = [panel for panel in self.panels if isinstance(panel, Panel)]
         series = [s for panel in panels for s in panel.series]
-        marks = [m for panel in panels for m in panel.marks]
         references = [f"{panel.reference_label}: {panel.reference:g}×" for panel in panels
                       if panel.reference is not None and panel.series]
         return (style.ordered(s.algorithm for s in series),
                 {s.variant: s.dash for s in series if s.variant},
-                {m.label: m.algorithm for m in marks},
+                dict(self.mark_looks.values()),
                 list(dict.fromkeys(references)))
 
 def doubling(values):

@@ -50,23 +50,23 @@ def _log_y(ax):
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _marks(ax, panel, place):
+def _marks(ax, panel, place, looks):
     for mark in panel.marks:
         inside = mark.y is not None
         ax.plot([place(mark.x)], [mark.y if inside else 0.965], linestyle="none", marker="X",
-                markersize=7.5, color=style.colour(mark.algorithm), markeredgecolor="white",
+                markersize=7.5, color=looks[mark.reason][1], markeredgecolor="white",
                 transform=ax.transData if inside else ax.get_xaxis_transform(), zorder=4,
                 clip_on=False, label=mark.label)
 
 
-def _lines(ax, panel):
+def _lines(ax, panel, looks):
     for series in panel.series:
         error = [0 if math.isnan(e) else e for e in series.error] or None
         ax.errorbar(series.x, series.y, yerr=error, label=series.label, linewidth=1.8,
                     color=style.colour(series.algorithm), linestyle=_DASH[series.dash],
                     marker=style.marker(series.algorithm), markersize=5, capsize=2.5,
                     elinewidth=1, markeredgecolor="white", markeredgewidth=0.6)
-    _marks(ax, panel, lambda x: x)
+    _marks(ax, panel, lambda x: x, looks)
     ticks = sorted({x for s in panel.series for x in s.x} | {m.x for m in panel.marks})
     if panel.x_log:
         ax.set_xscale("log", base=2)
@@ -79,7 +79,7 @@ def _lines(ax, panel):
         ax.set_ylim(0, 1.08 * max(panel.heights) or 1)
 
 
-def _bars(ax, panel):
+def _bars(ax, panel, looks):
     ticks = sorted({x for s in panel.series for x in s.x} | {m.x for m in panel.marks})
     place = {x: k for k, x in enumerate(ticks)}
     width = 0.78 / len(panel.series)
@@ -93,7 +93,7 @@ def _bars(ax, panel):
             ax.bar_label(bars, labels=[bar_text(y, panel.unit) for y in series.y],
                          padding=2, fontsize=7.5,  # in front of the line to compare with
                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})
-    _marks(ax, panel, place.__getitem__)
+    _marks(ax, panel, place.__getitem__, looks)
     ax.set_xticks(range(len(ticks)), [size_text(t) for t in ticks])
     ax.grid(axis="x", visible=False)
     tops = [y + (e if e > 0 else 0) for s in panel.series
@@ -118,14 +118,14 @@ def _words(ax, panel, width):
     ax.set_yticks([])
 
 
-def _panel(ax, panel, columns):
+def _panel(ax, panel, columns, looks):
     ax.set_title(textwrap.fill(panel.title, 70 if columns == 1 else 48))
     if isinstance(panel, Heat):
         _heat(ax, panel)
     elif not panel.series:
         _words(ax, panel, 90 if columns == 1 else 44)
     else:
-        (_bars if panel.kind == "bars" else _lines)(ax, panel)
+        (_bars if panel.kind == "bars" else _lines)(ax, panel, looks)
         if panel.reference is not None:
             ax.axhline(panel.reference, color="#555555", linewidth=1.2, linestyle=(0, (4, 3)))
     ax.set_xlabel(panel.x_label)
@@ -147,11 +147,22 @@ def _legend_handles(chart):
                       label=style.label(a)) for a in algorithms]
     handles += [Line2D([], [], color=FAINT, linestyle=_DASH[dash], linewidth=1.6, label=variant)
                 for variant, dash in variants.items()]
-    handles += [Line2D([], [], color=style.colour(a), linestyle="none", marker="X", label=text)
-                for text, a in marks.items()]
+    handles += [Line2D([], [], color=colour, linestyle="none", marker="X", label=text)
+                for text, colour in marks.items()]
     handles += [Line2D([], [], color="#555555", linestyle=(0, (4, 3)), linewidth=1.2, label=text)
                 for text in references]
     return handles
+
+
+def _legend(fig, handles, width, top):
+    """As many columns as the figure has room for; returns how many lines they make."""
+    for columns in range(max(1, int(width / 1.75)), 0, -1):
+        legend = fig.legend(handles=handles, loc="upper left", ncols=columns, frameon=False,
+                            bbox_to_anchor=(0.02 / width, top), fontsize=8.5, handlelength=2.4,
+                            columnspacing=1.4)
+        if columns == 1 or legend.get_window_extent().x1 <= fig.bbox.x1:
+            return math.ceil(len(handles) / columns)
+        legend.remove()
 
 
 def _head(fig, chart, width, height):
@@ -164,11 +175,7 @@ def _head(fig, chart, width, height):
         used += _LINE * len(lines) + 0.06
     handles = _legend_handles(chart)
     if handles:
-        columns = max(1, int(width / 1.75))
-        fig.legend(handles=handles, loc="upper left", ncols=columns, frameon=False,
-                   bbox_to_anchor=(0.02 / width, 1 - (used - 0.06) / height), fontsize=8.5,
-                   handlelength=2.4, columnspacing=1.4)
-        used += 0.2 * math.ceil(len(handles) / columns) + 0.1
+        used += 0.2 * _legend(fig, handles, width, 1 - (used - 0.06) / height) + 0.1
     return used
 
 
@@ -192,7 +199,7 @@ def figure_of(chart):
             rect=(0, foot_height / height, 1, 1 - (foot_height + used) / height), w_pad=0.08)
         axes = fig.subplots(rows, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, chart.panels):
-            _panel(ax, panel, columns)
+            _panel(ax, panel, columns, chart.mark_looks)
         _same_height_of_bars(axes, chart.panels)
         for ax in axes[len(chart.panels):]:
             ax.remove()

@@ -104,12 +104,15 @@ _LAUNCHES = {"": ("one by one", "solid"), "graph": ("graph", "dash"),
 
 def _by_launch(panel):
     """One colour an algorithm, one dash a way to launch it."""
-    series = []
+    series, marks = [], []
     for s in panel.series:
         algorithm, _, way = s.algorithm.partition(", ")
         variant, dash = _LAUNCHES[way]
         series.append(dataclasses.replace(s, algorithm=algorithm, dash=dash, variant=variant))
-    return dataclasses.replace(panel, series=tuple(series))
+    for mark in panel.marks:
+        algorithm, _, way = mark.algorithm.partition(", ")
+        marks.append(dataclasses.replace(mark, algorithm=algorithm, variant=_LAUNCHES[way][0]))
+    return dataclasses.replace(panel, series=tuple(series), marks=tuple(marks))
 
 
 def launch(study, cases):

@@ -44,8 +44,8 @@ def _legend(chart):
                                     f'margin:0"></span>{escape(style.label(a))}')
             for a in algorithms]
     keys += [_toggle("variant", v, _line_key(dash) + escape(v)) for v, dash in variants.items()]
-    keys += [f'<span class="key"><b style="color:{style.colour(a)}">✕</b>{escape(text)}</span>'
-             for text, a in marks.items()]
+    keys += [f'<span class="key"><b style="color:{colour}">✕</b>{escape(text)}</span>'
+             for text, colour in marks.items()]
     keys += [f'<span class="key">{_line_key("dash")}{escape(text)}</span>' for text in references]
     return f'<div class="legend">{"".join(keys)}</div>' if keys else ""
 

@@ -41,12 +41,12 @@ def _series(panel, series, place):
         "marker": {"color": colour, "size": 8, "symbol": style.plotly_marker(series.algorithm)}}
 
 
-def _mark(mark, panel, place, top):
+def _mark(mark, panel, place, top, looks):
     """Where no number stands, a cross: at its height if known, else at the top of the plot."""
     return {"type": "scatter", "mode": "markers", "name": mark.label, "x": [place(mark.x)],
             "y": [mark.y if mark.y is not None else top],
-            "marker": {"color": style.colour(mark.algorithm), "size": 11, "symbol": "x"},
-            "meta": {"algorithm": mark.algorithm, "variant": ""},
+            "marker": {"color": looks[mark.reason][1], "size": 11, "symbol": "x"},
+            "meta": {"algorithm": mark.algorithm, "variant": mark.variant},
             "hovertemplate": f"<b>{mark.label}</b><br>{panel.x_label} {size_text(mark.x)}"
                              "<extra></extra>"}
 
@@ -61,13 +61,13 @@ def _x_axis(panel, ticks):
                    "ticktext": [size_text(t) for t in ticks]}
 
 
-def _panel(panel):
+def _panel(panel, looks):
     place = size_text if panel.kind == "bars" else (lambda x: x)
     ticks = sorted({x for s in panel.series for x in s.x} | {m.x for m in panel.marks})
     values = [y for s in panel.series for y in s.y]
     top = max(values) if panel.kind == "lines" else 1.1 * max(values)
     data = [_series(panel, series, place) for series in panel.series]
-    data += [_mark(mark, panel, place, top) for mark in panel.marks]
+    data += [_mark(mark, panel, place, top, looks) for mark in panel.marks]
     y_axis = {"title": {"text": panel.y_label}, "rangemode": "tozero"}
     if panel.logarithmic:
         vals = log_ticks(min(panel.heights), max(panel.heights))
@@ -112,7 +112,7 @@ def _same_height_of_bars(panels, plots):
 
 def plots_of(chart):
     """A dict {data, layout} a panel; None for a panel that only has words."""
-    plots = [_heat(p) if isinstance(p, Heat) else _panel(p) if p.series else None
+    plots = [_heat(p) if isinstance(p, Heat) else _panel(p, chart.mark_looks) if p.series else None
              for p in chart.panels]
     _same_height_of_bars(chart.panels, plots)
     return plots

@@ -16,6 +16,7 @@ _NAMED = {
     "torch-math": ("#A8553A", "<"),
 }
 _OTHERS = (("#5C7A29", "P"), ("#8C5FA8", "X"), ("#A04A5C", "<"))
+SEVERAL = "#7F7F7F"  # what stands for more than one algorithm
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
                    "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
                    ">": "triangle-right"}
