@@ -121,10 +121,10 @@ constexpr double kPairKeys = 512, kNarrowPairKeys = 1024;
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
 constexpr double kGroupKeys = 2048, kMaskedGroupKeys = 8192;
 
-// A warp rounds dq beside the tensor cores where that was measured to be faster: 1.03 to 1.05 times
-// at 1024 keys, full, 1.04 at d 128, causal, 4096, 1.02 to 1.04 at d 64, causal, 1024. Not at d
-// 128, causal, 1024 (0.96 to 0.98), where blocks are short, nor at 16384, full, where a kernel of
-// its own hides behind nothing else.
+// A warp rounds dq beside the tensor cores where that was measured to be faster: 1.03 times at 1024
+// keys, full, 1.02 to 1.03 at d 128, causal, 4096, 1.04 at d 64, causal, 1024. Not at d 128,
+// causal, 1024 (0.98), where blocks are short, nor at 16384, full (0.99). Between them not
+// measured.
 constexpr double kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRoundedKeys = 8192;
 
 // Turns cost a wide backward a quarter of its speed, so only deterministic problems take them.
