@@ -64,9 +64,10 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
   if (c.rounds_dq) args_.rounding = rounding_order(p, c);
 }
 
-Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
+Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers, int staying) const {
   Sm90BackwardArgs all;
   all.args = with_pointers(args_, pointers);
+  all.args.staying = staying;
   encode(q_, pointers.q, all.q);
   encode(k_, pointers.k, all.k);
   encode(v_, pointers.v, all.v);

@@ -37,7 +37,8 @@ class HopperSplitArgs {
 class HopperBackwardArgs {
  public:
   HopperBackwardArgs(const Problem& problem, const BackwardConfig& config);
-  Sm90BackwardArgs with(const BackwardArgs& pointers) const;
+  // `staying`: staying_clusters().
+  Sm90BackwardArgs with(const BackwardArgs& pointers, int staying) const;
 
  private:
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;

@@ -61,6 +61,7 @@ struct KernelArgs {
   // Last, as registers of kernels that read none of it spill when it stands in between.
   int turn_count;          // counters in turns that the kernel of delta zeroes
   RoundingOrder rounding;  // of a grid that rounds dq as well
+  int staying;             // clusters that take works, which the last of those counters counts
 };
 
 }  // namespace dfa

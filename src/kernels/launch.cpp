@@ -52,9 +52,13 @@ const char* keys_kernel(const BackwardConfig& c) {
   return c.sm90_is_wide() ? "dfa::sm90_wide_backward<" : "dfa::sm90_backward<";
 }
 
+std::int64_t works(const Problem& p, const BackwardConfig& c) {
+  return tiles(p.sk, c.turn_keys()) * p.b * p.hk;
+}
+
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   const std::int64_t clusters =
-      c.rounds_dq ? rounding_order(p, c).clusters() : tiles(p.sk, c.turn_keys()) * p.b * p.hk;
+      c.rounds_dq && !c.persistent ? rounding_order(p, c).clusters() : works(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
@@ -105,7 +109,8 @@ std::string qualified(std::string text) {
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) *
-                                                               c.turns_of_tile() * p.b * p.hq)};
+                                                                   c.turns_of_tile() * p.b * p.hq +
+                                                               (c.persistent ? 1 : 0))};
 }
 
 }  // namespace launch_parts
@@ -167,6 +172,20 @@ RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
           .roundings = static_cast<int>(tiles(queries, c.rounded_tiles() * c.cluster)),
           .behind = behind,
           .last = std::min(behind + small, groups)};
+}
+
+int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
+  if (!c.persistent) return 0;
+  return static_cast<int>(std::clamp<std::int64_t>(sms / c.cluster, 1, works(p, c)));
+}
+
+unsigned staying_grid(const Problem& p, const BackwardConfig& c, int staying) {
+  int clusters = staying;
+  if (c.rounds_dq) {
+    const RoundingOrder order = rounding_order(p, c);
+    clusters += order.last * order.roundings;
+  }
+  return count(clusters * c.cluster);
 }
 
 KernelLaunch rows_launch(const Problem& p, int rows) {

@@ -167,6 +167,9 @@ struct BackwardConfig {
   int cluster = 1;
   // Of cuda_sm90 only, 16 bits, dq=ordered: an idle warp rounds dq, and blocks at the end (0019).
   bool rounds_dq = false;
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
+  // head after the other, so that the next ones' queries come meanwhile (0019).
+  bool persistent = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
@@ -193,7 +196,7 @@ struct BackwardConfig {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
       return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
              8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes() +
-             sm90_rounding_bytes();
+             sm90_queue_bytes() + sm90_rounding_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -216,6 +219,9 @@ struct BackwardConfig {
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }
   constexpr int sm90_notes_bytes() const { return dq_group ? 16 * sm90_notes() + 32 : 0; }
+
+  // Of a pair that stays: a barrier of its keys, two slots for works and two barriers for each.
+  constexpr int sm90_queue_bytes() const { return persistent ? 8 * 7 : 0; }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
   // queries a slot, with a barrier each; and tiles that a block at the end rounds.

@@ -37,7 +37,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("dq_group", config.dq_group);
       visit("early_turns", config.early_turns);
       visit("cluster", config.cluster);
-      return visit("rounds_dq", config.rounds_dq);
+      visit("rounds_dq", config.rounds_dq);
+      visit("persistent", config.persistent);
+      return;
     }
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);
@@ -70,7 +72,7 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 constexpr struct {
   std::string_view field, off;
 } kLeftOut[] = {{"skip", "false"},     {"cluster", "1"},         {"own_output", "false"},
-                {"dq_group", "false"}, {"early_turns", "false"}, {"rounds_dq", "false"}};
+                {"dq_group", "false"}, {"early_turns", "false"}, {"rounds_dq", "false"}, {"persistent", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -27,6 +27,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.rounds_dq) {
     return Verdict::no("rounds_dq=true is of 16 bits; cuda_sm90 in fp32 has false");
   }
+  if (c.persistent) {
+    return Verdict::no("persistent=true is of 16 bits; cuda_sm90 in fp32 has false");
+  }
   if (c.early_turns)
     return Verdict::no("early_turns=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.head_dim != gpu_head_dim(p.d)) {

@@ -21,14 +21,16 @@ inline Tensors with_forward(const std::string& line) {
   return t;
 }
 
-// keys(args): the kernel of dk, dv and the sums of dq.
+// keys(args): the kernel of dk, dv and the sums of dq. `sms`: of a grid that stays.
 template <BackwardConfig kConfig, typename Keys>
-void run_backward(Tensors& t, const Keys& keys) {
-  const auto launches = backward_launches(t.p, kConfig);
+void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
+  auto launches = backward_launches(t.p, kConfig);
+  const int staying = staying_clusters(t.p, kConfig, sms);
+  if (kConfig.persistent) launches[1].grid = staying_grid(t.p, kConfig, staying);
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
-  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers);
+  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers, staying);
   launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
   workspace.zero(launches[1].zeroed);
   launch(
@@ -39,12 +41,12 @@ void run_backward(Tensors& t, const Keys& keys) {
 
 template <BackwardConfig kConfig, typename Keys>
 void expect_gradients(const std::string& line, std::initializer_list<Timing> timings,
-                      const Keys& keys) {
+                      const Keys& keys, int sms = 4) {
   for (const Timing asked : timings) {
     Tensors t = with_forward(line);
     expect_legal(kConfig, t.p);
     const WithTiming with(asked);
-    run_backward<kConfig>(t, keys);
+    run_backward<kConfig>(t, keys, sms);
     expect_met(check_backward(t.p, t.backward_args()), line);
   }
 }

@@ -107,10 +107,10 @@ constexpr BackwardConfig pairs(DType element, int dim, DqSum dq = DqSum::ordered
 }
 
 template <BackwardConfig kConfig>
-void expect_right_of_pairs(const std::string& line) {
-  expect_gradients<kConfig>(line, {kEager, kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
-    sm90_pair_backward<kConfig>(args);
-  });
+void expect_right_of_pairs(const std::string& line, int sms = 132) {
+  expect_gradients<kConfig>(
+      line, {kEager, kLate, kCrossed},
+      [](const Sm90BackwardArgs& args) { sm90_pair_backward<kConfig>(args); }, sms);
 }
 
 TEST(EmulatedHopperBackward, PairsMakeDqOfBothAlternately) {
@@ -185,6 +185,35 @@ TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
   expect("bwd fp16 causal b1 hq50 hk25 sq70 sk1030 d96 layout(bshd)",
          [] { return rounding<pairs(kFp16, 96)>(); });
   expect("bwd bf16 causal b23 h9 s20 d64", [] { return rounding<config(kBf16, 64)>(); });
+}
+
+// Pairs that stay. Here the first that runs takes all works but the first ones of the others.
+
+template <BackwardConfig kConfig>
+constexpr BackwardConfig persistent() {
+  BackwardConfig with = kConfig;
+  with.persistent = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, PairsThatStay) {
+  constexpr auto k128 = persistent<pairs(kBf16, 128)>(), k64 = persistent<pairs(kBf16, 64)>();
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq64 sk200 d128", 2);  // a tile for each work
+  expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 h2 sq300 sk900 d128", 1);
+  // Keys that no query sees: under the mask, between works that have some.
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<k64>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
+  expect_right_of_pairs<k64>("bwd bf16 b2 h2 sq700 sk257 d40 layout(bshd)", 6);
+  expect_right_of_pairs<persistent<pairs(kFp16, 96)>()>("bwd fp16 causal b1 h11 s140 d96", 4);
+}
+
+TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
+  constexpr auto k128 = persistent<rounding<pairs(kBf16, 128)>()>();
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq6 hk3 sq600 sk300 d128 layout(bshd)", 4);
+  expect_right_of_pairs<persistent<rounding<pairs(kBf16, 64)>()>()>(
+      "bwd bf16 b2 h53 sq130 sk20 d40", 6);
 }
 
 }  // namespace

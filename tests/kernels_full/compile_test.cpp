@@ -209,6 +209,8 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
       compile(backward_launches(p, config));
       config.rounds_dq = true;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
+      config.persistent = true;
+      if (check(config, p, limits_)) compile(backward_launches(p, config));
     }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;

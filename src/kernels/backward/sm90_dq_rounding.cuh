@@ -13,7 +13,12 @@ template <BackwardConfig kConfig>
 struct Sm90DqRounding {
   using Dq = Sm90Dq<kConfig>;
 
-  static DFA_DEVICE int cluster_index() { return static_cast<int>(blockIdx.x) / kConfig.cluster; }
+  // In RoundingOrder. Where pairs stay, those behind them round at the end.
+  static DFA_DEVICE int cluster_index(const KernelArgs& args) {
+    const int index = static_cast<int>(blockIdx.x) / kConfig.cluster;
+    if (!kConfig.persistent || index < args.staying) return index;
+    return args.rounding.owners() + index - args.staying;
+  }
   static DFA_DEVICE int rank() { return static_cast<int>(blockIdx.x) % kConfig.cluster; }
   static DFA_DEVICE int tiles_of_group(const KernelArgs& args) {
     return args.heads_at_once * (args.hq / args.hk) * Dq::tiles(args);
@@ -96,20 +101,35 @@ struct Sm90DqRounding {
       ptx::fence_async_global();
     }
 
-    DFA_DEVICE void round_share(const KernelArgs& args) const {
-      if (!args.rounding.shares(cluster_index())) return;
-      const int begin = args.rounding.shared_group(cluster_index()) * tiles_of_group(args);
+    DFA_DEVICE void round_shares(const KernelArgs& args) const {
+      int cluster = cluster_index(args);
+      unsigned n = 0;
+      if constexpr (kConfig.persistent) {
+#pragma unroll 1
+        for (; args.rounding.below_last(cluster); cluster += args.staying) {
+          if (!args.rounding.shares(cluster)) continue;
+          if constexpr (kChunks % (2 * kSlots) == 0) n = 0;  // the ring is as it was
+          round_share(args, cluster, n);
+        }
+      } else {
+        if (args.rounding.shares(cluster)) round_share(args, cluster, n);
+      }
+    }
+
+    // n: chunks before.
+    DFA_DEVICE void round_share(const KernelArgs& args, int cluster, unsigned& n) const {
+      const int begin = args.rounding.shared_group(cluster) * tiles_of_group(args);
       const int end = begin + tiles_of_group(args);
       const int step = args.rounding.keys * kConfig.cluster;
-      int tile = begin + args.rounding.sharer(cluster_index()) * kConfig.cluster + rank();
+      int tile = begin + args.rounding.sharer(cluster) * kConfig.cluster + rank();
       if (tile >= end) return;
       await_all(args, tile, end, step);
-      const unsigned all = (end - tile + step - 1) / step * kChunks;
+      const unsigned all = n + (end - tile + step - 1) / step * kChunks;
       if (loads()) {
-        for (unsigned n = 0; n < kAhead; ++n) load(args, tile, n);
+        for (unsigned i = 0; i < kAhead; ++i) load(args, tile, n + i);
       }
 #pragma unroll 1
-      for (unsigned n = 0; n < all;) {
+      while (n < all) {
         const int head = tile / Dq::tiles(args);
         const int row = tile % Dq::tiles(args) * kConfig.block_q + first_row();
         const long long offset =
@@ -160,8 +180,9 @@ struct Sm90DqRounding {
 
     DFA_DEVICE void round(const KernelArgs& args) const {
       if (ptx::thread_index() >= kThreads) return;
-      const int group = args.rounding.last_group(cluster_index()) * tiles_of_group(args);
-      const int rounder = args.rounding.rounder(cluster_index()) * kConfig.cluster + rank();
+      const int cluster = cluster_index(args);
+      const int group = args.rounding.last_group(cluster) * tiles_of_group(args);
+      const int rounder = args.rounding.rounder(cluster) * kConfig.cluster + rank();
       const int first = group + rounder * kMost;
       int end = first + kMost;
       if (end > group + tiles_of_group(args)) end = group + tiles_of_group(args);

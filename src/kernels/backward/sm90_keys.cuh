@@ -11,6 +11,7 @@
 #include "kernels/schedule/key_work.cuh"
 #include "kernels/schedule/query_walk.cuh"
 #include "kernels/schedule/stage_ring.cuh"
+#include "kernels/schedule/work_queue.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel_rows.cuh"
 
@@ -56,14 +57,22 @@ struct Sm90Keys {
   static constexpr int kBarriers = kConfig.sm90_barriers();
   static constexpr int kRingBarriers = kStages * kConfig.cluster;  // of one of both rings
   static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kRingBarriers);
-  static constexpr int kRoundingAt = (kNotesAt + 15) / 16 * 16;  // for the copy engine
-  static_assert(kNotesAt + kConfig.sm90_notes_bytes() + kConfig.sm90_rounding_bytes() ==
-                kConfig.smem_bytes());
+  static constexpr int kQueueAt = kNotesAt + kConfig.sm90_notes_bytes();
+  static constexpr int kQueueEnd = kQueueAt + kConfig.sm90_queue_bytes();
+  static constexpr int kRoundingAt = (kQueueEnd + 15) / 16 * 16;  // for the copy engine
+  static_assert(kQueueEnd + kConfig.sm90_rounding_bytes() == kConfig.smem_bytes());
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
   // are filled for both, and given back to both.
   using Ring =
       Either<kPaired, StageRing<kStages, kConfig.warps, true>, SharedStageRing<kStages, kThreads>>;
+
+  // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
+  // that copies and the threads of turns read which.
+  static constexpr bool kPersistent = kConfig.persistent;
+  using Queue = WorkQueue<kConfig.warps + 3>;
+  static_assert(!kPersistent || (kPaired && kConfig.early_turns && kStages == 2));
+  static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 8 + Queue::kBytes);
 
   struct Shared {
     unsigned base;
@@ -85,6 +94,14 @@ struct Sm90Keys {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
+    // Where pairs stay: k, v and the other's k have been read, and what stood there then is stored.
+    DFA_DEVICE unsigned keys_empty() const { return base + kQueueAt; }
+    DFA_DEVICE Queue queue(unsigned taken = 0) const { return {base + kQueueAt + 8, taken}; }
+    // Both rings at the n-th tile of two stages, where registers are few.
+    DFA_DEVICE void place(unsigned n) {
+      q.stage = d_o.stage = n % 2;
+      q.phase = d_o.phase = n / 2 % 2;
+    }
     DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
     DFA_DEVICE unsigned delta() const { return base + kDeltaAt + d_o.stage * kRowBytes; }
   };
@@ -122,6 +139,10 @@ struct Sm90Keys {
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
+    if constexpr (kPersistent) {
+      ptx::init_barrier(shared.keys_empty(), kConfig.warps);
+      shared.queue().init();
+    }
     if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).init();
     shared.q.init();
     shared.d_o.init();
@@ -131,6 +152,29 @@ struct Sm90Keys {
   // A pair walks the queries that see the keys of either, and takes turns as one.
   static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
     return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, ptx::block_index() / kConfig.cluster);
+  }
+  static DFA_DEVICE KeyWork work_at(const KernelArgs& args, int work) {
+    return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, static_cast<unsigned>(work));
+  }
+  static DFA_DEVICE int works(const KernelArgs& args) {
+    return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
+  }
+
+  // Which a warp or, unless kWarp, a thread is told: body(turn_work, how many were before), of one
+  // work or, where pairs stay, of one after the other.
+  template <bool kWarp, typename Body>
+  static DFA_DEVICE void for_works(const KernelArgs& args, const Shared& shared, const Body& body) {
+    if constexpr (!kPersistent) {
+      body(turn_work(args), 0u);
+    } else {
+      Queue queue = shared.queue();
+#pragma unroll 1
+      while (true) {
+        const int work = kWarp ? queue.next() : queue.next_of_thread();
+        if (work >= works(args)) break;
+        body(work_at(args, work), queue.n - 1);
+      }
+    }
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
   static DFA_DEVICE KeyWork own_work(KeyWork of_turn) {
@@ -143,10 +187,9 @@ struct Sm90Keys {
   // has rounded dq at the end or, as the last group of heads may be a small one, has nothing to do.
   using Rounding = Sm90DqRounding<kConfig>;
   static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
-    const int cluster = Rounding::cluster_index();
+    const int cluster = Rounding::cluster_index(args);
     if (cluster >= args.rounding.owners()) typename Rounding::Block{smem}.round(args);
-    const int tiles = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
-    return cluster >= args.b * args.hk * tiles;
+    return cluster >= works(args);
   }
   static DFA_DEVICE typename Rounding::Warp rounding_warp(unsigned base) {
     return {base + kRoundingAt};
@@ -154,11 +197,11 @@ struct Sm90Keys {
 
   using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ>;
 
-  // Tiles to whose dq this block adds: of a pair every second one.
+  // Tiles to whose dq this block adds: of a pair every second one, n having been walked before.
   struct EverySecond : Walk {
-    static DFA_DEVICE EverySecond of(const KernelArgs& args, const KeyWork& work) {
-      EverySecond walk{Walk::of(args, work)};
-      if (rank() == 1) walk.Walk::next();
+    static DFA_DEVICE EverySecond of(const Walk& all, unsigned n) {
+      EverySecond walk{all};
+      if ((n + rank()) % 2 != 0) walk.Walk::next();
       return walk;
     }
     DFA_DEVICE void next() {
@@ -167,6 +210,13 @@ struct Sm90Keys {
     }
   };
   using TurnWalk = Either<kPaired, EverySecond, Walk>;
+  static DFA_DEVICE TurnWalk turn_walk(const Walk& all, unsigned n) {
+    if constexpr (kPaired) {
+      return EverySecond::of(all, n);
+    } else {
+      return all;
+    }
+  }
 
   // The copying warp.
 
@@ -210,9 +260,11 @@ struct Sm90Keys {
                     ring.full());
   }
 
+  // Where works came before, when they are through with those of the last.
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const KeyWork& work) {
+                                   const KeyWork& work, unsigned works_before = 0) {
     if (!starts_copies()) return;
+    if constexpr (kPersistent) ptx::wait(shared.keys_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
     load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
                                          work.batch);
@@ -227,18 +279,57 @@ struct Sm90Keys {
     }
   }
 
+  // A thread, of each work.
+  static DFA_DEVICE void start_work(const Sm90BackwardArgs& a, const Shared& shared,
+                                    const KeyWork& of_turn, unsigned works_before) {
+    if (Walk::of(a.args, of_turn).any()) {
+      load_keys(a, shared, own_work(of_turn), works_before);
+    } else {
+      load_no_keys(shared, works_before);
+    }
+  }
+
+  static DFA_DEVICE void load_no_keys(const Shared& shared, unsigned works_before) {
+    if (!starts_copies()) return;
+    ptx::wait(shared.keys_empty(), works_before % 2 ^ 1);
+    ptx::arrive(shared.k_full());
+    ptx::arrive(shared.v_full());
+  }
+
+  static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
+                                    const KeyWork& work, const Walk& walk) {
+    load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
+                                   walk);
+    load_queries<kConfig.value_dim>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args, work,
+                                    walk);
+  }
+
+  // Where pairs stay: queries of the next work come while keys of the last are read. It is taken
+  // only then, as pairs that wait for their turn behind it should not wait for more.
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
-    const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
-    Walk walk = Walk::of(a.args, of_turn);
-    if (!walk.any()) return;
-    load_keys(a, shared, work);
-    for (; walk.more(); walk.next()) {
-      load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
-                                     walk);
-      load_queries<kConfig.value_dim>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args, work,
-                                      walk);
-      shared.q.next();
-      shared.d_o.next();
+    if constexpr (kPersistent) {
+      const bool takes = rank() == 0 && starts_copies();
+      unsigned n = 0;
+      if (takes) shared.queue().take(a.args);
+      for_works<true>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
+        for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
+          shared.place(n++);
+          load_tiles(a, shared, work, walk);
+        }
+        shared.place(n + 1);
+        shared.q.wait_empty();
+        if (takes) shared.queue(works_before + 1).take(a.args);
+      });
+    } else {
+      const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
+      Walk walk = Walk::of(a.args, of_turn);
+      if (!walk.any()) return;
+      load_keys(a, shared, work);
+      for (; walk.more(); walk.next()) {
+        load_tiles(a, shared, work, walk);
+        shared.q.next();
+        shared.d_o.next();
+      }
     }
     if constexpr (!kPaired) {
       shared.d_o.wait_all_empty();
@@ -246,28 +337,58 @@ struct Sm90Keys {
     }
   }
 
-  static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    if constexpr (kConfig.early_turns) {
-      take_turns<Dq, TurnWalk>(args, turn_work(args), shared.turn(), shared.seen());
-    } else {
-      dfa::keep_turns<Dq, TurnWalk>(args, turn_work(args), shared.turn(), shared.added());
-    }
+  // Of each work begin(work, works before), then body(work, the tiles to whose dq this block adds).
+  template <typename Begin, typename Body>
+  static DFA_DEVICE void for_turns(const KernelArgs& args, const Shared& shared, const Begin& begin,
+                                   const Body& body) {
+    unsigned tiles = 0;
+    for_works<false>(args, shared, [&](const KeyWork& work, unsigned works_before) {
+      begin(work, works_before);
+      const Walk all = Walk::of(args, work);
+      body(work, turn_walk(all, tiles));
+      if (all.any()) tiles += all.count();
+    });
   }
 
-  static DFA_DEVICE void pass_turns(const KernelArgs& args, const Shared& shared) {
-    dfa::pass_turns<Dq, TurnWalk>(args, turn_work(args), shared.added(), shared.seen());
+  static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
+    unsigned phase = 0;
+    for_turns(
+        args, shared, [](const KeyWork&, unsigned) {},
+        [&](const KeyWork& work, const TurnWalk& walk) {
+          if constexpr (kConfig.early_turns) {
+            take_turns<Dq>(args, work, walk, shared.turn(), shared.seen(), phase);
+          } else {
+            dfa::keep_turns<Dq>(args, work, walk, shared.turn(), shared.added(), phase);
+          }
+        });
+  }
+
+  // Where pairs stay this thread loads keys as well.
+  static DFA_DEVICE void pass_turns(const Sm90BackwardArgs& a, const Shared& shared) {
+    unsigned phase = 0;
+    for_turns(
+        a.args, shared,
+        [&](const KeyWork& work, unsigned before) {
+          if constexpr (kPersistent) start_work(a, shared, work, before);
+        },
+        [&](const KeyWork& work, const TurnWalk& walk) {
+          dfa::pass_turns<Dq>(a.args, work, walk, shared.added(), shared.seen(), phase);
+        });
   }
 
   // The first warpgroup, where it does nothing else. Its last warp may round dq of other heads.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::give_registers<kGiven>();
-    if (threadIdx.x < 32) copy(a, shared);
-    if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a.args, shared);
-    if constexpr (kConfig.early_turns) {
-      if (threadIdx.x == 64) pass_turns(a.args, shared);
-    }
-    if constexpr (kConfig.rounds_dq) {
-      if (threadIdx.x >= 96) rounding_warp(shared.base).round_share(a.args);
+    if (threadIdx.x < 32) {
+      copy(a, shared);
+    } else if (threadIdx.x < 64) {
+      if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a.args, shared);
+    } else if (threadIdx.x < 96) {
+      if constexpr (kConfig.early_turns) {
+        if (threadIdx.x == 64) pass_turns(a, shared);
+      }
+    } else {
+      if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
     }
   }
 

@@ -36,13 +36,14 @@ struct Sm90PairBackward {
   struct Step : Shared {
     unsigned n = 0;
     int rank, group;
+    bool any = false;  // of this work before
 
     DFA_DEVICE Step(const Shared& shared, int group)
         : Shared(shared), rank(Keys::rank()), group(group) {}
 
     DFA_DEVICE bool makes_dq() const { return (n + rank) % 2 == 0; }
     // Is dq of the tile before left to this step?
-    DFA_DEVICE bool owes_dq() const { return n > 0 && !makes_dq(); }
+    DFA_DEVICE bool owes_dq() const { return any && !makes_dq(); }
     // Of what comes once for every tile whose dq is made here, or there.
     DFA_DEVICE unsigned phase() const { return n / 2 % 2; }
     DFA_DEVICE unsigned phase_before() const { return (n - 1) / 2 % 2; }
@@ -126,6 +127,7 @@ struct Sm90PairBackward {
   static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                               Step& at, Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
+    if constexpr (Keys::kPersistent) at.place(at.n);
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
     const int query = walk.tile * kBlockQ;
@@ -158,6 +160,7 @@ struct Sm90PairBackward {
       if constexpr (kMore) await_tile(at, sums);
     }
     ++at.n;
+    at.any = true;
   }
 
   // Behind the last step: its dq, where it is made here.
@@ -168,30 +171,53 @@ struct Sm90PairBackward {
     queue_dq(share, at);
     ptx::wait_products<0>();
     ptx::pin(share);
+    if constexpr (Keys::kPersistent) at.give_ds_back();
     add_dq(args, pair, last, at, at.phase_before(), share);
   }
 
-  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
-    const KeyWork pair = Keys::turn_work(a.args);
-    Step at(shared, group);
+  // keys_phase: of the barriers of k and v.
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const KeyWork& pair, Step& at,
+                                 unsigned keys_phase) {
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
     if (walk.any()) {
-      ptx::wait(at.k_full(), 0);
+      ptx::wait(at.k_full(), keys_phase);
       at.q.wait_full();
-      Keys::queue_s(sums.p[0], at, group * panel_bytes(kGroupRows), at.q.tile());
-      ptx::wait(at.v_full(), 0);
+      Keys::queue_s(sums.p[0], at, at.group * panel_bytes(kGroupRows), at.q.tile());
+      ptx::wait(at.v_full(), keys_phase);
       await_tile(at, sums);
 #pragma unroll 1
       for (; !walk.is_last(); walk.next()) step<true>(a.args, pair, walk, at, sums);
       step<false>(a.args, pair, walk, at, sums);
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
+    } else if constexpr (Keys::kPersistent) {
+      ptx::wait(at.k_full(), keys_phase);  // no work ahead of who loads keys
     }
     ptx::sync_warps(1, Keys::kThreads);  // all have read k
     const KeyWork work = Keys::own_work(pair);
-    Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);
+    Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
+    if constexpr (Keys::kPersistent) {
+      __syncwarp();
+      if (at.lane() == 0) ptx::arrive(at.keys_empty());
+      at.any = false;
+    }
+  }
+
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
+    Step at(shared, group);
+    if constexpr (!Keys::kPersistent) {
+      compute(a, Keys::turn_work(a.args), at, 0);
+    } else {
+#pragma unroll 1
+      while (true) {
+        const int work = shared.queue(at.n >> 30).next();
+        if (work >= Keys::works(a.args)) break;
+        compute(a, Keys::work_at(a.args, work), at, at.n >> 30 & 1);
+        at.n += 1u << 30;
+      }
+    }
   }
 };
 

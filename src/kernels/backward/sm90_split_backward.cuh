@@ -155,7 +155,9 @@ struct Sm90SplitBackward {
   }
 
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    dfa::keep_turns<Dq, Walk>(args, work_of(args), shared.turn(), shared.added());
+    const KeyWork work = work_of(args);
+    unsigned phase = 0;
+    dfa::keep_turns<Dq>(args, work, Walk::of(args, work), shared.turn(), shared.added(), phase);
   }
 
   // Both warpgroups that compute.

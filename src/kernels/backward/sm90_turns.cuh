@@ -7,12 +7,11 @@
 namespace dfa {
 
 // Of the thread that waits for a block's turns and passes them on: `turn` tells the warps that they
-// may add to dq, by `added` they tell that they have.
+// may add to dq, by `added` they tell that they have. `walk`: the tiles it adds to.
 template <typename Dq, typename Walk>
-DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, unsigned turn,
-                           unsigned added) {
-  unsigned phase = 0;
-  for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
+DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned turn,
+                           unsigned added, unsigned& phase) {
+  for (; walk.any() && walk.more(); walk.next()) {
     const typename Dq::Head head{work.batch, walk.head};
     if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
     ptx::arrive(turn);
@@ -27,30 +26,24 @@ DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, unsigned
 // The same by two threads, so that a turn is waited for while the one before is passed on behind
 // its fence: this one waits for turns, ...
 template <typename Dq, typename Walk>
-DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, unsigned turn,
-                           unsigned seen) {
-  unsigned phase = 0;
-  bool first = true;
-  for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
+DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned turn,
+                           unsigned seen, unsigned& phase) {
+  for (; walk.any() && walk.more(); walk.next()) {
     if (Dq::starts_turn(walk.tile, walk.tiles.end)) {
       Dq::wait(args, {work.batch, walk.head}, walk.tile, work.key);
     }
-    if (!first) {
-      ptx::wait(seen, phase);
-      phase ^= 1;
-    }
+    ptx::wait(seen, phase ^ 1);  // of the tile before
+    phase ^= 1;
     ptx::arrive(turn);
-    first = false;
   }
 }
 
 // ... and this one passes them on. It says that it has seen a tile's additions, so that no barrier
 // gets a phase ahead of one that is waited for.
 template <typename Dq, typename Walk>
-DFA_DEVICE void pass_turns(const KernelArgs& args, const KeyWork& work, unsigned added,
-                           unsigned seen) {
-  unsigned phase = 0;
-  for (Walk walk = Walk::of(args, work); walk.any() && walk.more(); walk.next()) {
+DFA_DEVICE void pass_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned added,
+                           unsigned seen, unsigned& phase) {
+  for (; walk.any() && walk.more(); walk.next()) {
     ptx::wait(added, phase);
     phase ^= 1;
     ptx::arrive(seen);

@@ -34,6 +34,10 @@ DFA_DEVICE void or_there(unsigned address, unsigned bits) {
   asm volatile("red.relaxed.cluster.shared::cluster.or.b32 [%0], %1;" ::"r"(address), "r"(bits)
                : "memory");
 }
+DFA_DEVICE void store_there(unsigned address, unsigned value) {
+  asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(address), "r"(value)
+               : "memory");
+}
 DFA_DEVICE void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 
 // As wait(), and what the other block has fenced before it arrived is seen.

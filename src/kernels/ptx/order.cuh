@@ -23,6 +23,13 @@ DFA_DEVICE void fence_async_global() {
 #endif
 }
 
+// Counts one more; what it was before.
+DFA_DEVICE unsigned add_1(unsigned* to) {
+  unsigned before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(to) : "memory");
+  return before;
+}
+
 // Four sums in global memory, 16-byte aligned, without waiting for them: one instruction from sm_90
 // on, four before.
 DFA_DEVICE void add_4(float* to, const float (&x)[4]) {

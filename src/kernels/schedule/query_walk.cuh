@@ -18,6 +18,8 @@ struct QueryWalk {
     const int group = args.hq / args.hk;
     return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};
   }
+  // At the start: all tiles.
+  DFA_DEVICE int count() const { return (tiles.end - tiles.begin) * (last_head - head + 1); }
   DFA_DEVICE bool any() const { return tiles.begin < tiles.end; }
   DFA_DEVICE bool is_last() const { return head == last_head && tile == tiles.begin; }
   DFA_DEVICE bool more() const { return head <= last_head; }

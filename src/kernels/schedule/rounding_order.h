@@ -22,7 +22,10 @@ struct RoundingOrder {
   // Of one that owns keys: the group whose dq it rounds a share of, and its number among those that
   // do. Is there one?
   DFA_HOST_DEVICE bool shares(int cluster) const {
-    return shared_group(cluster) >= 0 && shared_group(cluster) < groups - last;
+    return shared_group(cluster) >= 0 && below_last(cluster);
+  }
+  DFA_HOST_DEVICE bool below_last(int cluster) const {
+    return shared_group(cluster) < groups - last;
   }
   DFA_HOST_DEVICE int shared_group(int cluster) const { return cluster / keys - behind; }
   DFA_HOST_DEVICE int sharer(int cluster) const { return cluster % keys; }

@@ -18,6 +18,9 @@ inline void or_there(unsigned address, unsigned bits) {
   word |= bits;
   std::memcpy(smem + address, &word, sizeof(word));
 }
+inline void store_there(unsigned address, unsigned value) {
+  std::memcpy(smem + address, &value, sizeof(value));
+}
 inline void fence_cluster() {}
 inline void wait_for_pair(unsigned barrier, unsigned parity) {
   emulated::wait_phase(barrier, parity);
