@@ -17,9 +17,7 @@ namespace {
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device)
-      : device_(device),
-        args_(p, c),
-        staying_(staying_clusters(p, c, device.facts().sm_count)) {
+      : device_(device), args_(p, c), staying_(staying_clusters(p, c, device.facts().sm_count)) {
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = loaded_launch(device, launches.at(0));
     KernelLaunch keys = launches.at(1);

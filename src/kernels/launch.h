@@ -48,9 +48,9 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 // The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 
-// Clusters of the kernel of dk and dv that take works on so many multiprocessors, and its grid, with
-// those that round dq at the end, where they stay (BackwardConfig::persistent); 0 where not. The
-// grid given by backward_launches() has one for every work.
+// Clusters of the kernel of dk and dv that take works on so many multiprocessors, and its grid,
+// with those that round dq at the end, where they stay (BackwardConfig::persistent); 0 where not.
+// The grid given by backward_launches() has one for every work.
 int staying_clusters(const Problem& problem, const BackwardConfig& config, int sms);
 unsigned staying_grid(const Problem& problem, const BackwardConfig& config, int staying);
 

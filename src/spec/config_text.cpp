@@ -71,8 +71,9 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},     {"cluster", "1"},         {"own_output", "false"},
-                {"dq_group", "false"}, {"early_turns", "false"}, {"rounds_dq", "false"}, {"persistent", "false"}};
+} kLeftOut[] = {{"skip", "false"},      {"cluster", "1"},         {"own_output", "false"},
+                {"dq_group", "false"},  {"early_turns", "false"}, {"rounds_dq", "false"},
+                {"persistent", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -275,6 +275,55 @@ TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
   }
 }
 
+// Likewise where pairs of blocks stay and take one work after the other.
+constexpr const char* kPersistent[] = {
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=true,persistent=true}",
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=false,persistent=true}"};
+
+TEST_F(Correctness, PersistentSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b26 hq12 hk4 s100 d128", 4, kPersistent[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 h7 sq300 sk3000 d128", 4, kPersistent[1]));
+  EXPECT_TRUE(checked("fwdbwd bf16 b40 hq4 hk2 sq300 sk700 d64", 4, kPersistent[0]));
+}
+
+TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  int ran = 0;
+  const auto check = [&](const std::string& line, const char* config) {
+    const Problem p = parse_problem(line);
+    if (std::max(p.d, p.dv) > 128 || p.dv > p.d) return;
+    ran += checked(line, static_cast<std::uint64_t>(190 + ran), config);
+  };
+  for (const std::string& line : problem_lines("hopper_backward.txt")) check(line, kPersistent[0]);
+  for (const char* lengths : {"s1", "s64", "s65", "s129", "sq1 sk300", "sq300 sk1"}) {
+    for (const char* dim : {" d64", " d128"}) {
+      check(std::string("fwdbwd bf16 causal b30 h7 ") + lengths + dim, kPersistent[1]);
+    }
+  }
+  // More works than pairs, some of keys that no query sees, and few.
+  for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
+                           "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
+                           "fwdbwd bf16 causal b3 h40 s515 d64"}) {
+    check(line, kPersistent[0]);
+    check(line, kPersistent[1]);
+  }
+  EXPECT_GE(ran, 30);
+}
+
+TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* config : kPersistent) {
+    for (const char* line :
+         {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
+          "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
+      expect_same_bits(line, on_device(config), 1000);
+    }
+  }
+}
+
 // Tiles that no problem of the files takes unasked.
 TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";

@@ -72,7 +72,7 @@ struct Sm90Keys {
   static constexpr bool kPersistent = kConfig.persistent;
   using Queue = WorkQueue<kConfig.warps + 3>;
   static_assert(!kPersistent || (kPaired && kConfig.early_turns && kStages == 2));
-  static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 8 + Queue::kBytes);
+  static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
   struct Shared {
     unsigned base;
@@ -94,9 +94,11 @@ struct Sm90Keys {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
-    // Where pairs stay: k, v and the other's k have been read, and what stood there then is stored.
-    DFA_DEVICE unsigned keys_empty() const { return base + kQueueAt; }
-    DFA_DEVICE Queue queue(unsigned taken = 0) const { return {base + kQueueAt + 8, taken}; }
+    // Where pairs stay: the other's k is there; both have been read, or v has.
+    DFA_DEVICE unsigned others_k_full() const { return base + kQueueAt; }
+    DFA_DEVICE unsigned k_empty() const { return base + kQueueAt + 8; }
+    DFA_DEVICE unsigned v_empty() const { return base + kQueueAt + 16; }
+    DFA_DEVICE Queue queue(unsigned taken = 0) const { return {base + kQueueAt + 24, taken}; }
     // Both rings at the n-th tile of two stages, where registers are few.
     DFA_DEVICE void place(unsigned n) {
       q.stage = d_o.stage = n % 2;
@@ -140,7 +142,9 @@ struct Sm90Keys {
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
     if constexpr (kPersistent) {
-      ptx::init_barrier(shared.keys_empty(), kConfig.warps);
+      ptx::init_barrier(shared.others_k_full(), 1);
+      ptx::init_barrier(shared.k_empty(), kConfig.warps);
+      ptx::init_barrier(shared.v_empty(), kConfig.warps);
       shared.queue().init();
     }
     if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).init();
@@ -260,40 +264,48 @@ struct Sm90Keys {
                     ring.full());
   }
 
-  // Where works came before, when they are through with those of the last.
-  static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const KeyWork& work, unsigned works_before = 0) {
-    if (!starts_copies()) return;
-    if constexpr (kPersistent) ptx::wait(shared.keys_empty(), works_before % 2 ^ 1);
-    ptx::arrive_expecting(shared.k_full(), tile_bytes(kBlockK, kConfig.head_dim));
-    load_tile<kBlockK, kConfig.head_dim>(shared.base, a.k, shared.k_full(), work.key, work.head,
+  static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
+                                unsigned barrier, const KeyWork& work, int key) {
+    load_tile<kBlockK, kConfig.head_dim>(shared.base + to, a.k, barrier, key, work.head,
                                          work.batch);
-    constexpr int kOthersBytes = kPaired ? tile_bytes(kBlockK, kConfig.head_dim) : 0;
-    ptx::arrive_expecting(shared.v_full(), tile_bytes(kBlockK, kConfig.value_dim) + kOthersBytes);
+  }
+  static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
+                                const KeyWork& work) {
     load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
                                           work.head, work.batch);
-    if constexpr (kPaired) {
-      load_tile<kBlockK, kConfig.head_dim>(shared.base + kOthersKAt, a.k, shared.v_full(),
-                                           work.key + (rank() == 0 ? kBlockK : -kBlockK), work.head,
-                                           work.batch);
-    }
+  }
+  static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
+  static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
+  static DFA_DEVICE int others_key(const KeyWork& work) {
+    return work.key + (rank() == 0 ? kBlockK : -kBlockK);
   }
 
-  // A thread, of each work.
-  static DFA_DEVICE void start_work(const Sm90BackwardArgs& a, const Shared& shared,
-                                    const KeyWork& of_turn, unsigned works_before) {
-    if (Walk::of(a.args, of_turn).any()) {
-      load_keys(a, shared, own_work(of_turn), works_before);
-    } else {
-      load_no_keys(shared, works_before);
-    }
-  }
-
-  static DFA_DEVICE void load_no_keys(const Shared& shared, unsigned works_before) {
+  static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
+                                   const KeyWork& work) {
     if (!starts_copies()) return;
-    ptx::wait(shared.keys_empty(), works_before % 2 ^ 1);
-    ptx::arrive(shared.k_full());
-    ptx::arrive(shared.v_full());
+    ptx::arrive_expecting(shared.k_full(), kKBytes);
+    load_k(a, shared, 0, shared.k_full(), work, work.key);
+    ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kKBytes : 0));
+    load_v(a, shared, work);
+    if constexpr (kPaired) {
+      load_k(a, shared, kOthersKAt, shared.v_full(), work, others_key(work));
+    }
+  }
+
+  // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
+  // long before k has been.
+  static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
+                                        const KeyWork& of_turn, unsigned works_before) {
+    const bool any = Walk::of(a.args, of_turn).any();
+    const KeyWork work = own_work(of_turn);
+    ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
+    ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
+    if (any) load_v(a, shared, work);
+    ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
+    ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
+    if (any) load_k(a, shared, 0, shared.k_full(), work, work.key);
+    ptx::arrive_expecting(shared.others_k_full(), any ? kKBytes : 0);
+    if (any) load_k(a, shared, kOthersKAt, shared.others_k_full(), work, others_key(work));
   }
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
@@ -316,7 +328,7 @@ struct Sm90Keys {
           shared.place(n++);
           load_tiles(a, shared, work, walk);
         }
-        shared.place(n + 1);
+        shared.place(n);
         shared.q.wait_empty();
         if (takes) shared.queue(works_before + 1).take(a.args);
       });
@@ -350,29 +362,29 @@ struct Sm90Keys {
     });
   }
 
-  static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    unsigned phase = 0;
-    for_turns(
-        args, shared, [](const KeyWork&, unsigned) {},
-        [&](const KeyWork& work, const TurnWalk& walk) {
-          if constexpr (kConfig.early_turns) {
-            take_turns<Dq>(args, work, walk, shared.turn(), shared.seen(), phase);
-          } else {
-            dfa::keep_turns<Dq>(args, work, walk, shared.turn(), shared.added(), phase);
-          }
-        });
-  }
-
   // Where pairs stay this thread loads keys as well.
-  static DFA_DEVICE void pass_turns(const Sm90BackwardArgs& a, const Shared& shared) {
+  static DFA_DEVICE void keep_turns(const Sm90BackwardArgs& a, const Shared& shared) {
     unsigned phase = 0;
     for_turns(
         a.args, shared,
         [&](const KeyWork& work, unsigned before) {
-          if constexpr (kPersistent) start_work(a, shared, work, before);
+          if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
         [&](const KeyWork& work, const TurnWalk& walk) {
-          dfa::pass_turns<Dq>(a.args, work, walk, shared.added(), shared.seen(), phase);
+          if constexpr (kConfig.early_turns) {
+            take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
+          } else {
+            dfa::keep_turns<Dq>(a.args, work, walk, shared.turn(), shared.added(), phase);
+          }
+        });
+  }
+
+  static DFA_DEVICE void pass_turns(const KernelArgs& args, const Shared& shared) {
+    unsigned phase = 0;
+    for_turns(
+        args, shared, [](const KeyWork&, unsigned) {},
+        [&](const KeyWork& work, const TurnWalk& walk) {
+          dfa::pass_turns<Dq>(args, work, walk, shared.added(), shared.seen(), phase);
         });
   }
 
@@ -382,10 +394,10 @@ struct Sm90Keys {
     if (threadIdx.x < 32) {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
-      if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a.args, shared);
+      if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a, shared);
     } else if (threadIdx.x < 96) {
       if constexpr (kConfig.early_turns) {
-        if (threadIdx.x == 64) pass_turns(a, shared);
+        if (threadIdx.x == 64) pass_turns(a.args, shared);
       }
     } else {
       if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
@@ -532,7 +544,8 @@ struct Sm90Keys {
   }
 
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
-  template <int kFragments>
+  // kStride: from one of its panels to the next.
+  template <int kStride = panel_bytes(kBlockK), int kFragments>
   static DFA_DEVICE void store_gradient(const TensorMap& map, unsigned tile, int part,
                                         const KeyWork& work, const float (&sum)[kFragments][4],
                                         float factor) {
@@ -546,14 +559,14 @@ struct Sm90Keys {
       }
     }
     const int first = part * kGroupRows + warp_row();
-    store_rows<kBlockK>(tile, first, rounded);
+    store_rows<kBlockK, kStride>(tile, first, rounded);
     ptx::fence_async();
     __syncwarp();
     if (ptx::thread_index() % 32 != 0) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
-      ptx::store_box(map, tile + panel * panel_bytes(kBlockK) + first * kPanelRowBytes,
-                     panel * kPanelColumns, work.key + first, work.head, work.batch);
+      ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
+                     work.key + first, work.head, work.batch);
     }
     ptx::commit_stores();
   }

@@ -34,6 +34,7 @@ struct Sm90PairBackward {
 
   // The n-th tile of queries, as one of both blocks sees it.
   struct Step : Shared {
+    // Where pairs stay, with works counted in the last two bits: registers are few.
     unsigned n = 0;
     int rank, group;
     bool any = false;  // of this work before
@@ -48,6 +49,14 @@ struct Sm90PairBackward {
     DFA_DEVICE unsigned phase() const { return n / 2 % 2; }
     DFA_DEVICE unsigned phase_before() const { return (n - 1) / 2 % 2; }
 
+    static constexpr unsigned kWork = 1u << 30;
+    DFA_DEVICE unsigned works() const { return Keys::kPersistent ? n / kWork : 0; }
+    DFA_DEVICE unsigned keys_phase() const { return works() % 2; }
+    DFA_DEVICE void end_work() {
+      n += kWork;
+      any = false;
+    }
+
     DFA_DEVICE unsigned ds() const { return this->base + Keys::kDsAt; }
     DFA_DEVICE unsigned ds_of_step() const { return ds() + (makes_dq() ? 0 : kSentDs); }
     DFA_DEVICE unsigned lane() const { return ptx::thread_index() % 32; }
@@ -56,6 +65,18 @@ struct Sm90PairBackward {
     DFA_DEVICE void wait_ds_empty(int half) const {
       if (half > 0) return;
       ptx::wait(makes_dq() ? this->ds_read() : this->sent_read(), phase() ^ 1);
+    }
+
+    // Whatever was kept or sent has been.
+    DFA_DEVICE void wait_places_empty() const {
+      const unsigned next = n + 1, kept = makes_dq() ? n : next, sent = makes_dq() ? next : n;
+      ptx::wait(this->ds_read(), kept / 2 % 2 ^ 1);
+      ptx::wait(this->sent_read(), sent / 2 % 2 ^ 1);
+    }
+    // By each warp.
+    DFA_DEVICE void give_back(unsigned barrier) const {
+      __syncwarp();
+      if (lane() == 0) ptx::arrive(barrier);
     }
 
     // Each warp expects as much as it has: of its like in the other block.
@@ -88,6 +109,7 @@ struct Sm90PairBackward {
   }
 
   static DFA_DEVICE void queue_dq(typename Dq::Share& share, const Step& at) {
+    if constexpr (Keys::kPersistent) ptx::wait(at.others_k_full(), at.keys_phase());
     const unsigned others_keys = at.base + Keys::kOthersKAt, others_ds = at.ds() + kOthersDs;
     ptx::pin(share);
     ptx::fence_products();
@@ -137,6 +159,7 @@ struct Sm90PairBackward {
     if constexpr (kHalves == 2) {
       HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
+    if constexpr (Keys::kPersistent && !kMore) at.give_back(at.v_empty());
     ptx::wait_products<1>();
     ptx::pin(sums.dv);
 #pragma unroll
@@ -175,48 +198,64 @@ struct Sm90PairBackward {
     add_dq(args, pair, last, at, at.phase_before(), share);
   }
 
-  // keys_phase: of the barriers of k and v.
-  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const KeyWork& pair, Step& at,
-                                 unsigned keys_phase) {
+  // Of a pair that stays: through places of ds, as the next keys come into those of k and v.
+  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const KeyWork& work,
+                                         const Step& at, const Sums& sums) {
+    at.wait_places_empty();
+    Keys::template store_gradient<kSentDs>(a.dv, at.ds(), at.group, work, sums.dv, 1);
+    if constexpr (kHalves == 1) wait_stored();
+    constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
+    Keys::template store_gradient<kSentDs>(a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
+                                           a.args.scale);
+  }
+  // The warp's stores have been read.
+  static DFA_DEVICE void wait_stored() {
+    ptx::wait_stores_read();
+    __syncwarp();
+  }
+
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const KeyWork& pair, Step& at) {
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
+    if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
-      ptx::wait(at.k_full(), keys_phase);
       at.q.wait_full();
       Keys::queue_s(sums.p[0], at, at.group * panel_bytes(kGroupRows), at.q.tile());
-      ptx::wait(at.v_full(), keys_phase);
+      ptx::wait(at.v_full(), at.keys_phase());
+      if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
       await_tile(at, sums);
 #pragma unroll 1
       for (; !walk.is_last(); walk.next()) step<true>(a.args, pair, walk, at, sums);
       step<false>(a.args, pair, walk, at, sums);
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
-    } else if constexpr (Keys::kPersistent) {
-      ptx::wait(at.k_full(), keys_phase);  // no work ahead of who loads keys
     }
-    ptx::sync_warps(1, Keys::kThreads);  // all have read k
     const KeyWork work = Keys::own_work(pair);
-    Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
     if constexpr (Keys::kPersistent) {
-      __syncwarp();
-      if (at.lane() == 0) ptx::arrive(at.keys_empty());
-      at.any = false;
+      if (!walk.any()) at.give_back(at.v_empty());
+      ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
+      at.give_back(at.k_empty());
+      store_gradients(a, work, at, sums);
+      at.end_work();
+    } else {
+      ptx::sync_warps(1, Keys::kThreads);  // all have read k
+      Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
     }
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
     Step at(shared, group);
     if constexpr (!Keys::kPersistent) {
-      compute(a, Keys::turn_work(a.args), at, 0);
+      compute(a, Keys::turn_work(a.args), at);
     } else {
 #pragma unroll 1
       while (true) {
-        const int work = shared.queue(at.n >> 30).next();
+        const int work = shared.queue(at.works()).next();
         if (work >= Keys::works(a.args)) break;
-        compute(a, Keys::work_at(a.args, work), at, at.n >> 30 & 1);
-        at.n += 1u << 30;
+        compute(a, Keys::work_at(a.args, work), at);
       }
+      ptx::wait_stores_read();
     }
   }
 };

@@ -7,8 +7,8 @@
 namespace dfa {
 
 // A warp's 16 rows, from `first` on, of a tile of kRows in panels: left operands as they lie in
-// registers.
-template <int kRows, int kColumnSteps>
+// registers. kStride: from one panel to the next.
+template <int kRows, int kStride = panel_bytes(kRows), int kColumnSteps>
 DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kColumnSteps][4]) {
   const unsigned lane = ptx::thread_index() % 32;
   const unsigned row = static_cast<unsigned>(first) + lane % 16;
@@ -16,7 +16,7 @@ DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kCol
 #pragma unroll
   for (int k = 0; k < kColumnSteps; ++k) {
     const unsigned chunk = 2 * k % 8 + lane / 16;
-    ptx::store_matrices(row_start + k / 4 * panel_bytes(kRows) + ((chunk ^ row % 8) << 4), rows[k]);
+    ptx::store_matrices(row_start + k / 4 * kStride + ((chunk ^ row % 8) << 4), rows[k]);
   }
 }
 
