@@ -57,12 +57,12 @@ std::int64_t works(const Problem& p, const BackwardConfig& c) {
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters =
-      c.rounds_dq && !c.persistent ? rounding_order(p, c).clusters() : works(p, c);
+  const std::int64_t clusters = c.rounds_dq ? rounding_order(p, c).clusters() : works(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = grid(clusters * c.cluster),
+          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(works(p, c)))
+                               : grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
           .cluster = count(c.cluster)};

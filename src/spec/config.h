@@ -221,7 +221,7 @@ struct BackwardConfig {
   constexpr int sm90_notes_bytes() const { return dq_group ? 16 * sm90_notes() + 32 : 0; }
 
   // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each.
-  constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 6) : 0; }
+  constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : 0; }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
   // queries a slot, with a barrier each; and tiles that a block at the end rounds.

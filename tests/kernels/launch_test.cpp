@@ -196,7 +196,8 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96 + 2 * 6 * 16));
 
   const auto hopper = [](const Problem& p, const std::string& text) {
-    const std::string all = "BackwardConfig{target=cuda_sm90,rounds_dq=false," + text + "}";
+    const std::string all =
+        "BackwardConfig{target=cuda_sm90,rounds_dq=false,persistent=false," + text + "}";
     return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
   };
   const auto launched = [&](const char* line, const std::string& text) {
@@ -253,7 +254,7 @@ TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
     SCOPED_TRACE(line);
     const Problem p = parse_problem(line);
     const BackwardConfig config = legal_config(
-        "BackwardConfig{dq_group=false,rounds_dq=true}",
+        "BackwardConfig{dq_group=false,rounds_dq=true,persistent=false}",
         gpu_backward_base("BackwardConfig{target=cuda_sm90,dq_group=false}", p, kLimits), p,
         kLimits);
     const auto launches = backward_launches(p, config);
@@ -285,6 +286,31 @@ TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
     EXPECT_EQ(std::count(rounded.begin(), rounded.end(), 1),
               static_cast<std::ptrdiff_t>(rounded.size()));
   }
+}
+
+// As many pairs as multiprocessors hold and works there are; behind them those that round dq.
+TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
+  const Problem p = parse_problem("bwd bf16 b2 h8 s1000 d128");
+  const auto config = [&](const std::string& text) {
+    const std::string all = "BackwardConfig{target=cuda_sm90,cluster=2," + text + "}";
+    return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
+  };
+  const BackwardConfig alone = config("rounds_dq=false,persistent=true");
+  EXPECT_EQ(staying_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work
+  EXPECT_EQ(staying_clusters(p, alone, 100), 50);
+  EXPECT_EQ(staying_clusters(p, alone, 1), 1);
+  EXPECT_EQ(staying_clusters(p, config("rounds_dq=true,persistent=false"), 132), 0);
+  EXPECT_EQ(staying_grid(p, alone, 50), 100u);
+  EXPECT_EQ(backward_launches(p, alone)[1].grid, 2u * 2 * 8 * 4);
+  const BackwardConfig rounding = config("rounds_dq=true,persistent=true");
+  const RoundingOrder order = rounding_order(p, rounding);
+  ASSERT_GT(order.last * order.roundings, 0);
+  EXPECT_EQ(staying_grid(p, rounding, 50),
+            2 * (50 + static_cast<unsigned>(order.last * order.roundings)));
+  // The last counter counts works.
+  EXPECT_EQ(turn_count(p, alone), 2 * 8 * 16 + 1);
+  EXPECT_EQ(backward_workspace_bytes(p, alone),
+            backward_workspace_bytes(p, config("rounds_dq=false,persistent=false")) + 4);
 }
 
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {

@@ -157,11 +157,16 @@ struct Sm90Keys {
   static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
     return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, ptx::block_index() / kConfig.cluster);
   }
-  static DFA_DEVICE KeyWork work_at(const KernelArgs& args, int work) {
-    return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, static_cast<unsigned>(work));
-  }
   static DFA_DEVICE int works(const KernelArgs& args) {
     return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
+  }
+
+  // What a thread of the first block of a pair does that stays, after n works.
+  static DFA_DEVICE void take_work(const KernelArgs& args, const Shared& shared, unsigned n) {
+    shared.queue(n).take(args, [&](unsigned work) {
+      if (static_cast<int>(work) >= works(args)) return KeyWork{-1, 0, 0};
+      return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, work);
+    });
   }
 
   // Which a warp or, unless kWarp, a thread is told: body(turn_work, how many were before), of one
@@ -172,12 +177,9 @@ struct Sm90Keys {
       body(turn_work(args), 0u);
     } else {
       Queue queue = shared.queue();
+      KeyWork work;
 #pragma unroll 1
-      while (true) {
-        const int work = kWarp ? queue.next() : queue.next_of_thread();
-        if (work >= works(args)) break;
-        body(work_at(args, work), queue.n - 1);
-      }
+      while (queue.template next<kWarp>(work)) body(work, queue.n - 1);
     }
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
@@ -322,7 +324,7 @@ struct Sm90Keys {
     if constexpr (kPersistent) {
       const bool takes = rank() == 0 && starts_copies();
       unsigned n = 0;
-      if (takes) shared.queue().take(a.args);
+      if (takes) take_work(a.args, shared, 0);
       for_works<true>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
         for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
           shared.place(n++);
@@ -330,7 +332,7 @@ struct Sm90Keys {
         }
         shared.place(n);
         shared.q.wait_empty();
-        if (takes) shared.queue(works_before + 1).take(a.args);
+        if (takes) take_work(a.args, shared, works_before + 1);
       });
     } else {
       const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);

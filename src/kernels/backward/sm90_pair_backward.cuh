@@ -249,12 +249,9 @@ struct Sm90PairBackward {
     if constexpr (!Keys::kPersistent) {
       compute(a, Keys::turn_work(a.args), at);
     } else {
+      KeyWork pair;
 #pragma unroll 1
-      while (true) {
-        const int work = shared.queue(at.works()).next();
-        if (work >= Keys::works(a.args)) break;
-        compute(a, Keys::work_at(a.args, work), at);
-      }
+      while (shared.queue(at.works()).template next<true>(pair)) compute(a, pair, at);
       ptx::wait_stores_read();
     }
   }

@@ -4,6 +4,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/order.cuh"
+#include "kernels/schedule/key_work.cuh"
 
 // Works of a grid that stays (BackwardConfig::persistent): a pair of blocks takes one after the
 // other from a counter in global memory, in order, so that work waits for lower ones only,
@@ -15,49 +16,57 @@ namespace dfa {
 template <int kReaders>
 struct WorkQueue {
   static constexpr unsigned kSlots = 2;
-  static constexpr int kBytes = 3 * 8 * kSlots;
+  static constexpr unsigned kSlotBytes = 16;  // a batch, -1 for no work, a head and a key
+  static constexpr int kBytes = kSlots * (kSlotBytes + 2 * 8);
 
   // Slots, then for each a barrier for "full" and one for "empty", at which readers arrive.
   unsigned base;
   unsigned n = 0;  // how many were taken
 
-  DFA_DEVICE unsigned slot() const { return base + n % kSlots * 8; }
-  DFA_DEVICE unsigned full() const { return slot() + kSlots * 8; }
-  DFA_DEVICE unsigned empty() const { return slot() + 2 * kSlots * 8; }
+  DFA_DEVICE unsigned slot() const { return base + n % kSlots * kSlotBytes; }
+  DFA_DEVICE unsigned full() const { return base + kSlots * kSlotBytes + n % kSlots * 8; }
+  DFA_DEVICE unsigned empty() const { return full() + kSlots * 8; }
   DFA_DEVICE unsigned phase() const { return n / kSlots % 2; }
 
   DFA_DEVICE void init() const {
     for (unsigned i = 0; i < kSlots; ++i) {
-      ptx::init_barrier(base + (kSlots + i) * 8, 1);
-      ptx::init_barrier(base + (2 * kSlots + i) * 8, 2 * kReaders);
+      const unsigned barriers = base + kSlots * kSlotBytes + i * 8;
+      ptx::init_barrier(barriers, 1);
+      ptx::init_barrier(barriers + kSlots * 8, 2 * kReaders);
     }
   }
 
-  // Of one thread of the first block: takes what readers will read next.
-  DFA_DEVICE void take(const KernelArgs& args) const {
+  // Of one thread of the first block: takes what readers will read next. work_at(n): the n-th of
+  // all.
+  template <typename WorkAt>
+  DFA_DEVICE void take(const KernelArgs& args, const WorkAt& work_at) const {
     ptx::wait(empty(), phase() ^ 1);
-    const unsigned work = ptx::add_1(args.turns + args.turn_count - 1);
-    for (unsigned half = 0; half < 2; ++half) ptx::store_there(ptx::of_pair(slot(), half), work);
+    const KeyWork work = work_at(ptx::add_1(args.turns + args.turn_count - 1));
+    for (unsigned half = 0; half < 2; ++half) {
+      const unsigned there = ptx::of_pair(slot(), half);
+      ptx::store_there(there, static_cast<unsigned>(work.batch));
+      ptx::store_there(there + 4, static_cast<unsigned>(work.head));
+      ptx::store_there(there + 8, static_cast<unsigned>(work.key));
+    }
     ptx::fence_cluster();
     for (unsigned half = 0; half < 2; ++half) ptx::arrive_there(ptx::of_pair(full(), half));
   }
 
-  // Of a reader: a thread, ...
-  DFA_DEVICE int next_of_thread() {
+  // Of a reader, a warp or, unless kWarp, a thread. False: there is no more.
+  template <bool kWarp>
+  DFA_DEVICE bool next(KeyWork& work) {
     ptx::wait_for_pair(full(), phase());
-    const unsigned work = ptx::load_shared(slot());
-    ptx::arrive_there(ptx::of_pair(empty(), 0));
+    work.batch = static_cast<int>(ptx::load_shared(slot()));
+    work.head = static_cast<int>(ptx::load_shared(slot() + 4));
+    work.key = static_cast<int>(ptx::load_shared(slot() + 8));
+    if constexpr (kWarp) {
+      work.batch = __shfl_sync(ptx::kWholeWarp, work.batch, 0);
+      work.head = __shfl_sync(ptx::kWholeWarp, work.head, 0);
+      work.key = __shfl_sync(ptx::kWholeWarp, work.key, 0);
+    }
+    if (!kWarp || ptx::thread_index() % 32 == 0) ptx::arrive_there(ptx::of_pair(empty(), 0));
     ++n;
-    return static_cast<int>(work);
-  }
-  // ... or a warp.
-  DFA_DEVICE int next() {
-    ptx::wait_for_pair(full(), phase());
-    const unsigned work = ptx::load_shared(slot());
-    __syncwarp();
-    if (ptx::thread_index() % 32 == 0) ptx::arrive_there(ptx::of_pair(empty(), 0));
-    ++n;
-    return __shfl_sync(ptx::kWholeWarp, static_cast<int>(work), 0);
+    return work.batch >= 0;
   }
 };
 
