@@ -115,22 +115,14 @@ struct Tile {
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 // Halves what blocks read and add up beside the tensor cores. Of two tiles of keys it makes one,
 // which costs where a query sees few. Measured: 1.00 (causal 1k) to 1.12 of one block's speed at
-// d 128.
+// d 128; at d 64 0.98 (causal 1k), 1.03 (full 1k), 1.07 (causal 4k).
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
-constexpr double kPairKeys = 512;
-// Of d and dv up to 64 where nothing is masked: faster than pairs at 4k (530 to 494 TFLOP/s) and
-// 16k, slower at 1k (388 to 428). Where they meet in between was not measured.
+constexpr double kPairKeys = 512, kNarrowPairKeys = 1024;
+// Of d and dv up to 64: faster than pairs at full 4k and 16k, slower at causal 4k, the same at
+// causal 16k. Where they meet in between was not measured.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
-constexpr double kGroupKeys = 2048;
-// Pairs that stay: 1.12 (d 64, 1k), 1.06 (causal 4k) and 1.03 (causal 16k) of the speed of those
-// that do not, at d 128 1.03 to 1.05 at 1k and 0.99 to 1.00 from 4k on.
-constexpr double kMostPersistentKeys = 2048;
-
-// A warp rounds dq beside the tensor cores where that was measured to be faster: 1.03 times at 1024
-// keys, full, 1.02 to 1.03 at d 128, causal, 4096, 1.04 at d 64, causal, 1024. Not at 16384, full
-// (0.99). Between them not measured.
-constexpr double kRoundedKeys = 512, kMostRoundedKeys = 8192;
+constexpr double kGroupKeys = 2048, kMaskedGroupKeys = 8192;
 
 // Turns cost a wide backward a quarter of its speed, so only deterministic problems take them.
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered},
@@ -197,24 +189,14 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   std::vector<BackwardConfig> legal = legal_of(kTiles, config_of, problem, limits);
   const double seen = seen_keys(problem);
   const bool all_seen = seen >= static_cast<double>(problem.sk);
-  const auto put = [&](const Tile& tile, bool first) {
+  const auto put = [&](const Tile& tile, double keys) {
     const BackwardConfig config = config_of(problem, tile);
     if (!check_sm90(config, problem, limits)) return;
-    legal.insert(first ? legal.begin() : legal.end(), config);
+    legal.insert(seen >= keys ? legal.begin() : legal.end(), config);
   };
-  put(kPairTile, seen >= kPairKeys);
-  put(kNarrowPairTile, seen >= kPairKeys);
-  put(kGroupTile, all_seen && seen >= kGroupKeys);
-  if (legal.empty()) return legal;
-
-  BackwardConfig beside = legal.front();
-  const bool narrow = sm90_head_dim(problem.d) <= kGroupRows;
-  beside.persistent = beside.cluster > 1 && (narrow || seen <= kMostPersistentKeys);
-  beside.rounds_dq = seen >= kRoundedKeys && seen <= kMostRoundedKeys;
-  if (!check_sm90(beside, problem, limits)) beside.rounds_dq = false;
-  if (beside != legal.front() && check_sm90(beside, problem, limits)) {
-    legal.insert(legal.begin(), beside);
-  }
+  put(kPairTile, kPairKeys);
+  put(kNarrowPairTile, kNarrowPairKeys);
+  put(kGroupTile, all_seen ? kGroupKeys : kMaskedGroupKeys);
   return legal;
 }
 

@@ -1,5 +1,7 @@
 // Logits that leave the range a row's first keys promise, on a real device: what bf16's softmax
 // with a fixed reference has to do again.
+#include <cstring>
+
 #include "device/device_case.h"
 #include "tensors.h"
 

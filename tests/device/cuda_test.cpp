@@ -269,6 +269,7 @@ TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
   for (const char* config : kRounding) {
     for (const char* line :
          {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
+          "fwdbwd bf16 causal b2 h16 s1027 d128",
           "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
       expect_same_bits(line, on_device(config), 1000);
     }
@@ -318,6 +319,7 @@ TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
   for (const char* config : kPersistent) {
     for (const char* line :
          {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
+          "fwdbwd bf16 causal b2 h16 s1027 d128",
           "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
       expect_same_bits(line, on_device(config), 1000);
     }

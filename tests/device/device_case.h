@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <string>
 
@@ -93,12 +93,34 @@ inline int fuzz(std::initializer_list<const char*> types,
   return ran;
 }
 
-inline bool same_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
-  const auto same = [](const AlignedBuffer& a, const AlignedBuffer& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+// Of each output that differs, in how many bytes, and the first and the last of them; empty: of
+// none.
+inline std::string other_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
+  std::string text;
+  const auto compare = [&](const char* name, const AlignedBuffer& a, const AlignedBuffer& b) {
+    if (a.size() != b.size()) text += std::string(name) + " has another size; ";
+    std::size_t count = 0, first = 0, last = 0;
+    const auto* x = static_cast<const unsigned char*>(a.data());
+    const auto* y = static_cast<const unsigned char*>(b.data());
+    for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+      if (x[i] == y[i]) continue;
+      if (count++ == 0) first = i;
+      last = i;
+    }
+    if (count == 0) return;
+    text += std::string(name) + ": " + std::to_string(count) + " of " + std::to_string(a.size()) +
+            " bytes, from " + std::to_string(first) + " to " + std::to_string(last) + "; ";
   };
-  return same(one.o, other.o) && same(one.lse, other.lse) && same(one.dq, other.dq) &&
-         same(one.dk, other.dk) && same(one.dv, other.dv);
+  compare("o", one.o, other.o);
+  compare("lse", one.lse, other.lse);
+  compare("dq", one.dq, other.dq);
+  compare("dk", one.dk, other.dk);
+  compare("dv", one.dv, other.dv);
+  return text;
+}
+
+inline bool same_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
+  return other_bits(one, other).empty();
 }
 
 // Does every one of `runs` runs leave the bits of the first?
@@ -111,7 +133,9 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
   for (int run = 0; run < runs; ++run) {
     workload.run(plans);
     if (run % 50 != 49) continue;
-    ASSERT_TRUE(same_bits(once, workload.outputs())) << line << ", run " << run;
+    const std::string other = other_bits(once, workload.outputs());
+    ASSERT_EQ(other, "") << line << ", " << (plans.backward ? plans.backward->backward_config : "")
+                         << ", run " << run;
   }
 }
 
