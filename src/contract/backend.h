@@ -59,8 +59,8 @@ class Backend {
   // By which its sensors are found. Requires available().
   virtual GpuIdentity gpu_identity() const { return {}; }
 
-  // What its kernels are made from: measurements with other ones tell nothing of these.
-  virtual std::string kernels() const { return kVersion; }
+  // What its kernels of a pass are made from: measurements with other ones tell nothing of these.
+  virtual std::string kernels(Pass) const { return kVersion; }
 
   // What legality needs to know of the machine. Throws where available() says no.
   virtual Limits limits() const = 0;

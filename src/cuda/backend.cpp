@@ -1,5 +1,6 @@
 #include "cuda/backend.h"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -135,9 +136,16 @@ class CudaBackend final : public Backend {
                             queue.sm_budget);
   }
 
-  std::string kernels() const override {
-    static const std::string digest = digest_of_sources(kernel_sources()).substr(0, 12);
-    return kVersion + ("+" + digest);
+  std::string kernels(Pass pass) const override {
+    static const auto texts = [] {
+      std::array<std::string, 3> all;
+      for (const Pass of : {Pass::forward, Pass::backward, Pass::forward_backward}) {
+        const std::string digest = digest_of_sources(sources_of(of)).substr(0, 12);
+        all[static_cast<std::size_t>(of)] = kVersion + ("+" + digest);
+      }
+      return all;
+    }();
+    return texts.at(static_cast<std::size_t>(pass));
   }
 
   GpuIdentity gpu_identity() const override {

@@ -67,6 +67,16 @@ std::string digest_of_sources(std::span<const SourceFile> sources) {
   return sha256(all);
 }
 
+std::vector<SourceFile> sources_of(Pass pass) {
+  std::vector<SourceFile> sources;
+  for (const SourceFile& file : kernel_sources()) {
+    const bool other = (pass == Pass::forward && file.name.starts_with("kernels/backward/")) ||
+                       (pass == Pass::backward && file.name.starts_with("kernels/forward/"));
+    if (!other) sources.push_back(file);
+  }
+  return sources;
+}
+
 const char* name_of(KernelOrigin origin) {
   switch (origin) {
     case KernelOrigin::memory: return "memory";

@@ -6,11 +6,13 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cuda/cache.h"
 #include "cuda/compiler.h"
 #include "cuda/embedded.h"
 #include "cuda/sources.h"
+#include "dfa/problem.h"
 
 namespace dfa::cuda {
 
@@ -19,6 +21,9 @@ const char* name_of(KernelOrigin origin);
 
 // Of their names and texts.
 std::string digest_of_sources(std::span<const SourceFile> sources);
+
+// All but those of the other pass alone.
+std::vector<SourceFile> sources_of(Pass pass);
 
 // A kernel's code and where it came from.
 struct StoredKernel {

@@ -22,11 +22,11 @@ struct Job {
 };
 
 std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::Store& store,
-                         const TuneOptions& options, const profile::Machine& machine,
-                         TuneReport& report) {
+                         const TuneOptions& options, TuneReport& report) {
   std::vector<Job> jobs;
   for (const Problem& problem : problems) {
     CandidatePlans found = candidate_plans(problem, options.points);
+    const profile::Machine machine = machine_of(options.points.backend, problem.pass);
     if (!found.refused.empty()) report.refused.push_back(std::move(found.refused));
     for (bench::Prepared& plans : found.plans) {
       const auto row =
@@ -77,8 +77,8 @@ std::string without_memory(profile::Nearest& near, const Problem& problem,
 
 }  // namespace
 
-profile::Machine machine_of(const std::string& backend) {
-  const std::string kernels = find_backend(backend).kernels();
+profile::Machine machine_of(const std::string& backend, Pass pass) {
+  const std::string kernels = find_backend(backend).kernels(pass);
   const GpuIdentity gpu = find_backend(backend).gpu_identity();
   if (gpu.pci_id.empty()) {
     const sensors::HostFacts host = sensors::read_host_facts();
@@ -93,10 +93,9 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
                 const TuneOptions& options, Clock& clock) {
   TuneReport report;
   const std::string& backend = options.points.backend;
-  const profile::Machine machine = machine_of(backend);
   const GpuIdentity gpu = find_backend(backend).gpu_identity();
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
-  const std::vector<Job> jobs = jobs_of(problems, store, options, machine, report);
+  const std::vector<Job> jobs = jobs_of(problems, store, options, report);
   if (jobs.empty()) return report;
   const double begin = clock.now_s();
   std::unique_ptr<bench::Workload> workload;
@@ -136,7 +135,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
       ++report.wrong;
       continue;
     }
-    store.put({.machine = machine,
+    store.put({.machine = machine_of(backend, jobs[i].problem->pass),
                .problem = to_line(*jobs[i].problem),
                .backend = backend,
                .point = candidate->point,
@@ -180,7 +179,7 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
 KnownPoints stored_points(const Problem& problem, const profile::Store& store,
                           const PointOptions& options) {
   const std::string& backend = options.backend;
-  const profile::Machine machine = machine_of(backend);
+  const profile::Machine machine = machine_of(backend, problem.pass);
   std::vector<profile::Row> rows = store.rows(machine.card);
   std::erase_if(rows, [&](const profile::Row& row) {
     return row.backend != backend || !profile::stale_reason(row, machine).empty();

@@ -31,8 +31,8 @@ struct TuneReport {
 TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
                 const TuneOptions& options, Clock& clock);
 
-// The machine that rows of this backend are of.
-profile::Machine machine_of(const std::string& backend);
+// The machine that rows of this backend and pass are of.
+profile::Machine machine_of(const std::string& backend, Pass pass);
 
 // What rows say of a problem: candidates on the frontier, the fastest first, and in words of which
 // problem, card and day the rows are, or why there are none.

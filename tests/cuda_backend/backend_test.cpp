@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "cuda/fake_kernels.h"
@@ -272,10 +273,23 @@ TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) 
 }
 
 TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSources) {
-  const std::string kernels = cuda_backend().kernels(), version = std::string(kVersion) + "+";
-  EXPECT_EQ(kernels.substr(0, version.size()), version);
-  EXPECT_EQ(kernels.substr(version.size()),
+  const std::string version = std::string(kVersion) + "+";
+  const auto kernels = [](Pass pass) { return cuda_backend().kernels(pass); };
+  EXPECT_EQ(kernels(Pass::forward).substr(0, version.size()), version);
+  EXPECT_EQ(kernels(Pass::forward_backward).substr(version.size()),
             cuda::digest_of_sources(cuda::kernel_sources()).substr(0, 12));
+  // A change to a backward says nothing of forwards that were measured, nor the other way round.
+  EXPECT_NE(kernels(Pass::forward), kernels(Pass::backward));
+  const auto has = [](Pass pass, std::string_view name) {
+    const auto sources = cuda::sources_of(pass);
+    return std::any_of(sources.begin(), sources.end(),
+                       [&](const cuda::SourceFile& file) { return file.name == name; });
+  };
+  EXPECT_TRUE(has(Pass::forward, "kernels/forward/sm90_forward.cuh"));
+  EXPECT_FALSE(has(Pass::forward, "kernels/backward/sm90_backward.cuh"));
+  EXPECT_TRUE(has(Pass::backward, "kernels/backward/sm90_backward.cuh"));
+  EXPECT_FALSE(has(Pass::backward, "kernels/forward/sm90_forward.cuh"));
+  EXPECT_TRUE(has(Pass::forward, "spec/config.h") && has(Pass::backward, "spec/config.h"));
   EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
             cuda::digest_of_sources(cuda::kernel_sources()));
 }

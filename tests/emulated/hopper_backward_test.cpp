@@ -216,5 +216,35 @@ TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
       "bwd bf16 b2 h53 sq130 sk20 d40", 6);
 }
 
+// Two heads of equal data, of which the second begins at an odd tile of its pair's: which block
+// makes a tile's dq depends on the works before, its bits do not.
+template <BackwardConfig kConfig>
+void expect_equal_heads(const std::string& line) {
+  Tensors t(line, 9);
+  const auto repeat = [](std::vector<std::byte>& both) {
+    const auto half = static_cast<std::ptrdiff_t>(both.size() / 2);
+    std::copy(both.begin(), both.begin() + half, both.begin() + half);
+  };
+  for (auto* tensor : {&t.q, &t.k, &t.v, &t.d_o}) repeat(*tensor);
+  Problem forward = t.p;
+  forward.pass = Pass::forward;
+  const Backend& truth = reference_backend();
+  truth.forward(truth.plan(forward, {.backend = "reference"}), t.forward_args(), {});
+  run_backward<kConfig>(
+      t, [](const Sm90BackwardArgs& args) { sm90_pair_backward<kConfig>(args); }, 2);
+  for (auto* tensor : {&t.dq, &t.dk, &t.dv}) {
+    const auto half = static_cast<std::ptrdiff_t>(tensor->size() / 2);
+    EXPECT_TRUE(std::equal(tensor->begin(), tensor->begin() + half, tensor->begin() + half))
+        << line;
+  }
+}
+
+TEST(EmulatedHopperBackward, BitsDoNotDependOnTheWorksBefore) {
+  expect_equal_heads<persistent<pairs(kBf16, 128)>()>("bwd bf16 b1 h2 sq192 sk256 d128");
+  expect_equal_heads<persistent<pairs(kBf16, 64)>()>("bwd bf16 b1 h2 sq384 sk256 d64");
+  expect_equal_heads<persistent<rounding<pairs(kFp16, 128)>()>()>(
+      "bwd fp16 causal b1 h2 s300 d128");
+}
+
 }  // namespace
 }  // namespace dfa

@@ -31,7 +31,7 @@ class PolicyPlan : public ::testing::Test {
 
   void put(const std::string& label, double time_s, std::optional<double> energy_j) {
     profile::Row row;
-    row.machine = machine_of("cpu");
+    row.machine = machine_of("cpu", problem_.pass);
     row.problem = to_line(problem_);
     row.backend = "cpu";
     row.point.label = label;

@@ -108,15 +108,20 @@ struct Sm90PairBackward {
     at.d_o.wait_full();
   }
 
+  // Where pairs stay, which block makes a tile's dq depends on the works before: keys of the first
+  // come first there, so that the bits do not.
   static DFA_DEVICE void queue_dq(typename Dq::Share& share, const Step& at) {
     if constexpr (Keys::kPersistent) ptx::wait(at.others_k_full(), at.keys_phase());
-    const unsigned others_keys = at.base + Keys::kOthersKAt, others_ds = at.ds() + kOthersDs;
+    const unsigned second = Keys::kPersistent ? static_cast<unsigned>(at.rank) : 0;
+    const unsigned keys = at.base + second * Keys::kOthersKAt, ds = at.ds() + second * kOthersDs;
+    const unsigned last_keys = 2 * at.base + Keys::kOthersKAt - keys;
+    const unsigned last_ds = 2 * at.ds() + kOthersDs - ds;
     ptx::pin(share);
     ptx::fence_products();
-    Keys::template multiply_dq<0>(share, Keys::dq_left(at.base, at.group),
-                                  Keys::dq_right(at.ds(), at.group));
-    Keys::template multiply_dq<1>(share, Keys::dq_left(others_keys, at.group),
-                                  Keys::dq_right(others_ds, at.group));
+    Keys::template multiply_dq<0>(share, Keys::dq_left(keys, at.group),
+                                  Keys::dq_right(ds, at.group));
+    Keys::template multiply_dq<1>(share, Keys::dq_left(last_keys, at.group),
+                                  Keys::dq_right(last_ds, at.group));
     ptx::commit_products();
   }
 
@@ -202,6 +207,7 @@ struct Sm90PairBackward {
   static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const KeyWork& work,
                                          const Step& at, const Sums& sums) {
     at.wait_places_empty();
+    wait_stored();  // of the work before, where this one had no tile
     Keys::template store_gradient<kSentDs>(a.dv, at.ds(), at.group, work, sums.dv, 1);
     if constexpr (kHalves == 1) wait_stored();
     constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
