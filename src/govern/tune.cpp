@@ -18,6 +18,7 @@ namespace {
 
 struct Job {
   const Problem* problem;
+  profile::Machine machine;
   bench::Prepared plans;
 };
 
@@ -34,7 +35,7 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
       if (row && profile::stale_reason(*row, machine).empty()) {
         ++report.kept;
       } else {
-        jobs.push_back({&problem, std::move(plans)});
+        jobs.push_back({&problem, machine, std::move(plans)});
       }
     }
   }
@@ -135,7 +136,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
       ++report.wrong;
       continue;
     }
-    store.put({.machine = machine_of(backend, jobs[i].problem->pass),
+    store.put({.machine = jobs[i].machine,
                .problem = to_line(*jobs[i].problem),
                .backend = backend,
                .point = candidate->point,

@@ -245,35 +245,49 @@ TEST_F(Correctness, RoundingSmallProblemsMeetTheRule) {  // likewise under compu
   EXPECT_TRUE(checked("fwdbwd bf16 causal b26 hq16 hk8 s100 d128", 3, kRounding[1]));
 }
 
-TEST_F(Correctness, HoppersBackwardsWhoseWarpRoundsDqMeetTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+// Problems with each of some kernels of d and dv up to 128; counts those that ran.
+struct Runs {
+  std::uint64_t seed;
   int ran = 0;
-  const auto check = [&](const std::string& line, const char* config) {
+
+  void check(const std::string& line, const char* config) {
     const Problem p = parse_problem(line);
     if (std::max(p.d, p.dv) > 128 || p.dv > p.d) return;
-    ran += checked(line, static_cast<std::uint64_t>(90 + ran), config);
-  };
-  for (const std::string& line : problem_lines("hopper_backward.txt")) check(line, kRounding[0]);
-  for (const char* config : kRounding) {
+    ran += checked(line, seed + static_cast<std::uint64_t>(ran), config);
+  }
+  void file(const char* config) {
+    for (const std::string& line : problem_lines("hopper_backward.txt")) check(line, config);
+  }
+  void edges(const char* config) {
     for (const char* lengths : {"s1", "s64", "s65", "s129", "sq1 sk300", "sq300 sk1"}) {
       for (const char* dim : {" d64", " d128"}) {
         check(std::string("fwdbwd bf16 causal b30 h7 ") + lengths + dim, config);
       }
     }
   }
-  EXPECT_GE(ran, 30);
+};
+
+// Even and odd numbers of tiles for each key head's blocks.
+void expect_same_bits_in_a_thousand_runs(const char* config) {
+  for (const char* line :
+       {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
+        "fwdbwd bf16 causal b2 h16 s1027 d128",
+        "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
+    expect_same_bits(line, on_device(config), 1000);
+  }
+}
+
+TEST_F(Correctness, HoppersBackwardsWhoseWarpRoundsDqMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  Runs runs{90};
+  runs.file(kRounding[0]);
+  for (const char* config : kRounding) runs.edges(config);
+  EXPECT_GE(runs.ran, 30);
 }
 
 TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* config : kRounding) {
-    for (const char* line :
-         {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
-          "fwdbwd bf16 causal b2 h16 s1027 d128",
-          "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
-      expect_same_bits(line, on_device(config), 1000);
-    }
-  }
+  for (const char* config : kRounding) expect_same_bits_in_a_thousand_runs(config);
 }
 
 // Likewise where pairs of blocks stay and take one work after the other.
@@ -292,38 +306,21 @@ TEST_F(Correctness, PersistentSmallProblemsMeetTheRule) {  // likewise under com
 
 TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  int ran = 0;
-  const auto check = [&](const std::string& line, const char* config) {
-    const Problem p = parse_problem(line);
-    if (std::max(p.d, p.dv) > 128 || p.dv > p.d) return;
-    ran += checked(line, static_cast<std::uint64_t>(190 + ran), config);
-  };
-  for (const std::string& line : problem_lines("hopper_backward.txt")) check(line, kPersistent[0]);
-  for (const char* lengths : {"s1", "s64", "s65", "s129", "sq1 sk300", "sq300 sk1"}) {
-    for (const char* dim : {" d64", " d128"}) {
-      check(std::string("fwdbwd bf16 causal b30 h7 ") + lengths + dim, kPersistent[1]);
-    }
-  }
+  Runs runs{190};
+  runs.file(kPersistent[0]);
+  runs.edges(kPersistent[1]);
   // More works than pairs, some of keys that no query sees, and few.
   for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
                            "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
                            "fwdbwd bf16 causal b3 h40 s515 d64"}) {
-    check(line, kPersistent[0]);
-    check(line, kPersistent[1]);
+    for (const char* config : kPersistent) runs.check(line, config);
   }
-  EXPECT_GE(ran, 30);
+  EXPECT_GE(runs.ran, 30);
 }
 
 TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* config : kPersistent) {
-    for (const char* line :
-         {"fwdbwd bf16 causal b4 h16 s1000 d64", "fwdbwd bf16 causal b4 h16 s1000 d128",
-          "fwdbwd bf16 causal b2 h16 s1027 d128",
-          "fwdbwd bf16 b8 hq16 hk8 s900 d128 window(300,100)"}) {
-      expect_same_bits(line, on_device(config), 1000);
-    }
-  }
+  for (const char* config : kPersistent) expect_same_bits_in_a_thousand_runs(config);
 }
 
 // Tiles that no problem of the files takes unasked.

@@ -187,7 +187,7 @@ TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
   expect("bwd bf16 causal b23 h9 s20 d64", [] { return rounding<config(kBf16, 64)>(); });
 }
 
-// Pairs that stay. Here the first that runs takes all works but the first ones of the others.
+// Pairs that stay. Here the first that runs takes all works.
 
 template <BackwardConfig kConfig>
 constexpr BackwardConfig persistent() {

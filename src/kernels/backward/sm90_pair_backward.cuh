@@ -12,6 +12,10 @@
 // other sends its own through distributed shared memory, each warp its 16 rows. A tile's dq is
 // made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
 // just been made, and warpgroups of a block meet nowhere.
+//
+// With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
+// tiles of ds and turns go on counting, the next work's queries and v come in the last one's last
+// steps, its k behind the last dq, while gradients leave through places of ds.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -112,16 +116,16 @@ struct Sm90PairBackward {
   // come first there, so that the bits do not.
   static DFA_DEVICE void queue_dq(typename Dq::Share& share, const Step& at) {
     if constexpr (Keys::kPersistent) ptx::wait(at.others_k_full(), at.keys_phase());
-    const unsigned second = Keys::kPersistent ? static_cast<unsigned>(at.rank) : 0;
-    const unsigned keys = at.base + second * Keys::kOthersKAt, ds = at.ds() + second * kOthersDs;
-    const unsigned last_keys = 2 * at.base + Keys::kOthersKAt - keys;
-    const unsigned last_ds = 2 * at.ds() + kOthersDs - ds;
+    const bool others_first = Keys::kPersistent && at.rank == 1;
+    const unsigned others_keys = at.base + Keys::kOthersKAt, others_ds = at.ds() + kOthersDs;
     ptx::pin(share);
     ptx::fence_products();
-    Keys::template multiply_dq<0>(share, Keys::dq_left(keys, at.group),
-                                  Keys::dq_right(ds, at.group));
-    Keys::template multiply_dq<1>(share, Keys::dq_left(last_keys, at.group),
-                                  Keys::dq_right(last_ds, at.group));
+    Keys::template multiply_dq<0>(share,
+                                  Keys::dq_left(others_first ? others_keys : at.base, at.group),
+                                  Keys::dq_right(others_first ? others_ds : at.ds(), at.group));
+    Keys::template multiply_dq<1>(share,
+                                  Keys::dq_left(others_first ? at.base : others_keys, at.group),
+                                  Keys::dq_right(others_first ? at.ds() : others_ds, at.group));
     ptx::commit_products();
   }
 
