@@ -130,8 +130,8 @@ std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
 
 std::vector<std::string> peers_of(const BenchArguments& arguments) {
   std::vector<std::string> peers;
-  const auto& torch = bench::TorchPeer::algorithms();
-  std::vector<std::string> known = torch;
+  const std::vector<std::string> torch = bench::TorchPeer::of_sdpa();
+  std::vector<std::string> known = bench::TorchPeer::algorithms();
   known.emplace_back(bench::CudnnPeer::kAlgorithm);
   for (const std::string& name : arguments.peers) {
     if (name == "torch") {
@@ -260,7 +260,8 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->add_option(
           "--peers", a.peers,
           "PyTorch's SDPA in the same run, by the Python of DFA_PYTHON: torch for all of "
-          "torch-flash, torch-cudnn, torch-efficient, torch-math; cudnn: cuDNN called from "
+          "torch-flash, torch-cudnn, torch-efficient, torch-math; torch-flash3: "
+          "FlashAttention-3, where flash_attn_3 or xformers has it; cudnn: cuDNN called from "
           "here, forward")
       ->delimiter(',');
   command

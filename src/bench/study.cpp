@@ -224,7 +224,9 @@ class StudyRun {
         continue;
       }
       c.record.origin = "default";
-      c.record.why = torch_->version() + ", scaled_dot_product_attention";
+      c.record.why = torch_->version() + (c.record.algorithm == TorchPeer::kFlash3
+                                              ? ", flash_attn_3"
+                                              : ", scaled_dot_product_attention");
       c.attempt([&] {
         c.record.sm_budget = 0;
         c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);

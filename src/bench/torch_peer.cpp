@@ -136,7 +136,12 @@ class TorchContender final : public Contender {
 
 const std::vector<std::string>& TorchPeer::algorithms() {
   static const std::vector<std::string> names{"torch-flash", "torch-cudnn", "torch-efficient",
-                                              "torch-math"};
+                                              "torch-math", kFlash3};
+  return names;
+}
+std::vector<std::string> TorchPeer::of_sdpa() {
+  std::vector<std::string> names = algorithms();
+  names.pop_back();
   return names;
 }
 
@@ -171,7 +176,7 @@ std::unique_ptr<Contender> TorchPeer::contender(const std::string& algorithm, La
   const int id = contenders_++;
   ask(*process_, {{"op", "make"},
                   {"id", id},
-                  {"sdpa", algorithm.substr(algorithm.find('-') + 1)},
+                  {"kind", algorithm.substr(algorithm.find('-') + 1)},
                   {"launch", name_of(launch)},
                   {"calls", calls}});
   return std::make_unique<TorchContender>(*this, id);

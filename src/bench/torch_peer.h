@@ -13,13 +13,16 @@
 
 namespace dfa::bench {
 
-// PyTorch's attention beside ours: a Python program (torch_peer.py) that lives as long as the
+// Attention of PyTorch beside ours: a Python program (torch_peer.py) that lives as long as the
 // study, gets our inputs as files and is told when to run. It times itself by events on its device.
 // Memory it cannot have, combinations it does not know: OutOfMemory, Unsupported with its words.
 class TorchPeer {
  public:
-  // "torch-flash", "torch-cudnn", "torch-efficient", "torch-math".
+  // "torch-flash", "torch-cudnn", "torch-efficient", "torch-math" of SDPA; and FlashAttention-3,
+  // where its package is installed.
+  static constexpr const char* kFlash3 = "torch-flash3";
   static const std::vector<std::string>& algorithms();
+  static std::vector<std::string> of_sdpa();
 
   // On the backend's GPU, or on the host. Throws Unsupported where there is no Python with torch.
   explicit TorchPeer(const Backend& backend);

@@ -1,8 +1,9 @@
-"""PyTorch's attention for `dfa bench --peers torch`: one JSON request a line in, one answer out.
+"""Attention of PyTorch for `dfa bench --peers torch`: one JSON request a line in, one answer out.
+SDPA by one of its backends, or FlashAttention-3 where the package is installed.
 
   hello {pci_id}                      -> version; pci_id empty: on the host
   load {folder, problem}              q, k, v (and do) are files of raw elements in the folder
-  make {id, sdpa, launch, calls}      a way to run it; `calls` calls make one run; compile…: SDPA by
+  make {id, kind, launch, calls}      a way to run it; `calls` calls make one run; compile…: SDPA by
                                       torch.compile, its backward with it
   run {id, times}  time {id} -> seconds   growth {id} -> bytes   outputs {id}: files o, dq, dk, dv
   drop                                forgets the problem
@@ -10,6 +11,7 @@ An answer that is not ok has a status (out_of_memory, unsupported, failed) and a
 """
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -20,6 +22,7 @@ import types
 
 COMPILE_MODES = {"compile": "default", "compile-reduce-overhead": "reduce-overhead",
                  "compile-max-autotune": "max-autotune"}
+FLASH3 = "flash3"
 GRAPH_MODES = ("compile-reduce-overhead", "compile-max-autotune")
 
 
@@ -35,6 +38,18 @@ def torch_device(torch, pci_id):
         if (facts.pci_domain_id, facts.pci_bus_id, facts.pci_device_id) == wanted:
             return torch.device("cuda", index)
     raise LookupError(f"it does not see the GPU {pci_id}")
+
+
+def flash3():
+    """The operators of FlashAttention-3, of its own package or as xformers brings them."""
+    reasons = []
+    for name in ("flash_attn_3._C", "xformers.flash_attn_3._C"):
+        try:
+            importlib.import_module(name)
+            return importlib.import_module("torch").ops.flash_attn_3
+        except ImportError as error:
+            reasons.append(str(error))
+    raise LookupError("no FlashAttention-3: " + "; ".join(reasons))
 
 
 class Peer:
@@ -106,31 +121,56 @@ class Peer:
             options["attn_mask"] = causal_lower_right(p["sq"], p["sk"])
         return options
 
-    def attention(self, launch, number):
-        """SDPA of q, k, v: as it is, or compiled for this way alone."""
+    def of_sdpa(self, launch, number):
+        """SDPA of q, k, v, as it is or compiled for this way alone, and its gradients."""
         sdpa, options = self.torch.nn.functional.scaled_dot_product_attention, self.options()
 
         def attend(q, k, v):
             return sdpa(q, k, v, **options)
-        if launch not in COMPILE_MODES:
-            return attend
-        # Compiled code is kept by code object, whatever kernels the context chose: one for each way.
-        name = f"attend_{number}"
-        own = types.FunctionType(attend.__code__.replace(co_name=name), attend.__globals__, name,
-                                 None, attend.__closure__)
-        # A backward alone is run again and again on one forward.
-        self.torch._functorch.config.donated_buffer = False
-        self.compiled = True
-        return self.torch.compile(own, mode=COMPILE_MODES[launch], fullgraph=True, dynamic=False)
 
-    def differentiate(self, out):
-        return self.torch.autograd.grad(out, (self.q, self.k, self.v), self.grad, retain_graph=True)
+        def differentiate(out):
+            return self.torch.autograd.grad(out, (self.q, self.k, self.v), self.grad, retain_graph=True)
+        if launch in COMPILE_MODES:
+            # Compiled code is kept by code object, whatever kernels the context chose: one for each way.
+            name = f"attend_{number}"
+            own = types.FunctionType(attend.__code__.replace(co_name=name), attend.__globals__, name,
+                                     None, attend.__closure__)
+            # A backward alone is run again and again on one forward.
+            self.torch._functorch.config.donated_buffer = False
+            self.compiled = True
+            attend = self.torch.compile(own, mode=COMPILE_MODES[launch], fullgraph=True, dynamic=False)
+        return lambda: (attend(self.q, self.k, self.v),), lambda made: differentiate(made[0])
 
-    def chosen(self, sdpa):
+    def of_flash3(self, launch):
+        """Likewise, straight by its operators: rows of a head are those of all heads there."""
+        if launch in COMPILE_MODES:
+            raise LookupError("FlashAttention-3 is compiled already")
+        if self.device.type != "cuda" or self.problem["dtype"] not in ("bf16", "fp16"):
+            raise LookupError("FlashAttention-3 takes fp16 and bf16 on a GPU")
+        ops, p = flash3(), self.problem
+        options = {"softmax_scale": p["scale"], "is_causal": p["causal"]}
+        q, k, v = (t.detach().transpose(1, 2) for t in (self.q, self.k, self.v))
+
+        def attend():
+            out, lse, *_ = ops.fwd(q, k, v, **options)
+            return out.transpose(1, 2), lse
+
+        def differentiate(made):
+            made = made[0].transpose(1, 2), made[1]
+            gradients = [self.torch.empty_like(t) for t in (q, k, v)]
+            dq, dk, dv = gradients
+            ops.bwd(self.grad.transpose(1, 2), q, k, v, *made, dq=dq, dk=dk, dv=dv,
+                    deterministic=p["deterministic"], **options)
+            return [t.transpose(1, 2) for t in gradients]
+        return attend, differentiate
+
+    def chosen(self, kind):
+        if kind == FLASH3:
+            return contextlib.nullcontext()
         from torch.nn.attention import SDPBackend, sdpa_kernel
         return sdpa_kernel({"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
                             "efficient": SDPBackend.EFFICIENT_ATTENTION,
-                            "math": SDPBackend.MATH}[sdpa])
+                            "math": SDPBackend.MATH}[kind])
 
     def make(self, request):
         torch, p = self.torch, self.problem
@@ -142,13 +182,15 @@ class Peer:
             raise LookupError("no graphs to replay on the host")
         stream = torch.cuda.Stream() if self.device.type == "cuda" else None
         on_stream = torch.cuda.stream(stream) if stream else contextlib.nullcontext()
-        attend = self.attention(request["launch"], request["id"])
-        with self.chosen(request["sdpa"]), on_stream, torch.set_grad_enabled(p["backward"]):
-            out = None if p["forward"] else attend(self.q, self.k, self.v)
+        kind, launch = request["kind"], request["launch"]
+        attend, differentiate = (self.of_flash3(launch) if kind == FLASH3 else
+                                 self.of_sdpa(launch, request["id"]))
+        with self.chosen(kind), on_stream, torch.set_grad_enabled(p["backward"]):
+            kept = None if p["forward"] else attend()
 
             def call():
-                made = attend(self.q, self.k, self.v) if p["forward"] else out
-                return (made, *self.differentiate(made)) if p["backward"] else (made,)
+                made = attend() if p["forward"] else kept
+                return (made[0], *differentiate(made)) if p["backward"] else (made[0],)
 
             results = call()
             self.synchronize()
@@ -158,9 +200,8 @@ class Peer:
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
                     for _ in range(request["calls"]):
-                        kept = call()
-                replayed = kept
-            way = {"sdpa": request["sdpa"], "stream": on_stream, "call": call,
+                        replayed = call()
+            way = {"kind": kind, "stream": on_stream, "call": call,
                    "calls": request["calls"], "graph": graph,
                    "replayed": replayed if graph else None}
         self.ways[request["id"]] = way
@@ -179,7 +220,7 @@ class Peer:
 
     def within(self, way):
         stack = contextlib.ExitStack()
-        stack.enter_context(self.chosen(way["sdpa"]))
+        stack.enter_context(self.chosen(way["kind"]))
         stack.enter_context(way["stream"])
         stack.enter_context(self.torch.set_grad_enabled(self.problem["backward"]))
         return stack

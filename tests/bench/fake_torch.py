@@ -45,9 +45,9 @@ def answer(request):
         return {"ok": False, "status": "failed", "reason": "BackendCompilerFailed: no compiler"}
     if op == "make":
         ways[request["id"]] = request["launch"]
-    if op == "make" and request["sdpa"] == "cudnn":
+    if op == "make" and request["kind"] == "cudnn":
         return {"ok": False, "status": "unsupported", "reason": "No available kernel"}
-    if op == "make" and request["sdpa"] == "math":
+    if op == "make" and request["kind"] == "math":
         return {"ok": False, "status": "out_of_memory", "reason": "tried to allocate 99 GiB"}
     if op == "run" and MODE == "dies":
         print("a last word", file=sys.stderr)

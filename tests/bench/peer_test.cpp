@@ -37,7 +37,7 @@ constexpr const char* kLine = "fwd fp32 b1 h2 s9 d8";
 
 TEST_F(PeerTest, ItsKindsAreTimedAndCheckedOnOurInputs) {
   const auto cases = study("", kLine);
-  ASSERT_EQ(cases.size(), 5u);
+  ASSERT_EQ(cases.size(), 6u);
   const CaseResult& flash = cases.at("torch-flash");
   EXPECT_EQ(flash.status, Status::ok) << flash.reason.value_or("");
   EXPECT_EQ(flash.backend, "torch");
@@ -46,6 +46,7 @@ TEST_F(PeerTest, ItsKindsAreTimedAndCheckedOnOurInputs) {
   EXPECT_TRUE(flash.check.value().ok);
   EXPECT_EQ(flash.check->tensor, "o");
   EXPECT_EQ(flash.flops, cases.at("flash").flops);
+  EXPECT_EQ(cases.at("torch-flash3").why, "Fake 1.0, flash_attn_3");
   EXPECT_EQ(flash.memory_peak_bytes.value(), 4096 + 4 * (4 * 2 * 9 * 8) + 4 * 2 * 9);
   EXPECT_FALSE(flash.memory_bytes);
   EXPECT_EQ(flash.not_measured.count("memory_bytes"), 1u);

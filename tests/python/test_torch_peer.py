@@ -29,9 +29,65 @@ def peer(module):
 def test_modes_that_replay_graphs_take_no_backward_alone(module, peer):
     for launch in module.GRAPH_MODES:
         with pytest.raises(LookupError, match="accepted: fwdbwd") as error:
-            peer.make({"id": 1, "sdpa": "flash", "launch": launch, "calls": 1})
+            peer.make({"id": 1, "kind": "flash", "launch": launch, "calls": 1})
         assert module.status_of(error.value) == "unsupported"
     assert set(module.GRAPH_MODES) < set(module.COMPILE_MODES)
+
+
+class Rows:
+    """A tensor as far as the peer looks at it: which two axes were swapped how often, and of what."""
+
+    def __init__(self, name, swapped=False):
+        self.name, self.swapped = name, swapped
+
+    def detach(self):
+        return self
+
+    def transpose(self, *axes):
+        assert axes == (1, 2)
+        return Rows(self.name, not self.swapped)
+
+    def __eq__(self, other):
+        return (self.name, self.swapped) == (other.name, other.swapped)
+
+
+def test_flash_attention_3_gets_rows_of_all_heads_and_gives_ours(module, peer, monkeypatch):
+    asked = {}
+
+    def fwd(q, k, v, **options):
+        asked["fwd"] = [q, k, v], options
+        return Rows("o", True), "lse", None, None
+
+    def bwd(*tensors, **options):
+        asked["bwd"] = list(tensors), options
+
+    monkeypatch.setattr(module, "flash3", lambda: types.SimpleNamespace(fwd=fwd, bwd=bwd))
+    peer.torch.empty_like = lambda t: Rows("d" + t.name, t.swapped)
+    peer.device = types.SimpleNamespace(type="cuda")
+    peer.problem.update(dtype="bf16", scale=0.5, causal=True, deterministic=True)
+    peer.q, peer.k, peer.v, peer.grad = (Rows(name) for name in ("q", "k", "v", "do"))
+    attend, differentiate = peer.of_flash3("eager")
+    made = attend()
+    assert made == (Rows("o"), "lse")
+    inputs = [Rows(name, True) for name in "qkv"]
+    assert asked["fwd"] == (inputs, {"softmax_scale": 0.5, "is_causal": True})
+    assert differentiate(made) == [Rows("dq"), Rows("dk"), Rows("dv")]
+    tensors, options = asked["bwd"]
+    assert tensors == [Rows("do", True), *inputs, Rows("o", True), "lse"]
+    assert options.pop("deterministic") is True
+    assert [options.pop(n) for n in ("dq", "dk", "dv")] == [Rows(n, True) for n in ("dq", "dk", "dv")]
+    assert options == {"softmax_scale": 0.5, "is_causal": True}
+
+
+def test_flash_attention_3_says_what_it_takes(module, peer):
+    peer.problem.update(dtype="fp32")
+    with pytest.raises(LookupError, match="compiled already"):
+        peer.of_flash3("compile")
+    with pytest.raises(LookupError, match="takes fp16 and bf16 on a GPU"):
+        peer.of_flash3("eager")
+    with pytest.raises(LookupError, match="no FlashAttention-3: No module") as error:
+        module.flash3()
+    assert module.status_of(error.value) == "unsupported"
 
 
 def test_what_was_compiled_for_a_problem_is_forgotten_once(peer):

@@ -12,17 +12,19 @@ _NAMED = {
     "cudnn": ("#3F8F8F", ">"),
     "torch-cudnn": ("#B8679A", "^"),
     "torch-flash": ("#A07A00", "P"),
+    "torch-flash3": ("#5C7A29", "v"),
     "torch-efficient": ("#7A68C9", "X"),
     "torch-math": ("#A8553A", "<"),
 }
-_OTHERS = (("#5C7A29", "P"), ("#8C5FA8", "X"), ("#A04A5C", "<"))
+_OTHERS = (("#8C5FA8", "X"), ("#A04A5C", "<"))
 SEVERAL = "#7F7F7F"  # what stands for more than one algorithm
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
                    "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
                    ">": "triangle-right"}
 _LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
            "reference": "reference fp64", "cudnn": "cuDNN", "torch-cudnn": "PyTorch cuDNN",
-           "torch-flash": "PyTorch flash", "torch-efficient": "PyTorch efficient",
+           "torch-flash": "PyTorch flash", "torch-flash3": "FlashAttention-3",
+           "torch-efficient": "PyTorch efficient",
            "torch-math": "PyTorch math", "torch-sdpa": "PyTorch"}
 _ORDER = list(_NAMED)
 
