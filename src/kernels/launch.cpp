@@ -7,6 +7,7 @@
 #include "kernels/check/args.h"
 #include "kernels/launch_parts.h"
 #include "spec/config_text.h"
+#include "spec/flops.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa {
@@ -157,11 +158,21 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
   return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
 }
 
+int heads_at_once(const Problem& p) {
+  constexpr double kBytes = 32 << 20;  // of 50 MB, as keys and their gradients pass through it too
+  const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
+  const auto row =
+      static_cast<double>(bytes_of(p.dtype) * (p.d + p.dv) +
+                          static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d));
+  const double head = std::max(seen * row * static_cast<double>(p.hq / p.hk), 1.0);
+  return static_cast<int>(std::clamp(std::round(kBytes / head), 1.0, 1.0 * kSm90HeadsAtOnce));
+}
+
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
   // A card's blocks run at once, and a half more: what is rounded has mostly been added up.
   constexpr int kBlocksBehind = 192;
   const std::int64_t heads = p.b * p.hk;
-  const auto at_once = std::min<std::int64_t>(heads, kSm90HeadsAtOnce);
+  const auto at_once = std::min<std::int64_t>(heads, heads_at_once(p));
   const auto keys = static_cast<int>(at_once * tiles(p.sk, c.turn_keys()));
   const std::int64_t queries = at_once * p.hq / p.hk * tiles(p.sq, c.block_q);
   const auto groups = static_cast<int>(tiles(heads, static_cast<int>(at_once)));

@@ -45,6 +45,10 @@ int turn_count(const Problem& problem, const BackwardConfig& config);
 // that wait for each other's turns.
 inline constexpr int kSm90HeadsAtOnce = 8;
 
+// In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
+// of these heads do.
+int heads_at_once(const Problem& problem);
+
 // The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 

@@ -245,12 +245,27 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
 }
 
+// What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.
+TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
+  const auto heads = [](const char* line) { return heads_at_once(parse_problem(line)); };
+  EXPECT_EQ(heads("bwd bf16 h32 s16384 d64"), 4);  // 8 MB a head
+  EXPECT_EQ(heads("bwd bf16 causal h32 s16384 d64"), 8);
+  EXPECT_EQ(heads("bwd fp16 h16 s16384 d128"), 2);
+  EXPECT_EQ(heads("bwd bf16 causal h16 s16384 d128"), 4);
+  EXPECT_EQ(heads("bwd bf16 h16 s16384 d128 window(500,500)"), 8);
+  EXPECT_EQ(heads("bwd bf16 b4 h16 s4096 d128"), 8);
+  EXPECT_EQ(heads("bwd bf16 b4 hq16 hk4 s4096 d128"), 2);
+  EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
+  EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
+}
+
 // Every tile of dq is rounded once, after all blocks that add to it and, by those that own keys,
 // with as many blocks in between as a card runs at once.
 TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
-  for (const char* line : {"bwd bf16 causal b16 h16 s1024 d128", "bwd bf16 b4 h32 s4096 d64",
-                           "bwd bf16 b1 h1 s64 d64", "bwd bf16 b1 hq33 hk11 sq300 sk5000 d96",
-                           "bwd bf16 b1 h9 sq5000 sk70 d128", "bwd bf16 b16 h33 sq300 sk70 d64"}) {
+  for (const char* line :
+       {"bwd bf16 causal b16 h16 s1024 d128", "bwd bf16 b4 h32 s4096 d64", "bwd bf16 b1 h1 s64 d64",
+        "bwd bf16 b1 hq33 hk11 sq300 sk5000 d96", "bwd bf16 b1 h5 s8192 d128",
+        "bwd bf16 b1 h9 sq5000 sk70 d128", "bwd bf16 b16 h33 sq300 sk70 d64"}) {
     SCOPED_TRACE(line);
     const Problem p = parse_problem(line);
     const BackwardConfig config = legal_config(
@@ -261,7 +276,8 @@ TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
     ASSERT_EQ(launches.size(), 2u);
     const RoundingOrder order = rounding_order(p, config);
     ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
-    const std::int64_t heads = p.b * p.hk, at_once = std::min<std::int64_t>(heads, 8);
+    const std::int64_t heads = p.b * p.hk,
+                       at_once = std::min<std::int64_t>(heads, heads_at_once(p));
     ASSERT_GE(order.groups * at_once, heads);
     ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
     const auto of_group =
