@@ -170,6 +170,8 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).
   bool persistent = false;
+  // Of cuda_sm90 only, 16 bits, d and dv up to 64: k and v are left operands in registers (0019).
+  bool keys_in_registers = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }

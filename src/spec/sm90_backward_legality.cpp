@@ -84,6 +84,13 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
                        ", not " + number(c.head_dim) + " and " + number(c.value_dim));
   }
+  if (c.keys_in_registers && (c.head_dim > kGroupRows || c.value_dim > kGroupRows || c.dq_group ||
+                              c.dq != DqSum::ordered)) {
+    return Verdict::no(
+        "keys_in_registers=true has dq=ordered, dq_group=false and head_dim and "
+        "value_dim up to " +
+        number(kGroupRows));
+  }
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
     return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
   }
@@ -113,16 +120,26 @@ struct Tile {
 
 // Turns of 64 rows were the fastest where a tile has 64 queries. Sums as they come are not faster.
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
-// Halves what blocks read and add up beside the tensor cores. Of two tiles of keys it makes one,
-// which costs where a query sees few. Measured: 1.00 (causal 1k) to 1.12 of one block's speed at
-// d 128; at d 64 0.98 (causal 1k), 1.03 (full 1k), 1.07 (causal 4k).
+// Halves what blocks read and add up beside the tensor cores. What it walks more than one block
+// (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 1.04 at causal 512 (1.2 of its
+// steps), 0.92 at 384 (1.33); 1.16 at d 64 and 256 keys, 1.00 at causal 512.
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
-constexpr double kPairKeys = 512, kNarrowPairKeys = 1024;
-// Of d and dv up to 64: faster than pairs at full 4k and 16k, slower at causal 4k, the same at
-// causal 16k. Where they meet in between was not measured.
+constexpr double kPairSteps = 1.2, kNarrowPairSteps = 1.15;
+// Of d and dv up to 64, by name: where nothing is masked 1.02 times as fast as pairs in bursts at
+// 4096 keys and 1.00 at 16384, with 0.97 and 1.00 of their work per joule; slower under a mask.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
-constexpr double kGroupKeys = 2048, kMaskedGroupKeys = 8192;
+// Pairs that stay: 1.12 (d 64, 1k), 1.06 (causal 4k) and 1.03 (causal 16k) of the speed of those
+// that do not, at d 128 1.03 to 1.05 at 1k and 0.99 to 1.00 from 4k on.
+constexpr double kMostPersistentKeys = 2048;
+// From more keys on sums come as they come where bits may differ: d 128 at 16384, 1.03 of the speed
+// and work per joule in order; d 64 1.00, and 4096 0.93 to 1.00.
+constexpr std::int64_t kMostOrderedKeys = 8192;
+
+// A warp rounds dq beside the tensor cores where that was measured to be faster: 1.02 times at d 64
+// and 512 keys (causal 1.04, with early turns), 1.04 at causal 1024; at d 128 0.95 at 512, 1.03 at
+// 1024, 1.02 to 1.03 at causal 4096. Not at 16384 (0.99). Between them not measured.
+constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRoundedKeys = 8192;
 
 // Turns cost a wide backward a quarter of its speed, so only deterministic problems take them.
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered},
@@ -160,6 +177,17 @@ double seen_keys(const Problem& p) {
   return visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sq);
 }
 
+// What blocks of pairs walk of what one block does, tiles of keys and queries that see any.
+double steps_of_pairs(const Problem& p) {
+  const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
+  const int sides = (p.mask.left >= 0 ? 1 : 0) + (p.mask.right >= 0 ? 1 : 0);
+  const auto steps = [&](int keys) {
+    const double queries = std::min(static_cast<double>(p.sq), seen + 0.5 * sides * keys);
+    return static_cast<double>((p.sk + keys - 1) / keys * keys) * queries;
+  };
+  return steps(2 * kKeys) / steps(kKeys);
+}
+
 template <std::size_t kCount>
 std::vector<BackwardConfig> legal_of(const Tile (&tiles)[kCount],
                                      BackwardConfig (*config_of)(const Problem&, const Tile&),
@@ -188,15 +216,39 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
   std::vector<BackwardConfig> legal = legal_of(kTiles, config_of, problem, limits);
   const double seen = seen_keys(problem);
-  const bool all_seen = seen >= static_cast<double>(problem.sk);
-  const auto put = [&](const Tile& tile, double keys) {
+  const auto put = [&](const Tile& tile, bool first) {
     const BackwardConfig config = config_of(problem, tile);
     if (!check_sm90(config, problem, limits)) return;
-    legal.insert(seen >= keys ? legal.begin() : legal.end(), config);
+    legal.insert(first ? legal.begin() : legal.end(), config);
   };
-  put(kPairTile, kPairKeys);
-  put(kNarrowPairTile, kNarrowPairKeys);
-  put(kGroupTile, all_seen ? kGroupKeys : kMaskedGroupKeys);
+  put(kPairTile, steps_of_pairs(problem) <= kPairSteps);
+  put(kNarrowPairTile, steps_of_pairs(problem) <= kNarrowPairSteps);
+  put(kGroupTile, false);
+  if (legal.empty()) return legal;
+
+  BackwardConfig best = legal.front();
+  const auto prefer = [&](const auto& change) {
+    BackwardConfig changed = best;
+    change(changed);
+    if (check_sm90(changed, problem, limits)) best = changed;
+  };
+  const bool narrow = sm90_head_dim(problem.d) <= kGroupRows;
+  prefer([](BackwardConfig& c) { c.keys_in_registers = true; });
+  if (narrow || seen <= kMostPersistentKeys) prefer([](BackwardConfig& c) { c.persistent = true; });
+  if (problem.sk >= (narrow ? kNarrowRoundedKeys : kRoundedKeys) &&
+      problem.sk <= kMostRoundedKeys) {
+    prefer([&](BackwardConfig& c) {
+      c.rounds_dq = true;
+      if (narrow) c.early_turns = true;
+    });
+  }
+  if (!narrow && best.cluster > 1 && problem.sk > kMostOrderedKeys) {
+    prefer([](BackwardConfig& c) {
+      c.dq = DqSum::unordered;
+      c.early_turns = false;
+    });
+  }
+  if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }
 

@@ -30,6 +30,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.persistent) {
     return Verdict::no("persistent=true is of 16 bits; cuda_sm90 in fp32 has false");
   }
+  if (c.keys_in_registers) {
+    return Verdict::no("keys_in_registers=true is of 16 bits; cuda_sm90 in fp32 has false");
+  }
   if (c.early_turns)
     return Verdict::no("early_turns=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.head_dim != gpu_head_dim(p.d)) {

@@ -60,7 +60,7 @@ void send_bytes(unsigned target, unsigned source, unsigned bytes, unsigned barri
 // Products of a warpgroup, each warp its 16 rows.
 
 struct Product {
-  enum class Operands { shared, transposed, registers };
+  enum class Operands { shared, transposed, registers, registers_rows };
   Operands operands;
   DType element;
   bool keep;      // add to the sums

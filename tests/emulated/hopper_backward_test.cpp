@@ -209,6 +209,24 @@ TEST(EmulatedHopperBackward, PairsThatStay) {
   expect_right_of_pairs<persistent<pairs(kFp16, 96)>()>("bwd fp16 causal b1 h11 s140 d96", 4);
 }
 
+template <BackwardConfig kConfig>
+constexpr BackwardConfig held() {
+  BackwardConfig with = kConfig;
+  with.keys_in_registers = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, KeysInRegisters) {
+  expect_right<held<config(kBf16, 64)>()>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right<held<rounding<config(kFp16, 64)>()>()>(
+      "bwd fp16 b2 h1 sq300 sk400 d40 window(60,90)");
+  expect_right_of_pairs<held<pairs(kBf16, 64)>()>("bwd bf16 b1 hq2 hk1 sq600 sk257 d64");
+  constexpr auto kStay = held<persistent<rounding<pairs(kFp16, 64)>()>()>();
+  expect_right_of_pairs<kStay>("bwd fp16 causal b1 h11 s700 d48", 4);
+  expect_right_of_pairs<held<persistent<pairs(kBf16, 64)>()>()>(
+      "bwd bf16 b3 h2 sq200 sk700 d64 window(100,0)", 2);
+}
+
 TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
   constexpr auto k128 = persistent<rounding<pairs(kBf16, 128)>()>();
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq6 hk3 sq600 sk300 d128 layout(bshd)", 4);

@@ -99,19 +99,26 @@ void read_registers(float* to, const Queued& queued) {
   }
 }
 
+bool left_in_registers(const Product& p) {
+  return p.operands == Product::Operands::registers ||
+         p.operands == Product::Operands::registers_rows;
+}
+bool right_by_rows(const Product& p) {
+  return p.operands == Product::Operands::shared || p.operands == Product::Operands::registers_rows;
+}
+
 void execute(Queued& queued, int warp_of_group) {
   const Product& p = queued.product;
   const int columns = 8 * p.fragments;
   float left[kDepth * kRows];
   static float right[kDepth * kMostColumns];
   const bool transposed = p.operands == Product::Operands::transposed;
-  if (p.operands == Product::Operands::registers) {
+  if (left_in_registers(p)) {
     read_registers(left, queued);
   } else {
     Operand(p.left, p.element).read<kRows>(left, warp_of_group * kRows, kRows, transposed);
   }
-  Operand(p.right, p.element)
-      .read<kMostColumns>(right, 0, columns, p.operands != Product::Operands::shared);
+  Operand(p.right, p.element).read<kMostColumns>(right, 0, columns, !right_by_rows(p));
   for (int row = 0; row < kRows; ++row) {
     float sums[kMostColumns] = {};
     for (int k = 0; k < kDepth; ++k) {
@@ -128,7 +135,7 @@ void execute(Queued& queued, int warp_of_group) {
     }
   }
   queued.done = true;
-  ++(p.operands == Product::Operands::registers ? counted.registers : counted.shared);
+  ++(left_in_registers(p) ? counted.registers : counted.shared);
 }
 
 Queue& own() { return queues[running->index / 32]; }

@@ -277,15 +277,14 @@ TEST(Sm90Legality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameBits) {
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
 }
 
-TEST(Sm90Legality, AWarpgroupMakesDqWhereAQuerySeesManyKeys) {
-  const auto group = [](const char* line) { return hopper_backward(parse_problem(line)).dq_group; };
-  EXPECT_TRUE(group("bwd bf16 h1 s2048 d64"));
-  EXPECT_TRUE(group("bwd fp16 causal h1 s16384 d48"));
-  EXPECT_FALSE(group("bwd bf16 h1 s2047 d64"));
-  EXPECT_FALSE(group("bwd bf16 causal h1 s8192 d64"));
-  EXPECT_FALSE(group("bwd bf16 h1 s16384 d64 window(500,500)"));
-  EXPECT_FALSE(group("bwd bf16 h1 s4096 d96"));
-  EXPECT_FALSE(group("bwd bf16 h1 s4096 d64 dv128"));
+TEST(Sm90Legality, AWarpgroupMakesDqWhereItIsNamed) {
+  const auto group = [](const char* text) {
+    return gpu_backward_base(text, parse_problem("bwd bf16 h1 s4096 d64"), kHopper).dq_group;
+  };
+  EXPECT_FALSE(group("BackwardConfig{target=cuda_sm90}"));
+  const std::string named = "BackwardConfig{target=cuda_sm90,dq_group=true}";
+  const Problem p = parse_problem("bwd bf16 h1 s4096 d64");
+  EXPECT_TRUE(legal_config(named, gpu_backward_base(named, p, kHopper), p, kHopper).dq_group);
 }
 
 TEST(Sm90Legality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
@@ -295,25 +294,75 @@ TEST(Sm90Legality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   EXPECT_EQ(cluster("bwd bf16 h1 s512 d128"), 2);
   EXPECT_EQ(cluster("bwd fp16 causal h1 s1024 d96"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 dv64 deterministic"), 2);
-  EXPECT_EQ(cluster("bwd bf16 h1 s511 d128"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s256 d128"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s384 d128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d128"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s8192 d64"), 2);
-  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d64"), 1);
-  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s256 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64 dv128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256"), 1);
 }
 
-TEST(Sm90Legality, PairsStayByName) {
+TEST(Sm90Legality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
+  const auto rounds = [](const char* line) {
+    return hopper_backward(parse_problem(line)).rounds_dq;
+  };
+  EXPECT_TRUE(rounds("bwd bf16 h1 s1024 d128"));
+  EXPECT_TRUE(rounds("bwd fp16 causal h1 s8192 d96"));
+  EXPECT_TRUE(rounds("bwd bf16 causal h1 s512 d64"));
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns);
+  EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s511 d64")).early_turns);
+  EXPECT_FALSE(rounds("bwd bf16 h1 s16384 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
+}
+
+TEST(Sm90Legality, KeysAreInRegistersWhereTheyFit) {
+  const auto held = [](const char* line) {
+    return hopper_backward(parse_problem(line)).keys_in_registers;
+  };
+  EXPECT_TRUE(held("bwd bf16 h1 s1024 d64"));
+  EXPECT_TRUE(held("bwd fp16 causal h1 s300 d40 dv56"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d64 dv128"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d96"));
+  const Problem p = parse_problem("bwd bf16 h1 s1024 d64");
+  BackwardConfig config = hopper_backward(p);
+  EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
+  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+  config.dq = DqSum::unordered;
+  config.early_turns = config.rounds_dq = config.persistent = false;
+  EXPECT_NE(check(config, p, kHopper).reason.find("keys_in_registers=true has dq=ordered"),
+            std::string::npos);
+}
+
+TEST(Sm90Legality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
+  const auto dq = [](const char* line) { return hopper_backward(parse_problem(line)).dq; };
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s8192 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::ordered);
+}
+
+TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
+  const auto stay = [](const char* line) {
+    return hopper_backward(parse_problem(line)).persistent;
+  };
+  EXPECT_TRUE(stay("bwd bf16 h1 s1024 d128"));
+  EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s1024 d256"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d128");
   BackwardConfig config = hopper_backward(p);
-  EXPECT_FALSE(config.persistent);
-  EXPECT_EQ(to_text(config).find("persistent"), std::string::npos) << to_text(config);
-  config.persistent = true;
-  EXPECT_TRUE(check(config, p, kHopper));
   EXPECT_NE(to_text(config).find(".persistent=true"), std::string::npos) << to_text(config);
-  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
   config.cluster = 1;
   EXPECT_NE(check(config, p, kHopper).reason.find("persistent=true is of cluster=2"),
             std::string::npos);
@@ -395,7 +444,8 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("or both up to 64, not 64 and 128"),
             std::string::npos);
   pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
-  pair.cluster = 2;
+  pair.rounds_dq = pair.persistent = false;
+  pair.stages = 3;
   EXPECT_NE(reason("bwd bf16 h1 s2048 d64", pair).find("shared memory"), std::string::npos);
   pair.stages = 2;
   EXPECT_EQ(reason("bwd bf16 h1 s2048 d64", pair), "");
@@ -411,6 +461,9 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_NE(reason("bwd bf16 h1 s64 d32", narrow).find("pad d=32"), std::string::npos);
   narrow.stages = 4;
   narrow.value_dim = 128;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("and value_dim up to 64"),
+            std::string::npos);
+  narrow.keys_in_registers = false;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("shared memory"), std::string::npos);
   narrow.dq = DqSum::unordered;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("spill"), std::string::npos);

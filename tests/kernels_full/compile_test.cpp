@@ -213,6 +213,8 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
       if (check(config, p, limits_)) compile(backward_launches(p, config));
       config.rounds_dq = false;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
+      config.keys_in_registers = !config.keys_in_registers;
+      if (check(config, p, limits_)) compile(backward_launches(p, config));
     }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;

@@ -47,7 +47,6 @@ struct Sm90Backward {
   template <bool kMore>
   static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& work, const Walk& walk,
                               Shared& shared, unsigned ds, unsigned& phase, int group, Sums& sums) {
-    const unsigned rows = group * panel_bytes(kGroupRows);
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (!kLseAhead) await_tile(shared, sums);
     ptx::wait_products<0>();
@@ -75,7 +74,7 @@ struct Sm90Backward {
     shared.q.next();
     if constexpr (kMore) {
       shared.q.wait_full();
-      Keys::queue_s(sums.p[0], shared, rows, shared.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, shared.base, group, shared.q.tile());
     }
     ptx::wait_products<kMore ? 1 : 0>();
     ptx::pin(share);
@@ -97,11 +96,12 @@ struct Sm90Backward {
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, work);
     if (walk.any()) {
-      const unsigned rows = group * panel_bytes(kGroupRows);
       ptx::wait(shared.k_full(), 0);
+      HalfStep::hold_k(sums, shared.base, group);
       shared.q.wait_full();
-      Keys::queue_s(sums.p[0], shared, rows, shared.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, shared.base, group, shared.q.tile());
       ptx::wait(shared.v_full(), 0);
+      HalfStep::hold_v(sums, shared.base, group);
       if constexpr (kLseAhead) await_tile(shared, sums);
       unsigned ds = shared.base + Keys::kDsAt, phase = 0;
 #pragma unroll 1

@@ -114,7 +114,7 @@ struct Sm90DqGroupBackward {
     HalfStep::template run<1>(args, query, key, at, at.ds_of(1), group, sums, p, ds_rounded);
     if constexpr (kMore) {
       next.q.wait_full();
-      Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), next.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, shared.base, group, next.q.tile());
     }
     ptx::wait_products<kMore ? 2 : 1>();
     ptx::pin(sums.dv);
@@ -137,9 +137,11 @@ struct Sm90DqGroupBackward {
       const int key = work.key + group * kGroupRows;
       const Step first(shared, 0);
       ptx::wait(shared.k_full(), 0);
+      HalfStep::hold_k(sums, shared.base, group);
       first.q.wait_full();
-      Keys::queue_s(sums.p[0], shared, group * panel_bytes(kGroupRows), first.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, shared.base, group, first.q.tile());
       ptx::wait(shared.v_full(), 0);
+      HalfStep::hold_v(sums, shared.base, group);
       Keys::load_pairs(sums.lse, first.lse());
       unsigned n = 0;
 #pragma unroll 1

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/backward/sm90_keys.cuh"
+#include "kernels/either.h"
 
 namespace dfa {
 
@@ -21,11 +22,45 @@ struct Sm90HalfStep {
   // Where registers last for reading delta while dp is made.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
 
-  struct Sums {
+  // k and v of the warpgroup's keys, where products take them from registers.
+  static constexpr bool kHeld = kConfig.keys_in_registers;
+  struct Held {
+    Operand k, v;
+  };
+  struct NotHeld {};
+
+  struct Sums : Either<kHeld, Held, NotHeld> {
     float dk[Keys::kDims][4], dv[Keys::kValues][4];
     Scores p[kHalves];  // of the tile under way, first its scores
     Pairs lse;          // of its first half, read a step ahead
   };
+
+  // When k, or v, is there, before the first product with it.
+  static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
+    if constexpr (kHeld) load_rows(base, group * kGroupRows + Keys::warp_row(), sums.k);
+  }
+  static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
+    if constexpr (kHeld) {
+      load_rows(base + Keys::kVAt, group * kGroupRows + Keys::warp_row(), sums.v);
+    }
+  }
+
+  // k q^T into s, one of the sums' p or the first's, and v do^T.
+  static DFA_DEVICE void queue_s(Scores& s, Sums& sums, unsigned base, int group, unsigned q) {
+    if constexpr (kHeld) {
+      Keys::queue_scores(s, sums.k, q);
+    } else {
+      Keys::template queue_scores<kConfig.head_dim>(s, base + group * panel_bytes(kGroupRows), q);
+    }
+  }
+  static DFA_DEVICE void queue_dp(Scores& dp, Sums& sums, unsigned base, int group, unsigned d_o) {
+    if constexpr (kHeld) {
+      Keys::queue_scores(dp, sums.v, d_o);
+    } else {
+      Keys::template queue_scores<kConfig.value_dim>(
+          dp, base + Keys::kVAt + group * panel_bytes(kGroupRows), d_o);
+    }
+  }
 
   // Waits for dp; kBehind groups of products behind it stay under way. `pairs` may be overwritten.
   template <int kBehind>
@@ -50,12 +85,11 @@ struct Sm90HalfStep {
                              unsigned ds, int group, Sums& sums, Operand (&p)[kHalves],
                              Operand (&ds_rounded)[kHalves]) {
     constexpr bool kNext = kAt + 1 < kHalves;
-    const unsigned rows = group * panel_bytes(kGroupRows);
     const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
     const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);
     Scores dp;
-    Keys::queue_dp(dp, at, rows, d_o);
-    if constexpr (kNext) Keys::queue_s(sums.p[kAt + 1], at, rows, q + panel_bytes(kHalf));
+    queue_dp(dp, sums, at.base, group, d_o);
+    if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
     Keys::hide(sums.p[kAt], args, query + kAt * kHalf, key);
     Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
     Keys::round(p[kAt], sums.p[kAt]);

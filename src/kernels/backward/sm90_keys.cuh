@@ -446,6 +446,21 @@ struct Sm90Keys {
     ptx::commit_products();
   }
 
+  // The same with a warpgroup's keys in registers.
+  static DFA_DEVICE void queue_scores(Scores& scores, Operand& keys, unsigned queries) {
+    const Descriptor right = k_in_columns(queries);
+    ptx::pin(scores);
+    ptx::pin(keys);
+    ptx::fence_products();
+    ptx::multiply_registers_rows<kElement, 0>(scores, keys[0], right.bits());
+#pragma unroll
+    for (int step = 1; step < kSteps; ++step) {
+      ptx::multiply_registers_rows<kElement, 1>(scores, keys[step],
+                                                right.moved(column_step<kBlockQ>(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
   // k q^T or v do^T of 64 of the block's keys, whose rows start at `rows` in k's place and v's.
   static DFA_DEVICE void queue_s(Scores& s, const Shared& shared, unsigned rows, unsigned q) {
     queue_scores<kConfig.head_dim>(s, shared.base + rows, q);

@@ -149,7 +149,7 @@ struct Sm90PairBackward {
     at.q.next();
     if constexpr (kMore) {
       at.q.wait_full();
-      Keys::queue_s(sums.p[0], at, at.group * panel_bytes(kGroupRows), at.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, at.base, at.group, at.q.tile());
     }
   }
 
@@ -168,7 +168,7 @@ struct Sm90PairBackward {
     if constexpr (kHalves == 2) {
       HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
-    if constexpr (Keys::kPersistent && !kMore) at.give_back(at.v_empty());
+    if constexpr (Keys::kPersistent && !HalfStep::kHeld && !kMore) at.give_back(at.v_empty());
     ptx::wait_products<1>();
     ptx::pin(sums.dv);
 #pragma unroll
@@ -231,9 +231,12 @@ struct Sm90PairBackward {
     Walk walk = Walk::of(a.args, pair);
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
+      HalfStep::hold_k(sums, at.base, at.group);
       at.q.wait_full();
-      Keys::queue_s(sums.p[0], at, at.group * panel_bytes(kGroupRows), at.q.tile());
+      HalfStep::queue_s(sums.p[0], sums, at.base, at.group, at.q.tile());
       ptx::wait(at.v_full(), at.keys_phase());
+      HalfStep::hold_v(sums, at.base, at.group);
+      if constexpr (Keys::kPersistent && HalfStep::kHeld) at.give_back(at.v_empty());
       if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
       await_tile(at, sums);
 #pragma unroll 1

@@ -83,44 +83,53 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
                : DFA_SUMS_##SLICES                                                    \
                : "l"(a), "l"(b), "n"(kKeep))
 
-#define DFA_PRODUCT_REGISTERS(TYPE, SLICES, COLUMNS, A, B, KEEP)                     \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                           \
-               ", 0;"                                                                \
-               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE \
-               " {" DFA_TEXT_##SLICES "}, {" A "}, " B ", keep, 1, 1, 1;}"           \
-               : DFA_SUMS_##SLICES                                                   \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(1))
+#define DFA_PRODUCT_REGISTERS(TYPE, SLICES, COLUMNS, A, B, KEEP, ADDS, TRANSPOSED)      \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                              \
+               ", 0;"                                                                   \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE    \
+               " {" DFA_TEXT_##SLICES "}, {" A "}, " B ", keep, 1, 1, " TRANSPOSED ";}" \
+               : DFA_SUMS_##SLICES                                                      \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS))
 
 // d = a b^T (+ d where kKeep), both row by k in shared memory; d = a^T b (+ d), both k by row
-// there; and d += a b, a in registers, b stored k by column. a and b are descriptors of
-// tile/panel.cuh.
-#define DFA_PRODUCTS(SLICES, COLUMNS, O0, O1, O2, O3, O4, O5)                          \
-  template <DType kElement, int kKeep>                                                 \
-  DFA_DEVICE void multiply_shared(float(&d)[2 * SLICES][4], unsigned long long a,      \
-                                  unsigned long long b) {                              \
-    if constexpr (kElement == DType::bf16) {                                           \
-      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                 \
-    } else {                                                                           \
-      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                  \
-    }                                                                                  \
-  }                                                                                    \
-  template <DType kElement, int kKeep>                                                 \
-  DFA_DEVICE void multiply_transposed(float(&d)[2 * SLICES][4], unsigned long long a,  \
-                                      unsigned long long b) {                          \
-    if constexpr (kElement == DType::bf16) {                                           \
-      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                 \
-    } else {                                                                           \
-      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                  \
-    }                                                                                  \
-  }                                                                                    \
-  template <DType kElement>                                                            \
-  DFA_DEVICE void multiply_registers(float(&d)[2 * SLICES][4], const unsigned(&a)[4],  \
-                                     unsigned long long b) {                           \
-    if constexpr (kElement == DType::bf16) {                                           \
-      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5); \
-    } else {                                                                           \
-      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5);  \
-    }                                                                                  \
+// there; d = a b^T (+ d) with a in registers, and d += a b with a there and b stored k by column. a
+// and b are descriptors of tile/panel.h.
+#define DFA_PRODUCTS(SLICES, COLUMNS, O0, O1, O2, O3, O4, O5)                                      \
+  template <DType kElement, int kKeep>                                                             \
+  DFA_DEVICE void multiply_shared(float(&d)[2 * SLICES][4], unsigned long long a,                  \
+                                  unsigned long long b) {                                          \
+    if constexpr (kElement == DType::bf16) {                                                       \
+      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                             \
+    } else {                                                                                       \
+      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                              \
+    }                                                                                              \
+  }                                                                                                \
+  template <DType kElement, int kKeep>                                                             \
+  DFA_DEVICE void multiply_transposed(float(&d)[2 * SLICES][4], unsigned long long a,              \
+                                      unsigned long long b) {                                      \
+    if constexpr (kElement == DType::bf16) {                                                       \
+      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                             \
+    } else {                                                                                       \
+      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                              \
+    }                                                                                              \
+  }                                                                                                \
+  template <DType kElement, int kKeep>                                                             \
+  DFA_DEVICE void multiply_registers_rows(float(&d)[2 * SLICES][4], const unsigned(&a)[4],         \
+                                          unsigned long long b) {                                  \
+    if constexpr (kElement == DType::bf16) {                                                       \
+      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep, "0"); \
+    } else {                                                                                       \
+      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep, "0");  \
+    }                                                                                              \
+  }                                                                                                \
+  template <DType kElement>                                                                        \
+  DFA_DEVICE void multiply_registers(float(&d)[2 * SLICES][4], const unsigned(&a)[4],              \
+                                     unsigned long long b) {                                       \
+    if constexpr (kElement == DType::bf16) {                                                       \
+      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, "1");     \
+    } else {                                                                                       \
+      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, "1");      \
+    }                                                                                              \
   }
 
 DFA_PRODUCTS(4, 64, "%32", "%33", "%34", "%35", "%36", "%37")

@@ -29,6 +29,13 @@ void multiply_transposed(float (&d)[kFragments][4], unsigned long long a, unsign
       nullptr);
 }
 
+template <DType kElement, int kKeep, int kFragments>
+void multiply_registers_rows(float (&d)[kFragments][4], const unsigned (&a)[4],
+                             unsigned long long b) {
+  emulated::multiply(
+      {emulated::Product::Operands::registers_rows, kElement, kKeep != 0, kFragments, 0, b}, d, a);
+}
+
 template <DType kElement, int kFragments>
 void multiply_registers(float (&d)[kFragments][4], const unsigned (&a)[4], unsigned long long b) {
   emulated::multiply({emulated::Product::Operands::registers, kElement, true, kFragments, 0, b}, d,
