@@ -218,7 +218,10 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;
+    unordered.keys_in_registers = false;
     if (check(unordered, p, limits_)) compile(backward_launches(p, unordered));
+    const Problem longer{.dtype = DType::bf16, .sq = 64, .sk = 16384, .d = d, .dv = dv};
+    compile(backward_launches(longer, sm90_backward_candidates(longer, limits_)[0]));
     BackwardConfig early = candidates[0];
     early.early_turns = true;
     if (d == dv && d != 96) compile(backward_launches(p, early));
@@ -226,8 +229,8 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     compile(backward_launches(p, sm90_backward_candidates(p, limits_)[0]));
   }
   const Problem p{.dtype = DType::fp16, .sq = 64, .sk = 4096, .d = 64, .dv = 64};
-  BackwardConfig dq_group = sm90_backward_candidates(p, limits_)[0];
-  ASSERT_TRUE(dq_group.dq_group);
+  const std::string named = "BackwardConfig{target=cuda_sm90,stages=3,dq_group=true}";
+  BackwardConfig dq_group = legal_config(named, gpu_backward_base(named, p, limits_), p, limits_);
   compile(backward_launches(p, dq_group));
   BackwardConfig pairs = dq_group;
   pairs.stages = 2;
