@@ -130,7 +130,7 @@ std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
 
 std::vector<std::string> peers_of(const BenchArguments& arguments) {
   std::vector<std::string> peers;
-  const std::vector<std::string> torch = bench::TorchPeer::of_sdpa();
+  const auto& torch = bench::TorchPeer::of_sdpa();
   std::vector<std::string> known = bench::TorchPeer::algorithms();
   known.emplace_back(bench::CudnnPeer::kAlgorithm);
   for (const std::string& name : arguments.peers) {

@@ -224,9 +224,7 @@ class StudyRun {
         continue;
       }
       c.record.origin = "default";
-      c.record.why = torch_->version() + (c.record.algorithm == TorchPeer::kFlash3
-                                              ? ", flash_attn_3"
-                                              : ", scaled_dot_product_attention");
+      c.record.why = torch_->describe(c.record.algorithm);
       c.attempt([&] {
         c.record.sm_budget = 0;
         c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);

@@ -14,6 +14,7 @@
 namespace dfa::bench {
 namespace {
 
+constexpr const char* kFlash3 = "torch-flash3";
 constexpr double kTimeout = 300;  // importing torch on a cold disk takes a minute
 
 std::vector<std::string> command() {
@@ -134,15 +135,23 @@ class TorchContender final : public Contender {
   int id_;
 };
 
-const std::vector<std::string>& TorchPeer::algorithms() {
+const std::vector<std::string>& TorchPeer::of_sdpa() {
   static const std::vector<std::string> names{"torch-flash", "torch-cudnn", "torch-efficient",
-                                              "torch-math", kFlash3};
+                                              "torch-math"};
   return names;
 }
-std::vector<std::string> TorchPeer::of_sdpa() {
-  std::vector<std::string> names = algorithms();
-  names.pop_back();
+
+const std::vector<std::string>& TorchPeer::algorithms() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = of_sdpa();
+    all.emplace_back(kFlash3);
+    return all;
+  }();
   return names;
+}
+
+std::string TorchPeer::describe(const std::string& algorithm) const {
+  return version_ + (algorithm == kFlash3 ? ", flash_attn_3" : ", scaled_dot_product_attention");
 }
 
 TorchPeer::TorchPeer(const Backend& backend) : folder_(std::make_unique<Folder>()) {

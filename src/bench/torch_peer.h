@@ -18,17 +18,17 @@ namespace dfa::bench {
 // Memory it cannot have, combinations it does not know: OutOfMemory, Unsupported with its words.
 class TorchPeer {
  public:
-  // "torch-flash", "torch-cudnn", "torch-efficient", "torch-math" of SDPA; and FlashAttention-3,
-  // where its package is installed.
-  static constexpr const char* kFlash3 = "torch-flash3";
+  // SDPA by each of its backends: "torch-flash", "torch-cudnn", "torch-efficient", "torch-math";
+  // and those with "torch-flash3", FlashAttention-3, where its package is installed.
+  static const std::vector<std::string>& of_sdpa();
   static const std::vector<std::string>& algorithms();
-  static std::vector<std::string> of_sdpa();
 
   // On the backend's GPU, or on the host. Throws Unsupported where there is no Python with torch.
   explicit TorchPeer(const Backend& backend);
   ~TorchPeer();
 
-  std::string version() const { return version_; }
+  // Whose it is, and what of it is called.
+  std::string describe(const std::string& algorithm) const;
 
   // The tensors of a workload, for the contenders made after it; until the next one, or drop().
   void load(const Workload& workload);

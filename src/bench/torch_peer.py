@@ -40,13 +40,13 @@ def torch_device(torch, pci_id):
     raise LookupError(f"it does not see the GPU {pci_id}")
 
 
-def flash3():
+def flash3(torch):
     """The operators of FlashAttention-3, of its own package or as xformers brings them."""
     reasons = []
     for name in ("flash_attn_3._C", "xformers.flash_attn_3._C"):
         try:
             importlib.import_module(name)
-            return importlib.import_module("torch").ops.flash_attn_3
+            return torch.ops.flash_attn_3
         except ImportError as error:
             reasons.append(str(error))
     raise LookupError("no FlashAttention-3: " + "; ".join(reasons))
@@ -147,7 +147,7 @@ class Peer:
             raise LookupError("FlashAttention-3 is compiled already")
         if self.device.type != "cuda" or self.problem["dtype"] not in ("bf16", "fp16"):
             raise LookupError("FlashAttention-3 takes fp16 and bf16 on a GPU")
-        ops, p = flash3(), self.problem
+        ops, p = flash3(self.torch), self.problem
         options = {"softmax_scale": p["scale"], "is_causal": p["causal"]}
         q, k, v = (t.detach().transpose(1, 2) for t in (self.q, self.k, self.v))
 

@@ -16,6 +16,8 @@ namespace {
 using namespace launch_parts;
 
 constexpr int kHeadsAtOnce = 64;
+// What is walked again and again may take of the L2: of 50 MB, as the rest passes through it too.
+constexpr std::int64_t kL2Share = 32 << 20;
 constexpr int kDeltaThreads = 128;
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
@@ -159,13 +161,12 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 }
 
 int heads_at_once(const Problem& p) {
-  constexpr double kBytes = 32 << 20;  // of 50 MB, as keys and their gradients pass through it too
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
   const auto row =
       static_cast<double>(bytes_of(p.dtype) * (p.d + p.dv) +
                           static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d));
   const double head = std::max(seen * row * static_cast<double>(p.hq / p.hk), 1.0);
-  return static_cast<int>(std::clamp(std::round(kBytes / head), 1.0, 1.0 * kSm90HeadsAtOnce));
+  return static_cast<int>(std::clamp(std::round(kL2Share / head), 1.0, 1.0 * kSm90HeadsAtOnce));
 }
 
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
@@ -212,12 +213,10 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
 }
 
 Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
-  // What of the L2 one section's k and v may take: of 50 MB, as q and o pass through it too.
-  constexpr std::int64_t kSectionBytes = 32 << 20;
   constexpr int kFewTiles = 8;
   const std::int64_t heads = p.b * p.hq, group = p.hq / p.hk;
   const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
-  const std::int64_t fitting = std::max<std::int64_t>(1, kSectionBytes / bytes) * group;
+  const std::int64_t fitting = std::max<std::int64_t>(1, kL2Share / bytes) * group;
   const auto of_head = static_cast<int>(tiles(p.sq, c.item_rows()));
   blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every

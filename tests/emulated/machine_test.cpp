@@ -2,6 +2,8 @@
 // they do, and that a wait or fence that is missing shows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 // Before anything of the kernels:
 #include "emulated/warps.h"
 // and then:
@@ -14,6 +16,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
+#include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/swizzle.h"
 
 namespace dfa {
@@ -226,6 +229,32 @@ TEST(EmulatedMachine, ProductsOfColumnsAndOfRegisters) {
   }
   EXPECT_EQ(multiply_columns(left, right, false), wanted);
   EXPECT_EQ(multiply_columns(left, right, true), wanted);
+}
+
+// left right^T with the left operand in registers, where what the sums held is not kept.
+TEST(EmulatedMachine, ProductsOfRegistersAndRows) {
+  const Matrix left(64, 64, 3), right(96, 64, 5);
+  const TensorMap left_map = left.map(64), right_map = right.map(96);
+  std::vector<float> result(64 * 96);
+  launch(1, 128, [&] {
+    load_both(left, left_map, right, right_map);
+    ptx::wait(kBarrier, 0);
+    unsigned held[4][4];
+    load_rows(0, static_cast<int>(threadIdx.x / 32) * 16, held);
+    float sums[12][4];
+    std::fill_n(&sums[0][0], 48, 1e9f);
+    const Descriptor b = k_in_columns(kRightAt);
+    ptx::fence_products();
+    ptx::multiply_registers_rows<DType::bf16, 0>(sums, held[0], b.bits());
+    for (int step = 1; step < 4; ++step) {
+      ptx::multiply_registers_rows<DType::bf16, 1>(sums, held[step],
+                                                   b.moved(column_step<96>(step)).bits());
+    }
+    ptx::commit_products();
+    ptx::wait_products<0>();
+    write(result, sums);
+  });
+  EXPECT_EQ(result, plain_rows(left, right));
 }
 
 TEST(EmulatedMachine, BoxesAreSwizzledAndZeroOutsideOfTheTensor) {

@@ -61,7 +61,7 @@ def test_flash_attention_3_gets_rows_of_all_heads_and_gives_ours(module, peer, m
     def bwd(*tensors, **options):
         asked["bwd"] = list(tensors), options
 
-    monkeypatch.setattr(module, "flash3", lambda: types.SimpleNamespace(fwd=fwd, bwd=bwd))
+    monkeypatch.setattr(module, "flash3", lambda torch: types.SimpleNamespace(fwd=fwd, bwd=bwd))
     peer.torch.empty_like = lambda t: Rows("d" + t.name, t.swapped)
     peer.device = types.SimpleNamespace(type="cuda")
     peer.problem.update(dtype="bf16", scale=0.5, causal=True, deterministic=True)
@@ -86,7 +86,7 @@ def test_flash_attention_3_says_what_it_takes(module, peer):
     with pytest.raises(LookupError, match="takes fp16 and bf16 on a GPU"):
         peer.of_flash3("eager")
     with pytest.raises(LookupError, match="no FlashAttention-3: No module") as error:
-        module.flash3()
+        module.flash3(peer.torch)
     assert module.status_of(error.value) == "unsupported"
 
 

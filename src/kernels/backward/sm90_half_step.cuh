@@ -45,7 +45,7 @@ struct Sm90HalfStep {
     }
   }
 
-  // k q^T into s, one of the sums' p or the first's, and v do^T.
+  // k q^T of 64 queries into s, and v do^T into dp.
   static DFA_DEVICE void queue_s(Scores& s, Sums& sums, unsigned base, int group, unsigned q) {
     if constexpr (kHeld) {
       Keys::queue_scores(s, sums.k, q);

@@ -461,14 +461,6 @@ struct Sm90Keys {
     ptx::commit_products();
   }
 
-  // k q^T or v do^T of 64 of the block's keys, whose rows start at `rows` in k's place and v's.
-  static DFA_DEVICE void queue_s(Scores& s, const Shared& shared, unsigned rows, unsigned q) {
-    queue_scores<kConfig.head_dim>(s, shared.base + rows, q);
-  }
-  static DFA_DEVICE void queue_dp(Scores& dp, const Shared& shared, unsigned rows, unsigned d_o) {
-    queue_scores<kConfig.value_dim>(dp, shared.base + kVAt + rows, d_o);
-  }
-
   // kFirst: no product of this sum is under way.
   template <bool kFirst, int kFragments>
   static DFA_DEVICE void queue_gradient(float (&sum)[kFragments][4], Operand& left,

@@ -97,7 +97,7 @@ struct Sm90WideBackward {
 
   static DFA_DEVICE void queue_s(Step& at, OfDv& of) {
     at.shared.q.wait_full();
-    Keys::queue_s(of.p, at.shared, 0, at.shared.q.tile());
+    Keys::template queue_scores<kConfig.head_dim>(of.p, at.shared.base, at.shared.q.tile());
     Keys::load_pairs(of.lse, at.shared.lse());
   }
 
@@ -172,7 +172,8 @@ struct Sm90WideBackward {
 
   static DFA_DEVICE void queue_dp(Step& at, OfDk& of) {
     at.shared.d_o.wait_full();
-    Keys::queue_dp(of.dp, at.shared, 0, at.shared.d_o.tile());
+    Keys::template queue_scores<kConfig.value_dim>(of.dp, at.shared.base + Keys::kVAt,
+                                                   at.shared.d_o.tile());
   }
 
   template <bool kMore>
