@@ -34,13 +34,15 @@ void set_phase(unsigned address, Phase phase) {
   std::memcpy(smem + address, &phase, sizeof phase);
 }
 
-unsigned shared_end() { return cluster_size * kSharedBytes; }
+bool is_shared(unsigned address) {
+  return address / kBlocksApart < cluster_size && address % kBlocksApart < kSharedBytes;
+}
 
 std::string at(unsigned address) { return "the barrier at " + std::to_string(address); }
 
 Phase initialised(unsigned address) {
-  if (address % 8 != 0 || address >= shared_end()) fail(at(address) + " is none");
-  if (threads_left(address / kSharedBytes) == 0)
+  if (address % 8 != 0 || !is_shared(address)) fail(at(address) + " is none");
+  if (threads_left(address / kBlocksApart) == 0)
     fail(at(address) + " is of a block that has ended");
   const Phase phase = phase_at(address);
   if (phase.expected == kNever) fail(at(address) + " was not initialised");
@@ -59,7 +61,7 @@ struct Store {
 
 std::deque<Load> loads;                  // under way
 std::vector<std::vector<Store>> stores;  // of each thread
-alignas(1024) char async_smem[kMostTogether * kSharedBytes];
+alignas(1024) char async_smem[kSharedEnd];
 
 void finish(const Load& load) {
   load.move();
@@ -84,7 +86,9 @@ bool weak() { return timing.late_copies || timing.late_products; }
 void start_async(unsigned threads) {
   loads.clear();
   stores.assign(threads, {});
-  std::memset(async_smem, 0xff, shared_end());
+  for (unsigned block = 0; block < cluster_size; ++block) {
+    std::memset(async_smem + block * kBlocksApart, 0xff, kSharedBytes);
+  }
   start_products(threads / 32);
 }
 
@@ -104,7 +108,7 @@ void end_async() {
 }
 
 void init_barrier(unsigned address, unsigned arrivals) {
-  if (address % 8 != 0 || address >= shared_end()) fail(at(address) + " is none");
+  if (address % 8 != 0 || !is_shared(address)) fail(at(address) + " is none");
   const auto count = static_cast<std::uint16_t>(arrivals);
   const Phase phase{.expected = count, .pending = count, .bytes_and_number = 0};
   std::memcpy(smem + address, &phase, sizeof phase);
@@ -215,17 +219,22 @@ void fence_async() {
   running->unfenced.clear();
 }
 
+namespace {
+
+void check_range(unsigned address, unsigned bytes) {
+  if (is_shared(address) && is_shared(address + bytes - 1)) return;
+  fail("shared memory ends before " + std::to_string(address + bytes));
+}
+
+}  // namespace
+
 const char* seen_by_async(unsigned address, unsigned bytes) {
-  if (address + bytes > shared_end()) {
-    fail("shared memory ends before " + std::to_string(address + bytes));
-  }
+  check_range(address, bytes);
   return async_smem + address;
 }
 
 void write_by_copy(unsigned address, const void* from, unsigned bytes) {
-  if (address + bytes > shared_end()) {
-    fail("shared memory ends before " + std::to_string(address + bytes));
-  }
+  check_range(address, bytes);
   std::memcpy(smem + address, from, bytes);
   std::memcpy(async_smem + address, from, bytes);
 }

@@ -7,7 +7,7 @@
 
 namespace dfa {
 
-alignas(1024) char smem[emulated::kMostTogether * emulated::kSharedBytes];
+alignas(1024) char smem[emulated::kSharedEnd];
 
 }  // namespace dfa
 
@@ -252,7 +252,9 @@ void launch(unsigned blocks, unsigned threads, const std::function<void()>& work
       for (Barrier& barrier : of_block) barrier = {};
     }
     cluster_barrier = {};
-    std::memset(smem, 0xff, std::size_t{cluster} * kSharedBytes);
+    for (unsigned block = 0; block < cluster; ++block) {
+      std::memset(smem + block * kBlocksApart, 0xff, kSharedBytes);
+    }
     start_async(fiber_count);
     for (unsigned& threads_of_block : threads_not_ended) threads_of_block = threads;
     for (unsigned i = 0; i < fiber_count; ++i) start(*fibers[i], i);

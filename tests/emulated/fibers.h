@@ -14,7 +14,7 @@
 // those of a cluster, of two at most, run together.
 namespace dfa {
 
-extern char smem[];  // of the blocks that run, one behind the other; filled with 0xff before each
+extern char smem[];  // of the blocks that run, kBlocksApart; filled with 0xff before each
 
 }  // namespace dfa
 
@@ -22,6 +22,10 @@ namespace dfa::emulated {
 
 inline constexpr unsigned kSharedBytes = 256 << 10;  // of a block
 inline constexpr unsigned kMostTogether = 2;
+// From one block of a cluster to the next, as on a card: an address tells by its high bits whose it
+// is, and a descriptor of a product has no place for them.
+inline constexpr unsigned kBlocksApart = 1 << 24;
+inline constexpr unsigned kSharedEnd = (kMostTogether - 1) * kBlocksApart + kSharedBytes;
 
 // When what runs behind the threads is done: where it is issued, or at the last moment that its
 // waits allow. Copies that are late come when every thread would otherwise stand still; products

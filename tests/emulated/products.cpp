@@ -49,10 +49,12 @@ float half_of(DType element, std::uint16_t bits) {
 class Operand {
  public:
   Operand(unsigned long long descriptor, DType element)
-      : start_((static_cast<unsigned>(descriptor & 0x3fff) << 4) + rank() * kSharedBytes),
+      : start_((static_cast<unsigned>(descriptor & 0x3fff) << 4) + rank() * kBlocksApart),
         leading_(static_cast<unsigned>(descriptor >> 16 & 0x3fff) << 4),
         stride_(static_cast<unsigned>(descriptor >> 32 & 0x3fff) << 4),
         element_(element) {
+    constexpr unsigned long long kNoField = 0xc000c000c000;
+    if ((descriptor & kNoField) != 0) fail("a descriptor with bits that belong to no field");
     constexpr unsigned kWidths[4] = {0, 128, 64, 32};
     width_ = kWidths[descriptor >> 62];
     if (width_ == 0 || (descriptor >> 49 & 7) != 0) {

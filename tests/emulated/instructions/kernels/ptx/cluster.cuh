@@ -8,7 +8,7 @@ namespace dfa::ptx {
 
 inline unsigned cluster_rank() { return emulated::rank(); }
 inline unsigned of_pair(unsigned address, unsigned half) {
-  return address % emulated::kSharedBytes + half * emulated::kSharedBytes;
+  return address % emulated::kBlocksApart + half * emulated::kBlocksApart;
 }
 
 inline void arrive_there(unsigned barrier) { emulated::arrive(barrier, 0); }

@@ -8,7 +8,7 @@ namespace dfa::ptx {
 
 inline unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(static_cast<const char*>(pointer) - smem) +
-         emulated::rank() * emulated::kSharedBytes;
+         emulated::rank() * emulated::kBlocksApart;
 }
 
 inline void copy_16(unsigned target, const void* source, bool valid) {
