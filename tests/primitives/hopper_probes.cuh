@@ -6,6 +6,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
+#include "kernels/tile/panel_rows.cuh"
 #include "primitives/probe_args.h"
 
 // What sm_90 has of its own: barriers in shared memory, the copy engine, products of a warpgroup.
@@ -177,6 +178,41 @@ __global__ void multiply_descriptors(const __grid_constant__ Args args) {
   ptx::commit_products();
   ptx::wait_products<0>();
   ptx::pin(d);
+  put_fragments<kColumns>(args, d);
+}
+
+// out = a b^T, 64 rows of a in registers as they lie in a panel, kColumns rows of b, both with 64
+// elements.
+template <DType kElement, int kColumns>
+__global__ void multiply_held(const __grid_constant__ Args args) {
+  extern __shared__ __align__(1024) char smem[];
+  char* b = smem + tile_bytes(64, 64);
+  load_panels<1>(smem, args.a, 64);
+  load_panels<1>(b, args.b, kColumns);
+  ptx::fence_async();
+  __syncthreads();
+  unsigned a[4][4];
+  load_rows(ptx::shared_address(smem), static_cast<int>(threadIdx.x) / 32 * 16, a);
+  const Descriptor right = k_in_columns(ptx::shared_address(b));
+  float d[kColumns / 8][4];
+#pragma unroll
+  for (int n = 0; n < kColumns / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[n][i] = __int_as_float(0x7fffffff);  // not kept
+  }
+  ptx::pin(d);
+  ptx::pin(a);
+  ptx::fence_products();
+  ptx::multiply_registers_rows<kElement, 0>(d, a[0], right.bits());
+#pragma unroll
+  for (int step = 1; step < 4; ++step) {
+    ptx::multiply_registers_rows<kElement, 1>(d, a[step],
+                                              right.moved(column_step<kColumns>(step)).bits());
+  }
+  ptx::commit_products();
+  ptx::wait_products<0>();
+  ptx::pin(d);
+  ptx::pin(a);
   put_fragments<kColumns>(args, d);
 }
 

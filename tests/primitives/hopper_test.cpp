@@ -12,6 +12,9 @@ class Hopper : public Primitives {
     Primitives::SetUp();
     if (!IsSkipped() && device().facts().capability != 90) GTEST_SKIP() << "of 9.0 alone";
   }
+
+  // a b^T of 64 and `columns` rows of `depth` elements in panels, by the probe of that name.
+  void expect_scores(const std::string& probe, DType type, int columns, int depth);
 };
 
 TEST_F(Hopper, BarriersOrderWhatTwoWarpsDoInTurns) {
@@ -96,24 +99,31 @@ TEST_F(Hopper, BoxesComeAndGoSwizzledWithZerosOutside) {
 
 constexpr int kColumns[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 
+void Hopper::expect_scores(const std::string& probe, DType type, int columns, int depth) {
+  const auto count = static_cast<std::size_t>(columns), all = static_cast<std::size_t>(depth);
+  const std::string entry = probe + "<" + of(type) + ", " + std::to_string(columns) + ">";
+  const Elements a = elements(type, 64 * all), b = elements(type, count * all);
+  const auto d = run<float>(entry, {1, 128, 2 * depth * (64 + columns)}, 64 * count, {}, a, b);
+  for (std::size_t i = 0; i < d.size(); ++i) {
+    double sum = 0, magnitude = 0;
+    for (std::size_t k = 0; k < all; ++k) {
+      const double product = a.values[i / count * all + k] * b.values[i % count * all + k];
+      sum += product;
+      magnitude += std::abs(product);
+    }
+    expect_sum(d[i], sum, magnitude, depth, entry);
+  }
+}
+
 TEST_F(Hopper, WarpgroupsMultiplyWhatDescriptorsSay) {
   for (const DType type : {DType::bf16, DType::fp16}) {
-    for (const int columns : kColumns) {
-      const auto count = static_cast<std::size_t>(columns);
-      const std::string entry =
-          "multiply_descriptors<" + of(type) + ", " + std::to_string(columns) + ">";
-      const Elements a = elements(type, 64 * 128), b = elements(type, count * 128);
-      const auto d = run<float>(entry, {1, 128, 256 * (64 + columns)}, 64 * count, {}, a, b);
-      for (std::size_t i = 0; i < d.size(); ++i) {
-        double sum = 0, magnitude = 0;
-        for (std::size_t k = 0; k < 128; ++k) {
-          const double product = a.values[i / count * 128 + k] * b.values[i % count * 128 + k];
-          sum += product;
-          magnitude += std::abs(product);
-        }
-        expect_sum(d[i], sum, magnitude, 128, entry);
-      }
-    }
+    for (const int columns : kColumns) expect_scores("multiply_descriptors", type, columns, 128);
+  }
+}
+
+TEST_F(Hopper, WarpgroupsMultiplyRowsHeldInRegisters) {
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (const int columns : {64, 128}) expect_scores("multiply_held", type, columns, 64);
   }
 }
 

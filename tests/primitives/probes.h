@@ -82,6 +82,10 @@ inline std::vector<Probe> probes() {
       add("hopper_probes.cuh", 90, "multiply_descriptors" + tile);
       add("hopper_probes.cuh", 90, "multiply_values" + tile);
     }
+    for (const int columns : {64, 128}) {
+      const std::string tile = "<" + of(type) + ", " + std::to_string(columns) + ">";
+      add("hopper_probes.cuh", 90, "multiply_held" + tile);
+    }
   }
   return all;
 }
