@@ -168,6 +168,21 @@ TEST(EmulatedMachine, AProductWithoutItsFenceIsRefused) {
             std::string::npos);
 }
 
+TEST(EmulatedMachine, ADescriptorHasNoBitsBesideItsFields) {
+  constexpr unsigned long long kStray = 1 << 14;  // of an address above 256 KiB
+  EXPECT_NE(message_of([] {
+              launch(1, 128, [] {
+                float sums[8][4];
+                ptx::fence_products();
+                ptx::multiply_shared<DType::bf16, 0>(sums, k_in_columns(0).bits() | kStray,
+                                                     k_in_columns(kRightAt).bits());
+                ptx::commit_products();
+                ptx::wait_products<0>();
+              });
+            }).find("bits that belong to no field"),
+            std::string::npos);
+}
+
 TEST(EmulatedMachine, WarpsOfAGroupMakeTheSameProducts) {
   EXPECT_EQ(message_of([] {
               launch(1, 128, [] {

@@ -150,6 +150,16 @@ DFA_DEVICE void put_fragments(const Args& args, const float (&d)[kColumns / 8][4
   }
 }
 
+// Sums that a first product is not to keep.
+template <int kFragments>
+DFA_DEVICE void fill_with_nan(float (&d)[kFragments][4]) {
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d[n][i] = __int_as_float(0x7fffffff);
+  }
+}
+
 // out = a b^T, 64 rows of a, kColumns rows of b, both with 128 elements in two panels.
 template <DType kElement, int kColumns>
 __global__ void multiply_descriptors(const __grid_constant__ Args args) {
@@ -162,11 +172,7 @@ __global__ void multiply_descriptors(const __grid_constant__ Args args) {
   const Descriptor left = k_in_columns(ptx::shared_address(smem));
   const Descriptor right = k_in_columns(ptx::shared_address(b));
   float d[kColumns / 8][4];
-#pragma unroll
-  for (int n = 0; n < kColumns / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) d[n][i] = __int_as_float(0x7fffffff);  // not kept
-  }
+  fill_with_nan(d);
   ptx::pin(d);
   ptx::fence_products();
   ptx::multiply_shared<kElement, 0>(d, left.bits(), right.bits());
@@ -195,11 +201,7 @@ __global__ void multiply_held(const __grid_constant__ Args args) {
   load_rows(ptx::shared_address(smem), static_cast<int>(threadIdx.x) / 32 * 16, a);
   const Descriptor right = k_in_columns(ptx::shared_address(b));
   float d[kColumns / 8][4];
-#pragma unroll
-  for (int n = 0; n < kColumns / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) d[n][i] = __int_as_float(0x7fffffff);  // not kept
-  }
+  fill_with_nan(d);
   ptx::pin(d);
   ptx::pin(a);
   ptx::fence_products();
