@@ -22,8 +22,8 @@ namespace dfa::emulated {
 
 inline constexpr unsigned kSharedBytes = 256 << 10;  // of a block
 inline constexpr unsigned kMostTogether = 2;
-// From one block of a cluster to the next, as on a card: an address tells by its high bits whose it
-// is, and a descriptor of a product has no place for them.
+// From one block of a cluster to the next: an address tells by its high bits whose it is, and a
+// descriptor of a product has no place for them.
 inline constexpr unsigned kBlocksApart = 1 << 24;
 inline constexpr unsigned kSharedEnd = (kMostTogether - 1) * kBlocksApart + kSharedBytes;
 
