@@ -268,8 +268,17 @@ struct Sm90Forward {
     }
   }
 
+  // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
+  // scale there are none.
+  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, int query) {
+    if (args.scale_log2 < 0) return {0, 0};
+    return seen_by_all(TileMask::of(args), query, kGroupRows);
+  }
+
   // Negates under a negative scale, hides what the mask hides.
-  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, int query, int tile) {
+  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const TileRange& plain,
+                                 int query, int tile) {
+    if (tile * kBlockK >= plain.begin && tile * kBlockK + kBlockK <= plain.end) return;
     if (args.scale_log2 < 0) [[unlikely]] {
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
@@ -363,7 +372,7 @@ struct Sm90Forward {
         continue;
       }
       const int query = order.query + group * kGroupRows;
-      const TileRange tiles = own_tiles(a, query);
+      const TileRange tiles = own_tiles(a, query), plain = plain_keys(args, query);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -387,7 +396,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         rings.k.release();
         rings.k.next();
-        prepare(scores, args, query, tiles.end - 1);
+        prepare(scores, args, plain, query, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release();
         Weighed weighed{false, weigh_first(softmax, scores, follows, order.again, group)};
         bool under_way = false;
@@ -420,7 +429,7 @@ struct Sm90Forward {
           rings.k.release();
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release();
-          prepare(scores, args, query, tile);
+          prepare(scores, args, plain, query, tile);
           weighed = weigh(softmax, scores, follows, order.again, group);
         }
         end_values(output, weights, rings, under_way);

@@ -41,6 +41,20 @@ struct TileRange {
   int begin, end;
 };
 
+// Queries that see all of the keys [key, key + keys); those from sq on do not count.
+DFA_HOST_DEVICE TileRange seeing_all(const TileMask& mask, int key, int keys) {
+  constexpr int kNoEnd = 0x7fffffff;
+  if (key + keys > mask.sk) return {kNoEnd, 0};
+  const int end = mask.query_end(key);
+  return {mask.query_begin(key + keys - 1), end < mask.sq ? end : kNoEnd};
+}
+
+// Keys that all of the queries [query, query + queries) see; queries from sq on do not count.
+DFA_HOST_DEVICE TileRange seen_by_all(const TileMask& mask, int query, int queries) {
+  const int last = query + queries < mask.sq ? query + queries - 1 : mask.sq - 1;
+  return {mask.key_begin(last), mask.key_end(query)};
+}
+
 // Tiles of `tile` keys that the queries [first, first + count) see.
 DFA_HOST_DEVICE TileRange key_tiles(const TileMask& mask, int first, int count, int tile) {
   const int last = first + count < mask.sq ? first + count - 1 : mask.sq - 1;
