@@ -95,6 +95,7 @@ struct Sm90Backward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, work);
+    HalfStep::keep_seeing(sums, a.args, work.key + group * kGroupRows);
     if (walk.any()) {
       ptx::wait(shared.k_full(), 0);
       HalfStep::hold_k(sums, shared.base, group);

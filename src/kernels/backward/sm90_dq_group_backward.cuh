@@ -135,6 +135,7 @@ struct Sm90DqGroupBackward {
     Walk walk = Walk::of(a.args, of_turn);
     if (walk.any()) {
       const int key = work.key + group * kGroupRows;
+      HalfStep::keep_seeing(sums, a.args, key);
       const Step first(shared, 0);
       ptx::wait(shared.k_full(), 0);
       HalfStep::hold_k(sums, shared.base, group);

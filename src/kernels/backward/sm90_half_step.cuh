@@ -19,7 +19,8 @@ struct Sm90HalfStep {
   static constexpr int kHalves = Keys::kHalves;
   static constexpr bool kDqGroup = kConfig.dq_group;
   static constexpr bool kTellsDs = kDqGroup || kConfig.cluster > 1;
-  // Where registers last for reading delta while dp is made.
+  // Where registers last for reading delta ahead of dv's products, which leave little of what
+  // shared memory gives in a cycle: reads behind them take hundreds of cycles.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
 
   // k and v of the warpgroup's keys, where products take them from registers.
@@ -33,7 +34,22 @@ struct Sm90HalfStep {
     float dk[Keys::kDims][4], dv[Keys::kValues][4];
     Scores p[kHalves];  // of the tile under way, first its scores
     Pairs lse;          // of its first half, read a step ahead
+    TileRange seeing;   // queries that see all of the warpgroup's keys, where told
   };
+
+  // Where registers last for telling by two comparisons whether a mask hides anything.
+  static constexpr bool kSeeingKept = kHalves == 1 || kConfig.value_dim <= 64;
+  static DFA_DEVICE void keep_seeing(Sums& sums, const KernelArgs& args, int key) {
+    if constexpr (kSeeingKept) sums.seeing = seeing_all(TileMask::of(args), key, kGroupRows);
+  }
+  static DFA_DEVICE void hide(Scores& scores, const Sums& sums, const KernelArgs& args, int query,
+                              int key) {
+    if constexpr (!kSeeingKept) {
+      Keys::hide(scores, args, query, key);
+    } else if (query < sums.seeing.begin || query + kHalf > sums.seeing.end) {
+      Keys::hide_some(scores, args, TileMask::of(args), query, key);
+    }
+  }
 
   // When k, or v, is there, before the first product with it.
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
@@ -62,17 +78,14 @@ struct Sm90HalfStep {
     }
   }
 
-  // Waits for dp; kBehind groups of products behind it stay under way. `pairs` may be overwritten.
+  // Waits for dp; kBehind groups of products behind it stay under way. `early`: delta, where read.
   template <int kBehind>
-  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, Pairs& pairs) {
+  static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, const Pairs& early) {
+    ptx::wait_products<kBehind>();
+    ptx::pin(dp);
     if constexpr (kDeltaEarly) {
-      Keys::load_pairs(pairs, delta);
-      ptx::wait_products<kBehind>();
-      ptx::pin(dp);
-      Keys::differentiate(dp, p, [&](int n) { return pairs[n]; });
+      Keys::differentiate(dp, p, [&](int n) { return early[n]; });
     } else {
-      ptx::wait_products<kBehind>();
-      ptx::pin(dp);
       const unsigned from = delta + ptx::thread_index() % 4 * 8;
       Keys::differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
     }
@@ -90,20 +103,22 @@ struct Sm90HalfStep {
     Scores dp;
     queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
-    Keys::hide(sums.p[kAt], args, query + kAt * kHalf, key);
+    hide(sums.p[kAt], sums, args, query + kAt * kHalf, key);
     Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
+    const unsigned delta = at.delta() + kAt * kHalf * 4;
+    if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
     Keys::round(p[kAt], sums.p[kAt]);
     Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
 
-    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], at.delta() + kAt * kHalf * 4, sums.lse);
+    make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], delta, sums.lse);
     if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
     Keys::round(ds_rounded[kAt], dp);
     if constexpr (kTellsDs) at.wait_ds_empty(kAt);
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
                               group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
-    ptx::fence_async();
-    if constexpr (kTellsDs) at.tell_ds_full(kAt, group);
     Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
+    ptx::fence_async();  // behind the products' start: it waits for the stores
+    if constexpr (kTellsDs) at.tell_ds_full(kAt, group);
     if constexpr (kNext) {
       Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);
       ptx::wait_products<kDqGroup ? 1 : 2>();

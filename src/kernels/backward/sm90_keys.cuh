@@ -526,7 +526,10 @@ struct Sm90Keys {
 
   static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, int query, int key) {
     const TileMask mask = TileMask::of(args);
-    if (!mask.needs(query, kHalf, key, kGroupRows)) return;
+    if (mask.needs(query, kHalf, key, kGroupRows)) hide_some(scores, args, mask, query, key);
+  }
+  static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
+                                   int query, int key) {
     hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
                            query, hidden_score(args));
   }

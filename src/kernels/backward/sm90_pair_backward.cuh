@@ -107,8 +107,10 @@ struct Sm90PairBackward {
     }
   };
 
+  // Where registers last for reading lse ahead of the products of scores.
+  static constexpr bool kLseFirst = kHalves == 1;
   static DFA_DEVICE void await_tile(const Step& at, Sums& sums) {
-    Keys::load_pairs(sums.lse, at.lse());
+    if constexpr (!kLseFirst) Keys::load_pairs(sums.lse, at.lse());
     at.d_o.wait_full();
   }
 
@@ -139,18 +141,24 @@ struct Sm90PairBackward {
     }
   }
 
-  // The end of a step, with dk under way: q goes back, the next scores are queued.
-  template <bool kMore>
-  static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand (&ds_rounded)[kHalves]) {
+  static DFA_DEVICE void pin_dk(Sums& sums, Operand (&ds_rounded)[kHalves]) {
     ptx::pin(sums.dk);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) ptx::pin(ds_rounded[h]);
+  }
+  static DFA_DEVICE void queue_next(const Step& at, Sums& sums) {
+    at.q.wait_full();
+    if constexpr (kLseFirst) Keys::load_pairs(sums.lse, at.lse());
+    HalfStep::queue_s(sums.p[0], sums, at.base, at.group, at.q.tile());
+  }
+
+  // The end of a step, dk being there: q goes back, the next scores are queued.
+  template <bool kMore>
+  static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand (&ds_rounded)[kHalves]) {
+    pin_dk(sums, ds_rounded);
     at.q.release();
     at.q.next();
-    if constexpr (kMore) {
-      at.q.wait_full();
-      HalfStep::queue_s(sums.p[0], sums, at.base, at.group, at.q.tile());
-    }
+    if constexpr (kMore) queue_next(at, sums);
   }
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
@@ -186,6 +194,14 @@ struct Sm90PairBackward {
       at.give_ds_back();
       if constexpr (kMore) await_tile(at, sums);
       add_dq(args, pair, walk.before(), at, at.phase_before(), share);
+    } else if constexpr (kHalves == 2) {  // registers last for scores beside dk
+      const auto read = at.q;
+      at.q.next();
+      if constexpr (kMore) queue_next(at, sums);
+      ptx::wait_products<kMore ? 1 : 0>();
+      pin_dk(sums, ds_rounded);
+      read.release();
+      if constexpr (kMore) await_tile(at, sums);
     } else {
       ptx::wait_products<0>();
       pass_q<kMore>(at, sums, ds_rounded);
@@ -229,11 +245,11 @@ struct Sm90PairBackward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
+    HalfStep::keep_seeing(sums, a.args, pair.key + at.rank * kBlockK + at.group * kGroupRows);
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
-      at.q.wait_full();
-      HalfStep::queue_s(sums.p[0], sums, at.base, at.group, at.q.tile());
+      queue_next(at, sums);
       ptx::wait(at.v_full(), at.keys_phase());
       HalfStep::hold_v(sums, at.base, at.group);
       if constexpr (Keys::kPersistent && HalfStep::kHeld) at.give_back(at.v_empty());
