@@ -78,6 +78,19 @@ struct Sm90HalfStep {
     }
   }
 
+  // p of a part of the queries, and its products for dv: those of the first start while the second
+  // is weighed.
+  static constexpr int kParts = kHalves == 1 ? 2 : 1;
+  template <int kAt, int kPart>
+  static DFA_DEVICE void make_p(const KernelArgs& args, Sums& sums, Operand& p, unsigned d_o,
+                                unsigned delta) {
+    constexpr int kFrom = kPart * Keys::kSteps / kParts, kTo = kFrom + Keys::kSteps / kParts;
+    Keys::template weigh<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
+    if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
+    Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
+    Keys::template queue_gradient<kAt == 0 && kPart == 0, kFrom, kTo>(sums.dv, p, d_o);
+  }
+
   // Waits for dp; kBehind groups of products behind it stay under way. `early`: delta, where read.
   template <int kBehind>
   static DFA_DEVICE void make_ds(Scores& dp, const Scores& p, unsigned delta, const Pairs& early) {
@@ -86,7 +99,7 @@ struct Sm90HalfStep {
     if constexpr (kDeltaEarly) {
       Keys::differentiate(dp, p, [&](int n) { return early[n]; });
     } else {
-      const unsigned from = delta + ptx::thread_index() % 4 * 8;
+      const unsigned from = delta + Keys::thread() % 4 * 8;
       Keys::differentiate(dp, p, [&](int n) { return ptx::load_shared_2(from + n * 32); });
     }
   }
@@ -104,18 +117,16 @@ struct Sm90HalfStep {
     queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
     hide(sums.p[kAt], sums, args, query + kAt * kHalf, key);
-    Keys::weigh(sums.p[kAt], args.scale_log2, sums.lse);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
-    if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
-    Keys::round(p[kAt], sums.p[kAt]);
-    Keys::template queue_gradient<kAt == 0>(sums.dv, p[kAt], d_o);
+    make_p<kAt, 0>(args, sums, p[kAt], d_o, delta);
+    if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);
 
     make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], delta, sums.lse);
     if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
     Keys::round(ds_rounded[kAt], dp);
     if constexpr (kTellsDs) at.wait_ds_empty(kAt);
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
-                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt]);
+                              group * kGroupRows + Keys::warp_row(), ds_rounded[kAt], Keys::lane());
     Keys::template queue_gradient<kAt == 0>(sums.dk, ds_rounded[kAt], q);
     ptx::fence_async();  // behind the products' start: it waits for the stores
     if constexpr (kTellsDs) at.tell_ds_full(kAt, group);

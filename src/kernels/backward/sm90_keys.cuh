@@ -462,18 +462,18 @@ struct Sm90Keys {
   }
 
   // kFirst: no product of this sum is under way.
-  template <bool kFirst, int kFragments>
+  template <bool kFirst, int kFrom = 0, int kTo = kSteps, int kFragments>
   static DFA_DEVICE void queue_gradient(float (&sum)[kFragments][4], Operand& left,
                                         unsigned queries) {
     const Descriptor right = k_in_rows<kBlockQ>(queries);
     if constexpr (kFirst) ptx::pin(sum);
-    ptx::pin(left);
+    ptx::pin(reinterpret_cast<unsigned(&)[kTo - kFrom][4]>(left[kFrom]));
     ptx::fence_products();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = kFrom; step < kTo; ++step) {
       ptx::multiply_registers<kElement>(sum, left[step], right.moved(row_step(step)).bits());
     }
-    ptx::commit_products();
+    if constexpr (kTo == kSteps) ptx::commit_products();
   }
 
   // Operands of a share of dq, of a block's keys and their ds.
@@ -505,9 +505,11 @@ struct Sm90Keys {
     ptx::commit_products();
   }
 
+  // Of steps from kFrom to kTo, likewise below.
+  template <int kFrom = 0, int kTo = kSteps>
   static DFA_DEVICE void round(Operand& rounded, const Scores& scores) {
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
+    for (int k = kFrom; k < kTo; ++k) {
       rounded[k][0] = ptx::pack<kElement>(scores[2 * k][0], scores[2 * k][1]);
       rounded[k][1] = ptx::pack<kElement>(scores[2 * k][2], scores[2 * k][3]);
       rounded[k][2] = ptx::pack<kElement>(scores[2 * k + 1][0], scores[2 * k + 1][1]);
@@ -515,11 +517,20 @@ struct Sm90Keys {
     }
   }
 
+  // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
+  // that products wait for.
+  static constexpr bool kThreadKept =
+      kPaired && !kConfig.dq_group && Dq::kOrdered && (kConfig.persistent || kConfig.head_dim > 64);
+  static DFA_DEVICE unsigned thread() {
+    return kThreadKept ? ptx::kept_thread_index() : ptx::thread_index();
+  }
+  static DFA_DEVICE unsigned lane() { return thread() % 32; }
+
   // Of the 64 keys that a warpgroup owns, those of this warp.
-  static DFA_DEVICE int warp_row() { return static_cast<int>(ptx::thread_index() / 32 % 4) * 16; }
+  static DFA_DEVICE int warp_row() { return static_cast<int>(thread() / 32 % 4) * 16; }
 
   static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {
-    const unsigned from = rows + ptx::thread_index() % 4 * 8;
+    const unsigned from = rows + thread() % 4 * 8;
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) pairs[n] = ptx::load_shared_2(from + n * 32);
   }
@@ -534,9 +545,10 @@ struct Sm90Keys {
                            query, hidden_score(args));
   }
 
+  template <int kFrom = 0, int kTo = kSteps>
   static DFA_DEVICE void weigh(Scores& scores, float scale_log2, const Pairs& lse) {
 #pragma unroll
-    for (int n = 0; n < kQueries; ++n) {
+    for (int n = 2 * kFrom; n < 2 * kTo; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         scores[n][i] = ptx::exp2(fmaf(scores[n][i], scale_log2, -(i % 2 ? lse[n].y : lse[n].x)));
@@ -571,10 +583,10 @@ struct Sm90Keys {
       }
     }
     const int first = part * kGroupRows + warp_row();
-    store_rows<kBlockK, kStride>(tile, first, rounded);
+    store_rows<kBlockK, kStride>(tile, first, rounded, lane());
     ptx::fence_async();
     __syncwarp();
-    if (ptx::thread_index() % 32 != 0) return;
+    if (lane() != 0) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
       ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,

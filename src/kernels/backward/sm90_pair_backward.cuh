@@ -63,7 +63,6 @@ struct Sm90PairBackward {
 
     DFA_DEVICE unsigned ds() const { return this->base + Keys::kDsAt; }
     DFA_DEVICE unsigned ds_of_step() const { return ds() + (makes_dq() ? 0 : kSentDs); }
-    DFA_DEVICE unsigned lane() const { return ptx::thread_index() % 32; }
 
     // What was kept or sent two steps ago has been read.
     DFA_DEVICE void wait_ds_empty(int half) const {
@@ -80,14 +79,14 @@ struct Sm90PairBackward {
     // By each warp.
     DFA_DEVICE void give_back(unsigned barrier) const {
       __syncwarp();
-      if (lane() == 0) ptx::arrive(barrier);
+      if (Keys::lane() == 0) ptx::arrive(barrier);
     }
 
     // Each warp expects as much as it has: of its like in the other block.
     DFA_DEVICE void tell_ds_full(int half, int) const {
       if (half + 1 < kHalves) return;
       __syncwarp();
-      if (lane() != 0) return;
+      if (Keys::lane() != 0) return;
       if (makes_dq()) {
         ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
         return;
@@ -101,9 +100,9 @@ struct Sm90PairBackward {
     }
 
     DFA_DEVICE void give_ds_back() const {
-      if (lane() >= 2) return;
-      const bool own = static_cast<int>(lane()) == rank;
-      ptx::arrive_there(ptx::of_pair(own ? this->ds_read() : this->sent_read(), lane()));
+      if (Keys::lane() >= 2) return;
+      const bool own = static_cast<int>(Keys::lane()) == rank;
+      ptx::arrive_there(ptx::of_pair(own ? this->ds_read() : this->sent_read(), Keys::lane()));
     }
   };
 
@@ -137,7 +136,7 @@ struct Sm90PairBackward {
     Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kOrdered) {
       __syncwarp();
-      if (at.lane() == 0) ptx::arrive(at.added());
+      if (Keys::lane() == 0) ptx::arrive(at.added());
     }
   }
 
@@ -156,7 +155,7 @@ struct Sm90PairBackward {
   template <bool kMore>
   static DFA_DEVICE void pass_q(Step& at, Sums& sums, Operand (&ds_rounded)[kHalves]) {
     pin_dk(sums, ds_rounded);
-    at.q.release();
+    at.q.release(Keys::lane());
     at.q.next();
     if constexpr (kMore) queue_next(at, sums);
   }
@@ -181,7 +180,7 @@ struct Sm90PairBackward {
     ptx::pin(sums.dv);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) ptx::pin(p[h]);
-    at.d_o.release();
+    at.d_o.release(Keys::lane());
     at.d_o.next();
     if (at.owes_dq()) {
       typename Dq::Share share;
@@ -200,7 +199,7 @@ struct Sm90PairBackward {
       if constexpr (kMore) queue_next(at, sums);
       ptx::wait_products<kMore ? 1 : 0>();
       pin_dk(sums, ds_rounded);
-      read.release();
+      read.release(Keys::lane());
       if constexpr (kMore) await_tile(at, sums);
     } else {
       ptx::wait_products<0>();

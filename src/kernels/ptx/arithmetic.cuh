@@ -21,6 +21,13 @@ DFA_DEVICE unsigned thread_index() {  // likewise threadIdx.x
   return index;
 }
 
+// The same, and registers may hold it.
+DFA_DEVICE unsigned kept_thread_index() {
+  unsigned index;
+  asm("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
 DFA_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 
 DFA_DEVICE float exp2(float x) {

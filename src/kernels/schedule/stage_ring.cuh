@@ -21,8 +21,8 @@ struct StageRing {
   DFA_DEVICE unsigned empty() const { return barriers + 8 * (kCount + stage); }
   DFA_DEVICE void wait_full() const { ptx::wait(full(), phase); }
   DFA_DEVICE void wait_empty() const { ptx::wait(empty(), phase ^ 1); }
-  DFA_DEVICE void release() const {
-    const unsigned lane = ptx::thread_index() % 32;
+  DFA_DEVICE void release() const { release(ptx::thread_index() % 32); }
+  DFA_DEVICE void release(unsigned lane) const {
     if constexpr (kPaired) {
       if (lane < 2) ptx::arrive_there(ptx::of_pair(empty(), lane));
     } else {

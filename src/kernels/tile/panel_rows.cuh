@@ -9,8 +9,8 @@ namespace dfa {
 // A warp's 16 rows, from `first` on, of a tile of kRows in panels: left operands as they lie in
 // registers. kStride: from one panel to the next.
 template <int kRows, int kStride = panel_bytes(kRows), int kColumnSteps>
-DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kColumnSteps][4]) {
-  const unsigned lane = ptx::thread_index() % 32;
+DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kColumnSteps][4],
+                           unsigned lane = ptx::thread_index() % 32) {
   const unsigned row = static_cast<unsigned>(first) + lane % 16;
   const unsigned row_start = tile + row * kPanelRowBytes;
 #pragma unroll
