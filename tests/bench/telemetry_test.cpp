@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "bench/candidate.h"
 #include "bench/energy.h"
 #include "sensors/nvml_world.h"
 
@@ -81,6 +82,36 @@ TEST(MeasureEnergy, OnAGpuIsBetweenTicksWhileTheWorkGoesOn) {
   EXPECT_DOUBLE_EQ(energy.temp_c.value(), 61);
   EXPECT_NEAR(energy.throttle.power_pct.value(), 25, 4);
   EXPECT_DOUBLE_EQ(energy.throttle.thermal_pct.value(), 0);
+}
+
+// Takes a millisecond a run, and a third of one to be asked.
+class Asked : public Contender {
+ public:
+  Asked(Clock& clock, std::vector<int>& times) : clock_(clock), times_(times) {}
+  void run(int times) override {
+    times_.push_back(times);
+    clock_.sleep_s(0.33e-3 + 1e-3 * times);
+  }
+  double time_s() override { return 1e-3; }
+  MemoryGrowth growth() override { return {}; }
+  CheckReport check(const CheckOptions&) override { return {}; }
+
+ private:
+  Clock& clock_;
+  std::vector<int>& times_;
+};
+
+TEST(MeasureEnergy, OnAGpuAskingForWorkTakesLessThanAHundredthOfIt) {
+  NvmlWorld world(kCards);
+  const Telemetry gpu = open_telemetry(kGpu, world);
+  std::vector<int> times;
+  Candidate candidate;
+  candidate.contender = std::make_unique<Asked>(world, times);
+  candidate.samples = {Sample{.duration_s = 1e-3}};
+  candidate.measure_energy(gpu, world, 0.3);
+  ASSERT_TRUE(candidate.record.energy_j);
+  ASSERT_FALSE(times.empty());
+  for (const int n : times) EXPECT_GE(n, 34);  // 0.33 of 34.33 ms
 }
 
 TEST(MeasureEnergy, OnAGpuWhoseCounterStandsStillIsAReason) {
