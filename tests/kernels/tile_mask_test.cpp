@@ -57,6 +57,10 @@ TEST(TileMask, BoundsOfTheLongestSequencesDoNotOverflow) {
   EXPECT_EQ(m.query_end(0), kLength);
 }
 
+bool holds(const TileRange& range, int first, int count) {
+  return first >= range.begin && first + count <= range.end;
+}
+
 TEST(TileMask, OnlyATileWithAHiddenPairNeedsMasking) {
   constexpr int kTile = 8;
   for_all([](const Mask&, const TileMask& m) {
@@ -66,9 +70,11 @@ TEST(TileMask, OnlyATileWithAHiddenPairNeedsMasking) {
         for (int i = query; i < query + kTile && i < m.sq; ++i) {
           for (int j = key; j < key + kTile && j < m.sk; ++j) hidden |= !sees(m, i, j);
         }
-        EXPECT_EQ(m.needs(query, kTile, key, kTile), hidden)
-            << m.left << " " << m.right << " sq" << m.sq << " sk" << m.sk << " at " << query << ", "
-            << key;
+        SCOPED_TRACE(testing::Message() << m.left << " " << m.right << " sq" << m.sq << " sk"
+                                        << m.sk << " at " << query << ", " << key);
+        EXPECT_EQ(m.needs(query, kTile, key, kTile), hidden);
+        EXPECT_EQ(!holds(seeing_all(m, key, kTile), query, kTile), hidden);
+        EXPECT_EQ(!holds(seen_by_all(m, query, kTile), key, kTile), hidden);
       }
     }
   });
