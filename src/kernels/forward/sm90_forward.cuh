@@ -105,10 +105,17 @@ struct Sm90Forward {
     ptx::store_shared(to + 20, static_cast<unsigned>(order.tiles.begin));
     ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
   }
+  // Of a warp with queries. A register holds the thread's index: reading it anew takes tens of
+  // cycles, at places that products wait for.
+  static DFA_DEVICE unsigned lane() { return ptx::kept_thread_index() % 32; }
+  static DFA_DEVICE int warp_row() {
+    return static_cast<int>(ptx::kept_thread_index() / 32 % 4) * 16;
+  }
+
   // The lane that gives the stage back reads for its warp.
   static DFA_DEVICE Order told(unsigned from) {
     uint4 first{}, second{};
-    if (ptx::thread_index() % 32 == 0) {
+    if (lane() == 0) {
       first = ptx::load_words_4(from);
       second = ptx::load_words_4(from + 16);
     }
@@ -288,7 +295,7 @@ struct Sm90Forward {
     }
     const TileMask mask = TileMask::of(args);
     if (mask.needs(query, kGroupRows, tile * kBlockK, kBlockK)) {
-      const int row = query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16;
+      const int row = query + warp_row();
       hide_masked(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row, tile * kBlockK,
                   -ptx::infinity());
     }
@@ -309,10 +316,10 @@ struct Sm90Forward {
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       rings.k.wait_full();
-      rings.k.release();
+      rings.k.release(lane());
       rings.k.next();
       rings.v.wait_full();
-      rings.v.release();
+      rings.v.release(lane());
       rings.v.next();
       if (i >= turns) continue;
       wait_turn(group);
@@ -367,7 +374,7 @@ struct Sm90Forward {
       if (order.place == kMeet) {
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         stored = false;
-        rings.q.release();
+        rings.q.release(lane());
         arrive_at_meeting(rings);
         continue;
       }
@@ -394,10 +401,10 @@ struct Sm90Forward {
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         ptx::wait_products<0>();
         ptx::pin(scores);
-        rings.k.release();
+        rings.k.release(lane());
         rings.k.next();
         prepare(scores, args, plain, query, tiles.end - 1);
-        if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release();
+        if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         Weighed weighed{false, weigh_first(softmax, scores, follows, order.again, group)};
         bool under_way = false;
 #pragma unroll 1
@@ -420,15 +427,15 @@ struct Sm90Forward {
             pass_turn(group);
             ptx::wait_products<1>();
           } else {
-            rings.v.release();
+            rings.v.release(lane());
             rings.v.next();
             pass_turn(group);
             ptx::wait_products<0>();
           }
           ptx::pin(scores);
-          rings.k.release();
+          rings.k.release(lane());
           rings.k.next();
-          if (kQStages == 1 && tile == tiles.begin) rings.q.release();
+          if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
           prepare(scores, args, plain, query, tile);
           weighed = weigh(softmax, scores, follows, order.again, group);
         }
@@ -446,7 +453,7 @@ struct Sm90Forward {
         end_values(output, weights, rings, true);
         let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
       } else {
-        if (kQStages == 1) rings.q.release();
+        if (kQStages == 1) rings.q.release(lane());
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         sums = softmax.finish(inverse, lse);
         const int all = order.tiles.end - order.tiles.begin;
@@ -457,8 +464,7 @@ struct Sm90Forward {
         if (!order.again && left_range(sums, output)) ask(rings, order.place);
         if (order.again) ptx::wait_stores_written();
       }
-      const int row = query + static_cast<int>(ptx::thread_index() / 32 % 4) * 16;
-      const Sm90OutputRows rows{order.batch, order.head, order.query, group, row};
+      const Sm90OutputRows rows{order.batch, order.head, order.query, group, query + warp_row()};
       Store::lse(args, rows, lse);
       if constexpr (kConfig.own_output) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
@@ -481,12 +487,11 @@ struct Sm90Forward {
     }
   }
   static DFA_DEVICE void arrive_at_meeting(const Rings& rings) {
-    const unsigned lane = ptx::thread_index() % 32;
     if constexpr (kPaired) {
       ptx::fence_cluster();
-      if (lane < 2) ptx::arrive_there(ptx::of_pair(rings.notes().meeting(), lane));
+      if (lane() < 2) ptx::arrive_there(ptx::of_pair(rings.notes().meeting(), lane()));
     } else {
-      if (lane == 0) ptx::arrive(rings.notes().meeting());
+      if (lane() == 0) ptx::arrive(rings.notes().meeting());
     }
   }
 
@@ -512,13 +517,13 @@ struct Sm90Forward {
     ptx::pin(output);
     ptx::pin(weights);
     if (!under_way) return;
-    rings.v.release();
+    rings.v.release(lane());
     rings.v.next();
   }
 
   // The stage `back` before this one: its output has left.
   static DFA_DEVICE void release_stored(const QRing& ring, int back) {
-    if (ptx::thread_index() % 32 != 0) return;
+    if (lane() != 0) return;
     ptx::wait_stores_read();
     ptx::arrive(ring.barriers + 8 * (kQStages + (ring.stage + kQStages - back) % kQStages));
   }

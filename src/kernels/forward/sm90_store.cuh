@@ -28,7 +28,7 @@ struct Sm90Store {
 
   static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
                              const float (&lse)[2]) {
-    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
     float* head = args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head) * args.sq;
 #pragma unroll
@@ -43,7 +43,7 @@ struct Sm90Store {
   // a row's 32 come together.
   static DFA_DEVICE void straight(const KernelArgs& args, const Sm90OutputRows& rows,
                                   const Output& output, const float (&inverse)[2]) {
-    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     const int odd = lane % 2;
     char* head =
         static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, rows.batch, rows.head);
@@ -96,8 +96,8 @@ struct Sm90Store {
                                      unsigned place, const Output& output,
                                      const float (&inverse)[2]) {
     constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
-    const unsigned lane = ptx::thread_index() % 32;
-    const unsigned first = ptx::thread_index() / 32 % 4 * 16;
+    const unsigned lane = ptx::kept_thread_index() % 32;
+    const unsigned first = ptx::kept_thread_index() / 32 % 4 * 16;
     const unsigned row = first + lane % 16;
     const unsigned row_start = place + row * kPanelRowBytes;
 #pragma unroll
