@@ -6,6 +6,11 @@
 // Mask of dfa/mask.h in 32-bit arithmetic: which keys a query sees and which tiles need masking.
 namespace dfa {
 
+// Half-open.
+struct TileRange {
+  int begin, end;
+};
+
 struct TileMask {
   int left, right, sq, sk;
 
@@ -30,15 +35,7 @@ struct TileMask {
 
   // Does any of the queries [query, query + queries) not see one of the keys [key, key + keys)?
   // Queries from sq on do not count, keys from sk on are never seen.
-  DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const {
-    const int last = query + queries < sq ? query + queries - 1 : sq - 1;
-    return key + keys > key_end(query) || key < key_begin(last);
-  }
-};
-
-// Half-open.
-struct TileRange {
-  int begin, end;
+  DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const;
 };
 
 // Queries that see all of the keys [key, key + keys); those from sq on do not count.
@@ -53,6 +50,11 @@ DFA_HOST_DEVICE TileRange seeing_all(const TileMask& mask, int key, int keys) {
 DFA_HOST_DEVICE TileRange seen_by_all(const TileMask& mask, int query, int queries) {
   const int last = query + queries < mask.sq ? query + queries - 1 : mask.sq - 1;
   return {mask.key_begin(last), mask.key_end(query)};
+}
+
+DFA_HOST_DEVICE bool TileMask::needs(int query, int queries, int key, int keys) const {
+  const TileRange seen = seen_by_all(*this, query, queries);
+  return key + keys > seen.end || key < seen.begin;
 }
 
 // Tiles of `tile` keys that the queries [first, first + count) see.

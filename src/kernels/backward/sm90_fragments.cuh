@@ -1,0 +1,114 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/wgmma.cuh"
+#include "kernels/tile/panel.h"
+#include "spec/config.h"
+
+// What a warpgroup of Hopper's backward does with 64 keys and 64 queries, in fragments as its
+// products have them: scores, their weights, their gradients.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct Sm90Fragments {
+  static constexpr DType kElement = kConfig.element;
+  static constexpr int kBlockQ = kConfig.block_q;
+  static constexpr int kBlockK = kConfig.block_k;
+  static constexpr int kHalf = 64;            // queries whose scores are one product
+  static constexpr int kQueries = kHalf / 8;  // fragments
+  static constexpr int kSteps = kHalf / 16;   // of a product
+
+  using Scores = float[kQueries][4];
+  using Operand = unsigned[kSteps][4];
+  using Pairs = float2[kQueries];  // a lane's values of lse or delta: two queries of a fragment
+
+  template <int kFragments>
+  static DFA_DEVICE void clear(float (&sum)[kFragments][4]) {
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[n][i] = 0;
+    }
+  }
+
+  // 64 rows of keys, from `rows` on, times a tile of queries.
+  template <int kColumns>
+  static DFA_DEVICE void queue_scores(Scores& scores, unsigned rows, unsigned queries) {
+    const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
+    ptx::pin(scores);
+    ptx::fence_products();
+    ptx::multiply_shared<kElement, 0>(scores, left.bits(), right.bits());
+#pragma unroll
+    for (int step = 1; step < kColumns / 16; ++step) {
+      ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
+                                        right.moved(column_step<kBlockQ>(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
+  // The same with a warpgroup's keys in registers.
+  static DFA_DEVICE void queue_scores(Scores& scores, Operand& keys, unsigned queries) {
+    const Descriptor right = k_in_columns(queries);
+    ptx::pin(scores);
+    ptx::pin(keys);
+    ptx::fence_products();
+    ptx::multiply_registers_rows<kElement, 0>(scores, keys[0], right.bits());
+#pragma unroll
+    for (int step = 1; step < kSteps; ++step) {
+      ptx::multiply_registers_rows<kElement, 1>(scores, keys[step],
+                                                right.moved(column_step<kBlockQ>(step)).bits());
+    }
+    ptx::commit_products();
+  }
+
+  // kFirst: no product of this sum is under way.
+  template <bool kFirst, int kFrom = 0, int kTo = kSteps, int kFragments>
+  static DFA_DEVICE void queue_gradient(float (&sum)[kFragments][4], Operand& left,
+                                        unsigned queries) {
+    const Descriptor right = k_in_rows<kBlockQ>(queries);
+    if constexpr (kFirst) ptx::pin(sum);
+    ptx::pin(reinterpret_cast<unsigned(&)[kTo - kFrom][4]>(left[kFrom]));
+    ptx::fence_products();
+#pragma unroll
+    for (int step = kFrom; step < kTo; ++step) {
+      ptx::multiply_registers<kElement>(sum, left[step], right.moved(row_step(step)).bits());
+    }
+    if constexpr (kTo == kSteps) ptx::commit_products();
+  }
+
+  // Of steps from kFrom to kTo, likewise below.
+  template <int kFrom = 0, int kTo = kSteps>
+  static DFA_DEVICE void round(Operand& rounded, const Scores& scores) {
+#pragma unroll
+    for (int k = kFrom; k < kTo; ++k) {
+      rounded[k][0] = ptx::pack<kElement>(scores[2 * k][0], scores[2 * k][1]);
+      rounded[k][1] = ptx::pack<kElement>(scores[2 * k][2], scores[2 * k][3]);
+      rounded[k][2] = ptx::pack<kElement>(scores[2 * k + 1][0], scores[2 * k + 1][1]);
+      rounded[k][3] = ptx::pack<kElement>(scores[2 * k + 1][2], scores[2 * k + 1][3]);
+    }
+  }
+
+  template <int kFrom = 0, int kTo = kSteps>
+  static DFA_DEVICE void weigh(Scores& scores, float scale_log2, const Pairs& lse) {
+#pragma unroll
+    for (int n = 2 * kFrom; n < 2 * kTo; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = ptx::exp2(fmaf(scores[n][i], scale_log2, -(i % 2 ? lse[n].y : lse[n].x)));
+      }
+    }
+  }
+
+  // delta_of(n): the pair of fragment n.
+  template <typename DeltaOf>
+  static DFA_DEVICE void differentiate(Scores& dp, const Scores& p, const DeltaOf& delta_of) {
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      const float2 delta = delta_of(n);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dp[n][i] = p[n][i] * (dp[n][i] - (i % 2 ? delta.y : delta.x));
+    }
+  }
+};
+
+}  // namespace dfa
