@@ -454,14 +454,17 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
   // that products wait for.
   static constexpr bool kThreadKept =
-      kPaired && !kConfig.dq_group && Dq::kOrdered && (kConfig.persistent || kConfig.head_dim > 64);
+      kPaired && !kConfig.dq_group && (kPersistent || kConfig.head_dim > 64);
   static DFA_DEVICE unsigned thread() {
     return kThreadKept ? ptx::kept_thread_index() : ptx::thread_index();
   }
   static DFA_DEVICE unsigned lane() { return thread() % 32; }
 
-  // Of the 64 keys that a warpgroup owns, those of this warp.
-  static DFA_DEVICE int warp_row() { return static_cast<int>(thread() / 32 % 4) * 16; }
+  // Of the 64 keys that a warpgroup owns, those of this warp. Where sums come as they come there is
+  // no register for it.
+  static DFA_DEVICE int warp_row() {
+    return static_cast<int>((Dq::kOrdered ? thread() : ptx::thread_index()) / 32 % 4) * 16;
+  }
 
   static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {
     const unsigned from = rows + thread() % 4 * 8;
