@@ -56,6 +56,13 @@ inline __global__ void announce(const __grid_constant__ Args args) {
   }
 }
 
+// Of each warp the one that is chosen, three times.
+inline __global__ void choose(const __grid_constant__ Args args) {
+  unsigned times = 0;
+  for (int i = 0; i < 3; ++i) times += ptx::elect();
+  static_cast<unsigned*>(args.out)[threadIdx.x] = times;
+}
+
 // A warpgroup gives registers back, two others take them and sum with more than they had.
 inline __global__ void __launch_bounds__(384, 1)
     trade_registers(const __grid_constant__ Args args) {

@@ -1,5 +1,7 @@
 // kernels/ptx/barrier.cuh, tensor_copy.cuh, wgmma.cuh and kernels/tile/panel.h on a device of
 // compute capability 9.0.
+#include <algorithm>
+
 #include "gpu/tensor_map.h"
 #include "primitives/probe_case.h"
 
@@ -29,6 +31,15 @@ TEST_F(Hopper, WarpsThatOnlyArriveAreWaitedFor) {
   const auto said = words(128);
   const std::vector<std::uint32_t> expected(said.rbegin(), said.rend());
   EXPECT_EQ(run<std::uint32_t>("announce", {1, 256}, 128, {}, said), expected);
+}
+
+TEST_F(Hopper, OneThreadOfAWarpIsChosenAndAlwaysTheSame) {
+  const auto times = run<std::uint32_t>("choose", {1, 96}, 96, {}, words(1));
+  for (std::size_t warp = 0; warp < 3; ++warp) {
+    const auto first = times.begin() + static_cast<std::ptrdiff_t>(32 * warp);
+    EXPECT_EQ(std::count(first, first + 32, 3u), 1);
+    EXPECT_EQ(std::count(first, first + 32, 0u), 31);
+  }
 }
 
 TEST_F(Hopper, RegistersChangeHandsAndKeepTheirValues) {

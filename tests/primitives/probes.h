@@ -73,7 +73,8 @@ inline std::vector<Probe> probes() {
     on_sm75("multiply_tiles" + std::string(tile) + ">");
     on_sm75("multiply_and_store" + std::string(tile) + ", 2>");
   }
-  for (const char* name : {"phases", "announce", "trade_registers", "write_matrices", "move_box"}) {
+  for (const char* name :
+       {"phases", "announce", "choose", "trade_registers", "write_matrices", "move_box"}) {
     add("hopper_probes.cuh", 90, name);
   }
   for (const char* type : {"bf16", "fp16"}) {

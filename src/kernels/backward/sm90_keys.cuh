@@ -501,7 +501,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     store_rows<kBlockK, kStride>(tile, first, rounded, lane());
     ptx::fence_async();
     __syncwarp();
-    if (lane() != 0) return;
+    if (!ptx::elect()) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
       ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,

@@ -86,7 +86,7 @@ struct Sm90PairBackward {
     DFA_DEVICE void tell_ds_full(int half, int) const {
       if (half + 1 < kHalves) return;
       __syncwarp();
-      if (Keys::lane() != 0) return;
+      if (!ptx::elect()) return;
       if (makes_dq()) {
         ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
         return;

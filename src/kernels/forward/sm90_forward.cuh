@@ -523,7 +523,7 @@ struct Sm90Forward {
 
   // The stage `back` before this one: its output has left.
   static DFA_DEVICE void release_stored(const QRing& ring, int back) {
-    if (lane() != 0) return;
+    if (!ptx::elect()) return;  // the lane that stored
     ptx::wait_stores_read();
     ptx::arrive(ring.barriers + 8 * (kQStages + (ring.stage + kQStages - back) % kQStages));
   }
@@ -552,7 +552,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<kConfig.copier_registers()>();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x < 32 && ptx::elect()) {
       ptx::prefetch(a.q);
       ptx::prefetch(a.k);
       ptx::prefetch(a.v);

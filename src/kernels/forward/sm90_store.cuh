@@ -115,7 +115,7 @@ struct Sm90Store {
     }
     ptx::fence_async();
     __syncwarp();
-    if (lane == 0) {
+    if (ptx::elect()) {
 #pragma unroll
       for (int panel = 0; panel < kCount; ++panel) {
         ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,

@@ -6,6 +6,16 @@
 // Copies of boxes of a tensor between global and shared memory by the copy engine (TMA). sm_90.
 namespace dfa::ptx {
 
+// Is this the one thread of a whole warp that acts for it, always the same? Unlike behind a
+// comparison of its index, an instruction of the copy engine then needs no loop over threads.
+DFA_DEVICE bool elect() {
+  unsigned chosen;
+  asm volatile("{.reg .pred chosen; elect.sync _|chosen, %1; selp.u32 %0, 1, 0, chosen;}"
+               : "=r"(chosen)
+               : "n"(0xffffffffu));
+  return chosen != 0;
+}
+
 DFA_DEVICE void prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

@@ -6,6 +6,8 @@
 
 namespace dfa::ptx {
 
+inline bool elect() { return threadIdx.x % 32 == 0; }
+
 inline void prefetch(const TensorMap&) {}
 
 inline void load_box(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
