@@ -1,6 +1,7 @@
 #include "cuda/hopper_args.h"
 
 #include "cuda/hopper_tensor.h"
+#include "kernels/item_balance.h"
 
 namespace dfa::cuda {
 namespace {
@@ -25,6 +26,11 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
       config_(c),
       args_(kernel_args(p)) {}
 
+void HopperForwardArgs::balance(int blocks) {
+  balanced_ = balanced_items(problem_, config_, blocks);
+  balanced_blocks_ = blocks;
+}
+
 Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks) const {
   Sm90ForwardArgs all;
   all.args = with_pointers(args_, pointers);
@@ -32,7 +38,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(k_, pointers.k, all.k);
   encode(v_, pointers.v, all.v);
   encode(o_, pointers.o, all.o);
-  all.items = forward_items(problem_, config_, blocks);
+  all.items = blocks == balanced_blocks_ ? balanced_ : forward_items(problem_, config_, blocks);
   return all;
 }
 

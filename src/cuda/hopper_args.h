@@ -14,6 +14,8 @@ namespace dfa::cuda {
 class HopperForwardArgs {
  public:
   HopperForwardArgs(const Problem& problem, const ForwardConfig& config);
+  // Looks for the items that keep a grid of `blocks` busiest; other grids walk forward_items().
+  void balance(int blocks);
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
 
  private:
@@ -21,6 +23,8 @@ class HopperForwardArgs {
   Problem problem_;
   ForwardConfig config_;
   KernelArgs args_;
+  int balanced_blocks_ = 0;
+  Items balanced_{};
 };
 
 class HopperSplitArgs {

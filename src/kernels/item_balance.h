@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/launch.h"
+
+namespace dfa {
+
+// Steps along the keys that each query tile of a head takes, and what an item costs beside them.
+std::vector<double> item_costs(const Problem& problem, const ForwardConfig& config);
+
+// Work of a block, on average, over that of the busiest of `blocks`, which walk `items`; 1 where
+// nobody waits for others at the end.
+double balance(const Items& items, const std::vector<double>& costs, int blocks);
+
+// forward_items(), in sections of fewer heads where that keeps a grid of `blocks` at least 2 %
+// busier: of heads that are no multiple of a section the last ones leave most blocks idle. Takes up
+// to some milliseconds.
+Items balanced_items(const Problem& problem, const ForwardConfig& config, int blocks);
+
+}  // namespace dfa
