@@ -15,7 +15,7 @@ double balance(const Items& items, const std::vector<double>& costs, int blocks)
 
 // forward_items(), in sections of fewer heads where that keeps a grid of `blocks` at least 2 %
 // busier: of heads that are no multiple of a section the last ones leave most blocks idle. Takes up
-// to some milliseconds.
+// to a millisecond.
 Items balanced_items(const Problem& problem, const ForwardConfig& config, int blocks);
 
 }  // namespace dfa
