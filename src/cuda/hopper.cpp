@@ -21,7 +21,6 @@ class HopperForward final : public Launcher<ForwardArgs> {
     launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
-    args_.balance(static_cast<int>(shape_.grid.x));
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {

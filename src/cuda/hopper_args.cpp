@@ -26,9 +26,11 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
       config_(c),
       args_(kernel_args(p)) {}
 
-void HopperForwardArgs::balance(int blocks) {
-  balanced_ = balanced_items(problem_, config_, blocks);
-  balanced_blocks_ = blocks;
+Items HopperForwardArgs::items(int blocks) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = items_.find(blocks);
+  if (known != items_.end()) return known->second;
+  return items_.emplace(blocks, balanced_items(problem_, config_, blocks)).first->second;
 }
 
 Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks) const {
@@ -38,7 +40,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(k_, pointers.k, all.k);
   encode(v_, pointers.v, all.v);
   encode(o_, pointers.o, all.o);
-  all.items = blocks == balanced_blocks_ ? balanced_ : forward_items(problem_, config_, blocks);
+  all.items = items(blocks);
   return all;
 }
 

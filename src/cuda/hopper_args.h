@@ -1,5 +1,8 @@
 #pragma once
 
+#include <map>
+#include <mutex>
+
 #include "gpu/tensor_map.h"
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_split_args.h"
@@ -14,17 +17,18 @@ namespace dfa::cuda {
 class HopperForwardArgs {
  public:
   HopperForwardArgs(const Problem& problem, const ForwardConfig& config);
-  // Looks for the items that keep a grid of `blocks` busiest; other grids walk forward_items().
-  void balance(int blocks);
+  // Thread-safe. The first time with so many blocks it looks for items that keep them busy.
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
 
  private:
+  Items items(int blocks) const;
+
   gpu::TiledTensor q_, k_, v_, o_;
   Problem problem_;
   ForwardConfig config_;
   KernelArgs args_;
-  int balanced_blocks_ = 0;
-  Items balanced_{};
+  mutable std::mutex mutex_;
+  mutable std::map<int, Items> items_;  // by blocks
 };
 
 class HopperSplitArgs {
