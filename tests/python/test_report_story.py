@@ -40,7 +40,9 @@ def test_the_committed_results_tell_the_whole_story(committed):
                               "power", "training", "processor"]
     numbers = [part.title.partition(".")[0] for part in chapters["parameters"]]
     assert [n for n in numbers if n.isdigit()] == [str(n) for n in range(1, 13)]
-    assert [tile.value[-1] for tile in committed.tiles] == ["×"] * 5
+    assert [tile.value[-1] for tile in committed.tiles] == ["×"] * 7
+    assert [t.label for t in committed.tiles if "FlashAttention-3" in t.label] == [
+        "Forward, ours ÷ FlashAttention-3", "Backward, ours ÷ FlashAttention-3"]
 
 
 def test_every_figure_names_card_kernels_date_and_command(committed):
