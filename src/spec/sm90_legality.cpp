@@ -1,12 +1,11 @@
 #include "spec/sm90_legality.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
-#include "spec/flops.h"
 #include "spec/gpu_legality.h"
 #include "spec/sm90_split_legality.h"
+#include "spec/sm90_tiles.h"
 
 namespace dfa {
 namespace {
@@ -101,55 +100,12 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
                      " registers and has " + number(sm90_registers(c)));
 }
 
-struct Tile {
-  int block_q, block_k, stages, q_stages;
-  bool pingpong;
-  int cluster = 1;
-  bool own_output = false;
-
-  friend bool operator==(const Tile&, const Tile&) = default;
-};
-
-// A tile's time in bf16 on an H200 with all its multiprocessors at work: of an item, and on top of
-// that of every step along the keys. Solved from two lengths each (0015,
-// results/h200/hopper_tiles.txt, hopper_short.txt; pairs of blocks, and the output by halves, from
-// what they were beside the same tiles without in hopper_pairs.txt).
-struct MeasuredTile {
-  int head_dim;
-  double item_us, step_us;
-  Tile tile;
-};
-
-constexpr MeasuredTile kMeasured[] = {
-    {64, 2.14, 0.946, {256, 64, 4, 2, false}},
-    {64, 1.24, 1.13, {128, 128, 3, 2, true}},
-    {96, 2.90, 0.938, {192, 64, 3, 2, false}},
-    {96, 1.95, 1.305, {128, 128, 2, 2, true}},
-    {128, 3.60, 1.387, {192, 80, 2, 2, false}},
-    {128, 2.50, 1.61, {128, 128, 2, 2, true}},
-    {128, 2.24, 0.885, {128, 64, 4, 2, false}},
-    {128, 5.47, 1.326, {192, 80, 2, 2, false, 2}},
-    {256, 5.40, 1.414, {128, 64, 2, 1, false, 1, true}},
-    {256, 6.60, 1.380, {128, 64, 2, 1, false, 2, true}},
-};
-
-constexpr int kMultiprocessors = 132;
-
-// What else there is, in the order to try it: the largest that fit were the fastest.
-constexpr Tile kTiles[] = {
-    {192, 128, 3, 2, false}, {128, 128, 3, 2, true},  {128, 128, 2, 2, true},
-    {128, 128, 2, 1, false}, {128, 112, 2, 1, false}, {128, 80, 2, 1, false},
-    {128, 176, 2, 1, true},  {128, 64, 2, 1, false},  {64, 128, 2, 2, false},
-    {64, 80, 2, 1, false},   {256, 64, 4, 2, false},  {192, 80, 2, 2, false},
-    {192, 64, 3, 2, false},
-};
-
-constexpr Tile kLeastTile{64, 64, 2, 1, false};
+constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
 
 // Heads up to here would be padded to twice their size and more: portable kernels run them.
 constexpr int kPortableDim = 32;
 
-ForwardConfig config_of(const Problem& p, const Tile& t) {
+ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
   return {.target = Target::cuda_sm90,
           .element = p.dtype,
           .head_dim = sm90_head_dim(p.d),
@@ -166,28 +122,7 @@ ForwardConfig config_of(const Problem& p, const Tile& t) {
           .own_output = t.own_output};
 }
 
-// How long the forward takes in the rounds that the items come in.
-double predicted_us(const Problem& p, const MeasuredTile& m) {
-  const auto up = [](double a, double b) { return std::ceil(a / b); };
-  const double pairs = visible_pairs(p.mask, p.sq, p.sk);
-  // A mask's edge cuts through tiles: half of one is for nothing, and half of a warpgroup's rows.
-  // Of a pair of blocks each walks what the other sees too.
-  const int together = m.tile.cluster, rows = together * m.tile.block_q;
-  const bool masked = pairs < static_cast<double>(p.sq) * static_cast<double>(p.sk);
-  const int wasted = kGroupRows + m.tile.block_k + (together - 1) * m.tile.block_q;
-  const double edge = masked ? wasted / 2. : 0;
-  const double keys = pairs / static_cast<double>(p.sq) + edge;
-  const double steps = masked ? keys / m.tile.block_k : up(keys, m.tile.block_k);
-  const double items = static_cast<double>(p.b * p.hq) * up(static_cast<double>(p.sq), rows);
-  const int at_once = kMultiprocessors / together;
-  // Under a mask the items differ, and the rounds even out.
-  const double rounds = masked ? std::max(1., items / at_once) : up(items, at_once);
-  // A block without queries is of no use.
-  const int blocks = p.sq <= m.tile.block_q ? together : 1;
-  return blocks * rounds * (m.item_us + steps * m.step_us);
-}
-
-Tile tile_of(const ForwardConfig& c) {
+Sm90Tile tile_of(const ForwardConfig& c) {
   return {c.block_q, c.block_k, c.stages, c.q_stages, c.pingpong, c.cluster, c.own_output};
 }
 
@@ -238,33 +173,14 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
-  const auto add = [&](const Tile& tile) {
+  for (const Sm90Tile& tile : sm90_tiles(problem)) {
     const ForwardConfig config = config_of(problem, tile);
     if (std::none_of(legal.begin(), legal.end(),
                      [&](const ForwardConfig& c) { return tile_of(c) == tile; }) &&
         check_sm90(config, problem, limits)) {
       legal.push_back(config);
     }
-  };
-  std::vector<MeasuredTile> measured;
-  for (const MeasuredTile& m : kMeasured) {
-    // fp16 was not: it keeps the order below.
-    if (problem.dtype == DType::bf16 && m.head_dim == sm90_head_dim(problem.d) &&
-        m.head_dim == sm90_head_dim(problem.dv)) {
-      measured.push_back(m);
-    }
   }
-  std::stable_sort(measured.begin(), measured.end(), [&](const auto& a, const auto& b) {
-    return predicted_us(problem, a) < predicted_us(problem, b);
-  });
-  for (MeasuredTile& m : measured) {
-    // Turns gain little where tiles are alike, and cost 1 % of items of up to four and up to 5 %
-    // where a mask makes some short.
-    const bool many = problem.sk > 4 * m.tile.block_k;
-    m.tile.pingpong = m.tile.pingpong && many && problem.mask.right < 0 && problem.mask.left < 0;
-    add(m.tile);
-  }
-  for (const Tile& tile : kTiles) add(tile);
   return legal;
 }
 

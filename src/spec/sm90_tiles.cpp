@@ -1,0 +1,119 @@
+#include "spec/sm90_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "spec/gpu_legality.h"
+#include "spec/sm90_legality.h"
+
+namespace dfa {
+namespace {
+
+// What the multiprocessors take together at the power limit, of an item each and on top of that of
+// every step along the keys.
+struct Price {
+  double item_us, step_us;
+};
+
+// Without a mask and with one: solved, by least squares of the relative error, from the joules of
+// the tile's rows in results/h200/hopper_forward.json and from what it took beside another tile in
+// the same visit (hopper_pairs.txt, hopper_short.txt, hopper_steps.txt).
+struct MeasuredTile {
+  int head_dim;
+  Price full, masked;
+  Sm90Tile tile;
+};
+
+constexpr MeasuredTile kMeasured[] = {
+    {64, {2.58, 0.914}, {2.05, 0.937}, {256, 64, 4, 2, false}},
+    {64, {1.56, 1.068}, {1.56, 1.150}, {128, 128, 3, 2, true}},
+    {96, {4.15, 0.912}, {3.37, 0.952}, {192, 64, 3, 2, false}},
+    {96, {2.93, 1.265}, {2.46, 1.492}, {128, 128, 2, 2, true}},
+    {128, {4.16, 1.361}, {4.63, 1.382}, {192, 80, 2, 2, false}},
+    {128, {2.83, 1.500}, {3.09, 1.623}, {128, 128, 2, 2, true}},
+    {128, {2.73, 0.777}, {2.62, 0.829}, {128, 64, 4, 2, false}},
+    {128, {3.85, 1.326}, {5.58, 1.338}, {192, 80, 2, 2, false, 2}},
+    {256, {5.24, 1.458}, {5.53, 1.507}, {128, 64, 2, 1, false, 1, true}},
+    {256, {5.78, 1.415}, {4.70, 1.443}, {128, 64, 2, 1, false, 2, true}},
+};
+
+// What else there is, in the order to try it: the largest that fit were the fastest.
+constexpr Sm90Tile kTiles[] = {
+    {192, 128, 3, 2, false}, {128, 128, 3, 2, true},  {128, 128, 2, 2, true},
+    {128, 128, 2, 1, false}, {128, 112, 2, 1, false}, {128, 80, 2, 1, false},
+    {128, 176, 2, 1, true},  {128, 64, 2, 1, false},  {64, 128, 2, 2, false},
+    {64, 80, 2, 1, false},   {256, 64, 4, 2, false},  {192, 80, 2, 2, false},
+    {192, 64, 3, 2, false},
+};
+
+constexpr int kMultiprocessors = 132;
+
+// Pairs are to promise this much less, as they cost short bursts up to 5 %.
+constexpr double kPairsMargin = 1.01;
+
+bool is_masked(const Problem& p) { return p.mask.left >= 0 || p.mask.right >= 0; }
+
+// Steps along the keys of all items of one head, of `rows` queries each.
+std::int64_t steps_of_head(const Problem& p, int rows, int block_k) {
+  std::int64_t steps = 0;
+  for (std::int64_t first = 0; first < p.sq; first += rows) {
+    const std::int64_t last = std::min(first + rows, p.sq) - 1;
+    const std::int64_t begin = p.mask.key_begin(first, p.sq, p.sk);
+    const std::int64_t end = p.mask.key_end(last, p.sq, p.sk);
+    if (end > begin) steps += (end + block_k - 1) / block_k - begin / block_k;
+  }
+  return steps;
+}
+
+// The rounds that items come in, times what they take.
+double predicted_us(const Problem& p, const MeasuredTile& m) {
+  const int together = m.tile.cluster, rows = together * m.tile.block_q;
+  const auto tiles = static_cast<double>((p.sq + rows - 1) / rows);
+  const double items = static_cast<double>(p.b * p.hq) * tiles;
+  const int at_once = kMultiprocessors / together;
+  const double steps = static_cast<double>(steps_of_head(p, rows, m.tile.block_k)) / tiles;
+  // Under a mask the items differ, and the rounds even out.
+  const bool masked = is_masked(p);
+  const double rounds = masked ? std::max(1., items / at_once) : std::ceil(items / at_once);
+  const Price& price = masked ? m.masked : m.full;
+  // A block without queries is of no use.
+  const int blocks = p.sq <= m.tile.block_q ? together : 1;
+  return blocks * rounds * (price.item_us + steps * price.step_us);
+}
+
+// Turns gain little where tiles are alike, and cost 1 % of items of up to four and up to 5 % where
+// a mask makes some short.
+bool takes_turns(const Problem& p, const Sm90Tile& tile) {
+  return tile.pingpong && p.sk > 4 * tile.block_k && !is_masked(p);
+}
+
+}  // namespace
+
+std::vector<PricedTile> priced_sm90_tiles(const Problem& problem) {
+  std::vector<PricedTile> priced;
+  for (const MeasuredTile& m : kMeasured) {
+    // fp16 was not measured.
+    if (problem.dtype != DType::bf16 || m.head_dim != sm90_head_dim(problem.d) ||
+        m.head_dim != sm90_head_dim(problem.dv)) {
+      continue;
+    }
+    priced.push_back({predicted_us(problem, m), m.tile});
+    priced.back().tile.pingpong = takes_turns(problem, m.tile);
+  }
+  const auto cost = [](const PricedTile& p) {
+    return p.us * (p.tile.cluster > 1 ? kPairsMargin : 1);
+  };
+  std::stable_sort(priced.begin(), priced.end(),
+                   [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  return priced;
+}
+
+std::vector<Sm90Tile> sm90_tiles(const Problem& problem) {
+  std::vector<Sm90Tile> tiles;
+  for (const PricedTile& priced : priced_sm90_tiles(problem)) tiles.push_back(priced.tile);
+  tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
+  return tiles;
+}
+
+}  // namespace dfa

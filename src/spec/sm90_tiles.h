@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "dfa/problem.h"
+
+// Which tiles Hopper's forward is worth trying with, and what they are predicted to take (0015,
+// "Tiles by joules").
+namespace dfa {
+
+// What a ForwardConfig says beyond element type and head dims.
+struct Sm90Tile {
+  int block_q, block_k, stages, q_stages;
+  bool pingpong;
+  int cluster = 1;
+  bool own_output = false;
+
+  friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
+};
+
+// With the time that a call is predicted to take while the card stands at its power limit of 700 W,
+// in us: its joules over 700 W.
+struct PricedTile {
+  double us;
+  Sm90Tile tile;
+};
+
+// The tiles whose joules were measured for a problem's head dim, in bf16, the least first; none of
+// other types and dims. Whether a tile is legal of the problem is not asked.
+std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
+
+// All tiles in the order to try them: the priced ones, then the others.
+std::vector<Sm90Tile> sm90_tiles(const Problem& problem);
+
+}  // namespace dfa
