@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
@@ -68,6 +70,29 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJo
   EXPECT_EQ(tile("fwd bf16 b4 h16 s4096 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b1 h16 s16384 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b32 h8 s512 d256"), "128x64");
+}
+
+// Of benchmarks/turns: problem lines, below each its tiles as changes to the planned one.
+TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
+  std::ifstream file(DFA_SOURCE_DIR "/benchmarks/turns_forward.txt");
+  ASSERT_TRUE(file);
+  std::string line;
+  Problem problem;
+  int tiles = 0;
+  while (std::getline(file, line)) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line[0] != ' ') {
+      problem = parse_problem(line);
+      continue;
+    }
+    const std::string text = "ForwardConfig{" + line.substr(line.find(':') + 2) + "}";
+    const ForwardConfig planned = default_gpu_forward(problem, kHopper);
+    EXPECT_NE(legal_config(text, gpu_forward_base(text, problem, kHopper), problem, kHopper),
+              planned)
+        << line;
+    ++tiles;
+  }
+  EXPECT_GT(tiles, 0);
 }
 
 TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {

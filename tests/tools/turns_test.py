@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""benchmarks/turns with a made-up dfa: the order of turns, the table, what fails."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Notes each call; a tile of 80 keys is refused, one of 96 misses the rule, the peer has no joules.
+DFA = """#!/usr/bin/env python3
+import json, pathlib, sys
+words = sys.argv
+value = lambda name: words[words.index(name) + 1] if name in words else ""
+config = value("--config")
+with open(pathlib.Path(words[0]).parent / "calls.txt", "a") as calls:
+    print(pathlib.Path(words[0]).name, config, file=calls)
+if "block_k=80" in config:
+    sys.exit("error: block_k=80 is not legal")
+case = {"algorithm": "flash", "backend": "cuda", "status": "ok", "reason": None, "tflops": 500.25, "gflop_per_j": 700.4,
+        "check": {"ok": "block_k=96" not in config}}
+cases = [case]
+if value("--peers"):
+    cases.append(dict(case, algorithm=value("--peers"), backend="torch", gflop_per_j=None))
+open(value("--out"), "w").write(json.dumps({"cases": cases}))
+"""
+
+
+def run(folder, rows, *options):
+    (folder / "rows.txt").write_text(rows)
+    done = subprocess.run([ROOT / "benchmarks/turns", folder / "rows.txt", "--out", folder / "out", "--dfa", folder / "dfa",
+                           *options], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for program in ("dfa", "before"):
+            (folder / program).write_text(DFA)
+            (folder / program).chmod(0o755)
+        code, said, _ = run(folder, "fwd bf16 s512 d64  # why\n  wide: block_k=128\n", "--program", f"before={folder}/before",
+                            "--peers", "torch-flash3")
+        assert code == 0, said
+        assert said.splitlines() == ["fwd bf16 s512 d64", "  planned          500.2 700 | 500.2 700",
+                                     "  torch-flash3     500.2 - | 500.2 -", "  before           500.2 700 | 500.2 700",
+                                     "  wide             500.2 700 | 500.2 700"], said
+        assert (folder / "out/turns.txt").read_text() == said
+        calls = (folder / "calls.txt").read_text().split("\n")
+        wide = "dfa ForwardConfig{block_k=128}"
+        assert calls[:6] == ["dfa ", "before ", wide, wide, "before ", "dfa "], calls  # and back again
+
+        code, said, _ = run(folder, "fwd bf16 s512 d64\n  a: block_k=80\n  b: block_k=96\n", "--rounds", "1")
+        assert code == 1
+        assert "  a                error: block_k=80 is not legal" in said.splitlines(), said
+        assert "  b                misses the rule" in said.splitlines(), said
+
+        for rows, why in (("  a: block_k=80\n", "rows.txt:1"), ("fwd s5\n  a\n", "rows.txt:2"), ("# none\n", "no problem line"),
+                          ("fwd s5\n  a: b=1\n  a: b=2\n", "'a' twice")):
+            code, _, error = run(folder, rows)
+            assert code == 1 and why in error and "Traceback" not in error, error
+    print("turns: passed")
+
+
+if __name__ == "__main__":
+    main()
