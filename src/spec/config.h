@@ -55,6 +55,9 @@ struct ForwardConfig {
   int cluster = 1;
   // With one stage of q: the output leaves through a place of its own, half its columns at a time.
   bool own_output = false;
+  // Columns of q, from the first, that stay in registers as left operands of scores: products then
+  // read less shared memory.
+  int held_columns = 0;
 
   // Queries that are dealt out together.
   constexpr int item_rows() const { return cluster * block_q; }

@@ -28,6 +28,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("skip", config.skip);
       visit("cluster", config.cluster);
       visit("own_output", config.own_output);
+      visit("held_columns", config.held_columns);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -72,10 +73,9 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},        {"cluster", "1"},
-                {"own_output", "false"},  {"dq_group", "false"},
-                {"early_turns", "false"}, {"rounds_dq", "false"},
-                {"persistent", "false"},  {"keys_in_registers", "false"}};
+} kLeftOut[] = {{"skip", "false"},      {"cluster", "1"},        {"own_output", "false"},
+                {"held_columns", "0"},  {"dq_group", "false"},   {"early_turns", "false"},
+                {"rounds_dq", "false"}, {"persistent", "false"}, {"keys_in_registers", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {
@@ -103,8 +103,9 @@ std::string print(const char* type, const Config& config) {
 
 void read_value(std::string_view field, std::string_view text, int& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 1) {
-    bad_value(field, text, "an integer from 1");
+  const int least = off_of(field) == "0" ? 0 : 1;
+  if (error != std::errc{} || end != text.data() + text.size() || value < least) {
+    bad_value(field, text, least == 0 ? "an integer from 0" : "an integer from 1");
   }
 }
 

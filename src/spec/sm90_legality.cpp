@@ -15,6 +15,7 @@ constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kOtherRegisters90 = 32;
+constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
 
 std::string number(long long value) { return std::to_string(value); }
@@ -82,6 +83,10 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("stages=" + number(c.stages) + ", q_stages=" + number(c.q_stages) +
                        "; 2 to " + number(kMaxStages) + " and 1 or 2");
   }
+  if (c.held_columns % 16 != 0 || c.held_columns > c.head_dim) {
+    return Verdict::no("held_columns=" + number(c.held_columns) +
+                       "; a multiple of 16 up to head_dim=" + number(c.head_dim));
+  }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
                        name_of(c.element) + " takes false");
@@ -95,9 +100,12 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
                        " bytes of shared memory but a thread block has " +
                        number(limits.smem_bytes));
   }
-  if (expected_sm90_registers(c) <= sm90_registers(c)) return yes();
-  return Verdict::no("a thread would need " + number(expected_sm90_registers(c)) +
-                     " registers and has " + number(sm90_registers(c)));
+  const int needed = expected_sm90_registers(c);
+  const int there =
+      c.held_columns == 0 ? sm90_registers(c) : std::min(sm90_registers(c), kMostRegistersHolding);
+  if (needed <= there) return yes();
+  return Verdict::no("a thread would need " + number(needed) + " registers and has " +
+                     number(sm90_registers(c)));
 }
 
 constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
@@ -134,7 +142,8 @@ int sm90_head_dim(std::int64_t dim) {
 }
 
 int expected_sm90_registers(const ForwardConfig& c) {
-  return c.block_k / 2 + c.block_k / 4 + c.value_dim / 2 + kOtherRegisters90;
+  const int scores = c.block_k / 2, weights = c.block_k / 4, output = c.value_dim / 2;
+  return scores + weights + output + c.held_columns / 4 + kOtherRegisters90;
 }
 
 int sm90_registers(const ForwardConfig& c) { return c.query_registers(); }

@@ -44,10 +44,10 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.stages < 1 || c.stages > kMaxStages) {
     return Verdict::no("stages=" + number(c.stages) + "; 1 to " + number(kMaxStages));
   }
-  if (c.q_stages != 1 || c.pingpong || c.fixed_reference || c.skip) {
+  if (c.q_stages != 1 || c.pingpong || c.fixed_reference || c.skip || c.held_columns != 0) {
     return Verdict::no(
         "q_stages=" + number(c.q_stages) +
-        "; cuda_sm90 in fp32 takes 1, and neither pingpong nor fixed_reference nor skip");
+        "; cuda_sm90 in fp32 takes 1, and no pingpong, fixed_reference, skip or held_columns");
   }
   return yes();
 }

@@ -27,6 +27,29 @@ class Device : public testing::Test {
   }
 };
 
+class HopperDevice : public Device {
+ protected:
+  void SetUp() override {
+    Device::SetUp();
+    if (!IsSkipped() && cuda().limits().highest != Target::cuda_sm90) {
+      GTEST_SKIP() << "of 9.0 alone";
+    }
+  }
+};
+
+inline PlanOptions on_hopper(const std::string& more) {
+  return {.backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90" + more};
+}
+
+// Of one run on seeded data, which meets the rule.
+inline bench::HostOutputs right_outputs(const std::string& line, const PlanOptions& options) {
+  const Problem p = parse_problem(line);
+  bench::Workload workload(p, "cuda", 5);
+  EXPECT_TRUE(workload.check(bench::prepare(p, options), {.seed = 5}).ok)
+      << line << " " << options.config;
+  return workload.outputs();
+}
+
 // Did it run? Poisoned outputs, one run, held against fp64.
 inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptions& options) {
   const Problem p = parse_problem(line);

@@ -7,19 +7,8 @@
 namespace dfa {
 namespace {
 
-class Pairs : public Device {
- protected:
-  void SetUp() override {
-    Device::SetUp();
-    if (!IsSkipped() && cuda().limits().highest != Target::cuda_sm90) {
-      GTEST_SKIP() << "of 9.0 alone";
-    }
-  }
-};
+class Pairs : public HopperDevice {};
 
-PlanOptions on_hopper(const std::string& more) {
-  return {.backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90" + more};
-}
 PlanOptions pairs(const std::string& more = "") { return on_hopper(",cluster=2" + more); }
 
 const char* const kTiles[] = {
@@ -87,16 +76,9 @@ TEST_F(Pairs, EveryBudgetGivesTheSameBitsAlsoWhereItemsAreDoneAgain) {
 // Who copies what and how the output leaves changes no bit.
 TEST_F(Pairs, TheyGiveTheBitsOfTheSameTileAlone) {
   const auto expect_same = [](const char* line, const char* tile, const char* more) {
-    const Problem p = parse_problem(line);
-    const std::string alone = std::string("target=cuda_sm90") + tile;
-    const auto outputs = [&](const std::string& config) {
-      bench::Workload workload(p, "cuda", 5);
-      const bench::Prepared plans =
-          bench::prepare(p, {.backend = "cuda", .algorithm = Algorithm::flash, .config = config});
-      EXPECT_TRUE(workload.check(plans, {.seed = 5}).ok) << line << " " << config;
-      return workload.outputs();
-    };
-    EXPECT_TRUE(same_bits(outputs(alone), outputs(alone + more))) << line << " " << tile << more;
+    EXPECT_TRUE(same_bits(right_outputs(line, on_hopper(tile)),
+                          right_outputs(line, on_hopper(std::string(tile) + more))))
+        << line << " " << tile << more;
   };
   constexpr const char* kWide = ",block_q=128,block_k=64,warps=8,stages=2,q_stages=1";
   for (const char* line : {"fwd bf16 b2 hq6 hk3 s700 d128", "fwd bf16 causal b2 h5 s515 d128",

@@ -116,6 +116,22 @@ TEST(EmulatedHopperForward, OutputByHalves) {
       "fwd bf16 causal b1 h2 s200 d192 scale(4)");
 }
 
+// Of more than one panel, with the rest of q in shared memory and without, in pairs, done again.
+TEST(EmulatedHopperForward, ColumnsOfQInRegisters) {
+  constexpr auto kHolding = [](int columns, ForwardConfig config) {
+    config.held_columns = columns;
+    return config;
+  };
+  expect_right<kHolding(96, hopper_forward(kBf16, 256, 128, 64, 2, 1))>(
+      "fwd bf16 causal b1 hq2 hk1 sq150 sk200 d256");
+  expect_right<kHolding(96, hopper_forward(kBf16, 96, 192, 64, 3, 2))>(
+      "fwd bf16 b1 h2 sq210 sk200 d96 scale(-1)");
+  expect_right<kHolding(16, hopper_forward(kBf16, 128, 64, 64, 2, 1, false, 2))>(
+      "fwd bf16 b1 h3 sq200 sk300 d128 scale(20)");
+  expect_right<kHolding(64, hopper_forward(kFp16, 64, 128, 128, 3, 2, true))>(
+      "fwd fp16 b1 h2 sq300 sk129 d40 window(90,20)");
+}
+
 TEST(EmulatedHopperForward, Fp16) {
   expect_right<hopper_forward(kFp16, 64, 128, 128, 3, 2, true)>(
       "fwd fp16 causal b1 hq4 hk2 sq200 sk330 d64");

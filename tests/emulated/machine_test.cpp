@@ -255,7 +255,7 @@ TEST(EmulatedMachine, ProductsOfRegistersAndRows) {
     load_both(left, left_map, right, right_map);
     ptx::wait(kBarrier, 0);
     unsigned held[4][4];
-    load_rows(0, static_cast<int>(threadIdx.x / 32) * 16, held);
+    load_rows<64>(0, static_cast<int>(threadIdx.x / 32) * 16, held);
     float sums[12][4];
     std::fill_n(&sums[0][0], 48, 1e9f);
     const Descriptor b = k_in_columns(kRightAt);

@@ -136,6 +136,18 @@ TEST(Sm90Legality, TextNamesPairsAndHalvesWhereTheyAreTakenAlone) {
   EXPECT_EQ(to_text(parse_config(both, ForwardConfig{})), both);
 }
 
+TEST(Sm90Legality, ColumnsOfQAreHeldWhereTheyAreNamedAndFit) {
+  const Problem p = parse_problem("fwd bf16 b1 h8 s16384 d256");
+  const ForwardConfig planned = default_gpu_forward(p, kHopper);
+  EXPECT_EQ(to_text(planned).find("held_columns"), std::string::npos);
+  const auto forced = [&](const char* text) { return legal_config(text, planned, p, kHopper); };
+  EXPECT_EQ(forced("held_columns=96").held_columns, 96);
+  EXPECT_NE(to_text(forced("held_columns=96")).find(",.held_columns=96}"), std::string::npos);
+  EXPECT_EQ(forced("held_columns=0"), planned);
+  EXPECT_THROW(forced("held_columns=112"), InvalidArgument);  // registers
+  EXPECT_THROW(forced("held_columns=-16"), InvalidArgument);
+}
+
 TEST(Sm90Legality, NoTileIsListedTwice) {
   for (const int d : {64, 96, 128, 192, 256}) {
     const auto candidates =
@@ -183,6 +195,8 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 320; }, "block_q=320"));
   EXPECT_TRUE(refused([](auto& c) { c.cluster = 3; }, "cluster=3"));
   EXPECT_TRUE(refused([](auto& c) { c.own_output = true; }, "own_output=true"));
+  EXPECT_TRUE(refused([](auto& c) { c.held_columns = 24; }, "held_columns=24"));
+  EXPECT_TRUE(refused([](auto& c) { c.held_columns = 1024; }, "held_columns=1024"));
   EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
   EXPECT_TRUE(refused([](auto& c) { c.ctas = 2; }, "ctas=1"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));

@@ -150,6 +150,28 @@ TEST_P(CompileTest, HopperForwardsInPairsAndByHalvesCompileWithoutSpills) {
   }
 }
 
+// As many columns of q in registers as the rule lets in.
+TEST_P(CompileTest, HopperForwardsThatHoldQCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  int held = 0;
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      const Problem p{.dtype = type, .sq = 4096, .sk = 4096, .d = d, .dv = d};
+      auto candidates = sm90_candidates(p, limits_);
+      candidates.resize(std::min<std::size_t>(candidates.size(), type == DType::bf16 ? 3 : 1));
+      for (ForwardConfig config : candidates) {
+        for (config.held_columns = d; config.held_columns > 0; config.held_columns -= 16) {
+          if (check(config, p, limits_)) break;
+        }
+        if (config.held_columns == 0) continue;
+        compile(forward_launches(p, config));
+        ++held;
+      }
+    }
+  }
+  EXPECT_GE(held, 8);
+}
+
 // Products that a branch may leave out are not serialised.
 TEST_P(CompileTest, HopperForwardsThatSkipCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";

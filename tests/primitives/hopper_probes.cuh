@@ -205,7 +205,7 @@ __global__ void multiply_held(const __grid_constant__ Args args) {
   ptx::fence_async();
   __syncthreads();
   unsigned a[4][4];
-  load_rows(ptx::shared_address(smem), static_cast<int>(threadIdx.x) / 32 * 16, a);
+  load_rows<64>(ptx::shared_address(smem), static_cast<int>(threadIdx.x) / 32 * 16, a);
   const Descriptor right = k_in_columns(ptx::shared_address(b));
   float d[kColumns / 8][4];
   fill_with_nan(d);

@@ -53,11 +53,12 @@ struct Sm90HalfStep {
 
   // When k, or v, is there, before the first product with it.
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
-    if constexpr (kHeld) load_rows(base, group * kGroupRows + Keys::warp_row(), sums.k);
+    if constexpr (kHeld)
+      load_rows<Keys::kBlockK>(base, group * kGroupRows + Keys::warp_row(), sums.k);
   }
   static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
     if constexpr (kHeld) {
-      load_rows(base + Keys::kVAt, group * kGroupRows + Keys::warp_row(), sums.v);
+      load_rows<Keys::kBlockK>(base + Keys::kVAt, group * kGroupRows + Keys::warp_row(), sums.v);
     }
   }
 

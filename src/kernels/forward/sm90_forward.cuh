@@ -15,6 +15,7 @@
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
+#include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/product.cuh"
 #include "spec/config.h"
 
@@ -34,6 +35,7 @@
 // neighbouring blocks own neighbouring tiles of q and copy k and v together, half of each for both:
 // they walk the keys that either sees, a stage is empty when both have left it, and what one asks
 // to have done again both do again. With `own_output` the output leaves through a place of its own.
+// The first `held_columns` of q stay in registers: scores take them as left operands from there.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -45,6 +47,7 @@ struct Sm90Forward {
   static constexpr int kStages = kConfig.stages;
   static constexpr int kQStages = kConfig.q_stages;
   static constexpr int kDims = kConfig.head_dim / 16;  // steps of a product
+  static constexpr int kHeld = kConfig.held_columns / 16;
   static constexpr int kSteps = kBlockK / 16;
   static constexpr int kKeys = kBlockK / 8;  // fragments
   static constexpr int kValues = kConfig.value_dim / 8;
@@ -241,15 +244,31 @@ struct Sm90Forward {
   // A warpgroup with queries.
 
   using Scores = float[kKeys][4];
+  using Held = unsigned[kHeld > 0 ? kHeld : 1][4];
   using Weights = unsigned[kSteps][4];
   using Store = Sm90Store<kConfig>;
   using Output = typename Store::Output;
 
-  static DFA_DEVICE void multiply_scores(Scores& scores, unsigned q, unsigned k) {
+  static DFA_DEVICE void hold(Held& held, unsigned q) {
+    if constexpr (kHeld > 0) load_rows<kGroupRows>(q, warp_row(), held, lane());
+  }
+
+  static DFA_DEVICE void multiply_scores(Scores& scores, Held& held, unsigned q, unsigned k) {
     const Descriptor left = k_in_columns(q), right = k_in_columns(k);
-    ptx::multiply_shared<kElement, 0>(scores, left.bits(), right.bits());
+    if constexpr (kHeld > 0) ptx::pin(held);
+    ptx::fence_products();
+    if constexpr (kHeld > 0) {
+      ptx::multiply_registers_rows<kElement, 0>(scores, held[0], right.bits());
+    } else {
+      ptx::multiply_shared<kElement, 0>(scores, left.bits(), right.bits());
+    }
 #pragma unroll
-    for (int step = 1; step < kDims; ++step) {
+    for (int step = 1; step < kHeld; ++step) {
+      ptx::multiply_registers_rows<kElement, 1>(scores, held[step],
+                                                right.moved(column_step<kBlockK>(step)).bits());
+    }
+#pragma unroll
+    for (int step = kHeld > 0 ? kHeld : 1; step < kDims; ++step) {
       ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kGroupRows>(step)).bits(),
                                         right.moved(column_step<kBlockK>(step)).bits());
     }
@@ -394,10 +413,11 @@ struct Sm90Forward {
         let_pass(rings, order.tiles.end - tiles.end, order.tiles.end, group);
         Scores scores;
         bool follows;
+        Held held;
+        hold(held, q);
         rings.k.wait_full();
         ptx::pin(scores);
-        ptx::fence_products();
-        multiply_scores(scores, q, rings.k.tile());
+        multiply_scores(scores, held, q, rings.k.tile());
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         ptx::wait_products<0>();
         ptx::pin(scores);
@@ -418,8 +438,7 @@ struct Sm90Forward {
           ptx::pin(scores);
           ptx::pin(output);
           ptx::pin(weights);
-          ptx::fence_products();
-          multiply_scores(scores, q, rings.k.tile());
+          multiply_scores(scores, held, q, rings.k.tile());
           rings.v.wait_full();
           if (weighed.counts) {
             ptx::fence_products();

@@ -20,16 +20,16 @@ DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kCol
   }
 }
 
-// The same from a tile of one panel into registers.
-template <int kColumnSteps>
-DFA_DEVICE void load_rows(unsigned tile, int first, unsigned (&rows)[kColumnSteps][4]) {
-  static_assert(kColumnSteps <= 4);
-  const unsigned lane = ptx::thread_index() % 32;
+// The same from a tile into registers.
+template <int kRows, int kColumnSteps>
+DFA_DEVICE void load_rows(unsigned tile, int first, unsigned (&rows)[kColumnSteps][4],
+                          unsigned lane = ptx::thread_index() % 32) {
   const unsigned row = static_cast<unsigned>(first) + lane % 16;
   const unsigned row_start = tile + row * kPanelRowBytes;
 #pragma unroll
   for (int k = 0; k < kColumnSteps; ++k) {
-    ptx::ldmatrix(rows[k], row_start + (((2 * k + lane / 16) ^ row % 8) << 4));
+    const unsigned chunk = 2 * k % 8 + lane / 16;
+    ptx::ldmatrix(rows[k], row_start + k / 4 * panel_bytes(kRows) + ((chunk ^ row % 8) << 4));
   }
 }
 
