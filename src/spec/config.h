@@ -175,6 +175,9 @@ struct BackwardConfig {
   bool persistent = false;
   // Of cuda_sm90 only, 16 bits, d and dv up to 64: k and v are left operands in registers (0019).
   bool keys_in_registers = false;
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a block of a pair has no products of
+  // queries that see none of its own keys (0019).
+  bool skips_hidden = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }

@@ -105,6 +105,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.persistent && (c.cluster != 2 || c.dq != DqSum::ordered || c.dq_group || c.stages != 2)) {
     return Verdict::no("persistent=true is of cluster=2, stages=2, dq=ordered, dq_group=false");
   }
+  if (c.skips_hidden && (c.cluster != 2 || c.dq_group)) {
+    return Verdict::no("skips_hidden=true is of cluster=2, dq_group=false");
+  }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));

@@ -323,6 +323,38 @@ TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
   for (const char* config : kPersistent) expect_same_bits_in_a_thousand_runs(config);
 }
 
+// And where a block of a pair has no products of queries that see none of its keys.
+constexpr const char* kSkipping[] = {
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=true,persistent=true,skips_hidden=true}",
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=true,persistent=false,skips_hidden=true}"};
+
+TEST_F(Correctness, SkippingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kSkipping[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 b2 h7 sq300 sk1200 d128 window(70,0)", 4, kSkipping[1]));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kSkipping[0]));
+}
+
+TEST_F(Correctness, HoppersBackwardsThatSkipMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  Runs runs{290};
+  runs.file(kSkipping[0]);
+  runs.edges(kSkipping[1]);
+  for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
+                           "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
+                           "fwdbwd bf16 causal b3 h40 s515 d64"}) {
+    for (const char* config : kSkipping) runs.check(line, config);
+  }
+  EXPECT_GE(runs.ran, 30);
+}
+
+TEST_F(Correctness, ThousandRunsThatSkipGiveTheSameBits) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* config : kSkipping) expect_same_bits_in_a_thousand_runs(config);
+}
+
 // Tiles that no problem of the files takes unasked.
 TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";

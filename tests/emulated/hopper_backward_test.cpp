@@ -234,6 +234,76 @@ TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
       "bwd bf16 b2 h53 sq130 sk20 d40", 6);
 }
 
+// Without products of queries that see none of a block's keys.
+
+template <BackwardConfig kConfig>
+constexpr BackwardConfig skipping() {
+  BackwardConfig with = kConfig;
+  with.skips_hidden = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, PairsSkipWhatABlockDoesNotSee) {
+  constexpr auto k128 = skipping<pairs(kBf16, 128)>(), k64 = skipping<pairs(kBf16, 64)>();
+  expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of no keys
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128");
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq2 hk1 sq300 sk90 d128");
+  // Hidden tiles at both ends of a head, from either block.
+  expect_right_of_pairs<k128>("bwd bf16 b1 hq2 hk1 s700 d128 window(70,0)");
+  expect_right_of_pairs<skipping<pairs(kFp16, 128, DqSum::unordered)>()>(
+      "bwd fp16 b2 h1 sq150 sk400 d128 window(50,30)");
+  expect_right_of_pairs<k64>("bwd bf16 causal b1 hq4 hk2 s600 d64");
+  expect_right_of_pairs<skipping<rounding<pairs(kFp16, 96)>()>()>(
+      "bwd fp16 causal b1 hq6 hk3 sq600 sk300 d96 layout(bshd)");
+}
+
+TEST(EmulatedHopperBackward, PairsThatStaySkipLikewise) {
+  constexpr auto k128 = skipping<persistent<rounding<pairs(kBf16, 128)>()>()>();
+  constexpr auto k64 = skipping<held<persistent<rounding<pairs(kBf16, 64)>()>()>()>();
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<k64>("bwd bf16 causal b2 h5 s700 d64", 4);
+  expect_right_of_pairs<k64>("bwd bf16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
+  expect_right_of_pairs<skipping<persistent<pairs(kFp16, 64)>()>()>(
+      "bwd fp16 causal b1 h11 s400 d48", 4);
+}
+
+template <BackwardConfig kConfig>
+Tensors gradients(const std::string& line) {
+  Tensors t(line, 9);
+  Problem forward = t.p;
+  forward.pass = Pass::forward;
+  const Backend& truth = reference_backend();
+  truth.forward(truth.plan(forward, {.backend = "reference"}), t.forward_args(), {});
+  run_backward<kConfig>(
+      t, [](const Sm90BackwardArgs& args) { sm90_pair_backward<kConfig>(args); }, 4);
+  return t;
+}
+
+TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
+  const auto expect_same = [](const std::string& line, long long products, auto config) {
+    const auto counted_gradients = [&](auto gradients_of, long long& count) {
+      counted = {};
+      Tensors t = gradients_of(line);
+      count = counted.shared + counted.registers;
+      return t;
+    };
+    long long of_all = 0, of_some = 0;
+    const Tensors all = counted_gradients(gradients<config()>, of_all);
+    const Tensors some = counted_gradients(gradients<skipping<config()>()>, of_some);
+    EXPECT_EQ(of_all - of_some, products) << line;
+    EXPECT_EQ(all.dq, some.dq) << line;
+    EXPECT_EQ(all.dk, some.dk) << line;
+    EXPECT_EQ(all.dv, some.dv) << line;
+  };
+  // Of three pairs a head the second block does not see 128 queries: scores and dp of 64 of them
+  // are d / 16 products, dv and dk four, of each of eight warps.
+  expect_same("bwd bf16 causal b1 h3 s700 d128", 3 * 3 * 2 * 8 * (8 + 8 + 4 + 4),
+              [] { return pairs(kBf16, 128); });
+  expect_same("bwd bf16 causal b1 h3 s700 d64", 3 * 3 * 2 * 8 * (4 + 4 + 4 + 4),
+              [] { return held<persistent<pairs(kBf16, 64)>()>(); });
+}
+
 // Two heads of equal data, of which the second begins at an odd tile of its pair's: which block
 // makes a tile's dq depends on the works before, its bits do not.
 template <BackwardConfig kConfig>

@@ -72,10 +72,14 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJo
   EXPECT_EQ(tile("fwd bf16 causal b32 h8 s512 d256"), "128x64");
 }
 
+BackwardConfig hopper_backward(const Problem& p) {
+  return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);
+}
+
 // Of benchmarks/turns: problem lines, below each its tiles as changes to the planned one.
-TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
-  std::ifstream file(DFA_SOURCE_DIR "/benchmarks/turns_forward.txt");
-  ASSERT_TRUE(file);
+template <typename Visitor>
+void for_each_turn(const char* name, Visitor&& visit) {
+  std::ifstream file(std::string(DFA_SOURCE_DIR "/benchmarks/") + name);
   std::string line;
   Problem problem;
   int tiles = 0;
@@ -85,14 +89,24 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
       problem = parse_problem(line);
       continue;
     }
-    const std::string text = "ForwardConfig{" + line.substr(line.find(':') + 2) + "}";
-    const ForwardConfig planned = default_gpu_forward(problem, kHopper);
-    EXPECT_NE(legal_config(text, gpu_forward_base(text, problem, kHopper), problem, kHopper),
-              planned)
-        << line;
+    visit(problem, line.substr(line.find(':') + 2));
     ++tiles;
   }
-  EXPECT_GT(tiles, 0);
+  EXPECT_GT(tiles, 0) << name;
+}
+
+TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
+  for_each_turn("turns_forward.txt", [](const Problem& p, const std::string& changes) {
+    const std::string text = "ForwardConfig{" + changes + "}";
+    EXPECT_NE(legal_config(text, gpu_forward_base(text, p, kHopper), p, kHopper),
+              default_gpu_forward(p, kHopper))
+        << changes;
+  });
+  for_each_turn("turns_backward.txt", [](const Problem& p, const std::string& changes) {
+    const BackwardConfig planned = hopper_backward(p);
+    EXPECT_NE(legal_config("BackwardConfig{" + changes + "}", planned, p, kHopper), planned)
+        << changes;
+  });
 }
 
 TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {
@@ -227,10 +241,6 @@ TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
 }
 
 // The backward that a plan takes where its text names Hopper.
-BackwardConfig hopper_backward(const Problem& p) {
-  return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);
-}
-
 TEST(Sm90Legality, HalfPrecisionBackwardsMayTakeHopper) {
   for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
     for (int d = 8; d <= 256; d += 8) {
@@ -393,6 +403,16 @@ TEST(Sm90Legality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::ordered);
 }
 
+TEST(Sm90Legality, HiddenTilesAreSkippedWhereItIsNamed) {
+  const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
+  const BackwardConfig planned = hopper_backward(p);
+  EXPECT_FALSE(planned.skips_hidden);
+  EXPECT_EQ(to_text(planned).find("skips_hidden"), std::string::npos);
+  const BackwardConfig named = legal_config("skips_hidden=true", planned, p, kHopper);
+  EXPECT_TRUE(named.skips_hidden);
+  EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+}
+
 TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
   const auto stay = [](const char* line) {
     return hopper_backward(parse_problem(line)).persistent;
@@ -478,6 +498,7 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
       },
       "turns of block_q=64 rows, not 128"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.skips_hidden = true; }, "skips_hidden=true is of cluster=2"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper).reason;

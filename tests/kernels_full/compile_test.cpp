@@ -238,6 +238,13 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
       config.keys_in_registers = !config.keys_in_registers;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
     }
+    for (const int keys : {1024, 4096, 16384}) {  // defaults of these lengths, hidden tiles skipped
+      const Problem causal{
+          .dtype = DType::bf16, .mask = kCausal, .sq = keys, .sk = keys, .d = d, .dv = dv};
+      BackwardConfig config = sm90_backward_candidates(causal, limits_)[0];
+      config.skips_hidden = true;
+      if (check(config, causal, limits_)) compile(backward_launches(causal, config));
+    }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;
     unordered.keys_in_registers = false;

@@ -15,7 +15,9 @@ struct Sm90DqRounding {
 
   // In RoundingOrder. Where pairs stay, those behind them round at the end.
   static DFA_DEVICE int cluster_index(const KernelArgs& args) {
-    const int index = static_cast<int>(blockIdx.x) / kConfig.cluster;
+    // Read anew each time where registers are few.
+    const int index =
+        static_cast<int>(kConfig.skips_hidden ? ptx::block_index() : blockIdx.x) / kConfig.cluster;
     if (!kConfig.persistent || index < args.staying) return index;
     return args.rounding.owners() + index - args.staying;
   }

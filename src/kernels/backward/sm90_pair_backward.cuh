@@ -11,7 +11,7 @@
 // so a tile has one addition to dq where it had two. The block that makes it keeps its ds, the
 // other sends its own through distributed shared memory, each warp its 16 rows. A tile's dq is
 // made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
-// just been made, and warpgroups of a block meet nowhere.
+// just been made, and warpgroups of a block meet nowat.
 //
 // With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
 // tiles of ds and turns go on counting, the next work's queries and v come in the last one's last
@@ -99,6 +99,16 @@ struct Sm90PairBackward {
       }
     }
 
+    // No register holds what follows from places in shared memory, from before to behind this.
+    DFA_DEVICE void forget_places() {
+      ptx::forget(this->base);
+      const Shared fresh = Keys::shared_of(this->base);
+      this->q.tiles = fresh.q.tiles;
+      this->q.barriers = fresh.q.barriers;
+      this->d_o.tiles = fresh.d_o.tiles;
+      this->d_o.barriers = fresh.d_o.barriers;
+    }
+
     DFA_DEVICE void give_ds_back() const {
       if (Keys::lane() >= 2) return;
       const bool own = static_cast<int>(Keys::lane()) == rank;
@@ -175,7 +185,9 @@ struct Sm90PairBackward {
     if constexpr (kHalves == 2) {
       HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
-    if constexpr (Keys::kPersistent && !HalfStep::kHeld && !kMore) at.give_back(at.v_empty());
+    if constexpr (Keys::kPersistent && !HalfStep::kHeld && !kMore && !kConfig.skips_hidden) {
+      at.give_back(at.v_empty());
+    }
     ptx::wait_products<1>();
     ptx::pin(sums.dv);
 #pragma unroll
@@ -210,7 +222,7 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
-  // Behind the last step: its dq, where it is made here.
+  // Behind the last step: its dq, where it is made at.
   static DFA_DEVICE void end_dq(const KernelArgs& args, const KeyWork& pair, const Walk& last,
                                 const Step& at) {
     typename Dq::Share share;
@@ -239,6 +251,73 @@ struct Sm90PairBackward {
     __syncwarp();
   }
 
+  // A step of queries that see none of this block's keys: its ds is 0, and dq of the tile before is
+  // made as always.
+  static DFA_DEVICE void let_pass(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+                                  Step& at) {
+    constexpr Operand kNone = {};
+    if constexpr (Keys::kPersistent) at.place(at.n);
+    at.q.wait_full();
+    at.d_o.wait_full();
+    at.wait_ds_empty(0);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      store_rows<kBlockK>(at.ds_of_step() + half * panel_bytes(kBlockK),
+                          at.group * kGroupRows + Keys::warp_row(), kNone, Keys::lane());
+    }
+    ptx::fence_async();
+    at.tell_ds_full(kHalves - 1, at.group);
+    at.q.release(Keys::lane());
+    at.d_o.release(Keys::lane());
+    if (at.owes_dq()) {
+      typename Dq::Share share;
+      ptx::wait(at.ds_there(), at.phase_before());
+      queue_dq(share, at);
+      ptx::wait_products<0>();
+      ptx::pin(share);
+      at.give_ds_back();
+      add_dq(args, pair, walk.before(), at, at.phase_before(), share);
+    }
+    at.q.next();
+    at.d_o.next();
+    ++at.n;
+    at.any = true;
+  }
+
+  // All steps, the first scores being queued.
+  static DFA_DEVICE void walk_all(const KernelArgs& args, const KeyWork& pair, Walk& walk, Step& at,
+                                  Sums& sums) {
+    await_tile(at, sums);
+#pragma unroll 1
+    for (; !walk.is_last(); walk.next()) step<true>(args, pair, walk, at, sums);
+    step<false>(args, pair, walk, at, sums);
+  }
+
+  // The same, no scores being queued, without products of queries that see none of this block's
+  // keys: under a mask the pair walks those that see keys of either.
+  static DFA_DEVICE void walk_seen(const KernelArgs& args, const KeyWork& pair, Walk& walk,
+                                   Step& at, Sums& sums) {
+#pragma unroll 1
+    while (true) {
+      if constexpr (!Keys::kPersistent) at.forget_places();
+      const TileRange seen =
+          query_tiles(TileMask::of(args), pair.key + at.rank * kBlockK, kBlockK, kBlockQ);
+      int left = walk.tile < seen.end ? walk.tile - seen.begin : -1;
+      if (seen.begin <= walk.tiles.begin && seen.end >= walk.tiles.end) left = walk.count() - 1;
+      if (left >= 0) {
+        queue_next(at, sums);
+        await_tile(at, sums);
+#pragma unroll 1
+        for (; left > 0; --left, walk.next()) step<true>(args, pair, walk, at, sums);
+        step<false>(args, pair, walk, at, sums);
+      } else {
+        let_pass(args, pair, walk, at);
+      }
+      if (walk.is_last()) break;
+      walk.next();
+    }
+  }
+
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const KeyWork& pair, Step& at) {
     Sums sums;
     Keys::clear(sums.dk);
@@ -248,20 +327,21 @@ struct Sm90PairBackward {
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
-      queue_next(at, sums);
+      if constexpr (!kConfig.skips_hidden) queue_next(at, sums);
       ptx::wait(at.v_full(), at.keys_phase());
       HalfStep::hold_v(sums, at.base, at.group);
       if constexpr (Keys::kPersistent && HalfStep::kHeld) at.give_back(at.v_empty());
       if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
-      await_tile(at, sums);
-#pragma unroll 1
-      for (; !walk.is_last(); walk.next()) step<true>(a.args, pair, walk, at, sums);
-      step<false>(a.args, pair, walk, at, sums);
+      if constexpr (kConfig.skips_hidden) {
+        walk_seen(a.args, pair, walk, at, sums);
+      } else {
+        walk_all(a.args, pair, walk, at, sums);
+      }
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
     const KeyWork work = Keys::own_work(pair);
     if constexpr (Keys::kPersistent) {
-      if (!walk.any()) at.give_back(at.v_empty());
+      if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeld)) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
       store_gradients(a, work, at, sums);

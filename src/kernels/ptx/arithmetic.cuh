@@ -28,6 +28,9 @@ DFA_DEVICE unsigned kept_thread_index() {
   return index;
 }
 
+// The compiler knows this value no more, so that no register holds what follows from it before.
+DFA_DEVICE void forget(unsigned& value) { asm volatile("" : "+r"(value)); }
+
 DFA_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 
 DFA_DEVICE float exp2(float x) {

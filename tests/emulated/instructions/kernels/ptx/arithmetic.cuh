@@ -13,6 +13,7 @@ inline constexpr unsigned kWholeWarp = 0xffffffffu;
 inline unsigned block_index() { return blockIdx.x; }
 inline unsigned thread_index() { return threadIdx.x; }
 inline unsigned kept_thread_index() { return threadIdx.x; }
+inline void forget(unsigned&) {}
 inline float infinity() { return std::numeric_limits<float>::infinity(); }
 inline float exp2(float x) {  // as the device has it, nothing is subnormal
   const float y = std::exp2(x);
