@@ -105,7 +105,7 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
       c.held_columns == 0 ? sm90_registers(c) : std::min(sm90_registers(c), kMostRegistersHolding);
   if (needed <= there) return yes();
   return Verdict::no("a thread would need " + number(needed) + " registers and has " +
-                     number(sm90_registers(c)));
+                     number(there));
 }
 
 constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};

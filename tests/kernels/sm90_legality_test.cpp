@@ -70,6 +70,9 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJo
   EXPECT_EQ(tile("fwd bf16 b4 h16 s4096 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b1 h16 s16384 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b32 h8 s512 d256"), "128x64");
+  // One query sees all keys under a causal mask too.
+  EXPECT_EQ(tile("fwd bf16 causal b64 h16 sq1 sk4096 d128"),
+            tile("fwd bf16 b64 h16 sq1 sk4096 d128"));
 }
 
 BackwardConfig hopper_backward(const Problem& p) {

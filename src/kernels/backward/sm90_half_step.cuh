@@ -53,8 +53,9 @@ struct Sm90HalfStep {
 
   // When k, or v, is there, before the first product with it.
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
-    if constexpr (kHeld)
+    if constexpr (kHeld) {
       load_rows<Keys::kBlockK>(base, group * kGroupRows + Keys::warp_row(), sums.k);
+    }
   }
   static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
     if constexpr (kHeld) {

@@ -11,7 +11,7 @@
 // so a tile has one addition to dq where it had two. The block that makes it keeps its ds, the
 // other sends its own through distributed shared memory, each warp its 16 rows. A tile's dq is
 // made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
-// just been made, and warpgroups of a block meet nowat.
+// just been made, and warpgroups of a block meet nowhere.
 //
 // With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
 // tiles of ds and turns go on counting, the next work's queries and v come in the last one's last
@@ -222,7 +222,7 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
-  // Behind the last step: its dq, where it is made at.
+  // Behind the last step: its dq, where it is made here.
   static DFA_DEVICE void end_dq(const KernelArgs& args, const KeyWork& pair, const Walk& last,
                                 const Step& at) {
     typename Dq::Share share;
