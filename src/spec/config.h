@@ -175,7 +175,7 @@ struct BackwardConfig {
   bool persistent = false;
   // Of cuda_sm90 only, 16 bits, d and dv up to 64: k and v are left operands in registers (0019).
   bool keys_in_registers = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a block of a pair has no products of
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a warpgroup has no products of tiles of
   // queries that see none of its own keys (0019).
   bool skips_hidden = false;
 

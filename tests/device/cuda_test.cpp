@@ -323,7 +323,7 @@ TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
   for (const char* config : kPersistent) expect_same_bits_in_a_thousand_runs(config);
 }
 
-// And where a block of a pair has no products of queries that see none of its keys.
+// And where warpgroups have no products of queries that see none of their keys.
 constexpr const char* kSkipping[] = {
     "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
     "rounds_dq=true,persistent=true,skips_hidden=true}",

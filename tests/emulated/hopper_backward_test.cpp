@@ -234,7 +234,7 @@ TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
       "bwd bf16 b2 h53 sq130 sk20 d40", 6);
 }
 
-// Without products of queries that see none of a block's keys.
+// Without products of queries that see none of a warpgroup's keys.
 
 template <BackwardConfig kConfig>
 constexpr BackwardConfig skipping() {
@@ -243,7 +243,7 @@ constexpr BackwardConfig skipping() {
   return with;
 }
 
-TEST(EmulatedHopperBackward, PairsSkipWhatABlockDoesNotSee) {
+TEST(EmulatedHopperBackward, PairsSkipWhatAWarpgroupDoesNotSee) {
   constexpr auto k128 = skipping<pairs(kBf16, 128)>(), k64 = skipping<pairs(kBf16, 64)>();
   expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of no keys
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128");
@@ -296,11 +296,13 @@ TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
     EXPECT_EQ(all.dk, some.dk) << line;
     EXPECT_EQ(all.dv, some.dv) << line;
   };
-  // Of three pairs a head the second block does not see 128 queries: scores and dp of 64 of them
-  // are d / 16 products, dv and dk four, of each of eight warps.
-  expect_same("bwd bf16 causal b1 h3 s700 d128", 3 * 3 * 2 * 8 * (8 + 8 + 4 + 4),
+  // Of a head's first two pairs the four warpgroups do not see 0, 1, 2 and 3 tiles of 64 queries,
+  // of the third, whose last one has no keys, 0, 1, 2 and 3 likewise; at d 64, in tiles of 128, 0,
+  // 0, 1 and 1, of the third 0, 0, 1 and 2. A warp's scores and dp of 64 queries are d / 16
+  // products each, dv and dk four each.
+  expect_same("bwd bf16 causal b1 h3 s700 d128", 3 * (6 + 6 + 6) * 4 * (8 + 8 + 4 + 4),
               [] { return pairs(kBf16, 128); });
-  expect_same("bwd bf16 causal b1 h3 s700 d64", 3 * 3 * 2 * 8 * (4 + 4 + 4 + 4),
+  expect_same("bwd bf16 causal b1 h3 s700 d64", 3 * (2 + 2 + 3) * 2 * 4 * (4 + 4 + 4 + 4),
               [] { return held<persistent<pairs(kBf16, 64)>()>(); });
 }
 

@@ -251,8 +251,8 @@ struct Sm90PairBackward {
     __syncwarp();
   }
 
-  // A step of queries that see none of this block's keys: its ds is 0, and dq of the tile before is
-  // made as always.
+  // A step of queries that see none of this warpgroup's keys: its ds is 0, and dq of the tile
+  // before is made as always.
   static DFA_DEVICE void let_pass(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                                   Step& at) {
     constexpr Operand kNone = {};
@@ -293,15 +293,16 @@ struct Sm90PairBackward {
     step<false>(args, pair, walk, at, sums);
   }
 
-  // The same, no scores being queued, without products of queries that see none of this block's
-  // keys: under a mask the pair walks those that see keys of either.
+  // The same, no scores being queued, without products of queries that see none of this
+  // warpgroup's keys: under a mask the pair walks those that see any of its 256.
   static DFA_DEVICE void walk_seen(const KernelArgs& args, const KeyWork& pair, Walk& walk,
                                    Step& at, Sums& sums) {
 #pragma unroll 1
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
       const TileRange seen =
-          query_tiles(TileMask::of(args), pair.key + at.rank * kBlockK, kBlockK, kBlockQ);
+          query_tiles(TileMask::of(args), pair.key + at.rank * kBlockK + at.group * kGroupRows,
+                      kGroupRows, kBlockQ);
       int left = walk.tile < seen.end ? walk.tile - seen.begin : -1;
       if (seen.begin <= walk.tiles.begin && seen.end >= walk.tiles.end) left = walk.count() - 1;
       if (left >= 0) {
