@@ -25,8 +25,9 @@ struct PricedTile {
   Sm90Tile tile;
 };
 
-// The tiles whose joules were measured for a problem's head dim, in bf16, the least first; none of
-// other types and dims. Whether a tile is legal of the problem is not asked.
+// The tiles whose joules were measured for a problem's head dim, in bf16, the least first (pairs of
+// blocks with 1 % on top); none of other types and dims. Whether a tile is legal of the problem is
+// not asked.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
 
 // All tiles in the order to try them: the priced ones, then the others.
