@@ -110,10 +110,11 @@ std::string qualified(std::string text) {
 }
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
+  std::int64_t counters = c.persistent ? 1 : 0;  // of works
+  if (c.dq == DqSum::ordered)
+    counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
-          .bytes = sizeof(unsigned) * static_cast<std::size_t>(tiles(p.sq, c.dq_block_q) *
-                                                                   c.turns_of_tile() * p.b * p.hq +
-                                                               (c.persistent ? 1 : 0))};
+          .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
 }  // namespace launch_parts
@@ -156,7 +157,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
 }
 
 int turn_count(const Problem& p, const BackwardConfig& c) {
-  if (!is_sm90(c) || c.dq != DqSum::ordered) return 0;
+  if (!is_sm90(c)) return 0;
   return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
 }
 
@@ -240,7 +241,7 @@ std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (is_split(c)) return split_backward_bytes(p, c);
   if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
-  const ZeroedBytes last = c.dq == DqSum::ordered ? turns_of(p, c) : sums_of(p);
+  const ZeroedBytes last = turns_of(p, c);
   return last.offset + last.bytes;
 }
 

@@ -84,11 +84,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
                        ", not " + number(c.head_dim) + " and " + number(c.value_dim));
   }
-  if (c.keys_in_registers && (c.head_dim > kGroupRows || c.value_dim > kGroupRows || c.dq_group ||
-                              c.dq != DqSum::ordered)) {
+  if (c.keys_in_registers && (c.head_dim > kGroupRows || c.value_dim > kGroupRows || c.dq_group)) {
     return Verdict::no(
-        "keys_in_registers=true has dq=ordered, dq_group=false and head_dim and "
-        "value_dim up to " +
+        "keys_in_registers=true has dq_group=false and head_dim and value_dim up to " +
         number(kGroupRows));
   }
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
@@ -102,8 +100,8 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
         number(kMaxDim));
   }
   if (const Verdict pairs = check_pairs(c); !pairs) return pairs;
-  if (c.persistent && (c.cluster != 2 || c.dq != DqSum::ordered || c.dq_group || c.stages != 2)) {
-    return Verdict::no("persistent=true is of cluster=2, stages=2, dq=ordered, dq_group=false");
+  if (c.persistent && (c.cluster != 2 || c.dq_group || c.stages != 2)) {
+    return Verdict::no("persistent=true is of cluster=2, stages=2, dq_group=false");
   }
   if (c.skips_hidden && (c.cluster != 2 || c.dq_group)) {
     return Verdict::no("skips_hidden=true is of cluster=2, dq_group=false");
@@ -136,7 +134,9 @@ constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
 // that do not, at d 128 1.03 to 1.05 at 1k and 0.99 to 1.00 from 4k on.
 constexpr double kMostPersistentKeys = 2048;
 // From more keys on sums come as they come where bits may differ: d 128 at 16384, 1.03 of the speed
-// and work per joule in order; d 64 1.00, and 4096 0.93 to 1.00.
+// and work per joule in order; d 64 1.00, and 4096 0.93 to 1.00. Without a mask by pairs that stay:
+// 1.00 and 1.02 of those that do not at d 128 (causal 1.00 and 0.99), of order at d 64 1.00
+// and 1.02.
 constexpr std::int64_t kMostOrderedKeys = 8192;
 
 // A warp rounds dq beside the tensor cores where that was measured to be faster: 1.02 times at d 64
@@ -245,12 +245,15 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
       if (narrow) c.early_turns = true;
     });
   }
-  if (!narrow && best.cluster > 1 && problem.sk > kMostOrderedKeys) {
-    prefer([](BackwardConfig& c) {
+  const bool full = problem.mask.is_full();
+  if ((full || !narrow) && best.cluster > 1 && problem.sk > kMostOrderedKeys) {
+    prefer([&](BackwardConfig& c) {
       c.dq = DqSum::unordered;
       c.early_turns = false;
+      c.persistent = full;
     });
   }
+  if (!full) prefer([](BackwardConfig& c) { c.skips_hidden = true; });
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }

@@ -127,11 +127,13 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
           .pingpong = t.pingpong,
           .fixed_reference = p.dtype == DType::bf16,
           .cluster = t.cluster,
-          .own_output = t.own_output};
+          .own_output = t.own_output,
+          .held_columns = t.held_columns};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
-  return {c.block_q, c.block_k, c.stages, c.q_stages, c.pingpong, c.cluster, c.own_output};
+  return {c.block_q,  c.block_k, c.stages,     c.q_stages,
+          c.pingpong, c.cluster, c.own_output, c.held_columns};
 }
 
 }  // namespace

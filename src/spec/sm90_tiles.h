@@ -14,6 +14,7 @@ struct Sm90Tile {
   bool pingpong;
   int cluster = 1;
   bool own_output = false;
+  int held_columns = 0;
 
   friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
 };
@@ -25,9 +26,9 @@ struct PricedTile {
   Sm90Tile tile;
 };
 
-// The tiles whose joules were measured for a problem's head dim, in bf16, the least first (pairs of
-// blocks with 1 % on top); none of other types and dims. Whether a tile is legal of the problem is
-// not asked.
+// The tiles whose joules were measured for a problem's head dim, in bf16, the least first (larger
+// items with up to 1.5 % on top); none of other types and dims. Whether a tile is legal of the
+// problem is not asked.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
 
 // All tiles in the order to try them: the priced ones, then the others.

@@ -209,6 +209,15 @@ TEST(EmulatedHopperBackward, PairsThatStay) {
   expect_right_of_pairs<persistent<pairs(kFp16, 96)>()>("bwd fp16 causal b1 h11 s140 d96", 4);
 }
 
+TEST(EmulatedHopperBackward, PairsThatStayAddAsTheyCome) {
+  constexpr auto kUnordered = DqSum::unordered;
+  constexpr auto k128 = persistent<pairs(kBf16, 128, kUnordered)>();
+  constexpr auto k64 = persistent<pairs(kFp16, 64, kUnordered)>();
+  expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<k64>("bwd fp16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
+}
+
 template <BackwardConfig kConfig>
 constexpr BackwardConfig held() {
   BackwardConfig with = kConfig;
@@ -225,6 +234,8 @@ TEST(EmulatedHopperBackward, KeysInRegisters) {
   expect_right_of_pairs<kStay>("bwd fp16 causal b1 h11 s700 d48", 4);
   expect_right_of_pairs<held<persistent<pairs(kBf16, 64)>()>()>(
       "bwd bf16 b3 h2 sq200 sk700 d64 window(100,0)", 2);
+  constexpr auto kUnordered = held<persistent<pairs(kBf16, 64, DqSum::unordered)>()>();
+  expect_right_of_pairs<kUnordered>("bwd bf16 causal b2 hq4 hk2 s400 d64", 4);
 }
 
 TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
@@ -266,6 +277,8 @@ TEST(EmulatedHopperBackward, PairsThatStaySkipLikewise) {
   expect_right_of_pairs<k64>("bwd bf16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
   expect_right_of_pairs<skipping<persistent<pairs(kFp16, 64)>()>()>(
       "bwd fp16 causal b1 h11 s400 d48", 4);
+  constexpr auto kUnordered = skipping<held<persistent<pairs(kBf16, 64, DqSum::unordered)>()>()>();
+  expect_right_of_pairs<kUnordered>("bwd bf16 causal b1 hq4 hk2 s700 d64", 4);
 }
 
 template <BackwardConfig kConfig>

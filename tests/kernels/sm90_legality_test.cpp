@@ -65,7 +65,7 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJo
   EXPECT_EQ(tile("fwd bf16 b16 h16 s1024 d128"), "128x128");
   EXPECT_EQ(tile("fwd bf16 causal b16 h16 s1024 d128"), "128x64");
   EXPECT_EQ(tile("fwd bf16 causal b8 h16 s2048 d128"), "128x64");
-  EXPECT_EQ(tile("fwd bf16 causal b4 h16 s4096 d128"), "192x80");
+  EXPECT_EQ(tile("fwd bf16 causal b4 h16 s4096 d128"), "128x64");
   EXPECT_EQ(tile("fwd bf16 b8 h16 s2048 d128"), "128x128");
   EXPECT_EQ(tile("fwd bf16 b4 h16 s4096 d128"), "192x80");
   EXPECT_EQ(tile("fwd bf16 causal b1 h16 s16384 d128"), "192x80");
@@ -153,14 +153,23 @@ TEST(Sm90Legality, TextNamesPairsAndHalvesWhereTheyAreTakenAlone) {
   EXPECT_EQ(to_text(parse_config(both, ForwardConfig{})), both);
 }
 
-TEST(Sm90Legality, ColumnsOfQAreHeldWhereTheyAreNamedAndFit) {
+TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
+  const auto held = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper).held_columns;
+  };
+  EXPECT_EQ(held("fwd bf16 b4 h32 s4096 d64"), 0);
+  EXPECT_EQ(held("fwd bf16 b4 h21 s4096 d96"), 96);
+  EXPECT_EQ(held("fwd bf16 causal b8 h16 s2048 d128"), 128);
+  EXPECT_EQ(held("fwd bf16 b4 h16 s4096 d128"), 0);
+  EXPECT_EQ(held("fwd bf16 b16 h8 s1024 d256"), 96);
+  EXPECT_EQ(held("fwd fp16 b4 h21 s4096 d96"), 0);
   const Problem p = parse_problem("fwd bf16 b1 h8 s16384 d256");
   const ForwardConfig planned = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(to_text(planned).find("held_columns"), std::string::npos);
+  EXPECT_EQ(planned.held_columns, 96);
+  EXPECT_NE(to_text(planned).find(",.held_columns=96}"), std::string::npos);
   const auto forced = [&](const char* text) { return legal_config(text, planned, p, kHopper); };
-  EXPECT_EQ(forced("held_columns=96").held_columns, 96);
-  EXPECT_NE(to_text(forced("held_columns=96")).find(",.held_columns=96}"), std::string::npos);
-  EXPECT_EQ(forced("held_columns=0"), planned);
+  EXPECT_EQ(forced("held_columns=0").held_columns, 0);
+  EXPECT_EQ(to_text(forced("held_columns=0")).find("held_columns"), std::string::npos);
   EXPECT_THROW(forced("held_columns=112"), InvalidArgument);  // registers
   EXPECT_THROW(forced("held_columns=-16"), InvalidArgument);
 }
@@ -392,9 +401,10 @@ TEST(Sm90Legality, KeysAreInRegistersWhereTheyFit) {
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
   EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
-  config.dq = DqSum::unordered;
-  config.early_turns = config.rounds_dq = config.persistent = false;
-  EXPECT_NE(check(config, p, kHopper).reason.find("keys_in_registers=true has dq=ordered"),
+  config.head_dim = config.value_dim = 128;
+  config.block_q = config.dq_block_q = 64;
+  const Problem wider = parse_problem("bwd bf16 h1 s1024 d128");
+  EXPECT_NE(check(config, wider, kHopper).reason.find("keys_in_registers=true has dq_group=false"),
             std::string::npos);
 }
 
@@ -403,17 +413,20 @@ TEST(Sm90Legality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s8192 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::ordered);
 }
 
-TEST(Sm90Legality, HiddenTilesAreSkippedWhereItIsNamed) {
+TEST(Sm90Legality, PairsSkipHiddenTilesUnderAMask) {
   const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
   const BackwardConfig planned = hopper_backward(p);
-  EXPECT_FALSE(planned.skips_hidden);
-  EXPECT_EQ(to_text(planned).find("skips_hidden"), std::string::npos);
-  const BackwardConfig named = legal_config("skips_hidden=true", planned, p, kHopper);
-  EXPECT_TRUE(named.skips_hidden);
-  EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+  EXPECT_TRUE(planned.skips_hidden);
+  EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).skips_hidden);
+  const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
+  EXPECT_FALSE(all.skips_hidden);
+  EXPECT_EQ(to_text(all).find("skips_hidden"), std::string::npos);
 }
 
 TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
@@ -424,6 +437,9 @@ TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
   EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
   EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128"));
+  EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
+  EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
+  EXPECT_FALSE(stay("bwd bf16 causal h1 s16384 d128"));
   EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
   EXPECT_FALSE(stay("bwd bf16 h1 s1024 d256"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d128");

@@ -121,6 +121,7 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
     }
     ForwardConfig follows = candidates[0];  // what fp16 takes
     follows.fixed_reference = false;
+    follows.held_columns = 0;
     compile(forward_launches(p, follows));
   };
   for (const int d : {64, 96, 128, 192, 256}) compile_all(DType::bf16, d, d);
@@ -238,19 +239,23 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
       config.keys_in_registers = !config.keys_in_registers;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
     }
-    for (const int keys : {1024, 4096, 16384}) {  // defaults of these lengths, hidden tiles skipped
-      const Problem causal{
-          .dtype = DType::bf16, .mask = kCausal, .sq = keys, .sk = keys, .d = d, .dv = dv};
-      BackwardConfig config = sm90_backward_candidates(causal, limits_)[0];
-      config.skips_hidden = true;
-      if (check(config, causal, limits_)) compile(backward_launches(causal, config));
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      for (const int keys : {512, 1024, 4096, 16384}) {  // defaults of these lengths
+        for (const Mask& mask : {Mask{}, kCausal}) {
+          const Problem square{
+              .dtype = type, .mask = mask, .sq = keys, .sk = keys, .d = d, .dv = dv};
+          compile(backward_launches(square, sm90_backward_candidates(square, limits_)[0]));
+        }
+      }
     }
     BackwardConfig unordered = candidates[0];
     unordered.dq = DqSum::unordered;
-    unordered.keys_in_registers = false;
     if (check(unordered, p, limits_)) compile(backward_launches(p, unordered));
-    const Problem longer{.dtype = DType::bf16, .sq = 64, .sk = 16384, .d = d, .dv = dv};
-    compile(backward_launches(longer, sm90_backward_candidates(longer, limits_)[0]));
+    BackwardConfig staying = unordered;  // and skipping
+    staying.persistent = staying.skips_hidden = true;
+    staying.cluster = 2;
+    staying.early_turns = false;
+    if (check(staying, p, limits_)) compile(backward_launches(p, staying));
     BackwardConfig early = candidates[0];
     early.early_turns = true;
     if (d == dv && d != 96) compile(backward_launches(p, early));

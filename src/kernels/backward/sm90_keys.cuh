@@ -72,10 +72,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       Either<kPaired, StageRing<kStages, kConfig.warps, true>, SharedStageRing<kStages, kThreads>>;
 
   // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
-  // that copies and the threads of turns read which.
+  // that copies, the thread that loads keys and where there are turns a second one read which.
   static constexpr bool kPersistent = kConfig.persistent;
-  using Queue = WorkQueue<kConfig.warps + 3>;
-  static_assert(!kPersistent || (kPaired && kConfig.early_turns && kStages == 2));
+  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered ? 3 : 2)>;
+  static_assert(!kPersistent || (kPaired && kStages == 2));
+  static_assert(!kPersistent || kConfig.early_turns == Dq::kOrdered);
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
   struct Shared {
@@ -377,6 +378,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
           if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
         [&](const KeyWork& work, const TurnWalk& walk) {
+          if constexpr (!Dq::kOrdered) return;
           if constexpr (kConfig.early_turns) {
             take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
           } else {
@@ -400,7 +402,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     if (threadIdx.x < 32) {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
-      if (Dq::kOrdered && threadIdx.x == 32) keep_turns(a, shared);
+      if ((Dq::kOrdered || kPersistent) && threadIdx.x == 32) keep_turns(a, shared);
     } else if (threadIdx.x < 96) {
       if constexpr (kConfig.early_turns) {
         if (threadIdx.x == 64) pass_turns(a.args, shared);
