@@ -31,8 +31,9 @@ struct SustainedEnergy {
 // Never under half a second, never above 20 s.
 double energy_window_s(const sensors::MeterSet& counters);
 
-// Runs at least once and for `seconds`. Lets pass what `run` throws. Counters that tick slowly are
-// read at their ticks, from another thread, while the work goes on.
+// Runs at least once and for `seconds`. Lets pass what `run` throws. Counters that tick slowly, a
+// GPU's, are read at their ticks, from another thread, while the work goes on, 0.3 s after it
+// began.
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
                                const Telemetry& telemetry, Clock& clock);
 

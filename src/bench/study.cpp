@@ -101,6 +101,8 @@ class StudyRun {
       }
       enter(candidates, *workload);
       time_cases(candidates, group);
+      // One right behind the other, before anything lets a GPU rest.
+      for (Candidate& c : candidates) measure_energy(c, group);
       for (Candidate& c : candidates) examine(c, group);
     }
     for (Candidate& c : candidates) c.finish(telemetry_);
@@ -296,12 +298,19 @@ class StudyRun {
   }
 
   // What is measured one candidate at a time, after the timing.
-  void examine(Candidate& c, const ProblemGroup& group) {
+  void measure_energy(Candidate& c, const ProblemGroup& group) {
     if (!c.alive()) return;
-    report(0.75, group, c.record.algorithm + ": checking, memory, energy");
+    report(0.75, group, c.record.algorithm + ": energy");
     c.attempt([&] {
       options_.energy ? c.measure_energy(telemetry_, clock_, options_.energy_seconds)
                       : c.no_energy(telemetry_, "energy was not asked for");
+    });
+  }
+
+  void examine(Candidate& c, const ProblemGroup& group) {
+    if (!c.alive()) return;
+    report(0.85, group, c.record.algorithm + ": checking, memory");
+    c.attempt([&] {
       c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
       c.measure_memory(group.problem);
       c.check({.max_flops = effort_.check_flops, .seed = options_.seed});
