@@ -25,16 +25,16 @@ struct MeasuredTile {
 };
 
 constexpr MeasuredTile kMeasured[] = {
-    {64, {2.58, 0.914}, {2.05, 0.937}, {256, 64, 4, 2, false}},
-    {64, {1.56, 1.068}, {1.56, 1.149}, {128, 128, 3, 2, true}},
-    {96, {4.15, 0.912}, {3.37, 0.952}, {192, 64, 3, 2, false, 1, false, 96}},
-    {96, {2.93, 1.265}, {2.46, 1.492}, {128, 128, 2, 2, true}},
-    {128, {4.16, 1.361}, {4.63, 1.382}, {192, 80, 2, 2, false}},
-    {128, {2.80, 1.511}, {3.08, 1.635}, {128, 128, 2, 2, true}},
-    {128, {2.93, 0.752}, {2.67, 0.821}, {128, 64, 4, 2, false, 1, false, 128}},
-    {128, {3.85, 1.326}, {5.40, 1.332}, {192, 80, 2, 2, false, 2}},
-    {256, {5.24, 1.458}, {5.53, 1.507}, {128, 64, 2, 1, false, 1, true, 96}},
-    {256, {5.83, 1.420}, {4.72, 1.448}, {128, 64, 2, 1, false, 2, true, 96}},
+    {64, {2.55, 0.906}, {2.04, 0.925}, {256, 64, 4, 2, false}},
+    {64, {1.61, 1.051}, {1.61, 1.133}, {128, 128, 3, 2, true}},
+    {96, {3.75, 0.896}, {2.99, 0.924}, {192, 64, 3, 2, false, 1, false, 96}},
+    {96, {2.77, 1.263}, {2.37, 1.477}, {128, 128, 2, 2, true}},
+    {128, {4.22, 1.348}, {3.79, 1.389}, {192, 80, 2, 2, false}},
+    {128, {2.65, 1.507}, {3.11, 1.582}, {128, 128, 2, 2, true}},
+    {128, {2.78, 0.750}, {2.59, 0.804}, {128, 64, 4, 2, false, 1, false, 128}},
+    {128, {4.01, 1.310}, {4.01, 1.344}, {192, 80, 2, 2, false, 2}},
+    {256, {4.25, 1.477}, {5.31, 1.483}, {128, 64, 2, 1, false, 1, true, 96}},
+    {256, {5.12, 1.414}, {4.49, 1.428}, {128, 64, 2, 1, false, 2, true, 96}},
 };
 
 // What else there is, in the order to try it: the largest that fit were the fastest.
@@ -48,10 +48,11 @@ constexpr Sm90Tile kTiles[] = {
 
 constexpr int kMultiprocessors = 132;
 
-// Larger items are to promise this much less, as bursts lose by them: by pairs 1 to 5 % up to 4096
-// keys, by 192 queries 2 % at d 128, causal, 4096.
-double margin(const Sm90Tile& tile) {
-  if (tile.cluster > 1) return 1.015;
+// Larger items are to promise this much less, as bursts lose by them: by pairs 1 to 5 %, and up to
+// 2048 keys no joules were gained either; by 192 queries 2 % at d 128, causal, 4096.
+double margin(const Sm90Tile& tile, const Problem& p) {
+  constexpr std::int64_t kShort = 2048;
+  if (tile.cluster > 1) return p.sk <= kShort ? 1.03 : 1.01;
   return tile.block_q > 128 ? 1.005 : 1;
 }
 
@@ -107,7 +108,7 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& problem) {
     priced.push_back({predicted_us(problem, m), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
   }
-  const auto cost = [](const PricedTile& p) { return p.us * margin(p.tile); };
+  const auto cost = [&](const PricedTile& p) { return p.us * margin(p.tile, problem); };
   std::stable_sort(priced.begin(), priced.end(),
                    [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   return priced;

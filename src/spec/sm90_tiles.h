@@ -27,7 +27,7 @@ struct PricedTile {
 };
 
 // The tiles whose joules were measured for a problem's head dim, in bf16, the least first (larger
-// items with up to 1.5 % on top); none of other types and dims. Whether a tile is legal of the
+// items with up to 3 % on top); none of other types and dims. Whether a tile is legal of the
 // problem is not asked.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
 

@@ -20,16 +20,15 @@ TEST(TilePrices, AreTheJoulesOfTheTableInTheRepository) {
   for (const CaseResult& row : table.cases) {
     if (row.backend != "cuda") continue;
     const ForwardConfig c = parse_config(row.config, ForwardConfig{});
-    const Sm90Tile tile{c.block_q,  c.block_k, c.stages,    c.q_stages,
-                        c.pingpong, c.cluster, c.own_output};
+    const Sm90Tile tile{c.block_q,  c.block_k, c.stages,     c.q_stages,
+                        c.pingpong, c.cluster, c.own_output, c.held_columns};
     const auto priced = priced_sm90_tiles(parse_problem(row.problem));
     const auto found =
         std::find_if(priced.begin(), priced.end(), [&](const auto& p) { return p.tile == tile; });
     ASSERT_NE(found, priced.end()) << row.problem;
     const double measured_us = row.energy_j.value() / kPowerLimitW * 1e6;
     errors.push_back(std::abs(found->us / measured_us - 1));
-    // d 96, causal, 8192 and 16384 keys: measured before no multiprocessor was left idle.
-    EXPECT_LT(errors.back(), 0.07) << row.problem;
+    EXPECT_LT(errors.back(), 0.035) << row.problem;
   }
   ASSERT_EQ(errors.size(), 56u);
   std::nth_element(errors.begin(), errors.begin() + 50, errors.end());
