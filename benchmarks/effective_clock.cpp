@@ -104,7 +104,7 @@ void run(const std::string& line, double seconds) {
     }
     if (at < next) continue;
     told.push_back(
-        {at, number(telemetry.clock), number(telemetry.power), 1e-12 * flops / (at - from)});
+        {at, 1e-6 * number(telemetry.clock), number(telemetry.power), 1e-12 * flops / (at - from)});
     flops = 0;
     from = at;
     next += kLineS;
