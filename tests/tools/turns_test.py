@@ -55,6 +55,11 @@ def main():
         assert "  a                error: block_k=80 is not legal" in said.splitlines(), said
         assert "  b                misses the rule" in said.splitlines(), said
 
+        (folder / "calls.txt").unlink()
+        code, _, _ = run(folder, "fwd bf16 s512 d64\n  wide: block_k=128\n", "--rounds", "1", "--compile", "2")
+        calls = (folder / "calls.txt").read_text().splitlines()
+        assert code == 0 and sorted(calls[:2]) == sorted(calls[2:]) == ["dfa ", wide], calls  # each once ahead
+
         for rows, why in (("  a: block_k=80\n", "rows.txt:1"), ("fwd s5\n  a\n", "rows.txt:2"), ("# none\n", "no problem line"),
                           ("fwd s5\n  a: b=1\n  a: b=2\n", "'a' twice")):
             code, _, error = run(folder, rows)
