@@ -51,6 +51,6 @@ file(APPEND ${OUTPUT} "}};
 
 }  // namespace
 
-std::span<const SourceFile> kernel_sources() { return kSources; }
+std::span<const SourceFile> embedded_sources() { return kSources; }
 
 }  // namespace dfa::cuda\n")

@@ -21,6 +21,9 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_CUBLASLT", "", "library of the matrix products cuBLASLt, or its folder; empty: searched"},
     {"DFA_CUDNN", "", "library of cuDNN, a peer of dfa bench, or its folder; empty: searched"},
     {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
+    {"DFA_KERNEL_SOURCES", "",
+     "folder whose files take the place of GPU kernels' sources, e.g. kernels/forward/…; for work "
+     "on a kernel"},
     {"XDG_CACHE_HOME", "", "parent of the cache folder; empty: HOME/.cache"},
     {"HOME", "", "the user's folder, when XDG_CACHE_HOME is not set"},
     {"DFA_PYTHON", "python3", "the Python that has torch, for `dfa bench --peers torch`"},

@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "base/env.h"
 #include "bench/source_state.h"
 #include "dfa/attention.h"
 #include "dfa/version.h"
@@ -17,6 +18,13 @@ std::string compiler() {
 #else
   return std::string("g++ ") + __VERSION__;
 #endif
+}
+
+// The source state that a result names is that of the build; kernels may be another's.
+std::string toolchain() {
+  const std::string sources = env("DFA_KERNEL_SOURCES");
+  return std::string("dfa ") + kVersion + ", " + compiler() + ", " + kBuildType +
+         (sources.empty() ? "" : ", GPU kernels with files of '" + sources + "'");
 }
 
 // The highest instruction set: that of the plan for the type with the most special instructions.
@@ -35,7 +43,7 @@ MachineFacts describe_machine(int threads) {
           .isa = isa(),
           .threads = threads == 0 ? host.threads : threads,
           .gpu = std::nullopt,
-          .toolchain = std::string("dfa ") + kVersion + ", " + compiler() + ", " + kBuildType,
+          .toolchain = toolchain(),
           .os = host.os,
           .memory_bytes = host.memory_bytes,
           .l2_bytes = host.l2_bytes,

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <filesystem>
+#include <list>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace dfa::cuda {
 
@@ -14,6 +18,24 @@ struct SourceFile {
 
 // Every file of src/kernels, and the headers those include, put into the library when it was
 // built. Sorted by name.
+std::span<const SourceFile> embedded_sources();
+
+// The same with what a folder has in its place, by name, for a kernel that is being worked on.
+// Throws InvalidArgument where the folder is not one or has no file of these names, IoError where
+// one cannot be read.
+class ReplacedSources {
+ public:
+  ReplacedSources(std::span<const SourceFile> sources, const std::filesystem::path& folder);
+
+  std::span<const SourceFile> files() const { return files_; }
+
+ private:
+  std::vector<SourceFile> files_;
+  std::list<std::string> texts_;
+};
+
+// What kernels are compiled from: embedded_sources(), with files of DFA_KERNEL_SOURCES in their
+// place where it names a folder. Throws as ReplacedSources does.
 std::span<const SourceFile> kernel_sources();
 
 }  // namespace dfa::cuda

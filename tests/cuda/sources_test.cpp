@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "dfa/error.h"
 
 namespace dfa::cuda {
 namespace {
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 
 std::map<std::string, std::string> embedded() {
   std::map<std::string, std::string> files;
-  for (const SourceFile& file : kernel_sources()) {
+  for (const SourceFile& file : embedded_sources()) {
     files.emplace(std::string(file.name), std::string(file.text));
   }
   return files;
@@ -50,6 +51,36 @@ TEST(KernelSources, WhatTheyIncludeIsThereAndIsOurs) {
       const std::size_t begin = line.find('"'), end = line.rfind('"');
       ASSERT_LT(begin, end) << name << ": " << line;
       EXPECT_EQ(files.count(line.substr(begin + 1, end - begin - 1)), 1u) << name << ": " << line;
+    }
+  }
+}
+
+TEST(KernelSources, AFoldersFilesTakeTheirPlaces) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "kernel_sources";
+  fs::create_directories(folder / "kernels/forward");
+  write_file_atomic(folder / "kernels/forward/sm90_forward.cuh", "another");
+  write_file_atomic(folder / "kernels/forward/no_kernel_of_ours.cuh", "not asked for");
+  const ReplacedSources replaced(embedded_sources(), folder);
+  const auto before = embedded_sources();
+  ASSERT_EQ(replaced.files().size(), before.size());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(replaced.files()[i].name, before[i].name);
+    const bool same = before[i].name != "kernels/forward/sm90_forward.cuh";
+    EXPECT_EQ(replaced.files()[i].text, same ? before[i].text : "another");
+  }
+  fs::remove_all(folder);
+}
+
+TEST(KernelSources, AFolderWithoutAnyIsRefusedWithWhatItShouldHold) {
+  for (const char* folder : {"/nowhere", "/dev/null"}) {
+    try {
+      const ReplacedSources replaced(embedded_sources(), folder);
+      FAIL() << folder;
+    } catch (const InvalidArgument& refused) {
+      const std::string said = refused.what();
+      EXPECT_NE(said.find(std::string("DFA_KERNEL_SOURCES: '") + folder), std::string::npos)
+          << said;
+      EXPECT_NE(said.find("e.g. kernels/forward/sm90_forward.cuh"), std::string::npos) << said;
     }
   }
 }

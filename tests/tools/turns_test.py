@@ -9,12 +9,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Notes each call; a tile of 80 keys is refused, one of 96 misses the rule, the peer has no joules.
 DFA = """#!/usr/bin/env python3
-import json, pathlib, sys
+import json, os, pathlib, sys
 words = sys.argv
 value = lambda name: words[words.index(name) + 1] if name in words else ""
 config = value("--config")
 with open(pathlib.Path(words[0]).parent / "calls.txt", "a") as calls:
-    print(pathlib.Path(words[0]).name, config, file=calls)
+    print(pathlib.Path(words[0]).name, config or os.environ.get("DFA_KERNEL_SOURCES", ""), file=calls)
 if "block_k=80" in config:
     sys.exit("error: block_k=80 is not legal")
 case = {"algorithm": "flash", "backend": "cuda", "status": "ok", "reason": None, "tflops": 500.25, "gflop_per_j": 700.4,
@@ -56,9 +56,11 @@ def main():
         assert "  b                misses the rule" in said.splitlines(), said
 
         (folder / "calls.txt").unlink()
-        code, _, _ = run(folder, "fwd bf16 s512 d64\n  wide: block_k=128\n", "--rounds", "1", "--compile", "2")
+        code, said, _ = run(folder, "fwd bf16 s512 d64\n  wide: block_k=128\n", "--rounds", "1", "--compile", "2",
+                            "--sources", "mine=/some/src")
         calls = (folder / "calls.txt").read_text().splitlines()
-        assert code == 0 and sorted(calls[:2]) == sorted(calls[2:]) == ["dfa ", wide], calls  # each once ahead
+        assert code == 0 and "  mine             500.2 700" in said.splitlines(), said
+        assert sorted(calls[:3]) == sorted(calls[3:]) == ["dfa ", "dfa /some/src", wide], calls  # each once ahead
 
         for rows, why in (("  a: block_k=80\n", "rows.txt:1"), ("fwd s5\n  a\n", "rows.txt:2"), ("# none\n", "no problem line"),
                           ("fwd s5\n  a: b=1\n  a: b=2\n", "'a' twice")):
