@@ -61,8 +61,8 @@ Sm90SplitArgs HopperSplitArgs::with(const ForwardArgs& pointers, const SplitArgs
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c)
     : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
-      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
-      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
+      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.nested_keys ? kGroupRows : c.block_k)),
+      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.nested_keys ? kGroupRows : c.block_k)),
       d_o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, c.block_q)),
       dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
       dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),

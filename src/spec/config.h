@@ -178,6 +178,9 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a warpgroup has no products of tiles of
   // queries that see none of its own keys (0019).
   bool skips_hidden = false;
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: the second block's keys lie between
+  // those of the first one's two warpgroups (0019).
+  bool nested_keys = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }

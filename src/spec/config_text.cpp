@@ -42,6 +42,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("persistent", config.persistent);
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
+      visit("nested_keys", config.nested_keys);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -74,10 +75,10 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},        {"cluster", "1"},        {"own_output", "false"},
-                {"held_columns", "0"},    {"dq_group", "false"},   {"early_turns", "false"},
-                {"rounds_dq", "false"},   {"persistent", "false"}, {"keys_in_registers", "false"},
-                {"skips_hidden", "false"}};
+} kLeftOut[] = {{"skip", "false"},         {"cluster", "1"},        {"own_output", "false"},
+                {"held_columns", "0"},     {"dq_group", "false"},   {"early_turns", "false"},
+                {"rounds_dq", "false"},    {"persistent", "false"}, {"keys_in_registers", "false"},
+                {"skips_hidden", "false"}, {"nested_keys", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -354,7 +354,11 @@ constexpr const char* kSkipping[] = {
     "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
     "rounds_dq=true,persistent=true,skips_hidden=true}",
     "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true,persistent=false,skips_hidden=true}"};
+    "rounds_dq=true,persistent=false,skips_hidden=true}",
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=true,persistent=true,skips_hidden=true,nested_keys=true}",
+    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
+    "rounds_dq=false,persistent=false,skips_hidden=true,nested_keys=true}"};
 
 TEST_F(Correctness, SkippingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -373,6 +377,14 @@ TEST_F(Correctness, HoppersBackwardsThatSkipMeetTheRule) {
                            "fwdbwd bf16 causal b3 h40 s515 d64"}) {
     for (const char* config : kSkipping) runs.check(line, config);
   }
+  EXPECT_GE(runs.ran, 30);
+}
+
+TEST_F(Correctness, HoppersBackwardsOfNestedKeysMeetTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  Runs runs{490};
+  runs.file(kSkipping[2]);
+  runs.edges(kSkipping[3]);
   EXPECT_GE(runs.ran, 30);
 }
 

@@ -281,6 +281,36 @@ TEST(EmulatedHopperBackward, PairsThatStaySkipLikewise) {
   expect_right_of_pairs<kUnordered>("bwd bf16 causal b1 hq4 hk2 s700 d64", 4);
 }
 
+// The second block's keys between those of the first one.
+
+template <BackwardConfig kConfig>
+constexpr BackwardConfig nested() {
+  BackwardConfig with = kConfig;
+  with.nested_keys = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, PairsWhoseKeysAreNested) {
+  constexpr auto k128 = nested<skipping<pairs(kBf16, 128)>()>();
+  expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of few keys
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128");
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 h1 sq300 sk90 d128");
+  expect_right_of_pairs<k128>("bwd bf16 b1 hq2 hk1 s700 d128 window(70,0)");
+  expect_right_of_pairs<nested<pairs(kFp16, 96, DqSum::unordered)>()>(
+      "bwd fp16 b2 h1 sq150 sk400 d96 window(50,30)");
+  expect_right_of_pairs<nested<skipping<held<pairs(kBf16, 64)>()>()>()>(
+      "bwd bf16 causal b1 hq4 hk2 s600 d64");
+}
+
+TEST(EmulatedHopperBackward, PairsThatStayWhoseKeysAreNested) {
+  constexpr auto k128 = nested<skipping<persistent<rounding<pairs(kBf16, 128)>()>()>()>();
+  constexpr auto k64 = nested<skipping<held<persistent<rounding<pairs(kFp16, 64)>()>()>()>()>();
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<k64>("bwd fp16 causal b2 h5 s700 d64", 4);
+  expect_right_of_pairs<k64>("bwd fp16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
+}
+
 template <BackwardConfig kConfig>
 Tensors gradients(const std::string& line) {
   Tensors t(line, 9);
@@ -345,6 +375,7 @@ void expect_equal_heads(const std::string& line) {
 TEST(EmulatedHopperBackward, BitsDoNotDependOnTheWorksBefore) {
   expect_equal_heads<persistent<pairs(kBf16, 128)>()>("bwd bf16 b1 h2 sq192 sk256 d128");
   expect_equal_heads<persistent<pairs(kBf16, 64)>()>("bwd bf16 b1 h2 sq384 sk256 d64");
+  expect_equal_heads<nested<persistent<pairs(kBf16, 64)>()>()>("bwd bf16 b1 h2 sq384 sk256 d64");
   expect_equal_heads<persistent<rounding<pairs(kFp16, 128)>()>()>(
       "bwd fp16 causal b1 h2 s300 d128");
 }

@@ -429,6 +429,16 @@ TEST(Sm90Legality, PairsSkipHiddenTilesUnderAMask) {
   EXPECT_EQ(to_text(all).find("skips_hidden"), std::string::npos);
 }
 
+TEST(Sm90Legality, KeysAreNestedWhereItIsNamed) {
+  const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
+  const BackwardConfig planned = hopper_backward(p);
+  EXPECT_FALSE(planned.nested_keys);
+  EXPECT_EQ(to_text(planned).find("nested_keys"), std::string::npos);
+  const BackwardConfig named = legal_config("nested_keys=true", planned, p, kHopper);
+  EXPECT_TRUE(named.nested_keys);
+  EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+}
+
 TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
   const auto stay = [](const char* line) {
     return hopper_backward(parse_problem(line)).persistent;
@@ -518,6 +528,7 @@ TEST(Sm90Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
       "turns of block_q=64 rows, not 128"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.skips_hidden = true; }, "skips_hidden=true is of cluster=2"));
+  EXPECT_TRUE(refused([](auto& c) { c.nested_keys = true; }, "nested_keys=true is of cluster=2"));
   EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper).reason;

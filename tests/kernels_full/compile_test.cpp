@@ -244,7 +244,12 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
         for (const Mask& mask : {Mask{}, kCausal}) {
           const Problem square{
               .dtype = type, .mask = mask, .sq = keys, .sk = keys, .d = d, .dv = dv};
-          compile(backward_launches(square, sm90_backward_candidates(square, limits_)[0]));
+          BackwardConfig config = sm90_backward_candidates(square, limits_)[0];
+          compile(backward_launches(square, config));
+          config.nested_keys = true;
+          if (config.skips_hidden && check(config, square, limits_)) {
+            compile(backward_launches(square, config));
+          }
         }
       }
     }

@@ -271,32 +271,48 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                     ring.full());
   }
 
-  static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
-                                unsigned barrier, const KeyWork& work, int key) {
-    load_tile<kBlockK, kConfig.head_dim>(shared.base + to, a.k, barrier, key, work.head,
-                                         work.batch);
+  // Where the keys of a warpgroup begin among those of a turn. With nested_keys the second block's
+  // lie between the first one's: under a mask either has one warpgroup that sees more queries and
+  // one that sees fewer, and where they skip, steps of the one alone are short for both blocks.
+  static DFA_DEVICE int first_key(int rank, int group) {
+    if constexpr (kConfig.nested_keys) return (rank ^ 3 * group) * kGroupRows;
+    return rank * kBlockK + group * kGroupRows;
+  }
+
+  // A tile of keys of the block of that rank.
+  template <int kColumns>
+  static DFA_DEVICE void load_keys_of(int rank, unsigned to, const TensorMap& map, unsigned barrier,
+                                      const KeyWork& of_turn) {
+    constexpr int kRows = kConfig.nested_keys ? kGroupRows : kBlockK;  // of a box
+#pragma unroll
+    for (int group = 0; group < kBlockK / kRows; ++group) {
+#pragma unroll
+      for (int panel = 0; panel < panels(kColumns); ++panel) {
+        ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kRows), map, barrier,
+                      panel * kPanelColumns, of_turn.key + first_key(rank, group), of_turn.head,
+                      of_turn.batch);
+      }
+    }
+  }
+  static DFA_DEVICE void load_k(int rank, const Sm90BackwardArgs& a, const Shared& shared,
+                                unsigned to, unsigned barrier, const KeyWork& of_turn) {
+    load_keys_of<kConfig.head_dim>(rank, shared.base + to, a.k, barrier, of_turn);
   }
   static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
-                                const KeyWork& work) {
-    load_tile<kBlockK, kConfig.value_dim>(shared.base + kVAt, a.v, shared.v_full(), work.key,
-                                          work.head, work.batch);
+                                const KeyWork& of_turn) {
+    load_keys_of<kConfig.value_dim>(rank(), shared.base + kVAt, a.v, shared.v_full(), of_turn);
   }
   static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
-  static DFA_DEVICE int others_key(const KeyWork& work) {
-    return work.key + (rank() == 0 ? kBlockK : -kBlockK);
-  }
 
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const KeyWork& work) {
+                                   const KeyWork& of_turn) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(shared.k_full(), kKBytes);
-    load_k(a, shared, 0, shared.k_full(), work, work.key);
+    load_k(rank(), a, shared, 0, shared.k_full(), of_turn);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kKBytes : 0));
-    load_v(a, shared, work);
-    if constexpr (kPaired) {
-      load_k(a, shared, kOthersKAt, shared.v_full(), work, others_key(work));
-    }
+    load_v(a, shared, of_turn);
+    if constexpr (kPaired) load_k(1 - rank(), a, shared, kOthersKAt, shared.v_full(), of_turn);
   }
 
   // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
@@ -304,15 +320,14 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
                                         const KeyWork& of_turn, unsigned works_before) {
     const bool any = Walk::of(a.args, of_turn).any();
-    const KeyWork work = own_work(of_turn);
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
-    if (any) load_v(a, shared, work);
+    if (any) load_v(a, shared, of_turn);
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
-    if (any) load_k(a, shared, 0, shared.k_full(), work, work.key);
+    if (any) load_k(rank(), a, shared, 0, shared.k_full(), of_turn);
     ptx::arrive_expecting(shared.others_k_full(), any ? kKBytes : 0);
-    if (any) load_k(a, shared, kOthersKAt, shared.others_k_full(), work, others_key(work));
+    if (any) load_k(1 - rank(), a, shared, kOthersKAt, shared.others_k_full(), of_turn);
   }
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
@@ -340,8 +355,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         if (takes) take_work(a.args, shared, works_before + 1);
       });
     } else {
-      const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
-      Walk walk = Walk::of(a.args, of_turn);
+      const KeyWork work = turn_work(a.args);
+      Walk walk = Walk::of(a.args, work);
       if (!walk.any()) return;
       load_keys(a, shared, work);
       for (; walk.more(); walk.next()) {

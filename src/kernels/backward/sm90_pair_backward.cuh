@@ -99,6 +99,11 @@ struct Sm90PairBackward {
       }
     }
 
+    // No register holds the warpgroup's index from before to behind this.
+    DFA_DEVICE void recall_group() {
+      group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(Keys::thread() / 128) - 1, 0);
+    }
+
     // No register holds what follows from places in shared memory, from before to behind this.
     DFA_DEVICE void forget_places() {
       ptx::forget(this->base);
@@ -179,7 +184,7 @@ struct Sm90PairBackward {
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
     const int query = walk.tile * kBlockQ;
-    const int key = pair.key + at.rank * kBlockK + at.group * kGroupRows;
+    const int key = pair.key + Keys::first_key(at.rank, at.group);
     const unsigned ds = at.ds_of_step();
     HalfStep::template run<0>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
@@ -284,6 +289,9 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
+  // Where registers are too few to keep the warpgroup's index and rank beside the loops.
+  static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.nested_keys;
+
   // All steps, the first scores being queued.
   static DFA_DEVICE void walk_all(const KernelArgs& args, const KeyWork& pair, Walk& walk, Step& at,
                                   Sums& sums) {
@@ -300,9 +308,9 @@ struct Sm90PairBackward {
 #pragma unroll 1
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
-      const TileRange seen =
-          query_tiles(TileMask::of(args), pair.key + at.rank * kBlockK + at.group * kGroupRows,
-                      kGroupRows, kBlockQ);
+      if constexpr (kGroupRecalled) at.recall_group();
+      const TileRange seen = query_tiles(
+          TileMask::of(args), pair.key + Keys::first_key(at.rank, at.group), kGroupRows, kBlockQ);
       int left = walk.tile < seen.end ? walk.tile - seen.begin : -1;
       if (seen.begin <= walk.tiles.begin && seen.end >= walk.tiles.end) left = walk.count() - 1;
       if (left >= 0) {
@@ -324,7 +332,7 @@ struct Sm90PairBackward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
-    HalfStep::keep_seeing(sums, a.args, pair.key + at.rank * kBlockK + at.group * kGroupRows);
+    HalfStep::keep_seeing(sums, a.args, pair.key + Keys::first_key(at.rank, at.group));
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
@@ -340,7 +348,10 @@ struct Sm90PairBackward {
       }
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
-    const KeyWork work = Keys::own_work(pair);
+    if constexpr (kGroupRecalled) at.recall_group();
+    const int rank = kGroupRecalled ? Keys::rank() : at.rank;
+    KeyWork work = pair;  // as if the block's keys were one behind the other
+    work.key += Keys::first_key(rank, at.group) - at.group * kGroupRows;
     if constexpr (Keys::kPersistent) {
       if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeld)) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
