@@ -154,19 +154,17 @@ TEST(EmulatedHopperBackward, PairsWhoseWarpgroupsMakeDqOfHalfOfATileEach) {
 
 // With a warp that rounds dq, and blocks at the end.
 
-template <BackwardConfig kConfig>
-constexpr BackwardConfig rounding() {
-  BackwardConfig with = kConfig;
+constexpr BackwardConfig rounding(BackwardConfig with) {
   with.rounds_dq = true;
   return with;
 }
 
 TEST(EmulatedHopperBackward, BlocksAtTheEndRoundDq) {
-  expect_right_of_pairs<rounding<pairs(kBf16, 128)>()>("bwd bf16 b1 h1 sq64 sk256 d128");
-  expect_right_of_pairs<rounding<pairs(kBf16, 128)>()>(
+  expect_right_of_pairs<rounding(pairs(kBf16, 128))>("bwd bf16 b1 h1 sq64 sk256 d128");
+  expect_right_of_pairs<rounding(pairs(kBf16, 128))>(
       "bwd bf16 causal b1 hq6 hk3 sq600 sk300 d128 layout(bshd)");
-  expect_right_of_pairs<rounding<pairs(kFp16, 64)>()>("bwd fp16 b1 h1 sq300 sk90 causal d48");
-  expect_right<rounding<config(kBf16, 128, DqSum::ordered, 64)>()>(
+  expect_right_of_pairs<rounding(pairs(kFp16, 64))>("bwd fp16 b1 h1 sq300 sk90 causal d48");
+  expect_right<rounding(config(kBf16, 128, DqSum::ordered, 64))>(
       "bwd bf16 b1 h1 sq150 sk200 d128 window(50,30)");
 }
 
@@ -181,23 +179,21 @@ TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
       }
     });
   };
-  expect("bwd bf16 b2 h53 sq130 sk20 d40", [] { return rounding<pairs(kBf16, 64)>(); });
+  expect("bwd bf16 b2 h53 sq130 sk20 d40", [] { return rounding(pairs(kBf16, 64)); });
   expect("bwd fp16 causal b1 hq50 hk25 sq70 sk1030 d96 layout(bshd)",
-         [] { return rounding<pairs(kFp16, 96)>(); });
-  expect("bwd bf16 causal b23 h9 s20 d64", [] { return rounding<config(kBf16, 64)>(); });
+         [] { return rounding(pairs(kFp16, 96)); });
+  expect("bwd bf16 causal b23 h9 s20 d64", [] { return rounding(config(kBf16, 64)); });
 }
 
 // Pairs that stay. Here the first that runs takes all works.
 
-template <BackwardConfig kConfig>
-constexpr BackwardConfig persistent() {
-  BackwardConfig with = kConfig;
+constexpr BackwardConfig persistent(BackwardConfig with) {
   with.persistent = true;
   return with;
 }
 
 TEST(EmulatedHopperBackward, PairsThatStay) {
-  constexpr auto k128 = persistent<pairs(kBf16, 128)>(), k64 = persistent<pairs(kBf16, 64)>();
+  constexpr auto k128 = persistent(pairs(kBf16, 128)), k64 = persistent(pairs(kBf16, 64));
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq64 sk200 d128", 2);  // a tile for each work
   expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
@@ -206,105 +202,98 @@ TEST(EmulatedHopperBackward, PairsThatStay) {
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
   expect_right_of_pairs<k64>("bwd bf16 b2 h2 sq700 sk257 d40 layout(bshd)", 6);
-  expect_right_of_pairs<persistent<pairs(kFp16, 96)>()>("bwd fp16 causal b1 h11 s140 d96", 4);
+  expect_right_of_pairs<persistent(pairs(kFp16, 96))>("bwd fp16 causal b1 h11 s140 d96", 4);
 }
 
 TEST(EmulatedHopperBackward, PairsThatStayAddAsTheyCome) {
   constexpr auto kUnordered = DqSum::unordered;
-  constexpr auto k128 = persistent<pairs(kBf16, 128, kUnordered)>();
-  constexpr auto k64 = persistent<pairs(kFp16, 64, kUnordered)>();
+  constexpr auto k128 = persistent(pairs(kBf16, 128, kUnordered));
+  constexpr auto k64 = persistent(pairs(kFp16, 64, kUnordered));
   expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd fp16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
 }
 
-template <BackwardConfig kConfig>
-constexpr BackwardConfig held() {
-  BackwardConfig with = kConfig;
+constexpr BackwardConfig held(BackwardConfig with) {
   with.keys_in_registers = true;
   return with;
 }
 
 TEST(EmulatedHopperBackward, KeysInRegisters) {
-  expect_right<held<config(kBf16, 64)>()>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
-  expect_right<held<rounding<config(kFp16, 64)>()>()>(
-      "bwd fp16 b2 h1 sq300 sk400 d40 window(60,90)");
-  expect_right_of_pairs<held<pairs(kBf16, 64)>()>("bwd bf16 b1 hq2 hk1 sq600 sk257 d64");
-  constexpr auto kStay = held<persistent<rounding<pairs(kFp16, 64)>()>()>();
+  expect_right<held(config(kBf16, 64))>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
+  expect_right<held(rounding(config(kFp16, 64)))>("bwd fp16 b2 h1 sq300 sk400 d40 window(60,90)");
+  expect_right_of_pairs<held(pairs(kBf16, 64))>("bwd bf16 b1 hq2 hk1 sq600 sk257 d64");
+  constexpr auto kStay = held(persistent(rounding(pairs(kFp16, 64))));
   expect_right_of_pairs<kStay>("bwd fp16 causal b1 h11 s700 d48", 4);
-  expect_right_of_pairs<held<persistent<pairs(kBf16, 64)>()>()>(
+  expect_right_of_pairs<held(persistent(pairs(kBf16, 64)))>(
       "bwd bf16 b3 h2 sq200 sk700 d64 window(100,0)", 2);
-  constexpr auto kUnordered = held<persistent<pairs(kBf16, 64, DqSum::unordered)>()>();
+  constexpr auto kUnordered = held(persistent(pairs(kBf16, 64, DqSum::unordered)));
   expect_right_of_pairs<kUnordered>("bwd bf16 causal b2 hq4 hk2 s400 d64", 4);
 }
 
 TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
-  constexpr auto k128 = persistent<rounding<pairs(kBf16, 128)>()>();
+  constexpr auto k128 = persistent(rounding(pairs(kBf16, 128)));
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq6 hk3 sq600 sk300 d128 layout(bshd)", 4);
-  expect_right_of_pairs<persistent<rounding<pairs(kBf16, 64)>()>()>(
-      "bwd bf16 b2 h53 sq130 sk20 d40", 6);
+  expect_right_of_pairs<persistent(rounding(pairs(kBf16, 64)))>("bwd bf16 b2 h53 sq130 sk20 d40",
+                                                                6);
 }
 
 // Without products of queries that see none of a warpgroup's keys.
 
-template <BackwardConfig kConfig>
-constexpr BackwardConfig skipping() {
-  BackwardConfig with = kConfig;
+constexpr BackwardConfig skipping(BackwardConfig with) {
   with.skips_hidden = true;
   return with;
 }
 
 TEST(EmulatedHopperBackward, PairsSkipWhatAWarpgroupDoesNotSee) {
-  constexpr auto k128 = skipping<pairs(kBf16, 128)>(), k64 = skipping<pairs(kBf16, 64)>();
+  constexpr auto k128 = skipping(pairs(kBf16, 128)), k64 = skipping(pairs(kBf16, 64));
   expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of no keys
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128");
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq2 hk1 sq300 sk90 d128");
   // Hidden tiles at both ends of a head, from either block.
   expect_right_of_pairs<k128>("bwd bf16 b1 hq2 hk1 s700 d128 window(70,0)");
-  expect_right_of_pairs<skipping<pairs(kFp16, 128, DqSum::unordered)>()>(
+  expect_right_of_pairs<skipping(pairs(kFp16, 128, DqSum::unordered))>(
       "bwd fp16 b2 h1 sq150 sk400 d128 window(50,30)");
   expect_right_of_pairs<k64>("bwd bf16 causal b1 hq4 hk2 s600 d64");
-  expect_right_of_pairs<skipping<rounding<pairs(kFp16, 96)>()>()>(
+  expect_right_of_pairs<skipping(rounding(pairs(kFp16, 96)))>(
       "bwd fp16 causal b1 hq6 hk3 sq600 sk300 d96 layout(bshd)");
 }
 
 TEST(EmulatedHopperBackward, PairsThatStaySkipLikewise) {
-  constexpr auto k128 = skipping<persistent<rounding<pairs(kBf16, 128)>()>()>();
-  constexpr auto k64 = skipping<held<persistent<rounding<pairs(kBf16, 64)>()>()>()>();
+  constexpr auto k128 = skipping(persistent(rounding(pairs(kBf16, 128))));
+  constexpr auto k64 = skipping(held(persistent(rounding(pairs(kBf16, 64)))));
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd bf16 causal b2 h5 s700 d64", 4);
   expect_right_of_pairs<k64>("bwd bf16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
-  expect_right_of_pairs<skipping<persistent<pairs(kFp16, 64)>()>()>(
-      "bwd fp16 causal b1 h11 s400 d48", 4);
-  constexpr auto kUnordered = skipping<held<persistent<pairs(kBf16, 64, DqSum::unordered)>()>()>();
+  expect_right_of_pairs<skipping(persistent(pairs(kFp16, 64)))>("bwd fp16 causal b1 h11 s400 d48",
+                                                                4);
+  constexpr auto kUnordered = skipping(held(persistent(pairs(kBf16, 64, DqSum::unordered))));
   expect_right_of_pairs<kUnordered>("bwd bf16 causal b1 hq4 hk2 s700 d64", 4);
 }
 
 // The second block's keys between those of the first one.
 
-template <BackwardConfig kConfig>
-constexpr BackwardConfig nested() {
-  BackwardConfig with = kConfig;
+constexpr BackwardConfig nested(BackwardConfig with) {
   with.nested_keys = true;
   return with;
 }
 
 TEST(EmulatedHopperBackward, PairsWhoseKeysAreNested) {
-  constexpr auto k128 = nested<skipping<pairs(kBf16, 128)>()>();
+  constexpr auto k128 = nested(skipping(pairs(kBf16, 128)));
   expect_right_of_pairs<k128>("bwd bf16 b1 h1 sq300 sk520 d128");  // a block of few keys
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128");
   expect_right_of_pairs<k128>("bwd bf16 causal b1 h1 sq300 sk90 d128");
   expect_right_of_pairs<k128>("bwd bf16 b1 hq2 hk1 s700 d128 window(70,0)");
-  expect_right_of_pairs<nested<pairs(kFp16, 96, DqSum::unordered)>()>(
+  expect_right_of_pairs<nested(pairs(kFp16, 96, DqSum::unordered))>(
       "bwd fp16 b2 h1 sq150 sk400 d96 window(50,30)");
-  expect_right_of_pairs<nested<skipping<held<pairs(kBf16, 64)>()>()>()>(
+  expect_right_of_pairs<nested(skipping(held(pairs(kBf16, 64))))>(
       "bwd bf16 causal b1 hq4 hk2 s600 d64");
 }
 
 TEST(EmulatedHopperBackward, PairsThatStayWhoseKeysAreNested) {
-  constexpr auto k128 = nested<skipping<persistent<rounding<pairs(kBf16, 128)>()>()>()>();
-  constexpr auto k64 = nested<skipping<held<persistent<rounding<pairs(kFp16, 64)>()>()>()>()>();
+  constexpr auto k128 = nested(skipping(persistent(rounding(pairs(kBf16, 128)))));
+  constexpr auto k64 = nested(skipping(held(persistent(rounding(pairs(kFp16, 64))))));
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd fp16 causal b2 h5 s700 d64", 4);
@@ -333,7 +322,7 @@ TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
     };
     long long of_all = 0, of_some = 0;
     const Tensors all = counted_gradients(gradients<config()>, of_all);
-    const Tensors some = counted_gradients(gradients<skipping<config()>()>, of_some);
+    const Tensors some = counted_gradients(gradients<skipping(config())>, of_some);
     EXPECT_EQ(of_all - of_some, products) << line;
     EXPECT_EQ(all.dq, some.dq) << line;
     EXPECT_EQ(all.dk, some.dk) << line;
@@ -346,7 +335,7 @@ TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
   expect_same("bwd bf16 causal b1 h3 s700 d128", 3 * (6 + 6 + 6) * 4 * (8 + 8 + 4 + 4),
               [] { return pairs(kBf16, 128); });
   expect_same("bwd bf16 causal b1 h3 s700 d64", 3 * (2 + 2 + 3) * 2 * 4 * (4 + 4 + 4 + 4),
-              [] { return held<persistent<pairs(kBf16, 64)>()>(); });
+              [] { return held(persistent(pairs(kBf16, 64))); });
 }
 
 // Two heads of equal data, of which the second begins at an odd tile of its pair's: which block
@@ -373,11 +362,10 @@ void expect_equal_heads(const std::string& line) {
 }
 
 TEST(EmulatedHopperBackward, BitsDoNotDependOnTheWorksBefore) {
-  expect_equal_heads<persistent<pairs(kBf16, 128)>()>("bwd bf16 b1 h2 sq192 sk256 d128");
-  expect_equal_heads<persistent<pairs(kBf16, 64)>()>("bwd bf16 b1 h2 sq384 sk256 d64");
-  expect_equal_heads<nested<persistent<pairs(kBf16, 64)>()>()>("bwd bf16 b1 h2 sq384 sk256 d64");
-  expect_equal_heads<persistent<rounding<pairs(kFp16, 128)>()>()>(
-      "bwd fp16 causal b1 h2 s300 d128");
+  expect_equal_heads<persistent(pairs(kBf16, 128))>("bwd bf16 b1 h2 sq192 sk256 d128");
+  expect_equal_heads<persistent(pairs(kBf16, 64))>("bwd bf16 b1 h2 sq384 sk256 d64");
+  expect_equal_heads<nested(persistent(pairs(kBf16, 64)))>("bwd bf16 b1 h2 sq384 sk256 d64");
+  expect_equal_heads<persistent(rounding(pairs(kFp16, 128)))>("bwd fp16 causal b1 h2 s300 d128");
 }
 
 }  // namespace

@@ -296,7 +296,7 @@ struct Sm90DqGroupBackward {
       steps = static_cast<unsigned>((walk.last_head - walk.head + 1) *
                                     (walk.tiles.end - walk.tiles.begin));
       if (copies) {
-        Keys::load_keys(a, shared, work);
+        Keys::load_keys(a, shared, Keys::own_work(work));
         if (Keys::starts_copies()) park(shared, work, walk);
       }
     }

@@ -188,8 +188,17 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     }
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
-  static DFA_DEVICE KeyWork own_work(KeyWork of_turn) {
-    if constexpr (kPaired) of_turn.key += rank() * kBlockK;
+
+  // The first key of a warpgroup, of the turn's first. With nested_keys the second block's lie
+  // between the first one's: under a mask either has one warpgroup that sees more queries and one
+  // that sees fewer, and where they skip, steps of the one alone are short for both blocks.
+  static DFA_DEVICE int key_of(int key, int rank, int group) {
+    if constexpr (kConfig.nested_keys) return key + (rank ^ 3 * group) * kGroupRows;
+    return key + rank * kBlockK + group * kGroupRows;
+  }
+  // This block's, as a warpgroup has its keys: as if those before lay right ahead of them.
+  static DFA_DEVICE KeyWork own_work(KeyWork of_turn, int group = 0) {
+    if constexpr (kPaired) of_turn.key += key_of(0, rank(), group) - group * kGroupRows;
     return of_turn;
   }
   static DFA_DEVICE KeyWork work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
@@ -271,48 +280,51 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                     ring.full());
   }
 
-  // Where the keys of a warpgroup begin among those of a turn. With nested_keys the second block's
-  // lie between the first one's: under a mask either has one warpgroup that sees more queries and
-  // one that sees fewer, and where they skip, steps of the one alone are short for both blocks.
-  static DFA_DEVICE int first_key(int rank, int group) {
-    if constexpr (kConfig.nested_keys) return (rank ^ 3 * group) * kGroupRows;
-    return rank * kBlockK + group * kGroupRows;
-  }
-
-  // A tile of keys of the block of that rank.
+  // A tile of a block's keys, the first of which is `key`; rank: the block's.
   template <int kColumns>
   static DFA_DEVICE void load_keys_of(int rank, unsigned to, const TensorMap& map, unsigned barrier,
-                                      const KeyWork& of_turn) {
-    constexpr int kRows = kConfig.nested_keys ? kGroupRows : kBlockK;  // of a box
+                                      const KeyWork& work, int key) {
+    if constexpr (!kConfig.nested_keys) {
+      load_tile<kBlockK, kColumns>(to, map, barrier, key, work.head, work.batch);
+    } else {  // a box for each warpgroup
 #pragma unroll
-    for (int group = 0; group < kBlockK / kRows; ++group) {
+      for (int group = 0; group < kBlockK / kGroupRows; ++group) {
+        const int row = key_of(key, rank, group) - key_of(0, rank, 0);
 #pragma unroll
-      for (int panel = 0; panel < panels(kColumns); ++panel) {
-        ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kRows), map, barrier,
-                      panel * kPanelColumns, of_turn.key + first_key(rank, group), of_turn.head,
-                      of_turn.batch);
+        for (int panel = 0; panel < panels(kColumns); ++panel) {
+          ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kGroupRows), map,
+                        barrier, panel * kPanelColumns, row, work.head, work.batch);
+        }
       }
     }
   }
-  static DFA_DEVICE void load_k(int rank, const Sm90BackwardArgs& a, const Shared& shared,
-                                unsigned to, unsigned barrier, const KeyWork& of_turn) {
-    load_keys_of<kConfig.head_dim>(rank, shared.base + to, a.k, barrier, of_turn);
+  static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
+                                unsigned barrier, const KeyWork& work) {
+    load_keys_of<kConfig.head_dim>(rank(), shared.base + to, a.k, barrier, work, work.key);
+  }
+  static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
+                                       unsigned barrier, const KeyWork& work) {
+    constexpr int kApart =
+        kConfig.nested_keys ? kGroupRows : kBlockK;  // of both blocks' first keys
+    const int key = work.key + (rank() == 0 ? kApart : -kApart);
+    load_keys_of<kConfig.head_dim>(1 - rank(), shared.base + kOthersKAt, a.k, barrier, work, key);
   }
   static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
-                                const KeyWork& of_turn) {
-    load_keys_of<kConfig.value_dim>(rank(), shared.base + kVAt, a.v, shared.v_full(), of_turn);
+                                const KeyWork& work) {
+    load_keys_of<kConfig.value_dim>(rank(), shared.base + kVAt, a.v, shared.v_full(), work,
+                                    work.key);
   }
   static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
 
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const KeyWork& of_turn) {
+                                   const KeyWork& work) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(shared.k_full(), kKBytes);
-    load_k(rank(), a, shared, 0, shared.k_full(), of_turn);
+    load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kKBytes : 0));
-    load_v(a, shared, of_turn);
-    if constexpr (kPaired) load_k(1 - rank(), a, shared, kOthersKAt, shared.v_full(), of_turn);
+    load_v(a, shared, work);
+    if constexpr (kPaired) load_others_k(a, shared, shared.v_full(), work);
   }
 
   // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
@@ -320,14 +332,15 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
                                         const KeyWork& of_turn, unsigned works_before) {
     const bool any = Walk::of(a.args, of_turn).any();
+    const KeyWork work = own_work(of_turn);
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
-    if (any) load_v(a, shared, of_turn);
+    if (any) load_v(a, shared, work);
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
-    if (any) load_k(rank(), a, shared, 0, shared.k_full(), of_turn);
+    if (any) load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.others_k_full(), any ? kKBytes : 0);
-    if (any) load_k(1 - rank(), a, shared, kOthersKAt, shared.others_k_full(), of_turn);
+    if (any) load_others_k(a, shared, shared.others_k_full(), work);
   }
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
@@ -355,8 +368,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         if (takes) take_work(a.args, shared, works_before + 1);
       });
     } else {
-      const KeyWork work = turn_work(a.args);
-      Walk walk = Walk::of(a.args, work);
+      const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
+      Walk walk = Walk::of(a.args, of_turn);
       if (!walk.any()) return;
       load_keys(a, shared, work);
       for (; walk.more(); walk.next()) {

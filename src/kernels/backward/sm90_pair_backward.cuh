@@ -184,7 +184,7 @@ struct Sm90PairBackward {
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
     const int query = walk.tile * kBlockQ;
-    const int key = pair.key + Keys::first_key(at.rank, at.group);
+    const int key = Keys::key_of(pair.key, at.rank, at.group);
     const unsigned ds = at.ds_of_step();
     HalfStep::template run<0>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
@@ -289,7 +289,7 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
-  // Where registers are too few to keep the warpgroup's index and rank beside the loops.
+  // Where registers are too few to keep the warpgroup's index beside the loops.
   static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.nested_keys;
 
   // All steps, the first scores being queued.
@@ -310,7 +310,7 @@ struct Sm90PairBackward {
       if constexpr (!Keys::kPersistent) at.forget_places();
       if constexpr (kGroupRecalled) at.recall_group();
       const TileRange seen = query_tiles(
-          TileMask::of(args), pair.key + Keys::first_key(at.rank, at.group), kGroupRows, kBlockQ);
+          TileMask::of(args), Keys::key_of(pair.key, at.rank, at.group), kGroupRows, kBlockQ);
       int left = walk.tile < seen.end ? walk.tile - seen.begin : -1;
       if (seen.begin <= walk.tiles.begin && seen.end >= walk.tiles.end) left = walk.count() - 1;
       if (left >= 0) {
@@ -332,7 +332,7 @@ struct Sm90PairBackward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
-    HalfStep::keep_seeing(sums, a.args, pair.key + Keys::first_key(at.rank, at.group));
+    HalfStep::keep_seeing(sums, a.args, Keys::key_of(pair.key, at.rank, at.group));
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
@@ -349,9 +349,7 @@ struct Sm90PairBackward {
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
     if constexpr (kGroupRecalled) at.recall_group();
-    const int rank = kGroupRecalled ? Keys::rank() : at.rank;
-    KeyWork work = pair;  // as if the block's keys were one behind the other
-    work.key += Keys::first_key(rank, at.group) - at.group * kGroupRows;
+    const KeyWork work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
       if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeld)) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
