@@ -173,7 +173,8 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).
   bool persistent = false;
-  // Of cuda_sm90 only, 16 bits, d and dv up to 64: k and v are left operands in registers (0019).
+  // Of cuda_sm90 only, 16 bits, d and dv up to 64, with cluster=2 up to 96: the first 64 columns of
+  // k and v are left operands in registers (0019).
   bool keys_in_registers = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a warpgroup has no products of tiles of
   // queries that see none of its own keys (0019).

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "spec/flops.h"
@@ -14,7 +15,8 @@ constexpr int kWarps = 8;
 constexpr int kKeys = 2 * kGroupRows;
 constexpr int kWideKeys = kGroupRows;
 constexpr int kMaxDim = 128;
-constexpr int kMaxTurn = 128;  // rows are padded to that
+constexpr int kMostHeldDim = 96;  // above, registers do not last for 64 columns of k and v
+constexpr int kMaxTurn = 128;     // rows are padded to that
 
 std::string number(long long value) { return std::to_string(value); }
 
@@ -84,10 +86,12 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
                        ", not " + number(c.head_dim) + " and " + number(c.value_dim));
   }
-  if (c.keys_in_registers && (c.head_dim > kGroupRows || c.value_dim > kGroupRows || c.dq_group)) {
+  const int widest = std::max(c.head_dim, c.value_dim);
+  if (c.keys_in_registers &&
+      (c.dq_group || widest > (c.cluster == 2 ? kMostHeldDim : kGroupRows))) {
     return Verdict::no(
         "keys_in_registers=true has dq_group=false and head_dim and value_dim up to " +
-        number(kGroupRows));
+        number(kGroupRows) + ", with cluster=2 up to " + number(kMostHeldDim));
   }
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
     return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
@@ -134,12 +138,13 @@ constexpr double kPairSteps = 1.2, kNarrowPairSteps = 1.15;
 // 4096 keys and 1.00 at 16384, with 0.97 and 1.00 of their work per joule; slower under a mask.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
 // Pairs that stay: 1.12 (d 64, 1k), 1.06 (causal 4k) and 1.03 (causal 16k) of the speed of those
-// that do not, at d 128 1.03 to 1.05 at 1k and 0.99 to 1.00 from 4k on.
+// that do not, at d 128 1.03 to 1.05 at 1k and 0.99 to 1.00 from 4k on, at d 96 0.90 at 4k and
+// under a causal mask 1.04.
 constexpr double kMostPersistentKeys = 2048;
 // From more keys on sums come as they come where bits may differ: d 128 at 16384, 1.03 of the speed
-// and work per joule in order; d 64 1.00, and 4096 0.93 to 1.00. Without a mask by pairs that stay:
-// 1.00 and 1.02 of those that do not at d 128 (causal 1.00 and 0.99), of order at d 64 1.00
-// and 1.02.
+// and work per joule in order; d 64 1.00, and 4096 0.93 to 1.00. By pairs that stay without a mask,
+// 1.00 and 1.02 of those that do not at d 128 (causal 1.00 and 0.99), and at d 64, 1.00 and 1.02 of
+// order (causal 1.00 and 1.01 to 1.02).
 constexpr std::int64_t kMostOrderedKeys = 8192;
 
 // A warp rounds dq beside the tensor cores where that was measured to be faster: 1.02 times at d 64
@@ -240,7 +245,11 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   };
   const bool narrow = sm90_head_dim(problem.d) <= kGroupRows;
   prefer([](BackwardConfig& c) { c.keys_in_registers = true; });
-  if (narrow || seen <= kMostPersistentKeys) prefer([](BackwardConfig& c) { c.persistent = true; });
+  const bool full = problem.mask.is_full();
+  const bool medium = sm90_head_dim(problem.d) <= kMostHeldDim;
+  if (narrow || seen <= kMostPersistentKeys || (medium && !full)) {
+    prefer([](BackwardConfig& c) { c.persistent = true; });
+  }
   if (problem.sk >= (narrow ? kNarrowRoundedKeys : kRoundedKeys) &&
       problem.sk <= kMostRoundedKeys) {
     prefer([&](BackwardConfig& c) {
@@ -248,15 +257,17 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
       if (narrow) c.early_turns = true;
     });
   }
-  const bool full = problem.mask.is_full();
-  if ((full || !narrow) && best.cluster > 1 && problem.sk > kMostOrderedKeys) {
+  if (best.cluster > 1 && problem.sk > kMostOrderedKeys) {
     prefer([&](BackwardConfig& c) {
       c.dq = DqSum::unordered;
       c.early_turns = false;
-      c.persistent = full;
+      c.persistent = full || narrow;
     });
   }
-  if (!full) prefer([](BackwardConfig& c) { c.skips_hidden = true; });
+  if (!full) {
+    prefer([](BackwardConfig& c) { c.skips_hidden = true; });
+    prefer([](BackwardConfig& c) { c.nested_keys = true; });
+  }
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }

@@ -294,10 +294,22 @@ TEST(EmulatedHopperBackward, PairsWhoseKeysAreNested) {
 TEST(EmulatedHopperBackward, PairsThatStayWhoseKeysAreNested) {
   constexpr auto k128 = nested(skipping(persistent(rounding(pairs(kBf16, 128)))));
   constexpr auto k64 = nested(skipping(held(persistent(rounding(pairs(kFp16, 64))))));
+  constexpr auto kAsTheyCome =
+      nested(skipping(held(persistent(pairs(kBf16, 64, DqSum::unordered)))));
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<kAsTheyCome>("bwd bf16 causal b1 hq4 hk2 s700 d64", 4);
   expect_right_of_pairs<k64>("bwd fp16 causal b2 h5 s700 d64", 4);
   expect_right_of_pairs<k64>("bwd fp16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
+}
+
+TEST(EmulatedHopperBackward, SomeColumnsOfKeysInRegisters) {
+  expect_right_of_pairs<held(rounding(pairs(kBf16, 96)))>("bwd bf16 b1 hq2 hk1 sq300 sk257 d96");
+  constexpr auto kStay = nested(skipping(held(persistent(rounding(pairs(kFp16, 96))))));
+  expect_right_of_pairs<kStay>("bwd fp16 causal b1 hq4 hk2 s600 d80", 2);
+  expect_right_of_pairs<kStay>("bwd fp16 b1 h3 sq100 sk1200 d96 window(70,0)", 2);
+  constexpr auto kUnordered = held(persistent(pairs(kBf16, 96, DqSum::unordered)));
+  expect_right_of_pairs<kUnordered>("bwd bf16 b2 h3 sq130 sk600 d96", 4);
 }
 
 template <BackwardConfig kConfig>

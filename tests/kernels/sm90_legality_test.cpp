@@ -396,7 +396,11 @@ TEST(Sm90Legality, KeysAreInRegistersWhereTheyFit) {
   EXPECT_TRUE(held("bwd bf16 h1 s1024 d64"));
   EXPECT_TRUE(held("bwd fp16 causal h1 s300 d40 dv56"));
   EXPECT_FALSE(held("bwd bf16 h1 s1024 d64 dv128"));
-  EXPECT_FALSE(held("bwd bf16 h1 s1024 d96"));
+  EXPECT_TRUE(held("bwd bf16 h1 s1024 d96"));
+  EXPECT_TRUE(held("bwd fp16 causal h1 s2048 d80 dv64"));
+  EXPECT_FALSE(held("bwd bf16 h1 s100 d96"));  // by single blocks
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d128"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d128 dv64"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d64");
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
@@ -415,7 +419,8 @@ TEST(Sm90Legality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   EXPECT_EQ(dq("bwd bf16 h1 s8192 d128"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64 deterministic"), DqSum::ordered);
 }
 
 TEST(Sm90Legality, PairsSkipHiddenTilesUnderAMask) {
@@ -429,14 +434,16 @@ TEST(Sm90Legality, PairsSkipHiddenTilesUnderAMask) {
   EXPECT_EQ(to_text(all).find("skips_hidden"), std::string::npos);
 }
 
-TEST(Sm90Legality, KeysAreNestedWhereItIsNamed) {
+TEST(Sm90Legality, PairsNestTheirKeysUnderAMask) {
   const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
   const BackwardConfig planned = hopper_backward(p);
-  EXPECT_FALSE(planned.nested_keys);
-  EXPECT_EQ(to_text(planned).find("nested_keys"), std::string::npos);
-  const BackwardConfig named = legal_config("nested_keys=true", planned, p, kHopper);
-  EXPECT_TRUE(named.nested_keys);
-  EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+  EXPECT_TRUE(planned.nested_keys);
+  EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
+  EXPECT_FALSE(legal_config("nested_keys=false", planned, p, kHopper).nested_keys);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).nested_keys);
+  const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
+  EXPECT_FALSE(all.nested_keys);
+  EXPECT_EQ(to_text(all).find("nested_keys"), std::string::npos);
 }
 
 TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
@@ -447,6 +454,9 @@ TEST(Sm90Legality, PairsStayWhereThatWasFaster) {
   EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
   EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128"));
+  EXPECT_FALSE(stay("bwd bf16 causal h1 s4096 d128"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d96"));
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s4096 d96"));
   EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
   EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
   EXPECT_FALSE(stay("bwd bf16 causal h1 s16384 d128"));

@@ -46,17 +46,24 @@ struct Sm90Fragments {
     ptx::commit_products();
   }
 
-  // The same with a warpgroup's keys in registers.
-  static DFA_DEVICE void queue_scores(Scores& scores, Operand& keys, unsigned queries) {
-    const Descriptor right = k_in_columns(queries);
+  // The same with the first columns of the warpgroup's keys in registers.
+  template <int kColumns, int kHeldSteps>
+  static DFA_DEVICE void queue_scores(Scores& scores, unsigned (&held)[kHeldSteps][4],
+                                      unsigned rows, unsigned queries) {
+    const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
     ptx::pin(scores);
-    ptx::pin(keys);
+    ptx::pin(held);
     ptx::fence_products();
-    ptx::multiply_registers_rows<kElement, 0>(scores, keys[0], right.bits());
+    ptx::multiply_registers_rows<kElement, 0>(scores, held[0], right.bits());
 #pragma unroll
-    for (int step = 1; step < kSteps; ++step) {
-      ptx::multiply_registers_rows<kElement, 1>(scores, keys[step],
+    for (int step = 1; step < kHeldSteps; ++step) {
+      ptx::multiply_registers_rows<kElement, 1>(scores, held[step],
                                                 right.moved(column_step<kBlockQ>(step)).bits());
+    }
+#pragma unroll
+    for (int step = kHeldSteps; step < kColumns / 16; ++step) {
+      ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
+                                        right.moved(column_step<kBlockQ>(step)).bits());
     }
     ptx::commit_products();
   }

@@ -23,10 +23,15 @@ struct Sm90HalfStep {
   // shared memory gives in a cycle: reads behind them take hundreds of cycles.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
 
-  // k and v of the warpgroup's keys, where products take them from registers.
+  // Up to 64 columns of k and v of the warpgroup's keys, where products take them from registers.
   static constexpr bool kHeld = kConfig.keys_in_registers;
+  static constexpr bool kHeldWhole =
+      kHeld && kConfig.head_dim <= kPanelColumns && kConfig.value_dim <= kPanelColumns;
+  static constexpr int held_steps(int columns) {
+    return (columns < kPanelColumns ? columns : kPanelColumns) / 16;
+  }
   struct Held {
-    Operand k, v;
+    unsigned k[held_steps(kConfig.head_dim)][4], v[held_steps(kConfig.value_dim)][4];
   };
   struct NotHeld {};
 
@@ -65,18 +70,19 @@ struct Sm90HalfStep {
 
   // k q^T of 64 queries into s, and v do^T into dp.
   static DFA_DEVICE void queue_s(Scores& s, Sums& sums, unsigned base, int group, unsigned q) {
+    const unsigned rows = base + group * panel_bytes(kGroupRows);
     if constexpr (kHeld) {
-      Keys::queue_scores(s, sums.k, q);
+      Keys::template queue_scores<kConfig.head_dim>(s, sums.k, rows, q);
     } else {
-      Keys::template queue_scores<kConfig.head_dim>(s, base + group * panel_bytes(kGroupRows), q);
+      Keys::template queue_scores<kConfig.head_dim>(s, rows, q);
     }
   }
   static DFA_DEVICE void queue_dp(Scores& dp, Sums& sums, unsigned base, int group, unsigned d_o) {
+    const unsigned rows = base + Keys::kVAt + group * panel_bytes(kGroupRows);
     if constexpr (kHeld) {
-      Keys::queue_scores(dp, sums.v, d_o);
+      Keys::template queue_scores<kConfig.value_dim>(dp, sums.v, rows, d_o);
     } else {
-      Keys::template queue_scores<kConfig.value_dim>(
-          dp, base + Keys::kVAt + group * panel_bytes(kGroupRows), d_o);
+      Keys::template queue_scores<kConfig.value_dim>(dp, rows, d_o);
     }
   }
 

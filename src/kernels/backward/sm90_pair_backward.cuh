@@ -190,7 +190,7 @@ struct Sm90PairBackward {
     if constexpr (kHalves == 2) {
       HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
-    if constexpr (Keys::kPersistent && !HalfStep::kHeld && !kMore && !kConfig.skips_hidden) {
+    if constexpr (Keys::kPersistent && !HalfStep::kHeldWhole && !kMore && !kConfig.skips_hidden) {
       at.give_back(at.v_empty());
     }
     ptx::wait_products<1>();
@@ -339,7 +339,7 @@ struct Sm90PairBackward {
       if constexpr (!kConfig.skips_hidden) queue_next(at, sums);
       ptx::wait(at.v_full(), at.keys_phase());
       HalfStep::hold_v(sums, at.base, at.group);
-      if constexpr (Keys::kPersistent && HalfStep::kHeld) at.give_back(at.v_empty());
+      if constexpr (Keys::kPersistent && HalfStep::kHeldWhole) at.give_back(at.v_empty());
       if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
       if constexpr (kConfig.skips_hidden) {
         walk_seen(a.args, pair, walk, at, sums);
@@ -351,7 +351,8 @@ struct Sm90PairBackward {
     if constexpr (kGroupRecalled) at.recall_group();
     const KeyWork work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
-      if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeld)) at.give_back(at.v_empty());
+      if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeldWhole))
+        at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
       store_gradients(a, work, at, sums);
