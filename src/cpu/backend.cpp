@@ -17,6 +17,7 @@
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/legality.h"
+#include "spec/packed_heads.h"
 #include "spec/passes.h"
 #include "spec/standard_config.h"
 
@@ -47,6 +48,13 @@ int thread_count(const PlanOptions& options) {
                           ", or 0 for all this process may use");
   }
   return threads == 0 ? available_threads() : threads;
+}
+
+// As engines see it. Heads are packed where every thread still has a key head, which no bit of an
+// output tells; bits of gradients would, as sums over a group's queries come in another order.
+Problem seen(const Problem& problem, int threads) {
+  const bool enough = problem.b * problem.hk >= threads;
+  return enough && !has_backward(problem) ? with_packed_heads(problem) : problem;
 }
 
 class CpuBackend final : public Backend {
@@ -101,8 +109,9 @@ class CpuBackend final : public Backend {
       standard_forward(p, highest_target(), plan.threads, args);
       return;
     }
-    const ForwardConfig config = forward_config(p, plan.config, limits());
-    flash_forward(p, config, plan.threads, args);
+    const Problem of_engine = seen(p, plan.threads);
+    const ForwardConfig config = forward_config(of_engine, plan.config, limits());
+    flash_forward(of_engine, config, plan.threads, args);
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
@@ -155,7 +164,7 @@ class CpuBackend final : public Backend {
   }
 
   void plan_flash(Plan& plan, const PlanOptions& options) const {
-    const Problem& p = plan.problem;
+    const Problem p = seen(plan.problem, plan.threads);
     const Limits limits = this->limits();
     plan.algorithm = Algorithm::flash;
     plan.origin = options.config.empty() ? "default" : "forced";
@@ -175,7 +184,8 @@ class CpuBackend final : public Backend {
     }
     plan.why = std::string("FlashAttention on ") + name_of(target) +
                (plan.origin == "forced" ? ", tile as asked for"
-                                        : ", the default tile for this element type and head dim");
+                                        : ", the default tile for this element type and head dim") +
+               rows_of_heads(plan.problem, p);
   }
 };
 

@@ -1,0 +1,62 @@
+#include "spec/packed_heads.h"
+
+#include <gtest/gtest.h>
+
+namespace dfa {
+namespace {
+
+Problem packed(const char* line) { return with_packed_heads(parse_problem(line)); }
+
+bool stays(const char* line) { return packed(line) == parse_problem(line); }
+
+TEST(PackedHeads, ASingleQueryOfEachHeadIsARow) {
+  for (const char* line : {"fwd bf16 b3 hq32 hk4 sq1 sk700 d128",
+                           "fwd bf16 causal b3 hq32 hk4 sq1 sk700 d128 layout(bshd)"}) {
+    const Problem p = packed(line);
+    EXPECT_EQ(to_line(p).substr(0, 35), "fwd bf16 b3 hq4 hk4 sq8 sk700 d128 ") << line;
+    const Strides expected{.batch = 32 * 128, .head = 8 * 128, .row = 128};
+    EXPECT_EQ(p.q(), expected) << line;
+    EXPECT_EQ(p.o(), expected) << line;
+    EXPECT_EQ(p.k(), parse_problem(line).k()) << line;
+    EXPECT_EQ(p.v(), parse_problem(line).v()) << line;
+    EXPECT_NO_THROW(validate(p)) << line;
+  }
+}
+
+TEST(PackedHeads, DenseHeadsFollowOneAnother) {
+  const Problem p = packed("fwdbwd fp16 b2 hq6 hk2 sq20 sk300 d64 dv40 scale(0.3)");
+  EXPECT_EQ(p.hq, 2);
+  EXPECT_EQ(p.sq, 60);
+  EXPECT_EQ(p.q(), (Strides{.batch = 6 * 20 * 64, .head = 3 * 20 * 64, .row = 64}));
+  EXPECT_EQ(p.o(), (Strides{.batch = 6 * 20 * 40, .head = 3 * 20 * 40, .row = 40}));
+  EXPECT_EQ(p.scale, 0.3);
+  EXPECT_EQ(p.pass, Pass::forward_backward);
+}
+
+TEST(PackedHeads, StridesOfTheCallersOwn) {
+  const Problem p =
+      packed("fwd bf16 b2 hq4 hk2 sq3 sk99 d16 strides_q(2000,72,24) strides_o(999,60,20)");
+  EXPECT_EQ(p.q(), (Strides{.batch = 2000, .head = 144, .row = 24}));
+  EXPECT_EQ(p.o(), (Strides{.batch = 999, .head = 120, .row = 20}));
+}
+
+TEST(PackedHeads, APlanSaysSo) {
+  const Problem asked = parse_problem("fwd bf16 b3 hq32 hk4 sq1 sk700 d128");
+  EXPECT_EQ(rows_of_heads(asked, with_packed_heads(asked)),
+            "; rows of a tile are of 8 query heads, which read the same keys");
+  EXPECT_EQ(rows_of_heads(asked, asked), "");
+}
+
+TEST(PackedHeads, OtherProblemsStayAsTheyAre) {
+  EXPECT_TRUE(stays("fwd bf16 b3 h32 sq1 sk700 d128"));                         // no groups
+  EXPECT_TRUE(stays("fwd bf16 causal b3 hq32 hk4 sq2 sk700 d128"));             // a mask
+  EXPECT_TRUE(stays("fwd bf16 b3 hq32 hk4 sq1 sk700 d128 window(100,0)"));      // likewise
+  EXPECT_TRUE(stays("fwd bf16 b1 hq8 hk2 sq128 sk700 d128"));                   // full tiles
+  EXPECT_TRUE(stays("fwd bf16 b1 hq8 hk2 s4000 d128"));                         // nearly
+  EXPECT_TRUE(stays("fwd bf16 b1 hq8 hk2 sq3 sk700 d128 layout(bshd)"));        // uneven rows
+  EXPECT_TRUE(stays("fwd bf16 b1 hq8 hk2 sq1 sk700 d64 strides_q(64,0,64)"));   // expanded
+  EXPECT_TRUE(stays("fwd bf16 b1 hq4 hk2 sq3 sk9 d16 strides_o(999,100,20)"));  // a gap
+}
+
+}  // namespace
+}  // namespace dfa
