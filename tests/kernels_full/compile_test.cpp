@@ -224,7 +224,7 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     int d, dv;
   };
   for (const auto [d, dv] :
-       {Dims{64, 64}, Dims{96, 96}, Dims{128, 128}, Dims{64, 128}, Dims{128, 64}}) {
+       {Dims{64, 64}, Dims{96, 96}, Dims{128, 128}, Dims{64, 128}, Dims{96, 64}, Dims{128, 64}}) {
     Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = sm90_backward_candidates(p, limits_);
     ASSERT_FALSE(candidates.empty()) << d << " " << dv;
