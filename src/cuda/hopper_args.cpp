@@ -15,6 +15,9 @@ gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std
   return hopper_tensor(p, dense, heads, rows, columns, box_rows);
 }
 
+// Keys that are copied at once by a backward.
+int key_box_rows(const BackwardConfig& c) { return c.nested_keys ? kGroupRows : c.block_k; }
+
 }  // namespace
 
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
@@ -61,8 +64,8 @@ Sm90SplitArgs HopperSplitArgs::with(const ForwardArgs& pointers, const SplitArgs
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c)
     : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
-      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.nested_keys ? kGroupRows : c.block_k)),
-      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.nested_keys ? kGroupRows : c.block_k)),
+      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, key_box_rows(c))),
+      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, key_box_rows(c))),
       d_o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, c.block_q)),
       dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
       dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),

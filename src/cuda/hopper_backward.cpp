@@ -8,7 +8,6 @@
 #include "gpu/buffer.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
-#include "spec/packed_heads.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
@@ -56,7 +55,7 @@ bool is_hopper_backward(const Plan& plan) {
 }
 
 BackwardLauncher hopper_backward(const Plan& plan, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem& p = plan.problem;
   const Limits limits = gpu_limits(device.facts().capability);
   const BackwardConfig config = legal_config(
       plan.backward_config, gpu_backward_base(plan.backward_config, p, limits), p, limits);

@@ -4,7 +4,6 @@
 
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
-#include "spec/packed_heads.h"
 #include "spec/passes.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
@@ -33,8 +32,7 @@ std::string as(const Verdict& hopper) { return " (as " + hopper.reason + ")"; }
 
 }  // namespace
 
-Verdict portable_supports(const Problem& problem, const Limits& limits) {
-  const Problem p = with_packed_heads(problem);
+Verdict portable_supports(const Problem& p, const Limits& limits) {
   if (has_forward(p)) {
     if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
   }
@@ -45,7 +43,7 @@ Verdict portable_supports(const Problem& problem, const Limits& limits) {
 }
 
 void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem& p = plan.problem;
   const Limits limits = limits_of(device);
   if (p.pass == Pass::forward_backward) require_pair(p, options.config, limits);
   std::string kernels;
@@ -74,19 +72,18 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   }
   plan.why = "FlashAttention with " + kernels + " kernels on " + device.facts().name +
              (options.config.empty() ? ", the default tile for this element type and head dim"
-                                     : ", tile as asked for") +
-             rows_of_heads(plan.problem, p);
+                                     : ", tile as asked for");
 }
 
 ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem& p = plan.problem;
   const ForwardConfig config = forward_config(p, plan.config, limits_of(device));
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p));
 }
 
 BackwardLauncher portable_backward(const Plan& plan, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem& p = plan.problem;
   const BackwardConfig config = backward_config(p, plan.backward_config, limits_of(device));
   return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
                                                           kernel_args(p));

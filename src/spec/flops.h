@@ -34,6 +34,11 @@ constexpr double visible_pairs(const Mask& mask, std::int64_t sq, std::int64_t s
   return ends - begins;
 }
 
+// Some masks hide nothing: of a single query under a causal one, say.
+constexpr bool hides_keys(const Problem& p) {
+  return visible_pairs(p.mask, p.sq, p.sk) < static_cast<double>(p.sq) * static_cast<double>(p.sk);
+}
+
 // The pairs that published rates are divided by: half of sq * sk for a causal square (the diagonal
 // counts as half), the visible pairs for everything else.
 constexpr double counted_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk) {

@@ -15,10 +15,6 @@ bool fills_tiles_better(const Problem& p, std::int64_t group) {
   return 10 * tiles(group * p.sq) <= 9 * group * tiles(p.sq);
 }
 
-bool hides_nothing(const Problem& p) {
-  return visible_pairs(p.mask, p.sq, p.sk) == static_cast<double>(p.sq) * static_cast<double>(p.sk);
-}
-
 // Of a tensor with a group's heads behind one another as rows. A head stride of 0 or the like, as
 // of heads that are expanded from one, cannot become a row stride.
 std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t rows,
@@ -31,7 +27,7 @@ std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t
 
 Problem with_packed_heads(const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (group == 1 || !hides_nothing(p) || !fills_tiles_better(p, group)) return p;
+  if (group == 1 || hides_keys(p) || !fills_tiles_better(p, group)) return p;
   const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);
   if (!q || !o) return p;
   Problem all = p;

@@ -56,11 +56,6 @@ double margin(const Sm90Tile& tile, const Problem& p) {
   return tile.block_q > 128 ? 1.005 : 1;
 }
 
-// Some masks hide nothing: of a single query under a causal one, say.
-bool hides_keys(const Problem& p) {
-  return visible_pairs(p.mask, p.sq, p.sk) < static_cast<double>(p.sq) * static_cast<double>(p.sk);
-}
-
 // Steps along the keys of all items of one head, of `rows` queries each.
 std::int64_t steps_of_head(const Problem& p, int rows, int block_k) {
   std::int64_t steps = 0;
