@@ -13,6 +13,7 @@
 #include "bench/cudnn_peer.h"
 #include "bench/doubts.h"
 #include "bench/machine.h"
+#include "bench/partial_result.h"
 #include "bench/result.h"
 #include "bench/result_writer.h"
 #include "bench/study.h"
@@ -202,14 +203,17 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   end_gently();
   arguments.study.interrupted = interrupted;
   bench::Study study;
+  bench::PartialResult partial(arguments.out);
   {
     ProgressBar bar;
-    study = bench::run_study(groups, arguments.study,
-                             [&](const bench::Progress& progress) { bar.show(progress); });
+    study = bench::run_study(
+        groups, arguments.study, [&](const bench::Progress& progress) { bar.show(progress); },
+        [&](const bench::Study& so_far) { partial.keep(so_far); });
   }
   study.result.created = utc_now();
   study.result.argv = bench::process_arguments();
   bench::write_result(arguments.out, study.result, study.samples);
+  partial.remove();
   if (arguments.suite == "three_way") {
     const std::filesystem::path folder = std::filesystem::path(arguments.out).parent_path();
     bench::write_three_way(folder.empty() ? "." : folder, study.result);

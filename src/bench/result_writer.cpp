@@ -54,8 +54,8 @@ std::string digest(const std::string& bytes) {
   return fmt::format("{:08x}", hash >> 32);
 }
 
-// The sidecar an older result at `path` points to; empty when there is none of ours.
-std::filesystem::path older_samples(const std::filesystem::path& path) {
+// The sidecar a result at `path` points to; empty when there is none of ours.
+std::filesystem::path samples_beside(const std::filesystem::path& path) {
   try {
     for (const CaseResult& record : read_result(path).cases) {
       const std::string name = record.samples_file.value_or("");
@@ -86,7 +86,7 @@ void require_writable(const std::filesystem::path& path) {
 
 void write_result(const std::filesystem::path& path, Result& result,
                   const std::vector<std::vector<Sample>>& samples) {
-  const std::filesystem::path older = older_samples(path);
+  const std::filesystem::path older = samples_beside(path);
   const std::string bytes = pack(result, samples);
   const std::string name = path.stem().string() + ".samples-" + digest(bytes) + ".f32";
   const std::filesystem::path sidecar = folder_of(path) / name;
@@ -104,6 +104,13 @@ void write_result(const std::filesystem::path& path, Result& result,
     throw;
   }
   if (!older.empty() && older != sidecar) std::filesystem::remove(older, ignored);
+}
+
+void remove_result(const std::filesystem::path& path) {
+  const std::filesystem::path samples = samples_beside(path);
+  std::error_code ignored;
+  if (!samples.empty()) std::filesystem::remove(samples, ignored);
+  std::filesystem::remove(path, ignored);
 }
 
 std::vector<std::vector<float>> read_samples(const std::filesystem::path& result_path,

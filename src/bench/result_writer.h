@@ -19,6 +19,9 @@ void require_writable(const std::filesystem::path& path);
 void write_result(const std::filesystem::path& path, Result& result,
                   const std::vector<std::vector<Sample>>& samples);
 
+// Both files of a result, where they are there.
+void remove_result(const std::filesystem::path& path);
+
 // Samples of a case, as rows of its columns; NaN where not measured. Throws InvalidArgument when
 // the sidecar is shorter than the case says.
 std::vector<std::vector<float>> read_samples(const std::filesystem::path& result_path,

@@ -51,13 +51,15 @@ Algorithm base_algorithm(const std::string& name) {
 class StudyRun {
  public:
   StudyRun(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
-           const std::function<void(const Progress&)>& on_progress)
+           const std::function<void(const Progress&)>& on_progress,
+           const std::function<void(const Study&)>& on_problem)
       : groups_(groups),
         options_(options),
         backend_(options.backend == "auto" ? default_backend()
                                            : find_backend(options.backend).name()),
         effort_(effort_of(options.scale)),
         on_progress_(on_progress),
+        on_problem_(on_problem),
         gpu_(find_backend(backend_).gpu_identity()),
         telemetry_(open_telemetry(gpu_, clock_)) {
     Status ignored{};
@@ -85,6 +87,7 @@ class StudyRun {
         study.result.cases.push_back(std::move(candidate.record));
         study.samples.push_back(std::move(candidate.samples));
       }
+      if (on_problem_ && group_ + 1 < groups_.size()) on_problem_(study);
     }
     return study;
   }
@@ -331,6 +334,7 @@ class StudyRun {
   std::string backend_;
   Effort effort_;
   const std::function<void(const Progress&)>& on_progress_;
+  const std::function<void(const Study&)>& on_problem_;
   sensors::SystemClock clock_;
   GpuIdentity gpu_;
   Telemetry telemetry_;
@@ -359,7 +363,8 @@ void require_torch_where_compiled(const ProblemGroup& group,
 }  // namespace
 
 Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
-                const std::function<void(const Progress&)>& on_progress) {
+                const std::function<void(const Progress&)>& on_progress,
+                const std::function<void(const Study&)>& on_problem) {
   for (const ProblemGroup& group : groups) {
     require_torch_where_compiled(group, options.peers);
     for (const std::string& algorithm : group.algorithms) {
@@ -370,7 +375,7 @@ Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& opt
       }
     }
   }
-  return StudyRun(groups, options, on_progress).run();
+  return StudyRun(groups, options, on_progress, on_problem).run();
 }
 
 }  // namespace dfa::bench

@@ -25,6 +25,11 @@ struct StudyOptions {
   std::function<bool()> interrupted{};  // asked before each problem; true ends the study early
 };
 
+struct Study {
+  Result result;                             // created, argv left to the caller
+  std::vector<std::vector<Sample>> samples;  // of each case
+};
+
 struct Progress {
   double fraction = 0;  // of the study, in [0, 1]
   int problem = 0;      // from 1
@@ -32,16 +37,13 @@ struct Progress {
   std::string what;  // the problem and what is being done with it
 };
 
-struct Study {
-  Result result;                             // created, argv left to the caller
-  std::vector<std::vector<Sample>> samples;  // of each case
-};
-
 // Measures every problem with every algorithm of its group: plan, tune where asked for, time
 // interleaved, check on the inputs that were timed, measure memory and energy. Trouble with one
 // case is its status; the study goes on. Throws InvalidArgument for an unknown algorithm or
-// backend, Unsupported when the machine has no backend.
+// backend, Unsupported when the machine has no backend. After each problem but the last
+// `on_problem` sees what there is.
 Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
-                const std::function<void(const Progress&)>& on_progress = {});
+                const std::function<void(const Progress&)>& on_progress = {},
+                const std::function<void(const Study&)>& on_problem = {});
 
 }  // namespace dfa::bench

@@ -43,3 +43,25 @@ def test_a_signal_ignored_from_the_start_stays_ignored_and_the_other_ends_it(tmp
     wait_for(run, b"6/200")
     run.send_signal(signal.SIGTERM)
     ends_in_order(run, tmp_path)
+
+
+def test_a_killed_bench_leaves_what_it_had_beside_an_older_result(tmp_path):
+    (tmp_path / "out.json").write_text("older")
+    run = bench(tmp_path)
+    wait_for(run, b"3/200")
+    run.kill()
+    run.communicate(timeout=60)
+    assert (tmp_path / "out.json").read_text() == "older"
+    partial = json.loads((tmp_path / "out.partial.json").read_text())
+    assert partial["schema"] == "dfa-result/1"
+    assert 1 <= len(partial["cases"]) < 400 and partial["cases"][0]["status"] == "ok"
+    assert (tmp_path / partial["cases"][0]["samples_file"]).stat().st_size > 0
+
+
+def test_a_bench_that_ends_leaves_its_result_alone(tmp_path):
+    run = bench(tmp_path)
+    wait_for(run, b"3/200")
+    run.send_signal(signal.SIGINT)
+    ends_in_order(run, tmp_path)
+    samples = {case["samples_file"] for case in json.loads((tmp_path / "out.json").read_text())["cases"]}
+    assert {path.name for path in tmp_path.iterdir()} == {"lines.txt", "out.json"} | samples
