@@ -51,10 +51,9 @@ int thread_count(const PlanOptions& options) {
 }
 
 // As engines see it. Heads are packed where every thread still has a key head, which no bit of an
-// output tells; bits of gradients would, as sums over a group's queries come in another order.
+// output tells.
 Problem seen(const Problem& problem, int threads) {
-  const bool enough = problem.b * problem.hk >= threads;
-  return enough && !has_backward(problem) ? with_packed_heads(problem) : problem;
+  return problem.b * problem.hk >= threads ? with_packed_heads(problem) : problem;
 }
 
 class CpuBackend final : public Backend {
@@ -185,7 +184,7 @@ class CpuBackend final : public Backend {
     plan.why = std::string("FlashAttention on ") + name_of(target) +
                (plan.origin == "forced" ? ", tile as asked for"
                                         : ", the default tile for this element type and head dim") +
-               rows_of_heads(plan.problem, p);
+               rows_of_heads(plan.problem.hq / p.hq);
   }
 };
 

@@ -7,6 +7,7 @@
 #include "cuda/loaded_kernels.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
+#include "spec/packed_heads.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
@@ -62,7 +63,7 @@ bool is_hopper(const Plan& plan) {
 }
 
 ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device) {
-  const Problem& p = plan.problem;
+  const Problem p = with_packed_heads(plan.problem);
   const Limits limits = gpu_limits(device.facts().capability);
   const ForwardConfig config =
       legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);

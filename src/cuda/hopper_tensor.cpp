@@ -1,5 +1,7 @@
 #include "cuda/hopper_tensor.h"
 
+#include <utility>
+
 #include "spec/config.h"
 
 namespace dfa::cuda {
@@ -17,6 +19,18 @@ gpu::TiledTensor hopper_tensor(const Problem& p, const Strides& s, std::int64_t 
           .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, p.b)},
           .box_columns = 64,
           .box_rows = static_cast<std::uint32_t>(box_rows)};
+}
+
+gpu::TiledTensor packed_hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
+                                      std::int64_t rows, std::int64_t columns, int box_rows,
+                                      int packed) {
+  gpu::TiledTensor tensor = hopper_tensor(p, s, heads, rows, columns, box_rows);
+  if (packed == 1) return tensor;
+  std::swap(tensor.sizes[1], tensor.sizes[2]);
+  std::swap(tensor.strides[0], tensor.strides[1]);
+  tensor.box_rows = static_cast<std::uint32_t>(packed);
+  tensor.box_planes = static_cast<std::uint32_t>(box_rows / packed);
+  return tensor;
 }
 
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {

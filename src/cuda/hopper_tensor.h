@@ -11,6 +11,11 @@ namespace dfa::cuda {
 gpu::TiledTensor hopper_tensor(const Problem& problem, const Strides& strides, std::int64_t heads,
                                std::int64_t rows, std::int64_t columns, int box_rows);
 
+// Of q or o, so many of whose heads are neighbouring rows of a box (ForwardConfig::packed_heads).
+gpu::TiledTensor packed_hopper_tensor(const Problem& problem, const Strides& strides,
+                                      std::int64_t heads, std::int64_t rows, std::int64_t columns,
+                                      int box_rows, int packed);
+
 // On the device of the caller's gpu::Scope.
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map);
 

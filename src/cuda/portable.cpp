@@ -4,6 +4,7 @@
 
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
+#include "spec/packed_heads.h"
 #include "spec/passes.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
@@ -43,14 +44,16 @@ Verdict portable_supports(const Problem& p, const Limits& limits) {
 }
 
 void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
-  const Problem& p = plan.problem;
+  const Problem p = with_packed_heads(plan.problem);
   const Limits limits = limits_of(device);
   if (p.pass == Pass::forward_backward) require_pair(p, options.config, limits);
   std::string kernels;
+  std::int64_t packed = plan.problem.hq / p.hq;
   if (has_forward(p)) {
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
     kernels = name_of(config.target);
+    packed *= config.packed_heads;
     plan.workspace_bytes = forward_workspace_bytes(p, config);
     if (config.target == Target::cuda_sm90 && !is_split(config))
       plan.forward_sms = device.facts().sm_count;
@@ -72,11 +75,12 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   }
   plan.why = "FlashAttention with " + kernels + " kernels on " + device.facts().name +
              (options.config.empty() ? ", the default tile for this element type and head dim"
-                                     : ", tile as asked for");
+                                     : ", tile as asked for") +
+             rows_of_heads(packed);
 }
 
 ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
-  const Problem& p = plan.problem;
+  const Problem p = with_packed_heads(plan.problem);
   const ForwardConfig config = forward_config(p, plan.config, limits_of(device));
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p));

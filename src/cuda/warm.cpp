@@ -8,6 +8,7 @@
 #include "cuda/store.h"
 #include "kernels/launch.h"
 #include "spec/legality.h"
+#include "spec/packed_heads.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
@@ -35,7 +36,8 @@ void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Conf
   for (KernelLaunch& launch : launches_of(problem, config)) launches.push_back(std::move(launch));
 }
 
-std::vector<KernelLaunch> default_launches(const Problem& problem, const Limits& limits) {
+std::vector<KernelLaunch> default_launches(const Problem& of, const Limits& limits) {
+  const Problem problem = with_packed_heads(of);
   std::vector<KernelLaunch> launches;
   if (has_forward(problem)) {
     add(launches, problem, default_gpu_forward(problem, limits), limits, &forward_launches);

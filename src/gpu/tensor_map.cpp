@@ -8,7 +8,7 @@ namespace dfa::gpu {
 
 void encode(const TiledTensor& tensor, void* map) {
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
-  const cuuint32_t box[4] = {tensor.box_columns, tensor.box_rows, 1, 1};
+  const cuuint32_t box[4] = {tensor.box_columns, tensor.box_rows, tensor.box_planes, 1};
   constexpr cuuint32_t kEach[4] = {1, 1, 1, 1};
   CUtensorMap encoded;  // aligned as the driver's header wants it, which kernels need not be given
   check(driver().cuTensorMapEncodeTiled(

@@ -14,7 +14,8 @@ struct TiledTensor {
   std::uint64_t sizes[4] = {};
   std::uint64_t strides[3] = {};  // of the other three, in bytes, multiples of 16
   std::uint32_t box_columns = 0;  // one copy moves this many of the first dimension, 128 bytes
-  std::uint32_t box_rows = 0;     // and of the second
+  std::uint32_t box_rows = 0;     // of the second
+  std::uint32_t box_planes = 1;   // and of the third
 };
 
 inline constexpr int kTensorMapBytes = 128;

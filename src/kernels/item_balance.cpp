@@ -12,8 +12,8 @@ std::vector<double> item_costs(const Problem& p, const ForwardConfig& c) {
   constexpr double kPerItem = 1.5;  // first scores, last product and store, in steps (0015)
   const TileMask mask = TileMask::of(kernel_args(p));
   std::vector<double> costs;
-  for (int query = 0; query < p.sq; query += c.item_rows()) {
-    const TileRange tiles = key_tiles(mask, query, c.item_rows(), c.block_k);
+  for (int query = 0; query < p.sq; query += c.item_queries()) {
+    const TileRange tiles = key_tiles(mask, query, c.item_queries(), c.block_k);
     costs.push_back(tiles.end - tiles.begin + kPerItem);
   }
   return costs;
@@ -32,26 +32,53 @@ double balance(const Items& items, const std::vector<double>& costs, int blocks)
   return all / blocks / most;
 }
 
+namespace {
+
+// Looks for items that keep a grid busier.
+struct Search {
+  const std::vector<double>& costs;
+  int blocks;
+  Items best;
+  double busy;
+
+  void consider(const Items& items) {
+    const double tried = balance(items, costs, blocks);
+    if (tried <= busy) return;
+    best = items;
+    busy = tried;
+  }
+
+  // With up to `most` values between the two of one field, the largest first.
+  void vary(int Items::*field, int least, int largest, int most) {
+    const int step = std::max(1, (largest - least) / most);
+    Items tried = best;
+    for (tried.*field = largest; tried.*field >= least; tried.*field -= step) consider(tried);
+  }
+};
+
+}  // namespace
+
 Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
-  constexpr double kWorth = 0.02;
-  constexpr int kMostItems = 1 << 14, kMostTried = 16;
-  Items best = forward_items(p, c, blocks);
+  constexpr double kWorth = 0.01;
+  constexpr int kMostItems = 1 << 14, kMostSections = 16, kMostWalked = 1 << 18;
+  const Items plain = forward_items(p, c, blocks);
   // Of many items what the last section leaves idle is a small part.
-  if (best.late_first == 0 || 1LL * best.heads * best.tiles > kMostItems) return best;
+  const std::int64_t items = std::int64_t{plain.heads} * plain.tiles;
+  if (plain.late_first == 0 || items > kMostItems) return plain;
   blocks /= c.cluster;
   const std::vector<double> costs = item_costs(p, c);
-  double most = balance(best, costs, blocks) + kWorth;
-  const int fitting = best.section, least = std::max(1, fitting / 2);
-  const int step = std::max(1, (fitting - least) / kMostTried);
-  for (int section = fitting - step; section >= least; section -= step) {
-    Items tried = best;
-    tried.section = section;
-    const double busy = balance(tried, costs, blocks);
-    if (busy <= most) continue;
-    most = busy;
-    best = tried;
-  }
-  return best;
+  Search search{costs, blocks, plain, balance(plain, costs, blocks)};
+  search.vary(&Items::shift, 1, blocks - 1, std::max(1, kMostWalked / static_cast<int>(items)));
+  // Rounds of short heads are whole: two at once is what there is to try.
+  const int fitting = fitting_heads(p, c);
+  const bool in_rounds = plain.section < fitting;
+  const double worth = in_rounds ? 2 * kWorth : kWorth;
+  const int least = in_rounds ? 2 * plain.section : std::max(1, plain.section / 2);
+  const int largest = in_rounds ? std::min(least, fitting)
+                                : std::min(plain.heads, plain.section + plain.section / 4);
+  Search other{costs, blocks, plain, search.busy + worth};
+  other.vary(&Items::section, least, largest, kMostSections);
+  return other.busy > search.busy + worth ? other.best : search.best;
 }
 
 }  // namespace dfa

@@ -126,7 +126,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
-       .grid = grid(tiles(p.sq, c.item_rows()) * c.cluster * p.b * p.hq),
+       .grid = grid(tiles(p.sq, c.item_queries()) * c.cluster * p.b * p.hq / c.packed_heads),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
        .cluster = count(c.cluster)}};
@@ -213,12 +213,18 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
           .smem_bytes = count(kCheckWarps * check_part(held) * static_cast<int>(sizeof(float)))};
 }
 
+int fitting_heads(const Problem& p, const ForwardConfig& c) {
+  const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
+  const std::int64_t group = p.hq / p.hk / c.packed_heads;
+  const std::int64_t heads = p.b * p.hq / c.packed_heads;
+  return static_cast<int>(std::min(heads, std::max<std::int64_t>(1, kL2Share / bytes) * group));
+}
+
 Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
-  const std::int64_t heads = p.b * p.hq, group = p.hq / p.hk;
-  const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
-  const std::int64_t fitting = std::max<std::int64_t>(1, kL2Share / bytes) * group;
-  const auto of_head = static_cast<int>(tiles(p.sq, c.item_rows()));
+  const std::int64_t heads = p.b * p.hq / c.packed_heads;
+  const int fitting = fitting_heads(p, c);
+  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries()));
   blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
   // length run beside each other, where those of a larger section that see all of k and v came
@@ -227,10 +233,10 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const bool in_rounds =
       of_head <= kFewTiles && of_head % 2 == 0 && whole * of_head <= 2 * blocks && whole <= fitting;
   const bool late_first = p.mask.right >= 0 && p.mask.left < 0;
-  const std::int64_t section = std::min(heads, in_rounds ? whole : fitting);
+  const int section = in_rounds ? whole : fitting;
   return {.heads = static_cast<int>(heads),
           .tiles = of_head,
-          .section = static_cast<int>(late_first ? section : heads),
+          .section = late_first ? section : static_cast<int>(heads),
           .late_first = late_first};
 }
 

@@ -58,6 +58,9 @@ RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& confi
 int staying_clusters(const Problem& problem, const BackwardConfig& config, int sms);
 unsigned staying_grid(const Problem& problem, const BackwardConfig& config, int staying);
 
+// Heads (of packed ones) whose k and v fit a forward's share of the L2 together, one at least.
+int fitting_heads(const Problem& problem, const ForwardConfig& config);
+
 // What a forward of cuda_sm90 walks through on a grid of `blocks`.
 Items forward_items(const Problem& problem, const ForwardConfig& config, int blocks);
 

@@ -5,15 +5,18 @@
 #include <limits>
 
 #include "spec/flops.h"
+#include "spec/packed_heads.h"
 
 namespace dfa::profile {
 namespace {
 
 constexpr double kFar = 2;  // in logarithms of two, of one size
 
+// Where heads are packed otherwise a configuration may not be legal, and costs something else.
 bool same_kind(const Problem& a, const Problem& b) {
   return a.pass == b.pass && a.dtype == b.dtype && a.d == b.d && a.dv == b.dv &&
-         a.mask.left == b.mask.left && a.mask.right == b.mask.right;
+         a.mask.left == b.mask.left && a.mask.right == b.mask.right &&
+         heads_of_a_tile(a) == heads_of_a_tile(b);
 }
 
 double distance(const Problem& a, const Problem& b) {

@@ -58,9 +58,13 @@ struct ForwardConfig {
   // Columns of q, from the first, that stay in registers as left operands of scores: products then
   // read less shared memory.
   int held_columns = 0;
+  // Query heads that read the same keys and are neighbouring rows of a tile: of row r the query is
+  // r / packed_heads. A power of two up to 16.
+  int packed_heads = 1;
 
-  // Queries that are dealt out together.
+  // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }
+  constexpr int item_queries() const { return item_rows() / packed_heads; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);

@@ -29,6 +29,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("cluster", config.cluster);
       visit("own_output", config.own_output);
       visit("held_columns", config.held_columns);
+      visit("packed_heads", config.packed_heads);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -75,9 +76,11 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},         {"cluster", "1"},        {"own_output", "false"},
-                {"held_columns", "0"},     {"dq_group", "false"},   {"early_turns", "false"},
-                {"rounds_dq", "false"},    {"persistent", "false"}, {"keys_in_registers", "false"},
+} kLeftOut[] = {{"skip", "false"},         {"cluster", "1"},
+                {"own_output", "false"},   {"held_columns", "0"},
+                {"packed_heads", "1"},     {"dq_group", "false"},
+                {"early_turns", "false"},  {"rounds_dq", "false"},
+                {"persistent", "false"},   {"keys_in_registers", "false"},
                 {"skips_hidden", "false"}, {"nested_keys", "false"}};
 
 // What such a field says where it is left out; empty for others.

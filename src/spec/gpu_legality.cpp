@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "spec/packed_heads.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
 
@@ -394,7 +395,8 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 }
 
 template <>
-std::vector<ForwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
+std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
+  const Problem problem = with_packed_heads(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   for (const ForwardTile& tile : tiling(problem, kForwardTiles, kWideForwardTiles)) {
     const ForwardConfig config = with(dims_of<ForwardConfig>(problem, limits), tile);

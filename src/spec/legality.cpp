@@ -5,6 +5,7 @@
 
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
+#include "spec/packed_heads.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
 
@@ -41,18 +42,23 @@ Verdict check_hopper(const BackwardConfig& c, const Problem& p, const Limits& li
   return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
 }
 
+// Kernels of a GPU work on the problem with its heads packed, where it can be.
+template <typename Config>
+Verdict check_on_gpu(const Config& c, const Problem& problem, const Limits& limits) {
+  const Problem p = with_packed_heads(problem);
+  if (!is_gpu(c.target)) {
+    return Verdict::no(std::string(name_of(c.target)) +
+                       " runs on a processor; a GPU takes cuda_sm75, cuda_sm80 or cuda_sm90");
+  }
+  if (limits.highest == Target::cuda_sm75 && c.target == Target::cuda_sm80) {
+    return Verdict::no("cuda_sm80 runs from compute capability 8.0 on");
+  }
+  return c.target == Target::cuda_sm90 ? check_hopper(c, p, limits) : check_gpu(c, p, limits);
+}
+
 template <typename Config>
 Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
-  if (is_gpu(limits.highest)) {
-    if (!is_gpu(c.target)) {
-      return Verdict::no(std::string(name_of(c.target)) +
-                         " runs on a processor; a GPU takes cuda_sm75, cuda_sm80 or cuda_sm90");
-    }
-    if (limits.highest == Target::cuda_sm75 && c.target == Target::cuda_sm80) {
-      return Verdict::no("cuda_sm80 runs from compute capability 8.0 on");
-    }
-    return c.target == Target::cuda_sm90 ? check_hopper(c, p, limits) : check_gpu(c, p, limits);
-  }
+  if (is_gpu(limits.highest)) return check_on_gpu(c, p, limits);
   const Steps steps = steps_of(c.target);
   if (c.target > limits.highest) {
     return Verdict::no(std::string(name_of(c.target)) + " is not there; the highest here is " +

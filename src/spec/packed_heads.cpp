@@ -1,8 +1,10 @@
 #include "spec/packed_heads.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "spec/flops.h"
+#include "spec/passes.h"
 
 namespace dfa {
 namespace {
@@ -11,8 +13,8 @@ constexpr std::int64_t kRows = 128;  // of most tiles
 
 std::int64_t tiles(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
 
-bool fills_tiles_better(const Problem& p, std::int64_t group) {
-  return 10 * tiles(group * p.sq) <= 9 * group * tiles(p.sq);
+bool fills_tiles_better(const Problem& p, std::int64_t heads) {
+  return 10 * tiles(heads * p.sq) <= 9 * heads * tiles(p.sq);
 }
 
 // Of a tensor with a group's heads behind one another as rows. A head stride of 0 or the like, as
@@ -27,7 +29,7 @@ std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t
 
 Problem with_packed_heads(const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (group == 1 || hides_keys(p) || !fills_tiles_better(p, group)) return p;
+  if (group == 1 || has_backward(p) || hides_keys(p) || !fills_tiles_better(p, group)) return p;
   const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);
   if (!q || !o) return p;
   Problem all = p;
@@ -39,9 +41,35 @@ Problem with_packed_heads(const Problem& p) {
   return all;
 }
 
-std::string rows_of_heads(const Problem& asked, const Problem& worked_on) {
-  if (asked.hq == worked_on.hq) return "";
-  return "; rows of a tile are of " + std::to_string(asked.hq / worked_on.hq) +
+int packed_heads(const Problem& p) {
+  constexpr std::int64_t kMost = 16;
+  const std::int64_t group = p.hq / p.hk;
+  if (has_backward(p)) return 1;
+  std::int64_t heads = 1;
+  while (heads < kMost && group % (2 * heads) == 0) heads *= 2;
+  return heads > 1 && fills_tiles_better(p, heads) ? static_cast<int>(heads) : 1;
+}
+
+std::int64_t heads_of_a_tile(const Problem& p) {
+  const Problem all = with_packed_heads(p);
+  return p.hq / all.hq * packed_heads(all);
+}
+
+Problem priced_with_packed_heads(const Problem& p) {
+  const int heads = packed_heads(p);
+  if (heads == 1) return p;
+  Problem all = p;
+  all.hq = p.hq / heads;
+  all.hk = all.hq;
+  all.sq = heads * p.sq;
+  if (p.mask.left >= 0) all.sk = std::min<std::int64_t>(p.sk, p.sq + p.mask.left);
+  all.mask = kFull;
+  return all;
+}
+
+std::string rows_of_heads(std::int64_t heads) {
+  if (heads == 1) return "";
+  return "; rows of a tile are of " + std::to_string(heads) +
          " query heads, which read the same keys";
 }
 

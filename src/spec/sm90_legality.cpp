@@ -4,6 +4,7 @@
 #include <string>
 
 #include "spec/gpu_legality.h"
+#include "spec/packed_heads.h"
 #include "spec/sm90_split_legality.h"
 #include "spec/sm90_tiles.h"
 
@@ -12,6 +13,8 @@ namespace {
 
 // Columns of a product that ptx/wgmma.cuh has.
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
+constexpr int kPackedHeads[] = {1, 2, 4, 8, 16};  // 16 are the rows that a warp stores at once
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kOtherRegisters90 = 32;
@@ -87,11 +90,26 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("held_columns=" + number(c.held_columns) +
                        "; a multiple of 16 up to head_dim=" + number(c.head_dim));
   }
+  if (std::find(std::begin(kPackedHeads), std::end(kPackedHeads), c.packed_heads) ==
+      std::end(kPackedHeads)) {
+    return Verdict::no("packed_heads=" + number(c.packed_heads) + "; 1, 2, 4, 8 or 16");
+  }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
                        name_of(c.element) + " takes false");
   }
   return yes();
+}
+
+Verdict check_packed(const ForwardConfig& c, const Problem& p) {
+  const std::int64_t group = p.hq / p.hk;
+  if (p.sq * c.packed_heads > kMostRows) {
+    return Verdict::no("packed_heads=" + number(c.packed_heads) +
+                       " makes more rows of sq=" + number(p.sq) + " than " + number(kMostRows));
+  }
+  if (group % c.packed_heads == 0) return yes();
+  return Verdict::no("packed_heads=" + number(c.packed_heads) + " but " + number(group) +
+                     " query heads read the same keys");
 }
 
 Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
@@ -128,7 +146,8 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
           .fixed_reference = p.dtype == DType::bf16,
           .cluster = t.cluster,
           .own_output = t.own_output,
-          .held_columns = t.held_columns};
+          .held_columns = t.held_columns,
+          .packed_heads = packed_heads(p)};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
@@ -167,7 +186,7 @@ Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Pro
 Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
   for (const Verdict& verdict :
        {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
-        check_shape(config)}) {
+        check_shape(config), check_packed(config, problem)}) {
     if (!verdict) return verdict;
   }
   return check_resources(config, limits);

@@ -44,10 +44,11 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.stages < 1 || c.stages > kMaxStages) {
     return Verdict::no("stages=" + number(c.stages) + "; 1 to " + number(kMaxStages));
   }
-  if (c.q_stages != 1 || c.pingpong || c.fixed_reference || c.skip || c.held_columns != 0) {
-    return Verdict::no(
-        "q_stages=" + number(c.q_stages) +
-        "; cuda_sm90 in fp32 takes 1, and no pingpong, fixed_reference, skip or held_columns");
+  if (c.q_stages != 1 || c.pingpong || c.fixed_reference || c.skip || c.held_columns != 0 ||
+      c.packed_heads != 1) {
+    return Verdict::no("q_stages=" + number(c.q_stages) +
+                       "; cuda_sm90 in fp32 takes 1, and no pingpong, fixed_reference, skip, "
+                       "held_columns or packed_heads");
   }
   return yes();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "spec/flops.h"
+#include "spec/packed_heads.h"
 #include "spec/sm90_legality.h"
 
 namespace dfa {
@@ -92,7 +93,8 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 
 }  // namespace
 
-std::vector<PricedTile> priced_sm90_tiles(const Problem& problem) {
+std::vector<PricedTile> priced_sm90_tiles(const Problem& asked) {
+  const Problem problem = priced_with_packed_heads(asked);
   std::vector<PricedTile> priced;
   for (const MeasuredTile& m : kMeasured) {
     // fp16 was not measured.

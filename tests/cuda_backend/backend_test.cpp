@@ -11,6 +11,7 @@
 #include "dfa/attention.h"
 #include "gpu/fake_cuda_test_case.h"
 #include "gpu/stream.h"
+#include "spec/config_text.h"
 #include "spec/legality.h"
 
 namespace dfa {
@@ -102,12 +103,16 @@ TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
   }
 }
 
-TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize) {
+Problem for_hopper() {
   Problem p = kProblem;
   p.pass = Pass::forward;
-  p.hq = 150;
+  p.hq = p.hk = 150;
   p.sq = 1;
-  const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  return p;
+}
+
+TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize) {
+  const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
   EXPECT_NE(hopper.why.find("cuda_sm90 kernels"), std::string::npos) << hopper.why;
   EXPECT_EQ(hopper.workspace_bytes, 0u);
   const ForwardArgs args = forward_args();
@@ -118,6 +123,33 @@ TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize
   const void* mapped = nullptr;           // a fake map begins with the address
   std::memcpy(&mapped, seen.argument.data(), sizeof mapped);
   EXPECT_EQ(mapped, args.q);
+}
+
+TEST_F(CudaBackendTest, HeadsThatReadTheSameKeysAreRowsOfOneItem) {
+  Problem p = for_hopper();
+  p.hk = 3;
+  const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_EQ(hopper.problem, p);
+  EXPECT_NE(hopper.why.find("rows of a tile are of 50 query heads"), std::string::npos)
+      << hopper.why;
+  forward(hopper, forward_args());
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 3u);
+}
+
+TEST_F(CudaBackendTest, UnderAMaskTheKernelPacksHeads) {
+  Problem p = for_hopper();
+  p.hq = 24;
+  p.hk = 3;
+  p.sq = 4;
+  p.sk = 40;
+  p.mask = kCausal;
+  const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_NE(hopper.config.find(",.packed_heads=8"), std::string::npos) << hopper.config;
+  EXPECT_NE(hopper.why.find("rows of a tile are of 8 query heads"), std::string::npos)
+      << hopper.why;
+  testing::fake_kernels().add(forward_launches(p, parse_config(hopper.config, ForwardConfig{})));
+  forward(hopper, forward_args());
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 3u);
 }
 
 TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensors) {
@@ -189,14 +221,6 @@ TEST_F(CudaBackendTest, HoppersFp32IsOfBothPassesAndSplitsItsTensorsFirst) {
   for (std::size_t i = 0; i < turns.bytes; ++i) EXPECT_EQ(workspace[turns.offset + i], 0);
 }
 
-Problem for_hopper() {
-  Problem p = kProblem;
-  p.pass = Pass::forward;
-  p.hq = 150;
-  p.sq = 1;
-  return p;
-}
-
 TEST_F(CudaBackendTest, ABudgetOfMultiprocessorsIsTheGridOfTheVeryNextLaunch) {
   const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
   EXPECT_EQ(hopper.forward_sms, 132);
@@ -214,7 +238,7 @@ TEST_F(CudaBackendTest, ABudgetOfMultiprocessorsIsTheGridOfTheVeryNextLaunch) {
 
 TEST_F(CudaBackendTest, ABudgetLargerThanTheWorkAddsNoBlocks) {
   Problem p = for_hopper();
-  p.hq = 10;
+  p.hq = p.hk = 10;
   const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
   forward(hopper, forward_args(), {.sm_budget = 100});
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 10u);

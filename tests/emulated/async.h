@@ -28,7 +28,7 @@ std::string describe_phase(unsigned address, unsigned parity);
 // Copies.
 
 struct Place {
-  int column, row, head, batch;
+  int column, row, plane, batch;
 };
 
 void load_box(unsigned target, const TensorMap& map, unsigned barrier, Place place);

@@ -14,7 +14,7 @@ namespace {
 struct Map {
   const char* address;
   std::uint64_t sizes[4], strides[3];
-  std::uint32_t box_columns, box_rows;
+  std::uint32_t box_columns, box_rows, box_planes;
 };
 static_assert(sizeof(Map) <= sizeof(TensorMap));
 
@@ -32,10 +32,11 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
   const auto inside = [](int index, std::uint64_t size) {
     return index >= 0 && static_cast<std::uint64_t>(index) < size;
   };
-  const bool exists = inside(place.head, m.sizes[2]) && inside(place.batch, m.sizes[3]);
-  for (unsigned row = 0; row < m.box_rows; ++row) {
-    const int at_row = place.row + static_cast<int>(row);
-    const bool row_exists = exists && inside(at_row, m.sizes[1]);
+  for (unsigned row = 0; row < m.box_rows * m.box_planes; ++row) {
+    const int at_row = place.row + static_cast<int>(row % m.box_rows);
+    const int at_plane = place.plane + static_cast<int>(row / m.box_rows);
+    const bool row_exists = inside(at_row, m.sizes[1]) && inside(at_plane, m.sizes[2]) &&
+                            inside(place.batch, m.sizes[3]);
     for (unsigned at = 0; at < kRowBytes; at += kChunk) {
       const auto column = static_cast<std::uint64_t>(place.column) + at / kElementBytes;
       if (!row_exists || column >= m.sizes[0]) {
@@ -44,7 +45,7 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
       }
       const char* address = m.address + column * kElementBytes +
                             static_cast<std::uint64_t>(at_row) * m.strides[0] +
-                            static_cast<std::uint64_t>(place.head) * m.strides[1] +
+                            static_cast<std::uint64_t>(at_plane) * m.strides[1] +
                             static_cast<std::uint64_t>(place.batch) * m.strides[2];
       const std::uint64_t left = (m.sizes[0] - column) * kElementBytes;
       visit(row * kRowBytes + at, address,
@@ -55,7 +56,10 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
 
 }  // namespace
 
-unsigned box_bytes(const TensorMap& map) { return read_map(map).box_rows * kRowBytes; }
+unsigned box_bytes(const TensorMap& map) {
+  const Map m = read_map(map);
+  return m.box_rows * m.box_planes * kRowBytes;
+}
 
 void move_box_in(unsigned target, const TensorMap& map, Place place) {
   each_chunk(read_map(map), place, [&](unsigned offset, const char* from, unsigned bytes) {
@@ -97,11 +101,16 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
   for (const std::uint64_t stride : tensor.strides) {
     if (stride == 0 || stride % 16 != 0 || stride >= kMostStride) refuse("a stride");
   }
-  if (tensor.box_columns * 2 != 128 || tensor.box_rows == 0 || tensor.box_rows > 256) {
+  if (tensor.box_columns * 2 != 128 || tensor.box_rows == 0 || tensor.box_rows > 256 ||
+      tensor.box_planes == 0 || tensor.box_planes > 256) {
     refuse("its box");
   }
-  emulated::Map m{
-      static_cast<const char*>(tensor.address), {}, {}, tensor.box_columns, tensor.box_rows};
+  emulated::Map m{static_cast<const char*>(tensor.address),
+                  {},
+                  {},
+                  tensor.box_columns,
+                  tensor.box_rows,
+                  tensor.box_planes};
   std::copy_n(tensor.sizes, 4, m.sizes);
   std::copy_n(tensor.strides, 3, m.strides);
   std::memcpy(map, &m, sizeof m);

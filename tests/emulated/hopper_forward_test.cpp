@@ -92,6 +92,26 @@ TEST(EmulatedHopperForward, PackedHeads) {
   }
 }
 
+constexpr ForwardConfig packing(ForwardConfig config, int heads) {
+  config.packed_heads = heads;
+  return config;
+}
+
+// Heads of one query as neighbouring rows: under every mask, in every layout, where a tile's last
+// query or a query's last key is cut off, however the output leaves, on any grid.
+TEST(EmulatedHopperForward, HeadsOfAQueryAreNeighbouringRows) {
+  constexpr auto kTurns = packing(hopper_forward(kBf16, 64, 128, 128, 3, 2, true), 4);
+  expect_right<kTurns>("fwd bf16 causal b2 hq8 hk2 sq37 sk330 d64");
+  expect_right<kTurns>("fwd bf16 b1 hq8 hk1 sq70 sk129 d40 window(90,20) layout(bshd)");
+  expect_right<kTurns>("fwd bf16 causal b1 hq4 hk1 sq40 sk25 d64");  // rows that see no key
+  constexpr auto kTwo = packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 2);
+  expect_right<kTwo>("fwd fp16 causal b1 hq6 hk1 sq33 sk200 d64 layout(bshd)");
+  constexpr auto kPairs = packing(hopper_forward(kBf16, 128, 128, 64, 2, 2, false, 2), 16);
+  expect_right<kPairs>("fwd bf16 causal b1 hq32 hk2 sq21 sk150 d128 layout(bshd) scale(-1)");
+  constexpr auto kWide = packing(hopper_forward(kBf16, 256, 128, 64, 2, 1), 8);
+  expect_right<kWide>("fwd bf16 causal b1 hq16 hk2 sq17 sk90 d200");
+}
+
 TEST(EmulatedHopperForward, WideHeads) {
   expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>(
       "fwd bf16 causal b1 hq2 hk1 sq150 sk200 d256");

@@ -62,7 +62,9 @@ Done work(const Items& items, int block, int blocks, const std::function<bool(It
   return done;
 }
 
-const Items kMany{700, 11, 40, 1};  // 7700 items: one block meets eight times
+// 7700 items: one block meets eight times.
+const Items kMany{.heads = 700, .tiles = 11, .section = 40, .late_first = 1};
+const Items kShifted{.heads = 700, .tiles = 11, .section = 40, .late_first = 1, .shift = 4};
 
 TEST(RepairWalk, WithoutRepairsItIsThePlainWalk) {
   const auto plain = work<false>(kMany, 1, 3, [](Item) { return true; });
@@ -76,6 +78,10 @@ TEST(RepairWalk, WithoutRepairsItIsThePlainWalk) {
 }
 
 TEST(RepairWalk, WhatAsksIsDoneAgainOnceAndNothingElseByAGridOfAnySize) {
+  struct Grid {
+    const Items& items;
+    int blocks;
+  };
   const std::function<bool(Item)> kinds[] = {[](Item) { return true; },
                                              [](Item item) { return item.first % 7 == 3; },
                                              [](Item item) {
@@ -85,10 +91,11 @@ TEST(RepairWalk, WhatAsksIsDoneAgainOnceAndNothingElseByAGridOfAnySize) {
                                                return item == Item{699, 0};
                                              }};
   for (const auto& asks : kinds) {
-    for (const int blocks : {1, 5, 7, 132}) {
+    for (const auto& [items, blocks] :
+         {Grid{kMany, 1}, {kMany, 5}, {kMany, 7}, {kMany, 132}, {kShifted, 5}, {kShifted, 132}}) {
       std::multiset<Item> once, again;
       for (int block = 0; block < blocks; ++block) {
-        const Done done = work<true>(kMany, block, blocks, asks);
+        const Done done = work<true>(items, block, blocks, asks);
         once.insert(done.once.begin(), done.once.end());
         again.insert(done.again.begin(), done.again.end());
       }

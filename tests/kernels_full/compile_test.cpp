@@ -151,6 +151,21 @@ TEST_P(CompileTest, HopperForwardsInPairsAndByHalvesCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HopperForwardsOfPackedHeadsCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const int heads : {2, 8, 16}) {
+      Problem p{.dtype = heads == 8 ? DType::fp16 : DType::bf16, .b = 32, .hq = heads, .sq = 8};
+      p.sk = 4096;
+      p.d = p.dv = d;
+      p.mask = kCausal;
+      const ForwardConfig config = default_gpu_forward(p, limits_);
+      ASSERT_EQ(config.packed_heads, heads);
+      compile(forward_launches(p, config));
+    }
+  }
+}
+
 // As many columns of q in registers as the rule lets in.
 TEST_P(CompileTest, HopperForwardsThatHoldQCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";

@@ -68,6 +68,18 @@ TEST(Nearest, WhatIsOfAnotherKindOrFarAwayIsNone) {
   EXPECT_EQ(labels(of("fwd bf16 b4 h16 s4096 d64")), (std::vector<std::string>{"b", "c"}));
 }
 
+// Their configurations may pack heads that others do not have.
+TEST(Nearest, HeadsArePackedAlike) {
+  const std::vector<Row> rows = {row("fwd bf16 causal b8 hq32 hk4 sq4 sk1024 d64", "eight", 1),
+                                 row("fwd bf16 causal b8 hq32 hk8 sq4 sk1024 d64", "four", 2)};
+  const auto of_line = [&](const char* line) { return labels(nearest(rows, parse_problem(line))); };
+  EXPECT_EQ(of_line("fwd bf16 causal b8 hq16 hk4 sq4 sk1024 d64"),
+            (std::vector<std::string>{"four"}));
+  EXPECT_EQ(of_line("fwd bf16 causal b8 hq24 hk1 sq4 sk1024 d64"),
+            (std::vector<std::string>{"eight"}));
+  EXPECT_TRUE(of_line("fwd bf16 causal b8 h32 sq4 sk1024 d64").empty());
+}
+
 // The order of the rows is that of the store, so that one problem's may stand apart.
 TEST(Nearest, RowsOfOneProblemNeedNotBeTogether) {
   const std::vector<Row> mixed = {kRows[1], kRows[0], kRows[2]};

@@ -24,13 +24,12 @@ TEST(PackedHeads, ASingleQueryOfEachHeadIsARow) {
 }
 
 TEST(PackedHeads, DenseHeadsFollowOneAnother) {
-  const Problem p = packed("fwdbwd fp16 b2 hq6 hk2 sq20 sk300 d64 dv40 scale(0.3)");
+  const Problem p = packed("fwd fp16 b2 hq6 hk2 sq20 sk300 d64 dv40 scale(0.3)");
   EXPECT_EQ(p.hq, 2);
   EXPECT_EQ(p.sq, 60);
   EXPECT_EQ(p.q(), (Strides{.batch = 6 * 20 * 64, .head = 3 * 20 * 64, .row = 64}));
   EXPECT_EQ(p.o(), (Strides{.batch = 6 * 20 * 40, .head = 3 * 20 * 40, .row = 40}));
   EXPECT_EQ(p.scale, 0.3);
-  EXPECT_EQ(p.pass, Pass::forward_backward);
 }
 
 TEST(PackedHeads, StridesOfTheCallersOwn) {
@@ -41,14 +40,42 @@ TEST(PackedHeads, StridesOfTheCallersOwn) {
 }
 
 TEST(PackedHeads, APlanSaysSo) {
-  const Problem asked = parse_problem("fwd bf16 b3 hq32 hk4 sq1 sk700 d128");
-  EXPECT_EQ(rows_of_heads(asked, with_packed_heads(asked)),
-            "; rows of a tile are of 8 query heads, which read the same keys");
-  EXPECT_EQ(rows_of_heads(asked, asked), "");
+  EXPECT_EQ(rows_of_heads(8), "; rows of a tile are of 8 query heads, which read the same keys");
+  EXPECT_EQ(rows_of_heads(1), "");
+}
+
+// What Hopper's forward packs of problems that stay as they are.
+TEST(PackedHeads, UnderAMaskAndInAnyLayout) {
+  const auto heads = [](const char* line) { return packed_heads(packed(line)); };
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 8);
+  EXPECT_EQ(heads("fwd bf16 b3 hq32 hk1 sq4 sk700 d128 layout(bshd)"), 16);  // twice
+  EXPECT_EQ(heads("fwd bf16 b3 hq24 hk4 sq1 sk700 d128 window(100,0)"), 2);  // of 6
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq28 hk4 sq4 sk700 d128"), 1);         // of 7
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 s4096 d128"), 1);             // full tiles
+  EXPECT_EQ(heads("fwd bf16 b3 hq32 hk4 sq1 sk700 d128"), 1);                // packed already
+  EXPECT_EQ(heads("fwd bf16 causal b3 h32 sq4 sk700 d128"), 1);              // no groups
+  EXPECT_EQ(heads("fwdbwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 1);      // gradients
+}
+
+TEST(PackedHeads, OfATileEitherWay) {
+  const auto heads = [](const char* line) { return heads_of_a_tile(parse_problem(line)); };
+  EXPECT_EQ(heads("fwd bf16 b3 hq28 hk4 sq1 sk700 d128"), 7);
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 8);
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 s4096 d128"), 1);
+}
+
+TEST(PackedHeads, ArePricedAsRows) {
+  const Problem p =
+      priced_with_packed_heads(parse_problem("fwd bf16 b3 hq24 hk4 sq5 sk700 d128 window(100,0)"));
+  EXPECT_EQ(to_line(p), "fwd bf16 b3 hq12 hk12 sq10 sk105 d128");
+  const Problem apart = parse_problem("fwd bf16 causal b3 hq32 hk4 s4096 d128");
+  EXPECT_EQ(priced_with_packed_heads(apart), apart);
 }
 
 TEST(PackedHeads, OtherProblemsStayAsTheyAre) {
   EXPECT_TRUE(stays("fwd bf16 b3 h32 sq1 sk700 d128"));                         // no groups
+  EXPECT_TRUE(stays("bwd bf16 b3 hq32 hk4 sq1 sk700 d128"));                    // gradients
+  EXPECT_TRUE(stays("fwdbwd bf16 b3 hq32 hk4 sq1 sk700 d128"));                 // likewise
   EXPECT_TRUE(stays("fwd bf16 causal b3 hq32 hk4 sq2 sk700 d128"));             // a mask
   EXPECT_TRUE(stays("fwd bf16 b3 hq32 hk4 sq1 sk700 d128 window(100,0)"));      // likewise
   EXPECT_TRUE(stays("fwd bf16 b1 hq8 hk2 sq128 sk700 d128"));                   // full tiles

@@ -17,4 +17,15 @@ struct Sm90ForwardArgs {
 inline constexpr int kQBoxRows = 64;
 inline constexpr int kOBoxRows = 16;
 
+// Where a row of a tile of q or o is on its map, between column and batch: query and head, or,
+// where heads are packed, the first of them and the query.
+struct RowOnMap {
+  int second, third;
+};
+template <int kPacked>
+DFA_HOST_DEVICE RowOnMap row_on_map(int row, int head) {
+  if constexpr (kPacked == 1) return {row, head};
+  return {head * kPacked, row / kPacked};
+}
+
 }  // namespace dfa

@@ -36,6 +36,7 @@
 // they walk the keys that either sees, a stage is empty when both have left it, and what one asks
 // to have done again both do again. With `own_output` the output leaves through a place of its own.
 // The first `held_columns` of q stay in registers: scores take them as left operands from there.
+// With `packed_heads` neighbouring rows are heads of one query, which read the same keys.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -53,6 +54,7 @@ struct Sm90Forward {
   static constexpr int kValues = kConfig.value_dim / 8;
   static constexpr int kArrivals = 4 * kGroups;  // one lane of every warp
   static constexpr bool kPaired = kConfig.cluster == 2;
+  static constexpr int kPacked = kConfig.packed_heads;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -92,7 +94,7 @@ struct Sm90Forward {
   struct Order {
     int place;  // of RepairWalk
     bool again;
-    int batch, head, query;
+    int batch, head, row;
     TileRange tiles;  // of all groups
   };
 
@@ -104,7 +106,7 @@ struct Sm90Forward {
     ptx::store_shared(to + 4, order.again);
     ptx::store_shared(to + 8, static_cast<unsigned>(order.batch));
     ptx::store_shared(to + 12, static_cast<unsigned>(order.head));
-    ptx::store_shared(to + 16, static_cast<unsigned>(order.query));
+    ptx::store_shared(to + 16, static_cast<unsigned>(order.row));
     ptx::store_shared(to + 20, static_cast<unsigned>(order.tiles.begin));
     ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
   }
@@ -130,9 +132,10 @@ struct Sm90Forward {
   }
 
   // Those that a warpgroup's own queries see; the others it lets pass.
-  static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, int query) {
+  static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, int row) {
+    const int query = row / kPacked;
     if (query >= a.args.sq) return {0, 0};
-    return key_tiles(TileMask::of(a.args), query, kGroupRows, kBlockK);
+    return key_tiles(TileMask::of(a.args), query, kGroupRows / kPacked, kBlockK);
   }
 
   // The copying thread.
@@ -160,23 +163,25 @@ struct Sm90Forward {
     rings.q.next();
   }
 
-  static DFA_DEVICE QueryWork work_of(const KernelArgs& args, const Walk& walk) {
-    const int head = walk.head();
-    return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk),
+  struct Work {
+    int batch, head, kv_head, row;  // a head of `kPacked`
+  };
+  static DFA_DEVICE Work work_of(const KernelArgs& args, const Walk& walk) {
+    const int head = walk.head(), heads = args.hq / kPacked;
+    return {head / heads, head % heads, head % heads / (heads / args.hk),
             walk.tile() * kConfig.item_rows()};
   }
 
-  static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const QueryWork& work,
-                                const QRing& ring) {
+  static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const Work& work, const QRing& ring) {
     constexpr int kPanels = panels(kConfig.head_dim);
     ptx::arrive_expecting(ring.full(), kGroups * kPanels * panel_bytes(kGroupRows));
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
+        const RowOnMap at = row_on_map<kPacked>(work.row + group * kGroupRows, work.head);
         ptx::load_box(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows), a.q,
-                      ring.full(), panel * kPanelColumns, work.query + group * kGroupRows,
-                      work.head, work.batch);
+                      ring.full(), panel * kPanelColumns, at.second, at.third, work.batch);
       }
     }
   }
@@ -184,8 +189,8 @@ struct Sm90Forward {
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
   template <int kColumns>
-  static DFA_DEVICE void load_keys(const TensorMap& map, const QueryWork& work, int tile,
-                                   Ring& ring, unsigned half) {
+  static DFA_DEVICE void load_keys(const TensorMap& map, const Work& work, int tile, Ring& ring,
+                                   unsigned half) {
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockK, kColumns));
 #pragma unroll
@@ -202,12 +207,10 @@ struct Sm90Forward {
     }
     ring.next();
   }
-  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const QueryWork& work, int tile,
-                                Ring& ring) {
+  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
     load_keys<kConfig.head_dim>(a.k, work, tile, ring, kPaired ? ptx::cluster_rank() % 2 : 0);
   }
-  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const QueryWork& work, int tile,
-                                Ring& ring) {
+  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
     load_keys<kConfig.value_dim>(a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
@@ -215,17 +218,17 @@ struct Sm90Forward {
     const ItemWalk items(a.items, static_cast<int>(blockIdx.x) / kConfig.cluster,
                          static_cast<int>(gridDim.x) / kConfig.cluster);
     for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
-      QueryWork work = work_of(a.args, walk);
+      Work work = work_of(a.args, walk);
       const TileRange tiles =
-          key_tiles(TileMask::of(a.args), work.query, kConfig.item_rows(), kBlockK);
+          key_tiles(TileMask::of(a.args), work.row / kPacked, kConfig.item_queries(), kBlockK);
       if constexpr (kPaired) {
-        work.query += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
+        work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
       // Keys first where they need not wait for q's only stage.
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
-      tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.query, tiles});
+      tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.row, tiles});
       walk.park();
       load_q(a, work, rings.q);
       rings.q.next();
@@ -296,14 +299,14 @@ struct Sm90Forward {
 
   // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
   // scale there are none.
-  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, int query) {
+  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, int row) {
     if (args.scale_log2 < 0) return {0, 0};
-    return seen_by_all(TileMask::of(args), query, kGroupRows);
+    return seen_by_all(TileMask::of(args), row / kPacked, kGroupRows / kPacked);
   }
 
   // Negates under a negative scale, hides what the mask hides.
   static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const TileRange& plain,
-                                 int query, int tile) {
+                                 int row, int tile) {
     if (tile * kBlockK >= plain.begin && tile * kBlockK + kBlockK <= plain.end) return;
     if (args.scale_log2 < 0) [[unlikely]] {
 #pragma unroll
@@ -313,10 +316,9 @@ struct Sm90Forward {
       }
     }
     const TileMask mask = TileMask::of(args);
-    if (mask.needs(query, kGroupRows, tile * kBlockK, kBlockK)) {
-      const int row = query + warp_row();
-      hide_masked(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row, tile * kBlockK,
-                  -ptx::infinity());
+    if (mask.needs(row / kPacked, kGroupRows / kPacked, tile * kBlockK, kBlockK)) {
+      hide_masked<kPacked>(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row + warp_row(),
+                           tile * kBlockK, -ptx::infinity());
     }
   }
 
@@ -397,8 +399,8 @@ struct Sm90Forward {
         arrive_at_meeting(rings);
         continue;
       }
-      const int query = order.query + group * kGroupRows;
-      const TileRange tiles = own_tiles(a, query), plain = plain_keys(args, query);
+      const int row = order.row + group * kGroupRows;
+      const TileRange tiles = own_tiles(a, row), plain = plain_keys(args, row);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -423,7 +425,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         rings.k.release(lane());
         rings.k.next();
-        prepare(scores, args, plain, query, tiles.end - 1);
+        prepare(scores, args, plain, row, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         Weighed weighed{false, weigh_first(softmax, scores, follows, order.again, group)};
         bool under_way = false;
@@ -455,7 +457,7 @@ struct Sm90Forward {
           rings.k.release(lane());
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
-          prepare(scores, args, plain, query, tile);
+          prepare(scores, args, plain, row, tile);
           weighed = weigh(softmax, scores, follows, order.again, group);
         }
         end_values(output, weights, rings, under_way);
@@ -483,7 +485,7 @@ struct Sm90Forward {
         if (!order.again && left_range(sums, output)) ask(rings, order.place);
         if (order.again) ptx::wait_stores_written();
       }
-      const Sm90OutputRows rows{order.batch, order.head, order.query, group, query + warp_row()};
+      const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
       Store::lse(args, rows, lse);
       if constexpr (kConfig.own_output) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);

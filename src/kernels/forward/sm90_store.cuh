@@ -15,26 +15,28 @@ namespace dfa {
 
 // Those of a tile of q that a warpgroup owns.
 struct Sm90OutputRows {
-  int batch, head, query;  // of the tile
+  int batch, head, first;  // of the tile; a head of `packed_heads`
   int group;
-  int of_warp;  // the first of the 16 queries of this warp
+  int of_warp;  // the first of the 16 of this warp
 };
 
 template <ForwardConfig kConfig>
 struct Sm90Store {
   static constexpr DType kElement = kConfig.element;
   static constexpr int kValues = kConfig.value_dim / 8;  // fragments
+  static constexpr int kPacked = kConfig.packed_heads;
   using Output = float[kValues][4];
 
   static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
                              const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
-    float* head = args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head) * args.sq;
+    float* head =
+        args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head * kPacked) * args.sq;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = rows.of_warp + half * 8 + lane / 4;
-      if (query < args.sq) head[query] = lse[half];
+      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kPacked;
+      if (query < args.sq) head[of_head(row) * args.sq + query] = lse[half];
     }
   }
 
@@ -45,12 +47,13 @@ struct Sm90Store {
                                   const Output& output, const float (&inverse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     const int odd = lane % 2;
-    char* head =
-        static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, rows.batch, rows.head);
+    char* head = static_cast<char*>(args.o) +
+                 head_offset<kElement>(args.o_strides, rows.batch, rows.head * kPacked);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int query = rows.of_warp + half * 8 + lane / 4;
-      char* to = head + bytes_of(kElement) * (query * args.o_strides.row);
+      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kPacked;
+      char* to = head + bytes_of(kElement) *
+                            (query * args.o_strides.row + of_head(row) * args.o_strides.head);
 #pragma unroll
       for (int n = 0; n < kValues; n += 2) {
         unsigned pair[2];
@@ -90,6 +93,9 @@ struct Sm90Store {
   }
 
  private:
+  // Which of the packed heads a row is of.
+  static DFA_DEVICE int of_head(int row) { return row % kPacked; }
+
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>
   static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Sm90OutputRows& rows,
@@ -118,10 +124,10 @@ struct Sm90Store {
     if (ptx::elect()) {
 #pragma unroll
       for (int panel = 0; panel < kCount; ++panel) {
+        const RowOnMap at = row_on_map<kPacked>(
+            rows.first + rows.group * kGroupRows + static_cast<int>(first), rows.head);
         ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       (kFirst + panel) * kPanelColumns,
-                       rows.query + rows.group * kGroupRows + static_cast<int>(first), rows.head,
-                       rows.batch);
+                       (kFirst + panel) * kPanelColumns, at.second, at.third, rows.batch);
       }
       ptx::commit_stores();
     }

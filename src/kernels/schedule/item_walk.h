@@ -10,11 +10,14 @@ struct Items {
   int tiles;       // of queries of a head
   int section;     // heads whose tiles are dealt out together: their k and v fit the L2
   int late_first;  // late queries see more keys than early ones
+  int shift = 0;   // each section's rounds begin so many blocks further on: below the grid's size
 };
 
 // Sections of heads follow each other. Each takes whole rounds of the grid, and the direction turns
 // with every round: under a causal mask, where a section's late queries come first as they see the
-// most keys, whoever had the longer item of one round has the shorter one of the next.
+// most keys, whoever had the longer item of one round has the shorter one of the next. The last
+// round of a section leaves blocks without an item; with a shift those are not the same in the next
+// one.
 class ItemWalk {
  public:
   DFA_HOST_DEVICE ItemWalk(const Items& items, int block, int blocks)
@@ -32,6 +35,8 @@ class ItemWalk {
       if (round_ >= count()) {
         round_ = 0;
         first_head_ += items_.section;
+        block_ += items_.shift;
+        if (block_ >= blocks_) block_ -= blocks_;
       }
       item_ = round_ + (odd_ ? blocks_ - 1 - block_ : block_);
     } while (more() && item_ >= count());
@@ -39,13 +44,16 @@ class ItemWalk {
 
   // Where a walk of the same items and block stands.
   struct Place {
-    int first_head, round, odd, item;
+    int first_head, round, turn, item;
   };
-  DFA_HOST_DEVICE Place place() const { return {first_head_, round_, odd_, item_}; }
+  DFA_HOST_DEVICE Place place() const {
+    return {first_head_, round_, 2 * block_ + static_cast<int>(odd_), item_};
+  }
   DFA_HOST_DEVICE void go(const Place& place) {
     first_head_ = place.first_head;
     round_ = place.round;
-    odd_ = place.odd != 0;
+    block_ = place.turn / 2;
+    odd_ = place.turn % 2 != 0;
     item_ = place.item;
   }
 

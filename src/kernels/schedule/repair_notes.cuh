@@ -61,7 +61,7 @@ class RepairNotes {
     const ItemWalk::Place place = walk.place();
     ptx::store_shared(to, static_cast<unsigned>(place.first_head));
     ptx::store_shared(to + 4, static_cast<unsigned>(place.round));
-    ptx::store_shared(to + 8, static_cast<unsigned>(place.odd));
+    ptx::store_shared(to + 8, static_cast<unsigned>(place.turn));
     ptx::store_shared(to + 12, static_cast<unsigned>(place.item));
   }
   static DFA_DEVICE void read(unsigned from, ItemWalk& walk) {

@@ -38,13 +38,13 @@ DFA_DEVICE void hide_outside(Sum<kRows, kColumns>& scores, int row, int column, 
   }
 }
 
-// Rows are queries, columns keys.
-template <int kRows, int kColumns>
-DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int query, int key,
+// Columns are keys, rows queries, or `kOfQuery` of each.
+template <int kOfQuery = 1, int kRows, int kColumns>
+DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int first, int key,
                             float hidden) {
   hide_outside(
-      scores, query, key, hidden, [&](int row) { return mask.key_begin(row); },
-      [&](int row) { return mask.key_end(row); });
+      scores, first, key, hidden, [&](int row) { return mask.key_begin(row / kOfQuery); },
+      [&](int row) { return mask.key_end(row / kOfQuery); });
 }
 
 // Rows are keys, columns queries. No query sees a key from sk on: where all of a row's logits are

@@ -1,0 +1,343 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "spec/config_text.h"
+#include "spec/gpu_legality.h"
+#include "spec/sm90_legality.h"
+#include "spec/sm90_split_legality.h"
+
+namespace dfa {
+namespace {
+
+const Limits kHopper90 = gpu_limits(90);
+
+BackwardConfig hopper_backward(const Problem& p) {
+  return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper90);
+}
+
+// The backward that a plan takes where its text names Hopper.
+TEST(Sm90BackwardLegality, HalfPrecisionBackwardsMayTakeHopper) {
+  for (const DType type : {DType::bf16, DType::fp16, DType::fp32}) {
+    for (int d = 8; d <= 256; d += 8) {
+      for (const int dv : {8, d, 128, 192}) {
+        const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
+        const bool half = type != DType::fp32;
+        const bool narrow = half && d > 32 && d <= 128 && dv <= 128;
+        const bool wide = half && d > 64 && std::max(d, dv) > 128;
+        const BackwardConfig named = hopper_backward(p);
+        EXPECT_EQ(named.target == Target::cuda_sm90 && !is_split(named), narrow || wide)
+            << d << " " << dv;
+        EXPECT_EQ(sm90_backward_candidates(p, kHopper90).empty(), !narrow) << d << " " << dv;
+        EXPECT_EQ(sm90_wide_candidates(p, kHopper90).empty(), !wide) << d << " " << dv;
+        EXPECT_TRUE(sm90_backward_candidates(p, gpu_limits(100)).empty());
+        EXPECT_TRUE(sm90_wide_candidates(p, gpu_limits(100)).empty());
+      }
+    }
+  }
+}
+
+TEST(Sm90BackwardLegality, BackwardsItCannotRunTakeThePortableKernelsWithTheReason) {
+  const auto reason = [&](const char* line) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(default_gpu_backward(p, kHopper90).target, Target::cuda_sm80) << line;
+    return sm90_backward_fits(p, kHopper90).reason;
+  };
+  EXPECT_NE(reason("bwd tf32 h1 s64 d64").find("fp32, not tf32"), std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d32").find("pad d=32 to 64"), std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256").find("d from 65 on"), std::string::npos);
+  EXPECT_NE(reason("bwd fp16 h2 s64 d256 strides_k(33280,16640,260)").find("strides of k"),
+            std::string::npos);
+  EXPECT_TRUE(sm90_backward_fits(parse_problem("bwd bf16 h1 s64 d256"), kHopper90));
+  EXPECT_TRUE(sm90_backward_fits(parse_problem("bwd bf16 h1 s64 d64"), kHopper90));
+}
+
+TEST(Sm90BackwardLegality, HoppersBackwardOfWideHeadsIsTheDefault) {
+  for (const char* line : {"bwd bf16 b4 h8 s4096 d256", "bwd fp16 b4 h8 s4096 d192 dv128"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(backward_candidates(p, kHopper90).back().target, Target::cuda_sm80);
+    EXPECT_EQ(gpu_backward_base("target=cuda_sm80", p, kHopper90).target, Target::cuda_sm80);
+    const BackwardConfig named = default_gpu_backward(p, kHopper90);
+    EXPECT_EQ(hopper_backward(p), named);
+    EXPECT_EQ(named.target, Target::cuda_sm90);
+    EXPECT_EQ(named.block_k, 64);
+    EXPECT_TRUE(named.sm90_is_wide());
+    EXPECT_LE(named.smem_bytes(), kHopper90.smem_bytes);
+  }
+}
+
+TEST(Sm90BackwardLegality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
+  const Problem p = parse_problem("bwd bf16 b4 h32 s4096 d64");
+  const auto forced = [&](const char* text) {
+    return legal_config(text, gpu_backward_base(text, p, kHopper90), p, kHopper90);
+  };
+  EXPECT_EQ(forced("").target, Target::cuda_sm90);
+  EXPECT_EQ(forced("").dq, DqSum::ordered);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm80}").target, Target::cuda_sm80);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=unordered}").dq, DqSum::unordered);
+  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=unordered}"), InvalidArgument);
+  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
+}
+
+// Older texts of results and profiles name the same kernels.
+TEST(Sm90BackwardLegality, TextsOfBackwardsLeaveOutWhatIsOff) {
+  BackwardConfig config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  EXPECT_EQ(to_text(config).find("dq_group"), std::string::npos) << to_text(config);
+  EXPECT_EQ(to_text(config).find("early_turns"), std::string::npos) << to_text(config);
+  config.dq_group = true;
+  EXPECT_NE(to_text(config).find(".dq_group=true"), std::string::npos) << to_text(config);
+  config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  config.early_turns = true;
+  EXPECT_NE(to_text(config).find(".early_turns=true"), std::string::npos) << to_text(config);
+  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+}
+
+TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameBits) {
+  const BackwardConfig free = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
+  EXPECT_EQ(free.dq, DqSum::unordered);
+  const Problem same = parse_problem("bwd bf16 h1 s64 d256 deterministic");
+  EXPECT_EQ(hopper_backward(same).dq, DqSum::ordered);
+  EXPECT_TRUE(hopper_backward(same).early_turns);
+  EXPECT_NE(check(free, same, kHopper90).reason.find("deterministic problems take ordered"),
+            std::string::npos);
+  for (const BackwardConfig& config : sm90_wide_candidates(same, kHopper90)) {
+    EXPECT_EQ(config.dq, DqSum::ordered) << to_text(config);
+  }
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
+}
+
+TEST(Sm90BackwardLegality, AWarpgroupMakesDqWhereItIsNamed) {
+  const auto group = [](const char* text) {
+    return gpu_backward_base(text, parse_problem("bwd bf16 h1 s4096 d64"), kHopper90).dq_group;
+  };
+  EXPECT_FALSE(group("BackwardConfig{target=cuda_sm90}"));
+  const std::string named = "BackwardConfig{target=cuda_sm90,dq_group=true}";
+  const Problem p = parse_problem("bwd bf16 h1 s4096 d64");
+  EXPECT_TRUE(legal_config(named, gpu_backward_base(named, p, kHopper90), p, kHopper90).dq_group);
+}
+
+TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
+  const auto cluster = [](const char* line) {
+    return hopper_backward(parse_problem(line)).cluster;
+  };
+  EXPECT_EQ(cluster("bwd bf16 h1 s512 d128"), 2);
+  EXPECT_EQ(cluster("bwd fp16 causal h1 s1024 d96"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 dv64 deterministic"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s256 d128"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s384 d128"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d128"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s8192 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s256 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64 dv128"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256"), 1);
+}
+
+TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
+  const auto rounds = [](const char* line) {
+    return hopper_backward(parse_problem(line)).rounds_dq;
+  };
+  EXPECT_TRUE(rounds("bwd bf16 h1 s1024 d128"));
+  EXPECT_TRUE(rounds("bwd fp16 causal h1 s8192 d96"));
+  EXPECT_TRUE(rounds("bwd bf16 causal h1 s512 d64"));
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns);
+  EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s511 d64")).early_turns);
+  EXPECT_FALSE(rounds("bwd bf16 h1 s16384 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
+}
+
+TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
+  const auto held = [](const char* line) {
+    return hopper_backward(parse_problem(line)).keys_in_registers;
+  };
+  EXPECT_TRUE(held("bwd bf16 h1 s1024 d64"));
+  EXPECT_TRUE(held("bwd fp16 causal h1 s300 d40 dv56"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d64 dv128"));
+  EXPECT_TRUE(held("bwd bf16 h1 s1024 d96"));
+  EXPECT_TRUE(held("bwd fp16 causal h1 s2048 d80 dv64"));
+  EXPECT_FALSE(held("bwd bf16 h1 s100 d96"));  // by single blocks
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d128"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d128 dv64"));
+  const Problem p = parse_problem("bwd bf16 h1 s1024 d64");
+  BackwardConfig config = hopper_backward(p);
+  EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
+  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+  config.head_dim = config.value_dim = 128;
+  config.block_q = config.dq_block_q = 64;
+  const Problem wider = parse_problem("bwd bf16 h1 s1024 d128");
+  EXPECT_NE(
+      check(config, wider, kHopper90).reason.find("keys_in_registers=true has dq_group=false"),
+      std::string::npos);
+}
+
+TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
+  const auto dq = [](const char* line) { return hopper_backward(parse_problem(line)).dq; };
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s8192 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::unordered);
+  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64 deterministic"), DqSum::ordered);
+}
+
+TEST(Sm90BackwardLegality, PairsSkipHiddenTilesUnderAMask) {
+  const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
+  const BackwardConfig planned = hopper_backward(p);
+  EXPECT_TRUE(planned.skips_hidden);
+  EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).skips_hidden);
+  const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
+  EXPECT_FALSE(all.skips_hidden);
+  EXPECT_EQ(to_text(all).find("skips_hidden"), std::string::npos);
+}
+
+TEST(Sm90BackwardLegality, PairsNestTheirKeysUnderAMask) {
+  const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
+  const BackwardConfig planned = hopper_backward(p);
+  EXPECT_TRUE(planned.nested_keys);
+  EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
+  EXPECT_FALSE(legal_config("nested_keys=false", planned, p, kHopper90).nested_keys);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).nested_keys);
+  const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
+  EXPECT_FALSE(all.nested_keys);
+  EXPECT_EQ(to_text(all).find("nested_keys"), std::string::npos);
+}
+
+TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
+  const auto stay = [](const char* line) {
+    return hopper_backward(parse_problem(line)).persistent;
+  };
+  EXPECT_TRUE(stay("bwd bf16 h1 s1024 d128"));
+  EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128"));
+  EXPECT_FALSE(stay("bwd bf16 causal h1 s4096 d128"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d96"));
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s4096 d96"));
+  EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
+  EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
+  EXPECT_FALSE(stay("bwd bf16 causal h1 s16384 d128"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s1024 d256"));
+  const Problem p = parse_problem("bwd bf16 h1 s1024 d128");
+  BackwardConfig config = hopper_backward(p);
+  EXPECT_NE(to_text(config).find(".persistent=true"), std::string::npos) << to_text(config);
+  config.cluster = 1;
+  EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=true is of cluster=2"),
+            std::string::npos);
+}
+
+// What a text says may not go with the usual tile: then another is meant.
+TEST(Sm90BackwardLegality, TextsAreSaidOfATileTheyAreLegalWith) {
+  const Problem p = parse_problem("bwd bf16 h1 s4096 d128");
+  const auto meant = [&](const char* text) {
+    return legal_config(text, gpu_backward_base(text, p, kHopper90), p, kHopper90);
+  };
+  EXPECT_EQ(meant("BackwardConfig{stages=2}").cluster, 2);
+  EXPECT_EQ(meant("BackwardConfig{cluster=2}"), hopper_backward(p));
+  for (const char* text : {"BackwardConfig{dq=unordered}", "BackwardConfig{stages=3}",
+                           "BackwardConfig{dq_block_q=128,cluster=1}"}) {
+    EXPECT_EQ(meant(text).cluster, 1) << text;
+  }
+  EXPECT_THROW(meant("BackwardConfig{stages=9}"), InvalidArgument);
+}
+
+// A text of results and profiles names one kernel, whatever is the default since.
+TEST(Sm90BackwardLegality, WholeTextsAreOffWhereTheySayNothing) {
+  const Problem p = parse_problem("bwd bf16 h1 s64 d64");
+  const BackwardConfig usual = hopper_backward(p);
+  BackwardConfig other = usual;
+  other.dq_group = other.early_turns = true;
+  EXPECT_EQ(parse_config(to_text(usual), other), usual);
+  EXPECT_TRUE(parse_config("stages=2", other).early_turns);
+
+  const ForwardConfig forward = gpu_forward_base("ForwardConfig{target=cuda_sm90}",
+                                                 parse_problem("fwd bf16 h1 s64 d64"), kHopper90);
+  ForwardConfig base = forward;
+  base.skip = base.own_output = true;
+  base.cluster = 2;
+  EXPECT_EQ(parse_config(to_text(forward), base), forward);
+  EXPECT_EQ(parse_config("stages=2", base).cluster, 2);
+}
+
+TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
+  const Problem p = parse_problem("bwd bf16 h2 s64 d128");
+  const BackwardConfig good = hopper_backward(p);
+  ASSERT_TRUE(check(good, p, kHopper90));
+  const auto refused = [&](auto change, const char* why) {
+    BackwardConfig config = good;
+    change(config);
+    return check(config, p, kHopper90).reason.find(why) != std::string::npos;
+  };
+  EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
+  EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_k = 64; }, "block_k=64"));
+  EXPECT_TRUE(refused([](auto& c) { c.warps = 12; }, "warps=12"));
+  EXPECT_TRUE(refused([](auto& c) { c.block_q = 128; }, "head_dim=128 takes 64"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 1; }, "stages=1"));
+  EXPECT_TRUE(refused([](auto& c) { c.stages = 5; }, "stages=5"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq = DqSum::recomputed; }, "dq=recomputed"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_group = true; }, "up to 64, not 128 and 128"));
+  EXPECT_TRUE(refused(
+      [](auto& c) {
+        c.early_turns = true;
+        c.dq = DqSum::unordered;
+      },
+      "early_turns=true is of dq=ordered"));
+  EXPECT_TRUE(refused([](auto& c) { c.cluster = 4; }, "cluster=4; 1 or 2"));
+  EXPECT_TRUE(refused([](auto& c) { c.cluster = 2; }, "takes early_turns=true"));
+  EXPECT_TRUE(refused(
+      [](auto& c) {
+        c.cluster = 2;
+        c.early_turns = true;
+        c.dq_block_q = 128;
+      },
+      "turns of block_q=64 rows, not 128"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
+  EXPECT_TRUE(refused([](auto& c) { c.skips_hidden = true; }, "skips_hidden=true is of cluster=2"));
+  EXPECT_TRUE(refused([](auto& c) { c.nested_keys = true; }, "nested_keys=true is of cluster=2"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
+  const auto reason = [&](const char* line, BackwardConfig config) {
+    return check(config, parse_problem(line), kHopper90).reason;
+  };
+  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64 dv128"));
+  pair.cluster = 2;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("or both up to 64, not 64 and 128"),
+            std::string::npos);
+  pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
+  pair.rounds_dq = pair.persistent = false;
+  pair.stages = 3;
+  EXPECT_NE(reason("bwd bf16 h1 s2048 d64", pair).find("shared memory"), std::string::npos);
+  pair.stages = 2;
+  EXPECT_EQ(reason("bwd bf16 h1 s2048 d64", pair), "");
+  BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
+  wide.block_k = 128;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);
+  wide.block_k = 64;
+  wide.stages = 3;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("shared memory"), std::string::npos);
+  wide.head_dim = 64;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256", wide).find("d from 65 on"), std::string::npos);
+  BackwardConfig narrow = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
+  EXPECT_NE(reason("bwd bf16 h1 s64 d32", narrow).find("pad d=32"), std::string::npos);
+  narrow.stages = 4;
+  narrow.value_dim = 128;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("and value_dim up to 64"),
+            std::string::npos);
+  narrow.keys_in_registers = false;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("shared memory"), std::string::npos);
+  narrow.dq = DqSum::unordered;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("spill"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace dfa
