@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/element.h"
+#include "base/instrumented.h"
 
 namespace dfa {
 namespace {
@@ -37,7 +38,7 @@ Matrix<Real> transpose(const Matrix<Real>& from) {
 
 // to[j] += a * from[j]
 template <typename Real>
-void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
+DFA_NOT_INSTRUMENTED void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
   for (std::int64_t j = 0; j < count; ++j) to[j] += a * from[j];
 }
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+HUNG_S = 600  # what takes longer has hung; under sanitizers, where a machine is busy, seconds become minutes
 
 
 def program():

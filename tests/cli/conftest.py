@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from built import program
+from built import HUNG_S, program
 
 if os.environ.get("ONE_PROCESSOR") == "yes" and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
     processors = sorted(os.sched_getaffinity(0))  # each worker has its own
@@ -19,7 +19,7 @@ def dfa(tmp_path):
         # The same tests everywhere: `auto` is the CPU here, whatever the machine holds.
         options["env"] = {"DFA_CUDA_DRIVER": "none-in-tests", **os.environ, **options.get("env", {})}
         return subprocess.run([program(), *map(str, arguments)], stderr=subprocess.PIPE, text=True,
-                              timeout=120, **options)
+                              timeout=HUNG_S, **options)
     return run
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from built import ROOT, program
+from built import HUNG_S, ROOT, program
 
 PAGES = sorted((ROOT / "docs/howto").glob("*.md"))
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("guide/*.md")), *PAGES]
@@ -34,19 +34,19 @@ def test_the_shell_snippets_of_a_page_run(page, tmp_path, fake_nvml):
     assert snippets, "a how-to page without a command"
     for snippet in snippets:
         done = subprocess.run(["bash", "-euc", snippet], cwd=tmp_path, env=environment, text=True,
-                              capture_output=True, timeout=300)
+                              capture_output=True, timeout=HUNG_S)
         assert done.returncode == 0, (snippet, done.stdout, done.stderr)
     if page.stem == "read-a-trace":
         assert list((tmp_path / "plots").glob("*.png"))
         source, = fences(page, "python")
         done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, text=True,
-                              capture_output=True, timeout=60)
+                              capture_output=True, timeout=HUNG_S)
         assert done.returncode == 0 and "means of a second above the cap" in done.stdout, done.stderr
 
 
 @functools.cache
 def options_of(command):
-    done = subprocess.run([program(), command, "--help"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([program(), command, "--help"], capture_output=True, text=True, timeout=HUNG_S)
     return set(re.findall(r"--[a-z][a-z-]*", done.stdout)) if done.returncode == 0 else None
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from built import start
+from built import HUNG_S, start
 
 
 def bench(tmp_path, **options):
@@ -23,7 +23,7 @@ def wait_for(run, words):
 
 
 def ends_in_order(run, tmp_path):
-    _, errors = run.communicate(timeout=60)
+    _, errors = run.communicate(timeout=HUNG_S)
     assert run.returncode == 1 and b"interrupted" in errors
     assert 1 <= len(json.loads((tmp_path / "out.json").read_text())["cases"]) < 400
 
@@ -50,7 +50,7 @@ def test_a_killed_bench_leaves_what_it_had_beside_an_older_result(tmp_path):
     run = bench(tmp_path)
     wait_for(run, b"3/200")
     run.kill()
-    run.communicate(timeout=60)
+    run.communicate(timeout=HUNG_S)
     assert (tmp_path / "out.json").read_text() == "older"
     partial = json.loads((tmp_path / "out.partial.json").read_text())
     assert partial["schema"] == "dfa-result/1"

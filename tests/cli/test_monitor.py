@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from built import program
+from built import HUNG_S, program
 
 CARD = ("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 480 30 0.7\nlimit 700\n"
         "temperature 61 70\nclocks 1.65e9 3.2e9\nutilization 99 40\nevents 4\nthrottled 0.5\n")
@@ -33,7 +33,7 @@ def monitor(fake_nvml, tmp_path):
 
 
 def scrape(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=HUNG_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return answer.read().decode()
 
@@ -67,7 +67,7 @@ def test_a_scrape_by_a_socket_is_what_prometheus_reads(monitor):
 def test_lines_for_a_file(monitor):
     process = monitor("--seconds", "0.5", "--interval", "0.1", stdout=subprocess.PIPE,
                       stderr=subprocess.PIPE)
-    out, errors = process.communicate(timeout=20)
+    out, errors = process.communicate(timeout=HUNG_S)
     assert (process.returncode, errors) == (0, "")
     lines = out.splitlines()
     assert 3 <= len(lines) <= 6
@@ -87,7 +87,7 @@ def test_a_terminal_view_that_redraws_itself_and_ends_by_an_interrupt(monitor):
                   "% of 700 W", "J since start", "SMs - %"):
         assert words in text, (words, text)
     process.terminate()
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=HUNG_S) == 0
     os.close(mine)
 
 

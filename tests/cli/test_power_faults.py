@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from built import start
+from built import HUNG_S, start
 
 PROBLEM = "fwd fp32 b1 h2 s64 d32"
 FAST = ["--backend", "cpu", "--point-seconds", "0.05"]
@@ -69,12 +69,12 @@ def test_a_tuning_that_was_killed_goes_on_with_what_it_had(tmp_path):
         seen += run.stderr.read1()
     time.sleep(0.3)
     run.send_signal(signal.SIGKILL)
-    run.communicate(timeout=60)
+    run.communicate(timeout=HUNG_S)
     with sqlite3.connect(store) as database:
         rows = database.execute("select count(*) from rows").fetchone()[0]
     assert 2 <= rows < 60
     again = start(*tune, "--budget", "0.001", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    out, _ = again.communicate(timeout=60)
+    out, _ = again.communicate(timeout=HUNG_S)
     assert f"1 rows measured, {rows} there already, 0 wrong, {59 - rows} left".encode() in out, out
 
 

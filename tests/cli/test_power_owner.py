@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from built import start
+from built import HUNG_S, start
 
 POWER = ["power", "--problem", "fwd fp32 b1 h2 s64 d32", "--backend", "cpu", "--points", "1",
          "--point-seconds", "0.05", "--policy", "max_performance"]
@@ -52,7 +52,7 @@ def test_a_signal_puts_them_back(card, tmp_path, number):
         assert time.monotonic() < end and run.poll() is None
         time.sleep(0.02)
     run.send_signal(number)
-    run.wait(timeout=20)
+    run.wait(timeout=HUNG_S)
     while settings(tmp_path)[-1:] != ["limit 650"] or list(tmp_path.glob("dfa-card-*")):
         assert time.monotonic() < end + 10, settings(tmp_path)
         time.sleep(0.02)

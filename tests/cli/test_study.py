@@ -8,9 +8,7 @@ import time
 
 import pytest
 
-from built import ROOT, start
-
-HUNG_S = 600  # under sanitizers a step of seconds takes two minutes where the machine is busy
+from built import HUNG_S, ROOT, start
 
 
 def study(folder, *options):
@@ -53,7 +51,7 @@ def test_without_a_report_the_record_is_named(tmp_path):
     done = start("study", "--quick", "--source", tmp_path, "--out", tmp_path / "study", "--steps", "theory",
                  env={"DFA_PYTHON": sys.executable, "VIRTUAL_ENV": ""},
                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, _ = done.communicate(timeout=60)
+    out, _ = done.communicate(timeout=HUNG_S)
     assert states(tmp_path / "study")["report"] == "cannot"
     assert out.splitlines()[-1] == str(tmp_path / "study" / "study.json")
 
@@ -62,7 +60,7 @@ def test_without_a_report_the_record_is_named(tmp_path):
 @pytest.mark.full
 def test_the_whole_study_ends_with_every_figure(tmp_path):
     whole = study(tmp_path)
-    out, progress = whole.communicate(timeout=400)
+    out, progress = whole.communicate(timeout=HUNG_S)
     assert whole.returncode == 0, (out, progress)
     found = states(tmp_path)
     assert found.pop("hbm") == "cannot"
@@ -85,7 +83,7 @@ def test_an_interrupt_ends_it_in_order(tmp_path):
         time.sleep(0.05)
     time.sleep(1)
     run.send_signal(signal.SIGINT)
-    out, errors = run.communicate(timeout=60)
+    out, errors = run.communicate(timeout=HUNG_S)
     assert run.returncode == 1 and "goes on from here" in errors
     assert "done" not in states(tmp_path).values()
 

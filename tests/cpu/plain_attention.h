@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/element.h"
+#include "base/instrumented.h"
 #include "dfa/mask.h"
 
 // Attention as the definition has it, one head, dense rows: in double it is the truth of the engine
@@ -52,7 +53,7 @@ struct Plain {
   }
 
   template <typename A, typename B>
-  static Real dot(const A* a, const B* b, int n) {
+  DFA_NOT_INSTRUMENTED static Real dot(const A* a, const B* b, int n) {
     Real sum = 0;
     for (int i = 0; i < n; ++i) sum += static_cast<Real>(a[i]) * static_cast<Real>(b[i]);
     return sum;
@@ -79,10 +80,7 @@ struct Plain {
 
     Real* out = &o[at(i, s_.dv)];
     for (int j = begin; j < end; ++j) {
-      for (int c = 0; c < s_.dv; ++c) {
-        out[c] +=
-            p[at(j - begin, 1)] * static_cast<Real>(v[at(j, s_.dv) + static_cast<std::size_t>(c)]);
-      }
+      add(out, p[at(j - begin, 1)], &v[at(j, s_.dv)], s_.dv);
     }
     const float* grad = &d_o[at(i, s_.dv)];
     // From the stored o and lse, whose rounding any backward inherits.
@@ -100,7 +98,7 @@ struct Plain {
     }
   }
 
-  static void add(Real* out, Real factor, const float* in, int n) {
+  DFA_NOT_INSTRUMENTED static void add(Real* out, Real factor, const float* in, int n) {
     for (int c = 0; c < n; ++c) out[c] += factor * static_cast<Real>(in[c]);
   }
 

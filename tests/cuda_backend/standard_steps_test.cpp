@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "base/instrumented.h"
 #include "problem_lines.h"
 #include "reference/check.h"
 #include "tensors.h"
@@ -65,6 +66,12 @@ class HostSteps {
     return values;
   }
 
+  // to[j] += a * from[j]
+  DFA_NOT_INSTRUMENTED static void add_scaled(double* to, double a, const float* from,
+                                              std::size_t count) {
+    for (std::size_t j = 0; j < count; ++j) to[j] += a * from[j];
+  }
+
   void run(const ProductStep& step) {
     const gpu::Matrices& out = step.shape.out;
     for (std::int64_t n = 0; n < step.shape.batch; ++n) {
@@ -76,9 +83,7 @@ class HostSteps {
         const float* const row = left.data() + static_cast<std::size_t>(i) * inner;
         std::vector<double> sums(cols, 0.);
         for (std::size_t x = 0; x < inner; ++x) {
-          for (std::size_t j = 0; j < cols; ++j) {
-            sums[j] += static_cast<double>(row[x]) * right[x * cols + j];
-          }
+          add_scaled(sums.data(), row[x], right.data() + x * cols, cols);
         }
         for (std::size_t j = 0; j < cols; ++j) {
           store_element(at(step.out), out.type,
