@@ -21,10 +21,10 @@ int key_box_rows(const BackwardConfig& c) { return c.nested_keys ? kGroupRows : 
 }  // namespace
 
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
-    : q_(packed_hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows, c.packed_heads)),
+    : q_(packed_hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows, c.query_rows())),
       k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
       v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-      o_(packed_hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows, c.packed_heads)),
+      o_(packed_hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
       config_(c),
       args_(kernel_args(p)) {}

@@ -11,7 +11,7 @@ namespace dfa::cuda {
 gpu::TiledTensor hopper_tensor(const Problem& problem, const Strides& strides, std::int64_t heads,
                                std::int64_t rows, std::int64_t columns, int box_rows);
 
-// Of q or o, so many of whose heads are neighbouring rows of a box (ForwardConfig::packed_heads).
+// Of q or o, so many of whose heads are neighbouring rows of a box (ForwardConfig::query_rows).
 gpu::TiledTensor packed_hopper_tensor(const Problem& problem, const Strides& strides,
                                       std::int64_t heads, std::int64_t rows, std::int64_t columns,
                                       int box_rows, int packed);

@@ -58,13 +58,18 @@ struct ForwardConfig {
   // Columns of q, from the first, that stay in registers as left operands of scores: products then
   // read less shared memory.
   int held_columns = 0;
-  // Query heads that read the same keys and are neighbouring rows of a tile: of row r the query is
-  // r / packed_heads. A power of two up to 16.
+  // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
+  // as many rows as the least power of two that holds them; what is left of those is not stored.
   int packed_heads = 1;
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }
-  constexpr int item_queries() const { return item_rows() / packed_heads; }
+  constexpr int item_queries() const { return item_rows() / query_rows(); }
+  constexpr int query_rows() const {
+    int rows = 1;
+    while (rows < packed_heads) rows *= 2;
+    return rows;
+  }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);

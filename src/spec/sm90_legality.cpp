@@ -13,7 +13,7 @@ namespace {
 
 // Columns of a product that ptx/wgmma.cuh has.
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
-constexpr int kPackedHeads[] = {1, 2, 4, 8, 16};  // 16 are the rows that a warp stores at once
+constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
@@ -90,9 +90,13 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("held_columns=" + number(c.held_columns) +
                        "; a multiple of 16 up to head_dim=" + number(c.head_dim));
   }
-  if (std::find(std::begin(kPackedHeads), std::end(kPackedHeads), c.packed_heads) ==
-      std::end(kPackedHeads)) {
-    return Verdict::no("packed_heads=" + number(c.packed_heads) + "; 1, 2, 4, 8 or 16");
+  if (c.packed_heads < 1 || c.packed_heads > kMostPackedHeads) {
+    return Verdict::no("packed_heads=" + number(c.packed_heads) + "; 1 to " +
+                       number(kMostPackedHeads));
+  }
+  if (c.own_output && c.packed_heads != c.query_rows()) {
+    return Verdict::no("own_output=true stores whole boxes: packed_heads=" +
+                       number(c.packed_heads) + " is no power of two");
   }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
@@ -103,7 +107,7 @@ Verdict check_shape(const ForwardConfig& c) {
 
 Verdict check_packed(const ForwardConfig& c, const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (p.sq * c.packed_heads > kMostRows) {
+  if (p.sq * c.query_rows() > kMostRows) {
     return Verdict::no("packed_heads=" + number(c.packed_heads) +
                        " makes more rows of sq=" + number(p.sq) + " than " + number(kMostRows));
   }

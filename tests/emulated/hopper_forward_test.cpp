@@ -112,6 +112,36 @@ TEST(EmulatedHopperForward, HeadsOfAQueryAreNeighbouringRows) {
   expect_right<kWide>("fwd bf16 causal b1 hq16 hk2 sq17 sk90 d200");
 }
 
+// As many rows as the next power of two has, some of which hold heads of the next group, or
+// nothing.
+TEST(EmulatedHopperForward, GroupsThatAreNoPowerOfTwoLeaveRows) {
+  constexpr auto kThree = packing(hopper_forward(kBf16, 64, 128, 128, 3, 2, true), 3);
+  expect_right<kThree>("fwd bf16 causal b2 hq6 hk2 sq37 sk330 d64");
+  expect_right<kThree>("fwd bf16 b1 hq6 hk1 sq70 sk129 d40 window(90,20) layout(bshd)");
+  expect_right<kThree>("fwd bf16 causal b1 hq3 hk1 sq40 sk25 d64");             // see no key
+  expect_right<kThree>("fwd bf16 causal b1 hq6 hk2 sq40 sk500 d64 scale(20)");  // done again
+  constexpr auto kFive = packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5);
+  expect_right<kFive>("fwd fp16 causal b2 hq10 hk2 sq33 sk200 d64 layout(bshd)");
+  constexpr auto kSeven = packing(hopper_forward(kBf16, 128, 128, 64, 2, 2, false, 2), 7);
+  expect_right<kSeven>("fwd bf16 causal b1 hq28 hk4 sq21 sk150 d128 layout(bshd) scale(-1)");
+  constexpr auto kTwelve = packing(hopper_forward(kBf16, 256, 128, 64, 2, 1), 12);
+  expect_right<kTwelve>("fwd bf16 causal b1 hq24 hk2 sq9 sk90 d200");
+}
+
+// Queries of the next group that lie in rows of this one reach none of its own.
+TEST(EmulatedHopperForward, WhatLiesInRowsThatAreLeftIsNoHeadsBusiness) {
+  constexpr auto kThree = packing(hopper_forward(kFp16, 64, 128, 64, 2, 2), 3);
+  Tensors calm("fwd fp16 causal b1 hq6 hk2 sq30 sk99 d64", 5);
+  Tensors nan("fwd fp16 causal b1 hq6 hk2 sq30 sk99 d64", 5);
+  const std::size_t head = calm.o.size() / 6;
+  std::fill(nan.q.begin() + 3 * head, nan.q.begin() + 4 * head, std::byte{0xff});
+  run<kThree>(calm, kCrossed);
+  run<kThree>(nan, kCrossed);
+  EXPECT_TRUE(std::equal(calm.o.begin(), calm.o.begin() + 3 * head, nan.o.begin()));
+  EXPECT_TRUE(std::equal(calm.o.begin() + 4 * head, calm.o.end(), nan.o.begin() + 4 * head));
+  EXPECT_FALSE(calm.o == nan.o);
+}
+
 TEST(EmulatedHopperForward, WideHeads) {
   expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>(
       "fwd bf16 causal b1 hq2 hk1 sq150 sk200 d256");

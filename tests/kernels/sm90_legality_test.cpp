@@ -186,8 +186,16 @@ TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideA
   EXPECT_EQ(forced("packed_heads=2").packed_heads, 2);
   EXPECT_EQ(to_text(forced("packed_heads=1")).find("packed_heads"), std::string::npos);
   EXPECT_THROW(forced("packed_heads=8"), InvalidArgument);  // 12 heads a group
-  EXPECT_THROW(forced("packed_heads=3"), InvalidArgument);
+  EXPECT_THROW(forced("packed_heads=5"), InvalidArgument);
+  EXPECT_THROW(forced("packed_heads=0"), InvalidArgument);
   EXPECT_THROW(forced("packed_heads=32"), InvalidArgument);
+  const ForwardConfig three = forced("packed_heads=3"), twelve = forced("packed_heads=12");
+  EXPECT_EQ(three.query_rows(), 4);
+  EXPECT_EQ(twelve.query_rows(), 16);
+  EXPECT_EQ(forward_items(p, twelve, 132).heads, 12);
+  EXPECT_EQ(forward_items(p, twelve, 132).tiles,
+            (20 * 16 + twelve.item_rows() - 1) / twelve.item_rows());
+  EXPECT_THROW(forced("packed_heads=3,q_stages=1,own_output=true"), InvalidArgument);
   Problem endless = p;
   endless.hq = 64;
   endless.sq = 1LL << 25;

@@ -163,6 +163,11 @@ TEST_P(CompileTest, HopperForwardsOfPackedHeadsCompileWithoutSpills) {
       ASSERT_EQ(config.packed_heads, heads);
       compile(forward_launches(p, config));
     }
+    Problem odd{.dtype = DType::bf16, .hq = 7, .sq = 8, .sk = 4096, .d = d, .dv = d};
+    odd.mask = kCausal;
+    const ForwardConfig base = default_gpu_forward(odd, limits_);
+    compile(
+        forward_launches(odd, legal_config("packed_heads=7,own_output=false", base, odd, limits_)));
   }
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/args.h"
 #include "kernels/schedule/item_walk.h"
 #include "kernels/tensor_map.h"
+#include "spec/config.h"
 
 namespace dfa {
 
@@ -22,10 +23,10 @@ inline constexpr int kOBoxRows = 16;
 struct RowOnMap {
   int second, third;
 };
-template <int kPacked>
+template <ForwardConfig kConfig>
 DFA_HOST_DEVICE RowOnMap row_on_map(int row, int head) {
-  if constexpr (kPacked == 1) return {row, head};
-  return {head * kPacked, row / kPacked};
+  if constexpr (kConfig.packed_heads == 1) return {row, head};
+  return {head * kConfig.packed_heads, row / kConfig.query_rows()};
 }
 
 }  // namespace dfa

@@ -36,7 +36,8 @@
 // they walk the keys that either sees, a stage is empty when both have left it, and what one asks
 // to have done again both do again. With `own_output` the output leaves through a place of its own.
 // The first `held_columns` of q stay in registers: scores take them as left operands from there.
-// With `packed_heads` neighbouring rows are heads of one query, which read the same keys.
+// With `packed_heads` neighbouring rows are heads of one query, which read the same keys; where
+// they are no power of two, rows that are left hold heads of another group, or nothing.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -55,6 +56,7 @@ struct Sm90Forward {
   static constexpr int kArrivals = 4 * kGroups;  // one lane of every warp
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr int kPacked = kConfig.packed_heads;
+  static constexpr int kQueryRows = kConfig.query_rows();
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -133,9 +135,9 @@ struct Sm90Forward {
 
   // Those that a warpgroup's own queries see; the others it lets pass.
   static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, int row) {
-    const int query = row / kPacked;
+    const int query = row / kQueryRows;
     if (query >= a.args.sq) return {0, 0};
-    return key_tiles(TileMask::of(a.args), query, kGroupRows / kPacked, kBlockK);
+    return key_tiles(TileMask::of(a.args), query, kGroupRows / kQueryRows, kBlockK);
   }
 
   // The copying thread.
@@ -179,7 +181,7 @@ struct Sm90Forward {
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        const RowOnMap at = row_on_map<kPacked>(work.row + group * kGroupRows, work.head);
+        const RowOnMap at = row_on_map<kConfig>(work.row + group * kGroupRows, work.head);
         ptx::load_box(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows), a.q,
                       ring.full(), panel * kPanelColumns, at.second, at.third, work.batch);
       }
@@ -220,7 +222,7 @@ struct Sm90Forward {
     for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
       const TileRange tiles =
-          key_tiles(TileMask::of(a.args), work.row / kPacked, kConfig.item_queries(), kBlockK);
+          key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
@@ -301,7 +303,7 @@ struct Sm90Forward {
   // scale there are none.
   static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, int row) {
     if (args.scale_log2 < 0) return {0, 0};
-    return seen_by_all(TileMask::of(args), row / kPacked, kGroupRows / kPacked);
+    return seen_by_all(TileMask::of(args), row / kQueryRows, kGroupRows / kQueryRows);
   }
 
   // Negates under a negative scale, hides what the mask hides.
@@ -316,9 +318,9 @@ struct Sm90Forward {
       }
     }
     const TileMask mask = TileMask::of(args);
-    if (mask.needs(row / kPacked, kGroupRows / kPacked, tile * kBlockK, kBlockK)) {
-      hide_masked<kPacked>(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row + warp_row(),
-                           tile * kBlockK, -ptx::infinity());
+    if (mask.needs(row / kQueryRows, kGroupRows / kQueryRows, tile * kBlockK, kBlockK)) {
+      hide_masked<kQueryRows>(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row + warp_row(),
+                              tile * kBlockK, -ptx::infinity());
     }
   }
 
@@ -489,7 +491,7 @@ struct Sm90Forward {
       Store::lse(args, rows, lse);
       if constexpr (kConfig.own_output) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
-      } else if constexpr (kQStages == 1) {
+      } else if constexpr (kQStages == 1 || kPacked != kQueryRows) {
         Store::straight(args, rows, output, inverse);
       } else {
         Store::through_q(a, rows, q, output, inverse);

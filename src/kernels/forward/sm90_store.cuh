@@ -25,6 +25,7 @@ struct Sm90Store {
   static constexpr DType kElement = kConfig.element;
   static constexpr int kValues = kConfig.value_dim / 8;  // fragments
   static constexpr int kPacked = kConfig.packed_heads;
+  static constexpr int kQueryRows = kConfig.query_rows();
   using Output = float[kValues][4];
 
   static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
@@ -35,14 +36,14 @@ struct Sm90Store {
         args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head * kPacked) * args.sq;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kPacked;
-      if (query < args.sq) head[of_head(row) * args.sq + query] = lse[half];
+      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kQueryRows;
+      if (query < args.sq && is_of_head(row)) head[of_head(row) * args.sq + query] = lse[half];
     }
   }
 
   // With one stage of q the next one takes the place of this as soon as the last scores are there,
-  // and the output goes straight to memory. Lanes exchange halves, so that each writes 8 bytes and
-  // a row's 32 come together.
+  // and the output goes straight to memory, as it does where boxes would hold rows of no head.
+  // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
   static DFA_DEVICE void straight(const KernelArgs& args, const Sm90OutputRows& rows,
                                   const Output& output, const float (&inverse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
@@ -51,7 +52,7 @@ struct Sm90Store {
                  head_offset<kElement>(args.o_strides, rows.batch, rows.head * kPacked);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kPacked;
+      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kQueryRows;
       char* to = head + bytes_of(kElement) *
                             (query * args.o_strides.row + of_head(row) * args.o_strides.head);
 #pragma unroll
@@ -64,7 +65,7 @@ struct Sm90Store {
         }
         const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
         const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
-        if (query >= args.sq || column >= args.d_v) continue;
+        if (query >= args.sq || column >= args.d_v || !is_of_head(row)) continue;
         *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
             odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
       }
@@ -93,8 +94,11 @@ struct Sm90Store {
   }
 
  private:
-  // Which of the packed heads a row is of.
-  static DFA_DEVICE int of_head(int row) { return row % kPacked; }
+  // Which of the packed heads a row is of, if it is of one.
+  static DFA_DEVICE int of_head(int row) { return row % kQueryRows; }
+  static DFA_DEVICE bool is_of_head(int row) {
+    return kPacked == kQueryRows || of_head(row) < kPacked;
+  }
 
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>
@@ -124,7 +128,7 @@ struct Sm90Store {
     if (ptx::elect()) {
 #pragma unroll
       for (int panel = 0; panel < kCount; ++panel) {
-        const RowOnMap at = row_on_map<kPacked>(
+        const RowOnMap at = row_on_map<kConfig>(
             rows.first + rows.group * kGroupRows + static_cast<int>(first), rows.head);
         ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
                        (kFirst + panel) * kPanelColumns, at.second, at.third, rows.batch);
