@@ -36,10 +36,18 @@ Matrix<Real> transpose(const Matrix<Real>& from) {
   return to;
 }
 
-// to[j] += a * from[j]
 template <typename Real>
-DFA_NOT_INSTRUMENTED void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
+DFA_NOT_INSTRUMENTED void add_unseen(Real* to, Real a, const Real* from, std::int64_t count) {
   for (std::int64_t j = 0; j < count; ++j) to[j] += a * from[j];
+}
+
+// to[j] += a * from[j]; the last one in sight of sanitizers, which find a range that is too long.
+template <typename Real>
+void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
+  if (count == 0) return;
+  const std::int64_t last = count - 1;
+  add_unseen(to, a, from, last);
+  to[last] += a * from[last];
 }
 
 // row · columns[begin, end), given the columns' transpose: the inner loop runs over contiguous
