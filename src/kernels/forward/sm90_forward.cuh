@@ -472,6 +472,7 @@ struct Sm90Forward {
           ptx::fence_products();
           multiply_values(output, weights, rings.v.tile());
         }
+        forget_left_rows(softmax, row);
         sums = softmax.finish(inverse, lse);
         end_values(output, weights, rings, true);
         let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
@@ -484,7 +485,7 @@ struct Sm90Forward {
       }
       stored = true;
       if constexpr (kConfig.fixed_reference) {
-        if (!order.again && left_range(sums, output)) ask(rings, order.place);
+        if (!order.again && left_range(sums, output, row)) ask(rings, order.place);
         if (order.again) ptx::wait_stores_written();
       }
       const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
@@ -520,7 +521,7 @@ struct Sm90Forward {
 
   // Did sums, or the output where they are beyond those of a reference that follows, leave the
   // range of fp32? The reciprocal of a sum beyond kMost would be 0.
-  static DFA_DEVICE bool left_range(float sums, const Output& output) {
+  static DFA_DEVICE bool left_range(float sums, const Output& output, int row) {
     constexpr float kUsual = 0x1p16f, kMost = 0x1p100f;
     if (sums <= kUsual) return false;
     if (!(sums <= kMost)) return true;
@@ -528,9 +529,24 @@ struct Sm90Forward {
 #pragma unroll
     for (int n = 0; n < kValues; ++n) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) zero = fmaf(output[n][i], 0.f, zero);
+      for (int i = 0; i < 4; ++i) {
+        if (is_of_head(row, i / 2)) zero = fmaf(output[n][i], 0.f, zero);
+      }
     }
     return zero != 0;
+  }
+
+  // Of the warpgroup's rows from `row` on, is one of a thread's two of a head? In rows that are
+  // left nothing asks for the item to be done again: bits would depend on another group's queries.
+  static DFA_DEVICE bool is_of_head(int row, int half) {
+    return Store::is_of_head(row + warp_row() + 8 * half + static_cast<int>(lane()) / 4);
+  }
+  static DFA_DEVICE void forget_left_rows(SplitSoftmax& softmax, int row) {
+    if constexpr (kPacked == kQueryRows) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!is_of_head(row, half)) softmax.forget(half);
+    }
   }
 
   // The product of weights and v is done, its stage empty.

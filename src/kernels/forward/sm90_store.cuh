@@ -28,6 +28,11 @@ struct Sm90Store {
   static constexpr int kQueryRows = kConfig.query_rows();
   using Output = float[kValues][4];
 
+  // Is a row of one of the packed heads, or left?
+  static DFA_DEVICE bool is_of_head(int row) {
+    return kPacked == kQueryRows || of_head(row) < kPacked;
+  }
+
   static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
                              const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
@@ -94,11 +99,7 @@ struct Sm90Store {
   }
 
  private:
-  // Which of the packed heads a row is of, if it is of one.
   static DFA_DEVICE int of_head(int row) { return row % kQueryRows; }
-  static DFA_DEVICE bool is_of_head(int row) {
-    return kPacked == kQueryRows || of_head(row) < kPacked;
-  }
 
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>

@@ -19,6 +19,9 @@ class SplitSoftmax {
     }
   }
 
+  // A row that nobody asked for: as if it saw no key.
+  DFA_DEVICE void forget(int half) { sum_[half] = 0; }
+
   // Does a row of the warp have no reference yet?
   DFA_DEVICE bool open() const {
     const float least = fminf(reference_[0], reference_[1]);
