@@ -42,12 +42,23 @@ Problem with_packed_heads(const Problem& p) {
 }
 
 int packed_heads(const Problem& p) {
-  constexpr std::int64_t kMost = 16;
+  constexpr int kMost = 16;
   const std::int64_t group = p.hq / p.hk;
   if (has_backward(p)) return 1;
-  std::int64_t heads = 1;
-  while (heads < kMost && group % (2 * heads) == 0) heads *= 2;
-  return heads > 1 && fills_tiles_better(p, heads) ? static_cast<int>(heads) : 1;
+  const auto items = [&](int heads) { return group / heads * tiles(packed_rows(heads) * p.sq); };
+  int best = 1;
+  while (best < kMost && group % (2 * best) == 0) best *= 2;
+  if (best > 1 && !fills_tiles_better(p, best)) best = 1;
+  for (int heads = 3; heads <= kMost; ++heads) {  // powers of two fill boxes, others must be better
+    if (group % heads == 0 && 10 * items(heads) <= 9 * items(best)) best = heads;
+  }
+  return best;
+}
+
+int packed_rows(int heads) {
+  int rows = 1;
+  while (rows < heads) rows *= 2;
+  return rows;
 }
 
 std::int64_t heads_of_a_tile(const Problem& p) {
@@ -61,7 +72,7 @@ Problem priced_with_packed_heads(const Problem& p) {
   Problem all = p;
   all.hq = p.hq / heads;
   all.hk = all.hq;
-  all.sq = heads * p.sq;
+  all.sq = packed_rows(heads) * p.sq;
   if (p.mask.left >= 0) all.sk = std::min<std::int64_t>(p.sk, p.sq + p.mask.left);
   all.mask = kFull;
   return all;

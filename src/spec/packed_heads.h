@@ -17,9 +17,12 @@ Problem with_packed_heads(const Problem& problem);
 
 // Query heads that Hopper's forward takes as neighbouring rows of a tile where the problem itself
 // is not packed, under a mask or where memory has heads and queries otherwise
-// (ForwardConfig::packed_heads): the largest power of two in a group, up to 16, or 1 where tiles
-// fill no better so.
+// (ForwardConfig::packed_heads): of the parts of a group, up to 16, the largest power of two, or
+// one that takes fewer tiles than that by a tenth; 1 where tiles fill no better so.
 int packed_heads(const Problem& problem);
+
+// Rows that a query takes of so many packed heads (ForwardConfig::query_rows).
+int packed_rows(int heads);
 
 // Query heads that are rows of a tile of Hopper's forward, one way or the other.
 std::int64_t heads_of_a_tile(const Problem& problem);

@@ -111,6 +111,11 @@ Verdict check_packed(const ForwardConfig& c, const Problem& p) {
     return Verdict::no("packed_heads=" + number(c.packed_heads) +
                        " makes more rows of sq=" + number(p.sq) + " than " + number(kMostRows));
   }
+  if (c.packed_heads != c.query_rows() && (c.block_q > 2 * kGroupRows || c.cluster > 1)) {
+    return Verdict::no("packed_heads=" + number(c.packed_heads) +
+                       ", no power of two, has registers for block_q up to " +
+                       number(2LL * kGroupRows) + " and cluster=1");
+  }
   if (group % c.packed_heads == 0) return yes();
   return Verdict::no("packed_heads=" + number(c.packed_heads) + " but " + number(group) +
                      " query heads read the same keys");
@@ -136,6 +141,7 @@ constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
 constexpr int kPortableDim = 32;
 
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
+  const int packed = packed_heads(p);
   return {.target = Target::cuda_sm90,
           .element = p.dtype,
           .head_dim = sm90_head_dim(p.d),
@@ -149,9 +155,9 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
           .pingpong = t.pingpong,
           .fixed_reference = p.dtype == DType::bf16,
           .cluster = t.cluster,
-          .own_output = t.own_output,
+          .own_output = t.own_output && packed == packed_rows(packed),
           .held_columns = t.held_columns,
-          .packed_heads = packed_heads(p)};
+          .packed_heads = packed};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {

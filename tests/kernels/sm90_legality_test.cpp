@@ -127,16 +127,18 @@ TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
   const auto taken = [](const char* line) {
     return default_gpu_forward(parse_problem(line), kHopper);
   };
-  for (const char* line :
-       {"fwd bf16 b1 h16 s16384 d128", "fwd bf16 causal b1 h16 s16384 d128",
-        "fwd bf16 b4 h16 s4096 d128", "fwd bf16 b4 h8 s4096 d256", "fwd bf16 b1 h8 s16384 d256",
-        "fwd bf16 causal b4 h8 s4096 d256", "fwd bf16 causal b2 h8 s8192 d256"}) {
+  for (const char* line : {"fwd bf16 b1 h16 s16384 d128", "fwd bf16 causal b1 h16 s16384 d128",
+                           "fwd bf16 b4 h16 s4096 d128", "fwd bf16 b4 h8 s4096 d256",
+                           "fwd bf16 b1 h8 s16384 d256", "fwd bf16 causal b4 h8 s4096 d256",
+                           "fwd bf16 causal b2 h8 s8192 d256", "fwd fp16 b4 h16 s4096 d128",
+                           "fwd fp16 b4 h8 s4096 d256", "fwd bf16 causal b4 h11 s4096 d192"}) {
     EXPECT_EQ(taken(line).cluster, 2) << line;
   }
-  for (const char* line : {"fwd bf16 causal b4 h16 s4096 d128", "fwd bf16 b16 h16 s1024 d128",
-                           "fwd bf16 b32 h16 s512 d128", "fwd bf16 b32 h8 s512 d256",
-                           "fwd bf16 b16 h8 s1024 d256", "fwd bf16 b4 h21 s4096 d96",
-                           "fwd fp16 b1 h16 s16384 d128", "fwd bf16 b1 h16 sq64 sk16384 d128"}) {
+  for (const char* line :
+       {"fwd bf16 causal b4 h16 s4096 d128", "fwd bf16 b16 h16 s1024 d128",
+        "fwd bf16 b32 h16 s512 d128", "fwd bf16 b32 h8 s512 d256", "fwd bf16 b16 h8 s1024 d256",
+        "fwd bf16 b4 h21 s4096 d96", "fwd fp16 causal b4 h16 s4096 d128",
+        "fwd bf16 b1 h16 sq64 sk16384 d128"}) {
     EXPECT_EQ(taken(line).cluster, 1) << line;
   }
   EXPECT_TRUE(taken("fwd bf16 causal b32 h8 s512 d256").own_output);
@@ -229,13 +231,36 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
   }
 }
 
-// 60 items of 20 rows where there were 240 of 5.
+// 20 items of 12 heads in 16 rows a query where there were 240 of 5 rows.
 TEST(Sm90Legality, PackedHeadsMakeFewerItems) {
   const Problem p = parse_problem("fwd bf16 causal b10 hq24 hk2 sq5 sk700 d128");
   const ForwardConfig packed = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(packed.packed_heads, 4);
-  EXPECT_EQ(forward_launches(p, packed)[0].grid, 60u * static_cast<unsigned>(packed.cluster));
-  EXPECT_EQ(forward_items(p, packed, 132).heads, 60);
+  EXPECT_EQ(packed.packed_heads, 12);
+  EXPECT_EQ(forward_launches(p, packed)[0].grid, 20u);
+  EXPECT_EQ(forward_items(p, packed, 132).heads, 20);
+}
+
+// Groups that are no power of two have tiles of up to 128 rows: larger ones have no registers.
+TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* d : {"40", "64", "96", "128", "192", "256"}) {
+      const Problem p =
+          parse_problem("fwd " + std::string(type) + " causal b10 hq14 hk2 sq5 sk700 d" + d);
+      const ForwardConfig c = default_gpu_forward(p, kHopper);
+      EXPECT_EQ(c.target, Target::cuda_sm90) << to_line(p);
+      EXPECT_EQ(c.packed_heads, 7) << to_line(p);
+      EXPECT_LE(c.block_q, 128) << to_line(p);
+      EXPECT_EQ(c.cluster, 1) << to_line(p);
+      EXPECT_FALSE(c.own_output) << to_line(p);
+    }
+  }
+  const Problem p = parse_problem("fwd bf16 causal b10 hq14 hk2 sq5 sk700 d64");
+  ForwardConfig wide = default_gpu_forward(p, kHopper);
+  wide.block_q = 256;
+  wide.block_k = 64;
+  wide.warps = 16;
+  EXPECT_NE(check(wide, p, kHopper).reason.find("packed_heads=7, no power of two"),
+            std::string::npos);
 }
 
 TEST(Sm90Legality, NoTileIsListedTwice) {

@@ -124,7 +124,9 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
     follows.held_columns = 0;
     compile(forward_launches(p, follows));
   };
-  for (const int d : {64, 96, 128, 192, 256}) compile_all(DType::bf16, d, d);
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (const int d : {64, 96, 128, 192, 256}) compile_all(type, d, d);
+  }
   compile_all(DType::bf16, 192, 128);
   compile_all(DType::bf16, 64, 256);
   compile_all(DType::bf16, 256, 64);
@@ -163,11 +165,13 @@ TEST_P(CompileTest, HopperForwardsOfPackedHeadsCompileWithoutSpills) {
       ASSERT_EQ(config.packed_heads, heads);
       compile(forward_launches(p, config));
     }
-    Problem odd{.dtype = DType::bf16, .hq = 7, .sq = 8, .sk = 4096, .d = d, .dv = d};
-    odd.mask = kCausal;
-    const ForwardConfig base = default_gpu_forward(odd, limits_);
-    compile(
-        forward_launches(odd, legal_config("packed_heads=7,own_output=false", base, odd, limits_)));
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      Problem odd{.dtype = type, .hq = 7, .sq = 8, .sk = 4096, .d = d, .dv = d};
+      odd.mask = kCausal;
+      const ForwardConfig config = default_gpu_forward(odd, limits_);
+      ASSERT_EQ(config.packed_heads, 7);
+      compile(forward_launches(odd, config));
+    }
   }
 }
 

@@ -49,12 +49,17 @@ TEST(PackedHeads, UnderAMaskAndInAnyLayout) {
   const auto heads = [](const char* line) { return packed_heads(packed(line)); };
   EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 8);
   EXPECT_EQ(heads("fwd bf16 b3 hq32 hk1 sq4 sk700 d128 layout(bshd)"), 16);  // twice
-  EXPECT_EQ(heads("fwd bf16 b3 hq24 hk4 sq1 sk700 d128 window(100,0)"), 2);  // of 6
-  EXPECT_EQ(heads("fwd bf16 causal b3 hq28 hk4 sq4 sk700 d128"), 1);         // of 7
-  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 s4096 d128"), 1);             // full tiles
-  EXPECT_EQ(heads("fwd bf16 b3 hq32 hk4 sq1 sk700 d128"), 1);                // packed already
-  EXPECT_EQ(heads("fwd bf16 causal b3 h32 sq4 sk700 d128"), 1);              // no groups
-  EXPECT_EQ(heads("fwdbwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 1);      // gradients
+  EXPECT_EQ(heads("fwd bf16 b3 hq24 hk4 sq1 sk700 d128 window(100,0)"), 6);
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq28 hk4 sq4 sk700 d128"), 7);
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq48 hk4 sq8 sk700 d128"), 12);    // a tile, not three
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq48 hk4 sq64 sk700 d128"), 4);    // six tiles, not eight
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq12 hk4 sq60 sk700 d128"), 3);    // two tiles, not three
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq12 hk4 sq90 sk700 d128"), 1);    // three either way
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq68 hk4 sq1 sk700 d128"), 1);     // 17
+  EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 s4096 d128"), 1);         // full tiles
+  EXPECT_EQ(heads("fwd bf16 b3 hq32 hk4 sq1 sk700 d128"), 1);            // packed already
+  EXPECT_EQ(heads("fwd bf16 causal b3 h32 sq4 sk700 d128"), 1);          // no groups
+  EXPECT_EQ(heads("fwdbwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 1);  // gradients
 }
 
 TEST(PackedHeads, OfATileEitherWay) {
@@ -67,7 +72,7 @@ TEST(PackedHeads, OfATileEitherWay) {
 TEST(PackedHeads, ArePricedAsRows) {
   const Problem p =
       priced_with_packed_heads(parse_problem("fwd bf16 b3 hq24 hk4 sq5 sk700 d128 window(100,0)"));
-  EXPECT_EQ(to_line(p), "fwd bf16 b3 hq12 hk12 sq10 sk105 d128");
+  EXPECT_EQ(to_line(p), "fwd bf16 b3 hq4 hk4 sq40 sk105 d128");
   const Problem apart = parse_problem("fwd bf16 causal b3 hq32 hk4 s4096 d128");
   EXPECT_EQ(priced_with_packed_heads(apart), apart);
 }
