@@ -75,7 +75,7 @@ TEST(Nearest, HeadsArePackedAlike) {
   const auto of_line = [&](const char* line) { return labels(nearest(rows, parse_problem(line))); };
   EXPECT_EQ(of_line("fwd bf16 causal b8 hq16 hk4 sq4 sk1024 d64"),
             (std::vector<std::string>{"four"}));
-  EXPECT_EQ(of_line("fwd bf16 causal b8 hq24 hk1 sq4 sk1024 d64"),
+  EXPECT_EQ(of_line("fwd bf16 causal b8 hq40 hk5 sq4 sk1024 d64"),
             (std::vector<std::string>{"eight"}));
   EXPECT_TRUE(of_line("fwd bf16 causal b8 h32 sq4 sk1024 d64").empty());
 }
