@@ -93,6 +93,22 @@ def test_problems_are_chosen_by_their_words():
     assert not story.has_words("fwd bf16 b1 d64", "d6")
 
 
+def test_an_algorithm_is_left_out_of_all_files_or_of_one(book, tmp_path):
+    teller = story._Teller(tmp_path, None, {})
+    book([])
+    (tmp_path / "other.json").write_text((tmp_path / "r.json").read_text())
+    files = [tmp_path / "r.json", tmp_path / "other.json"]
+    def left(*without):
+        cases = teller.study({"without": list(without)}, files).cases
+        return [sorted(set(cases["algorithm"][cases["run"] == run])) for run in (0, 1)]
+    everything = left()
+    gone = everything[0][0]
+    rest = [name for name in everything[0] if name != gone]
+    assert rest and everything[0] == everything[1]
+    assert left(gone) == [rest, rest]
+    assert left(f"other.json {gone}") == [everything[0], rest]
+
+
 @pytest.mark.parametrize("case, words", [
     ({"config": "ForwardConfig{.target=Target::cuda_sm90,.x=1}"}, "Hopper's kernels"),
     ({"backward_config": "BackwardConfig{.target=Target::cuda_sm80}"}, "portable kernels"),

@@ -103,8 +103,10 @@ class _Teller:
                            for p in cases["problem"]]]
             if cases.empty:
                 raise ValueError(f"no problem has the words {' or '.join(item['only'])}")
-        if "without" in item:
-            cases = cases[~cases["algorithm"].isin(item["without"])]
+        for words in item.get("without", ()):  # an algorithm, or a file and an algorithm
+            *name, algorithm = words.split()
+            runs = [run for run, path in enumerate(files) if not name or path == self.folder / name[0]]
+            cases = cases[~(cases["run"].isin(runs) & (cases["algorithm"] == algorithm))]
         cases = cases.assign(**({"suite": item["as"]} if "as" in item else {}))
         return Study(study.runs, cases, study.not_measured)
 
