@@ -122,6 +122,9 @@ TEST(EmulatedHopperForward, GroupsThatAreNoPowerOfTwoLeaveRows) {
   expect_right<kThree>("fwd bf16 causal b1 hq6 hk2 sq40 sk500 d64 scale(20)");  // done again
   constexpr auto kFive = packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5);
   expect_right<kFive>("fwd fp16 causal b2 hq10 hk2 sq33 sk200 d64 layout(bshd)");
+  constexpr auto kFiveByTwo = packing(hopper_forward(kFp16, 64, 128, 128, 3, 2), 5);
+  expect_right<kFiveByTwo>("fwd fp16 causal b2 hq10 hk2 sq33 sk200 d64 layout(bshd)");
+  expect_right<kFiveByTwo>("fwd fp16 b1 hq10 hk2 sq15 sk300 d64 scale(8) window(90,20)");
   constexpr auto kSeven = packing(hopper_forward(kBf16, 128, 128, 64, 2, 2), 7);
   expect_right<kSeven>("fwd bf16 causal b1 hq28 hk4 sq21 sk150 d128 layout(bshd) scale(-1)");
   constexpr auto kTwelve = packing(hopper_forward(kBf16, 256, 128, 64, 2, 1), 12);
