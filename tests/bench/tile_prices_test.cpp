@@ -26,7 +26,8 @@ TEST(TilePrices, AreTheJoulesOfTheTableInTheRepository) {
     const auto found =
         std::find_if(priced.begin(), priced.end(), [&](const auto& p) { return p.tile == tile; });
     ASSERT_NE(found, priced.end()) << row.problem;
-    EXPECT_EQ(found, priced.begin()) << row.problem << ": another tile is planned than was measured";
+    EXPECT_EQ(found, priced.begin())
+        << row.problem << ": another tile is planned than was measured";
     const double measured_us = row.energy_j.value() / kPowerLimitW * 1e6;
     errors.push_back(std::abs(found->us / measured_us - 1));
     EXPECT_LT(errors.back(), 0.035) << row.problem;
