@@ -70,7 +70,7 @@ Inputs packed_texts(const std::string& line, std::int64_t tokens) {
 }
 
 // Logits fall by `slope` (natural) for every key that lies further back. bf16 has 8 bits of a key's
-// place in one column, so two have it: its hundreds and what is left.
+// place in one column, so two have it: its 128s and what is left.
 Inputs distance_bias(const std::string& line, float slope) {
   Inputs t(fmt::format("bias of {} a key", slope), line);
   const auto per_key = slope / static_cast<float>(t.problem.softmax_scale());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "spec/config.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
@@ -12,6 +13,9 @@ namespace {
 constexpr std::int64_t kRows = 128;  // of most tiles
 
 std::int64_t tiles(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
+
+// That a query takes of so many packed heads.
+int rows_of(int heads) { return ForwardConfig{.packed_heads = heads}.query_rows(); }
 
 bool fills_tiles_better(const Problem& p, std::int64_t heads) {
   return 10 * tiles(heads * p.sq) <= 9 * heads * tiles(p.sq);
@@ -45,7 +49,7 @@ int packed_heads(const Problem& p) {
   constexpr int kMost = 16;
   const std::int64_t group = p.hq / p.hk;
   if (has_backward(p)) return 1;
-  const auto items = [&](int heads) { return group / heads * tiles(packed_rows(heads) * p.sq); };
+  const auto items = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
   int best = 1;
   while (best < kMost && group % (2 * best) == 0) best *= 2;
   if (best > 1 && !fills_tiles_better(p, best)) best = 1;
@@ -53,12 +57,6 @@ int packed_heads(const Problem& p) {
     if (group % heads == 0 && 10 * items(heads) <= 9 * items(best)) best = heads;
   }
   return best;
-}
-
-int packed_rows(int heads) {
-  int rows = 1;
-  while (rows < heads) rows *= 2;
-  return rows;
 }
 
 std::int64_t heads_of_a_tile(const Problem& p) {
@@ -72,7 +70,7 @@ Problem priced_with_packed_heads(const Problem& p) {
   Problem all = p;
   all.hq = p.hq / heads;
   all.hk = all.hq;
-  all.sq = packed_rows(heads) * p.sq;
+  all.sq = rows_of(heads) * p.sq;
   if (p.mask.left >= 0) all.sk = std::min<std::int64_t>(p.sk, p.sq + p.mask.left);
   all.mask = kFull;
   return all;

@@ -21,9 +21,6 @@ Problem with_packed_heads(const Problem& problem);
 // one that takes fewer tiles than that by a tenth; 1 where tiles fill no better so.
 int packed_heads(const Problem& problem);
 
-// Rows that a query takes of so many packed heads (ForwardConfig::query_rows).
-int packed_rows(int heads);
-
 // Query heads that are rows of a tile of Hopper's forward, one way or the other.
 std::int64_t heads_of_a_tile(const Problem& problem);
 

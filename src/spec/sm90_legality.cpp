@@ -141,23 +141,23 @@ constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
 constexpr int kPortableDim = 32;
 
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
-  const int packed = packed_heads(p);
-  return {.target = Target::cuda_sm90,
-          .element = p.dtype,
-          .head_dim = sm90_head_dim(p.d),
-          .value_dim = sm90_head_dim(p.dv),
-          .block_q = t.block_q,
-          .block_k = t.block_k,
-          .warps = t.block_q / 16,
-          .stages = t.stages,
-          .ctas = 1,
-          .q_stages = t.q_stages,
-          .pingpong = t.pingpong,
-          .fixed_reference = p.dtype == DType::bf16,
-          .cluster = t.cluster,
-          .own_output = t.own_output && packed == packed_rows(packed),
-          .held_columns = t.held_columns,
-          .packed_heads = packed};
+  ForwardConfig c = {.target = Target::cuda_sm90,
+                     .element = p.dtype,
+                     .head_dim = sm90_head_dim(p.d),
+                     .value_dim = sm90_head_dim(p.dv),
+                     .block_q = t.block_q,
+                     .block_k = t.block_k,
+                     .warps = t.block_q / 16,
+                     .stages = t.stages,
+                     .ctas = 1,
+                     .q_stages = t.q_stages,
+                     .pingpong = t.pingpong,
+                     .fixed_reference = p.dtype == DType::bf16,
+                     .cluster = t.cluster,
+                     .held_columns = t.held_columns,
+                     .packed_heads = packed_heads(p)};
+  c.own_output = t.own_output && c.packed_heads == c.query_rows();
+  return c;
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {

@@ -18,8 +18,9 @@ struct Price {
 };
 
 // Without a mask and with one, solved by benchmarks/tile_prices from the joules of the tile's rows
-// in results/h200/hopper_forward.json and from what it took beside another tile in the same visit;
-// of d 192 and fp16 at 4096 keys alone, where an item takes what it does in bf16.
+// in results/h200/hopper_forward.json and from what it took beside another tile in the same visit.
+// Of d 192 and fp16 there is one row or two a tile; what is not told by them is taken from a tile
+// like it, by that tool's ITEMS_LIKE and BESIDE.
 struct MeasuredTile {
   DType element;
   int head_dim;
@@ -56,7 +57,7 @@ constexpr Sm90Tile kTiles[] = {
     {128, 128, 3, 2, true},
     {128, 128, 2, 2, true},
     {128, 128, 2, 1, false},
-    {128, 64, 3, 1, false, 1, true, 64},  // d 192 in fp16, as in bf16
+    {128, 64, 3, 1, false, 1, true, 64},  // d 192 in fp16: as in bf16, not measured
     {128, 112, 2, 1, false},
     {128, 80, 2, 1, false},
     {128, 176, 2, 1, true},

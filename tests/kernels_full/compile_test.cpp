@@ -119,7 +119,7 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
     for (const ForwardConfig& config : candidates) {
       if (config.target == Target::cuda_sm90) compile(forward_launches(p, config));
     }
-    ForwardConfig follows = candidates[0];  // what fp16 takes
+    ForwardConfig follows = candidates[0];  // by name in bf16; fp16 without what is held
     follows.fixed_reference = false;
     follows.held_columns = 0;
     compile(forward_launches(p, follows));

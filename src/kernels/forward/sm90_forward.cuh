@@ -485,7 +485,9 @@ struct Sm90Forward {
       }
       stored = true;
       if constexpr (kConfig.fixed_reference) {
-        if (!order.again && left_range(sums, output, row)) ask(rings, order.place);
+        if (!order.again && Store::left_range(row, sums, output)) {
+          ask(rings, order.place);
+        }
         if (order.again) ptx::wait_stores_written();
       }
       const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
@@ -519,33 +521,13 @@ struct Sm90Forward {
     }
   }
 
-  // Did sums, or the output where they are beyond those of a reference that follows, leave the
-  // range of fp32? The reciprocal of a sum beyond kMost would be 0.
-  static DFA_DEVICE bool left_range(float sums, const Output& output, int row) {
-    constexpr float kUsual = 0x1p16f, kMost = 0x1p100f;
-    if (sums <= kUsual) return false;
-    if (!(sums <= kMost)) return true;
-    float zero = 0;
-#pragma unroll
-    for (int n = 0; n < kValues; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (is_of_head(row, i / 2)) zero = fmaf(output[n][i], 0.f, zero);
-      }
-    }
-    return zero != 0;
-  }
-
-  // Of the warpgroup's rows from `row` on, is one of a thread's two of a head? In rows that are
-  // left nothing asks for the item to be done again: bits would depend on another group's queries.
-  static DFA_DEVICE bool is_of_head(int row, int half) {
-    return Store::is_of_head(row + warp_row() + 8 * half + static_cast<int>(lane()) / 4);
-  }
+  // In rows that are left nothing asks for the item to be done again: bits would depend on another
+  // group's queries.
   static DFA_DEVICE void forget_left_rows(SplitSoftmax& softmax, int row) {
     if constexpr (kPacked == kQueryRows) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!is_of_head(row, half)) softmax.forget(half);
+      if (!Store::is_of_head(row, half)) softmax.forget(half);
     }
   }
 

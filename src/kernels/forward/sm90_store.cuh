@@ -10,7 +10,8 @@
 #include "kernels/tile/tile.cuh"
 #include "spec/config.h"
 
-// How the output and lse of sm90_forward leave: a warpgroup's 64 rows, 16 a warp.
+// How the output and lse of sm90_forward leave, and whether they may: a warpgroup's 64 rows, 16 a
+// warp.
 namespace dfa {
 
 // Those of a tile of q that a warpgroup owns.
@@ -28,9 +29,29 @@ struct Sm90Store {
   static constexpr int kQueryRows = kConfig.query_rows();
   using Output = float[kValues][4];
 
-  // Is a row of one of the packed heads, or left?
-  static DFA_DEVICE bool is_of_head(int row) {
-    return kPacked == kQueryRows || of_head(row) < kPacked;
+  // Of the two that a thread has of its group's rows, from `first` on, is one of a packed head, or
+  // left?
+  static DFA_DEVICE bool is_of_head(int first, int half) {
+    const int warp = static_cast<int>(ptx::kept_thread_index() / 32 % 4);
+    const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
+    return is_of_head(first + warp * 16 + half * 8 + lane / 4);
+  }
+
+  // Did sums, or the output where they are beyond those of a reference that follows, leave the
+  // range of fp32? The reciprocal of a sum beyond kMost would be 0.
+  static DFA_DEVICE bool left_range(int first, float sums, const Output& output) {
+    constexpr float kUsual = 0x1p16f, kMost = 0x1p100f;
+    if (sums <= kUsual) return false;
+    if (!(sums <= kMost)) return true;
+    float zero = 0;
+#pragma unroll
+    for (int n = 0; n < kValues; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (is_of_head(first, i / 2)) zero = fmaf(output[n][i], 0.f, zero);
+      }
+    }
+    return zero != 0;
   }
 
   static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
@@ -100,6 +121,9 @@ struct Sm90Store {
 
  private:
   static DFA_DEVICE int of_head(int row) { return row % kQueryRows; }
+  static DFA_DEVICE bool is_of_head(int row) {
+    return kPacked == kQueryRows || of_head(row) < kPacked;
+  }
 
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>
