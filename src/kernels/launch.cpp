@@ -44,15 +44,15 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
   if (c.dq_group) return kSm90DqGroupSource;
-  if (c.cluster > 1) return kSm90PairSource;
-  return c.sm90_is_wide() ? kSm90WideSource : kSm90BackwardSource;
+  if (c.sm90_is_wide()) return kSm90WideSource;
+  return c.cluster > 1 ? kSm90PairSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
   if (c.dq_group) return "dfa::sm90_dq_group_backward<";
-  if (c.cluster > 1) return "dfa::sm90_pair_backward<";
-  return c.sm90_is_wide() ? "dfa::sm90_wide_backward<" : "dfa::sm90_backward<";
+  if (c.sm90_is_wide()) return "dfa::sm90_wide_backward<";
+  return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }
 
 std::int64_t works(const Problem& p, const BackwardConfig& c) {

@@ -224,13 +224,14 @@ struct BackwardConfig {
   }
 
   // Of cuda_sm90, 16 bits: do warpgroups own a gradient each, one dv, one dk, of the same 64 keys?
-  // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds.
+  // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds. Of pairs
+  // one more, which comes from the other block, and its k.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
   constexpr int sm90_exchange_bytes() const {
-    if (cluster > 1) {  // three tiles of ds, and k of the other block
-      return 2 * block_k * (3 * round_up(block_q, 64) + round_up(head_dim, 64));
-    }
-    return (sm90_is_wide() ? 4 + 2 : 2 * 2) * block_k * round_up(block_q, 64);
+    const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
+    const int others_k = cluster > 1 ? 2 * block_k * round_up(head_dim, 64) : 0;
+    if (sm90_is_wide()) return (cluster > 1 ? 4 : 3) * tile + others_k;
+    return (cluster > 1 ? 3 : 2) * tile + others_k;
   }
 
   // Of cuda_sm90: barriers beside those of the stages.

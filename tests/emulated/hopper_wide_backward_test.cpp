@@ -105,5 +105,28 @@ TEST(EmulatedHopperWideBackward, DqUnordered) {
       "bwd fp16 b1 h1 sq130 sk200 d128 dv256");
 }
 
+// By pairs of blocks, which make dq of both.
+
+constexpr BackwardConfig pair(DType element, int dim, int value_dim) {
+  BackwardConfig with = config(element, dim, value_dim, 64, 2, DqSum::unordered);
+  with.cluster = 2;
+  return with;
+}
+
+TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
+  constexpr BackwardConfig kPair = pair(kBf16, 192, 192);
+  for (const int sk : {1, 64, 65, 128, 129, 200}) {  // also a block of no keys
+    expect_right<kPair>("bwd bf16 b1 h1 sq130 sk" + std::to_string(sk) + " d192");
+    expect_right<kPair>("bwd bf16 causal b1 h1 sq130 sk" + std::to_string(sk) + " d192");
+  }
+  expect_right<kPair>("bwd bf16 causal b1 h1 sq290 sk100 d192");  // rows without a key
+  expect_right<kPair>("bwd bf16 causal b2 hq3 hk1 s130 d192");
+  expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
+  expect_right<kPair>("bwd bf16 causal b1 h11 s130 d192");  // more heads than at once
+  expect_right<pair(kFp16, 192, 192)>("bwd fp16 causal b1 h1 sq200 sk330 d192");
+  expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
+  expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // two shares
+}
+
 }  // namespace
 }  // namespace dfa

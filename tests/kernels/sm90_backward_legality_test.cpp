@@ -107,6 +107,32 @@ TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameB
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
 }
 
+TEST(Sm90BackwardLegality, WidePairsAreCandidatesWhereTheyFitAndSumsComeAsTheyCome) {
+  const auto pairs = [](const char* line) {
+    int count = 0;
+    for (const auto& c : sm90_wide_candidates(parse_problem(line), kHopper90)) {
+      count += c.cluster == 2;
+    }
+    return count;
+  };
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 1);
+  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 1);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 0);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 0);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s4096 d192")).cluster, 1);
+  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s4096 d192"));
+  pair.cluster = 2;
+  const auto reason = [&] {
+    return check(pair, parse_problem("bwd bf16 h1 s4096 d192"), kHopper90).reason;
+  };
+  EXPECT_EQ(reason(), "");
+  pair.dq = DqSum::ordered;
+  EXPECT_NE(reason().find("takes dq=unordered"), std::string::npos);
+  pair.dq = DqSum::unordered;
+  pair.persistent = true;
+  EXPECT_NE(reason().find("persistent=false"), std::string::npos);
+}
+
 TEST(Sm90BackwardLegality, AWarpgroupMakesDqWhereItIsNamed) {
   const auto group = [](const char* text) {
     return gpu_backward_base(text, parse_problem("bwd bf16 h1 s4096 d64"), kHopper90).dq_group;
@@ -311,7 +337,7 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   };
   BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64 dv128"));
   pair.cluster = 2;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("or both up to 64, not 64 and 128"),
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("has value_dim up to 64, not 128"),
             std::string::npos);
   pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
   pair.rounds_dq = pair.persistent = false;

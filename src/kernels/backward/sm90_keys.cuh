@@ -42,6 +42,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kGiven = 24;  // registers of the first warpgroup
   static constexpr int kTaken = 240;
   static constexpr bool kPaired = kConfig.cluster == 2;
+  static constexpr bool kWide = kConfig.sm90_is_wide();
   using Dq = Sm90Dq<kConfig>;
 
   // Shared memory: k, v, stages of q, of do, what warpgroups tell each other (pairs of blocks: and
@@ -53,7 +54,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kDoBytes = tile_bytes(kBlockQ, kConfig.value_dim);
   static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);
-  static constexpr int kOthersKAt = kDsAt + 3 * kDsBytes;  // of pairs
+  static constexpr int kOthersKAt = kDsAt + (kWide ? 4 : 3) * kDsBytes;  // of pairs
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
@@ -142,7 +143,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         ptx::init_barrier(shared.sent_empty(buffer), kGroupThreads / 32);
       }
     } else if constexpr (kPaired) {
-      ptx::init_barrier(shared.ds_there(), kConfig.warps);
+      ptx::init_barrier(shared.ds_there(), kWide ? kGroupThreads / 32 : kConfig.warps);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
@@ -347,8 +348,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                     const KeyWork& work, const Walk& walk) {
     load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                    walk);
-    load_queries<kConfig.value_dim>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args, work,
-                                    walk);
+    load_queries<kConfig.value_dim, kWide ? 1 : 0>(shared.d_o, a.d_o, shared.delta(), a.args.delta,
+                                                   a.args, work, walk);
   }
 
   // Where pairs stay: queries of the next work come while keys of the last are read. It is taken

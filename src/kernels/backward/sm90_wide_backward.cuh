@@ -16,6 +16,10 @@
 // Neither place needs a second one: who writes p has seen ds, so the last p has been read, and who
 // writes ds has seen p, so the last shares have been made. While one makes p or ds or adds to dq,
 // the products that the other has queued run.
+// With `cluster` = 2 neighbours own neighbouring keys and walk the queries that either's see. Each
+// copies every second panel of q and do for both, and makes every second share of dq, of the keys
+// of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
+// made. So half as much is added to dq.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -50,8 +54,10 @@ struct Sm90WideBackward {
     Walk walk;
     Shared shared;
     unsigned phase;  // of turns
+    unsigned n = 0;  // tiles before
 
     DFA_DEVICE unsigned ds() const { return shared.base + Keys::kDsAt; }
+    DFA_DEVICE unsigned others_ds() const { return ds() + 3 * Keys::kDsBytes; }
     // A thread's four values of a fragment of p: the same lane of either warpgroup has them.
     DFA_DEVICE unsigned p() const {
       return shared.base + kPAt + ptx::thread_index() % kGroupThreads * 16;
@@ -78,6 +84,50 @@ struct Sm90WideBackward {
       if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
       at.phase ^= 1;
     }
+  }
+
+  // Of a pair. Shares of dq are dealt out in turn, the first of which changes from tile to tile: of
+  // this block's the warpgroup of dk has the first, that of dv the second, if there is one.
+  template <int kWhich>
+  static DFA_DEVICE int place_of(const Step& at) {
+    return static_cast<int>(at.n + Keys::rank()) % 2 + 2 * kWhich;
+  }
+
+  // Each warp sends its rows of ds and expects as many.
+  static DFA_DEVICE void send_ds(const Step& at) {
+    __syncwarp();
+    if (!ptx::elect()) return;
+    ptx::arrive_expecting(at.shared.ds_there(), Keys::kWarpBytes);
+    const int rows = Keys::warp_row() * kPanelRowBytes;
+    Keys::send_rows(Keys::rank(), at.ds() + rows, at.others_ds() + rows, at.shared.ds_there());
+  }
+  // What the other block sent of this tile has been read, or is not needed.
+  static DFA_DEVICE void give_others_ds_back(const Step& at) {
+    __syncwarp();
+    if (ptx::thread_index() % 32 == 0) {
+      ptx::arrive_there(ptx::of_pair(at.shared.sent_read(), 1 - Keys::rank()));
+    }
+  }
+  static DFA_DEVICE void wait_sent_read(const Step& at) {  // of the tile before
+    ptx::wait(at.shared.sent_read(), at.n % 2 ^ 1);
+  }
+
+  // A share of the keys of both; `next`: scores that were queued before.
+  static DFA_DEVICE void add_share_of_both(const Step& at, int place, Scores& next) {
+    typename Dq::Share share;
+    ptx::wait(at.shared.ds_there(), at.n % 2);
+    ptx::pin(share);
+    ptx::fence_products();
+    Keys::template multiply_dq<0>(share, Keys::dq_left(at.shared.base, place),
+                                  Keys::dq_right(at.ds(), place));
+    Keys::template multiply_dq<1>(share, Keys::dq_left(at.shared.base + Keys::kOthersKAt, place),
+                                  Keys::dq_right(at.others_ds(), place));
+    ptx::commit_products();
+    ptx::wait_products<0>();
+    ptx::pin(next);
+    ptx::pin(share);
+    give_others_ds_back(at);
+    Dq::add(at.args, {at.work.batch, at.walk.head}, at.walk.tile, at.work.key, place, share);
   }
 
   // The warpgroup of dv.
@@ -121,21 +171,33 @@ struct Sm90WideBackward {
     ptx::pin(p);
     at.shared.d_o.release();
     at.shared.d_o.next();
-    typename Dq::Share share;
-    Keys::queue_dq(share, at.shared.base, at.ds(), 0);
-    ptx::wait_products<0>();
-    ptx::pin(of.p);
-    ptx::pin(share);
-    add_shares<0, kSharesOfDv>(at, share);
+    if constexpr (Keys::kPaired) {
+      if (const int place = place_of<1>(at); place < Dq::kPlaces) {
+        add_share_of_both(at, place, of.p);
+      } else {
+        ptx::wait_products<0>();
+        ptx::pin(of.p);
+        give_others_ds_back(at);
+      }
+      ++at.n;
+    } else {
+      typename Dq::Share share;
+      Keys::queue_dq(share, at.shared.base, at.ds(), 0);
+      ptx::wait_products<0>();
+      ptx::pin(of.p);
+      ptx::pin(share);
+      add_shares<0, kSharesOfDv>(at, share);
+    }
   }
 
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
-    const KeyWork work = Keys::work_of(a.args);
-    Step at{a.args, work, Walk::of(a.args, work), shared, 0};
+    const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     OfDv of;
     Keys::clear(of.dv);
     if (at.walk.any()) {
       ptx::wait(shared.k_full(), 0);
+      if constexpr (Keys::kPaired) ptx::wait(shared.v_full(), 0);  // and the other's k
       queue_s(at, of);
       ptx::wait_products<0>();
       ptx::pin(of.p);
@@ -181,8 +243,10 @@ struct Sm90WideBackward {
     Operand ds;
     make_ds(at, of);
     Keys::round(ds, of.dp);
+    if constexpr (Keys::kPaired) wait_sent_read(at);
     store_rows<Keys::kBlockK>(at.ds(), Keys::warp_row(), ds);
     ptx::fence_async();
+    if constexpr (Keys::kPaired) send_ds(at);
     ptx::arrive_warps(kDsIsThere, kThreads);
     at.shared.d_o.release();
     at.shared.d_o.next();
@@ -196,17 +260,22 @@ struct Sm90WideBackward {
     at.shared.q.release();
     at.shared.q.next();
     ptx::sync_warps(kDsIsOurs, kGroupThreads);
-    typename Dq::Share share;
-    Keys::queue_dq(share, at.shared.base, at.ds(), kSharesOfDv);
-    ptx::wait_products<0>();
-    ptx::pin(of.dp);
-    ptx::pin(share);
-    add_shares<kSharesOfDv, Dq::kPlaces>(at, share);
+    if constexpr (Keys::kPaired) {
+      add_share_of_both(at, place_of<0>(at), of.dp);
+      ++at.n;
+    } else {
+      typename Dq::Share share;
+      Keys::queue_dq(share, at.shared.base, at.ds(), kSharesOfDv);
+      ptx::wait_products<0>();
+      ptx::pin(of.dp);
+      ptx::pin(share);
+      add_shares<kSharesOfDv, Dq::kPlaces>(at, share);
+    }
   }
 
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
-    const KeyWork work = Keys::work_of(a.args);
-    Step at{a.args, work, Walk::of(a.args, work), shared, 0};
+    const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     OfDk of;
     Keys::clear(of.dk);
     if (at.walk.any()) {
@@ -225,6 +294,16 @@ struct Sm90WideBackward {
   }
 };
 
+// Threads of the block, or of both.
+template <bool kPaired>
+DFA_DEVICE void sync_all() {
+  if constexpr (kPaired) {
+    ptx::sync_cluster();
+  } else {
+    __syncthreads();
+  }
+}
+
 template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_wide_backward(const __grid_constant__ Sm90BackwardArgs a) {
@@ -232,7 +311,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   extern __shared__ __align__(1024) char smem[];
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
-  __syncthreads();
+  sync_all<Keys::kPaired>();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     Keys::serve(a, shared);
@@ -244,6 +323,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
       Sm90WideBackward<kConfig>::compute_dk(a, shared);
     }
   }
+  if constexpr (Keys::kPaired) ptx::sync_cluster();  // neither ends while the other sends to it
 }
 
 }  // namespace dfa
