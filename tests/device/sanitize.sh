@@ -26,12 +26,14 @@ found() {
     END { for (key in pairs) print key ", " pairs[key] " pairs of places, " hazards[key] + 0 " hazards" (places[key] == "" ? "" : ", first" places[key]) }' | sort
 }
 
+passed() { sed -nE 's/^\[  PASSED  \] ([0-9]+) tests?\.$/\1/p'; }
+
 for tool in ${SANITIZE_TOOLS:-memcheck racecheck initcheck}; do
   begin=$SECONDS
   if output=$(compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" \
       --gtest_filter="${SANITIZE_FILTER:-*SmallProblemsMeetTheRule}" 2>&1) &&
-      ! grep -q SKIPPED <<<"$output"; then
-    echo "$tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' <<<"$output" | sed 's/^=* *//'), $((SECONDS - begin)) s"
+      ! grep -q SKIPPED <<<"$output" && (($(passed <<<"$output") + 0 > 0)); then
+    echo "$tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' <<<"$output" | sed 's/^=* *//'), $(passed <<<"$output") tests, $((SECONDS - begin)) s"
   else
     failed=1
     echo "$tool: FAILED, $((SECONDS - begin)) s"
