@@ -191,6 +191,9 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: the second block's keys lie between
   // those of the first one's two warpgroups (0019).
   bool nested_keys = false;
+  // Of cuda_sm90 only, 16 bits, wide, cluster=2: dq of a tile is made a step later, from two places
+  // for ds (0019).
+  bool late_dq = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
@@ -230,7 +233,7 @@ struct BackwardConfig {
   constexpr int sm90_exchange_bytes() const {
     const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
     const int others_k = cluster > 1 ? 2 * block_k * round_up(head_dim, 64) : 0;
-    if (sm90_is_wide()) return (cluster > 1 ? 4 : 3) * tile + others_k;
+    if (sm90_is_wide()) return (cluster > 1 ? (late_dq ? 6 : 4) : 3) * tile + others_k;
     return (cluster > 1 ? 3 : 2) * tile + others_k;
   }
 

@@ -44,6 +44,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
       visit("nested_keys", config.nested_keys);
+      visit("late_dq", config.late_dq);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -81,7 +82,8 @@ constexpr struct {
                 {"packed_heads", "1"},     {"dq_group", "false"},
                 {"early_turns", "false"},  {"rounds_dq", "false"},
                 {"persistent", "false"},   {"keys_in_registers", "false"},
-                {"skips_hidden", "false"}, {"nested_keys", "false"}};
+                {"skips_hidden", "false"}, {"nested_keys", "false"},
+                {"late_dq", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -121,6 +121,10 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.nested_keys && (c.cluster != 2 || c.dq_group)) {
     return Verdict::no("nested_keys=true is of cluster=2, dq_group=false");
   }
+  if (c.late_dq && (!is_wide(c) || c.cluster != 2)) {
+    return Verdict::no("late_dq=true is of cluster=2 with head_dim or value_dim above " +
+                       number(kMaxDim));
+  }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));

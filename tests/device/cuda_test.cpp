@@ -30,6 +30,8 @@ constexpr const char* kPortable = "target=cuda_sm80";
 constexpr const char* kHopperWide = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";
 constexpr const char* kHopperWidePairs =
     "BackwardConfig{target=cuda_sm90,dq=unordered,early_turns=false,cluster=2}";
+constexpr const char* kHopperLateWidePairs =
+    "BackwardConfig{target=cuda_sm90,dq=unordered,early_turns=false,cluster=2,late_dq=true}";
 
 bool has_hopper() { return cuda().limits().highest == Target::cuda_sm90; }
 
@@ -79,6 +81,7 @@ TEST_F(Correctness, HoppersWideBackwardSmallProblemsMeetTheRule) {
   for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 s129 d192", "fwdbwd fp16 b1 h2 s70 d192",
                            "fwdbwd bf16 b1 h1 sq65 sk130 d160 window(30,9)"}) {
     EXPECT_TRUE(checked(line, 4, kHopperWidePairs));
+    EXPECT_TRUE(checked(line, 5, kHopperLateWidePairs));
   }
 }
 
@@ -425,6 +428,7 @@ TEST_F(Correctness, HoppersWideBackwardMeetsTheRule) {
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperWide), 28);
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperUnordered), 28);
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperWidePairs), 13);
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperLateWidePairs), 13);
   for (const char* line : {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d192",
                            "fwdbwd fp16 b1 h2 s700 d160 window(33,65)"}) {
     EXPECT_TRUE(checked(line, 6, "BackwardConfig{target=cuda_sm90,dq=ordered,stages=3}"));

@@ -128,5 +128,26 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
   expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // two shares
 }
 
+// A step later, from two places for ds.
+
+constexpr BackwardConfig late(BackwardConfig with) {
+  with.late_dq = true;
+  return with;
+}
+
+TEST(EmulatedHopperWideBackward, PairsMakeDqAStepLater) {
+  constexpr BackwardConfig kLatePair = late(pair(kBf16, 192, 192));
+  for (const int sq : {1, 64, 65, 129, 193, 300}) {  // one tile to five
+    expect_right<kLatePair>("bwd bf16 b1 h1 sq" + std::to_string(sq) + " sk200 d192");
+    expect_right<kLatePair>("bwd bf16 causal b1 h1 sq" + std::to_string(sq) + " sk130 d192");
+  }
+  expect_right<kLatePair>("bwd bf16 causal b1 h1 sq290 sk100 d192");  // rows without a key
+  expect_right<kLatePair>("bwd bf16 causal b2 hq3 hk1 s130 d192");
+  expect_right<kLatePair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
+  expect_right<late(pair(kFp16, 192, 192))>("bwd fp16 causal b1 h1 sq200 sk330 d192");
+  expect_right<late(pair(kBf16, 192, 128))>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
+  expect_right<late(pair(kFp16, 128, 192))>("bwd fp16 b1 h1 sq190 sk130 d128 dv192");
+}
+
 }  // namespace
 }  // namespace dfa

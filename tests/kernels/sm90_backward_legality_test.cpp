@@ -126,6 +126,11 @@ TEST(Sm90BackwardLegality, WidePairsAreCandidatesWhereTheyFitAndSumsComeAsTheyCo
     return check(pair, parse_problem("bwd bf16 h1 s4096 d192"), kHopper90).reason;
   };
   EXPECT_EQ(reason(), "");
+  pair.late_dq = true;
+  EXPECT_EQ(reason(), "");
+  pair.cluster = 1;
+  EXPECT_NE(reason().find("late_dq=true is of cluster=2"), std::string::npos);
+  pair.cluster = 2;
   pair.dq = DqSum::ordered;
   EXPECT_NE(reason().find("takes dq=unordered"), std::string::npos);
   pair.dq = DqSum::unordered;

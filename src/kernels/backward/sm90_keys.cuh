@@ -54,7 +54,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kDoBytes = tile_bytes(kBlockQ, kConfig.value_dim);
   static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);
-  static constexpr int kOthersKAt = kDsAt + (kWide ? 4 : 3) * kDsBytes;  // of pairs
+  static constexpr int kOthersKAt =  // of pairs
+      kDsAt + (kWide ? (kConfig.late_dq ? 6 : 4) : 3) * kDsBytes;
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
@@ -100,6 +101,9 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
+    // With late_dq of two places.
+    DFA_DEVICE unsigned ds_there(unsigned place) const { return barrier(4 + place); }
+    DFA_DEVICE unsigned sent_read(unsigned place) const { return barrier(6 + place); }
     // Where pairs stay: the other's k is there; both have been read, or v has.
     DFA_DEVICE unsigned others_k_full() const { return base + kQueueAt; }
     DFA_DEVICE unsigned k_empty() const { return base + kQueueAt + 8; }
@@ -144,6 +148,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       }
     } else if constexpr (kPaired) {
       ptx::init_barrier(shared.ds_there(), kWide ? kGroupThreads / 32 : kConfig.warps);
+      if constexpr (kConfig.late_dq) ptx::init_barrier(shared.ds_there(0), kGroupThreads / 32);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }

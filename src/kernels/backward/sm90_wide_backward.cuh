@@ -19,7 +19,8 @@
 // With `cluster` = 2 neighbours own neighbouring keys and walk the queries that either's see. Each
 // copies every second panel of q and do for both, and makes every second share of dq, of the keys
 // of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
-// made. So half as much is added to dq.
+// made. So half as much is added to dq. With `late_dq` a tile's dq is made a step later, from two
+// places for either's ds.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -34,6 +35,7 @@ struct Sm90WideBackward {
   using Walk = typename Keys::Walk;
   static constexpr int kThreads = Keys::kThreads;
   static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
+  static constexpr bool kLate = kConfig.late_dq;
   static_assert(Keys::kHalf == kConfig.block_q && kConfig.block_k == kGroupRows);
 
   // Named barriers behind the rings'.
@@ -57,7 +59,20 @@ struct Sm90WideBackward {
     unsigned n = 0;  // tiles before
 
     DFA_DEVICE unsigned ds() const { return shared.base + Keys::kDsAt; }
-    DFA_DEVICE unsigned others_ds() const { return ds() + 3 * Keys::kDsBytes; }
+    // Of a pair, of the m-th tile: places of ds, which with late_dq change, and their barriers.
+    DFA_DEVICE unsigned ds(unsigned m) const {
+      return ds() + (kLate ? m % 2 * 4 * Keys::kDsBytes : 0);
+    }
+    DFA_DEVICE unsigned others_ds(unsigned m) const {
+      return ds() + (kLate ? 3 + m % 2 * 2 : 3) * Keys::kDsBytes;
+    }
+    DFA_DEVICE unsigned ds_there(unsigned m) const {
+      return kLate ? shared.ds_there(m % 2) : shared.ds_there();
+    }
+    DFA_DEVICE unsigned sent_read(unsigned m) const {
+      return kLate ? shared.sent_read(m % 2) : shared.sent_read();
+    }
+    static DFA_DEVICE unsigned phase_of(unsigned m) { return (kLate ? m / 2 : m) % 2; }
     // A thread's four values of a fragment of p: the same lane of either warpgroup has them.
     DFA_DEVICE unsigned p() const {
       return shared.base + kPAt + ptx::thread_index() % kGroupThreads * 16;
@@ -86,48 +101,72 @@ struct Sm90WideBackward {
     }
   }
 
-  // Of a pair. Shares of dq are dealt out in turn, the first of which changes from tile to tile: of
-  // this block's the warpgroup of dk has the first, that of dv the second, if there is one.
+  // Of a pair. Shares of the m-th tile's dq are dealt out in turn, the first of which changes from
+  // tile to tile: of this block's the warpgroup of dk has the first, that of dv the second, if
+  // there is one.
   template <int kWhich>
-  static DFA_DEVICE int place_of(const Step& at) {
-    return static_cast<int>(at.n + Keys::rank()) % 2 + 2 * kWhich;
+  static DFA_DEVICE int place_of(unsigned m) {
+    return static_cast<int>(m + Keys::rank()) % 2 + 2 * kWhich;
   }
 
-  // Each warp sends its rows of ds and expects as many.
+  // Each warp sends its rows of ds and expects as many, where the other block has read what was
+  // there before.
+  static DFA_DEVICE void wait_sent_read(const Step& at) {
+    ptx::wait(at.sent_read(at.n), Step::phase_of(at.n) ^ 1);
+  }
   static DFA_DEVICE void send_ds(const Step& at) {
     __syncwarp();
     if (!ptx::elect()) return;
-    ptx::arrive_expecting(at.shared.ds_there(), Keys::kWarpBytes);
+    ptx::arrive_expecting(at.ds_there(at.n), Keys::kWarpBytes);
     const int rows = Keys::warp_row() * kPanelRowBytes;
-    Keys::send_rows(Keys::rank(), at.ds() + rows, at.others_ds() + rows, at.shared.ds_there());
+    Keys::send_rows(Keys::rank(), at.ds(at.n) + rows, at.others_ds(at.n) + rows, at.ds_there(at.n));
   }
-  // What the other block sent of this tile has been read, or is not needed.
-  static DFA_DEVICE void give_others_ds_back(const Step& at) {
+  // What the other block sent of a tile has been read, or is not needed.
+  static DFA_DEVICE void give_others_ds_back(const Step& at, unsigned m) {
     __syncwarp();
     if (ptx::thread_index() % 32 == 0) {
-      ptx::arrive_there(ptx::of_pair(at.shared.sent_read(), 1 - Keys::rank()));
+      ptx::arrive_there(ptx::of_pair(at.sent_read(m), 1 - Keys::rank()));
     }
   }
-  static DFA_DEVICE void wait_sent_read(const Step& at) {  // of the tile before
-    ptx::wait(at.shared.sent_read(), at.n % 2 ^ 1);
-  }
 
-  // A share of the keys of both; `next`: scores that were queued before.
-  static DFA_DEVICE void add_share_of_both(const Step& at, int place, Scores& next) {
+  // This warpgroup's share of the m-th tile's dq, of the keys of both, if there is one; `next`:
+  // scores that were queued before.
+  template <int kWhich>
+  static DFA_DEVICE void add_share_of_both(const Step& at, unsigned m, const Walk& walk,
+                                           Scores& next) {
+    const int place = place_of<kWhich>(m);
+    if (kWhich > 0 && place >= Dq::kPlaces) {
+      ptx::wait_products<0>();
+      ptx::pin(next);
+      give_others_ds_back(at, m);
+      return;
+    }
     typename Dq::Share share;
-    ptx::wait(at.shared.ds_there(), at.n % 2);
+    ptx::wait(at.ds_there(m), Step::phase_of(m));
     ptx::pin(share);
     ptx::fence_products();
     Keys::template multiply_dq<0>(share, Keys::dq_left(at.shared.base, place),
-                                  Keys::dq_right(at.ds(), place));
+                                  Keys::dq_right(at.ds(m), place));
     Keys::template multiply_dq<1>(share, Keys::dq_left(at.shared.base + Keys::kOthersKAt, place),
-                                  Keys::dq_right(at.others_ds(), place));
+                                  Keys::dq_right(at.others_ds(m), place));
     ptx::commit_products();
     ptx::wait_products<0>();
     ptx::pin(next);
     ptx::pin(share);
-    give_others_ds_back(at);
-    Dq::add(at.args, {at.work.batch, at.walk.head}, at.walk.tile, at.work.key, place, share);
+    give_others_ds_back(at, m);
+    Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, share);
+  }
+  // The same of this step's tile or, late, of the one before.
+  template <int kWhich>
+  static DFA_DEVICE void add_share_of_step(const Step& at, Scores& next) {
+    if constexpr (!kLate) {
+      add_share_of_both<kWhich>(at, at.n, at.walk, next);
+    } else if (at.n > 0) {
+      add_share_of_both<kWhich>(at, at.n - 1, at.walk.before(), next);
+    } else {
+      ptx::wait_products<0>();
+      ptx::pin(next);
+    }
   }
 
   // The warpgroup of dv.
@@ -165,20 +204,15 @@ struct Sm90WideBackward {
     Keys::template queue_gradient<true>(of.dv, p, at.shared.d_o.tile());
     if constexpr (kMore) queue_s(at, of);
 
-    ptx::sync_warps(kDsIsThere, kThreads);
+    if constexpr (!kLate) ptx::sync_warps(kDsIsThere, kThreads);
     ptx::wait_products<kMore ? 1 : 0>();
     ptx::pin(of.dv);
     ptx::pin(p);
     at.shared.d_o.release();
     at.shared.d_o.next();
     if constexpr (Keys::kPaired) {
-      if (const int place = place_of<1>(at); place < Dq::kPlaces) {
-        add_share_of_both(at, place, of.p);
-      } else {
-        ptx::wait_products<0>();
-        ptx::pin(of.p);
-        give_others_ds_back(at);
-      }
+      add_share_of_step<1>(at, of.p);
+      if constexpr (kLate) ptx::sync_warps(kDsIsThere, kThreads);
       ++at.n;
     } else {
       typename Dq::Share share;
@@ -204,6 +238,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
       step_of_dv<false>(at, of);
+      if constexpr (kLate) add_share_of_both<1>(at, at.n - 1, at.walk, of.p);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, work, of.dv, 1);
@@ -244,7 +279,7 @@ struct Sm90WideBackward {
     make_ds(at, of);
     Keys::round(ds, of.dp);
     if constexpr (Keys::kPaired) wait_sent_read(at);
-    store_rows<Keys::kBlockK>(at.ds(), Keys::warp_row(), ds);
+    store_rows<Keys::kBlockK>(at.ds(at.n), Keys::warp_row(), ds);
     ptx::fence_async();
     if constexpr (Keys::kPaired) send_ds(at);
     ptx::arrive_warps(kDsIsThere, kThreads);
@@ -259,9 +294,9 @@ struct Sm90WideBackward {
     ptx::pin(ds);
     at.shared.q.release();
     at.shared.q.next();
-    ptx::sync_warps(kDsIsOurs, kGroupThreads);
+    if constexpr (!kLate) ptx::sync_warps(kDsIsOurs, kGroupThreads);
     if constexpr (Keys::kPaired) {
-      add_share_of_both(at, place_of<0>(at), of.dp);
+      add_share_of_step<0>(at, of.dp);
       ++at.n;
     } else {
       typename Dq::Share share;
@@ -287,6 +322,10 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
       step_of_dk<false>(at, of);
+      if constexpr (kLate) {
+        ptx::sync_warps(kDsIsOurs, kGroupThreads);
+        add_share_of_both<0>(at, at.n - 1, at.walk, of.dp);
+      }
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
