@@ -130,7 +130,8 @@ struct Sm90WideBackward {
   }
 
   // This warpgroup's share of the m-th tile's dq, of the keys of both, if there is one; `next`:
-  // scores that were queued before.
+  // scores that were queued before. Either block's ds is there: all warps told theirs at one
+  // barrier.
   template <int kWhich>
   static DFA_DEVICE void add_share_of_both(const Step& at, unsigned m, const Walk& walk,
                                            Scores& next) {
@@ -322,10 +323,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
       step_of_dk<false>(at, of);
-      if constexpr (kLate) {
-        ptx::sync_warps(kDsIsOurs, kGroupThreads);
-        add_share_of_both<0>(at, at.n - 1, at.walk, of.dp);
-      }
+      if constexpr (kLate) add_share_of_both<0>(at, at.n - 1, at.walk, of.dp);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
