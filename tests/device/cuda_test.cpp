@@ -25,25 +25,10 @@ using Correctness = Device;
 // What runs on anything from Ampere on, and on Hopper where its own kernels do not.
 constexpr const char* kPortable = "target=cuda_sm80";
 
-// Hopper's backward of d or dv from 129 on, named so that nothing else runs in its place: as it is
-// for deterministic problems.
-constexpr const char* kHopperWide = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";
-constexpr const char* kHopperWidePairs =
-    "BackwardConfig{target=cuda_sm90,dq=unordered,early_turns=false,cluster=2}";
-constexpr const char* kHopperLateWidePairs =
-    "BackwardConfig{target=cuda_sm90,dq=unordered,early_turns=false,cluster=2,late_dq=true}";
-
 bool has_hopper() { return cuda().limits().highest == Target::cuda_sm90; }
 
 int ran_of(std::initializer_list<const char*> files, const char* config) {
-  int ran = 0, all = 0;
-  for (const char* file : files) {
-    for (const std::string& line : problem_lines(file)) {
-      ran += checked(line, static_cast<std::uint64_t>(++all), config);
-    }
-  }
-  std::printf("%d of %d problems ran\n", ran, all);
-  return ran;
+  return dfa::ran_of(files, on_device(config));
 }
 
 TEST_F(Correctness, EveryProblemOfTheFilesMeetsTheRule) {
@@ -69,19 +54,6 @@ TEST_F(Correctness, HoppersFp32SmallProblemsMeetTheRule) {
   for (const char* line :
        {"fwdbwd fp32 causal b1 hq4 hk2 s129 d64", "fwdbwd fp32 b1 h2 sq70 sk200 d128"}) {
     EXPECT_TRUE(checked(line, 3, "target=cuda_sm90"));
-  }
-}
-
-TEST_F(Correctness, HoppersWideBackwardSmallProblemsMeetTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 s129 d256", "fwdbwd fp16 b1 h2 s70 d192",
-                           "fwdbwd bf16 b1 h1 sq65 sk130 d256 window(30,9)"}) {
-    EXPECT_TRUE(checked(line, 3, kHopperWide));
-  }
-  for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 s129 d192", "fwdbwd fp16 b1 h2 s70 d192",
-                           "fwdbwd bf16 b1 h1 sq65 sk130 d160 window(30,9)"}) {
-    EXPECT_TRUE(checked(line, 4, kHopperWidePairs));
-    EXPECT_TRUE(checked(line, 5, kHopperLateWidePairs));
   }
 }
 
@@ -420,30 +392,6 @@ TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
     for (const ForwardConfig& config : sm90_candidates(parse_problem(line), cuda().limits())) {
       EXPECT_TRUE(checked(line, 7, to_text(config).c_str()));
     }
-  }
-}
-
-TEST_F(Correctness, HoppersWideBackwardMeetsTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperWide), 28);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperUnordered), 28);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperWidePairs), 13);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, kHopperLateWidePairs), 13);
-  for (const char* line : {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d192",
-                           "fwdbwd fp16 b1 h2 s700 d160 window(33,65)"}) {
-    EXPECT_TRUE(checked(line, 6, "BackwardConfig{target=cuda_sm90,dq=ordered,stages=3}"));
-    EXPECT_TRUE(checked(line, 7, "BackwardConfig{target=cuda_sm90,dq=ordered,dq_block_q=128}"));
-    EXPECT_TRUE(checked(line, 8, "BackwardConfig{target=cuda_sm90,dq=ordered}"));
-  }
-}
-
-TEST_F(Correctness, ThousandRunsOfHoppersWideBackwardGiveTheSameBits) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* line : {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256 deterministic",
-                           "fwdbwd fp16 b1 h4 sq333 sk777 d192 deterministic",
-                           "fwdbwd bf16 b4 h16 s1000 d256 deterministic",
-                           "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100) deterministic"}) {
-    expect_same_bits(line, on_device(), 1000);
   }
 }
 

@@ -68,6 +68,18 @@ inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptio
   return true;
 }
 
+// How many problems of these files ran.
+inline int ran_of(std::initializer_list<const char*> files, const PlanOptions& options) {
+  int ran = 0, all = 0;
+  for (const char* file : files) {
+    for (const std::string& line : problem_lines(file)) {
+      ran += checked(line, static_cast<std::uint64_t>(++all), options);
+    }
+  }
+  std::printf("%d of %d problems ran\n", ran, all);
+  return ran;
+}
+
 inline bool checked_standard(const std::string& line, std::uint64_t seed) {
   return checked(line, seed, {.backend = "cuda", .algorithm = Algorithm::standard});
 }

@@ -119,12 +119,13 @@ TEST(Sm90BackwardLegality, WidePairsAreCandidatesWhereTheyFitAndSumsComeAsTheyCo
   EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 1);
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 0);
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 0);
-  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s4096 d192")).cluster, 1);
-  BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s4096 d192"));
+  const Problem p = parse_problem("bwd bf16 h1 s4096 d192");
+  EXPECT_EQ(hopper_backward(p).cluster, 1);
+  const std::string named = "BackwardConfig{target=cuda_sm90,dq=unordered,cluster=2,late_dq=true}";
+  EXPECT_TRUE(legal_config(named, gpu_backward_base(named, p, kHopper90), p, kHopper90).late_dq);
+  BackwardConfig pair = hopper_backward(p);
   pair.cluster = 2;
-  const auto reason = [&] {
-    return check(pair, parse_problem("bwd bf16 h1 s4096 d192"), kHopper90).reason;
-  };
+  const auto reason = [&] { return check(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
   pair.late_dq = true;
   EXPECT_EQ(reason(), "");

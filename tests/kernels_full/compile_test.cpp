@@ -314,18 +314,20 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     const auto candidates = sm90_wide_candidates(p, limits_);
     ASSERT_FALSE(candidates.empty()) << d << " " << dv;
     compile(backward_launches(p, candidates[0]));
-    BackwardConfig pair = candidates[0];
-    pair.cluster = 2;
-    for (const bool late : {false, true}) {
-      pair.late_dq = late;
-      if (check(pair, p, limits_)) compile(backward_launches(p, pair));
-    }
+    const auto compile_pairs = [&] {
+      BackwardConfig pair = sm90_wide_candidates(p, limits_)[0];
+      pair.cluster = 2;
+      for (const bool late : {false, true}) {
+        pair.late_dq = late;
+        if (check(pair, p, limits_)) compile(backward_launches(p, pair));
+      }
+    };
+    compile_pairs();
     if (d != dv) continue;
     for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
     p.dtype = DType::fp16;
     compile(backward_launches(p, sm90_wide_candidates(p, limits_)[0]));
-    pair.element = DType::fp16;
-    if (check(pair, p, limits_)) compile(backward_launches(p, pair));
+    compile_pairs();
   }
 }
 

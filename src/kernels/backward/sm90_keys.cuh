@@ -55,7 +55,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);
   static constexpr int kOthersKAt =  // of pairs
-      kDsAt + (kWide ? (kConfig.late_dq ? 6 : 4) : 3) * kDsBytes;
+      kDsAt + kConfig.sm90_exchange_bytes() - tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
@@ -101,9 +101,10 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
-    // With late_dq of two places.
-    DFA_DEVICE unsigned ds_there(unsigned place) const { return barrier(4 + place); }
-    DFA_DEVICE unsigned sent_read(unsigned place) const { return barrier(6 + place); }
+    // Of wide pairs, of each place for the other's ds: with late_dq there are two, and the second
+    // has ds_read(), which else is not theirs.
+    DFA_DEVICE unsigned ds_there(unsigned place) const { return barrier(5 - place); }
+    DFA_DEVICE unsigned sent_read(unsigned place) const { return barrier(7 - place); }
     // Where pairs stay: the other's k is there; both have been read, or v has.
     DFA_DEVICE unsigned others_k_full() const { return base + kQueueAt; }
     DFA_DEVICE unsigned k_empty() const { return base + kQueueAt + 8; }
@@ -147,8 +148,9 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         ptx::init_barrier(shared.sent_empty(buffer), kGroupThreads / 32);
       }
     } else if constexpr (kPaired) {
-      ptx::init_barrier(shared.ds_there(), kWide ? kGroupThreads / 32 : kConfig.warps);
-      if constexpr (kConfig.late_dq) ptx::init_barrier(shared.ds_there(0), kGroupThreads / 32);
+      constexpr unsigned kOfDs = kWide ? kGroupThreads / 32 : kConfig.warps;  // warps that make it
+      ptx::init_barrier(shared.ds_there(), kOfDs);
+      if constexpr (kConfig.late_dq) ptx::init_barrier(shared.ds_there(1), kOfDs);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
@@ -353,6 +355,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                     const KeyWork& work, const Walk& walk) {
     load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                    walk);
+    // Of wide pairs the other block begins, so that three panels each of q and do come out even.
     load_queries<kConfig.value_dim, kWide ? 1 : 0>(shared.d_o, a.d_o, shared.delta(), a.args.delta,
                                                    a.args, work, walk);
   }

@@ -36,6 +36,7 @@ struct Sm90WideBackward {
   static constexpr int kThreads = Keys::kThreads;
   static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
   static constexpr bool kLate = kConfig.late_dq;
+  static constexpr unsigned kDsPlaces = kLate ? 2 : 1;  // of pairs
   static_assert(Keys::kHalf == kConfig.block_q && kConfig.block_k == kGroupRows);
 
   // Named barriers behind the rings'.
@@ -59,20 +60,16 @@ struct Sm90WideBackward {
     unsigned n = 0;  // tiles before
 
     DFA_DEVICE unsigned ds() const { return shared.base + Keys::kDsAt; }
-    // Of a pair, of the m-th tile: places of ds, which with late_dq change, and their barriers.
-    DFA_DEVICE unsigned ds(unsigned m) const {
-      return ds() + (kLate ? m % 2 * 4 * Keys::kDsBytes : 0);
-    }
+    // Of a pair, of the m-th tile: the places of its ds, own and the other's, with p between the
+    // first of each, and their barriers.
+    static DFA_DEVICE unsigned place(unsigned m) { return m % kDsPlaces; }
+    static DFA_DEVICE unsigned phase_of(unsigned m) { return m / kDsPlaces % 2; }
+    DFA_DEVICE unsigned ds(unsigned m) const { return ds() + place(m) * 4 * Keys::kDsBytes; }
     DFA_DEVICE unsigned others_ds(unsigned m) const {
-      return ds() + (kLate ? 3 + m % 2 * 2 : 3) * Keys::kDsBytes;
+      return ds() + (3 + 2 * place(m)) * Keys::kDsBytes;
     }
-    DFA_DEVICE unsigned ds_there(unsigned m) const {
-      return kLate ? shared.ds_there(m % 2) : shared.ds_there();
-    }
-    DFA_DEVICE unsigned sent_read(unsigned m) const {
-      return kLate ? shared.sent_read(m % 2) : shared.sent_read();
-    }
-    static DFA_DEVICE unsigned phase_of(unsigned m) { return (kLate ? m / 2 : m) % 2; }
+    DFA_DEVICE unsigned ds_there(unsigned m) const { return shared.ds_there(place(m)); }
+    DFA_DEVICE unsigned sent_read(unsigned m) const { return shared.sent_read(place(m)); }
     // A thread's four values of a fragment of p: the same lane of either warpgroup has them.
     DFA_DEVICE unsigned p() const {
       return shared.base + kPAt + ptx::thread_index() % kGroupThreads * 16;
@@ -129,19 +126,10 @@ struct Sm90WideBackward {
     }
   }
 
-  // This warpgroup's share of the m-th tile's dq, of the keys of both, if there is one; `next`:
-  // scores that were queued before. Either block's ds is there: all warps told theirs at one
-  // barrier.
-  template <int kWhich>
-  static DFA_DEVICE void add_share_of_both(const Step& at, unsigned m, const Walk& walk,
+  // A share of the m-th tile's dq, of the keys of both; `next`: scores that were queued before.
+  // Either block's ds is there: all warps told theirs at one barrier.
+  static DFA_DEVICE void add_share_of_both(const Step& at, unsigned m, const Walk& walk, int place,
                                            Scores& next) {
-    const int place = place_of<kWhich>(m);
-    if (kWhich > 0 && place >= Dq::kPlaces) {
-      ptx::wait_products<0>();
-      ptx::pin(next);
-      give_others_ds_back(at, m);
-      return;
-    }
     typename Dq::Share share;
     ptx::wait(at.ds_there(m), Step::phase_of(m));
     ptx::pin(share);
@@ -157,13 +145,25 @@ struct Sm90WideBackward {
     give_others_ds_back(at, m);
     Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, share);
   }
+  // This warpgroup's, if there is one.
+  template <int kWhich>
+  static DFA_DEVICE void add_own_share(const Step& at, unsigned m, const Walk& walk, Scores& next) {
+    const int place = place_of<kWhich>(m);
+    if (kWhich == 0 || place < Dq::kPlaces) {
+      add_share_of_both(at, m, walk, place, next);
+    } else {
+      ptx::wait_products<0>();
+      ptx::pin(next);
+      give_others_ds_back(at, m);
+    }
+  }
   // The same of this step's tile or, late, of the one before.
   template <int kWhich>
   static DFA_DEVICE void add_share_of_step(const Step& at, Scores& next) {
     if constexpr (!kLate) {
-      add_share_of_both<kWhich>(at, at.n, at.walk, next);
+      add_own_share<kWhich>(at, at.n, at.walk, next);
     } else if (at.n > 0) {
-      add_share_of_both<kWhich>(at, at.n - 1, at.walk.before(), next);
+      add_own_share<kWhich>(at, at.n - 1, at.walk.before(), next);
     } else {
       ptx::wait_products<0>();
       ptx::pin(next);
@@ -239,7 +239,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
       step_of_dv<false>(at, of);
-      if constexpr (kLate) add_share_of_both<1>(at, at.n - 1, at.walk, of.p);
+      if constexpr (kLate) add_own_share<1>(at, at.n - 1, at.walk, of.p);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, work, of.dv, 1);
@@ -323,7 +323,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
       step_of_dk<false>(at, of);
-      if constexpr (kLate) add_share_of_both<0>(at, at.n - 1, at.walk, of.dp);
+      if constexpr (kLate) add_own_share<0>(at, at.n - 1, at.walk, of.dp);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
