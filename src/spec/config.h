@@ -30,6 +30,10 @@ inline constexpr int kOrderBytes = 32;
 // What a block of cuda_sm90 notes in shared memory about items to be done again.
 inline constexpr int kRepairBytes = 192;
 
+// And of a queue of items (ForwardConfig::dynamic).
+inline constexpr int kNotedItems = 64;  // a power of two, more than are done again at once
+inline constexpr int kItemQueueBytes = 24 + 8 * kNotedItems;
+
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
 // gpu_head_dim() of the problem's.
 struct ForwardConfig {
@@ -61,6 +65,9 @@ struct ForwardConfig {
   // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
   // as many rows as the least power of two that holds them; what is left of those is not stored.
   int packed_heads = 1;
+  // Blocks take items from a counter in the workspace, whichever comes first, where else they are
+  // dealt out beforehand.
+  bool dynamic = false;
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }
@@ -94,7 +101,7 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
              output_bytes() + 16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
-             (fixed_reference ? kRepairBytes : 0);
+             (fixed_reference ? kRepairBytes : 0) + (dynamic ? kItemQueueBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
   }
@@ -102,7 +109,7 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    return block_q / kGroupRows == 3 || cluster > 1 ? 32 : 24;
+    return block_q / kGroupRows == 3 || cluster > 1 || dynamic ? 32 : 24;
   }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;
@@ -191,14 +198,12 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: the second block's keys lie between
   // those of the first one's two warpgroups (0019).
   bool nested_keys = false;
-  // Of cuda_sm90 only, 16 bits, wide, cluster=2: dq of a tile is made a step later, from two places
-  // for ds (0019).
-  bool late_dq = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
-  // Blocks of a pair that each make dq of half of a tile take turns of their own.
-  constexpr int turns_of_tile() const { return dq_group ? cluster : 1; }
+  // Blocks of a pair that each make dq of half of a tile, or half of its shares, take turns of
+  // their own.
+  constexpr int turns_of_tile() const { return dq_group || sm90_wide_pair() ? cluster : 1; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -218,7 +223,9 @@ struct BackwardConfig {
     }
     if (target == Target::cuda_sm90) {
       const int wide_row = 2 * (round_up(head_dim, 64) + round_up(value_dim, 64));
-      return block_k * wide_row + stages * block_q * (wide_row + 8) + sm90_exchange_bytes() +
+      const int do_row = 2 * round_up(value_dim, 64);
+      return block_k * wide_row + stages * block_q * (wide_row - do_row + 8) +
+             do_stages() * block_q * do_row + sm90_exchange_bytes() +
              8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes() +
              sm90_queue_bytes() + sm90_rounding_bytes();
     }
@@ -228,18 +235,31 @@ struct BackwardConfig {
 
   // Of cuda_sm90, 16 bits: do warpgroups own a gradient each, one dv, one dk, of the same 64 keys?
   // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds. Of pairs
-  // one more, which comes from the other block, and its k.
+  // one more, wide ones one more and two of what comes from the other block, and its k.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
+  constexpr bool sm90_wide_pair() const { return sm90_is_wide() && cluster > 1; }
   constexpr int sm90_exchange_bytes() const {
     const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
-    const int others_k = cluster > 1 ? 2 * block_k * round_up(head_dim, 64) : 0;
-    if (sm90_is_wide()) return (cluster > 1 ? (late_dq ? 6 : 4) : 3) * tile + others_k;
+    const int others_k = cluster > 1 ? 2 * block_k * others_columns() : 0;
+    if (sm90_is_wide()) return (cluster > 1 ? 6 : 3) * tile + others_k;
     return (cluster > 1 ? 3 : 2) * tile + others_k;
   }
 
+  // Of wide pairs: does a block make dq of one half of the columns, of all tiles? An odd number of
+  // shares is dealt out in turn instead. Then half of the other block's k is enough.
+  constexpr bool sm90_halves_dq() const {
+    return sm90_wide_pair() && round_up(head_dim, 64) % 128 == 0;
+  }
+  constexpr int others_columns() const {
+    return round_up(head_dim, 64) / (sm90_halves_dq() ? 2 : 1);
+  }
+  // Of do there is room for one where v is as wide as it may be.
+  constexpr int do_stages() const { return sm90_wide_pair() && value_dim > 192 ? 1 : stages; }
+
   // Of cuda_sm90: barriers beside those of the stages.
   constexpr int sm90_barriers() const {
-    return cluster > 1 ? 8 : (dq_group ? 6 : (early_turns ? 5 : 4));
+    if (cluster > 1) return sm90_is_wide() ? 9 : 8;
+    return dq_group ? 6 : (early_turns ? 5 : 4);
   }
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }

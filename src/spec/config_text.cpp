@@ -30,6 +30,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("own_output", config.own_output);
       visit("held_columns", config.held_columns);
       visit("packed_heads", config.packed_heads);
+      visit("dynamic", config.dynamic);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -44,7 +45,6 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
       visit("nested_keys", config.nested_keys);
-      visit("late_dq", config.late_dq);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -83,7 +83,7 @@ constexpr struct {
                 {"early_turns", "false"},  {"rounds_dq", "false"},
                 {"persistent", "false"},   {"keys_in_registers", "false"},
                 {"skips_hidden", "false"}, {"nested_keys", "false"},
-                {"late_dq", "false"}};
+                {"dynamic", "false"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -59,11 +59,14 @@ Verdict check_pairs(const BackwardConfig& c) {
   if (c.cluster == 1) return yes();
   if (c.cluster != 2) return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
   if (is_wide(c)) {
-    if (c.dq == DqSum::unordered && !c.persistent && !c.skips_hidden && !c.nested_keys) {
+    const bool in_turn = c.dq == DqSum::ordered;
+    if (c.early_turns == in_turn && c.dq_block_q == c.block_q && c.stages == 2 && !c.persistent &&
+        !c.skips_hidden && !c.nested_keys) {
       return yes();
     }
     return Verdict::no("cluster=2 with head_dim or value_dim above " + number(kMaxDim) +
-                       " takes dq=unordered, persistent=false, skips_hidden=false and " +
+                       " takes early_turns=" + (in_turn ? "true" : "false") +
+                       ", turns of 64 rows, stages=2, persistent=false, skips_hidden=false and " +
                        "nested_keys=false");
   }
   if (c.head_dim <= kGroupRows && c.value_dim > kGroupRows) {
@@ -121,10 +124,6 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.nested_keys && (c.cluster != 2 || c.dq_group)) {
     return Verdict::no("nested_keys=true is of cluster=2, dq_group=false");
   }
-  if (c.late_dq && (!is_wide(c) || c.cluster != 2)) {
-    return Verdict::no("late_dq=true is of cluster=2 with head_dim or value_dim above " +
-                       number(kMaxDim));
-  }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
@@ -165,10 +164,15 @@ constexpr std::int64_t kMostOrderedKeys = 8192;
 constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRoundedKeys = 8192;
 
 // Turns cost a wide backward a quarter of its speed, so only deterministic problems take them.
-// Pairs, whose tiles fit up to d 192: 1.03 of its work per joule there without a mask (causal 0.99
-// at 4096 keys, 1.03 at 16384), at 0.95 to 1.03 of its speed in bursts.
-constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered},
-                               {.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
+// Pairs have, at d 192, 1.09 of the speed in bursts and of the work per joule of one block at 4096
+// keys (causal 1.06 and 1.08), 1.12 and 1.11 at 16384, causal 1.02 and 1.00 at 1024 (1.06 of its
+// steps). At d 256 1.01 and 1.04 at 1024 and 4096 (causal 0.99 and 1.01), 1.04 and 1.05 at 16384
+// (causal 1.01 and 1.05), but causal 0.98 and 0.99 at 1024, 0.955 and 0.97 at 512 (1.11).
+constexpr int kWideDim = 192;
+constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03;
+constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
+                               {.stages = 2, .turn = 64, .dq = DqSum::unordered},
+                               {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2},
                                {.stages = 2, .turn = 64, .early_turns = true},
                                {2, 64},
                                {3, 64}};
@@ -203,15 +207,16 @@ double seen_keys(const Problem& p) {
   return visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sq);
 }
 
-// What blocks of pairs walk of what one block does, tiles of keys and queries that see any.
-double steps_of_pairs(const Problem& p) {
+// What blocks of pairs walk of what one block of so many keys does, tiles of keys and queries that
+// see any.
+double steps_of_pairs(const Problem& p, int block_k) {
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
   const int sides = (p.mask.left >= 0 ? 1 : 0) + (p.mask.right >= 0 ? 1 : 0);
   const auto steps = [&](int keys) {
     const double queries = std::min(static_cast<double>(p.sq), seen + 0.5 * sides * keys);
     return static_cast<double>((p.sk + keys - 1) / keys * keys) * queries;
   };
-  return steps(2 * kKeys) / steps(kKeys);
+  return steps(2 * block_k) / steps(block_k);
 }
 
 template <std::size_t kCount>
@@ -247,8 +252,8 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
     if (!check_sm90(config, problem, limits)) return;
     legal.insert(first ? legal.begin() : legal.end(), config);
   };
-  put(kPairTile, steps_of_pairs(problem) <= kPairSteps);
-  put(kNarrowPairTile, steps_of_pairs(problem) <= kNarrowPairSteps);
+  put(kPairTile, steps_of_pairs(problem, kKeys) <= kPairSteps);
+  put(kNarrowPairTile, steps_of_pairs(problem, kKeys) <= kNarrowPairSteps);
   put(kGroupTile, false);
   if (legal.empty()) return legal;
 
@@ -297,7 +302,14 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
 }
 
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {
-  return legal_of(kWideTiles, wide_config_of, problem, limits);
+  auto legal = legal_of(kWideTiles, wide_config_of, problem, limits);
+  const int widest = sm90_head_dim(std::max(problem.d, problem.dv));
+  const double most = widest > kWideDim ? kWidestPairSteps : kWidePairSteps;
+  if (steps_of_pairs(problem, kWideKeys) > most) {
+    std::stable_partition(legal.begin(), legal.end(),
+                          [](const BackwardConfig& c) { return c.cluster == 1; });
+  }
+  return legal;
 }
 
 }  // namespace dfa

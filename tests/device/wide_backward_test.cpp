@@ -13,11 +13,12 @@ class WideBackward : public HopperDevice {
             .config = "BackwardConfig{target=cuda_sm90," + more + "}"};
   }
 
-  // As it is for deterministic problems; by pairs, which fit where d and dv together are narrow
-  // enough; and those a step later.
-  const PlanOptions in_order_ = wide("dq=ordered,early_turns=true");
+  // As it is for deterministic problems; by one block; by pairs, which fit but for d 256 with dv
+  // 192.
+  const PlanOptions in_order_ = wide("dq=ordered,early_turns=true,cluster=1");
+  const PlanOptions alone_ = wide("dq=unordered,cluster=1");
   const PlanOptions pairs_ = wide("dq=unordered,cluster=2");
-  const PlanOptions late_pairs_ = wide("dq=unordered,cluster=2,late_dq=true");
+  const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
 TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
@@ -25,23 +26,30 @@ TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sani
                            "fwdbwd bf16 b1 h1 sq65 sk130 d256 window(30,9)"}) {
     EXPECT_TRUE(checked(line, 3, in_order_));
   }
-  for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 s129 d192", "fwdbwd fp16 b1 h2 s70 d192",
+  for (const char* line : {"fwdbwd bf16 causal b1 hq4 hk2 s129 d192", "fwdbwd fp16 b1 h2 s70 d256",
                            "fwdbwd bf16 b1 h1 sq65 sk130 d160 window(30,9)"}) {
     EXPECT_TRUE(checked(line, 4, pairs_));
-    EXPECT_TRUE(checked(line, 5, late_pairs_));
+    EXPECT_TRUE(checked(line, 5, alone_));
+    EXPECT_TRUE(checked(line, 6, pairs_in_order_));
   }
 }
 
 TEST_F(WideBackward, EveryProblemOfTheFileMeetsTheRule) {
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, in_order_), 28);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, wide("dq=unordered")), 28);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, pairs_), 13);
-  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, late_pairs_), 13);
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, alone_), 28);
+}
+
+TEST_F(WideBackward, EveryProblemOfTheFileMeetsTheRuleByPairs) {
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, pairs_), 28);
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, pairs_in_order_), 28);
+}
+
+TEST_F(WideBackward, OtherTurnsMeetTheRule) {
   for (const char* line : {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d192",
                            "fwdbwd fp16 b1 h2 s700 d160 window(33,65)"}) {
-    EXPECT_TRUE(checked(line, 6, wide("dq=ordered,stages=3")));
-    EXPECT_TRUE(checked(line, 7, wide("dq=ordered,dq_block_q=128")));
-    EXPECT_TRUE(checked(line, 8, wide("dq=ordered")));
+    EXPECT_TRUE(checked(line, 6, wide("dq=ordered,cluster=1,stages=3")));
+    EXPECT_TRUE(checked(line, 7, wide("dq=ordered,cluster=1,dq_block_q=128")));
+    EXPECT_TRUE(checked(line, 8, wide("dq=ordered,cluster=1")));
   }
 }
 
@@ -52,6 +60,8 @@ TEST_F(WideBackward, ThousandRunsGiveTheSameBits) {
                            "fwdbwd bf16 b4 h16 s1000 d256 deterministic",
                            "fwdbwd bf16 b2 hq4 hk2 s900 d192 window(300,100) deterministic"}) {
     expect_same_bits(line, planned, 1000);
+    expect_same_bits(line, in_order_, 100);
+    expect_same_bits(line, pairs_in_order_, 1000);
   }
 }
 

@@ -113,40 +113,56 @@ constexpr BackwardConfig pair(DType element, int dim, int value_dim) {
   return with;
 }
 
-TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
-  constexpr BackwardConfig kPair = pair(kBf16, 192, 192);
+template <BackwardConfig kPair>
+void expect_pairs_right(const std::string& dims) {
   for (const int sk : {1, 64, 65, 128, 129, 200}) {  // also a block of no keys
-    expect_right<kPair>("bwd bf16 b1 h1 sq130 sk" + std::to_string(sk) + " d192");
-    expect_right<kPair>("bwd bf16 causal b1 h1 sq130 sk" + std::to_string(sk) + " d192");
+    expect_right<kPair>("bwd bf16 b1 h1 sq130 sk" + std::to_string(sk) + dims);
+    expect_right<kPair>("bwd bf16 causal b1 h1 sq130 sk" + std::to_string(sk) + dims);
   }
-  expect_right<kPair>("bwd bf16 causal b1 h1 sq290 sk100 d192");  // rows without a key
-  expect_right<kPair>("bwd bf16 causal b2 hq3 hk1 s130 d192");
-  expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
-  expect_right<kPair>("bwd bf16 causal b1 h11 s130 d192");  // more heads than at once
-  expect_right<pair(kFp16, 192, 192)>("bwd fp16 causal b1 h1 sq200 sk330 d192");
-  expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
-  expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // two shares
+  for (const int sq : {1, 64, 65, 129, 193, 300}) {  // one tile to five
+    expect_right<kPair>("bwd bf16 b1 h1 sq" + std::to_string(sq) + " sk200" + dims);
+    expect_right<kPair>("bwd bf16 causal b1 h1 sq" + std::to_string(sq) + " sk130" + dims);
+  }
+  expect_right<kPair>("bwd bf16 causal b1 h1 sq290 sk100" + dims);  // rows without a key
+  expect_right<kPair>("bwd bf16 causal b2 hq3 hk1 s130" + dims);
+  expect_right<kPair>("bwd bf16 causal b1 h11 s130" + dims);  // more heads than at once
 }
 
-// A step later, from two places for ds.
+// Shares of dq in turn.
+TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
+  constexpr BackwardConfig kPair = pair(kBf16, 192, 192);
+  expect_pairs_right<kPair>(" d192");
+  expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
+  expect_right<pair(kFp16, 192, 192)>("bwd fp16 causal b1 h1 sq200 sk330 d192");
+  expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
+}
 
-constexpr BackwardConfig late(BackwardConfig with) {
-  with.late_dq = true;
+constexpr BackwardConfig in_turn(BackwardConfig with) {
+  with.dq = DqSum::ordered;
+  with.early_turns = true;
   return with;
 }
 
-TEST(EmulatedHopperWideBackward, PairsMakeDqAStepLater) {
-  constexpr BackwardConfig kLatePair = late(pair(kBf16, 192, 192));
-  for (const int sq : {1, 64, 65, 129, 193, 300}) {  // one tile to five
-    expect_right<kLatePair>("bwd bf16 b1 h1 sq" + std::to_string(sq) + " sk200 d192");
-    expect_right<kLatePair>("bwd bf16 causal b1 h1 sq" + std::to_string(sq) + " sk130 d192");
-  }
-  expect_right<kLatePair>("bwd bf16 causal b1 h1 sq290 sk100 d192");  // rows without a key
-  expect_right<kLatePair>("bwd bf16 causal b2 hq3 hk1 s130 d192");
-  expect_right<kLatePair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
-  expect_right<late(pair(kFp16, 192, 192))>("bwd fp16 causal b1 h1 sq200 sk330 d192");
-  expect_right<late(pair(kBf16, 192, 128))>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
-  expect_right<late(pair(kFp16, 128, 192))>("bwd fp16 b1 h1 sq190 sk130 d128 dv192");
+// Each block with turns of its own.
+TEST(EmulatedHopperWideBackward, PairsTakeTurns) {
+  expect_pairs_right<in_turn(pair(kBf16, 192, 192))>(" d192 deterministic");
+  expect_pairs_right<in_turn(pair(kBf16, 256, 256))>(" d256 deterministic");
+  expect_right<in_turn(pair(kFp16, 128, 256))>("bwd fp16 b1 h1 sq190 sk330 d128 dv256");
+  expect_right<in_turn(pair(kFp16, 256, 64))>(
+      "bwd fp16 b1 hq4 hk2 sq70 sk540 d200 dv40 layout(bshd) window(133,65)");
+}
+
+// Half of its columns each, with one place for do.
+TEST(EmulatedHopperWideBackward, PairsOfTheWidestHeadsHalveDq) {
+  constexpr BackwardConfig kPair = pair(kBf16, 256, 256);
+  expect_pairs_right<kPair>(" d256");
+  expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d200 dv232 layout(bshd) window(33,65)");
+  expect_right<pair(kFp16, 256, 256)>("bwd fp16 causal b1 h1 sq200 sk330 d256");
+  expect_right<pair(kBf16, 256, 64)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d256 dv64");
+  expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // a share each
+  expect_right<pair(kFp16, 128, 192)>("bwd fp16 b1 h1 sq190 sk130 d128 dv192");
+  expect_right<pair(kFp16, 96, 256)>("bwd fp16 causal b1 h1 sq190 sk130 d96 dv256");
+  expect_right<pair(kBf16, 192, 256)>("bwd bf16 causal b1 h1 sq190 sk130 d192 dv256");
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameB
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
 }
 
-TEST(Sm90BackwardLegality, WidePairsAreCandidatesWhereTheyFitAndSumsComeAsTheyCome) {
+TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   const auto pairs = [](const char* line) {
     int count = 0;
     for (const auto& c : sm90_wide_candidates(parse_problem(line), kHopper90)) {
@@ -115,25 +115,26 @@ TEST(Sm90BackwardLegality, WidePairsAreCandidatesWhereTheyFitAndSumsComeAsTheyCo
     }
     return count;
   };
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 1);
-  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 1);
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 0);
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 0);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 2);  // in turn, too
+  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 2);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 2);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256 dv192"), 0);  // they do not fit
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 1);
   const Problem p = parse_problem("bwd bf16 h1 s4096 d192");
-  EXPECT_EQ(hopper_backward(p).cluster, 1);
-  const std::string named = "BackwardConfig{target=cuda_sm90,dq=unordered,cluster=2,late_dq=true}";
-  EXPECT_TRUE(legal_config(named, gpu_backward_base(named, p, kHopper90), p, kHopper90).late_dq);
   BackwardConfig pair = hopper_backward(p);
-  pair.cluster = 2;
+  EXPECT_EQ(pair.cluster, 2);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d192")).cluster, 2);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d256")).cluster, 1);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s4096 d256")).cluster, 2);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d192")).cluster, 1);
+  const BackwardConfig in_turn =
+      hopper_backward(parse_problem("bwd bf16 h1 s4096 d192 deterministic"));
+  EXPECT_EQ(in_turn.cluster, 2);
+  EXPECT_TRUE(in_turn.dq == DqSum::ordered && in_turn.early_turns);
   const auto reason = [&] { return check(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
-  pair.late_dq = true;
-  EXPECT_EQ(reason(), "");
-  pair.cluster = 1;
-  EXPECT_NE(reason().find("late_dq=true is of cluster=2"), std::string::npos);
-  pair.cluster = 2;
   pair.dq = DqSum::ordered;
-  EXPECT_NE(reason().find("takes dq=unordered"), std::string::npos);
+  EXPECT_NE(reason().find("takes early_turns=true"), std::string::npos);
   pair.dq = DqSum::unordered;
   pair.persistent = true;
   EXPECT_NE(reason().find("persistent=false"), std::string::npos);
@@ -167,7 +168,6 @@ TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   EXPECT_EQ(cluster("bwd bf16 h1 s256 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64 dv128"), 1);
-  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256"), 1);
 }
 
 TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
@@ -356,6 +356,9 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);
   wide.block_k = 64;
   wide.stages = 3;
+  wide.cluster = 2;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("stages=2"), std::string::npos);
+  wide.cluster = 1;
   EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("shared memory"), std::string::npos);
   wide.head_dim = 64;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256", wide).find("d from 65 on"), std::string::npos);

@@ -5,8 +5,10 @@
 
 #include "cuda/request.h"
 #include "kernels_full/architectures.h"
+#include "problem_lines.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
+#include "spec/packed_heads.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
 
@@ -216,6 +218,20 @@ TEST_P(CompileTest, HopperForwardsThatSkipCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HopperForwardsThatTakeTheirItemsCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  std::set<std::string> compiled;
+  for (const std::string& line : problem_lines("hopper_forward.txt")) {
+    const Problem p = with_packed_heads(parse_problem(line));
+    ForwardConfig config = default_gpu_forward(p, limits_);
+    config.dynamic = true;
+    if (config.target != Target::cuda_sm90 || is_split(config)) continue;
+    ASSERT_TRUE(check(config, p, limits_)) << line;
+    if (compiled.insert(to_text(config)).second) compile(forward_launches(p, config));
+  }
+  EXPECT_GE(compiled.size(), 8u);
+}
+
 TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128}) {
@@ -309,25 +325,15 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     int d, dv;
   };
   for (const auto [d, dv] : {Dims{192, 192}, Dims{256, 256}, Dims{192, 128}, Dims{96, 192},
-                             Dims{128, 256}, Dims{256, 64}}) {
+                             Dims{128, 256}, Dims{256, 64}, Dims{192, 256}, Dims{256, 192}}) {
     Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = sm90_wide_candidates(p, limits_);
     ASSERT_FALSE(candidates.empty()) << d << " " << dv;
     compile(backward_launches(p, candidates[0]));
-    const auto compile_pairs = [&] {
-      BackwardConfig pair = sm90_wide_candidates(p, limits_)[0];
-      pair.cluster = 2;
-      for (const bool late : {false, true}) {
-        pair.late_dq = late;
-        if (check(pair, p, limits_)) compile(backward_launches(p, pair));
-      }
-    };
-    compile_pairs();
     if (d != dv) continue;
     for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
     p.dtype = DType::fp16;
     compile(backward_launches(p, sm90_wide_candidates(p, limits_)[0]));
-    compile_pairs();
   }
 }
 

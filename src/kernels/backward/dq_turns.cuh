@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/softmax/tile_mask.h"
 #include "spec/config.h"
@@ -35,13 +36,15 @@ struct DqTurns {
     return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
   }
 
-  // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile()), and its number
-  // for a block.
+  // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile(), or of a wide
+  // pair this block's), and its number for a block.
   static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
     const int turns = (args.sq + kTurnRows - 1) / kTurnRows;
     if constexpr (kConfig.turns_of_tile() > 1) {
       const int turn = (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
-      return args.turns + turn * kConfig.turns_of_tile();
+      int own = 0;
+      if constexpr (kConfig.sm90_wide_pair()) own = static_cast<int>(ptx::cluster_rank() % 2);
+      return args.turns + turn * kConfig.turns_of_tile() + own;
     }
     return args.turns + (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
   }

@@ -52,10 +52,12 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kQBytes = tile_bytes(kBlockQ, kConfig.head_dim);
   static constexpr int kDoAt = kQAt + kStages * kQBytes;
   static constexpr int kDoBytes = tile_bytes(kBlockQ, kConfig.value_dim);
-  static constexpr int kDsAt = kDoAt + kStages * kDoBytes;
+  static constexpr int kDoStages = kConfig.do_stages();
+  static constexpr int kDsAt = kDoAt + kDoStages * kDoBytes;
   static constexpr int kDsBytes = tile_bytes(kBlockK, kBlockQ);
+  static constexpr int kOthersKBytes = tile_bytes(kBlockK, kConfig.others_columns());
   static constexpr int kOthersKAt =  // of pairs
-      kDsAt + kConfig.sm90_exchange_bytes() - tile_bytes(kBlockK, kConfig.head_dim);
+      kDsAt + kConfig.sm90_exchange_bytes() - kOthersKBytes;
   static constexpr int kRowBytes = 4 * kBlockQ;
   static constexpr int kLseAt = kDsAt + kConfig.sm90_exchange_bytes();
   static constexpr int kDeltaAt = kLseAt + kStages * kRowBytes;
@@ -70,8 +72,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
   // are filled for both, and given back to both.
-  using Ring =
-      Either<kPaired, StageRing<kStages, kConfig.warps, true>, SharedStageRing<kStages, kThreads>>;
+  template <int kCount>
+  using RingOf =
+      Either<kPaired, StageRing<kCount, kConfig.warps, true>, SharedStageRing<kCount, kThreads>>;
+  using Ring = RingOf<kStages>;
+  using DoRing = RingOf<kDoStages>;
 
   // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
   // that copies, the thread that loads keys and where there are turns a second one read which.
@@ -83,14 +88,16 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
 
   struct Shared {
     unsigned base;
-    Ring q, d_o;
+    Ring q;
+    DoRing d_o;
 
     DFA_DEVICE unsigned barrier(int i) const { return base + kBarriersAt + 8 * i; }
     DFA_DEVICE unsigned k_full() const { return barrier(0); }
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
     DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
     DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
-    DFA_DEVICE unsigned seen() const { return barrier(4); }   // who passes turns on has seen that
+    // Who passes turns on has seen that.
+    DFA_DEVICE unsigned seen() const { return barrier(kConfig.sm90_wide_pair() ? 8 : 4); }
     // Of the two buffers of ds where a warpgroup of its own makes dq.
     DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
     DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
@@ -101,8 +108,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
-    // Of wide pairs, of each place for the other's ds: with late_dq there are two, and the second
-    // has ds_read(), which else is not theirs.
+    // Of wide pairs, of each of two places for the other's ds; the second has ds_read(), which is
+    // not theirs.
     DFA_DEVICE unsigned ds_there(unsigned place) const { return barrier(5 - place); }
     DFA_DEVICE unsigned sent_read(unsigned place) const { return barrier(7 - place); }
     // Where pairs stay: the other's k is there; both have been read, or v has.
@@ -150,7 +157,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     } else if constexpr (kPaired) {
       constexpr unsigned kOfDs = kWide ? kGroupThreads / 32 : kConfig.warps;  // warps that make it
       ptx::init_barrier(shared.ds_there(), kOfDs);
-      if constexpr (kConfig.late_dq) ptx::init_barrier(shared.ds_there(1), kOfDs);
+      if constexpr (kWide) ptx::init_barrier(shared.ds_there(1), kOfDs);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
     }
@@ -225,7 +232,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
 
   using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ>;
 
-  // Tiles to whose dq this block adds: of a pair every second one, n having been walked before.
+  // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
+  // walked before.
   struct EverySecond : Walk {
     static DFA_DEVICE EverySecond of(const Walk& all, unsigned n) {
       EverySecond walk{all};
@@ -237,9 +245,9 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       Walk::next();
     }
   };
-  using TurnWalk = Either<kPaired, EverySecond, Walk>;
+  using TurnWalk = Either<kPaired && !kWide, EverySecond, Walk>;
   static DFA_DEVICE TurnWalk turn_walk(const Walk& all, unsigned n) {
-    if constexpr (kPaired) {
+    if constexpr (kPaired && !kWide) {
       return EverySecond::of(all, n);
     } else {
       return all;
@@ -261,8 +269,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   }
 
   // Every second panel, for both blocks; kFirst: which the first of them starts with.
-  template <int kColumns, int kFirst>
-  static DFA_DEVICE void load_panels_of_pair(const Ring& ring, const TensorMap& map,
+  template <int kColumns, int kFirst, typename AnyRing>
+  static DFA_DEVICE void load_panels_of_pair(const AnyRing& ring, const TensorMap& map,
                                              const KeyWork& work, const Walk& walk) {
     for (int panel = (rank() + kFirst) % 2; panel < panels(kColumns); panel += 2) {
       ptx::load_box_of_pair(ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(),
@@ -270,8 +278,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     }
   }
 
-  template <int kColumns, int kFirst = 0>
-  static DFA_DEVICE void load_queries(const Ring& ring, const TensorMap& map, unsigned to_rows,
+  template <int kColumns, int kFirst = 0, typename AnyRing>
+  static DFA_DEVICE void load_queries(const AnyRing& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
                                       const KeyWork& work, const Walk& walk) {
     ring.wait_empty();
@@ -310,12 +318,21 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                 unsigned barrier, const KeyWork& work) {
     load_keys_of<kConfig.head_dim>(rank(), shared.base + to, a.k, barrier, work, work.key);
   }
+  static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
                                        unsigned barrier, const KeyWork& work) {
     constexpr int kApart =
         kConfig.nested_keys ? kGroupRows : kBlockK;  // of both blocks' first keys
     const int key = work.key + (rank() == 0 ? kApart : -kApart);
-    load_keys_of<kConfig.head_dim>(1 - rank(), shared.base + kOthersKAt, a.k, barrier, work, key);
+    if constexpr (kConfig.sm90_halves_dq()) {
+#pragma unroll
+      for (int panel = 0; panel < kOthersPanels; ++panel) {
+        ptx::load_box(shared.base + kOthersKAt + panel * panel_bytes(kBlockK), a.k, barrier,
+                      (rank() * kOthersPanels + panel) * kPanelColumns, key, work.head, work.batch);
+      }
+    } else {
+      load_keys_of<kConfig.head_dim>(1 - rank(), shared.base + kOthersKAt, a.k, barrier, work, key);
+    }
   }
   static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
                                 const KeyWork& work) {
@@ -330,7 +347,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     if (!starts_copies()) return;
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
-    ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kKBytes : 0));
+    ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kOthersKBytes : 0));
     load_v(a, shared, work);
     if constexpr (kPaired) load_others_k(a, shared, shared.v_full(), work);
   }

@@ -17,10 +17,10 @@
 // writes ds has seen p, so the last shares have been made. While one makes p or ds or adds to dq,
 // the products that the other has queued run.
 // With `cluster` = 2 neighbours own neighbouring keys and walk the queries that either's see. Each
-// copies every second panel of q and do for both, and makes every second share of dq, of the keys
+// copies every second panel of q and do for both, and makes half of the shares of dq, of the keys
 // of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
-// made. So half as much is added to dq. With `late_dq` a tile's dq is made a step later, from two
-// places for either's ds.
+// made. So half as much is added to dq. A tile's dq is made a step later, from two places for
+// either's ds, so that nobody waits for what was sent only just now.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -35,8 +35,8 @@ struct Sm90WideBackward {
   using Walk = typename Keys::Walk;
   static constexpr int kThreads = Keys::kThreads;
   static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
-  static constexpr bool kLate = kConfig.late_dq;
-  static constexpr unsigned kDsPlaces = kLate ? 2 : 1;  // of pairs
+  static constexpr bool kPaired = Keys::kPaired;
+  static constexpr unsigned kDsPlaces = kPaired ? 2 : 1;
   static_assert(Keys::kHalf == kConfig.block_q && kConfig.block_k == kGroupRows);
 
   // Named barriers behind the rings'.
@@ -77,11 +77,22 @@ struct Sm90WideBackward {
   };
   static constexpr int kFragmentBytes = kGroupThreads * 16;
 
-  // Shares of dq, one after the other: the first is under way. Behind the turn's last addition
-  // every warp says so.
+  // Before the first addition of a turn, and behind the last, as every warp says.
+  static DFA_DEVICE void wait_turn(const Step& at) {
+    if constexpr (Dq::kOrdered) ptx::wait(at.shared.turn(), at.phase);
+  }
+  static DFA_DEVICE void pass_turn(Step& at) {
+    if constexpr (Dq::kOrdered) {
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
+      at.phase ^= 1;
+    }
+  }
+
+  // Shares of dq, one after the other: the first is under way.
   template <int kFirst, int kEnd>
   static DFA_DEVICE void add_shares(Step& at, typename Dq::Share& share) {
-    if constexpr (Dq::kOrdered) ptx::wait(at.shared.turn(), at.phase);
+    wait_turn(at);
 #pragma unroll
     for (int place = kFirst; place < kEnd; ++place) {
       if (place > kFirst) {
@@ -91,19 +102,26 @@ struct Sm90WideBackward {
       }
       Dq::add(at.args, {at.work.batch, at.walk.head}, at.walk.tile, at.work.key, place, share);
     }
-    if constexpr (Dq::kOrdered) {
-      __syncwarp();
-      if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
-      at.phase ^= 1;
-    }
+    pass_turn(at);
   }
 
-  // Of a pair. Shares of the m-th tile's dq are dealt out in turn, the first of which changes from
-  // tile to tile: of this block's the warpgroup of dk has the first, that of dv the second, if
-  // there is one.
+  // Of a pair. A block has half of the shares of a tile's dq, or, as an odd number of them is dealt
+  // out in turn, every second, the first of which changes from tile to tile: of this block's the
+  // warpgroup of dk has the first, that of dv the second, if there is one.
+  static constexpr bool kHalves = kConfig.sm90_halves_dq();
   template <int kWhich>
-  static DFA_DEVICE int place_of(unsigned m) {
-    return static_cast<int>(m + Keys::rank()) % 2 + 2 * kWhich;
+  static DFA_DEVICE int place_of(const Walk& walk) {
+    if constexpr (kHalves) return Keys::rank() * Keys::kOthersPanels + kWhich;
+    return (walk.tile + Keys::rank()) % 2 + 2 * kWhich;
+  }
+  template <int kWhich>
+  static DFA_DEVICE bool has_place(int place) {
+    return kHalves ? kWhich < Keys::kOthersPanels : kWhich == 0 || place < Dq::kPlaces;
+  }
+  // In what is there of the other's k.
+  template <int kWhich>
+  static DFA_DEVICE int others_place(int place) {
+    return kHalves ? kWhich : place;
   }
 
   // Each warp sends its rows of ds and expects as many, where the other block has read what was
@@ -128,41 +146,45 @@ struct Sm90WideBackward {
 
   // A share of the m-th tile's dq, of the keys of both; `next`: scores that were queued before.
   // Either block's ds is there: all warps told theirs at one barrier.
-  static DFA_DEVICE void add_share_of_both(const Step& at, unsigned m, const Walk& walk, int place,
-                                           Scores& next) {
+  static DFA_DEVICE void add_share_of_both(Step& at, unsigned m, const Walk& walk, int place,
+                                           int others_place, Scores& next) {
     typename Dq::Share share;
     ptx::wait(at.ds_there(m), Step::phase_of(m));
     ptx::pin(share);
     ptx::fence_products();
     Keys::template multiply_dq<0>(share, Keys::dq_left(at.shared.base, place),
                                   Keys::dq_right(at.ds(m), place));
-    Keys::template multiply_dq<1>(share, Keys::dq_left(at.shared.base + Keys::kOthersKAt, place),
+    Keys::template multiply_dq<1>(share,
+                                  Keys::dq_left(at.shared.base + Keys::kOthersKAt, others_place),
                                   Keys::dq_right(at.others_ds(m), place));
     ptx::commit_products();
     ptx::wait_products<0>();
     ptx::pin(next);
     ptx::pin(share);
     give_others_ds_back(at, m);
+    wait_turn(at);
     Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, share);
+    pass_turn(at);
   }
-  // This warpgroup's, if there is one.
+  // This warpgroup's, if there is one. Turns are waited for in any case: a warp that says that it
+  // has added to a tile's dq says so of no other.
   template <int kWhich>
-  static DFA_DEVICE void add_own_share(const Step& at, unsigned m, const Walk& walk, Scores& next) {
-    const int place = place_of<kWhich>(m);
-    if (kWhich == 0 || place < Dq::kPlaces) {
-      add_share_of_both(at, m, walk, place, next);
+  static DFA_DEVICE void add_own_share(Step& at, unsigned m, const Walk& walk, Scores& next) {
+    const int place = place_of<kWhich>(walk);
+    if (has_place<kWhich>(place)) {
+      add_share_of_both(at, m, walk, place, others_place<kWhich>(place), next);
     } else {
       ptx::wait_products<0>();
       ptx::pin(next);
       give_others_ds_back(at, m);
+      wait_turn(at);
+      pass_turn(at);
     }
   }
-  // The same of this step's tile or, late, of the one before.
+  // Of the tile before this step's.
   template <int kWhich>
-  static DFA_DEVICE void add_share_of_step(const Step& at, Scores& next) {
-    if constexpr (!kLate) {
-      add_own_share<kWhich>(at, at.n, at.walk, next);
-    } else if (at.n > 0) {
+  static DFA_DEVICE void add_share_before(Step& at, Scores& next) {
+    if (at.n > 0) {
       add_own_share<kWhich>(at, at.n - 1, at.walk.before(), next);
     } else {
       ptx::wait_products<0>();
@@ -205,15 +227,15 @@ struct Sm90WideBackward {
     Keys::template queue_gradient<true>(of.dv, p, at.shared.d_o.tile());
     if constexpr (kMore) queue_s(at, of);
 
-    if constexpr (!kLate) ptx::sync_warps(kDsIsThere, kThreads);
+    if constexpr (!kPaired) ptx::sync_warps(kDsIsThere, kThreads);
     ptx::wait_products<kMore ? 1 : 0>();
     ptx::pin(of.dv);
     ptx::pin(p);
     at.shared.d_o.release();
     at.shared.d_o.next();
-    if constexpr (Keys::kPaired) {
-      add_share_of_step<1>(at, of.p);
-      if constexpr (kLate) ptx::sync_warps(kDsIsThere, kThreads);
+    if constexpr (kPaired) {
+      add_share_before<1>(at, of.p);
+      ptx::sync_warps(kDsIsThere, kThreads);
       ++at.n;
     } else {
       typename Dq::Share share;
@@ -232,14 +254,14 @@ struct Sm90WideBackward {
     Keys::clear(of.dv);
     if (at.walk.any()) {
       ptx::wait(shared.k_full(), 0);
-      if constexpr (Keys::kPaired) ptx::wait(shared.v_full(), 0);  // and the other's k
+      if constexpr (kPaired) ptx::wait(shared.v_full(), 0);  // and the other's k
       queue_s(at, of);
       ptx::wait_products<0>();
       ptx::pin(of.p);
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
       step_of_dv<false>(at, of);
-      if constexpr (kLate) add_own_share<1>(at, at.n - 1, at.walk, of.p);
+      if constexpr (kPaired) add_own_share<1>(at, at.n - 1, at.walk, of.p);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, work, of.dv, 1);
@@ -279,10 +301,10 @@ struct Sm90WideBackward {
     Operand ds;
     make_ds(at, of);
     Keys::round(ds, of.dp);
-    if constexpr (Keys::kPaired) wait_sent_read(at);
+    if constexpr (kPaired) wait_sent_read(at);
     store_rows<Keys::kBlockK>(at.ds(at.n), Keys::warp_row(), ds);
     ptx::fence_async();
-    if constexpr (Keys::kPaired) send_ds(at);
+    if constexpr (kPaired) send_ds(at);
     ptx::arrive_warps(kDsIsThere, kThreads);
     at.shared.d_o.release();
     at.shared.d_o.next();
@@ -295,9 +317,9 @@ struct Sm90WideBackward {
     ptx::pin(ds);
     at.shared.q.release();
     at.shared.q.next();
-    if constexpr (!kLate) ptx::sync_warps(kDsIsOurs, kGroupThreads);
-    if constexpr (Keys::kPaired) {
-      add_share_of_step<0>(at, of.dp);
+    if constexpr (!kPaired) ptx::sync_warps(kDsIsOurs, kGroupThreads);
+    if constexpr (kPaired) {
+      add_share_before<0>(at, of.dp);
       ++at.n;
     } else {
       typename Dq::Share share;
@@ -323,7 +345,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
       for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
       step_of_dk<false>(at, of);
-      if constexpr (kLate) add_own_share<0>(at, at.n - 1, at.walk, of.dp);
+      if constexpr (kPaired) add_own_share<0>(at, at.n - 1, at.walk, of.dp);
     }
     ptx::sync_warps(1, kThreads);  // all have read k and v
     Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
