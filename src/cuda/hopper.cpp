@@ -22,11 +22,13 @@ class HopperForward final : public Launcher<ForwardArgs> {
     launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
+    zeroed_ = launch.zeroed;
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
     const gpu::Scope scope(device_);  // one for all five calls
+    if (zeroed_.bytes > 0) gpu::fill(stream, args.workspace, 0, zeroed_.bytes);
     gpu::launch(kernel_, shape, stream, args_.with(args, static_cast<int>(shape.grid.x)));
   }
 
@@ -52,6 +54,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
+  ZeroedBytes zeroed_;
   unsigned cluster_ = 1;
 };
 

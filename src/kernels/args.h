@@ -31,7 +31,7 @@ struct KernelArgs {
   float* lse_log2;
   float* delta;
   // Where blocks of keys add up dq in order (BackwardConfig::dq): the sums, and for each tile how
-  // many have added to it.
+  // many have added to it. Of a forward, how many items were taken (ForwardConfig::dynamic).
   float* dq_sums;
   unsigned* turns;
 
@@ -48,7 +48,7 @@ struct KernelArgs {
   int d;
   int d_v;
   int padded_sq;
-  int heads_at_once;       // key heads whose blocks alternate where they wait for each other
+  int heads_at_once;  // key heads whose blocks alternate where they wait for each other
 
   // Window sides as in Mask, cut to 2^29.
   int left;

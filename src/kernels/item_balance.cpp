@@ -1,7 +1,9 @@
 #include "kernels/item_balance.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
 
 #include "kernels/schedule/item_walk.h"
 #include "kernels/softmax/tile_mask.h"
@@ -32,17 +34,33 @@ double balance(const Items& items, const std::vector<double>& costs, int blocks)
   return all / blocks / most;
 }
 
+double taken_balance(const Items& items, const std::vector<double>& costs, int blocks) {
+  std::priority_queue<double, std::vector<double>, std::greater<>> ends;
+  for (int block = 0; block < blocks; ++block) ends.push(0);
+  double all = 0, last = 0;
+  for (int n = 0; n < items.tiles * items.heads; ++n) {
+    const double cost = costs[static_cast<std::size_t>(items.nth(n).tile)];
+    const double end = ends.top() + cost;  // of whoever is free first
+    ends.pop();
+    ends.push(end);
+    last = std::max(last, end);
+    all += cost;
+  }
+  return all / blocks / last;
+}
+
 namespace {
 
 // Looks for items that keep a grid busier.
 struct Search {
+  double (*balance_of)(const Items&, const std::vector<double>&, int);
   const std::vector<double>& costs;
   int blocks;
   Items best;
   double busy;
 
   void consider(const Items& items) {
-    const double tried = balance(items, costs, blocks);
+    const double tried = balance_of(items, costs, blocks);
     if (tried <= busy) return;
     best = items;
     busy = tried;
@@ -67,8 +85,11 @@ Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
   if (plain.late_first == 0 || items > kMostItems) return plain;
   blocks /= c.cluster;
   const std::vector<double> costs = item_costs(p, c);
-  Search search{costs, blocks, plain, balance(plain, costs, blocks)};
-  search.vary(&Items::shift, 1, blocks - 1, std::max(1, kMostWalked / static_cast<int>(items)));
+  const auto balance_of = c.dynamic ? taken_balance : balance;
+  Search search{balance_of, costs, blocks, plain, balance_of(plain, costs, blocks)};
+  if (!c.dynamic) {
+    search.vary(&Items::shift, 1, blocks - 1, std::max(1, kMostWalked / static_cast<int>(items)));
+  }
   // Rounds of short heads are whole: two at once is what there is to try.
   const int fitting = fitting_heads(p, c);
   const bool in_rounds = plain.section < fitting;
@@ -76,7 +97,7 @@ Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const int least = in_rounds ? 2 * plain.section : std::max(1, plain.section / 2);
   const int largest = in_rounds ? std::min(least, fitting)
                                 : std::min(plain.heads, plain.section + plain.section / 4);
-  Search other{costs, blocks, plain, search.busy + worth};
+  Search other{balance_of, costs, blocks, plain, search.busy + worth};
   other.vary(&Items::section, least, largest, kMostSections);
   return other.busy > search.busy + worth ? other.best : search.best;
 }

@@ -119,6 +119,15 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
 
 }  // namespace launch_parts
 
+namespace {
+
+// Of the forward's workspace.
+ZeroedBytes item_counter(const ForwardConfig& c) {
+  return {.bytes = c.dynamic ? sizeof(unsigned) : 0};
+}
+
+}  // namespace
+
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_split(c)) return split_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
@@ -129,7 +138,8 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
        .grid = grid(tiles(p.sq, c.item_queries()) * c.cluster * p.b * p.hq / c.packed_heads),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
-       .cluster = count(c.cluster)}};
+       .cluster = count(c.cluster),
+       .zeroed = item_counter(c)}};
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
@@ -241,7 +251,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 }
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
-  return is_split(c) ? split_forward_bytes(p) : 0;
+  return is_split(c) ? split_forward_bytes(p) : item_counter(c).bytes;
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
@@ -281,6 +291,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.v = pointers.v;
   args.o = pointers.o;
   args.lse = pointers.lse;
+  args.turns = static_cast<unsigned*>(pointers.workspace);
   return args;
 }
 

@@ -40,6 +40,17 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
   EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
 }
 
+// And a counter of items where blocks take them, zero before the kernel starts.
+TEST(Launch, ItemsThatAreTakenAreCounted) {
+  const Problem p = parse_problem("fwd bf16 causal h4 s512 d128");
+  ForwardConfig config = default_gpu_forward(p, kLimits);
+  EXPECT_EQ(forward_workspace_bytes(p, config), 0u);
+  EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, 0u);
+  config.dynamic = true;
+  EXPECT_EQ(forward_workspace_bytes(p, config), sizeof(unsigned));
+  EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, sizeof(unsigned));
+}
+
 // Planes of q, k and v lie one behind the other in the workspace, 6 bytes an element.
 TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   const Problem p = parse_problem("fwd fp32 b2 hq6 hk3 sq1000 sk300 d72 dv40 layout(bshd)");

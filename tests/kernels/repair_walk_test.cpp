@@ -7,40 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/repair_board.h"
+
 namespace dfa {
 namespace {
 
 using Item = std::pair<int, int>;
-
-// What the notes of a block hold; `asks` says which items want to be done again.
-struct Board {
-  std::set<int> asked;
-  ItemWalk::Place begin{};
-  ItemWalk::Place parked{};
-  unsigned parked_state = 0;
-  int met = 0;
-};
-
-struct Notes {
-  Board* board;
-
-  void meet(int time) const { EXPECT_EQ(time, board->met++); }
-  bool asked(int item) const { return board->asked.count(item) != 0; }
-  bool any() const { return !board->asked.empty(); }
-  void start(const ItemWalk& walk) const {
-    board->asked.clear();
-    board->begin = walk.place();
-  }
-  void go_back(ItemWalk& walk) const { walk.go(board->begin); }
-  void park(const ItemWalk& walk, unsigned state) const {
-    board->parked = walk.place();
-    board->parked_state = state;
-  }
-  unsigned unpark(ItemWalk& walk) const {
-    walk.go(board->parked);
-    return board->parked_state;
-  }
-};
 
 struct Done {
   std::vector<Item> once, again;
@@ -48,14 +20,14 @@ struct Done {
 
 template <bool kRepairs>
 Done work(const Items& items, int block, int blocks, const std::function<bool(Item)>& asks) {
-  Board board;
+  RepairBoard<ItemWalk> board;
   Done done;
-  for (RepairWalk<Notes, kRepairs> walk(ItemWalk(items, block, blocks), {&board}); walk.more();
-       walk.next()) {
+  for (RepairWalk<BoardNotes<ItemWalk>, kRepairs> walk(ItemWalk(items, block, blocks), {&board});
+       walk.more(); walk.next()) {
     const Item item{walk.head(), walk.tile()};
     walk.park();
     (walk.again() ? done.again : done.once).push_back(item);
-    EXPECT_LT(walk.place(), kItemsAtOnce);
+    EXPECT_LT(walk.place(), ItemWalk::kAtOnce);
     if (!walk.again() && asks(item)) board.asked.insert(walk.place());
     walk.unpark();
   }

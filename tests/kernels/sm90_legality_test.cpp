@@ -294,6 +294,18 @@ TEST(Sm90Legality, TilesAreSkippedWhereItIsAskedForAlone) {
   EXPECT_THROW(parse_config("target=cuda_sm80,skip=true", ForwardConfig{}), InvalidArgument);
 }
 
+TEST(Sm90Legality, ItemsAreTakenWhereItIsAskedForAlone) {
+  const Problem p = parse_problem("fwd bf16 causal h4 s512 d128");
+  const ForwardConfig usual = default_gpu_forward(p, kHopper);
+  EXPECT_FALSE(usual.dynamic);
+  EXPECT_EQ(to_text(usual).find("dynamic"), std::string::npos);
+  const ForwardConfig taken = legal_config("dynamic=true", usual, p, kHopper);
+  EXPECT_NE(to_text(taken).find(",.dynamic=true}"), std::string::npos);
+  EXPECT_EQ(parse_config(to_text(taken), ForwardConfig{}), taken);
+  EXPECT_EQ(taken.smem_bytes(), usual.smem_bytes() + kItemQueueBytes);
+  EXPECT_THROW(parse_config("target=cuda_sm80,dynamic=true", ForwardConfig{}), InvalidArgument);
+}
+
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd bf16 h2 s256 d128");
   const ForwardConfig good = default_gpu_forward(p, kHopper);

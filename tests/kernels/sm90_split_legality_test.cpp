@@ -67,6 +67,7 @@ TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.q_stages = 2; }, "q_stages=2");
   refused([](auto& c) { c.pingpong = true; }, "pingpong");
   refused([](auto& c) { c.skip = true; }, "skip");
+  refused([](auto& c) { c.dynamic = true; }, "dynamic");
   refused([](auto& c) { c.stages = 2; }, "shared memory");
   const auto reason = [&](const char* line, int architecture) {
     ForwardConfig config = good;

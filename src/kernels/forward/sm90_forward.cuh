@@ -1,6 +1,8 @@
 #pragma once
 
+#include "kernels/either.h"
 #include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_order.cuh"
 #include "kernels/forward/sm90_store.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/cluster.cuh"
@@ -8,10 +10,12 @@
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
+#include "kernels/schedule/item_queue.cuh"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/repair_notes.cuh"
 #include "kernels/schedule/repair_walk.h"
 #include "kernels/schedule/stage_ring.cuh"
+#include "kernels/schedule/taken_walk.h"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -37,7 +41,8 @@
 // to have done again both do again. With `own_output` the output leaves through a place of its own.
 // The first `held_columns` of q stay in registers: scores take them as left operands from there.
 // With `packed_heads` neighbouring rows are heads of one query, which read the same keys; where
-// they are no power of two, rows that are left hold heads of another group, or nothing.
+// they are no power of two, rows that are left hold heads of another group, or nothing. With
+// `dynamic` a thread of the second warp takes items from a counter, one ahead.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -69,10 +74,13 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
-  static_assert(kNotesAt + (kConfig.fixed_reference ? kRepairBytes : 0) == kConfig.smem_bytes());
+  static constexpr int kQueueAt = kNotesAt + (kConfig.fixed_reference ? kRepairBytes : 0);
+  static_assert(kQueueAt + (kConfig.dynamic ? kItemQueueBytes : 0) == kConfig.smem_bytes());
 
   using QRing = StageRing<kQStages, kArrivals>;
   using Ring = StageRing<kStages, kArrivals, kPaired>;
+  using Queue = ItemQueue<kPaired, kConfig.fixed_reference>;
+  static_assert(TakenWalk<Queue>::kAtOnce < kNotedItems);
   struct Rings {
     unsigned smem;
     QRing q;
@@ -80,6 +88,7 @@ struct Sm90Forward {
 
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
     DFA_DEVICE RepairNotes notes() const { return RepairNotes(smem + kNotesAt); }
+    DFA_DEVICE Queue queue() const { return Queue(smem + kQueueAt); }
   };
 
   static DFA_DEVICE Rings rings(unsigned smem) {
@@ -90,47 +99,11 @@ struct Sm90Forward {
             {smem + kVAt, barriers + 16 * (kQStages + kStages), kVBytes}};
   }
 
-  // What the copying thread tells the others of a tile of q: an item, or that all is over, or that
-  // it wants to know when all items so far are done.
-  static constexpr int kOver = -1, kMeet = -2;
-  struct Order {
-    int place;  // of RepairWalk
-    bool again;
-    int batch, head, row;
-    TileRange tiles;  // of all groups
-  };
-
-  static DFA_DEVICE void tell(unsigned to, int place) {
-    ptx::store_shared(to, static_cast<unsigned>(place));
-  }
-  static DFA_DEVICE void tell(unsigned to, const Order& order) {
-    tell(to, order.place);
-    ptx::store_shared(to + 4, order.again);
-    ptx::store_shared(to + 8, static_cast<unsigned>(order.batch));
-    ptx::store_shared(to + 12, static_cast<unsigned>(order.head));
-    ptx::store_shared(to + 16, static_cast<unsigned>(order.row));
-    ptx::store_shared(to + 20, static_cast<unsigned>(order.tiles.begin));
-    ptx::store_shared(to + 24, static_cast<unsigned>(order.tiles.end));
-  }
   // Of a warp with queries. A register holds the thread's index: reading it anew takes tens of
   // cycles, at places that products wait for.
   static DFA_DEVICE unsigned lane() { return ptx::kept_thread_index() % 32; }
   static DFA_DEVICE int warp_row() {
     return static_cast<int>(ptx::kept_thread_index() / 32 % 4) * 16;
-  }
-
-  // The lane that gives the stage back reads for its warp.
-  static DFA_DEVICE Order told(unsigned from) {
-    uint4 first{}, second{};
-    if (lane() == 0) {
-      first = ptx::load_words_4(from);
-      second = ptx::load_words_4(from + 16);
-    }
-    const auto all = [](unsigned word) {
-      return static_cast<int>(__shfl_sync(ptx::kWholeWarp, word, 0));
-    };
-    return {all(first.x), all(first.y) != 0, all(first.z),
-            all(first.w), all(second.x),     {all(second.y), all(second.z)}};
   }
 
   // Those that a warpgroup's own queries see; the others it lets pass.
@@ -147,7 +120,7 @@ struct Sm90Forward {
     Rings& rings;
 
     DFA_DEVICE void meet(int time) const {
-      send(rings, kMeet);
+      send(rings, ItemOrder::kMeet);
       const unsigned parity = static_cast<unsigned>(time) & 1;
       if constexpr (kPaired) {
         ptx::wait_for_pair(meeting(), parity);
@@ -156,11 +129,21 @@ struct Sm90Forward {
       }
     }
   };
-  using Walk = RepairWalk<Notes, kConfig.fixed_reference>;
+  using BlockWalk = Either<kConfig.dynamic, TakenWalk<Queue>, ItemWalk>;
+  using Walk = RepairWalk<Notes, kConfig.fixed_reference, BlockWalk>;
+
+  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a, const Rings& rings) {
+    if constexpr (kConfig.dynamic) {
+      return BlockWalk(rings.queue());
+    } else {
+      return BlockWalk(a.items, static_cast<int>(blockIdx.x) / kConfig.cluster,
+                       static_cast<int>(gridDim.x) / kConfig.cluster);
+    }
+  }
 
   static DFA_DEVICE void send(Rings& rings, int word) {
     rings.q.wait_empty();
-    tell(rings.order(), word);
+    ItemOrder::tell(rings.order(), word);
     ptx::arrive(rings.q.full());
     rings.q.next();
   }
@@ -216,10 +199,11 @@ struct Sm90Forward {
     load_keys<kConfig.value_dim>(a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
+  // Does a thread of this block take items?
+  static DFA_DEVICE bool deals() { return !kPaired || ptx::cluster_rank() % 2 == 0; }
+
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    const ItemWalk items(a.items, static_cast<int>(blockIdx.x) / kConfig.cluster,
-                         static_cast<int>(gridDim.x) / kConfig.cluster);
-    for (Walk walk(items, {rings.notes(), rings}); walk.more(); walk.next()) {
+    for (Walk walk(items(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
       const TileRange tiles =
           key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
@@ -230,7 +214,8 @@ struct Sm90Forward {
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
-      tell(rings.order(), {walk.place(), walk.again(), work.batch, work.head, work.row, tiles});
+      ItemOrder{walk.place(), walk.again(), work.batch, work.head, work.row, tiles}.tell(
+          rings.order());
       walk.park();
       load_q(a, work, rings.q);
       rings.q.next();
@@ -243,7 +228,7 @@ struct Sm90Forward {
       if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings.v);
       walk.unpark();
     }
-    send(rings, kOver);
+    send(rings, ItemOrder::kOver);
   }
 
   // A warpgroup with queries.
@@ -392,9 +377,9 @@ struct Sm90Forward {
     if (group == kGroups - 1) pass_turn(group);
     for (;; rings.q.next()) {
       rings.q.wait_full();
-      const Order order = told(rings.order());
-      if (order.place == kOver) break;
-      if (order.place == kMeet) {
+      const ItemOrder order = ItemOrder::told(rings.order(), lane());
+      if (order.place == ItemOrder::kOver) break;
+      if (order.place == ItemOrder::kMeet) {
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         stored = false;
         rings.q.release(lane());
@@ -563,6 +548,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     if constexpr (kConfig.fixed_reference) {
       ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }
+    if constexpr (kConfig.dynamic) rings.queue().init();
     ptx::fence_barrier_init();
   }
   if constexpr (Kernel::kPaired) {
@@ -579,6 +565,11 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
       ptx::prefetch(a.v);
       ptx::prefetch(a.o);
       Kernel::copy(a, rings);
+    }
+    if constexpr (kConfig.dynamic) {
+      if (threadIdx.x == 32 && Kernel::deals()) {
+        rings.queue().deal(a.args.turns, a.items);
+      }
     }
   } else {
     ptx::take_registers<kConfig.query_registers()>();

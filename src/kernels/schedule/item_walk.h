@@ -11,6 +11,29 @@ struct Items {
   int section;     // heads whose tiles are dealt out together: their k and v fit the L2
   int late_first;  // late queries see more keys than early ones
   int shift = 0;   // each section's rounds begin so many blocks further on: below the grid's size
+
+  // Of the section that begins at a head: its heads, its items, where one of those is.
+  DFA_HOST_DEVICE int width(int first_head) const {
+    const int rest = heads - first_head;
+    return rest < section ? rest : section;
+  }
+  DFA_HOST_DEVICE int count(int first_head) const { return tiles * width(first_head); }
+  DFA_HOST_DEVICE int head(int first_head, int item) const {
+    return first_head + (late_first != 0 ? item % width(first_head) : item / tiles);
+  }
+  DFA_HOST_DEVICE int tile(int first_head, int item) const {
+    return late_first != 0 ? tiles - 1 - item / width(first_head) : item % tiles;
+  }
+
+  // The nth of all, section by section; head -1: there are not so many.
+  struct Item {
+    int head, tile;
+  };
+  DFA_HOST_DEVICE Item nth(int n) const {
+    if (n >= tiles * heads) return {-1, 0};
+    const int first = n / (tiles * section) * section, item = n - first * tiles;
+    return {head(first, item), tile(first, item)};
+  }
 };
 
 // Sections of heads follow each other. Each takes whole rounds of the grid, and the direction turns
@@ -42,6 +65,8 @@ class ItemWalk {
     } while (more() && item_ >= count());
   }
 
+  static constexpr int kAtOnce = 1024;  // what repair_walk.h has done again together
+
   // Where a walk of the same items and block stands.
   struct Place {
     int first_head, round, turn, item;
@@ -56,20 +81,13 @@ class ItemWalk {
     odd_ = place.turn % 2 != 0;
     item_ = place.item;
   }
+  DFA_HOST_DEVICE void go_back(const Place& place) { go(place); }
 
-  DFA_HOST_DEVICE int head() const {
-    return first_head_ + (items_.late_first != 0 ? item_ % width() : item_ / items_.tiles);
-  }
-  DFA_HOST_DEVICE int tile() const {
-    return items_.late_first != 0 ? items_.tiles - 1 - item_ / width() : item_ % items_.tiles;
-  }
+  DFA_HOST_DEVICE int head() const { return items_.head(first_head_, item_); }
+  DFA_HOST_DEVICE int tile() const { return items_.tile(first_head_, item_); }
 
  private:
-  DFA_HOST_DEVICE int width() const {  // heads of this section
-    const int rest = items_.heads - first_head_;
-    return rest < items_.section ? rest : items_.section;
-  }
-  DFA_HOST_DEVICE int count() const { return items_.tiles * width(); }
+  DFA_HOST_DEVICE int count() const { return items_.count(first_head_); }
 
   const Items& items_;
   int block_, blocks_, first_head_, round_;

@@ -4,6 +4,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/schedule/repair_walk.h"
+#include "kernels/schedule/taken_walk.h"
 
 // The notes of repair_walk.h in shared memory: a barrier to meet at, did any ask, a bit for each
 // item, where the items begin, a parked walk. One thread walks, others ask.
@@ -11,7 +12,7 @@ namespace dfa {
 
 class RepairNotes {
  public:
-  static constexpr int kBytes = 16 + kItemsAtOnce / 8 + 16 + 32;
+  static constexpr int kBytes = 16 + ItemWalk::kAtOnce / 8 + 16 + 32;
 
   explicit DFA_DEVICE RepairNotes(unsigned memory) : memory_(memory) {}
 
@@ -35,23 +36,29 @@ class RepairNotes {
   }
   DFA_DEVICE bool any() const { return ptx::load_shared(memory_ + 8) != 0; }
 
-  DFA_DEVICE void start(const ItemWalk& walk) const {
+  template <typename Walk>
+  DFA_DEVICE void start(const Walk& walk) const {
     for (int at = 8; at < kBeginAt; at += 4) ptx::store_shared(memory_ + at, 0);
     write(memory_ + kBeginAt, walk);
   }
-  DFA_DEVICE void go_back(ItemWalk& walk) const { read(memory_ + kBeginAt, walk); }
+  template <typename Walk>
+  DFA_DEVICE void go_back(Walk& walk) const {
+    walk.go_back(read(memory_ + kBeginAt, walk));
+  }
 
-  DFA_DEVICE void park(const ItemWalk& walk, unsigned state) const {
+  template <typename Walk>
+  DFA_DEVICE void park(const Walk& walk, unsigned state) const {
     write(memory_ + kParkedAt, walk);
     ptx::store_shared(memory_ + kParkedAt + 16, state);
   }
-  DFA_DEVICE unsigned unpark(ItemWalk& walk) const {
-    read(memory_ + kParkedAt, walk);
+  template <typename Walk>
+  DFA_DEVICE unsigned unpark(Walk& walk) const {
+    walk.go(read(memory_ + kParkedAt, walk));
     return ptx::load_shared(memory_ + kParkedAt + 16);
   }
 
  private:
-  static constexpr int kBeginAt = 16 + kItemsAtOnce / 8, kParkedAt = kBeginAt + 16;
+  static constexpr int kBeginAt = 16 + ItemWalk::kAtOnce / 8, kParkedAt = kBeginAt + 16;
 
   DFA_DEVICE unsigned bits(int item) const {
     return memory_ + 16 + static_cast<unsigned>(item / 32 * 4);
@@ -64,9 +71,19 @@ class RepairNotes {
     ptx::store_shared(to + 8, static_cast<unsigned>(place.turn));
     ptx::store_shared(to + 12, static_cast<unsigned>(place.item));
   }
-  static DFA_DEVICE void read(unsigned from, ItemWalk& walk) {
+  static DFA_DEVICE ItemWalk::Place read(unsigned from, const ItemWalk&) {
     const auto word = [&](unsigned i) { return static_cast<int>(ptx::load_shared(from + 4 * i)); };
-    walk.go({word(0), word(1), word(2), word(3)});
+    return {word(0), word(1), word(2), word(3)};
+  }
+
+  template <typename Queue>
+  static DFA_DEVICE void write(unsigned to, const TakenWalk<Queue>& walk) {
+    ptx::store_shared(to, static_cast<unsigned>(walk.place().at));
+    ptx::store_shared(to + 4, static_cast<unsigned>(walk.place().taken));
+  }
+  template <typename Queue>
+  static DFA_DEVICE typename TakenWalk<Queue>::Place read(unsigned from, const TakenWalk<Queue>&) {
+    return {static_cast<int>(ptx::load_shared(from)), static_cast<int>(ptx::load_shared(from + 4))};
   }
 
   unsigned memory_;

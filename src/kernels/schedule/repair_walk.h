@@ -2,8 +2,8 @@
 
 #include "kernels/schedule/item_walk.h"
 
-// Items that may have to be done again: a block's items in turn (item_walk.h), and after every
-// kItemsAtOnce of them those again whose workers asked for it. `Notes` tells how they asked:
+// Items that may have to be done again: a block's items in turn, by an ItemWalk or a TakenWalk, and
+// after every kAtOnce of them those again whose workers asked for it. `Notes` tells how they asked:
 //   meet(i)            waits, for the ith time, until all items so far are done
 //   asked(i), any()    did item i of these ask, did one?
 //   start(walk)        none has asked, these items begin at `walk`
@@ -13,12 +13,10 @@
 // item: any grid gives the same bits.
 namespace dfa {
 
-inline constexpr int kItemsAtOnce = 1024;
-
-template <typename Notes, bool kRepairs>
+template <typename Notes, bool kRepairs, typename Walk = ItemWalk>
 class RepairWalk {
  public:
-  DFA_HOST_DEVICE RepairWalk(const ItemWalk& walk, const Notes& notes)
+  DFA_HOST_DEVICE RepairWalk(const Walk& walk, const Notes& notes)
       : walk_(walk), notes_(notes), state_(0) {
     if constexpr (kRepairs) notes_.start(walk_);
   }
@@ -46,7 +44,7 @@ class RepairWalk {
 
  private:
   // One register: the place among these items, are they done again, how often all have met.
-  static constexpr unsigned kAgain = 2 * kItemsAtOnce, kMeeting = 2 * kAgain;
+  static constexpr unsigned kAgain = 2 * Walk::kAtOnce, kMeeting = 2 * kAgain;
 
   DFA_HOST_DEVICE void see_to_repairs() {
     if (!again()) {
@@ -70,9 +68,9 @@ class RepairWalk {
     walk_.next();
     if constexpr (kRepairs) ++state_;
   }
-  DFA_HOST_DEVICE bool at_end() const { return place() == kItemsAtOnce || !walk_.more(); }
+  DFA_HOST_DEVICE bool at_end() const { return place() == Walk::kAtOnce || !walk_.more(); }
 
-  ItemWalk walk_;
+  Walk walk_;
   Notes notes_;
   unsigned state_;
 };

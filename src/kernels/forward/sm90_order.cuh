@@ -1,0 +1,48 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/copy.cuh"
+#include "kernels/softmax/tile_mask.h"
+#include "spec/config.h"
+
+namespace dfa {
+
+// What the copying thread of sm90_forward tells the others of a tile of q: an item, or that all is
+// over, or that it wants to know when all items so far are done.
+struct ItemOrder {
+  static constexpr int kOver = -1, kMeet = -2;
+  int place;  // of RepairWalk
+  bool again;
+  int batch, head, row;
+  TileRange tiles;  // of all groups
+
+  static DFA_DEVICE void tell(unsigned to, int place) {
+    ptx::store_shared(to, static_cast<unsigned>(place));
+  }
+  DFA_DEVICE void tell(unsigned to) const {
+    static_assert(kOrderBytes >= 28);
+    tell(to, place);
+    ptx::store_shared(to + 4, again);
+    ptx::store_shared(to + 8, static_cast<unsigned>(batch));
+    ptx::store_shared(to + 12, static_cast<unsigned>(head));
+    ptx::store_shared(to + 16, static_cast<unsigned>(row));
+    ptx::store_shared(to + 20, static_cast<unsigned>(tiles.begin));
+    ptx::store_shared(to + 24, static_cast<unsigned>(tiles.end));
+  }
+
+  // The lane that gives the stage back reads for its warp.
+  static DFA_DEVICE ItemOrder told(unsigned from, unsigned lane) {
+    uint4 first{}, second{};
+    if (lane == 0) {
+      first = ptx::load_words_4(from);
+      second = ptx::load_words_4(from + 16);
+    }
+    const auto all = [](unsigned word) {
+      return static_cast<int>(__shfl_sync(ptx::kWholeWarp, word, 0));
+    };
+    return {all(first.x), all(first.y) != 0, all(first.z),
+            all(first.w), all(second.x),     {all(second.y), all(second.z)}};
+  }
+};
+
+}  // namespace dfa
