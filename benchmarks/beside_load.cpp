@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "bench/statistics.h"
 #include "bench/workload.h"
 #include "cuda/chosen_device.h"
 #include "cuda/nvrtc.h"
@@ -83,11 +84,6 @@ bench::Prepared taking(const Problem& problem, const bench::Prepared& dealt) {
   return bench::prepare(problem, {.backend = "cuda", .config = to_text(config)});
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
-
 void compare(const std::string& line, const std::vector<int>& held, int rounds) {
   const Problem problem = parse_problem(line);
   bench::Workload workload(problem, "cuda", 1);
@@ -110,7 +106,7 @@ void compare(const std::string& line, const std::vector<int>& held, int rounds) 
         us[which].push_back(1e6 * workload.time_s(ways[which], calls) / calls);
       }
     }
-    const double before = median(us[0]), after = median(us[1]);
+    const double before = bench::summarize(us[0]).median, after = bench::summarize(us[1]).median;
     fmt::print("{:45s} {:4d} {:12.1f} {:10.1f} {:8.3f}\n", line, multiprocessors, before, after,
                before / after);
   }

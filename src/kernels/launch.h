@@ -67,9 +67,9 @@ Items forward_items(const Problem& problem, const ForwardConfig& config, int blo
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
-// 64-byte alignment. Of forwards that of cuda_sm90 needs one: in fp32 planes of q, k, v, else a
-// counter where items are dynamic. The fp32
-// backward has them made again, as nobody keeps the workspace of a forward, and those of do.
+// 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, and where
+// items are taken, a counter. Its fp32 backward has planes made again, as nobody keeps the
+// workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 

@@ -478,22 +478,11 @@ TEST_F(Correctness, EveryBudgetOfMultiprocessorsGivesTheSameBits) {
        {"fwd bf16 causal b2 hq8 hk2 s1000 d64", "fwd fp16 b1 h3 sq333 sk777 d128",
         "fwd bf16 causal b1 h5 s2100 d256", "fwd bf16 b2 h4 s600 d96 window(150,0)"}) {
     const Problem p = parse_problem(line);
-    const bench::Prepared plans = bench::prepare(p, on_device());
-    if (plans.sms() == 0) {
+    if (bench::prepare(p, on_device()).sms() == 0) {
       std::printf("takes no budget: %s\n", line);
       continue;
     }
-    bench::Workload workload(p, "cuda", 5);
-    workload.run(plans);
-    const bench::HostOutputs all = workload.outputs();
-    const int step = p.d == 64 ? 1 : 7;  // every one of the first problem
-    for (int budget = 1; budget <= plans.sms(); budget += step) {
-      workload.limit_sms(budget);
-      // The check fills outputs with NaN before it runs: what is not written shows.
-      ASSERT_TRUE(workload.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
-          << line << ", budget " << budget;
-      ASSERT_TRUE(same_bits(all, workload.outputs())) << line << ", budget " << budget;
-    }
+    expect_same_bits_at_budgets(line, on_device(), p.d == 64 ? 1 : 7);  // every one of the first
   }
 }
 

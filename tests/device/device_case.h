@@ -174,4 +174,23 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
   }
 }
 
+// Does a grid of any size deal out the same items? By every `step`-th budget of multiprocessors.
+inline void expect_same_bits_at_budgets(const std::string& line, const PlanOptions& options,
+                                        int step) {
+  const Problem p = parse_problem(line);
+  const bench::Prepared plans = bench::prepare(p, options);
+  ASSERT_GT(plans.sms(), 0) << line << " takes no budget";
+  bench::Workload workload(p, "cuda", 5);
+  workload.run(plans);
+  const bench::HostOutputs all = workload.outputs();
+  for (int budget = 1; budget <= plans.sms(); budget += step) {
+    workload.limit_sms(budget);
+    // The check fills outputs with NaN before it runs: what is not written shows.
+    ASSERT_TRUE(workload.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
+        << line << options.config << ", budget " << budget;
+    ASSERT_TRUE(same_bits(all, workload.outputs()))
+        << line << options.config << ", budget " << budget;
+  }
+}
+
 }  // namespace dfa

@@ -58,18 +58,7 @@ TEST_F(Pairs, EveryBudgetGivesTheSameBitsAlsoWhereItemsAreDoneAgain) {
   for (const char* line :
        {"fwd bf16 b2 h8 s600 d128", "fwd bf16 causal b1 h6 s1000 d128 scale(2)",
         "fwd bf16 b1 h5 s777 d64 scale(20)", "fwd bf16 causal b2 h3 s777 d256 scale(4)"}) {
-    const Problem p = parse_problem(line);
-    const bench::Prepared plans = bench::prepare(p, pairs());
-    ASSERT_GT(plans.sms(), 0);
-    bench::Workload workload(p, "cuda", 5);
-    workload.run(plans);
-    const bench::HostOutputs all = workload.outputs();
-    for (int budget = 1; budget <= plans.sms(); budget += 5) {
-      workload.limit_sms(budget);
-      ASSERT_TRUE(workload.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
-          << line << ", budget " << budget;
-      ASSERT_TRUE(same_bits(all, workload.outputs())) << line << ", budget " << budget;
-    }
+    expect_same_bits_at_budgets(line, pairs(), 5);
   }
 }
 

@@ -37,17 +37,7 @@ TEST_F(TakenItems, EveryBudgetGivesTheSameBits) {
   for (const char* line :
        {"fwd bf16 causal b1 h6 s1000 d128 scale(2)", "fwd bf16 b2 h8 s600 d64"}) {
     for (const char* cluster : {"", ",cluster=2"}) {
-      const Problem p = parse_problem(line);
-      const bench::Prepared plans = bench::prepare(p, taken(cluster));
-      bench::Workload workload(p, "cuda", 5);
-      workload.run(plans);
-      const bench::HostOutputs all = workload.outputs();
-      for (int budget = 1; budget <= plans.sms(); budget += 7) {
-        workload.limit_sms(budget);
-        ASSERT_TRUE(workload.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
-            << line << cluster << ", budget " << budget;
-        ASSERT_TRUE(same_bits(all, workload.outputs())) << line << cluster << ", budget " << budget;
-      }
+      expect_same_bits_at_budgets(line, taken(cluster), 7);
     }
   }
 }
