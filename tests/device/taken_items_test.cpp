@@ -42,6 +42,28 @@ TEST_F(TakenItems, EveryBudgetGivesTheSameBits) {
   }
 }
 
+// The counter is zeroed in the graph too: every replay takes all items again.
+TEST_F(TakenItems, AGraphTakesAllItemsAtEveryReplay) {
+  for (const char* line : {"fwd bf16 causal b2 h16 s1027 d128", "fwd bf16 b3 h20 s777 d64"}) {
+    const Problem p = parse_problem(line);
+    const bench::Prepared plans = bench::prepare(p, taken());
+    bench::Workload workload(p, "cuda", 5);
+    workload.run(bench::prepare(p, on_hopper("")));
+    const bench::HostOutputs dealt = workload.outputs();
+    workload.run(plans);
+    const auto recording = workload.record(plans, 3);
+    for (int replay = 0; replay < 4; ++replay) {
+      // The check fills outputs with NaN before it runs: what is not written shows.
+      EXPECT_TRUE(
+          workload
+              .check(plans, {.max_flops = 1e9, .seed = 5}, [&] { workload.replay(*recording, 3); })
+              .ok)
+          << line << ", replay " << replay;
+      EXPECT_TRUE(same_bits(dealt, workload.outputs())) << line << ", replay " << replay;
+    }
+  }
+}
+
 // What tests/device/sanitize.sh runs under compute-sanitizer.
 TEST_F(TakenItems, SmallProblemsMeetTheRule) {
   EXPECT_TRUE(checked("fwd bf16 causal b1 hq4 hk2 s300 d128 scale(4)", 3, taken()));
