@@ -3,14 +3,15 @@
 // for nothing, on those of a trained model and on normal ones. Every way is held against fp64 on
 // the very inputs. Prints a table.
 //
-// skip_saving [--seconds 1.5] [--rounds 2] [--model FILE]      from the repository's root, or with
-// the file named
+// skip_saving [--seconds 1.5] [--rounds 2] [--inputs normal texts bias model] [--model FILE]
+// from the repository's root, or with the file named
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -148,7 +149,8 @@ void measure(const Inputs& inputs, double seconds, int rounds) {
   if (!right) throw Error("skip_saving: the rule is not met");
 }
 
-void run(double seconds, int rounds, const std::string& model) {
+void run(double seconds, int rounds, const std::set<std::string>& wanted,
+         const std::string& model) {
   const std::string wide = "b4 h16 s4096 d128", narrow = "b4 h32 s4096 d64";
   fmt::print("{:24} {:46} {:>8} {:>8} {:>6} {:>9} {:>9} {:>6}  rule\n", "inputs", "problem",
              "off us", "skip us", "speed", "off mJ", "skip mJ", "joules");
@@ -159,11 +161,15 @@ void run(double seconds, int rounds, const std::string& model) {
       }
     }
   };
-  both([](const std::string& line) { return normal(line); });
-  both([](const std::string& line) { return packed_texts(line, 512); });
-  both([](const std::string& line) { return packed_texts(line, 128); });
-  both([](const std::string& line) { return distance_bias(line, 0.0625F); });
-  measure(trained_model(model), seconds, rounds);
+  if (wanted.contains("normal")) both(normal);
+  if (wanted.contains("texts")) {
+    both([](const std::string& line) { return packed_texts(line, 512); });
+    both([](const std::string& line) { return packed_texts(line, 128); });
+  }
+  if (wanted.contains("bias")) {
+    both([](const std::string& line) { return distance_bias(line, 0.0625F); });
+  }
+  if (wanted.contains("model")) measure(trained_model(model), seconds, rounds);
 }
 
 }  // namespace
@@ -172,14 +178,18 @@ void run(double seconds, int rounds, const std::string& model) {
 int main(int argc, char** argv) {
   double seconds = 1.5;
   int rounds = 2;
+  std::set<std::string> inputs{"normal", "texts", "bias", "model"};
   std::string model = "examples/data/minilm_layer0_qkv.safetensors";
   CLI::App app("What skip of Hopper's forward gives and costs, in time and joules");
   app.add_option("--seconds", seconds, "of each window of joules")->check(CLI::PositiveNumber);
   app.add_option("--rounds", rounds)->check(CLI::PositiveNumber);
+  app.add_option("--inputs", inputs, "which of them")
+      ->check(CLI::IsMember({"normal", "texts", "bias", "model"}))
+      ->capture_default_str();
   app.add_option("--model", model, "q, k and v of a trained model")->check(CLI::ExistingFile);
   CLI11_PARSE(app, argc, argv);
   try {
-    dfa::run(seconds, rounds, model);
+    dfa::run(seconds, rounds, inputs, model);
   } catch (const dfa::Error& error) {
     fmt::print(stderr, "skip_saving: {}\n", error.what());
     return 3;
