@@ -23,6 +23,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
     zeroed_ = launch.zeroed;
+    shape_.overlaps_previous = zeroed_.bytes == 0;
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {

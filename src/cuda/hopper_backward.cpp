@@ -25,15 +25,19 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     keys_ = loaded_launch(device, keys);
     if (!c.rounds_dq) dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
+    // What is zeroed is so ahead of the first kernel: only kernels overlap.
+    rows_.shape.overlaps_previous = zeroed_.bytes == 0;
+    keys_.shape.overlaps_previous = true;
+    if (dq_) dq_->shape.overlaps_previous = true;
   }
 
   void queue(const BackwardArgs& args, const gpu::Stream& stream, int) const override {
     const gpu::Scope scope(device_);  // one for all calls
     const Sm90BackwardArgs all = args_.with(args, staying_);
-    gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     if (zeroed_.bytes > 0) {
       gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
     }
+    gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
   }

@@ -8,6 +8,8 @@
 namespace dfa::gpu {
 namespace {
 
+constexpr int kRecordsOverlaps = 12030;  // the first driver that takes such launches into a graph
+
 std::string text_of(const Dim3& dim) {
   return std::to_string(dim.x) + "x" + std::to_string(dim.y) + "x" + std::to_string(dim.z);
 }
@@ -125,7 +127,7 @@ void launch(const Kernel& kernel, const Launch& shape, const Stream& stream,
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim = {shape.cluster.x, shape.cluster.y, shape.cluster.z};
   }
-  if (shape.overlaps_previous) {
+  if (shape.overlaps_previous && driver().version >= kRecordsOverlaps) {
     CUlaunchAttribute& overlap = attributes[config.numAttrs++];
     overlap.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     overlap.value.programmaticStreamSerializationAllowed = 1;

@@ -74,7 +74,8 @@ struct Launch {
   int smem_bytes = 0;  // dynamic; see Kernel::allow_smem
   Dim3 cluster{};      // blocks of a cluster, from compute capability 9.0 on; {1, 1, 1}: none
   // Programmatic dependent launch: the kernel may start before the one ahead of it on the stream
-  // has ended, and must itself wait (griddepcontrol.wait) before it reads that one's results.
+  // has ended, and must itself wait (griddepcontrol.wait) before it reads that one's results or
+  // writes. Left out where the driver is older than CUDA 12.3, whose graphs have no such launches.
   bool overlaps_previous = false;
 };
 

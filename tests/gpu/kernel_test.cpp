@@ -92,6 +92,23 @@ TEST_F(KernelTest, ALaunchCarriesShapeStreamArgumentsAndAttributes) {
   EXPECT_EQ(copied.second, 9);
 }
 
+// Its graphs have no such launches. In a process of its own, which asks for the driver anew.
+TEST_F(KernelTest, ADriverBefore12_3IsNotAskedToOverlap) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  fake().version = 12020;
+  EXPECT_EXIT(
+      {
+        launch(kernel_named("second"), {.cluster = {2}, .overlaps_previous = true},
+               Stream(Device::get(0)), Arguments{});
+        const auto& attributes = fake().launches.at(0).attributes;
+        std::exit(attributes.size() == 1 &&
+                          attributes.contains(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+                      ? 0
+                      : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(KernelTest, APlainLaunchHasNoAttributes) {
   launch(kernel_named("first"), {}, Stream(Device::get(0)), Arguments{});
   EXPECT_TRUE(fake().launches.at(0).attributes.empty());

@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
   __syncthreads();
+  ptx::follow_previous_grid();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     Keys::serve(a, shared);

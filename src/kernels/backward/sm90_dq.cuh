@@ -4,6 +4,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
+#include "kernels/ptx/order.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/product.cuh"
 
@@ -163,6 +164,7 @@ __global__ void __launch_bounds__(kConfig.sm90_dq_threads())
     sm90_dq(const __grid_constant__ KernelArgs args) {
   using Dq = Sm90Dq<kConfig>;
   extern __shared__ __align__(1024) char smem[];
+  ptx::follow_previous_grid();
   const int tile = static_cast<int>(blockIdx.x);
   const int place = static_cast<int>(threadIdx.x) / kGroupThreads;
   typename Dq::Sums sums;

@@ -332,6 +332,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   } else {
     __syncthreads();
   }
+  ptx::follow_previous_grid();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<Sm90DqGroupBackward<kConfig>::kServing>();

@@ -7,6 +7,7 @@
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
+#include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_work.cuh"
@@ -223,7 +224,10 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   using Rounding = Sm90DqRounding<kConfig>;
   static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
     const int cluster = Rounding::cluster_index(args);
-    if (cluster >= args.rounding.owners()) typename Rounding::Block{smem}.round(args);
+    if (cluster >= args.rounding.owners()) {
+      ptx::follow_previous_grid();
+      typename Rounding::Block{smem}.round(args);
+    }
     return cluster >= works(args);
   }
   static DFA_DEVICE typename Rounding::Warp rounding_warp(unsigned base) {

@@ -8,6 +8,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
+#include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/item_queue.cuh"
@@ -556,6 +557,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   } else {
     __syncthreads();
   }
+  ptx::follow_previous_grid();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     ptx::give_registers<kConfig.copier_registers()>();

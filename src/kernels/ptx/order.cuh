@@ -30,6 +30,14 @@ DFA_DEVICE unsigned add_1(unsigned* to) {
   return before;
 }
 
+// Where the kernel ahead on the stream may not yet have ended (gpu::Launch::overlaps_previous):
+// waits until it has, and all that it wrote is there.
+DFA_DEVICE void follow_previous_grid() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Four sums in global memory, 16-byte aligned, without waiting for them: one instruction from sm_90
 // on, four before.
 DFA_DEVICE void add_4(float* to, const float (&x)[4]) {
