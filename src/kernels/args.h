@@ -62,6 +62,7 @@ struct KernelArgs {
   int turn_count;          // counters in turns that the kernel of delta zeroes
   RoundingOrder rounding;  // of a grid that rounds dq as well
   int staying;             // clusters that take works, which the last of those counters counts
+  int zeroed_heads;        // key heads whose sums are zero before blocks zero the next ones'
 };
 
 }  // namespace dfa

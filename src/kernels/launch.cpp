@@ -86,12 +86,15 @@ std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
 std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
 std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
 
-// What has to be zero when dq = unordered: the sums.
-ZeroedBytes sums_of(const Problem& p) {
+// What has to be zero when dq = unordered: the sums, or those of the first heads.
+ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
   const auto bytes = [](std::int64_t floats) {
     return sizeof(float) * static_cast<std::size_t>(floats);
   };
-  return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
+  const std::int64_t all = turns_at(p) - sums_at(p);
+  const std::int64_t first =
+      zeroed_heads(p, c) * (p.hq / p.hk) * tiles(p.sq, c.block_q) * c.block_q * c.head_dim;
+  return {.offset = bytes(sums_at(p)), .bytes = bytes(c.zeroes_dq ? first : all)};
 }
 
 }  // namespace
@@ -111,6 +114,7 @@ std::string qualified(std::string text) {
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
+  if (c.zeroes_dq) counters += p.b * p.hk;
   if (c.dq == DqSum::ordered)
     counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
@@ -152,7 +156,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqSum::recomputed) {
-    if (c.dq == DqSum::unordered) launches.back().zeroed = sums_of(p);
+    if (c.dq == DqSum::unordered) launches.back().zeroed = sums_of(p, c);
     if (c.dq == DqSum::ordered && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
     if (!c.rounds_dq) launches.push_back(rounded_dq_launch(p, c));
     return launches;
@@ -178,6 +182,14 @@ int heads_at_once(const Problem& p) {
                           static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d));
   const double head = std::max(seen * row * static_cast<double>(p.hq / p.hk), 1.0);
   return static_cast<int>(std::clamp(std::round(kL2Share / head), 1.0, 1.0 * kSm90HeadsAtOnce));
+}
+
+int zeroed_heads(const Problem& p, const BackwardConfig& c) {
+  if (!c.zeroes_dq) return 0;
+  // As many blocks as a card runs at once, so that who waits for a part finds it done.
+  constexpr int kBlocksAhead = 128;
+  const auto ahead = tiles(kBlocksAhead, static_cast<int>(tiles(p.sk, c.turn_keys())) * c.cluster);
+  return static_cast<int>(std::min<std::int64_t>(ahead, p.b * p.hk));
 }
 
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {

@@ -49,6 +49,10 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 // of these heads do.
 int heads_at_once(const Problem& problem);
 
+// Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
+// (BackwardConfig::zeroes_dq).
+int zeroed_heads(const Problem& problem, const BackwardConfig& config);
+
 // The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 

@@ -41,6 +41,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("early_turns", config.early_turns);
       visit("cluster", config.cluster);
       visit("rounds_dq", config.rounds_dq);
+      visit("zeroes_dq", config.zeroes_dq);
       visit("persistent", config.persistent);
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
@@ -77,12 +78,19 @@ std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(va
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},         {"cluster", "1"},
-                {"own_output", "false"},   {"held_columns", "0"},
-                {"packed_heads", "1"},     {"dq_group", "false"},
-                {"early_turns", "false"},  {"rounds_dq", "false"},
-                {"persistent", "false"},   {"keys_in_registers", "false"},
-                {"skips_hidden", "false"}, {"nested_keys", "false"},
+} kLeftOut[] = {{"skip", "false"},
+                {"cluster", "1"},
+                {"own_output", "false"},
+                {"held_columns", "0"},
+                {"packed_heads", "1"},
+                {"dq_group", "false"},
+                {"early_turns", "false"},
+                {"rounds_dq", "false"},
+                {"zeroes_dq", "false"},
+                {"persistent", "false"},
+                {"keys_in_registers", "false"},
+                {"skips_hidden", "false"},
+                {"nested_keys", "false"},
                 {"dynamic", "false"}};
 
 // What such a field says where it is left out; empty for others.

@@ -107,6 +107,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
     return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
   }
+  if (c.zeroes_dq && (c.dq != DqSum::unordered || c.dq_group || c.persistent)) {
+    return Verdict::no("zeroes_dq=true is of dq=unordered with dq_group=false, persistent=false");
+  }
   if (c.rounds_dq &&
       (c.dq != DqSum::ordered || c.dq_group || is_wide(c) || c.value_dim > c.head_dim)) {
     return Verdict::no(
@@ -167,9 +170,11 @@ constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRound
 // Pairs have, at d 192, 1.09 of the speed in bursts and of the work per joule of one block at 4096
 // keys (causal 1.06 and 1.08), 1.12 and 1.11 at 16384, causal 1.02 and 1.00 at 1024 (1.06 of its
 // steps). At d 256 1.01 and 1.04 at 1024 and 4096 (causal 0.99 and 1.01), 1.04 and 1.05 at 16384
-// (causal 1.01 and 1.05), but causal 0.98 and 0.99 at 1024, 0.955 and 0.97 at 512 (1.11).
+// (causal 1.01 and 1.05), but causal 0.98 and 0.99 at 1024, 0.955 and 0.97 at 512 (1.11). In turn
+// they have 1.25 and 1.18 of one block in turn at causal 1024, 1.10 and 1.05 at 512 (d 192 1.23 and
+// 1.13 at causal 1024).
 constexpr int kWideDim = 192;
-constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03;
+constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03, kWideTurnPairSteps = 1.12;
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
                                {.stages = 2, .turn = 64, .dq = DqSum::unordered},
                                {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2},
@@ -304,10 +309,19 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {
   auto legal = legal_of(kWideTiles, wide_config_of, problem, limits);
   const int widest = sm90_head_dim(std::max(problem.d, problem.dv));
-  const double most = widest > kWideDim ? kWidestPairSteps : kWidePairSteps;
+  const double most = problem.deterministic ? kWideTurnPairSteps
+                      : widest > kWideDim   ? kWidestPairSteps
+                                            : kWidePairSteps;
   if (steps_of_pairs(problem, kWideKeys) > most) {
     std::stable_partition(legal.begin(), legal.end(),
                           [](const BackwardConfig& c) { return c.cluster == 1; });
+  }
+  // Under a causal mask 1.00 to 1.01 of the speed and 1.01 to 1.02 of the work per joule of sums
+  // zeroed before, at d 192 and 256, 1024 and 4096 keys; without one 1.00 and 0.99 to 1.00.
+  if (!legal.empty() && legal.front().dq == DqSum::unordered && !problem.mask.is_full()) {
+    BackwardConfig zeroing = legal.front();
+    zeroing.zeroes_dq = true;
+    legal.insert(legal.begin(), zeroing);
   }
   return legal;
 }

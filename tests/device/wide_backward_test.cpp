@@ -13,11 +13,13 @@ class WideBackward : public HopperDevice {
             .config = "BackwardConfig{target=cuda_sm90," + more + "}"};
   }
 
-  // As it is for deterministic problems; by one block; by pairs, which fit but for d 256 with dv
-  // 192.
+  // In turn by one block; as sums come, by one block and by pairs, which fit but for d 256 with dv
+  // 192; either with a warp that zeroes sums; pairs in turn.
   const PlanOptions in_order_ = wide("dq=ordered,early_turns=true,cluster=1");
   const PlanOptions alone_ = wide("dq=unordered,cluster=1");
   const PlanOptions pairs_ = wide("dq=unordered,cluster=2");
+  const PlanOptions alone_zeroing_ = wide("dq=unordered,cluster=1,zeroes_dq=true");
+  const PlanOptions pairs_zeroing_ = wide("dq=unordered,cluster=2,zeroes_dq=true");
   const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
@@ -31,6 +33,20 @@ TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sani
     EXPECT_TRUE(checked(line, 4, pairs_));
     EXPECT_TRUE(checked(line, 5, alone_));
     EXPECT_TRUE(checked(line, 6, pairs_in_order_));
+    EXPECT_TRUE(checked(line, 7, pairs_zeroing_));
+  }
+}
+
+// Of problems of many heads, whose sums were NaN where no block has zeroed them.
+TEST_F(WideBackward, SumsThatAWarpZeroesMeetTheRule) {
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, pairs_zeroing_), 28);
+  for (const char* line :
+       {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 causal b2 hq12 hk4 s2100 d192",
+        "bwd fp16 b3 h8 sq300 sk1500 d256", "bwd bf16 b40 h6 s130 d192 window(50,20)"}) {
+    for (int time = 0; time < 3; ++time) {
+      EXPECT_TRUE(checked(line, 8 + time, pairs_zeroing_));
+      EXPECT_TRUE(checked(line, 11 + time, alone_zeroing_));
+    }
   }
 }
 

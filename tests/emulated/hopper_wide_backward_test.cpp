@@ -137,6 +137,22 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
   expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
 }
 
+constexpr BackwardConfig zeroing(BackwardConfig with) {
+  with.zeroes_dq = true;
+  return with;
+}
+
+// But for the first heads' the workspace holds NaN.
+TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
+  constexpr BackwardConfig kPair = zeroing(pair(kBf16, 192, 192));
+  expect_right<kPair>("bwd bf16 causal b1 hq6 hk3 sq40 sk4200 d192 layout(bshd)");
+  expect_right<kPair>("bwd bf16 b3 h1 sq70 sk4200 d192 window(60,90)");  // rows without a key
+  expect_right<kPair>("bwd bf16 b1 h1 sq70 sk70 d192");
+  constexpr BackwardConfig kAlone = zeroing(config(kBf16, 256, 256, 64, 2, DqSum::unordered));
+  expect_right<kAlone>("bwd bf16 b1 h2 sq70 sk8200 d256 window(9,9)");
+  expect_right<zeroing(pair(kFp16, 256, 256))>("bwd fp16 causal b1 h2 sq70 sk8200 d256");
+}
+
 constexpr BackwardConfig in_turn(BackwardConfig with) {
   with.dq = DqSum::ordered;
   with.early_turns = true;

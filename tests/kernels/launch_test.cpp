@@ -254,6 +254,29 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);
   EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
+
+  config.zeroes_dq = true;  // all sums, of few heads; and a counter for each
+  EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 4 * kRows * 96);
+  const int heads = static_cast<int>(kProblem.b * kProblem.hk);
+  EXPECT_EQ(turn_count(kProblem, config), heads);
+  EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96 + heads));
+}
+
+// As many heads ahead as have the blocks that a card runs at once.
+TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
+  const auto first = [](const std::string& line) {
+    const Problem p = parse_problem(line);
+    const std::string config = "BackwardConfig{target=cuda_sm90,zeroes_dq=true}";
+    const BackwardConfig c = gpu_backward_base(config, p, kLimits);
+    const BackwardConfig legal = legal_config(config, c, p, kLimits);
+    EXPECT_EQ(backward_launches(p, legal)[1].zeroed.bytes,
+              static_cast<std::size_t>(4 * zeroed_heads(p, legal) * (p.hq / p.hk) * p.sq * p.d));
+    return zeroed_heads(p, legal);
+  };
+  EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);  // 16 blocks a head
+  EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 2);
+  EXPECT_EQ(first("bwd bf16 causal b1 h8 s16384 d256"), 1);
+  EXPECT_EQ(first("bwd bf16 causal b1 h3 s1024 d256"), 3);
 }
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.

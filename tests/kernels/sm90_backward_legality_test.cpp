@@ -115,8 +115,8 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
     }
     return count;
   };
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 2);  // in turn, too
-  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 2);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 2);              // in turn, too
+  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 3);  // and one that zeroes dq
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 2);
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256 dv192"), 0);  // they do not fit
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 1);
@@ -138,6 +138,37 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   pair.dq = DqSum::unordered;
   pair.persistent = true;
   EXPECT_NE(reason().find("persistent=false"), std::string::npos);
+}
+
+TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
+  const auto cluster = [](const char* line) {
+    return hopper_backward(parse_problem(line)).cluster;
+  };
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256 deterministic"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256 deterministic"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
+}
+
+TEST(Sm90BackwardLegality, UnderAMaskWideBackwardsThatAddAsTheyComeZeroDq) {
+  const auto zeroes = [](const char* line) {
+    return hopper_backward(parse_problem(line)).zeroes_dq;
+  };
+  EXPECT_TRUE(zeroes("bwd bf16 causal h1 s1024 d256"));
+  EXPECT_TRUE(zeroes("bwd fp16 causal h1 s4096 d192"));
+  EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
+  EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
+  const Problem p = parse_problem("bwd bf16 causal h1 s4096 d128");
+  BackwardConfig config = hopper_backward(p);
+  config.zeroes_dq = true;
+  EXPECT_NE(check(config, p, kHopper90).reason.find("zeroes_dq=true is of dq=unordered"),
+            std::string::npos);
+  config.rounds_dq = config.early_turns = false;
+  config.dq = DqSum::unordered;
+  config.persistent = false;
+  EXPECT_EQ(check(config, p, kHopper90).reason, "");
+  config.persistent = true;
+  EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=false"), std::string::npos);
 }
 
 TEST(Sm90BackwardLegality, AWarpgroupMakesDqWhereItIsNamed) {

@@ -3,6 +3,7 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_dq_rounding.cuh"
+#include "kernels/backward/sm90_dq_zeros.cuh"
 #include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/either.h"
@@ -349,6 +350,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
                                    const KeyWork& work) {
     if (!starts_copies()) return;
+    // Who adds to dq has waited for k.
+    if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::wait(a.args, work);
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kOthersKBytes : 0));
@@ -454,7 +457,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         });
   }
 
-  // The first warpgroup, where it does nothing else. Its last warp may round dq of other heads.
+  // The first warpgroup, where it does nothing else. Its last warp may round, or zero, dq of other
+  // heads.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::give_registers<kGiven>();
     if (threadIdx.x < 32) {
@@ -467,6 +471,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       }
     } else {
       if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
+      if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::zero_part(a.args);
     }
   }
 

@@ -30,6 +30,11 @@ DFA_DEVICE unsigned add_1(unsigned* to) {
   return before;
 }
 
+// Counts one more, when whatever its warp wrote before is there for a load_acquire that sees it.
+DFA_DEVICE void add_1_release(unsigned* to) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
+}
+
 // Where the kernel ahead on the stream may not yet have ended (gpu::Launch::overlaps_previous):
 // waits until it has, and all that it wrote is there.
 DFA_DEVICE void follow_previous_grid() {

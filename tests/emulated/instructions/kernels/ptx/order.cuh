@@ -7,6 +7,7 @@ namespace dfa::ptx {
 inline unsigned load_acquire(const unsigned* from) { return *from; }
 inline void store_release(unsigned* to, unsigned value) { *to = value; }
 inline void fence_async_global() {}
+inline void add_1_release(unsigned* to) { ++*to; }
 inline void follow_previous_grid() {}
 inline unsigned add_1(unsigned* to) { return (*to)++; }
 inline void add_4(float* to, const float (&x)[4]) {

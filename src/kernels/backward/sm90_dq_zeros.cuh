@@ -1,0 +1,55 @@
+#pragma once
+
+#include "kernels/backward/sm90_dq.cuh"
+#include "kernels/ptx/order.cuh"
+#include "kernels/schedule/key_work.cuh"
+
+namespace dfa {
+
+// Sums of dq that blocks of a later head add to as they come (BackwardConfig::zeroes_dq): zeroed
+// beside the tensor cores, so that zeros need not go to memory and back. What the first
+// args.zeroed_heads key heads add to is zero before the grid begins. Of each other head the blocks
+// that own keys of the head so many before it zero a part each, and count; its own blocks wait
+// until all have. Blocks start in the order of their indices and wait for lower ones only: none
+// waits for ever.
+template <BackwardConfig kConfig>
+struct Sm90DqZeros {
+  using Dq = Sm90Dq<kConfig>;
+
+  static DFA_DEVICE unsigned* counter(const KernelArgs& args, int head) {
+    return args.turns + head;
+  }
+  // Blocks that own keys of a head.
+  static DFA_DEVICE unsigned parts(const KernelArgs& args) {
+    return static_cast<unsigned>((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys()) *
+           kConfig.cluster;
+  }
+
+  // Of a warp of every block.
+  static DFA_DEVICE void zero_part(const KernelArgs& args) {
+    const int head = static_cast<int>(ptx::block_index() / parts(args)) + args.zeroed_heads;
+    if (head >= args.b * args.hk) return;
+    const unsigned group = static_cast<unsigned>(args.hq / args.hk);
+    // In 16 bytes.
+    const unsigned all = group * static_cast<unsigned>(Dq::tiles(args)) * (Dq::kTileFloats / 4);
+    const unsigned most = (all + parts(args) - 1) / parts(args);
+    const unsigned first = ptx::block_index() % parts(args) * most;
+    const unsigned end = first + most < all ? first + most : all;
+    auto* const sums = reinterpret_cast<uint4*>(args.dq_sums) + static_cast<long long>(head) * all;
+#pragma unroll 1
+    for (unsigned at = first + ptx::thread_index() % 32; at < end; at += 32) {
+      sums[at] = make_uint4(0, 0, 0, 0);
+    }
+    __syncwarp();
+    if (ptx::thread_index() % 32 == 0) ptx::add_1_release(counter(args, head));
+  }
+
+  // Until all sums of a block's head are zero.
+  static DFA_DEVICE void wait(const KernelArgs& args, const KeyWork& work) {
+    const int head = work.batch * args.hk + work.head;
+    if (head < args.zeroed_heads) return;
+    while (ptx::load_acquire(counter(args, head)) != parts(args)) __nanosleep(32);
+  }
+};
+
+}  // namespace dfa
