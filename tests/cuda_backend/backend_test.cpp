@@ -176,6 +176,44 @@ TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensors) {
   }
 }
 
+// Kernels wait for the one ahead of them themselves; what is zeroed between them would not.
+TEST_F(CudaBackendTest, HoppersKernelsAreLaunchedWhileTheOneAheadEnds) {
+  const auto overlap = [this](const Problem& p) {
+    const PlanOptions options{.backend = "cuda",
+                              .algorithm = Algorithm::flash,
+                              .config = "BackwardConfig{target=cuda_sm90}"};
+    const BackwardConfig config = gpu_backward_base(options.config, p, kLimits);
+    testing::fake_kernels().add(backward_launches(p, config));
+    const Plan hopper = plan(p, options);
+    fake().launches.clear();
+    const BackwardArgs args = backward_args(hopper.workspace_bytes);
+    auto* const workspace = static_cast<unsigned char*>(args.workspace);
+    std::memset(workspace, 0xff, hopper.workspace_bytes);  // the fake's memory is the host's
+    backward(hopper, args);
+    std::string text = to_text(config).find("unordered") != std::string::npos ? "zeroed " : "";
+    const ZeroedBytes zeroed = backward_launches(p, config)[1].zeroed;
+    EXPECT_EQ(text.empty(), zeroed.bytes == 0);
+    for (std::size_t i = 0; i < zeroed.bytes; ++i) EXPECT_EQ(workspace[zeroed.offset + i], 0);
+    for (const testing::FakeLaunch& seen : fake().launches) {
+      text += seen.attributes.contains(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+                  ? "overlaps "
+                  : "waits ";
+    }
+    return text;
+  };
+  EXPECT_EQ(overlap(kProblem), "overlaps overlaps overlaps ");
+  Problem wide = kProblem;
+  wide.d = wide.dv = 192;
+  wide.sq = wide.sk = 8;
+  EXPECT_EQ(overlap(wide), "zeroed waits overlaps overlaps ");
+  const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
+  fake().launches.clear();
+  forward(hopper, forward_args());
+  EXPECT_EQ(
+      fake().launches.at(0).attributes.count(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION),
+      1u);
+}
+
 // In fp32 both passes are of bf16 parts, or none.
 TEST_F(CudaBackendTest, HoppersFp32IsOfBothPassesAndSplitsItsTensorsFirst) {
   Problem p = kProblem;
