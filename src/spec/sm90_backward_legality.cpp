@@ -60,14 +60,14 @@ Verdict check_pairs(const BackwardConfig& c) {
   if (c.cluster != 2) return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
   if (is_wide(c)) {
     const bool in_turn = c.dq == DqSum::ordered;
-    if (c.early_turns == in_turn && c.dq_block_q == c.block_q && c.stages == 2 && !c.persistent &&
-        !c.skips_hidden && !c.nested_keys) {
+    if (c.early_turns == in_turn && c.dq_block_q == c.block_q && c.stages == 2 &&
+        !(c.persistent && in_turn) && !c.skips_hidden && !c.nested_keys) {
       return yes();
     }
     return Verdict::no("cluster=2 with head_dim or value_dim above " + number(kMaxDim) +
                        " takes early_turns=" + (in_turn ? "true" : "false") +
-                       ", turns of 64 rows, stages=2, persistent=false, skips_hidden=false and " +
-                       "nested_keys=false");
+                       ", turns of 64 rows, stages=2, persistent=true with dq=unordered alone, " +
+                       "skips_hidden=false and nested_keys=false");
   }
   if (c.head_dim <= kGroupRows && c.value_dim > kGroupRows) {
     return Verdict::no("cluster=2 of a backward with head_dim up to " + number(kGroupRows) +

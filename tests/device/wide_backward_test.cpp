@@ -20,6 +20,7 @@ class WideBackward : public HopperDevice {
   const PlanOptions pairs_ = wide("dq=unordered,cluster=2");
   const PlanOptions alone_zeroing_ = wide("dq=unordered,cluster=1,zeroes_dq=true");
   const PlanOptions pairs_zeroing_ = wide("dq=unordered,cluster=2,zeroes_dq=true");
+  const PlanOptions pairs_staying_ = wide("dq=unordered,cluster=2,persistent=true");
   const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
@@ -34,6 +35,15 @@ TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sani
     EXPECT_TRUE(checked(line, 5, alone_));
     EXPECT_TRUE(checked(line, 6, pairs_in_order_));
     EXPECT_TRUE(checked(line, 7, pairs_zeroing_));
+    EXPECT_TRUE(checked(line, 8, pairs_staying_));
+  }
+}
+
+TEST_F(WideBackward, PairsThatStayMeetTheRule) {
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, pairs_staying_), 28);
+  for (const char* line : {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 b40 h6 s130 d192",
+                           "bwd fp16 b2 hq12 hk4 s2100 d192 window(50,20)"}) {
+    for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, pairs_staying_));
   }
 }
 

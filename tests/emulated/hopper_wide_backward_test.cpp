@@ -137,6 +137,31 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
   expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
 }
 
+// Pairs that stay take keys of one head after the other, on so many multiprocessors.
+constexpr BackwardConfig staying(BackwardConfig with) {
+  with.persistent = true;
+  return with;
+}
+
+template <BackwardConfig kConfig>
+void expect_staying_right(const std::string& line, int sms) {
+  expect_gradients<kConfig>(
+      line, {kEager, kLateCopies, kLate, kCrossed},
+      [](const Sm90BackwardArgs& args) { sm90_wide_backward<kConfig>(args); }, sms);
+}
+
+TEST(EmulatedHopperWideBackward, PairsThatStay) {
+  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192));
+  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256));
+  expect_staying_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
+  expect_staying_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
+  // Keys that no query sees: under the mask, between works that have some.
+  expect_staying_right<k192>("bwd bf16 b1 h3 sq100 sk900 d192 window(70,0)", 2);
+  expect_staying_right<k256>("bwd fp16 causal b1 h3 sq300 sk400 d256", 2);
+  expect_staying_right<k256>("bwd fp16 b2 hq2 hk1 sq65 sk520 d256", 4);
+  expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);
+}
+
 constexpr BackwardConfig zeroing(BackwardConfig with) {
   with.zeroes_dq = true;
   return with;

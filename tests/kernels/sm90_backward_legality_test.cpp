@@ -136,8 +136,11 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   pair.dq = DqSum::ordered;
   EXPECT_NE(reason().find("takes early_turns=true"), std::string::npos);
   pair.dq = DqSum::unordered;
-  pair.persistent = true;
-  EXPECT_NE(reason().find("persistent=false"), std::string::npos);
+  pair.persistent = true;  // by name
+  EXPECT_EQ(reason(), "");
+  pair.dq = DqSum::ordered;
+  pair.early_turns = true;
+  EXPECT_NE(reason().find("persistent=true with dq=unordered alone"), std::string::npos);
 }
 
 TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {

@@ -333,6 +333,9 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     for (const BackwardConfig& config : candidates) {
       if (d == dv || config.dq == DqSum::unordered) compile(backward_launches(p, config));
     }
+    BackwardConfig staying = candidates[0];
+    staying.persistent = true;
+    if (check(staying, p, limits_)) compile(backward_launches(p, staying));
     if (d != dv) continue;
     p.dtype = DType::fp16;
     for (const BackwardConfig& config : sm90_wide_candidates(p, limits_)) {

@@ -119,10 +119,14 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     DFA_DEVICE unsigned k_empty() const { return base + kQueueAt + 8; }
     DFA_DEVICE unsigned v_empty() const { return base + kQueueAt + 16; }
     DFA_DEVICE Queue queue(unsigned taken = 0) const { return {base + kQueueAt + 24, taken}; }
-    // Both rings at the n-th tile of two stages, where registers are few.
+    // Both rings at the n-th tile, q's of two stages, where registers are few.
     DFA_DEVICE void place(unsigned n) {
       q.stage = d_o.stage = n % 2;
       q.phase = d_o.phase = n / 2 % 2;
+      if constexpr (kDoStages == 1) {
+        d_o.stage = 0;
+        d_o.phase = n % 2;
+      }
     }
     DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
     DFA_DEVICE unsigned delta() const { return base + kDeltaAt + d_o.stage * kRowBytes; }
@@ -371,7 +375,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
     if (any) load_k(a, shared, 0, shared.k_full(), work);
-    ptx::arrive_expecting(shared.others_k_full(), any ? kKBytes : 0);
+    ptx::arrive_expecting(shared.others_k_full(), any ? kOthersKBytes : 0);
     if (any) load_others_k(a, shared, shared.others_k_full(), work);
   }
 

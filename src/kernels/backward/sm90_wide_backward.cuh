@@ -20,7 +20,9 @@
 // copies every second panel of q and do for both, and makes half of the shares of dq, of the keys
 // of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
 // made. So half as much is added to dq. A tile's dq is made a step later, from two places for
-// either's ds, so that nobody waits for what was sent only just now.
+// either's ds, so that nobody waits for what was sent only just now. With `persistent` pairs stay:
+// the next keys come when the gradients of the last, which leave through the places of k and v,
+// have been read there, and the next first queries before.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -57,7 +59,39 @@ struct Sm90WideBackward {
     Walk walk;
     Shared shared;
     unsigned phase;  // of turns
-    unsigned n = 0;  // tiles before
+    // Tiles before. Where pairs stay, in one register: those of all works, whether dq of the tile
+    // before is owed, and in two bits the works before.
+    unsigned count = 0;
+    static constexpr unsigned kOwed = 4;
+    DFA_DEVICE unsigned n() const { return Keys::kPersistent ? count / 8 : count; }
+    DFA_DEVICE unsigned works() const { return count % 4; }
+    DFA_DEVICE bool owes_dq() const { return Keys::kPersistent ? (count & kOwed) != 0 : count > 0; }
+    DFA_DEVICE void end_step() {
+      if constexpr (Keys::kPersistent) {
+        count = (count + 8) | kOwed;
+      } else {
+        ++count;
+      }
+    }
+    // Where pairs stay: takes the next one, if there is any.
+    DFA_DEVICE bool next_work() {
+      KeyWork pair;
+      if (!shared.queue(works()).template next<true>(pair)) return false;
+      work = Keys::own_work(pair);
+      walk = Walk::of(args, pair);
+      return true;
+    }
+    DFA_DEVICE void end_work() { count = (count & ~7U) | ((count + 1) & 3); }
+    DFA_DEVICE void place() {
+      if constexpr (Keys::kPersistent) shared.place(n());
+    }
+
+    DFA_DEVICE unsigned keys_phase() const { return count % 2; }
+    // Of a work that is not the last: every warp has read what a barrier is for.
+    DFA_DEVICE void give_back(unsigned barrier) const {
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::arrive(barrier);
+    }
 
     DFA_DEVICE unsigned ds() const { return shared.base + Keys::kDsAt; }
     // Of a pair, of the m-th tile: the places of its ds, own and the other's, with p between the
@@ -127,14 +161,15 @@ struct Sm90WideBackward {
   // Each warp sends its rows of ds and expects as many, where the other block has read what was
   // there before.
   static DFA_DEVICE void wait_sent_read(const Step& at) {
-    ptx::wait(at.sent_read(at.n), Step::phase_of(at.n) ^ 1);
+    ptx::wait(at.sent_read(at.n()), Step::phase_of(at.n()) ^ 1);
   }
   static DFA_DEVICE void send_ds(const Step& at) {
     __syncwarp();
     if (!ptx::elect()) return;
-    ptx::arrive_expecting(at.ds_there(at.n), Keys::kWarpBytes);
+    ptx::arrive_expecting(at.ds_there(at.n()), Keys::kWarpBytes);
     const int rows = Keys::warp_row() * kPanelRowBytes;
-    Keys::send_rows(Keys::rank(), at.ds(at.n) + rows, at.others_ds(at.n) + rows, at.ds_there(at.n));
+    Keys::send_rows(Keys::rank(), at.ds(at.n()) + rows, at.others_ds(at.n()) + rows,
+                    at.ds_there(at.n()));
   }
   // What the other block sent of a tile has been read, or is not needed.
   static DFA_DEVICE void give_others_ds_back(const Step& at, unsigned m) {
@@ -184,12 +219,24 @@ struct Sm90WideBackward {
   // Of the tile before this step's.
   template <int kWhich>
   static DFA_DEVICE void add_share_before(Step& at, Scores& next) {
-    if (at.n > 0) {
-      add_own_share<kWhich>(at, at.n - 1, at.walk.before(), next);
+    if (at.owes_dq()) {
+      add_own_share<kWhich>(at, at.n() - 1, at.walk.before(), next);
     } else {
       ptx::wait_products<0>();
       ptx::pin(next);
     }
+  }
+
+  static DFA_DEVICE void wait_keys(const Step& at, unsigned barrier) {
+    if constexpr (Keys::kPersistent) {
+      ptx::wait(barrier, at.keys_phase());
+    } else {
+      ptx::wait(barrier, 0);
+    }
+  }
+  // It comes with v or, where pairs stay, by itself.
+  static DFA_DEVICE void wait_others_k(const Step& at) {
+    wait_keys(at, Keys::kPersistent ? at.shared.others_k_full() : at.shared.v_full());
   }
 
   // The warpgroup of dv.
@@ -216,6 +263,7 @@ struct Sm90WideBackward {
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
+    at.place();
     Operand p;
     Keys::hide(of.p, at.args, at.walk.tile * kConfig.block_q, at.work.key);
     Keys::weigh(of.p, at.args.scale_log2, of.lse);
@@ -236,7 +284,7 @@ struct Sm90WideBackward {
     if constexpr (kPaired) {
       add_share_before<1>(at, of.p);
       ptx::sync_warps(kDsIsThere, kThreads);
-      ++at.n;
+      at.end_step();
     } else {
       typename Dq::Share share;
       Keys::queue_dq(share, at.shared.base, at.ds(), 0);
@@ -250,22 +298,31 @@ struct Sm90WideBackward {
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
     const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
-    OfDv of;
-    Keys::clear(of.dv);
-    if (at.walk.any()) {
-      ptx::wait(shared.k_full(), 0);
-      if constexpr (kPaired) ptx::wait(shared.v_full(), 0);  // and the other's k
-      queue_s(at, of);
-      ptx::wait_products<0>();
-      ptx::pin(of.p);
+    while (!Keys::kPersistent || at.next_work()) {
+      OfDv of;
+      Keys::clear(of.dv);
+      if (at.walk.any()) {
+        wait_keys(at, shared.k_full());
+        if constexpr (kPaired) wait_others_k(at);
+        at.place();
+        queue_s(at, of);
+        ptx::wait_products<0>();
+        ptx::pin(of.p);
 #pragma unroll 1
-      for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
-      step_of_dv<false>(at, of);
-      if constexpr (kPaired) add_own_share<1>(at, at.n - 1, at.walk, of.p);
+        for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
+        step_of_dv<false>(at, of);
+        if constexpr (kPaired) add_own_share<1>(at, at.n() - 1, at.walk, of.p);
+      } else if constexpr (Keys::kPersistent) {
+        wait_others_k(at);  // so that nobody gives back keys that have not been asked for
+      }
+      ptx::sync_warps(1, kThreads);  // all have read k and v
+      if constexpr (Keys::kPersistent) at.give_back(shared.k_empty());
+      Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, at.work, of.dv, 1);
+      ptx::wait_stores_read();
+      if constexpr (!Keys::kPersistent) break;
+      at.give_back(shared.v_empty());
+      at.end_work();
     }
-    ptx::sync_warps(1, kThreads);  // all have read k and v
-    Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, work, of.dv, 1);
-    ptx::wait_stores_read();
   }
 
   // The warpgroup of dk.
@@ -298,11 +355,12 @@ struct Sm90WideBackward {
 
   template <bool kMore>
   static DFA_DEVICE void step_of_dk(Step& at, OfDk& of) {
+    at.place();
     Operand ds;
     make_ds(at, of);
     Keys::round(ds, of.dp);
     if constexpr (kPaired) wait_sent_read(at);
-    store_rows<Keys::kBlockK>(at.ds(at.n), Keys::warp_row(), ds);
+    store_rows<Keys::kBlockK>(at.ds(at.n()), Keys::warp_row(), ds);
     ptx::fence_async();
     if constexpr (kPaired) send_ds(at);
     ptx::arrive_warps(kDsIsThere, kThreads);
@@ -320,7 +378,7 @@ struct Sm90WideBackward {
     if constexpr (!kPaired) ptx::sync_warps(kDsIsOurs, kGroupThreads);
     if constexpr (kPaired) {
       add_share_before<0>(at, of.dp);
-      ++at.n;
+      at.end_step();
     } else {
       typename Dq::Share share;
       Keys::queue_dq(share, at.shared.base, at.ds(), kSharesOfDv);
@@ -334,22 +392,32 @@ struct Sm90WideBackward {
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
     const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
-    OfDk of;
-    Keys::clear(of.dk);
-    if (at.walk.any()) {
-      ptx::wait(shared.v_full(), 0);
-      queue_dp(at, of);
-      ptx::wait(shared.k_full(), 0);
-      ptx::wait_products<0>();
-      ptx::pin(of.dp);
+    while (!Keys::kPersistent || at.next_work()) {
+      OfDk of;
+      Keys::clear(of.dk);
+      if (at.walk.any()) {
+        wait_keys(at, shared.v_full());
+        at.place();
+        queue_dp(at, of);
+        wait_keys(at, shared.k_full());
+        if constexpr (Keys::kPersistent) wait_others_k(at);
+        ptx::wait_products<0>();
+        ptx::pin(of.dp);
 #pragma unroll 1
-      for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
-      step_of_dk<false>(at, of);
-      if constexpr (kPaired) add_own_share<0>(at, at.n - 1, at.walk, of.dp);
+        for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
+        step_of_dk<false>(at, of);
+        if constexpr (kPaired) add_own_share<0>(at, at.n() - 1, at.walk, of.dp);
+      } else if constexpr (Keys::kPersistent) {
+        wait_others_k(at);
+      }
+      ptx::sync_warps(1, kThreads);  // all have read k and v
+      if constexpr (Keys::kPersistent) at.give_back(shared.v_empty());
+      Keys::store_gradient(a.dk, shared.base, 0, at.work, of.dk, a.args.scale);
+      ptx::wait_stores_read();
+      if constexpr (!Keys::kPersistent) break;
+      at.give_back(shared.k_empty());
+      at.end_work();
     }
-    ptx::sync_warps(1, kThreads);  // all have read k and v
-    Keys::store_gradient(a.dk, shared.base, 0, work, of.dk, a.args.scale);
-    ptx::wait_stores_read();
   }
 };
 
