@@ -153,13 +153,14 @@ TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
 }
 
-TEST(Sm90BackwardLegality, UnderAMaskWideBackwardsThatAddAsTheyComeZeroDq) {
+TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq) {
   const auto zeroes = [](const char* line) {
     return hopper_backward(parse_problem(line)).zeroes_dq;
   };
   EXPECT_TRUE(zeroes("bwd bf16 causal h1 s1024 d256"));
   EXPECT_TRUE(zeroes("bwd fp16 causal h1 s4096 d192"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
+  EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256 window(1000,0)"));
   EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
   const Problem p = parse_problem("bwd bf16 causal h1 s4096 d128");
   BackwardConfig config = hopper_backward(p);

@@ -330,8 +330,17 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     const auto candidates = sm90_wide_candidates(p, limits_);
     ASSERT_FALSE(candidates.empty()) << d << " " << dv;
     EXPECT_EQ(candidates[0].cluster, d == 256 && dv == 192 ? 1 : 2);  // where they fit
+    const auto compile_unordered = [&](BackwardConfig config) {
+      compile(backward_launches(p, config));
+      config.zeroes_dq = true;  // a default under a causal mask
+      compile(backward_launches(p, config));
+    };
     for (const BackwardConfig& config : candidates) {
-      if (d == dv || config.dq == DqSum::unordered) compile(backward_launches(p, config));
+      if (config.dq == DqSum::unordered) {
+        compile_unordered(config);
+      } else if (d == dv) {
+        compile(backward_launches(p, config));
+      }
     }
     BackwardConfig staying = candidates[0];
     staying.persistent = true;
@@ -339,7 +348,7 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     if (d != dv) continue;
     p.dtype = DType::fp16;
     for (const BackwardConfig& config : sm90_wide_candidates(p, limits_)) {
-      if (config.dq == DqSum::unordered) compile(backward_launches(p, config));
+      if (config.dq == DqSum::unordered) compile_unordered(config);
     }
   }
 }
