@@ -175,8 +175,11 @@ constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRound
 // steps). At d 256 1.01 and 1.04 at 1024 and 4096 (causal 0.99 and 1.01), 1.04 and 1.05 at 16384
 // (causal 1.01 and 1.05), but causal 0.98 and 0.99 at 1024, 0.955 and 0.97 at 512 (1.11). In turn
 // they have 1.25 and 1.18 of one block in turn at causal 1024, 1.10 and 1.05 at 512 (d 192 1.23 and
-// 1.13 at causal 1024).
+// 1.13 at causal 1024). Pairs that stay have 1.03 and 1.03 of those that do not at d 256 and 1024
+// keys, 1.04 and 1.03 at d 192 and causal 1024, 1.00 to 1.01 of both at causal 4096; at d 256 and
+// causal 1024 1.01 and 1.02 of one block.
 constexpr int kWideDim = 192;
+constexpr double kMostWideStayingKeys = 1024;
 constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03, kWideTurnPairSteps = 1.12;
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
                                {.stages = 2, .turn = 64, .dq = DqSum::unordered},
@@ -312,9 +315,12 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {
   auto legal = legal_of(kWideTiles, wide_config_of, problem, limits);
   const int widest = sm90_head_dim(std::max(problem.d, problem.dv));
-  const double most = problem.deterministic ? kWideTurnPairSteps
-                      : widest > kWideDim   ? kWidestPairSteps
-                                            : kWidePairSteps;
+  const bool causal = problem.mask == kCausal;
+  const bool stays =
+      (problem.mask.is_full() || causal) && seen_keys(problem) <= kMostWideStayingKeys;
+  const double most = problem.deterministic         ? kWideTurnPairSteps
+                      : widest > kWideDim && !stays ? kWidestPairSteps
+                                                    : kWidePairSteps;
   if (steps_of_pairs(problem, kWideKeys) > most) {
     std::stable_partition(legal.begin(), legal.end(),
                           [](const BackwardConfig& c) { return c.cluster == 1; });
@@ -322,11 +328,11 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
   // Under a causal mask 1.00 to 1.01 of the speed and 1.01 to 1.02 of the work per joule of sums
   // zeroed before, at d 192 and 256, 1024 and 4096 keys; without one 1.00 and 0.99 to 1.00. Windows
   // were not measured.
-  if (!legal.empty() && legal.front().dq == DqSum::unordered && problem.mask == kCausal) {
-    BackwardConfig zeroing = legal.front();
-    zeroing.zeroes_dq = true;
-    legal.insert(legal.begin(), zeroing);
-  }
+  if (legal.empty() || legal.front().dq != DqSum::unordered) return legal;
+  BackwardConfig best = legal.front();
+  best.persistent = stays && best.cluster == 2;
+  best.zeroes_dq = causal && !best.persistent;
+  if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }
 

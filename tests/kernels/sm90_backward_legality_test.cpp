@@ -124,7 +124,8 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   BackwardConfig pair = hopper_backward(p);
   EXPECT_EQ(pair.cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d192")).cluster, 2);
-  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d256")).cluster, 1);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d256")).cluster, 1);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d256")).cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s4096 d256")).cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d192")).cluster, 1);
   const BackwardConfig in_turn =
@@ -143,11 +144,24 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   EXPECT_NE(reason().find("persistent=true with dq=unordered alone"), std::string::npos);
 }
 
+TEST(Sm90BackwardLegality, WidePairsStayWhereWorksAreShort) {
+  const auto stays = [](const char* line) {
+    return hopper_backward(parse_problem(line)).persistent;
+  };
+  EXPECT_TRUE(stays("bwd bf16 h1 s1024 d256"));
+  EXPECT_TRUE(stays("bwd bf16 causal h1 s1024 d192"));
+  EXPECT_FALSE(stays("bwd bf16 h1 s4096 d256"));
+  EXPECT_FALSE(stays("bwd bf16 causal h1 s4096 d192"));
+  EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 deterministic"));
+  EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 window(100,0)"));
+  EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 dv192"));  // pairs do not fit
+}
+
 TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   const auto cluster = [](const char* line) {
     return hopper_backward(parse_problem(line)).cluster;
   };
-  EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256"), 1);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
@@ -157,7 +171,8 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   const auto zeroes = [](const char* line) {
     return hopper_backward(parse_problem(line)).zeroes_dq;
   };
-  EXPECT_TRUE(zeroes("bwd bf16 causal h1 s1024 d256"));
+  EXPECT_TRUE(zeroes("bwd bf16 causal h1 s512 d256"));
+  EXPECT_FALSE(zeroes("bwd bf16 causal h1 s1024 d256"));  // pairs that stay
   EXPECT_TRUE(zeroes("bwd fp16 causal h1 s4096 d192"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256 window(1000,0)"));
@@ -294,7 +309,6 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
   EXPECT_FALSE(stay("bwd bf16 causal h1 s16384 d128"));
   EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
-  EXPECT_FALSE(stay("bwd bf16 h1 s1024 d256"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d128");
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".persistent=true"), std::string::npos) << to_text(config);

@@ -350,6 +350,8 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
     for (const BackwardConfig& config : sm90_wide_candidates(p, limits_)) {
       if (config.dq == DqSum::unordered) compile_unordered(config);
     }
+    staying.element = p.dtype;
+    compile(backward_launches(p, staying));
   }
 }
 
