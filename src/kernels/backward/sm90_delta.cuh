@@ -86,10 +86,10 @@ struct Sm90Delta {
   // Rows that saw no key have o = 0.
   static DFA_DEVICE void make_tile(const KernelArgs& args, unsigned base, int tile) {
     const int head = tile / Dq::tiles(args), row = tile % Dq::tiles(args) * kBlockQ;
-    const unsigned from = head / args.hq * static_cast<unsigned>(args.o_strides.batch / 8) +
-                          head % args.hq * static_cast<unsigned>(args.o_strides.head / 8) +
-                          (row + lane() / 8) * static_cast<unsigned>(args.o_strides.row / 8) +
-                          lane() % 8;
+    const unsigned from =
+        head / args.hq * static_cast<unsigned>(args.o_strides.batch / 8) +
+        head % args.hq * static_cast<unsigned>(args.o_strides.head / 8) +
+        (row + lane() / 8) * static_cast<unsigned>(args.o_strides.row / 8) + lane() % 8;
     const int rows = args.sq - row - lane() / 8;
 #pragma unroll 1
     for (int at = 0; at < kStages * kRows; at += kRows) {
