@@ -72,7 +72,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       args_(kernel_args(p)) {
   args_.heads_at_once = heads_at_once(p);
   args_.turn_count = turn_count(p, c);
-  args_.ready = ready(p, c);
+  args_.zeroed_heads = zeroed_heads(p, c);
   if (c.rounds_dq) args_.rounding = rounding_order(p, c);
 }
 

@@ -62,9 +62,7 @@ struct KernelArgs {
   int turn_count;          // counters in turns that the kernel of delta zeroes
   RoundingOrder rounding;  // of a grid that rounds dq as well
   int staying;             // clusters that take works, which the last of those counters counts
-  // What is ready before the grid begins, where its blocks make the next ready: key heads whose
-  // sums are zero (BackwardConfig::zeroes_dq), or groups of them whose delta is there (makes_delta).
-  int ready;
+  int zeroed_heads;        // key heads whose sums are zero before blocks zero the next ones'
 };
 
 }  // namespace dfa

@@ -81,11 +81,6 @@ KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
           .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
 }
 
-// Rows of queries of the heads that are taken at once.
-std::int64_t group_rows(const Problem& p) {
-  return std::min<std::int64_t>(p.b * p.hk, heads_at_once(p)) * (p.hq / p.hk) * padded_rows(p);
-}
-
 // The workspace: lse, delta, then where dq is summed the sums and the counters of turns.
 std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
 std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
@@ -98,7 +93,7 @@ ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
   };
   const std::int64_t all = turns_at(p) - sums_at(p);
   const std::int64_t first =
-      ready(p, c) * (p.hq / p.hk) * tiles(p.sq, c.block_q) * c.block_q * c.head_dim;
+      zeroed_heads(p, c) * (p.hq / p.hk) * tiles(p.sq, c.block_q) * c.block_q * c.head_dim;
   return {.offset = bytes(sums_at(p)), .bytes = bytes(c.zeroes_dq ? first : all)};
 }
 
@@ -120,7 +115,6 @@ std::string qualified(std::string text) {
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
   if (c.zeroes_dq) counters += p.b * p.hk;
-  if (c.makes_delta) counters += rounding_order(p, c).groups;
   if (c.dq == DqSum::ordered)
     counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
@@ -154,13 +148,11 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
   if (is_split(c)) return split_backward_launches(p, c);
-  const std::int64_t delta_rows =
-      c.makes_delta ? std::min(all_rows(p), ready(p, c) * group_rows(p)) : all_rows(p);
   std::vector<KernelLaunch> launches{
       {.name = "delta",
        .source = source(c.target, kDeltaSource),
        .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
-       .grid = grid(delta_rows / kDeltaRows),
+       .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqSum::recomputed) {
@@ -192,14 +184,7 @@ int heads_at_once(const Problem& p) {
   return static_cast<int>(std::clamp(std::round(kL2Share / head), 1.0, 1.0 * kSm90HeadsAtOnce));
 }
 
-int ready(const Problem& p, const BackwardConfig& c) {
-  if (c.makes_delta) {
-    // As far ahead as dq is rounded behind, and a thread for every counter that delta's kernel
-    // zeroes.
-    const std::int64_t threads = group_rows(p) / kDeltaRows * kDeltaThreads;
-    return static_cast<int>(std::max<std::int64_t>(rounding_order(p, c).behind,
-                                                   (turn_count(p, c) + threads - 1) / threads));
-  }
+int zeroed_heads(const Problem& p, const BackwardConfig& c) {
   if (!c.zeroes_dq) return 0;
   // As many blocks as a card runs at once, so that who waits for a part finds it done.
   constexpr int kBlocksAhead = 128;

@@ -49,10 +49,9 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 // of these heads do.
 int heads_at_once(const Problem& problem);
 
-// What is made ready before the kernel of dk and dv, which does so for the rest: key heads whose
-// sums of dq are zeroed (BackwardConfig::zeroes_dq), or groups of them whose delta is made
-// (makes_delta; there may be fewer).
-int ready(const Problem& problem, const BackwardConfig& config);
+// Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
+// (BackwardConfig::zeroes_dq).
+int zeroed_heads(const Problem& problem, const BackwardConfig& config);
 
 // The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);

@@ -189,9 +189,6 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, dq=unordered, persistent=false: an idle warp zeroes sums of dq of
   // heads whose blocks come next (0019).
   bool zeroes_dq = false;
-  // Of cuda_sm90 only, 16 bits, rounds_dq=true, cluster=2, head_dim 64 or 128: the warp that rounds
-  // dq makes delta of heads whose blocks come next (0019).
-  bool makes_delta = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).
   bool persistent = false;

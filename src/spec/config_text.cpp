@@ -42,7 +42,6 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("cluster", config.cluster);
       visit("rounds_dq", config.rounds_dq);
       visit("zeroes_dq", config.zeroes_dq);
-      visit("makes_delta", config.makes_delta);
       visit("persistent", config.persistent);
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
@@ -88,7 +87,6 @@ constexpr struct {
                 {"early_turns", "false"},
                 {"rounds_dq", "false"},
                 {"zeroes_dq", "false"},
-                {"makes_delta", "false"},
                 {"persistent", "false"},
                 {"keys_in_registers", "false"},
                 {"skips_hidden", "false"},

@@ -117,9 +117,6 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
         "head_dim and both up to " +
         number(kMaxDim));
   }
-  if (c.makes_delta && (!c.rounds_dq || c.cluster != 2 || c.head_dim % kGroupRows != 0)) {
-    return Verdict::no("makes_delta=true is of rounds_dq=true, cluster=2 with head_dim 64 or 128");
-  }
   if (const Verdict pairs = check_pairs(c); !pairs) return pairs;
   if (c.persistent && (c.cluster != 2 || c.dq_group || c.stages != 2)) {
     return Verdict::no("persistent=true is of cluster=2, stages=2, dq_group=false");

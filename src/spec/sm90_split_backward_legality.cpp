@@ -24,9 +24,6 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   }
   if (c.dq_group) return Verdict::no("dq_group=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.cluster != 1) return Verdict::no("cluster=2 is of 16 bits; cuda_sm90 in fp32 has 1");
-  if (c.makes_delta) {
-    return Verdict::no("makes_delta=true is of 16 bits; cuda_sm90 in fp32 has false");
-  }
   if (c.zeroes_dq) {
     return Verdict::no("zeroes_dq=true is of 16 bits; cuda_sm90 in fp32 has false");
   }

@@ -238,25 +238,6 @@ TEST(EmulatedHopperBackward, PairsThatStayAndRoundDq) {
                                                                 6);
 }
 
-// With a warp that makes delta of later heads, of a last group that is a small one too.
-
-constexpr BackwardConfig making(BackwardConfig with) {
-  with.makes_delta = true;
-  return with;
-}
-
-TEST(EmulatedHopperBackward, AWarpMakesDeltaOfHeadsBehind) {
-  constexpr auto k64 = making(rounding(pairs(kBf16, 64)));
-  constexpr auto k128 = making(rounding(pairs(kFp16, 128)));
-  const std::string heads = "bwd bf16 b2 h53 sq130 sk20 d40", groups =
-      "bwd fp16 causal b1 hq50 hk25 sq70 sk1030 d128 layout(bshd)";
-  expect_right_of_pairs<k64>(heads);
-  expect_right_of_pairs<k128>(groups);
-  expect_right_of_pairs<persistent(k64)>(heads, 6);
-  expect_right_of_pairs<persistent(k128)>(groups, 4);
-  expect_right_of_pairs<persistent(k64)>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64", 4);  // none
-}
-
 // Without products of queries that see none of a warpgroup's keys.
 
 constexpr BackwardConfig skipping(BackwardConfig with) {

@@ -270,8 +270,8 @@ TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
     const BackwardConfig c = gpu_backward_base(config, p, kLimits);
     const BackwardConfig legal = legal_config(config, c, p, kLimits);
     EXPECT_EQ(backward_launches(p, legal)[1].zeroed.bytes,
-              static_cast<std::size_t>(4 * ready(p, legal) * (p.hq / p.hk) * p.sq * p.d));
-    return ready(p, legal);
+              static_cast<std::size_t>(4 * zeroed_heads(p, legal) * (p.hq / p.hk) * p.sq * p.d));
+    return zeroed_heads(p, legal);
   };
   EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);  // 16 blocks a head
   EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 2);

@@ -32,20 +32,6 @@ DFA_DEVICE float row_product_in_order(const char* o, const char* d_o, int column
   return sum;
 }
 
-// Two elements of 16 bits of either row, added to a sum.
-template <DType kElement>
-DFA_DEVICE float word_product(unsigned x, unsigned y, float sum) {
-  float x0, x1, y0, y1;
-  ptx::unpack<kElement>(x, x0, x1);
-  ptx::unpack<kElement>(y, y0, y1);
-  return fmaf(x0, y0, fmaf(x1, y1, sum));
-}
-
-// Of the eight lanes that share a row.
-DFA_DEVICE float eight_sum(float sum) {
-  return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
-}
-
 template <DType kElement>
 DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
   constexpr int kPerChunk = 16 / bytes_of(kElement);
@@ -53,12 +39,17 @@ DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
   for (int chunk = static_cast<int>(threadIdx.x) % 8; chunk * kPerChunk < columns; chunk += 8) {
     const uint4 x = *reinterpret_cast<const uint4*>(a + chunk * 16);
     const uint4 y = *reinterpret_cast<const uint4*>(b + chunk * 16);
-    sum = word_product<kElement>(x.x, y.x, sum);
-    sum = word_product<kElement>(x.y, y.y, sum);
-    sum = word_product<kElement>(x.z, y.z, sum);
-    sum = word_product<kElement>(x.w, y.w, sum);
+    const unsigned xs[4] = {x.x, x.y, x.z, x.w};
+    const unsigned ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float x0, x1, y0, y1;
+      ptx::unpack<kElement>(xs[i], x0, x1);
+      ptx::unpack<kElement>(ys[i], y0, y1);
+      sum = fmaf(x0, y0, fmaf(x1, y1, sum));
+    }
   }
-  return eight_sum(sum);
+  return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
 }
 
 template <DType kElement>

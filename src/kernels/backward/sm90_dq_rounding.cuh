@@ -21,10 +21,7 @@ struct Sm90DqRounding {
     if (!kConfig.persistent || index < args.staying) return index;
     return args.rounding.owners() + index - args.staying;
   }
-  static DFA_DEVICE int rank() {
-    const unsigned index = kConfig.makes_delta ? ptx::block_index() : blockIdx.x;  // likewise
-    return static_cast<int>(index) % kConfig.cluster;
-  }
+  static DFA_DEVICE int rank() { return static_cast<int>(blockIdx.x) % kConfig.cluster; }
   static DFA_DEVICE int tiles_of_group(const KernelArgs& args) {
     return args.heads_at_once * (args.hq / args.hk) * Dq::tiles(args);
   }
@@ -119,13 +116,6 @@ struct Sm90DqRounding {
       } else {
         if (args.rounding.shares(cluster)) round_share(args, cluster, n);
       }
-    }
-
-    // Of one cluster, where tiles leave the ring as it was.
-    DFA_DEVICE void round_share(const KernelArgs& args, int cluster) const {
-      static_assert(kChunks % (2 * kSlots) == 0);
-      unsigned n = 0;
-      if (args.rounding.shares(cluster)) round_share(args, cluster, n);
     }
 
     // n: chunks before.

@@ -8,7 +8,7 @@ namespace dfa {
 
 // Sums of dq that blocks of a later head add to as they come (BackwardConfig::zeroes_dq): zeroed
 // beside the tensor cores, so that zeros need not go to memory and back. What the first
-// args.ready key heads add to is zero before the grid begins. Of each other head the blocks
+// args.zeroed_heads key heads add to is zero before the grid begins. Of each other head the blocks
 // that own keys of the head so many before it zero a part each, and count; its own blocks wait
 // until all have. Blocks start in the order of their indices and wait for lower ones only: none
 // waits for ever.
@@ -27,7 +27,7 @@ struct Sm90DqZeros {
 
   // Of a warp of every block.
   static DFA_DEVICE void zero_part(const KernelArgs& args) {
-    const int head = static_cast<int>(ptx::block_index() / parts(args)) + args.ready;
+    const int head = static_cast<int>(ptx::block_index() / parts(args)) + args.zeroed_heads;
     if (head >= args.b * args.hk) return;
     const unsigned group = static_cast<unsigned>(args.hq / args.hk);
     // In 16 bytes.
@@ -47,7 +47,7 @@ struct Sm90DqZeros {
   // Until all sums of a block's head are zero.
   static DFA_DEVICE void wait(const KernelArgs& args, const KeyWork& work) {
     const int head = work.batch * args.hk + work.head;
-    if (head < args.ready) return;
+    if (head < args.zeroed_heads) return;
     while (ptx::load_acquire(counter(args, head)) != parts(args)) __nanosleep(32);
   }
 };

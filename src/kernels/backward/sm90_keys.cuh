@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/backward/sm90_args.h"
-#include "kernels/backward/sm90_delta.cuh"
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_dq_rounding.cuh"
 #include "kernels/backward/sm90_dq_zeros.cuh"
@@ -84,8 +83,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
   // that copies, the thread that loads keys and where there are turns a second one read which.
   static constexpr bool kPersistent = kConfig.persistent;
-  // And where it makes delta, the one that rounds dq.
-  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered ? 3 : 2) + (kConfig.makes_delta ? 1 : 0)>;
+  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered ? 3 : 2)>;
   static_assert(!kPersistent || (kPaired && kStages == 2));
   static_assert(!kPersistent || kConfig.early_turns == Dq::kOrdered);
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
@@ -390,11 +388,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                                    a.args, work, walk);
   }
 
-  // By the thread that has lse and delta copied.
-  static DFA_DEVICE void wait_delta(const KernelArgs& args, const KeyWork& work) {
-    if (starts_copies()) Sm90Delta<kConfig>::wait(args, work);
-  }
-
   // Where pairs stay: queries of the next work come while keys of the last are read. It is taken
   // only then, as pairs that wait for their turn behind it should not wait for more.
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
@@ -403,7 +396,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       unsigned n = 0;
       if (takes) take_work(a.args, shared, 0);
       for_works<true>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
-        if constexpr (kConfig.makes_delta) wait_delta(a.args, work);
         for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
           shared.place(n++);
           load_tiles(a, shared, work, walk);
@@ -417,7 +409,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       Walk walk = Walk::of(a.args, of_turn);
       if (!walk.any()) return;
       load_keys(a, shared, work);
-      if constexpr (kConfig.makes_delta) wait_delta(a.args, work);
       for (; walk.more(); walk.next()) {
         load_tiles(a, shared, work, walk);
         shared.q.next();
@@ -470,19 +461,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         });
   }
 
-  // Of each work that the block has its parts of what other heads need: delta of later ones, dq of
-  // earlier ones.
-  static DFA_DEVICE void make_and_round(const KernelArgs& args, const Shared& shared) {
-    const auto warp = rounding_warp(shared.base);
-    for_works<true>(args, shared, [&](const KeyWork& work, unsigned) {
-      auto number = static_cast<unsigned>(work_number<kConfig.turn_keys()>(args, work));
-      Sm90Delta<kConfig>::make_share(args, warp.base, number);
-      warp.round_share(args, static_cast<int>(number));
-    });
-  }
-
   // The first warpgroup, where it does nothing else. Its last warp may round, or zero, dq of other
-  // heads, or make their delta.
+  // heads.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::give_registers<kGiven>();
     if (threadIdx.x < 32) {
@@ -494,11 +474,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         if (threadIdx.x == 64) pass_turns(a.args, shared);
       }
     } else {
-      if constexpr (kConfig.makes_delta) {
-        make_and_round(a.args, shared);
-      } else if constexpr (kConfig.rounds_dq) {
-        rounding_warp(shared.base).round_shares(a.args);
-      }
+      if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
       if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::zero_part(a.args);
     }
   }

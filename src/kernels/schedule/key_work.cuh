@@ -29,15 +29,4 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   return {head / args.hk, head % args.hk, tile * kBlockK};
 }
 
-// The number of a work whose block alternates with those of other heads.
-template <int kBlockK>
-DFA_DEVICE int work_number(const KernelArgs& args, const KeyWork& work) {
-  const int tiles = (args.sk + kBlockK - 1) / kBlockK;
-  const int head = work.batch * args.hk + work.head;
-  const int first = head / args.heads_at_once * args.heads_at_once;
-  const int left = args.b * args.hk - first;
-  const int heads = left < args.heads_at_once ? left : args.heads_at_once;
-  return first * tiles + work.key / kBlockK * heads + head - first;
-}
-
 }  // namespace dfa

@@ -27,8 +27,7 @@ struct RoundingOrder {
   DFA_HOST_DEVICE bool below_last(int cluster) const {
     return shared_group(cluster) < groups - last;
   }
-  DFA_HOST_DEVICE int group(int cluster) const { return cluster / keys; }
-  DFA_HOST_DEVICE int shared_group(int cluster) const { return group(cluster) - behind; }
+  DFA_HOST_DEVICE int shared_group(int cluster) const { return cluster / keys - behind; }
   DFA_HOST_DEVICE int sharer(int cluster) const { return cluster % keys; }
 
   // Of one at the end, likewise.
