@@ -1,6 +1,8 @@
 #include "cuda/hopper.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_split.h"
@@ -17,20 +19,27 @@ class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
       : args_(p, c), device_(device) {
-    KernelLaunch launch = forward_launches(p, c)[0];
+    const std::vector<KernelLaunch> launches = forward_launches(p, c);
+    KernelLaunch launch = launches[0];
     cluster_ = launch.cluster;
     launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
     zeroed_ = launch.zeroed;
     shape_.overlaps_previous = zeroed_.bytes == 0;
+    if (launches.size() > 1) {
+      join_ = Join{loaded_kernel(device, launches[1]), shape_of(launches[1])};
+      join_->shape.overlaps_previous = true;
+    }
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
-    const gpu::Scope scope(device_);  // one for all five calls
+    const gpu::Scope scope(device_);  // one for all calls
     if (zeroed_.bytes > 0) gpu::fill(stream, args.workspace, 0, zeroed_.bytes);
-    gpu::launch(kernel_, shape, stream, args_.with(args, static_cast<int>(shape.grid.x)));
+    const Sm90ForwardArgs all = args_.with(args, static_cast<int>(shape.grid.x));
+    gpu::launch(kernel_, shape, stream, all);
+    if (join_) gpu::launch(join_->kernel, join_->shape, stream, all);
   }
 
  private:
@@ -51,12 +60,18 @@ class HopperForward final : public Launcher<ForwardArgs> {
     return std::max(cluster_, static_cast<unsigned>(sms) / cluster_ * cluster_);
   }
 
+  struct Join {  // of parts of the keys
+    gpu::Kernel kernel;
+    gpu::Launch shape;
+  };
+
   HopperForwardArgs args_;
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   ZeroedBytes zeroed_;
   unsigned cluster_ = 1;
+  std::optional<Join> join_;
 };
 
 }  // namespace

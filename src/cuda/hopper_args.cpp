@@ -44,6 +44,12 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(v_, pointers.v, all.v);
   encode(o_, pointers.o, all.o);
   all.items = items(blocks);
+  all.part_o = all.part_lse = nullptr;
+  if (config_.key_splits > 1) {
+    all.part_o = static_cast<float*>(pointers.workspace);
+    all.part_lse =
+        all.part_o + config_.key_splits * problem_.b * problem_.hq * problem_.sq * problem_.dv;
+  }
   return all;
 }
 

@@ -19,6 +19,7 @@ constexpr int kHeadsAtOnce = 64;
 // What is walked again and again may take of the L2: of 50 MB, as the rest passes through it too.
 constexpr std::int64_t kL2Share = 32 << 20;
 constexpr int kDeltaThreads = 128;
+constexpr int kJoinThreads = 128;                   // a warp for a row
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
@@ -135,15 +136,25 @@ ZeroedBytes item_counter(const ForwardConfig& c) {
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_split(c)) return split_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
-  return {
+  std::vector<KernelLaunch> launches{
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
-       .grid = grid(tiles(p.sq, c.item_queries()) * c.cluster * p.b * p.hq / c.packed_heads),
+       .grid = grid(tiles(p.sq, c.item_queries()) * c.cluster * c.key_splits * p.b * p.hq /
+                    c.packed_heads),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
        .cluster = count(c.cluster),
        .zeroed = item_counter(c)}};
+  if (c.key_splits > 1) {
+    launches.push_back({.name = "join",
+                        .source = "kernels/forward/join_parts.cuh",
+                        .entry = std::string("dfa::join_parts<dfa::DType::") + name_of(c.element) +
+                                 "," + std::to_string(c.key_splits) + ">",
+                        .grid = grid(tiles(p.b * p.hq * p.sq, kJoinThreads / 32)),
+                        .threads = kJoinThreads});
+  }
+  return launches;
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
@@ -246,7 +257,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
   const std::int64_t heads = p.b * p.hq / c.packed_heads;
   const int fitting = fitting_heads(p, c);
-  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries()));
+  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries())) * c.key_splits;
   blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
   // length run beside each other, where those of a larger section that see all of k and v came
@@ -254,7 +265,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const int whole = blocks / std::gcd(of_head, blocks);
   const bool in_rounds =
       of_head <= kFewTiles && of_head % 2 == 0 && whole * of_head <= 2 * blocks && whole <= fitting;
-  const bool late_first = p.mask.right >= 0 && p.mask.left < 0;
+  const bool late_first = p.mask.right >= 0 && p.mask.left < 0 && c.key_splits == 1;
   const int section = in_rounds ? whole : fitting;
   return {.heads = static_cast<int>(heads),
           .tiles = of_head,
@@ -263,7 +274,9 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 }
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
-  return is_split(c) ? split_forward_bytes(p) : item_counter(c).bytes;
+  if (is_split(c)) return split_forward_bytes(p);
+  if (c.key_splits == 1) return item_counter(c).bytes;
+  return sizeof(float) * static_cast<std::size_t>(c.key_splits * p.b * p.hq * p.sq * (p.dv + 1));
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {

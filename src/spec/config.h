@@ -68,6 +68,10 @@ struct ForwardConfig {
   // Blocks take items from a counter in the workspace, whichever comes first, where else they are
   // dealt out beforehand.
   bool dynamic = false;
+  // Parts that an item's keys are dealt out in, up to 32 (split-KV). Each is an item of its own,
+  // whose output and lse go to the workspace, from which a second kernel joins them: for few
+  // queries, which would leave multiprocessors idle.
+  int key_splits = 1;
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }

@@ -152,6 +152,24 @@ TEST_F(CudaBackendTest, UnderAMaskTheKernelPacksHeads) {
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 3u);
 }
 
+TEST_F(CudaBackendTest, PartsOfTheKeysAreJoinedInTheSameCall) {
+  const Problem p = for_hopper();
+  const PlanOptions options{
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90,key_splits=4"};
+  const Plan hopper = plan(p, options);
+  const ForwardConfig config = parse_config(hopper.config, ForwardConfig{});
+  EXPECT_EQ(hopper.workspace_bytes, forward_workspace_bytes(p, config));
+  const auto expected = forward_launches(p, config);
+  testing::fake_kernels().add(expected);
+  ForwardArgs args = forward_args();
+  args.workspace = memory(hopper.workspace_bytes);
+  forward(hopper, args);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[1].kernel, "_Z" + expected[1].entry);
+  EXPECT_EQ(fake().launches[1].config.gridDimX, expected[1].grid);
+  EXPECT_EQ(fake().launches[0].argument, fake().launches[1].argument);
+}
+
 TEST_F(CudaBackendTest, HoppersBackwardIsNamedAndGetsMapsOfItsTensors) {
   const PlanOptions options{.backend = "cuda",
                             .algorithm = Algorithm::flash,

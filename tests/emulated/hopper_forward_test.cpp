@@ -2,6 +2,7 @@
 #include "emulated/warps.h"
 // and then:
 #include "emulated/hopper.h"
+#include "kernels/forward/join_parts.cuh"
 #include "kernels/forward/sm90_forward.cuh"
 #include "spec/packed_heads.h"
 
@@ -17,7 +18,8 @@ template <ForwardConfig kConfig>
 void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   expect_legal(kConfig, t.p);
   const WithTiming with(asked);
-  const KernelLaunch launched = forward_launches(t.p, kConfig)[0];
+  const auto launches = forward_launches(t.p, kConfig);
+  const KernelLaunch& launched = launches[0];
   if (blocks == 0) blocks = launched.grid;
   const cuda::HopperForwardArgs all(t.p, kConfig);
   Workspace workspace(forward_workspace_bytes(t.p, kConfig));
@@ -27,6 +29,10 @@ void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   const Sm90ForwardArgs args = all.with(pointers, static_cast<int>(blocks));
   launch(
       blocks, launched.threads, [&] { sm90_forward<kConfig>(args); }, launched.cluster);
+  if constexpr (kConfig.key_splits > 1) {
+    launch(launches[1].grid, launches[1].threads,
+           [&] { join_parts<kConfig.element, kConfig.key_splits>(args); });
+  }
 }
 
 // The same bits on any grid, whenever copies come and products are made.
@@ -99,6 +105,27 @@ TEST(EmulatedHopperForward, PackedHeads) {
 constexpr ForwardConfig packing(ForwardConfig config, int heads) {
   config.packed_heads = heads;
   return config;
+}
+
+constexpr ForwardConfig in_parts(ForwardConfig config, int parts) {
+  config.key_splits = parts;
+  return config;
+}
+
+// Parts of the keys as items, joined: also where a part has none, where a row sees none of a part
+// or of any, where tiles of q are packed heads, and where an item is done again.
+TEST(EmulatedHopperForward, KeysInParts) {
+  constexpr auto k64 = in_parts(hopper_forward(kBf16, 64, 64, 64, 2, 1), 4);
+  expect_right<k64>("fwd bf16 b2 hq4 hk2 sq1 sk1000 d64");
+  expect_right<k64>("fwd bf16 b1 h2 sq70 sk130 d40 layout(bshd)");  // three tiles for four parts
+  expect_right<k64>("fwd bf16 causal b1 h2 sq130 sk300 d64");
+  expect_right<k64>("fwd bf16 causal b1 h1 sq200 sk100 d64");  // rows that see no key
+  expect_right<k64>("fwd bf16 b1 h2 sq100 sk700 d64 window(90,20)");
+  expect_right<k64>("fwd bf16 b1 h2 sq1 sk900 d64 scale(20)");
+  constexpr auto kTurns = in_parts(hopper_forward(kBf16, 128, 128, 128, 2, 2, true), 3);
+  expect_right<kTurns>("fwd bf16 causal b1 h2 sq200 sk900 d128");
+  constexpr auto kPacked = in_parts(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 32);
+  expect_right<kPacked>("fwd fp16 causal b1 hq10 hk2 sq3 sk4200 d64");
 }
 
 // Heads of one query as neighbouring rows: under every mask, in every layout, where a tile's last

@@ -51,6 +51,25 @@ TEST(Launch, ItemsThatAreTakenAreCounted) {
   EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, sizeof(unsigned));
 }
 
+// As items of their own; what they leave lies in the workspace, output and lse of each row.
+TEST(Launch, KeysInPartsAreJoinedByASecondKernel) {
+  const Problem p = parse_problem("fwd bf16 b2 h3 sq10 sk4096 d128");
+  ForwardConfig config = default_gpu_forward(p, kLimits);
+  const KernelLaunch whole = forward_launches(p, config).at(0);
+  config.key_splits = 8;
+  ASSERT_TRUE(check(config, p, kLimits));
+  const auto launches = forward_launches(p, config);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[0].grid, 8 * whole.grid);
+  EXPECT_EQ(launches[0].smem_bytes, whole.smem_bytes);
+  EXPECT_EQ(launches[1].entry, "dfa::join_parts<dfa::DType::bf16,8>");
+  EXPECT_EQ(launches[1].grid, 2u * 3 * 10 / 4);  // a warp for each row
+  EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 8 * 2 * 3 * 10 * (128 + 1));
+  const Items items = forward_items(p, config, 132);
+  EXPECT_EQ(items.tiles, 8);
+  EXPECT_EQ(items.heads, 6);
+}
+
 // Planes of q, k and v lie one behind the other in the workspace, 6 bytes an element.
 TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   const Problem p = parse_problem("fwd fp32 b2 hq6 hk3 sq1000 sk300 d72 dv40 layout(bshd)");

@@ -177,6 +177,27 @@ TEST_P(CompileTest, HopperForwardsOfPackedHeadsCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HopperForwardsOfKeysInPartsCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const DType type : {DType::bf16, DType::fp16}) {
+      for (const int sq : {1, 4096}) {  // its tiles differ
+        const Problem p{.dtype = type, .hq = 8, .hk = 8, .sq = sq, .sk = 4096, .d = d, .dv = d};
+        ForwardConfig config = default_gpu_forward(p, limits_);
+        config.key_splits = 8;
+        config.cluster = 1;
+        config.own_output = false;
+        if (d == 64 && sq > 1) {
+          EXPECT_FALSE(check(config, p, limits_));  // four warpgroups spill
+          continue;
+        }
+        ASSERT_TRUE(check(config, p, limits_)) << d;
+        compile(forward_launches(p, config));
+      }
+    }
+  }
+}
+
 // As many columns of q in registers as the rule lets in.
 TEST_P(CompileTest, HopperForwardsThatHoldQCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";

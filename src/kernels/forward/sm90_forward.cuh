@@ -12,6 +12,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/item_queue.cuh"
+#include "kernels/schedule/key_parts.h"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/repair_notes.cuh"
 #include "kernels/schedule/repair_walk.h"
@@ -43,7 +44,8 @@
 // The first `held_columns` of q stay in registers: scores take them as left operands from there.
 // With `packed_heads` neighbouring rows are heads of one query, which read the same keys; where
 // they are no power of two, rows that are left hold heads of another group, or nothing. With
-// `dynamic` a thread of the second warp takes items from a counter, one ahead.
+// `dynamic` a thread of the second warp takes items from a counter, one ahead. With `key_splits` a
+// query tile is several items, each with a part of its keys, which join_parts joins.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -63,6 +65,7 @@ struct Sm90Forward {
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr int kPacked = kConfig.packed_heads;
   static constexpr int kQueryRows = kConfig.query_rows();
+  static constexpr int kSplits = kConfig.key_splits;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -155,7 +158,7 @@ struct Sm90Forward {
   static DFA_DEVICE Work work_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head(), heads = args.hq / kPacked;
     return {head / heads, head % heads, head % heads / (heads / args.hk),
-            walk.tile() * kConfig.item_rows()};
+            walk.tile() / kSplits * kConfig.item_rows()};
   }
 
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const Work& work, const QRing& ring) {
@@ -206,8 +209,10 @@ struct Sm90Forward {
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
     for (Walk walk(items(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
-      const TileRange tiles =
+      TileRange tiles =
           key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
+      const int part = walk.tile() % kSplits;
+      if constexpr (kSplits > 1) tiles = part_of(tiles, part, kSplits);
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
@@ -215,6 +220,7 @@ struct Sm90Forward {
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
+      if constexpr (kSplits > 1) ItemOrder::tell_part(rings.order(), part);
       ItemOrder{walk.place(), walk.again(), work.batch, work.head, work.row, tiles}.tell(
           rings.order());
       walk.park();
@@ -387,8 +393,11 @@ struct Sm90Forward {
         arrive_at_meeting(rings);
         continue;
       }
+      int part = 0;
+      if constexpr (kSplits > 1) part = ItemOrder::told_part(rings.order());
       const int row = order.row + group * kGroupRows;
-      const TileRange tiles = own_tiles(a, row), plain = plain_keys(args, row);
+      TileRange tiles = own_tiles(a, row), plain = plain_keys(args, row);
+      if constexpr (kSplits > 1) tiles = common(tiles, order.tiles);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -477,8 +486,10 @@ struct Sm90Forward {
         if (order.again) ptx::wait_stores_written();
       }
       const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
-      Store::lse(args, rows, lse);
-      if constexpr (kConfig.own_output) {
+      if constexpr (kSplits == 1) Store::lse(args, rows, lse);
+      if constexpr (kSplits > 1) {
+        Store::part(a, rows, part, output, inverse, lse);
+      } else if constexpr (kConfig.own_output) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
       } else if constexpr (kQStages == 1 || kPacked != kQueryRows) {
         Store::straight(args, rows, output, inverse);

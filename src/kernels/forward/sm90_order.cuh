@@ -30,6 +30,15 @@ struct ItemOrder {
     ptx::store_shared(to + 24, static_cast<unsigned>(tiles.end));
   }
 
+  // Of key_splits: which part of the keys.
+  static DFA_DEVICE void tell_part(unsigned to, int part) {
+    static_assert(kOrderBytes >= 32);
+    ptx::store_shared(to + 28, static_cast<unsigned>(part));
+  }
+  static DFA_DEVICE int told_part(unsigned from) {
+    return static_cast<int>(ptx::load_shared(from + 28));
+  }
+
   // The lane that gives the stage back reads for its warp.
   static DFA_DEVICE ItemOrder told(unsigned from, unsigned lane) {
     uint4 first{}, second{};
