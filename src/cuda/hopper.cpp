@@ -28,7 +28,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
     zeroed_ = launch.zeroed;
     shape_.overlaps_previous = zeroed_.bytes == 0;
     if (launches.size() > 1) {
-      join_ = Join{loaded_kernel(device, launches[1]), shape_of(launches[1])};
+      join_ = loaded_launch(device, launches[1]);
       join_->shape.overlaps_previous = true;
     }
   }
@@ -60,18 +60,13 @@ class HopperForward final : public Launcher<ForwardArgs> {
     return std::max(cluster_, static_cast<unsigned>(sms) / cluster_ * cluster_);
   }
 
-  struct Join {  // of parts of the keys
-    gpu::Kernel kernel;
-    gpu::Launch shape;
-  };
-
   HopperForwardArgs args_;
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   ZeroedBytes zeroed_;
   unsigned cluster_ = 1;
-  std::optional<Join> join_;
+  std::optional<LoadedLaunch> join_;  // of parts of the keys
 };
 
 }  // namespace

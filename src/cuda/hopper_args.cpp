@@ -47,8 +47,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   all.part_o = all.part_lse = nullptr;
   if (config_.key_splits > 1) {
     all.part_o = static_cast<float*>(pointers.workspace);
-    all.part_lse =
-        all.part_o + config_.key_splits * problem_.b * problem_.hq * problem_.sq * problem_.dv;
+    all.part_lse = all.part_o + part_output_floats(problem_, config_);
   }
   return all;
 }

@@ -276,7 +276,12 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_split(c)) return split_forward_bytes(p);
   if (c.key_splits == 1) return item_counter(c).bytes;
-  return sizeof(float) * static_cast<std::size_t>(c.key_splits * p.b * p.hq * p.sq * (p.dv + 1));
+  const std::int64_t lse = c.key_splits * p.b * p.hq * p.sq;
+  return sizeof(float) * static_cast<std::size_t>(part_output_floats(p, c) + lse);
+}
+
+std::int64_t part_output_floats(const Problem& p, const ForwardConfig& c) {
+  return c.key_splits * p.b * p.hq * p.sq * p.dv;
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ KernelLaunch rows_launch(const Problem& problem, int rows);
 // items are taken, a counter. Its fp32 backward has planes made again, as nobody keeps the
 // workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
+
+// Of that, where keys are dealt out in parts: floats of the parts' outputs, behind which their lse
+// lies.
+std::int64_t part_output_floats(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 
 // What split_planes does with q, k and v, and where in the workspace.
