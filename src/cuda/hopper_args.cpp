@@ -44,10 +44,15 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(v_, pointers.v, all.v);
   encode(o_, pointers.o, all.o);
   all.items = items(blocks);
-  all.part_o = all.part_lse = nullptr;
-  if (config_.key_splits > 1) {
-    all.part_o = static_cast<float*>(pointers.workspace);
-    all.part_lse = all.part_o + part_output_floats(problem_, config_);
+  all.pieces = {};
+  if (config_.key_shares > 0) {
+    const ForwardPieces pieces = forward_pieces(problem_, config_);
+    auto* const output = static_cast<float*>(pointers.workspace);
+    all.pieces = {.items = key_shares(problem_, config_).items,
+                  .of_head = pieces.of_head,
+                  .rows = pieces.rows,
+                  .o = output,
+                  .lse = output + pieces.output_floats};
   }
   return all;
 }

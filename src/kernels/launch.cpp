@@ -126,6 +126,14 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
 
 namespace {
 
+std::int64_t all_items(const Problem& p, const ForwardConfig& c) {
+  return tiles(p.sq, c.item_queries()) * p.b * p.hq / c.packed_heads;
+}
+
+std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
+  return c.key_shares > 0 ? key_shares(p, c).count() : all_items(p, c);
+}
+
 // Of the forward's workspace.
 ZeroedBytes item_counter(const ForwardConfig& c) {
   return {.bytes = c.dynamic ? sizeof(unsigned) : 0};
@@ -140,18 +148,17 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
-       .grid = grid(tiles(p.sq, c.item_queries()) * c.cluster * c.key_splits * p.b * p.hq /
-                    c.packed_heads),
+       .grid = grid(forward_clusters(p, c) * c.cluster),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
        .cluster = count(c.cluster),
        .zeroed = item_counter(c)}};
-  if (c.key_splits > 1) {
+  if (c.key_shares > 0) {
+    const int rows = key_shares(p, c).left() * c.item_rows();
     launches.push_back({.name = "join",
-                        .source = "kernels/forward/join_parts.cuh",
-                        .entry = std::string("dfa::join_parts<dfa::DType::") + name_of(c.element) +
-                                 "," + std::to_string(c.key_splits) + ">",
-                        .grid = grid(tiles(p.b * p.hq * p.sq, kJoinThreads / 32)),
+                        .source = "kernels/forward/join_shares.cuh",
+                        .entry = "dfa::join_shares<" + qualified(to_text(c)) + ">",
+                        .grid = grid(tiles(rows, kJoinThreads / 32)),
                         .threads = kJoinThreads});
   }
   return launches;
@@ -255,9 +262,12 @@ int fitting_heads(const Problem& p, const ForwardConfig& c) {
 
 Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
+  if (c.key_shares > 0) {  // in one row, pieces behind whole items
+    return {.heads = 1, .tiles = key_shares(p, c).count(), .section = 1, .late_first = 0};
+  }
   const std::int64_t heads = p.b * p.hq / c.packed_heads;
   const int fitting = fitting_heads(p, c);
-  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries())) * c.key_splits;
+  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries()));
   blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
   // length run beside each other, where those of a larger section that see all of k and v came
@@ -265,7 +275,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const int whole = blocks / std::gcd(of_head, blocks);
   const bool in_rounds =
       of_head <= kFewTiles && of_head % 2 == 0 && whole * of_head <= 2 * blocks && whole <= fitting;
-  const bool late_first = p.mask.right >= 0 && p.mask.left < 0 && c.key_splits == 1;
+  const bool late_first = p.mask.right >= 0 && p.mask.left < 0;
   const int section = in_rounds ? whole : fitting;
   return {.heads = static_cast<int>(heads),
           .tiles = of_head,
@@ -275,13 +285,23 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_split(c)) return split_forward_bytes(p);
-  if (c.key_splits == 1) return item_counter(c).bytes;
-  const std::int64_t lse = c.key_splits * p.b * p.hq * p.sq;
-  return sizeof(float) * static_cast<std::size_t>(part_output_floats(p, c) + lse);
+  if (c.key_shares == 0) return item_counter(c).bytes;
+  const ForwardPieces pieces = forward_pieces(p, c);
+  return sizeof(float) * static_cast<std::size_t>(pieces.output_floats + pieces.lse_floats);
 }
 
-std::int64_t part_output_floats(const Problem& p, const ForwardConfig& c) {
-  return c.key_splits * p.b * p.hq * p.sq * p.dv;
+KeyShares key_shares(const Problem& p, const ForwardConfig& c) {
+  return {static_cast<int>(all_items(p, c)), c.key_shares};
+}
+
+ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
+  // Of an item that holds a whole head no more than that has.
+  const auto rows = std::min<std::int64_t>(c.item_rows(), p.sq * c.query_rows());
+  const std::int64_t all = key_shares(p, c).pieces() * rows;
+  return {.of_head = static_cast<int>(tiles(p.sq, c.item_queries())),
+          .rows = static_cast<int>(rows),
+          .output_floats = all * p.dv,
+          .lse_floats = all};
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {

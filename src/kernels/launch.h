@@ -9,6 +9,7 @@
 #include "kernels/args.h"
 #include "kernels/forward/sm90_split_args.h"
 #include "kernels/schedule/item_walk.h"
+#include "kernels/schedule/key_shares.h"
 #include "spec/config.h"
 
 // What a backend has to know to run a pass: which kernels, in which order, on which grid, and where
@@ -73,13 +74,20 @@ Items forward_items(const Problem& problem, const ForwardConfig& config, int blo
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, and where
-// items are taken, a counter. Its fp32 backward has planes made again, as nobody keeps the
-// workspace of a forward, and those of do.
+// items are taken, a counter, or what pieces of items leave. Its fp32 backward has planes made
+// again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
-// Of that, where keys are dealt out in parts: floats of the parts' outputs, behind which their lse
-// lies.
-std::int64_t part_output_floats(const Problem& problem, const ForwardConfig& config);
+// Where items are dealt out in shares (ForwardConfig::key_shares).
+KeyShares key_shares(const Problem& problem, const ForwardConfig& config);
+
+// What their pieces leave in the workspace: the output, and lse behind it.
+struct ForwardPieces {
+  int of_head;  // items
+  int rows;     // of a piece
+  std::int64_t output_floats, lse_floats;
+};
+ForwardPieces forward_pieces(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 
 // What split_planes does with q, k and v, and where in the workspace.

@@ -68,10 +68,11 @@ struct ForwardConfig {
   // Blocks take items from a counter in the workspace, whichever comes first, where else they are
   // dealt out beforehand.
   bool dynamic = false;
-  // Parts that an item's keys are dealt out in, up to 32 (split-KV). Each is an item of its own,
-  // whose output and lse go to the workspace, from which a second kernel joins them: for few
-  // queries, which would leave multiprocessors idle.
-  int key_splits = 1;
+  // The items that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
+  // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or where
+  // items are few. What a piece of an item leaves goes to the workspace, from which a second kernel
+  // joins it. 0: in whole items alone.
+  int key_shares = 0;
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }

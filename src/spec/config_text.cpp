@@ -31,7 +31,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("held_columns", config.held_columns);
       visit("packed_heads", config.packed_heads);
       visit("dynamic", config.dynamic);
-      visit("key_splits", config.key_splits);
+      visit("key_shares", config.key_shares);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -93,7 +93,7 @@ constexpr struct {
                 {"skips_hidden", "false"},
                 {"nested_keys", "false"},
                 {"dynamic", "false"},
-                {"key_splits", "1"}};
+                {"key_shares", "0"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {

@@ -15,7 +15,7 @@ namespace {
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
 constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
-constexpr int kMostSplits = 32;  // a lane of the warp that joins them for each
+constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kOtherRegisters90 = 32;
@@ -99,13 +99,12 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("own_output=true stores whole boxes: packed_heads=" +
                        number(c.packed_heads) + " is no power of two");
   }
-  if (c.key_splits < 1 || c.key_splits > kMostSplits) {
-    return Verdict::no("key_splits=" + number(c.key_splits) + "; 1 to " + number(kMostSplits));
+  if (c.key_shares < 0 || c.key_shares > kMostShares) {
+    return Verdict::no("key_shares=" + number(c.key_shares) + "; 0 to " + number(kMostShares));
   }
-  if (c.key_splits > 1 && (c.cluster != 1 || c.own_output || c.dynamic || groups == kMaxGroups)) {
-    return Verdict::no("key_splits=" + number(c.key_splits) +
-                       " takes cluster=1, own_output=false, dynamic=false and, for want of "
-                       "registers, block_q up to 192");
+  if (c.key_shares > 0 && (c.dynamic || groups == kMaxGroups)) {
+    return Verdict::no("key_shares=" + number(c.key_shares) +
+                       " takes dynamic=false and, for want of registers, block_q up to 192");
   }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +

@@ -152,10 +152,10 @@ TEST_F(CudaBackendTest, UnderAMaskTheKernelPacksHeads) {
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 3u);
 }
 
-TEST_F(CudaBackendTest, PartsOfTheKeysAreJoinedInTheSameCall) {
+TEST_F(CudaBackendTest, PiecesOfItemsAreJoinedInTheSameCall) {
   const Problem p = for_hopper();
   const PlanOptions options{
-      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90,key_splits=4"};
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90,key_shares=4"};
   const Plan hopper = plan(p, options);
   const ForwardConfig config = parse_config(hopper.config, ForwardConfig{});
   EXPECT_EQ(hopper.workspace_bytes, forward_workspace_bytes(p, config));

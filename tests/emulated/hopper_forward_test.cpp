@@ -2,7 +2,7 @@
 #include "emulated/warps.h"
 // and then:
 #include "emulated/hopper.h"
-#include "kernels/forward/join_parts.cuh"
+#include "kernels/forward/join_shares.cuh"
 #include "kernels/forward/sm90_forward.cuh"
 #include "spec/packed_heads.h"
 
@@ -29,9 +29,8 @@ void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   const Sm90ForwardArgs args = all.with(pointers, static_cast<int>(blocks));
   launch(
       blocks, launched.threads, [&] { sm90_forward<kConfig>(args); }, launched.cluster);
-  if constexpr (kConfig.key_splits > 1) {
-    launch(launches[1].grid, launches[1].threads,
-           [&] { join_parts<kConfig.element, kConfig.key_splits>(args); });
+  if constexpr (kConfig.key_shares > 0) {
+    launch(launches[1].grid, launches[1].threads, [&] { join_shares<kConfig>(args); });
   }
 }
 
@@ -107,25 +106,42 @@ constexpr ForwardConfig packing(ForwardConfig config, int heads) {
   return config;
 }
 
-constexpr ForwardConfig in_parts(ForwardConfig config, int parts) {
-  config.key_splits = parts;
+constexpr ForwardConfig in_shares(ForwardConfig config, int shares) {
+  config.key_shares = shares;
   return config;
 }
 
-// Parts of the keys as items, joined: also where a part has none, where a row sees none of a part
-// or of any, where tiles of q are packed heads, and where an item is done again.
-TEST(EmulatedHopperForward, KeysInParts) {
-  constexpr auto k64 = in_parts(hopper_forward(kBf16, 64, 64, 64, 2, 1), 4);
+// The last items in shares of their keys, joined: behind whole rounds and without any, where items
+// fill whole rounds, where a piece has no tile, where a row sees none of a piece or of any, where
+// tiles of q are packed heads, and where an item is done again.
+TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
+  constexpr auto k64 = in_shares(hopper_forward(kBf16, 64, 64, 64, 2, 1), 5);
   expect_right<k64>("fwd bf16 b2 hq4 hk2 sq1 sk1000 d64");
-  expect_right<k64>("fwd bf16 b1 h2 sq70 sk130 d40 layout(bshd)");  // three tiles for four parts
+  expect_right<k64>("fwd bf16 b1 h3 sq300 sk400 d64");              // three whole rounds
+  expect_right<k64>("fwd bf16 b1 h7 sq70 sk130 d40 layout(bshd)");  // two, and four of 14 items
+  expect_right<k64>("fwd bf16 b1 h1 sq70 sk130 d64");               // a share has less than a tile
   expect_right<k64>("fwd bf16 causal b1 h2 sq130 sk300 d64");
   expect_right<k64>("fwd bf16 causal b1 h1 sq200 sk100 d64");  // rows that see no key
   expect_right<k64>("fwd bf16 b1 h2 sq100 sk700 d64 window(90,20)");
   expect_right<k64>("fwd bf16 b1 h2 sq1 sk900 d64 scale(20)");
-  constexpr auto kTurns = in_parts(hopper_forward(kBf16, 128, 128, 128, 2, 2, true), 3);
+  constexpr auto kTurns = in_shares(hopper_forward(kBf16, 128, 128, 128, 2, 2, true), 3);
   expect_right<kTurns>("fwd bf16 causal b1 h2 sq200 sk900 d128");
-  constexpr auto kPacked = in_parts(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 32);
-  expect_right<kPacked>("fwd fp16 causal b1 hq10 hk2 sq3 sk4200 d64");
+  constexpr auto kPacked = in_shares(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 33);
+  expect_right<kPacked>("fwd fp16 causal b1 hq10 hk2 sq3 sk4300 d64");
+}
+
+// By pairs, with a place of its own for the output of whole items.
+TEST(EmulatedHopperForward, LastItemsOfPairsInSharesOfTheirKeys) {
+  constexpr auto kOwn = [] {
+    ForwardConfig c = in_shares(hopper_forward(kBf16, 128, 128, 64, 2, 1, false, 2), 3);
+    c.own_output = true;
+    c.held_columns = 64;
+    return c;
+  }();
+  expect_right<kOwn>("fwd bf16 b1 h4 sq130 sk300 d128");
+  expect_right<kOwn>("fwd bf16 b1 h5 sq200 sk150 d120 scale(20)");
+  constexpr auto kTwoStages = in_shares(hopper_forward(kFp16, 64, 128, 64, 2, 2, false, 2), 2);
+  expect_right<kTwoStages>("fwd fp16 b1 h1 sq520 sk500 d64 layout(bshd)");
 }
 
 // Heads of one query as neighbouring rows: under every mask, in every layout, where a tile's last

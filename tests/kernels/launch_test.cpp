@@ -51,23 +51,26 @@ TEST(Launch, ItemsThatAreTakenAreCounted) {
   EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, sizeof(unsigned));
 }
 
-// As items of their own; what they leave lies in the workspace, output and lse of each row.
-TEST(Launch, KeysInPartsAreJoinedByASecondKernel) {
-  const Problem p = parse_problem("fwd bf16 b2 h3 sq10 sk4096 d128");
+// Pieces are items behind the whole ones; what they leave lies in the workspace, output and lse.
+TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
+  const Problem p = parse_problem("fwd bf16 b2 h3 sq1000 sk4096 d128");
   ForwardConfig config = default_gpu_forward(p, kLimits);
   const KernelLaunch whole = forward_launches(p, config).at(0);
-  config.key_splits = 8;
-  ASSERT_TRUE(check(config, p, kLimits));
+  config.block_q = 128;
+  config.key_shares = 20;
+  ASSERT_TRUE(check(config, p, kLimits)) << check(config, p, kLimits).reason;
   const auto launches = forward_launches(p, config);
   ASSERT_EQ(launches.size(), 2u);
-  EXPECT_EQ(launches[0].grid, 8 * whole.grid);
+  EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 items, then pieces of eight
   EXPECT_EQ(launches[0].smem_bytes, whole.smem_bytes);
-  EXPECT_EQ(launches[1].entry, "dfa::join_parts<dfa::DType::bf16,8>");
-  EXPECT_EQ(launches[1].grid, 2u * 3 * 10 / 4);  // a warp for each row
-  EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 8 * 2 * 3 * 10 * (128 + 1));
+  EXPECT_EQ(launches[1].entry.find("dfa::join_shares<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].grid, 8u * 128 / 4);  // a warp for each row
+  EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 2 * 20 * 128 * (128 + 1));
   const Items items = forward_items(p, config, 132);
-  EXPECT_EQ(items.tiles, 8);
-  EXPECT_EQ(items.heads, 6);
+  EXPECT_EQ(items.tiles, 80);
+  EXPECT_EQ(items.heads, 1);
+  const Problem few = parse_problem("fwd bf16 b2 h3 sq10 sk4096 d128");
+  EXPECT_EQ(forward_workspace_bytes(few, config), 4u * 2 * 20 * 10 * (128 + 1));
 }
 
 // Planes of q, k and v lie one behind the other in the workspace, 6 bytes an element.

@@ -306,21 +306,21 @@ TEST(Sm90Legality, ItemsAreTakenWhereItIsAskedForAlone) {
   EXPECT_THROW(parse_config("target=cuda_sm80,dynamic=true", ForwardConfig{}), InvalidArgument);
 }
 
-TEST(Sm90Legality, KeysAreDealtOutInPartsWhereItIsAskedForAlone) {
+TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   const Problem p = parse_problem("fwd bf16 h4 sq1 sk8192 d128");
   const ForwardConfig usual = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(usual.key_splits, 1);
-  EXPECT_EQ(to_text(usual).find("key_splits"), std::string::npos);
-  ForwardConfig parts = legal_config("key_splits=8", usual, p, kHopper);
-  EXPECT_NE(to_text(parts).find(",.key_splits=8}"), std::string::npos);
-  EXPECT_EQ(parse_config(to_text(parts), ForwardConfig{}), parts);
-  EXPECT_THROW(parse_config("target=cuda_sm80,key_splits=8", ForwardConfig{}), InvalidArgument);
-  const auto reason = [&] { return check(parts, p, kHopper).reason; };
-  parts.dynamic = true;
-  EXPECT_NE(reason().find("key_splits=8 takes cluster=1, own_output=false"), std::string::npos);
-  parts.dynamic = false;
-  parts.key_splits = 33;
-  EXPECT_NE(reason().find("key_splits=33; 1 to 32"), std::string::npos);
+  EXPECT_EQ(usual.key_shares, 0);
+  EXPECT_EQ(to_text(usual).find("key_shares"), std::string::npos);
+  ForwardConfig shares = legal_config("key_shares=132", usual, p, kHopper);
+  EXPECT_NE(to_text(shares).find(",.key_shares=132}"), std::string::npos);
+  EXPECT_EQ(parse_config(to_text(shares), ForwardConfig{}), shares);
+  EXPECT_THROW(parse_config("target=cuda_sm80,key_shares=8", ForwardConfig{}), InvalidArgument);
+  const auto reason = [&] { return check(shares, p, kHopper).reason; };
+  shares.dynamic = true;
+  EXPECT_NE(reason().find("key_shares=132 takes dynamic=false"), std::string::npos);
+  shares.dynamic = false;
+  shares.key_shares = 257;
+  EXPECT_NE(reason().find("key_shares=257; 0 to 256"), std::string::npos);
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {

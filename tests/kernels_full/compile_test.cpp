@@ -177,17 +177,15 @@ TEST_P(CompileTest, HopperForwardsOfPackedHeadsCompileWithoutSpills) {
   }
 }
 
-TEST_P(CompileTest, HopperForwardsOfKeysInPartsCompileWithoutSpills) {
+TEST_P(CompileTest, HopperForwardsWithSharesOfKeysCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128, 192, 256}) {
     for (const DType type : {DType::bf16, DType::fp16}) {
-      for (const int sq : {1, 4096}) {  // its tiles differ
-        const Problem p{.dtype = type, .hq = 8, .hk = 8, .sq = sq, .sk = 4096, .d = d, .dv = d};
+      for (const int sq : {1, 1024, 16384}) {  // their tiles differ, the last ones are of pairs
+        const Problem p{.dtype = type, .hq = 8, .hk = 8, .sq = sq, .sk = 16384, .d = d, .dv = d};
         ForwardConfig config = default_gpu_forward(p, limits_);
-        config.key_splits = 8;
-        config.cluster = 1;
-        config.own_output = false;
-        if (d == 64 && sq > 1) {
+        config.key_shares = 132 / config.cluster;
+        if (config.block_q == 256) {
           EXPECT_FALSE(check(config, p, limits_));  // four warpgroups spill
           continue;
         }

@@ -12,10 +12,12 @@ struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
   KernelArgs args;  // of its pointers o and lse are read
   Items items;
-  // Where the keys are dealt out in parts: what those leave, [part, b, hq, sq, d_v] and
-  // [part, b, hq, sq].
-  float* part_o;
-  float* part_lse;
+  // Of `key_shares`: all items, those of a head, and what pieces of the last ones leave, of each
+  // as many rows: [piece, rows, d_v] and [piece, rows].
+  struct Pieces {
+    int items, of_head, rows;
+    float *o, *lse;
+  } pieces;
 };
 
 // Rows of the boxes of 64 columns that the maps are for; of k and v it is block_k.

@@ -12,10 +12,10 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/item_queue.cuh"
-#include "kernels/schedule/key_parts.h"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/repair_notes.cuh"
 #include "kernels/schedule/repair_walk.h"
+#include "kernels/schedule/share_walk.h"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/schedule/taken_walk.h"
 #include "kernels/softmax/online_softmax.cuh"
@@ -44,8 +44,8 @@
 // The first `held_columns` of q stay in registers: scores take them as left operands from there.
 // With `packed_heads` neighbouring rows are heads of one query, which read the same keys; where
 // they are no power of two, rows that are left hold heads of another group, or nothing. With
-// `dynamic` a thread of the second warp takes items from a counter, one ahead. With `key_splits` a
-// query tile is several items, each with a part of its keys, which join_parts joins.
+// `dynamic` a thread of the second warp takes items from a counter, one ahead. With `key_shares`
+// the items behind the last whole round are dealt out in pieces, which join_shares joins.
 // Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -65,7 +65,7 @@ struct Sm90Forward {
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr int kPacked = kConfig.packed_heads;
   static constexpr int kQueryRows = kConfig.query_rows();
-  static constexpr int kSplits = kConfig.key_splits;
+  static constexpr bool kShared = kConfig.key_shares > 0;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -133,15 +133,19 @@ struct Sm90Forward {
       }
     }
   };
-  using BlockWalk = Either<kConfig.dynamic, TakenWalk<Queue>, ItemWalk>;
+  using BlockWalk = Either<kConfig.dynamic, TakenWalk<Queue>, Either<kShared, ShareWalk, ItemWalk>>;
   using Walk = RepairWalk<Notes, kConfig.fixed_reference, BlockWalk>;
 
   static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a, const Rings& rings) {
+    const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
+    const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
     if constexpr (kConfig.dynamic) {
       return BlockWalk(rings.queue());
+    } else if constexpr (kShared) {
+      const KeyShares shares{a.pieces.items, kConfig.key_shares};
+      return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
     } else {
-      return BlockWalk(a.items, static_cast<int>(blockIdx.x) / kConfig.cluster,
-                       static_cast<int>(gridDim.x) / kConfig.cluster);
+      return BlockWalk(a.items, block, blocks);
     }
   }
 
@@ -158,7 +162,7 @@ struct Sm90Forward {
   static DFA_DEVICE Work work_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head(), heads = args.hq / kPacked;
     return {head / heads, head % heads, head % heads / (heads / args.hk),
-            walk.tile() / kSplits * kConfig.item_rows()};
+            walk.tile() * kConfig.item_rows()};
   }
 
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const Work& work, const QRing& ring) {
@@ -211,8 +215,7 @@ struct Sm90Forward {
       Work work = work_of(a.args, walk);
       TileRange tiles =
           key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
-      const int part = walk.tile() % kSplits;
-      if constexpr (kSplits > 1) tiles = part_of(tiles, part, kSplits);
+      if constexpr (kShared) tiles = walk.items().tiles_of_piece(tiles);
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
@@ -220,7 +223,7 @@ struct Sm90Forward {
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
-      if constexpr (kSplits > 1) ItemOrder::tell_part(rings.order(), part);
+      if constexpr (kShared) ItemOrder::tell_piece(rings.order(), walk.items().piece());
       ItemOrder{walk.place(), walk.again(), work.batch, work.head, work.row, tiles}.tell(
           rings.order());
       walk.park();
@@ -393,11 +396,10 @@ struct Sm90Forward {
         arrive_at_meeting(rings);
         continue;
       }
-      int part = 0;
-      if constexpr (kSplits > 1) part = ItemOrder::told_part(rings.order());
+      const int piece = kShared ? ItemOrder::told_piece(rings.order()) : -1;
       const int row = order.row + group * kGroupRows;
       TileRange tiles = own_tiles(a, row), plain = plain_keys(args, row);
-      if constexpr (kSplits > 1) tiles = common(tiles, order.tiles);
+      if constexpr (kShared) tiles = common(tiles, order.tiles);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -486,10 +488,12 @@ struct Sm90Forward {
         if (order.again) ptx::wait_stores_written();
       }
       const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
-      if constexpr (kSplits == 1) Store::lse(args, rows, lse);
-      if constexpr (kSplits > 1) {
-        Store::part(a, rows, part, output, inverse, lse);
-      } else if constexpr (kConfig.own_output) {
+      if (kShared && piece >= 0) {
+        Store::piece(a, rows, piece, output, inverse, lse);
+        continue;
+      }
+      Store::lse(args, rows, lse);
+      if constexpr (kConfig.own_output) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
       } else if constexpr (kQStages == 1 || kPacked != kQueryRows) {
         Store::straight(args, rows, output, inverse);

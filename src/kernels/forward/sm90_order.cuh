@@ -30,12 +30,12 @@ struct ItemOrder {
     ptx::store_shared(to + 24, static_cast<unsigned>(tiles.end));
   }
 
-  // Of key_splits: which part of the keys.
-  static DFA_DEVICE void tell_part(unsigned to, int part) {
+  // Of key_shares: which piece of an item, negative where it is whole.
+  static DFA_DEVICE void tell_piece(unsigned to, int piece) {
     static_assert(kOrderBytes >= 32);
-    ptx::store_shared(to + 28, static_cast<unsigned>(part));
+    ptx::store_shared(to + 28, static_cast<unsigned>(piece));
   }
-  static DFA_DEVICE int told_part(unsigned from) {
+  static DFA_DEVICE int told_piece(unsigned from) {
     return static_cast<int>(ptx::load_shared(from + 28));
   }
 

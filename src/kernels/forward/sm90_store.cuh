@@ -67,21 +67,20 @@ struct Sm90Store {
     }
   }
 
-  // Of a part of the keys: in fp32, for join_parts.
-  static DFA_DEVICE void part(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, int part,
-                              const Output& output, const float (&inverse)[2],
-                              const float (&lse)[2]) {
+  // Of a piece of an item, in fp32, for join_shares.
+  static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, int piece,
+                               const Output& output, const float (&inverse)[2],
+                               const float (&lse)[2]) {
     const KernelArgs& args = a.args;
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
-    const long long heads =
-        (static_cast<long long>(part) * args.b + rows.batch) * args.hq + rows.head * kPacked;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = rows.of_warp + half * 8 + lane / 4, query = row / kQueryRows;
-      if (query >= args.sq || !is_of_head(row)) continue;
-      const long long at = (heads + of_head(row)) * args.sq + query;
-      if (lane % 4 == 0) a.part_lse[at] = lse[half];
-      float* const to = a.part_o + at * args.d_v + lane % 4 * 2;
+      const int row = rows.of_warp + half * 8 + lane / 4;
+      if (row / kQueryRows >= args.sq || !is_of_head(row)) continue;
+      const long long at =
+          static_cast<long long>(piece) * a.pieces.rows + row % kConfig.item_rows();
+      if (lane % 4 == 0) a.pieces.lse[at] = lse[half];
+      float* const to = a.pieces.o + at * args.d_v + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kValues; ++n) {
         if (n * 8 >= args.d_v) continue;

@@ -24,6 +24,7 @@ class RepairWalk {
   DFA_HOST_DEVICE bool more() const { return walk_.more(); }
   DFA_HOST_DEVICE int head() const { return walk_.head(); }
   DFA_HOST_DEVICE int tile() const { return walk_.tile(); }
+  DFA_HOST_DEVICE const Walk& items() const { return walk_; }
 
   // Is this item done again? Which of these items is it?
   DFA_HOST_DEVICE bool again() const { return kRepairs && (state_ & kAgain) != 0; }
