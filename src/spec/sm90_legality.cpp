@@ -102,9 +102,10 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.key_shares < 0 || c.key_shares > kMostShares) {
     return Verdict::no("key_shares=" + number(c.key_shares) + "; 0 to " + number(kMostShares));
   }
-  if (c.key_shares > 0 && (c.dynamic || groups == kMaxGroups)) {
+  if (c.key_shares > 0 && (c.dynamic || c.block_q > kMostSharedQueries)) {
     return Verdict::no("key_shares=" + number(c.key_shares) +
-                       " takes dynamic=false and, for want of registers, block_q up to 192");
+                       " takes dynamic=false and, for want of registers, block_q up to " +
+                       number(kMostSharedQueries));
   }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
@@ -163,14 +164,15 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                      .fixed_reference = p.dtype == DType::bf16,
                      .cluster = t.cluster,
                      .held_columns = t.held_columns,
-                     .packed_heads = packed_heads(p)};
+                     .packed_heads = packed_heads(p),
+                     .key_shares = t.key_shares};
   c.own_output = t.own_output && c.packed_heads == c.query_rows();
   return c;
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
-  return {c.block_q,  c.block_k, c.stages,     c.q_stages,
-          c.pingpong, c.cluster, c.own_output, c.held_columns};
+  return {c.block_q, c.block_k,    c.stages,       c.q_stages,  c.pingpong,
+          c.cluster, c.own_output, c.held_columns, c.key_shares};
 }
 
 }  // namespace

@@ -14,6 +14,9 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
                            const Limits& limits);
 
+// Queries of a tile where items are dealt out in shares (ForwardConfig::key_shares).
+inline constexpr int kMostSharedQueries = 128;
+
 // Every legal entry of a table of tiles, the one to run where nothing was measured in front.
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits);
 

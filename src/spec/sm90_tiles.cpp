@@ -93,20 +93,87 @@ std::int64_t steps_of_head(const Problem& p, int rows, int block_k) {
   return steps;
 }
 
+// A problem's items by a tile: what there is to do, and what it takes.
+struct Items {
+  double count, of_head, at_once, steps;  // steps of an item, on average
+  double rows;                            // of an item
+  bool masked;
+  Price price;
+
+  Items(const Problem& p, const MeasuredTile& m)
+      : at_once(kMultiprocessors / m.tile.cluster), masked(hides_keys(p)) {
+    const int most = m.tile.cluster * m.tile.block_q;
+    of_head = static_cast<double>((p.sq + most - 1) / most);
+    count = static_cast<double>(p.b * p.hq) * of_head;
+    steps = static_cast<double>(steps_of_head(p, most, m.tile.block_k)) / of_head;
+    rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
+    price = masked ? m.masked : m.full;
+  }
+  double item_us() const { return price.item_us + steps * price.step_us; }
+};
+
 // The rounds that items come in, times what they take.
 double predicted_us(const Problem& p, const MeasuredTile& m) {
-  const int together = m.tile.cluster, rows = together * m.tile.block_q;
-  const auto tiles = static_cast<double>((p.sq + rows - 1) / rows);
-  const double items = static_cast<double>(p.b * p.hq) * tiles;
-  const int at_once = kMultiprocessors / together;
-  const double steps = static_cast<double>(steps_of_head(p, rows, m.tile.block_k)) / tiles;
+  const Items items(p, m);
   // Under a mask the items differ, and the rounds even out.
-  const bool masked = hides_keys(p);
-  const double rounds = masked ? std::max(1., items / at_once) : std::ceil(items / at_once);
-  const Price& price = masked ? m.masked : m.full;
+  const double rounds = items.masked ? std::max(1., items.count / items.at_once)
+                                     : std::ceil(items.count / items.at_once);
   // A block without queries is of no use.
-  const int blocks = p.sq <= m.tile.block_q ? together : 1;
-  return blocks * rounds * (price.item_us + steps * price.step_us);
+  const int blocks = p.sq <= m.tile.block_q ? m.tile.cluster : 1;
+  return blocks * rounds * items.item_us();
+}
+
+// Of items that leave multiprocessors idle a call takes less than its joules at 700 W would: the
+// clock is high, and what a step waits for is memory. As measured with one query (0015, "Shares of
+// keys"): a step of few blocks takes 0.64 of its price, all together what HBM brings.
+double unlimited_us(const Problem& p, const Items& items, double blocks, double us) {
+  constexpr double kBytesPerUs = 4.3e6;
+  const double pace = std::clamp(0.28 + 0.72 * blocks / items.at_once, 0.64, 1.);
+  const double bytes = static_cast<double>(bytes_of(p.dtype) * p.b * p.hk * p.sk * (p.d + p.dv));
+  const double busy = pace * us, read = bytes / kBytesPerUs;
+  return std::max(busy, read) + 0.1 * std::min(busy, read);
+}
+
+// What the second kernel takes that joins so many pieces of an item, and what pieces of `rows`
+// leave on their way to memory and back: 45 us of 115 pieces of 256 rows at d 256.
+double joined_us(const Problem& p, double pieces_of_item, double pieces, double rows) {
+  constexpr double kLaunchUs = 3, kPieceUs = 0.5, kBytesPerUs = 2e6;
+  return kLaunchUs + kPieceUs * pieces_of_item +
+         2 * sizeof(float) * pieces * rows * static_cast<double>(p.dv) / kBytesPerUs;
+}
+
+// The last items in shares of their keys, and what a call takes then of what it takes without;
+// {0, 1} where it is not worth it. Few items are cut into as many pieces each as blocks are there
+// for, those behind whole rounds into shares for all.
+struct Shares {
+  int count;
+  double time;
+};
+Shares worthwhile_shares(const Problem& p, const MeasuredTile& m) {
+  constexpr double kWorth = 0.95;
+  constexpr Shares kNone{0, 1};
+  const Items items(p, m);
+  if (m.tile.block_q > kMostSharedQueries || (items.masked && items.of_head > 1)) return kNone;
+  const double all = items.at_once;
+  if (items.count > all) {
+    const double left = items.count - std::floor((items.count - 1) / all) * all;
+    const double us = (std::ceil(items.count / all) - 1) * items.item_us() +
+                      left / all * items.steps * items.price.step_us + 2 * items.price.item_us +
+                      joined_us(p, all / left + 1, all + left, items.rows);
+    const double time = us / predicted_us(p, m);
+    return time < kWorth ? Shares{static_cast<int>(all), time} : kNone;
+  }
+  const double whole = unlimited_us(p, items, items.count, items.item_us());
+  Shares best{0, kWorth};
+  for (double parts = 2; parts * items.count <= all; ++parts) {
+    const double us = items.price.item_us + std::ceil(items.steps / parts) * items.price.step_us;
+    const double in_all = unlimited_us(p, items, parts * items.count, us) +
+                          joined_us(p, parts, parts * items.count, items.rows);
+    if (in_all / whole < best.time) {
+      best = {static_cast<int>(parts * items.count), in_all / whole};
+    }
+  }
+  return best.count > 0 ? best : kNone;
 }
 
 // Turns gain little where tiles are alike, and cost 1 % of items of up to four and up to 5 % where
@@ -127,6 +194,10 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked) {
     }
     priced.push_back({predicted_us(problem, m), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
+    const Shares shares = worthwhile_shares(problem, m);
+    if (shares.count == 0) continue;
+    priced.push_back({shares.time * priced.back().us, priced.back().tile});
+    priced.back().tile.key_shares = shares.count;
   }
   const auto cost = [&](const PricedTile& p) { return p.us * margin(p.tile, problem); };
   std::stable_sort(priced.begin(), priced.end(),

@@ -15,6 +15,7 @@ struct Sm90Tile {
   int cluster = 1;
   bool own_output = false;
   int held_columns = 0;
+  int key_shares = 0;
 
   friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
 };
@@ -26,9 +27,10 @@ struct PricedTile {
   Sm90Tile tile;
 };
 
-// The tiles whose joules were measured for a problem's head dim, in bf16, the least first (larger
-// items with up to 3 % on top); none of other types and dims. Whether a tile is legal of the
-// problem is not asked.
+// The tiles whose joules were measured for a problem's element type and head dim, the least first
+// (larger items with up to 3 % on top), also with the last items in shares of their keys where that
+// promises more than 5 %; none of other types and dims. Whether a tile is legal of the problem is
+// not asked.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
 
 // All tiles in the order to try them: the priced ones, then the others.

@@ -20,8 +20,8 @@ TEST(TilePrices, AreTheJoulesOfTheTableInTheRepository) {
   for (const CaseResult& row : table.cases) {
     if (row.backend != "cuda") continue;
     const ForwardConfig c = parse_config(row.config, ForwardConfig{});
-    const Sm90Tile tile{c.block_q,  c.block_k, c.stages,     c.q_stages,
-                        c.pingpong, c.cluster, c.own_output, c.held_columns};
+    const Sm90Tile tile{c.block_q, c.block_k,    c.stages,       c.q_stages,  c.pingpong,
+                        c.cluster, c.own_output, c.held_columns, c.key_shares};
     const auto priced = priced_sm90_tiles(parse_problem(row.problem));
     const auto found =
         std::find_if(priced.begin(), priced.end(), [&](const auto& p) { return p.tile == tile; });

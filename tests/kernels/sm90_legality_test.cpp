@@ -307,7 +307,7 @@ TEST(Sm90Legality, ItemsAreTakenWhereItIsAskedForAlone) {
 }
 
 TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
-  const Problem p = parse_problem("fwd bf16 h4 sq1 sk8192 d128");
+  const Problem p = parse_problem("fwd bf16 h66 sq200 sk8192 d128");  // whole rounds
   const ForwardConfig usual = default_gpu_forward(p, kHopper);
   EXPECT_EQ(usual.key_shares, 0);
   EXPECT_EQ(to_text(usual).find("key_shares"), std::string::npos);
@@ -321,6 +321,33 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   shares.dynamic = false;
   shares.key_shares = 257;
   EXPECT_NE(reason().find("key_shares=257; 0 to 256"), std::string::npos);
+  shares.key_shares = 132;
+  shares.block_q = 192;
+  shares.warps = 12;
+  EXPECT_NE(reason().find("block_q up to 128"), std::string::npos);
+}
+
+// Of few items each is cut into as many pieces, and no more than there are multiprocessors; one
+// that is short, or of a mask that leaves items apart, stays whole.
+TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
+  const auto shares_of = [](const char* line) {
+    return default_gpu_forward(parse_problem(line), kHopper).key_shares;
+  };
+  for (const char* line :
+       {"fwd bf16 b4 h8 sq8 sk8192 d128", "fwd bf16 b1 h8 sq8 sk32768 d128",
+        "fwd fp16 b1 h8 sq256 sk16384 d64", "fwd bf16 causal b1 h8 sq100 sk16384 d256"}) {
+    const Problem p = parse_problem(line);
+    const ForwardConfig c = default_gpu_forward(p, kHopper);
+    const auto items = p.b * p.hq * ((p.sq + c.block_q - 1) / c.block_q);
+    EXPECT_GE(c.key_shares, 2 * items) << line;
+    EXPECT_LE(c.key_shares, 132) << line;
+    EXPECT_EQ(c.key_shares % items, 0) << line;
+  }
+  EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk256 d128"), 0);
+  EXPECT_EQ(shares_of("fwd bf16 b32 h4 sq8 sk2048 d128"), 0);
+  EXPECT_EQ(shares_of("fwd bf16 causal b1 h8 s1024 d128"), 0);
+  EXPECT_EQ(shares_of("fwd bf16 b4 h8 s4096 d256"), 0);
+  EXPECT_EQ(shares_of("fwd bf16 b1 h24 sq1024 sk32768 d128"), 132);  // 1.45 rounds
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
