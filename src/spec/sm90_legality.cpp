@@ -102,10 +102,11 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.key_shares < 0 || c.key_shares > kMostShares) {
     return Verdict::no("key_shares=" + number(c.key_shares) + "; 0 to " + number(kMostShares));
   }
-  if (c.key_shares > 0 && (c.dynamic || c.block_q > kMostSharedQueries)) {
+  if (c.key_shares > 0 &&
+      (c.dynamic || c.block_q > kMostSharedQueries || (c.cluster > 1 && !c.own_output))) {
     return Verdict::no("key_shares=" + number(c.key_shares) +
                        " takes dynamic=false and, for want of registers, block_q up to " +
-                       number(kMostSharedQueries));
+                       number(kMostSharedQueries) + " and of pairs own_output=true");
   }
   if (c.fixed_reference && c.element != DType::bf16) {
     return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +

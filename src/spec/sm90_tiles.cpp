@@ -143,8 +143,8 @@ double joined_us(const Problem& p, double pieces_of_item, double pieces, double 
 }
 
 // The last items in shares of their keys, and what a call takes then of what it takes without;
-// {0, 1} where it is not worth it. Few items are cut into as many pieces each as blocks are there
-// for, those behind whole rounds into shares for all.
+// {0, 1} where it is not worth it. Few items are cut into 2, 4, 8, … pieces each, as
+// many as pay and as there are blocks for, those behind whole rounds into shares for all.
 struct Shares {
   int count;
   double time;
@@ -165,7 +165,7 @@ Shares worthwhile_shares(const Problem& p, const MeasuredTile& m) {
   }
   const double whole = unlimited_us(p, items, items.count, items.item_us());
   Shares best{0, kWorth};
-  for (double parts = 2; parts * items.count <= all; ++parts) {
+  for (double parts = 2; parts * items.count <= all; parts *= 2) {
     const double us = items.price.item_us + std::ceil(items.steps / parts) * items.price.step_us;
     const double in_all = unlimited_us(p, items, parts * items.count, us) +
                           joined_us(p, parts, parts * items.count, items.rows);

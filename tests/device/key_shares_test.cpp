@@ -37,13 +37,18 @@ TEST_F(KeyShares, FewQueriesOfManyKeysMeetTheRule) {
   EXPECT_TRUE(checked("fwd bf16 b1 h4 sq3 sk9001 d128 window(700,0)", 8, in_shares(132)));
 }
 
-// Behind whole rounds, by pairs and by blocks of their own.
+// Behind whole rounds, by blocks of their own and by pairs.
 TEST_F(KeyShares, LastRoundsMeetTheRule) {
   for (const char* line :
-       {"fwd bf16 b4 h8 s4096 d256", "fwd bf16 b1 h8 sq3000 sk5000 d256", "fwd fp16 h9 s5000 d128",
-        "fwd bf16 h17 s2100 d192 layout(bshd)", "fwd bf16 b2 h11 s1500 d96 scale(20)"}) {
-    EXPECT_TRUE(checked(line, 4, in_shares(66, ",cluster=2,block_q=128,warps=8"))) << line;
-    EXPECT_TRUE(checked(line, 4, in_shares(132, ",cluster=1,block_q=128,warps=8"))) << line;
+       {"fwd bf16 b4 h8 s4096 d256", "fwd fp16 h9 s5000 d128",
+        "fwd bf16 b2 h11 s1500 d96 scale(20)", "fwd bf16 h17 s2100 d192 layout(bshd)",
+        "fwd bf16 b1 h8 sq3000 sk5000 d256"}) {
+    const std::string alone = ",cluster=1,block_q=128,block_k=64,warps=8,held_columns=0";
+    EXPECT_TRUE(checked(line, 4, in_shares(132, alone))) << line;
+  }
+  for (const char* line : {"fwd bf16 b4 h8 s4096 d256", "fwd fp16 b1 h8 sq3000 sk5000 d256",
+                           "fwd bf16 h17 s2100 d192 layout(bshd)"}) {
+    EXPECT_TRUE(checked(line, 4, in_shares(66, ",cluster=2"))) << line;
   }
 }
 

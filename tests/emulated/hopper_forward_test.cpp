@@ -140,8 +140,6 @@ TEST(EmulatedHopperForward, LastItemsOfPairsInSharesOfTheirKeys) {
   }();
   expect_right<kOwn>("fwd bf16 b1 h4 sq130 sk300 d128");
   expect_right<kOwn>("fwd bf16 b1 h5 sq200 sk150 d120 scale(20)");
-  constexpr auto kTwoStages = in_shares(hopper_forward(kFp16, 64, 128, 64, 2, 2, false, 2), 2);
-  expect_right<kTwoStages>("fwd fp16 b1 h1 sq520 sk500 d64 layout(bshd)");
 }
 
 // Heads of one query as neighbouring rows: under every mask, in every layout, where a tile's last

@@ -325,6 +325,9 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   shares.block_q = 192;
   shares.warps = 12;
   EXPECT_NE(reason().find("block_q up to 128"), std::string::npos);
+  shares = legal_config("key_shares=66", usual, p, kHopper);
+  shares.cluster = 2;
+  EXPECT_NE(reason().find("of pairs own_output=true"), std::string::npos);
 }
 
 // Of few items each is cut into as many pieces, and no more than there are multiprocessors; one
