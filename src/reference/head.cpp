@@ -27,11 +27,16 @@ Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int
   return matrix;
 }
 
+// By bands of rows, so that what is written of a column is a cache line or two.
 template <typename Real>
 Matrix<Real> transpose(const Matrix<Real>& from) {
+  constexpr std::int64_t kBand = 16;
   Matrix<Real> to(from.cols, from.rows);
-  for (std::int64_t i = 0; i < from.rows; ++i) {
-    for (std::int64_t x = 0; x < from.cols; ++x) to.row(x)[i] = from.row(i)[x];
+  for (std::int64_t first = 0; first < from.rows; first += kBand) {
+    const std::int64_t end = std::min(first + kBand, from.rows);
+    for (std::int64_t x = 0; x < from.cols; ++x) {
+      for (std::int64_t i = first; i < end; ++i) to.row(x)[i] = from.row(i)[x];
+    }
   }
   return to;
 }
