@@ -49,11 +49,13 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   if (p.pass == Pass::forward_backward) require_pair(p, options.config, limits);
   std::string kernels;
   std::int64_t packed = plan.problem.hq / p.hq;
+  int shares = 0;
   if (has_forward(p)) {
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
     kernels = name_of(config.target);
     packed *= config.packed_heads;
+    shares = config.key_shares;
     plan.workspace_bytes = forward_workspace_bytes(p, config);
     if (config.target == Target::cuda_sm90 && !is_split(config))
       plan.forward_sms = device.facts().sm_count;
@@ -77,6 +79,10 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
              (options.config.empty() ? ", the default tile for this element type and head dim"
                                      : ", tile as asked for") +
              rows_of_heads(packed);
+  if (shares > 0) {
+    plan.why += "; keys of the last query tiles are dealt out in " + std::to_string(shares) +
+                " shares, which a second kernel joins";
+  }
 }
 
 ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {

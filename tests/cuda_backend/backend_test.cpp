@@ -159,6 +159,7 @@ TEST_F(CudaBackendTest, PiecesOfItemsAreJoinedInTheSameCall) {
   const Plan hopper = plan(p, options);
   const ForwardConfig config = parse_config(hopper.config, ForwardConfig{});
   EXPECT_EQ(hopper.workspace_bytes, forward_workspace_bytes(p, config));
+  EXPECT_NE(hopper.why.find("dealt out in 4 shares"), std::string::npos) << hopper.why;
   const auto expected = forward_launches(p, config);
   testing::fake_kernels().add(expected);
   ForwardArgs args = forward_args();
