@@ -97,7 +97,7 @@ void for_each_turn(const char* name, Visitor&& visit) {
 }
 
 TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
-  for (const char* file : {"turns_forward.txt", "turns_decode.txt"}) {
+  for (const char* file : {"turns_forward.txt", "turns_decode.txt", "turns_shares.txt"}) {
     for_each_turn(file, [](const Problem& asked, const std::string& changes) {
       const Problem p = with_packed_heads(asked);
       const std::string text = "ForwardConfig{" + changes + "}";
