@@ -66,7 +66,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   gpu::Launch shape_;
   ZeroedBytes zeroed_;
   unsigned cluster_ = 1;
-  std::optional<LoadedLaunch> join_;  // of parts of the keys
+  std::optional<LoadedLaunch> join_;  // of shares of the keys
 };
 
 }  // namespace
