@@ -154,7 +154,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
        .cluster = count(c.cluster),
        .zeroed = item_counter(c)}};
   if (c.key_shares > 0) {
-    const int rows = key_shares(p, c).left() * c.item_rows();
+    const int rows = key_shares(p, c).left() * forward_pieces(p, c).rows;
     launches.push_back({.name = "join",
                         .source = "kernels/forward/join_shares.cuh",
                         .entry = "dfa::join_shares<" + qualified(to_text(c)) + ">",

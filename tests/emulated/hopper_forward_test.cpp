@@ -113,7 +113,8 @@ constexpr ForwardConfig in_shares(ForwardConfig config, int shares) {
 
 // The last items in shares of their keys, joined: behind whole rounds and without any, where items
 // fill whole rounds, where a piece has no tile, where a row sees none of a piece or of any, where
-// tiles of q are packed heads, and where an item is done again.
+// tiles of q are packed heads, where an item is done again, and one of more pieces than a warp has
+// lanes.
 TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
   constexpr auto k64 = in_shares(hopper_forward(kBf16, 64, 64, 64, 2, 1), 5);
   expect_right<k64>("fwd bf16 b2 hq4 hk2 sq1 sk1000 d64");
@@ -128,6 +129,12 @@ TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
   expect_right<kTurns>("fwd bf16 causal b1 h2 sq200 sk900 d128");
   constexpr auto kPacked = in_shares(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 33);
   expect_right<kPacked>("fwd fp16 causal b1 hq10 hk2 sq3 sk4300 d64");
+  constexpr auto kMany = in_shares(hopper_forward(kBf16, 64, 64, 64, 2, 1), 70);
+  expect_right<kMany>("fwd bf16 b1 h1 sq5 sk4700 d64");
+  expect_right<kMany>("fwd bf16 causal b1 h1 sq70 sk4700 d64");
+  constexpr auto kWidest = in_shares(hopper_forward(kBf16, 256, 128, 64, 2, 1), 3);
+  expect_right<kWidest>("fwd bf16 b1 h1 sq70 sk300 d256");
+  expect_right<kWidest>("fwd bf16 b1 h1 sq70 sk300 d256 dv200");
 }
 
 // By pairs, with a place of its own for the output of whole items.

@@ -64,13 +64,14 @@ TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 items, then pieces of eight
   EXPECT_EQ(launches[0].smem_bytes, whole.smem_bytes);
   EXPECT_EQ(launches[1].entry.find("dfa::join_shares<dfa::ForwardConfig{"), 0u);
-  EXPECT_EQ(launches[1].grid, 8u * 128 / 4);  // a warp for each row
+  EXPECT_EQ(launches[1].grid, 8u * 128 / 4);  // a warp for each row ...
   EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 2 * 20 * 128 * (128 + 1));
   const Items items = forward_items(p, config, 132);
   EXPECT_EQ(items.tiles, 80);
   EXPECT_EQ(items.heads, 1);
   const Problem few = parse_problem("fwd bf16 b2 h3 sq10 sk4096 d128");
   EXPECT_EQ(forward_workspace_bytes(few, config), 4u * 2 * 20 * 10 * (128 + 1));
+  EXPECT_EQ(forward_launches(few, config)[1].grid, 6u * 10 / 4);  // ... that there is
 }
 
 // Planes of q, k and v lie one behind the other in the workspace, 6 bytes an element.
