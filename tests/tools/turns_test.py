@@ -7,14 +7,16 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Notes each call; a tile of 80 keys is refused, one of 96 misses the rule, the peer has no joules.
+# Notes each call; a tile of 80 keys is refused, one of 96 misses the rule, one of 112 hangs, the peer has no joules.
 DFA = """#!/usr/bin/env python3
-import json, os, pathlib, struct, sys
+import json, os, pathlib, struct, sys, time
 words = sys.argv
 value = lambda name: words[words.index(name) + 1] if name in words else ""
 config = value("--config")
 with open(pathlib.Path(words[0]).parent / "calls.txt", "a") as calls:
     print(pathlib.Path(words[0]).name, config or os.environ.get("DFA_KERNEL_SOURCES", ""), file=calls)
+if "block_k=112" in config:
+    time.sleep(60)
 if "block_k=80" in config:
     sys.exit("error: block_k=80 is not legal")
 # 500.25 TFLOP/s; "before" runs on, into the limit. A sample of another case stands in front.
@@ -27,6 +29,8 @@ case = {"algorithm": "flash", "backend": "cuda", "status": "ok", "reason": None,
 cases = [case]
 if value("--peers"):
     cases.append(dict(case, algorithm=value("--peers"), backend="torch", gflop_per_j=None))
+if not case["check"]["ok"]:
+    case["status"] = "failed"
 out.write_text(json.dumps({"cases": cases}))
 """
 
@@ -59,6 +63,8 @@ def main():
         assert code == 1
         assert "  a                error: block_k=80 is not legal" in said.splitlines(), said
         assert "  b                misses the rule" in said.splitlines(), said
+        code, said, _ = run(folder, "fwd bf16 s512 d64\n  b: block_k=96\n", "--rounds", "1", "--wrong")
+        assert code == 0 and said.splitlines()[1:] == ["  planned          500.2 700", "  b                500.2 700!"], said
 
         (folder / "calls.txt").unlink()
         code, said, _ = run(folder, "fwd bf16 s512 d64\n  wide: block_k=128\n", "--rounds", "1", "--compile", "2",
@@ -66,6 +72,9 @@ def main():
         calls = (folder / "calls.txt").read_text().splitlines()
         assert code == 0 and "  mine             500.2 700" in said.splitlines(), said
         assert sorted(calls[:3]) == sorted(calls[3:]) == ["dfa ", "dfa /some/src", wide], calls  # each once ahead
+
+        code, said, _ = run(folder, "fwd bf16 s512 d64\n  c: block_k=112\n", "--rounds", "1", "--limit", "3", "--compile", "1")
+        assert code == 1 and said.splitlines()[1:] == ["  planned          500.2 700", "  c                ended after 3 s"], said
 
         for rows, why in (("  a: block_k=80\n", "rows.txt:1"), ("fwd s5\n  a\n", "rows.txt:2"), ("# none\n", "no problem line"),
                           ("fwd s5\n  a: b=1\n  a: b=2\n", "'a' twice")):
