@@ -69,9 +69,9 @@ struct ForwardConfig {
   // dealt out beforehand.
   bool dynamic = false;
   // The items that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
-  // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or where
-  // items are few. What a piece of an item leaves goes to the workspace, from which a second kernel
-  // joins it. 0: in whole items alone.
+  // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
+  // where items are few. What a piece of an item leaves goes to the workspace, from which a second
+  // kernel joins it. 0: in whole items alone.
   int key_shares = 0;
 
   // Rows of q that are dealt out together, and what they are of.
@@ -206,6 +206,10 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: the second block's keys lie between
   // those of the first one's two warpgroups (0019).
   bool nested_keys = false;
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq=unordered: the copy engine adds shares of dq from
+  // shared memory (cp.reduce.async.bulk; 0019), at d 128, where there is room for half of them,
+  // half.
+  bool bulk_dq = false;
 
   // Keys whose dq is added up at once.
   constexpr int turn_keys() const { return cluster * block_k; }
@@ -235,7 +239,7 @@ struct BackwardConfig {
       return block_k * wide_row + stages * block_q * (wide_row - do_row + 8) +
              do_stages() * block_q * do_row + sm90_exchange_bytes() +
              8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes() +
-             sm90_queue_bytes() + sm90_rounding_bytes();
+             sm90_queue_bytes() + sm90_rounding_bytes() + sm90_bulk_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -284,6 +288,9 @@ struct BackwardConfig {
     return rounds_dq ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
   }
   constexpr int rounded_tiles() const { return 3; }
+
+  // Of cuda_sm90: what of a share of dq is on its way to the sums.
+  constexpr int sm90_bulk_bytes() const { return bulk_dq ? 2 * kGroupThreads * 64 + 16 : 0; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {

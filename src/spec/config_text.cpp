@@ -47,6 +47,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("keys_in_registers", config.keys_in_registers);
       visit("skips_hidden", config.skips_hidden);
       visit("nested_keys", config.nested_keys);
+      visit("bulk_dq", config.bulk_dq);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -92,6 +93,7 @@ constexpr struct {
                 {"keys_in_registers", "false"},
                 {"skips_hidden", "false"},
                 {"nested_keys", "false"},
+                {"bulk_dq", "false"},
                 {"dynamic", "false"},
                 {"key_shares", "0"}};
 

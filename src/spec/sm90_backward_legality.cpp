@@ -82,6 +82,13 @@ Verdict check_pairs(const BackwardConfig& c) {
                      number(c.dq_block_q));
 }
 
+// There is room for half of a share, and where v is held in registers for all of it in v's place.
+// At head_dim 96 the second warpgroup has no whole share.
+bool takes_bulk_dq(const BackwardConfig& c) {
+  const bool room = c.head_dim == kGroupRows ? c.keys_in_registers : c.head_dim == kMaxDim;
+  return room && c.cluster == 2 && !is_wide(c) && !c.dq_group && c.dq == DqSum::unordered;
+}
+
 Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
@@ -126,6 +133,11 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   }
   if (c.nested_keys && (c.cluster != 2 || c.dq_group)) {
     return Verdict::no("nested_keys=true is of cluster=2, dq_group=false");
+  }
+  if (c.bulk_dq && !takes_bulk_dq(c)) {
+    return Verdict::no(
+        "bulk_dq=true is of cluster=2, dq=unordered, dq_group=false, and head_dim 64 with "
+        "keys_in_registers=true or 128");
   }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +

@@ -11,7 +11,8 @@
 // cores, and the barriers in shared memory (mbarrier) that they and threads arrive at.
 //
 // Copies and products see shared memory of their own: what copies have put there, and what threads
-// have put there by ptx::store_matrices and then fenced. A plain store is never seen by them.
+// have put there by ptx::store_matrices or ptx::store_shared_4 and then fenced. Another plain store
+// is never seen by them.
 namespace dfa::emulated {
 
 void start_async(unsigned threads);
@@ -34,6 +35,7 @@ struct Place {
 void load_box(unsigned target, const TensorMap& map, unsigned barrier, Place place);
 void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned barrier);
 void store_box(const TensorMap& map, unsigned source, Place place);
+void add_bytes(float* to, unsigned source, unsigned bytes);
 void commit_stores();
 void wait_stores(bool written);  // else only read
 

@@ -303,6 +303,26 @@ TEST(EmulatedHopperBackward, PairsThatStayWhoseKeysAreNested) {
   expect_right_of_pairs<k64>("bwd fp16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
 }
 
+constexpr BackwardConfig bulk(BackwardConfig with) {
+  with.bulk_dq = true;
+  return with;
+}
+
+// Shares of dq are added by the copy engine: half of them, or all, through the place of v too.
+TEST(EmulatedHopperBackward, TheCopyEngineAddsSharesOfDq) {
+  constexpr auto kUnordered = DqSum::unordered;
+  constexpr auto k128 = bulk(pairs(kBf16, 128, kUnordered));
+  constexpr auto k64 = bulk(held(pairs(kFp16, 64, kUnordered)));
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 sq300 sk900 d128");
+  expect_right_of_pairs<persistent(k128)>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
+  expect_right_of_pairs<persistent(k128)>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
+  expect_right_of_pairs<k64>("bwd fp16 b1 h2 sq200 sk300 d40 layout(bshd)");
+  expect_right_of_pairs<persistent(k64)>("bwd fp16 b2 h3 sq700 sk600 d64", 4);
+  expect_right_of_pairs<persistent(k64)>("bwd fp16 b1 h3 sq100 sk1200 d64 window(70,0)", 2);
+  expect_right_of_pairs<persistent(nested(skipping(k64)))>(
+      "bwd fp16 causal b1 hq4 hk2 sq600 sk700 d64", 2);
+}
+
 TEST(EmulatedHopperBackward, SomeColumnsOfKeysInRegisters) {
   expect_right_of_pairs<held(rounding(pairs(kBf16, 96)))>("bwd bf16 b1 hq2 hk1 sq300 sk257 d96");
   constexpr auto kStay = nested(skipping(held(persistent(rounding(pairs(kFp16, 96))))));

@@ -190,6 +190,33 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=false"), std::string::npos);
 }
 
+// By name alone, until its tests have run to their end on a card.
+TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesWhereItIsNamed) {
+  const auto reason = [](const char* line, const auto& change) {
+    const Problem p = parse_problem(line);
+    BackwardConfig config = hopper_backward(p);
+    EXPECT_FALSE(config.bulk_dq);
+    config.bulk_dq = true;
+    change(config);
+    return check(config, p, kHopper90).reason;
+  };
+  const auto planned = [](BackwardConfig&) {};
+  EXPECT_EQ(reason("bwd bf16 causal h1 s16384 d64", planned), "");
+  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128", planned), "");
+  const std::string why = "bulk_dq=true is of cluster=2, dq=unordered";
+  for (const char* line : {"bwd bf16 causal h1 s8192 d128",  // in order
+                           "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
+    EXPECT_EQ(reason(line, planned).find(why), 0u) << line;
+  }
+  EXPECT_EQ(reason("bwd bf16 h1 s16384 d64", [](BackwardConfig& c) { c.keys_in_registers = false; })
+                .find(why),
+            0u);
+  BackwardConfig config = hopper_backward(parse_problem("bwd bf16 h1 s16384 d64"));
+  EXPECT_EQ(to_text(config).find("bulk_dq"), std::string::npos);
+  config.bulk_dq = true;
+  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+}
+
 TEST(Sm90BackwardLegality, AWarpgroupMakesDqWhereItIsNamed) {
   const auto group = [](const char* text) {
     return gpu_backward_base(text, parse_problem("bwd bf16 h1 s4096 d64"), kHopper90).dq_group;

@@ -319,6 +319,14 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     staying.cluster = 2;
     staying.early_turns = false;
     if (check(staying, p, limits_)) compile(backward_launches(p, staying));
+    for (const bool stays : {false, true}) {
+      BackwardConfig bulk = unordered;
+      bulk.cluster = 2;
+      bulk.early_turns = false;
+      bulk.bulk_dq = true;
+      bulk.persistent = stays;
+      if (check(bulk, p, limits_)) compile(backward_launches(p, bulk));
+    }
     BackwardConfig early = candidates[0];
     early.early_turns = true;
     if (d == dv && d != 96) compile(backward_launches(p, early));

@@ -2,9 +2,11 @@
 
 #include "kernels/backward/dq_turns.cuh"
 #include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/order.cuh"
+#include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/product.cuh"
 
@@ -72,6 +74,27 @@ struct Sm90Dq : DqTurns<kConfig> {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) ptx::add_4(to + n * 128, share[n]);
     }
+  }
+
+  // The first fragments of a share by the copy engine, from the warp's own place in shared memory,
+  // the others from registers. As they come.
+  template <int kStaged>
+  static DFA_DEVICE void add_bulk(const KernelArgs& args, Head head, int tile, int place,
+                                  unsigned staged, unsigned lane, const Share& share) {
+    float* to = lane_sums(args, Turns::index(args, head, tile), place);
+    ptx::wait_stores_read();  // the share before
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < kStaged; ++n) {
+      ptx::store_shared_4(staged + lane * 16 + n * 512, share[n]);
+    }
+#pragma unroll
+    for (int n = kStaged; n < kFragments; ++n) ptx::add_4(to + n * 128, share[n]);
+    ptx::fence_async();
+    __syncwarp();
+    if (!ptx::elect()) return;
+    ptx::add_bytes(to - lane * 4, staged, kStaged * 512);
+    ptx::commit_stores();
   }
 
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,

@@ -70,7 +70,9 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kQueueAt = kNotesAt + kConfig.sm90_notes_bytes();
   static constexpr int kQueueEnd = kQueueAt + kConfig.sm90_queue_bytes();
   static constexpr int kRoundingAt = (kQueueEnd + 15) / 16 * 16;  // for the copy engine
-  static_assert(kQueueEnd + kConfig.sm90_rounding_bytes() == kConfig.smem_bytes());
+  static constexpr int kBulkAt = kRoundingAt;                     // of bulk_dq
+  static_assert(kQueueEnd + kConfig.sm90_rounding_bytes() + kConfig.sm90_bulk_bytes() ==
+                kConfig.smem_bytes());
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
   // are filled for both, and given back to both.

@@ -145,8 +145,25 @@ struct Sm90PairBackward {
     ptx::commit_products();
   }
 
+  // Of bulk_dq: where v is in registers its place has the shares of the first warpgroup.
+  static constexpr int kStaged = HalfStep::kHeldWhole ? Dq::kFragments : Dq::kFragments / 2;
+  static DFA_DEVICE unsigned staged(const Step& at) {
+    constexpr unsigned kBytes = kStaged * 512;
+    const unsigned warp = Keys::warp_row() / 16 * kBytes;
+    if constexpr (HalfStep::kHeldWhole) {
+      return at.base + (at.group == 0 ? Keys::kVAt : Keys::kBulkAt) + warp;
+    } else {
+      return at.base + Keys::kBulkAt + at.group * 4 * kBytes + warp;
+    }
+  }
+
   static DFA_DEVICE void add_dq(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
+    if constexpr (kConfig.bulk_dq) {
+      Dq::template add_bulk<kStaged>(args, {pair.batch, walk.head}, walk.tile, at.group, staged(at),
+                                     Keys::lane(), share);
+      return;
+    }
     if constexpr (Dq::kOrdered) ptx::wait(at.turn(), phase);
     Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kOrdered) {
@@ -289,6 +306,9 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
+  // Of pairs that stay: does v's place serve until a work's end? Else until v is in registers, or
+  // until the last step has read it.
+  static constexpr bool kVToTheEnd = HalfStep::kHeldWhole ? kConfig.bulk_dq : kConfig.skips_hidden;
   // Where registers are too few to keep the warpgroup's index beside the loops.
   static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.nested_keys;
 
@@ -339,7 +359,9 @@ struct Sm90PairBackward {
       if constexpr (!kConfig.skips_hidden) queue_next(at, sums);
       ptx::wait(at.v_full(), at.keys_phase());
       HalfStep::hold_v(sums, at.base, at.group);
-      if constexpr (Keys::kPersistent && HalfStep::kHeldWhole) at.give_back(at.v_empty());
+      if constexpr (Keys::kPersistent && HalfStep::kHeldWhole && !kVToTheEnd) {
+        at.give_back(at.v_empty());
+      }
       if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
       if constexpr (kConfig.skips_hidden) {
         walk_seen(a.args, pair, walk, at, sums);
@@ -351,14 +373,15 @@ struct Sm90PairBackward {
     if constexpr (kGroupRecalled) at.recall_group();
     const KeyWork work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
-      if (!walk.any() || (kConfig.skips_hidden && !HalfStep::kHeldWhole))
-        at.give_back(at.v_empty());
+      if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
+      if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
       store_gradients(a, work, at, sums);
       at.end_work();
     } else {
-      ptx::sync_warps(1, Keys::kThreads);  // all have read k
+      if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
+      ptx::sync_warps(1, Keys::kThreads);            // all have read k
       Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "emulated/async.h"
 #include "kernels/device.h"
 
 // An address in shared memory is an offset into smem, where the block's own begins. Copies are
@@ -37,7 +38,11 @@ inline float load_shared_1(unsigned address) {
 }
 
 inline void store_shared_4(unsigned address, const float (&x)[4]) {
-  std::memcpy(smem + address, x, sizeof(x));
+  for (unsigned i = 0; i < 4; ++i) {
+    unsigned word;
+    std::memcpy(&word, &x[i], sizeof(word));
+    emulated::store_word(address + 4 * i, word);
+  }
 }
 
 inline uint4 load_words_4(unsigned address) {
