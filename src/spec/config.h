@@ -289,8 +289,9 @@ struct BackwardConfig {
   }
   constexpr int rounded_tiles() const { return 3; }
 
-  // Of cuda_sm90: what of a share of dq is on its way to the sums.
-  constexpr int sm90_bulk_bytes() const { return bulk_dq ? 2 * kGroupThreads * 64 + 16 : 0; }
+  // Of cuda_sm90: shares of dq on their way to the sums, 64 bytes a thread, from a multiple of 16
+  // on.
+  constexpr int sm90_bulk_bytes() const { return bulk_dq ? 64 * 32 * warps + 8 : 0; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {
