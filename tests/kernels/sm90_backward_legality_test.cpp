@@ -190,12 +190,19 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=false"), std::string::npos);
 }
 
-// By name alone, until its tests have run to their end on a card.
-TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesWhereItIsNamed) {
+TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
+  const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
+  EXPECT_TRUE(adds("bwd bf16 causal h1 s16384 d64"));
+  EXPECT_TRUE(adds("bwd fp16 causal h1 s16384 d128"));
+  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d64"));
+  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));
+  for (const char* line : {"bwd bf16 causal h1 s8192 d128",  // in order
+                           "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
+    EXPECT_FALSE(adds(line)) << line;
+  }
   const auto reason = [](const char* line, const auto& change) {
     const Problem p = parse_problem(line);
     BackwardConfig config = hopper_backward(p);
-    EXPECT_FALSE(config.bulk_dq);
     config.bulk_dq = true;
     change(config);
     return check(config, p, kHopper90).reason;

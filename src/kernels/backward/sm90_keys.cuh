@@ -385,9 +385,10 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                     const KeyWork& work, const Walk& walk) {
     load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                    walk);
-    // Of wide pairs the other block begins, so that three panels each of q and do come out even.
-    load_queries<kConfig.value_dim, kWide ? 1 : 0>(shared.d_o, a.d_o, shared.delta(), a.args.delta,
-                                                   a.args, work, walk);
+    // Where panels are odd in number the pair's other block begins, so that q and do come out even.
+    constexpr int kFirst = kWide || panels(kConfig.value_dim) % 2 == 1 ? 1 : 0;
+    load_queries<kConfig.value_dim, kFirst>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args,
+                                            work, walk);
   }
 
   // Where pairs stay: queries of the next work come while keys of the last are read. It is taken

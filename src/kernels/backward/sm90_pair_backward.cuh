@@ -82,21 +82,20 @@ struct Sm90PairBackward {
       if (Keys::lane() == 0) ptx::arrive(barrier);
     }
 
-    // Each warp expects as much as it has: of its like in the other block.
+    // A half leaves as soon as it is there. Each warp expects as much of both as it has: of its
+    // like in the other block.
     DFA_DEVICE void tell_ds_full(int half, int) const {
-      if (half + 1 < kHalves) return;
       __syncwarp();
       if (!ptx::elect()) return;
       if (makes_dq()) {
-        ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
+        if (half + 1 == kHalves) {
+          ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
+        }
         return;
       }
-      const unsigned rows = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes;
-#pragma unroll
-      for (int panel = 0; panel < kHalves; ++panel) {
-        const unsigned at = rows + panel * panel_bytes(kBlockK);
-        Keys::send_rows(rank, at + kSentDs, at + kOthersDs, this->ds_there());
-      }
+      const unsigned at = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes +
+                          half * panel_bytes(kBlockK);
+      Keys::send_rows(rank, at + kSentDs, at + kOthersDs, this->ds_there());
     }
 
     // No register holds the warpgroup's index from before to behind this.
@@ -288,7 +287,8 @@ struct Sm90PairBackward {
                           at.group * kGroupRows + Keys::warp_row(), kNone, Keys::lane());
     }
     ptx::fence_async();
-    at.tell_ds_full(kHalves - 1, at.group);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) at.tell_ds_full(half, at.group);
     at.q.release(Keys::lane());
     at.d_o.release(Keys::lane());
     if (at.owes_dq()) {
