@@ -346,6 +346,8 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
     EXPECT_LE(c.key_shares, 132) << line;
     EXPECT_EQ(c.key_shares % items, 0) << line;
   }
+  EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk32768 d128"), 128);
+  EXPECT_EQ(shares_of("fwd bf16 b8 h8 sq8 sk4096 d128"), 0);  // 64 items fill the memory
   EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk256 d128"), 0);
   EXPECT_EQ(shares_of("fwd bf16 b32 h4 sq8 sk2048 d128"), 0);
   EXPECT_EQ(shares_of("fwd bf16 causal b1 h8 s1024 d128"), 0);
