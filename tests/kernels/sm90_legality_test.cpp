@@ -353,6 +353,8 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
   EXPECT_EQ(shares_of("fwd bf16 causal b1 h8 s1024 d128"), 0);
   EXPECT_EQ(shares_of("fwd bf16 b4 h8 s4096 d256"), 0);
   EXPECT_EQ(shares_of("fwd bf16 b1 h24 sq1024 sk32768 d128"), 132);  // 1.45 rounds
+  EXPECT_EQ(shares_of("fwd bf16 b1 h8 s32768 d256"), 66);            // 15.5, of long items
+  EXPECT_EQ(shares_of("fwd bf16 b1 h8 s16384 d256"), 0);
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
