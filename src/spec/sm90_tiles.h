@@ -29,8 +29,8 @@ struct PricedTile {
 
 // The tiles whose joules were measured for a problem's element type and head dim, the least first
 // (larger items with up to 3 % on top), also with the last items in shares of their keys where that
-// promises more than 5 %, or 2.5 % behind whole rounds; none of other types and dims. Whether a tile is legal of the problem is
-// not asked.
+// promises more than 5 %, or 2.5 % behind whole rounds; none of other types and dims. Whether a
+// tile is legal of the problem is not asked.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
 
 // All tiles in the order to try them: the priced ones, then the others.
