@@ -257,6 +257,11 @@ struct BackwardConfig {
     return (cluster > 1 ? 3 : 2) * tile + others_k;
   }
 
+  // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.
+  constexpr bool sm90_sends_ds() const {
+    return cluster > 1 && !dq_group && !sm90_is_wide() && head_dim <= 64;
+  }
+
   // Of wide pairs: does a block make dq of one half of the columns, of all tiles? An odd number of
   // shares is dealt out in turn instead. Then half of the other block's k is enough.
   constexpr bool sm90_halves_dq() const {
@@ -270,7 +275,7 @@ struct BackwardConfig {
 
   // Of cuda_sm90: barriers beside those of the stages.
   constexpr int sm90_barriers() const {
-    if (cluster > 1) return sm90_is_wide() ? 9 : 8;
+    if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
     return dq_group ? 6 : (early_turns ? 5 : 4);
   }
   // What the copying warp notes about the tile of each stage, and where it stands.

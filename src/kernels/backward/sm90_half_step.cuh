@@ -56,15 +56,21 @@ struct Sm90HalfStep {
     }
   }
 
-  // When k, or v, is there, before the first product with it.
+  // When k, or v, is there, before the first product with it. Where a thread sends ds the index is
+  // read anew, once a work: kept, it spills.
+  static DFA_DEVICE int first_row(int group) {
+    const int of_warp =
+        kConfig.sm90_sends_ds() ? Keys::warp_row_of(ptx::thread_index()) : Keys::warp_row();
+    return group * kGroupRows + of_warp;
+  }
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
     if constexpr (kHeld) {
-      load_rows<Keys::kBlockK>(base, group * kGroupRows + Keys::warp_row(), sums.k);
+      load_rows<Keys::kBlockK>(base, first_row(group), sums.k);
     }
   }
   static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
     if constexpr (kHeld) {
-      load_rows<Keys::kBlockK>(base + Keys::kVAt, group * kGroupRows + Keys::warp_row(), sums.v);
+      load_rows<Keys::kBlockK>(base + Keys::kVAt, first_row(group), sums.v);
     }
   }
 

@@ -5,6 +5,7 @@
 #include "kernels/backward/sm90_dq_rounding.cuh"
 #include "kernels/backward/sm90_dq_zeros.cuh"
 #include "kernels/backward/sm90_fragments.cuh"
+#include "kernels/backward/sm90_passer.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
@@ -85,7 +86,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
   // that copies, the thread that loads keys and where there are turns a second one read which.
   static constexpr bool kPersistent = kConfig.persistent;
-  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered ? 3 : 2)>;
+  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered || kConfig.sm90_sends_ds() ? 3 : 2)>;
   static_assert(!kPersistent || (kPaired && kStages == 2));
   static_assert(!kPersistent || kConfig.early_turns == Dq::kOrdered);
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
@@ -112,6 +113,10 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
     DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
+    // Of those, a warpgroup's rows of 64 queries are there to be sent.
+    DFA_DEVICE unsigned ds_stored(int half, int group) const {
+      return barrier(8 + 2 * half + group);
+    }
     // Of wide pairs, of each of two places for the other's ds; the second has ds_read(), which is
     // not theirs.
     DFA_DEVICE unsigned ds_there(unsigned place) const { return barrier(5 - place); }
@@ -168,6 +173,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       if constexpr (kWide) ptx::init_barrier(shared.ds_there(1), kOfDs);
       ptx::init_barrier(shared.ds_read(), kConfig.warps);
       ptx::init_barrier(shared.sent_read(), kConfig.warps);
+    }
+    if constexpr (kConfig.sm90_sends_ds()) {
+      for (int part = 0; part < 2 * kHalves; ++part) {
+        ptx::init_barrier(shared.ds_stored(0, part), kGroupThreads / 32);
+      }
     }
     if constexpr (kPersistent) {
       ptx::init_barrier(shared.others_k_full(), 1);
@@ -455,15 +465,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         });
   }
 
-  static DFA_DEVICE void pass_turns(const KernelArgs& args, const Shared& shared) {
-    unsigned phase = 0;
-    for_turns(
-        args, shared, [](const KeyWork&, unsigned) {},
-        [&](const KeyWork& work, const TurnWalk& walk) {
-          dfa::pass_turns<Dq>(args, work, walk, shared.added(), shared.seen(), phase);
-        });
-  }
-
   // The first warpgroup, where it does nothing else. Its last warp may round, or zero, dq of other
   // heads.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
@@ -473,9 +474,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     } else if (threadIdx.x < 64) {
       if ((Dq::kOrdered || kPersistent) && threadIdx.x == 32) keep_turns(a, shared);
     } else if (threadIdx.x < 96) {
-      if constexpr (kConfig.early_turns) {
-        if (threadIdx.x == 64) pass_turns(a.args, shared);
-      }
+      if (threadIdx.x == 64) Sm90Passer<kConfig, Sm90Keys>::run(a.args, shared);
     } else {
       if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
       if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::zero_part(a.args);
@@ -535,7 +534,10 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   // Of the 64 keys that a warpgroup owns, those of this warp. Where sums come as they come there is
   // no register for it.
   static DFA_DEVICE int warp_row() {
-    return static_cast<int>((Dq::kOrdered ? thread() : ptx::thread_index()) / 32 % 4) * 16;
+    return warp_row_of(Dq::kOrdered ? thread() : ptx::thread_index());
+  }
+  static DFA_DEVICE int warp_row_of(unsigned thread) {
+    return static_cast<int>(thread / 32 % 4) * 16;
   }
 
   static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {

@@ -91,11 +91,13 @@ struct Sm90PairBackward {
         if (half + 1 == kHalves) {
           ptx::arrive_expecting(this->ds_there(), kHalves * Keys::kWarpBytes);
         }
-        return;
+      } else if constexpr (kConfig.sm90_sends_ds()) {
+        ptx::arrive(this->ds_stored(half, group));
+      } else {
+        const unsigned at = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes +
+                            half * panel_bytes(kBlockK);
+        Keys::send_rows(rank, at + kSentDs, at + kOthersDs, this->ds_there());
       }
-      const unsigned at = ds() + (group * kGroupRows + Keys::warp_row()) * kPanelRowBytes +
-                          half * panel_bytes(kBlockK);
-      Keys::send_rows(rank, at + kSentDs, at + kOthersDs, this->ds_there());
     }
 
     // No register holds the warpgroup's index from before to behind this.

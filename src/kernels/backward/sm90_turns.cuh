@@ -38,18 +38,16 @@ DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, Walk wal
   }
 }
 
-// ... and this one passes them on. It says that it has seen a tile's additions, so that no barrier
-// gets a phase ahead of one that is waited for.
+// ... and another passes them on (sm90_passer.cuh), of one tile after the other. It says that it
+// has seen a tile's additions, so that no barrier gets a phase ahead of one that is waited for.
 template <typename Dq, typename Walk>
-DFA_DEVICE void pass_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned added,
-                           unsigned seen, unsigned& phase) {
-  for (; walk.any() && walk.more(); walk.next()) {
-    ptx::wait(added, phase);
-    phase ^= 1;
-    ptx::arrive(seen);
-    if (Dq::ends_turn(walk.tile, walk.tiles.begin)) {
-      Dq::pass_on(args, {work.batch, walk.head}, walk.tile, work.key);
-    }
+DFA_DEVICE void pass_turn(const KernelArgs& args, const KeyWork& work, const Walk& at,
+                          unsigned added, unsigned seen, unsigned& phase) {
+  ptx::wait(added, phase);
+  phase ^= 1;
+  ptx::arrive(seen);
+  if (Dq::ends_turn(at.tile, at.tiles.begin)) {
+    Dq::pass_on(args, {work.batch, at.head}, at.tile, work.key);
   }
 }
 
