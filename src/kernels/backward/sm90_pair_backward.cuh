@@ -9,9 +9,10 @@
 // each copies half of for both. They make dq of tiles alternately, of the keys of both:
 //   dq^T += k^T ds^T + k'^T ds'^T     where ' is of the other block
 // so a tile has one addition to dq where it had two. The block that makes it keeps its ds, the
-// other sends its own through distributed shared memory, each warp its 16 rows. A tile's dq is
-// made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
-// just been made, and warpgroups of a block meet nowhere.
+// other sends its own through distributed shared memory, each warp its 16 rows or, up to 64
+// columns, a thread beside them those of a warpgroup (sm90_passer.cuh). A tile's dq is made a step
+// later, when the block has no ds of its own to keep: nobody waits for ds that has only just been
+// made, and warpgroups of a block meet nowhere.
 //
 // With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
 // tiles of ds and turns go on counting, the next work's queries and v come in the last one's last

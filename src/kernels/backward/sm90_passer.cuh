@@ -37,8 +37,9 @@ struct Sm90Passer {
         });
   }
 
-  // A tile whose dq the other block makes, and the turn of the one before, whose dq is made here
-  // beside it. n: tiles before, of the first block's; where it is odd the next is sent.
+  // Of each tile whose dq is made here the next one's ds leaves, then its turn is passed on, in the
+  // order in which warps come to both. n: the number of a tile, of all works, and the block's rank:
+  // where it is odd ds is sent.
   static DFA_DEVICE void send(const KernelArgs& args, const Shared& shared) {
     unsigned n = static_cast<unsigned>(Keys::rank());
     Keys::template for_works<false>(args, shared, [&](const KeyWork& work, unsigned) {
