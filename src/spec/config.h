@@ -197,8 +197,9 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).
   bool persistent = false;
-  // Of cuda_sm90 only, 16 bits, d and dv up to 64, with cluster=2 up to 96: the first 64 columns of
-  // k and v are left operands in registers (0019).
+  // Of cuda_sm90 only, 16 bits, d and dv up to 64, with cluster=2 up to 96, or one of both above
+  // 128: the first columns of k and v are left operands in registers, as many of them as
+  // sm90_held_k() and sm90_held_v() say (0019).
   bool keys_in_registers = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a warpgroup has no products of tiles of
   // queries that see none of its own keys (0019).
@@ -260,6 +261,20 @@ struct BackwardConfig {
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.
   constexpr bool sm90_sends_ds() const {
     return cluster > 1 && !dq_group && !sm90_is_wide() && head_dim <= 64;
+  }
+
+  // Of cuda_sm90, with keys_in_registers: columns of k and of v that are left operands there, as
+  // many as registers last for. Of wide pairs those who have dv hold k, those who have dk v.
+  constexpr int sm90_held_k() const {
+    return sm90_held(head_dim, value_dim, dq == DqSum::ordered ? 16 : 32);
+  }
+  constexpr int sm90_held_v() const {
+    return sm90_held(value_dim, head_dim, dq == DqSum::ordered ? 64 : 48);
+  }
+  // sums: columns of the sums in the same registers; most_beside_256: where these are the most.
+  constexpr int sm90_held(int columns, int sums, int most_beside_256) const {
+    const int most = !sm90_is_wide() ? 64 : (sums <= 192 ? 128 : most_beside_256);
+    return keys_in_registers ? (columns < most ? columns : most) : 0;
   }
 
   // Of wide pairs: does a block make dq of one half of the columns, of all tiles? An odd number of

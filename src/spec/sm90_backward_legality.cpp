@@ -16,6 +16,7 @@ constexpr int kKeys = 2 * kGroupRows;
 constexpr int kWideKeys = kGroupRows;
 constexpr int kMaxDim = 128;
 constexpr int kMostHeldDim = 96;  // above, registers do not last for 64 columns of k and v
+constexpr int kWideDim = 192;     // above, registers are fewer yet
 constexpr int kMaxTurn = 128;     // rows are padded to that
 
 std::string number(long long value) { return std::to_string(value); }
@@ -89,6 +90,13 @@ bool takes_bulk_dq(const BackwardConfig& c) {
   return room && c.cluster == 2 && !is_wide(c) && !c.dq_group && c.dq == DqSum::unordered;
 }
 
+// For the columns of k and v that the kernels hold (sm90_held_k), without a spill.
+bool has_registers_for_keys(const BackwardConfig& c) {
+  const int widest = std::max(c.head_dim, c.value_dim);
+  if (is_wide(c)) return c.cluster == 2 && (widest <= kWideDim || !c.persistent);
+  return !c.dq_group && widest <= (c.cluster == 2 ? kMostHeldDim : kGroupRows);
+}
+
 Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
@@ -104,12 +112,12 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
     return Verdict::no("dq_group=true has head_dim and value_dim up to " + number(kGroupRows) +
                        ", not " + number(c.head_dim) + " and " + number(c.value_dim));
   }
-  const int widest = std::max(c.head_dim, c.value_dim);
-  if (c.keys_in_registers &&
-      (c.dq_group || widest > (c.cluster == 2 ? kMostHeldDim : kGroupRows))) {
+  if (c.keys_in_registers && !has_registers_for_keys(c)) {
     return Verdict::no(
         "keys_in_registers=true has dq_group=false and head_dim and value_dim up to " +
-        number(kGroupRows) + ", with cluster=2 up to " + number(kMostHeldDim));
+        number(kGroupRows) + ", with cluster=2 up to " + number(kMostHeldDim) +
+        ", or one of both above " + number(kMaxDim) + " (above " + number(kWideDim) +
+        " with persistent=false)");
   }
   if (c.early_turns && (c.dq != DqSum::ordered || c.dq_group)) {
     return Verdict::no("early_turns=true is of dq=ordered with dq_group=false");
@@ -187,7 +195,6 @@ constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRound
 // 1.13 at causal 1024). Pairs that stay have 1.03 and 1.03 of those that do not at d 256 and 1024
 // keys, 1.04 and 1.03 at d 192 and causal 1024, 1.00 to 1.01 of both at causal 4096; at d 256 and
 // causal 1024 1.01 and 1.02 of one block.
-constexpr int kWideDim = 192;
 constexpr double kMostWideStayingKeys = 1024;
 constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03, kWideTurnPairSteps = 1.12;
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
@@ -340,10 +347,16 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
   // Under a causal mask 1.00 to 1.01 of the speed and 1.01 to 1.02 of the work per joule of sums
   // zeroed before, at d 192 and 256, 1024 and 4096 keys; without one 1.00 and 0.99 to 1.00. Windows
   // were not measured.
-  if (legal.empty() || legal.front().dq != DqSum::unordered) return legal;
+  if (legal.empty()) return legal;
   BackwardConfig best = legal.front();
-  best.persistent = stays && best.cluster == 2;
-  best.zeroes_dq = causal && !best.persistent;
+  if (best.dq == DqSum::unordered) {
+    best.persistent = stays && best.cluster == 2;
+    best.zeroes_dq = causal && !best.persistent;
+  }
+  // Beside keys in shared memory alone 1.03 of the speed and of the work per joule at d 192, at
+  // d 256 and 4096 keys 1.07 and 1.10 (causal 1.04 and 1.02); 16 columns of each where those pairs
+  // stay 0.99 and 1.00.
+  best.keys_in_registers = has_registers_for_keys(best);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }

@@ -105,11 +105,16 @@ TEST(EmulatedHopperWideBackward, DqUnordered) {
       "bwd fp16 b1 h1 sq130 sk200 d128 dv256");
 }
 
-// By pairs of blocks, which make dq of both.
+// By pairs of blocks, which make dq of both, with columns of k and v in registers.
 
 constexpr BackwardConfig pair(DType element, int dim, int value_dim) {
   BackwardConfig with = config(element, dim, value_dim, 64, 2, DqSum::unordered);
   with.cluster = 2;
+  with.keys_in_registers = true;
+  return with;
+}
+constexpr BackwardConfig none_held(BackwardConfig with) {
+  with.keys_in_registers = false;
   return with;
 }
 
@@ -135,6 +140,7 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
   expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
   expect_right<pair(kFp16, 192, 192)>("bwd fp16 causal b1 h1 sq200 sk330 d192");
   expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
+  expect_right<none_held(kPair)>("bwd bf16 causal b1 hq2 hk1 s200 d192");
 }
 
 // Pairs that stay take keys of one head after the other, on so many multiprocessors.
@@ -152,7 +158,7 @@ void expect_staying_right(const std::string& line, int sms) {
 
 TEST(EmulatedHopperWideBackward, PairsThatStay) {
   constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192));
-  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256));
+  constexpr BackwardConfig k256 = staying(none_held(pair(kFp16, 256, 256)));
   expect_staying_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
   expect_staying_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
   // Keys that no query sees: under the mask, between works that have some.
@@ -199,6 +205,7 @@ TEST(EmulatedHopperWideBackward, PairsOfTheWidestHeadsHalveDq) {
   expect_pairs_right<kPair>(" d256");
   expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d200 dv232 layout(bshd) window(33,65)");
   expect_right<pair(kFp16, 256, 256)>("bwd fp16 causal b1 h1 sq200 sk330 d256");
+  expect_right<none_held(kPair)>("bwd bf16 causal b1 hq2 hk1 s200 d256");
   expect_right<pair(kBf16, 256, 64)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d256 dv64");
   expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // a share each
   expect_right<pair(kFp16, 128, 192)>("bwd fp16 b1 h1 sq190 sk130 d128 dv192");

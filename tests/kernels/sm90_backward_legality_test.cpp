@@ -115,11 +115,11 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
     }
     return count;
   };
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 2);              // in turn, too
-  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 3);  // and one that zeroes dq
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 2);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 3);  // in turn, too, and one that holds keys
+  EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 3);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 3);
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256 dv192"), 0);  // they do not fit
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 1);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 2);
   const Problem p = parse_problem("bwd bf16 h1 s4096 d192");
   BackwardConfig pair = hopper_backward(p);
   EXPECT_EQ(pair.cluster, 2);
@@ -282,6 +282,13 @@ TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
   EXPECT_FALSE(held("bwd bf16 h1 s100 d96"));  // by single blocks
   EXPECT_FALSE(held("bwd bf16 h1 s1024 d128"));
   EXPECT_FALSE(held("bwd bf16 h1 s1024 d128 dv64"));
+  EXPECT_TRUE(held("bwd bf16 causal h1 s1024 d192"));
+  EXPECT_TRUE(held("bwd bf16 h1 s4096 d192 deterministic"));
+  EXPECT_TRUE(held("bwd fp16 causal h1 s4096 d256"));
+  EXPECT_TRUE(held("bwd fp16 h1 s4096 d256 dv64 deterministic"));
+  EXPECT_FALSE(held("bwd bf16 h1 s1024 d256"));        // by pairs that stay
+  EXPECT_FALSE(held("bwd bf16 causal h1 s512 d256"));  // by single blocks
+  EXPECT_FALSE(held("bwd bf16 h1 s4096 d256 dv192"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d64");
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
@@ -292,6 +299,24 @@ TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
   EXPECT_NE(
       check(config, wider, kHopper90).reason.find("keys_in_registers=true has dq_group=false"),
       std::string::npos);
+  const Problem widest = parse_problem("bwd bf16 h1 s4096 d256");
+  BackwardConfig staying = hopper_backward(widest);
+  staying.persistent = true;
+  EXPECT_NE(check(staying, widest, kHopper90).reason.find("above 192 with persistent=false"),
+            std::string::npos);
+}
+
+TEST(Sm90BackwardLegality, ColumnsInRegistersAreAsManyAsLast) {
+  const auto held = [](const char* line) {
+    const BackwardConfig c = hopper_backward(parse_problem(line));
+    return std::pair(c.sm90_held_k(), c.sm90_held_v());
+  };
+  EXPECT_EQ(held("bwd bf16 h1 s1024 d64"), std::pair(64, 64));
+  EXPECT_EQ(held("bwd bf16 h1 s1024 d128"), std::pair(0, 0));
+  EXPECT_EQ(held("bwd bf16 h1 s4096 d192"), std::pair(128, 128));
+  EXPECT_EQ(held("bwd bf16 h1 s4096 d256"), std::pair(32, 48));
+  EXPECT_EQ(held("bwd bf16 h1 s4096 d256 deterministic"), std::pair(16, 64));
+  EXPECT_EQ(held("bwd bf16 h1 s4096 d96 dv256"), std::pair(32, 128));
 }
 
 TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {

@@ -3,6 +3,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
+#include "kernels/tile/panel_rows.cuh"
 #include "spec/config.h"
 
 // What a warpgroup of Hopper's backward does with 64 keys and 64 queries, in fragments as its
@@ -31,6 +32,18 @@ struct Sm90Fragments {
     }
   }
 
+  // Of a warp's 16 keys the first columns of k or v, where products take them from registers.
+  template <int kColumns, typename = void>
+  struct Held {
+    unsigned columns[kColumns / 16][4];
+    // first: the warp's first key in the tile.
+    DFA_DEVICE void load(unsigned tile, int first) { load_rows<kBlockK>(tile, first, columns); }
+  };
+  template <typename Unused>
+  struct Held<0, Unused> {
+    DFA_DEVICE void load(unsigned, int) {}
+  };
+
   // 64 rows of keys, from `rows` on, times a tile of queries.
   template <int kColumns>
   static DFA_DEVICE void queue_scores(Scores& scores, unsigned rows, unsigned queries) {
@@ -46,22 +59,26 @@ struct Sm90Fragments {
     ptx::commit_products();
   }
 
+  template <int kColumns>
+  static DFA_DEVICE void queue_scores(Scores& scores, Held<0>&, unsigned rows, unsigned queries) {
+    queue_scores<kColumns>(scores, rows, queries);
+  }
   // The same with the first columns of the warpgroup's keys in registers.
-  template <int kColumns, int kHeldSteps>
-  static DFA_DEVICE void queue_scores(Scores& scores, unsigned (&held)[kHeldSteps][4],
-                                      unsigned rows, unsigned queries) {
+  template <int kColumns, int kHeldColumns>
+  static DFA_DEVICE void queue_scores(Scores& scores, Held<kHeldColumns>& held, unsigned rows,
+                                      unsigned queries) {
     const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
     ptx::pin(scores);
-    ptx::pin(held);
+    ptx::pin(held.columns);
     ptx::fence_products();
-    ptx::multiply_registers_rows<kElement, 0>(scores, held[0], right.bits());
+    ptx::multiply_registers_rows<kElement, 0>(scores, held.columns[0], right.bits());
 #pragma unroll
-    for (int step = 1; step < kHeldSteps; ++step) {
-      ptx::multiply_registers_rows<kElement, 1>(scores, held[step],
+    for (int step = 1; step < kHeldColumns / 16; ++step) {
+      ptx::multiply_registers_rows<kElement, 1>(scores, held.columns[step],
                                                 right.moved(column_step<kBlockQ>(step)).bits());
     }
 #pragma unroll
-    for (int step = kHeldSteps; step < kColumns / 16; ++step) {
+    for (int step = kHeldColumns / 16; step < kColumns / 16; ++step) {
       ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
                                         right.moved(column_step<kBlockQ>(step)).bits());
     }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/backward/sm90_keys.cuh"
-#include "kernels/either.h"
 
 namespace dfa {
 
@@ -23,19 +22,12 @@ struct Sm90HalfStep {
   // shared memory gives in a cycle: reads behind them take hundreds of cycles.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
 
-  // Up to 64 columns of k and v of the warpgroup's keys, where products take them from registers.
-  static constexpr bool kHeld = kConfig.keys_in_registers;
-  static constexpr bool kHeldWhole =
-      kHeld && kConfig.head_dim <= kPanelColumns && kConfig.value_dim <= kPanelColumns;
-  static constexpr int held_steps(int columns) {
-    return (columns < kPanelColumns ? columns : kPanelColumns) / 16;
-  }
-  struct Held {
-    unsigned k[held_steps(kConfig.head_dim)][4], v[held_steps(kConfig.value_dim)][4];
-  };
-  struct NotHeld {};
+  static constexpr int kHeldK = kConfig.sm90_held_k(), kHeldV = kConfig.sm90_held_v();
+  static constexpr bool kHeldWhole = kHeldK == kConfig.head_dim && kHeldV == kConfig.value_dim;
 
-  struct Sums : Either<kHeld, Held, NotHeld> {
+  struct Sums {
+    typename Keys::template Held<kHeldK> k;
+    typename Keys::template Held<kHeldV> v;
     float dk[Keys::kDims][4], dv[Keys::kValues][4];
     Scores p[kHalves];  // of the tile under way, first its scores
     Pairs lse;          // of its first half, read a step ahead
@@ -64,32 +56,20 @@ struct Sm90HalfStep {
     return group * kGroupRows + of_warp;
   }
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
-    if constexpr (kHeld) {
-      load_rows<Keys::kBlockK>(base, first_row(group), sums.k);
-    }
+    sums.k.load(base, first_row(group));
   }
   static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
-    if constexpr (kHeld) {
-      load_rows<Keys::kBlockK>(base + Keys::kVAt, first_row(group), sums.v);
-    }
+    sums.v.load(base + Keys::kVAt, first_row(group));
   }
 
   // k q^T of 64 queries into s, and v do^T into dp.
   static DFA_DEVICE void queue_s(Scores& s, Sums& sums, unsigned base, int group, unsigned q) {
     const unsigned rows = base + group * panel_bytes(kGroupRows);
-    if constexpr (kHeld) {
-      Keys::template queue_scores<kConfig.head_dim>(s, sums.k, rows, q);
-    } else {
-      Keys::template queue_scores<kConfig.head_dim>(s, rows, q);
-    }
+    Keys::template queue_scores<kConfig.head_dim>(s, sums.k, rows, q);
   }
   static DFA_DEVICE void queue_dp(Scores& dp, Sums& sums, unsigned base, int group, unsigned d_o) {
     const unsigned rows = base + Keys::kVAt + group * panel_bytes(kGroupRows);
-    if constexpr (kHeld) {
-      Keys::template queue_scores<kConfig.value_dim>(dp, sums.v, rows, d_o);
-    } else {
-      Keys::template queue_scores<kConfig.value_dim>(dp, rows, d_o);
-    }
+    Keys::template queue_scores<kConfig.value_dim>(dp, sums.v, rows, d_o);
   }
 
   // p of a part of the queries, and its products for dv: those of the first start while the second

@@ -20,9 +20,11 @@
 // copies every second panel of q and do for both, and makes half of the shares of dq, of the keys
 // of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
 // made. So half as much is added to dq. A tile's dq is made a step later, from two places for
-// either's ds, so that nobody waits for what was sent only just now. With `persistent` pairs stay:
-// the next keys come when the gradients of the last, which leave through the places of k and v,
-// have been read there, and the next first queries before.
+// either's ds, so that nobody waits for what was sent only just now, and with d and dv up to 192
+// added one more step later, beside products. With `keys_in_registers` some columns of k and v are
+// left operands from there, which leaves more of shared memory's cycles to the others. With
+// `persistent` pairs stay: the next keys come when the gradients of the last, which leave through
+// the places of k and v, have been read there, and the next first queries before.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -179,11 +181,10 @@ struct Sm90WideBackward {
     }
   }
 
-  // A share of the m-th tile's dq, of the keys of both; `next`: scores that were queued before.
-  // Either block's ds is there: all warps told theirs at one barrier.
-  static DFA_DEVICE void add_share_of_both(Step& at, unsigned m, const Walk& walk, int place,
-                                           int others_place, Scores& next) {
-    typename Dq::Share share;
+  // Queues a share of the m-th tile's dq, of the keys of both. Either block's ds is there: all
+  // warps told theirs at one barrier.
+  static DFA_DEVICE void queue_share_of_both(Step& at, unsigned m, int place, int others_place,
+                                             typename Dq::Share& share) {
     ptx::wait(at.ds_there(m), Step::phase_of(m));
     ptx::pin(share);
     ptx::fence_products();
@@ -193,6 +194,12 @@ struct Sm90WideBackward {
                                   Keys::dq_left(at.shared.base + Keys::kOthersKAt, others_place),
                                   Keys::dq_right(at.others_ds(m), place));
     ptx::commit_products();
+  }
+  // `next`: scores that were queued before.
+  static DFA_DEVICE void add_share_of_both(Step& at, unsigned m, const Walk& walk, int place,
+                                           int others_place, Scores& next) {
+    typename Dq::Share share;
+    queue_share_of_both(at, m, place, others_place, share);
     ptx::wait_products<0>();
     ptx::pin(next);
     ptx::pin(share);
@@ -216,15 +223,59 @@ struct Sm90WideBackward {
       pass_turn(at);
     }
   }
+
+  // Where registers last for a share beside the next p or ds it is added a step after it was made,
+  // beside that step's products, so that neither p nor ds waits behind additions. Sums in turn are
+  // not: a turn would last a step longer.
+  static constexpr bool kAddsLate =
+      kPaired && !Dq::kOrdered && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
+  struct Made {
+    typename Dq::Share share;
+    bool waits = false;  // to be added
+  };
+  // As add_own_share, but for the addition.
+  template <int kWhich>
+  static DFA_DEVICE void make_own_share(Step& at, unsigned m, const Walk& walk,
+                                        typename Dq::Share& share, Scores& next) {
+    const int place = place_of<kWhich>(walk);
+    if (has_place<kWhich>(place)) {
+      queue_share_of_both(at, m, place, others_place<kWhich>(place), share);
+    }
+    ptx::wait_products<0>();
+    ptx::pin(next);
+    ptx::pin(share);
+    give_others_ds_back(at, m);
+  }
+  // walk: the tile whose share was made.
+  template <int kWhich>
+  static DFA_DEVICE void add_late(const Step& at, const Walk& walk, const Made& made) {
+    if (!kAddsLate || !made.waits) return;
+    const int place = place_of<kWhich>(walk);
+    if (has_place<kWhich>(place)) {
+      Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, made.share);
+    }
+  }
+
   // Of the tile before this step's.
   template <int kWhich>
-  static DFA_DEVICE void add_share_before(Step& at, Scores& next) {
-    if (at.owes_dq()) {
-      add_own_share<kWhich>(at, at.n() - 1, at.walk.before(), next);
+  static DFA_DEVICE void share_before(Step& at, Made& made, Scores& next) {
+    made.waits = at.owes_dq();
+    if (made.waits) {
+      if constexpr (kAddsLate) {
+        make_own_share<kWhich>(at, at.n() - 1, at.walk.before(), made.share, next);
+      } else {
+        add_own_share<kWhich>(at, at.n() - 1, at.walk.before(), next);
+      }
     } else {
       ptx::wait_products<0>();
       ptx::pin(next);
     }
+  }
+  // Behind the last step.
+  template <int kWhich>
+  static DFA_DEVICE void last_share(Step& at, Made& made, Scores& next) {
+    add_late<kWhich>(at, at.walk.before(), made);
+    add_own_share<kWhich>(at, at.n() - 1, at.walk, next);
   }
 
   static DFA_DEVICE void wait_keys(const Step& at, unsigned barrier) {
@@ -245,6 +296,8 @@ struct Sm90WideBackward {
     float dv[Keys::kValues][4];
     Scores p;   // of the tile under way, first its scores
     Pairs lse;  // its
+    Made made;
+    typename Keys::template Held<kConfig.sm90_held_k()> k;
   };
 
   static DFA_DEVICE void tell_p(const Step& at, const Scores& p) {
@@ -256,7 +309,7 @@ struct Sm90WideBackward {
 
   static DFA_DEVICE void queue_s(Step& at, OfDv& of) {
     at.shared.q.wait_full();
-    Keys::template queue_scores<kConfig.head_dim>(of.p, at.shared.base, at.shared.q.tile());
+    Keys::template queue_scores<kConfig.head_dim>(of.p, of.k, at.shared.base, at.shared.q.tile());
     Keys::load_pairs(of.lse, at.shared.lse());
   }
 
@@ -274,6 +327,7 @@ struct Sm90WideBackward {
     at.shared.d_o.wait_full();
     Keys::template queue_gradient<true>(of.dv, p, at.shared.d_o.tile());
     if constexpr (kMore) queue_s(at, of);
+    add_late<1>(at, at.walk.before().before(), of.made);
 
     if constexpr (!kPaired) ptx::sync_warps(kDsIsThere, kThreads);
     ptx::wait_products<kMore ? 1 : 0>();
@@ -282,7 +336,7 @@ struct Sm90WideBackward {
     at.shared.d_o.release();
     at.shared.d_o.next();
     if constexpr (kPaired) {
-      add_share_before<1>(at, of.p);
+      share_before<1>(at, of.made, of.p);
       ptx::sync_warps(kDsIsThere, kThreads);
       at.end_step();
     } else {
@@ -303,6 +357,7 @@ struct Sm90WideBackward {
       Keys::clear(of.dv);
       if (at.walk.any()) {
         wait_keys(at, shared.k_full());
+        of.k.load(shared.base, Keys::warp_row());
         if constexpr (kPaired) wait_others_k(at);
         at.place();
         queue_s(at, of);
@@ -311,7 +366,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
         for (; !at.walk.is_last(); at.walk.next()) step_of_dv<true>(at, of);
         step_of_dv<false>(at, of);
-        if constexpr (kPaired) add_own_share<1>(at, at.n() - 1, at.walk, of.p);
+        if constexpr (kPaired) last_share<1>(at, of.made, of.p);
       } else if constexpr (Keys::kPersistent) {
         wait_others_k(at);  // so that nobody gives back keys that have not been asked for
       }
@@ -330,6 +385,8 @@ struct Sm90WideBackward {
   struct OfDk {
     float dk[Keys::kDims][4];
     Scores dp;  // of the tile under way
+    Made made;
+    typename Keys::template Held<kConfig.sm90_held_v()> v;
   };
 
   static DFA_DEVICE void make_ds(const Step& at, OfDk& of) {
@@ -349,7 +406,7 @@ struct Sm90WideBackward {
 
   static DFA_DEVICE void queue_dp(Step& at, OfDk& of) {
     at.shared.d_o.wait_full();
-    Keys::template queue_scores<kConfig.value_dim>(of.dp, at.shared.base + Keys::kVAt,
+    Keys::template queue_scores<kConfig.value_dim>(of.dp, of.v, at.shared.base + Keys::kVAt,
                                                    at.shared.d_o.tile());
   }
 
@@ -369,6 +426,7 @@ struct Sm90WideBackward {
     at.shared.q.wait_full();
     Keys::template queue_gradient<true>(of.dk, ds, at.shared.q.tile());
     if constexpr (kMore) queue_dp(at, of);
+    add_late<0>(at, at.walk.before().before(), of.made);
 
     ptx::wait_products<kMore ? 1 : 0>();
     ptx::pin(of.dk);
@@ -377,7 +435,7 @@ struct Sm90WideBackward {
     at.shared.q.next();
     if constexpr (!kPaired) ptx::sync_warps(kDsIsOurs, kGroupThreads);
     if constexpr (kPaired) {
-      add_share_before<0>(at, of.dp);
+      share_before<0>(at, of.made, of.dp);
       at.end_step();
     } else {
       typename Dq::Share share;
@@ -397,6 +455,7 @@ struct Sm90WideBackward {
       Keys::clear(of.dk);
       if (at.walk.any()) {
         wait_keys(at, shared.v_full());
+        of.v.load(shared.base + Keys::kVAt, Keys::warp_row());
         at.place();
         queue_dp(at, of);
         wait_keys(at, shared.k_full());
@@ -406,7 +465,7 @@ struct Sm90WideBackward {
 #pragma unroll 1
         for (; !at.walk.is_last(); at.walk.next()) step_of_dk<true>(at, of);
         step_of_dk<false>(at, of);
-        if constexpr (kPaired) add_own_share<0>(at, at.n() - 1, at.walk, of.dp);
+        if constexpr (kPaired) last_share<0>(at, of.made, of.dp);
       } else if constexpr (Keys::kPersistent) {
         wait_others_k(at);
       }
