@@ -353,9 +353,9 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
     best.persistent = stays && best.cluster == 2;
     best.zeroes_dq = causal && !best.persistent;
   }
-  // Beside keys in shared memory alone 1.03 of the speed and of the work per joule at d 192, at
-  // d 256 and 4096 keys 1.07 and 1.10 (causal 1.04 and 1.02); 16 columns of each where those pairs
-  // stay 0.99 and 1.00.
+  // Beside keys in shared memory alone, at 4096 keys: 1.02 to 1.03 of the speed and 1.00 to 1.03 of
+  // the work per joule at d 192, 1.07 and 1.10 at d 256 (causal 1.04 and 1.02); 16 columns of each
+  // where those pairs stay 0.99 and 1.00.
   best.keys_in_registers = has_registers_for_keys(best);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
