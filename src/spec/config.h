@@ -191,8 +191,8 @@ struct BackwardConfig {
   int cluster = 1;
   // Of cuda_sm90 only, 16 bits, dq=ordered: an idle warp rounds dq, and blocks at the end (0019).
   bool rounds_dq = false;
-  // Of cuda_sm90 only, 16 bits, dq=unordered, persistent=false: an idle warp zeroes sums of dq of
-  // heads whose blocks come next (0019).
+  // Of cuda_sm90 only, 16 bits, dq=unordered, and persistent=false or one of d and dv above 128: an
+  // idle warp zeroes sums of dq of heads whose blocks come next (0019).
   bool zeroes_dq = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).

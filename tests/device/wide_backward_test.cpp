@@ -14,13 +14,15 @@ class WideBackward : public HopperDevice {
   }
 
   // In turn by one block; as sums come, by one block and by pairs, which fit but for d 256 with dv
-  // 192; either with a warp that zeroes sums; pairs in turn.
+  // 192; either with a warp that zeroes sums; pairs that stay, likewise; pairs in turn.
   const PlanOptions in_order_ = wide("dq=ordered,early_turns=true,cluster=1");
-  const PlanOptions alone_ = wide("dq=unordered,cluster=1");
-  const PlanOptions pairs_ = wide("dq=unordered,cluster=2");
+  const PlanOptions alone_ = wide("dq=unordered,cluster=1,zeroes_dq=false");
+  const PlanOptions pairs_ = wide("dq=unordered,cluster=2,zeroes_dq=false");
   const PlanOptions alone_zeroing_ = wide("dq=unordered,cluster=1,zeroes_dq=true");
   const PlanOptions pairs_zeroing_ = wide("dq=unordered,cluster=2,zeroes_dq=true");
-  const PlanOptions pairs_staying_ = wide("dq=unordered,cluster=2,persistent=true");
+  const PlanOptions pairs_staying_ = wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=false");
+  const PlanOptions staying_zeroing_ =
+      wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true");
   const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
@@ -36,6 +38,7 @@ TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sani
     EXPECT_TRUE(checked(line, 6, pairs_in_order_));
     EXPECT_TRUE(checked(line, 7, pairs_zeroing_));
     EXPECT_TRUE(checked(line, 8, pairs_staying_));
+    EXPECT_TRUE(checked(line, 9, staying_zeroing_));
   }
 }
 
@@ -44,6 +47,14 @@ TEST_F(WideBackward, PairsThatStayMeetTheRule) {
   for (const char* line : {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 b40 h6 s130 d192",
                            "bwd fp16 b2 hq12 hk4 s2100 d192 window(50,20)"}) {
     for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, pairs_staying_));
+  }
+}
+
+TEST_F(WideBackward, SumsThatPairsThatStayZeroMeetTheRule) {
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, staying_zeroing_), 28);
+  for (const char* line : {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 b40 h6 s130 d192",
+                           "bwd fp16 causal b2 hq12 hk4 s2100 d192"}) {
+    for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, staying_zeroing_));
   }
 }
 

@@ -184,6 +184,16 @@ TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
   expect_right<zeroing(pair(kFp16, 256, 256))>("bwd fp16 b9 h4 sq70 sk200 d256");
 }
 
+// By pairs that stay, which are told whose.
+TEST(EmulatedHopperWideBackward, PairsThatStayZeroSumsOfLaterHeads) {
+  constexpr BackwardConfig k192 = zeroing(staying(pair(kBf16, 192, 192)));
+  constexpr BackwardConfig k256 = zeroing(staying(none_held(pair(kFp16, 256, 256))));
+  expect_staying_right<k192>("bwd bf16 causal b17 hq4 hk2 sq40 sk200 d192 layout(bshd)", 4);
+  expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 2);
+  expect_staying_right<k256>("bwd fp16 causal b9 h4 sq70 sk200 d256", 4);
+  expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);  // all zeroed before
+}
+
 constexpr BackwardConfig in_turn(BackwardConfig with) {
   with.dq = DqSum::ordered;
   with.early_turns = true;

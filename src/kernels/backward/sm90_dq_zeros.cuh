@@ -10,8 +10,8 @@ namespace dfa {
 // beside the tensor cores, so that zeros need not go to memory and back. What the first
 // args.zeroed_heads key heads add to is zero before the grid begins. Of each other head the blocks
 // that own keys of the head so many before it zero a part each, and count; its own blocks wait
-// until all have. Blocks start in the order of their indices and wait for lower ones only: none
-// waits for ever.
+// until all have. Blocks start in the order of their indices, or where pairs stay are told works in
+// that of theirs, and wait for lower ones only: none waits for ever.
 template <BackwardConfig kConfig>
 struct Sm90DqZeros {
   using Dq = Sm90Dq<kConfig>;
@@ -25,15 +25,16 @@ struct Sm90DqZeros {
            kConfig.cluster;
   }
 
-  // Of a warp of every block.
-  static DFA_DEVICE void zero_part(const KernelArgs& args) {
-    const int head = static_cast<int>(ptx::block_index() / parts(args)) + args.zeroed_heads;
+  // Of a warp of every block. block(): its number, of all that own keys.
+  template <typename Block>
+  static DFA_DEVICE void zero_part(const KernelArgs& args, const Block& block) {
+    const int head = static_cast<int>(block() / parts(args)) + args.zeroed_heads;
     if (head >= args.b * args.hk) return;
     const unsigned group = static_cast<unsigned>(args.hq / args.hk);
     // In 16 bytes.
     const unsigned all = group * static_cast<unsigned>(Dq::tiles(args)) * (Dq::kTileFloats / 4);
     const unsigned most = (all + parts(args) - 1) / parts(args);
-    const unsigned first = ptx::block_index() % parts(args) * most;
+    const unsigned first = block() % parts(args) * most;
     const unsigned end = first + most < all ? first + most : all;
     auto* const sums = reinterpret_cast<uint4*>(args.dq_sums) + static_cast<long long>(head) * all;
 #pragma unroll 1
@@ -42,6 +43,18 @@ struct Sm90DqZeros {
     }
     __syncwarp();
     if (ptx::thread_index() % 32 == 0) ptx::add_1_release(counter(args, head));
+  }
+
+  static DFA_DEVICE void zero_part(const KernelArgs& args) {
+    zero_part(args, [] { return ptx::block_index(); });
+  }
+  // Where pairs stay: for each work that the warp is told.
+  const KernelArgs& args;
+  DFA_DEVICE void operator()(const KeyWork& of_turn, unsigned) const {
+    const unsigned block = (of_turn.batch * args.hk + of_turn.head) * parts(args) +
+                           of_turn.key / kConfig.turn_keys() * kConfig.cluster +
+                           ptx::block_index() % kConfig.cluster;
+    zero_part(args, [=] { return block; });
   }
 
   // Until all sums of a block's head are zero.

@@ -47,6 +47,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr bool kWide = kConfig.sm90_is_wide();
   using Dq = Sm90Dq<kConfig>;
+  using Zeros = Sm90DqZeros<kConfig>;
 
   // Shared memory: k, v, stages of q, of do, what warpgroups tell each other (pairs of blocks: and
   // the other's k), stages of lse and delta, barriers.
@@ -83,10 +84,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   using Ring = RingOf<kStages>;
   using DoRing = RingOf<kDoStages>;
 
-  // Where pairs of blocks stay and take one work after the other: all warps that compute, the one
-  // that copies, the thread that loads keys and where there are turns a second one read which.
+  // Where pairs of blocks stay and take one work after the other, they read which: all warps that
+  // compute, the one that copies, a thread or two, and a warp that zeroes dq.
   static constexpr bool kPersistent = kConfig.persistent;
-  using Queue = WorkQueue<kConfig.warps + (Dq::kOrdered || kConfig.sm90_sends_ds() ? 3 : 2)>;
+  static constexpr bool kZeroes = kConfig.zeroes_dq, kPasses = kConfig.sm90_sends_ds();
+  using Queue = WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses) + kZeroes>;
   static_assert(!kPersistent || (kPaired && kStages == 2));
   static_assert(!kPersistent || kConfig.early_turns == Dq::kOrdered);
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
@@ -367,7 +369,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                    const KeyWork& work) {
     if (!starts_copies()) return;
     // Who adds to dq has waited for k.
-    if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::wait(a.args, work);
+    if constexpr (kConfig.zeroes_dq) Zeros::wait(a.args, work);
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kOthersKBytes : 0));
@@ -384,6 +386,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
+    if constexpr (kConfig.zeroes_dq) Zeros::wait(a.args, work);
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
     if (any) load_k(a, shared, 0, shared.k_full(), work);
@@ -465,8 +468,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         });
   }
 
-  // The first warpgroup, where it does nothing else. Its last warp may round, or zero, dq of other
-  // heads.
+  // The first warpgroup, where it does nothing else. Its last warp may round, or zero, others' dq.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
     ptx::give_registers<kGiven>();
     if (threadIdx.x < 32) {
@@ -477,7 +479,8 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
       if (threadIdx.x == 64) Sm90Passer<kConfig, Sm90Keys>::run(a.args, shared);
     } else {
       if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
-      if constexpr (kConfig.zeroes_dq) Sm90DqZeros<kConfig>::zero_part(a.args);
+      if constexpr (kZeroes && !kPersistent) Zeros::zero_part(a.args);
+      if constexpr (kZeroes && kPersistent) for_works<true>(a.args, shared, Zeros{a.args});
     }
   }
 
