@@ -17,9 +17,11 @@ class WideBackward : public HopperDevice {
   // 192; either with a warp that zeroes sums; pairs that stay, likewise; pairs in turn.
   const PlanOptions in_order_ = wide("dq=ordered,early_turns=true,cluster=1");
   const PlanOptions alone_ = wide("dq=unordered,cluster=1,zeroes_dq=false");
-  const PlanOptions pairs_ = wide("dq=unordered,cluster=2,zeroes_dq=false");
+  const PlanOptions pairs_ =
+      wide("dq=unordered,cluster=2,zeroes_dq=false,persistent=false,keys_in_registers=true");
   const PlanOptions alone_zeroing_ = wide("dq=unordered,cluster=1,zeroes_dq=true");
-  const PlanOptions pairs_zeroing_ = wide("dq=unordered,cluster=2,zeroes_dq=true");
+  const PlanOptions pairs_zeroing_ =
+      wide("dq=unordered,cluster=2,zeroes_dq=true,persistent=false,keys_in_registers=true");
   const PlanOptions pairs_staying_ = wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=false");
   const PlanOptions staying_zeroing_ =
       wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true");
