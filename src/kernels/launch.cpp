@@ -87,7 +87,7 @@ KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
 
 // The workspace: lse, delta, then where dq is summed the sums and the counters of turns.
 std::int64_t all_rows(const Problem& p, const BackwardConfig& c) {
-  return p.b * p.hq * padded_rows(p, c);
+  return p.b * p.hq * padded_queries(p, c);
 }
 std::int64_t sums_at(const Problem& p, const BackwardConfig& c) { return 2 * all_rows(p, c); }
 std::int64_t turns_at(const Problem& p, const BackwardConfig& c) {
@@ -177,7 +177,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
       {.name = "delta",
        .source = source(c.target, kDeltaSource),
        .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
-       .grid = grid(padded_rows(p, c) / kDeltaRows * p.b * p.hq),
+       .grid = grid(padded_queries(p, c) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqSum::recomputed) {
@@ -201,7 +201,8 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 }
 
 int padded_queries(const Problem& p, const BackwardConfig& c) {
-  return static_cast<int>(padded_rows(p, c));
+  const int padding = std::max(kRowPadding, c.block_q);
+  return static_cast<int>(tiles(p.sq, padding) * padding);
 }
 
 int heads_at_once(const Problem& p) {

@@ -19,10 +19,6 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c);
 
 inline std::int64_t tiles(std::int64_t rows, int tile) { return (rows + tile - 1) / tile; }
 inline std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPadding) * kRowPadding; }
-inline std::int64_t padded_rows(const Problem& p, const BackwardConfig& c) {
-  const int padding = kRowPadding % c.block_q == 0 ? kRowPadding : 2 * c.block_q;
-  return tiles(p.sq, padding) * padding;
-}
 inline unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 inline unsigned count(int value) { return static_cast<unsigned>(value); }
 inline KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }

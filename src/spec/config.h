@@ -316,7 +316,7 @@ struct BackwardConfig {
   // on.
   constexpr int sm90_bulk_bytes() const { return bulk_dq ? 64 * 32 * warps + 8 : 0; }
 
-  // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
+  // Of cuda_sm90: those that round dq, a warpgroup for 64 columns, and as many at least as add.
   constexpr int sm90_dq_threads() const {
     const int groups = (head_dim + 63) / 64;
     const int fewest = sm90_of_three() ? 3 : 2;

@@ -180,7 +180,7 @@ TEST(Sm90BackwardLegality, ThreeWarpgroupsHaveKeysByName) {
                        .dq_block_q = 192};
   EXPECT_EQ(check(three, p, kHopper90).reason, "");
   EXPECT_LE(three.smem_bytes(), 227 * 1024);
-  EXPECT_EQ(padded_queries(p, three), 768);  // tiles of 192 in whole ones of 128
+  EXPECT_EQ(padded_queries(p, three), 576);
   EXPECT_EQ(padded_queries(p, hopper_backward(p)), 512);
   const auto refused = [&](const auto& change) {
     BackwardConfig changed = three;

@@ -25,7 +25,8 @@ struct Sm90DqZeros {
            kConfig.cluster;
   }
 
-  // Of a warp of every block. block(): its number, of all that own keys.
+  // Of a warp of every block. block(): its number, of all that own keys, asked for anew at each use
+  // as its register is wanted elsewhere.
   template <typename Block>
   static DFA_DEVICE void zero_part(const KernelArgs& args, const Block& block) {
     const int head = static_cast<int>(block() / parts(args)) + args.zeroed_heads;
