@@ -28,7 +28,6 @@ constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90DqGroupSource = "kernels/backward/sm90_dq_group_backward.cuh";
-constexpr const char* kSm90ThreeSource = "kernels/backward/sm90_three_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
@@ -47,7 +46,6 @@ std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
   if (c.dq_group) return kSm90DqGroupSource;
   if (c.sm90_is_wide()) return kSm90WideSource;
-  if (c.sm90_of_three()) return kSm90ThreeSource;
   return c.cluster > 1 ? kSm90PairSource : kSm90BackwardSource;
 }
 
@@ -55,7 +53,6 @@ const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
   if (c.dq_group) return "dfa::sm90_dq_group_backward<";
   if (c.sm90_is_wide()) return "dfa::sm90_wide_backward<";
-  if (c.sm90_of_three()) return "dfa::sm90_three_backward<";
   return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }
 
@@ -86,23 +83,19 @@ KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
 }
 
 // The workspace: lse, delta, then where dq is summed the sums and the counters of turns.
-std::int64_t all_rows(const Problem& p, const BackwardConfig& c) {
-  return p.b * p.hq * padded_queries(p, c);
-}
-std::int64_t sums_at(const Problem& p, const BackwardConfig& c) { return 2 * all_rows(p, c); }
-std::int64_t turns_at(const Problem& p, const BackwardConfig& c) {
-  return sums_at(p, c) + all_rows(p, c) * gpu_head_dim(p.d);
-}
+std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
+std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
+std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
 
 // What has to be zero when dq = unordered: the sums, or those of the first heads.
 ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
   const auto bytes = [](std::int64_t floats) {
     return sizeof(float) * static_cast<std::size_t>(floats);
   };
-  const std::int64_t all = turns_at(p, c) - sums_at(p, c);
+  const std::int64_t all = turns_at(p) - sums_at(p);
   const std::int64_t first =
       zeroed_heads(p, c) * (p.hq / p.hk) * tiles(p.sq, c.block_q) * c.block_q * c.head_dim;
-  return {.offset = bytes(sums_at(p, c)), .bytes = bytes(c.zeroes_dq ? first : all)};
+  return {.offset = bytes(sums_at(p)), .bytes = bytes(c.zeroes_dq ? first : all)};
 }
 
 }  // namespace
@@ -125,7 +118,7 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   if (c.zeroes_dq) counters += p.b * p.hk;
   if (c.dq == DqSum::ordered)
     counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
-  return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p, c)),
+  return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
@@ -177,7 +170,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
       {.name = "delta",
        .source = source(c.target, kDeltaSource),
        .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
-       .grid = grid(padded_queries(p, c) / kDeltaRows * p.b * p.hq),
+       .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqSum::recomputed) {
@@ -198,11 +191,6 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
 int turn_count(const Problem& p, const BackwardConfig& c) {
   if (!is_sm90(c)) return 0;
   return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
-}
-
-int padded_queries(const Problem& p, const BackwardConfig& c) {
-  const int padding = std::max(kRowPadding, c.block_q);
-  return static_cast<int>(tiles(p.sq, padding) * padding);
 }
 
 int heads_at_once(const Problem& p) {
@@ -318,7 +306,7 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (is_split(c)) return split_backward_bytes(p, c);
-  if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p, c));
+  if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
   const ZeroedBytes last = turns_of(p, c);
   return last.offset + last.bytes;
 }

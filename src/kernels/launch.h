@@ -42,9 +42,6 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 // others a launch names them as `zeroed`.
 int turn_count(const Problem& problem, const BackwardConfig& config);
 
-// Rows of queries that a backward of cuda_sm90 has lse and delta of, with padding.
-int padded_queries(const Problem& problem, const BackwardConfig& config);
-
 // Key heads whose blocks run at once where they take turns on cuda_sm90. With 8, q, do and the sums
 // of dq of one are read and added to by 16 blocks before they leave the L2; blocks of more than
 // that wait for each other's turns.

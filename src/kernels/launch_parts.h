@@ -9,7 +9,7 @@
 // What the files behind launch.h share.
 namespace dfa::launch_parts {
 
-inline constexpr int kRowPadding = 128;  // a multiple of tiles of queries, but for those of 192
+inline constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 
 // Enumerators and types of a configuration's text live in namespace dfa.
 std::string qualified(std::string text);

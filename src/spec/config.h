@@ -250,15 +250,12 @@ struct BackwardConfig {
   // Then one tells the other p, in fp32, and has ds back; else there are two tiles of ds. Of pairs
   // one more, wide ones one more and two of what comes from the other block, and its k.
   constexpr bool sm90_is_wide() const { return block_k == kGroupRows; }
-  // Of cuda_sm90, 16 bits, d and dv up to 64: do three warpgroups own 64 keys each? They have one tile
-  // of ds, and a barrier says that it has been read.
-  constexpr bool sm90_of_three() const { return block_k == 3 * kGroupRows; }
   constexpr bool sm90_wide_pair() const { return sm90_is_wide() && cluster > 1; }
   constexpr int sm90_exchange_bytes() const {
     const int tile = 2 * block_k * round_up(block_q, 64);  // of ds
     const int others_k = cluster > 1 ? 2 * block_k * others_columns() : 0;
     if (sm90_is_wide()) return (cluster > 1 ? 6 : 3) * tile + others_k;
-    return (cluster > 1 ? 3 : (sm90_of_three() ? 1 : 2)) * tile + others_k;
+    return (cluster > 1 ? 3 : 2) * tile + others_k;
   }
 
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.
@@ -294,7 +291,7 @@ struct BackwardConfig {
   // Of cuda_sm90: barriers beside those of the stages.
   constexpr int sm90_barriers() const {
     if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
-    return dq_group ? 6 : (early_turns || sm90_of_three() ? 5 : 4);
+    return dq_group ? 6 : (early_turns ? 5 : 4);
   }
   // What the copying warp notes about the tile of each stage, and where it stands.
   constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }
@@ -316,11 +313,10 @@ struct BackwardConfig {
   // on.
   constexpr int sm90_bulk_bytes() const { return bulk_dq ? 64 * 32 * warps + 8 : 0; }
 
-  // Of cuda_sm90: those that round dq, a warpgroup for 64 columns, and as many at least as add.
+  // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {
     const int groups = (head_dim + 63) / 64;
-    const int fewest = sm90_of_three() ? 3 : 2;
-    return kGroupThreads * (groups > fewest ? groups : fewest);
+    return kGroupThreads * (groups > 2 ? groups : 2);
   }
 
   // Probabilities and score gradients of one step, rounded.

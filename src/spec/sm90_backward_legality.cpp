@@ -18,8 +18,6 @@ constexpr int kMaxDim = 128;
 constexpr int kMostHeldDim = 96;  // above, registers do not last for 64 columns of k and v
 constexpr int kWideDim = 192;     // above, registers are fewer yet
 constexpr int kMaxTurn = 128;     // rows are padded to that
-// Of three warpgroups with 64 keys each, beside each other up to 64 columns.
-constexpr int kWarpsOfThree = 12, kTileOfThree = 3 * kGroupRows;
 
 std::string number(long long value) { return std::to_string(value); }
 
@@ -39,24 +37,8 @@ Verdict check_dims(const BackwardConfig& c, const Problem& p) {
                      number(c.head_dim));
 }
 
-// By name alone: not yet on a card (docs/design/0019).
-Verdict check_three(const BackwardConfig& c) {
-  if (c.head_dim <= kGroupRows && c.value_dim <= kGroupRows && c.block_q == kTileOfThree &&
-      c.dq_block_q == kTileOfThree && c.warps == kWarpsOfThree && c.stages == 2 && c.ctas == 1 &&
-      c.dq == DqSum::unordered && c.cluster == 1 && !c.dq_group && !c.keys_in_registers &&
-      !c.zeroes_dq) {
-    return yes();
-  }
-  return Verdict::no(
-      "block_k=192 of cuda_sm90 takes block_q=192, dq_block_q=192, warps=12, "
-      "stages=2, ctas=1, cluster=1, dq=unordered, dq_group=false, "
-      "keys_in_registers=false, zeroes_dq=false, and head_dim and value_dim up to " +
-      number(kGroupRows));
-}
-
 // A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
 Verdict check_shape(const BackwardConfig& c) {
-  if (c.sm90_of_three()) return check_three(c);
   const int keys = is_wide(c) ? kWideKeys : kKeys;
   if (c.block_k != keys || c.warps != kWarps || c.ctas != 1) {
     return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) + ", ctas=" +
@@ -168,8 +150,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
         "bulk_dq=true is of cluster=2, dq=unordered, dq_group=false, and head_dim 64 with "
         "keys_in_registers=true or 128");
   }
-  if (c.dq_block_q % c.block_q == 0 && (c.dq_block_q <= kMaxTurn || c.sm90_of_three()))
-    return yes();
+  if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
                      "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
 }

@@ -341,31 +341,6 @@ constexpr const char* kSkipping[] = {
     "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
     "rounds_dq=false,persistent=false,skips_hidden=true,nested_keys=true}"};
 
-// Three warpgroups with keys (d and dv up to 64).
-constexpr const char* kThree =
-    "BackwardConfig{target=cuda_sm90,block_q=192,block_k=192,dq_block_q=192,warps=12,stages=2,"
-    "cluster=1,dq=unordered,dq_group=false,early_turns=false,rounds_dq=false,persistent=false,"
-    "keys_in_registers=false,skips_hidden=false,nested_keys=false,bulk_dq=false}";
-
-TEST_F(Correctness, ByThreeWarpgroupsSmallProblemsMeetTheRule) {  // also under compute-sanitizer
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s500 d64", 4, kThree));
-  EXPECT_TRUE(checked("fwdbwd fp16 b2 h7 sq300 sk400 d48 window(70,0)", 4, kThree));
-}
-
-TEST_F(Correctness, ByThreeWarpgroupsEveryLengthMeetsTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  Runs runs{690};
-  for (const char* lengths : {"s1", "s64", "s191", "s193", "s1000", "sq1 sk300", "sq700 sk130"}) {
-    for (const char* rest : {" d64", " d48 dv40 layout(bshd)", " d64 window(70,30)"}) {
-      runs.check(std::string("fwdbwd bf16 b2 hq6 hk3 ") + lengths + rest, kThree);
-      runs.check(std::string("fwdbwd fp16 b5 h7 ") + lengths + rest, kThree);
-    }
-    runs.check(std::string("fwdbwd bf16 causal b9 h5 ") + lengths + " d64", kThree);
-  }
-  EXPECT_EQ(runs.ran, 49);
-}
-
 TEST_F(Correctness, SkippingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kSkipping[0]));

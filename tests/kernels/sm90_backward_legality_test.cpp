@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/launch.h"
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
@@ -166,33 +165,6 @@ TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
-}
-
-TEST(Sm90BackwardLegality, ThreeWarpgroupsHaveKeysByName) {
-  const Problem p = parse_problem("bwd bf16 b1 h1 sq500 sk1000 d64");
-  BackwardConfig three{.target = Target::cuda_sm90,
-                       .element = DType::bf16,
-                       .block_q = 192,
-                       .block_k = 192,
-                       .warps = 12,
-                       .ctas = 1,
-                       .dq = DqSum::unordered,
-                       .dq_block_q = 192};
-  EXPECT_EQ(check(three, p, kHopper90).reason, "");
-  EXPECT_LE(three.smem_bytes(), 227 * 1024);
-  EXPECT_EQ(padded_queries(p, three), 576);
-  EXPECT_EQ(padded_queries(p, hopper_backward(p)), 512);
-  const auto refused = [&](const auto& change) {
-    BackwardConfig changed = three;
-    change(changed);
-    return check(changed, p, kHopper90).reason.find("block_k=192") != std::string::npos;
-  };
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.dq = DqSum::ordered; }));
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.block_q = 128; }));
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.warps = 8; }));
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.cluster = 2; }));
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.keys_in_registers = true; }));
-  EXPECT_TRUE(refused([](BackwardConfig& c) { c.stages = 3; }));
 }
 
 TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq) {

@@ -347,20 +347,6 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   compile(backward_launches(p, dq_group));
 }
 
-TEST_P(CompileTest, EveryHopperBackwardByThreeWarpgroupsCompilesWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* line : {"bwd bf16 b1 h1 s4096 d64", "bwd fp16 causal b1 h1 s4096 d64"}) {
-    const Problem p = parse_problem(line);
-    const std::string text =
-        "BackwardConfig{target=cuda_sm90,block_k=192,block_q=192,dq_block_q=192,warps=12,"
-        "stages=2,cluster=1,dq=unordered,early_turns=false,rounds_dq=false,"
-        "persistent=false,keys_in_registers=false,skips_hidden=false,"
-        "nested_keys=false}";
-    const BackwardConfig base = gpu_backward_base(text, p, limits_);
-    compile(backward_launches(p, legal_config(text, base, p, limits_)));
-  }
-}
-
 TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   struct Dims {

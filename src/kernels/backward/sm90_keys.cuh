@@ -21,8 +21,9 @@
 
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
-// that keeps turns, and single steps of a warpgroup; who does which is in sm90_backward.cuh and its
-// sisters: dq_group, three (d and dv up to 64), pair (up to 128), wide.
+// that keeps turns, and single steps of a warpgroup; who does which is in
+// sm90_dq_group_backward.cuh (d and dv up to 64), sm90_backward.cuh and sm90_pair_backward.cuh (up
+// to 128) and sm90_wide_backward.cuh.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -42,7 +43,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static constexpr int kDims = kConfig.head_dim / 8;  // fragments; likewise below
   static constexpr int kValues = kConfig.value_dim / 8;
   static constexpr int kGiven = 24;  // registers of the first warpgroup
-  static constexpr int kTaken = kConfig.sm90_of_three() ? 160 : 240;
+  static constexpr int kTaken = 240;
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr bool kWide = kConfig.sm90_is_wide();
   using Dq = Sm90Dq<kConfig>;
@@ -112,7 +113,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     // Of pairs: both tiles of ds whose dq is made here are there, and have been read; those whose
     // dq is made there have been.
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
-    DFA_DEVICE unsigned ds_read() const { return barrier(kPaired ? 6 : 4); }  // of three too
+    DFA_DEVICE unsigned ds_read() const { return barrier(6); }
     DFA_DEVICE unsigned sent_read() const { return barrier(7); }
     // Of those, a warpgroup's rows of 64 queries are there to be sent.
     DFA_DEVICE unsigned ds_stored(int half, int group) const {
@@ -180,7 +181,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
         ptx::init_barrier(shared.ds_stored(0, part), kGroupThreads / 32);
       }
     }
-    if constexpr (kConfig.sm90_of_three()) ptx::init_barrier(shared.ds_read(), kConfig.warps);
     if constexpr (kPersistent) {
       ptx::init_barrier(shared.others_k_full(), 1);
       ptx::init_barrier(shared.k_empty(), kConfig.warps);
