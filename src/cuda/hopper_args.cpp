@@ -80,7 +80,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
       dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
       args_(kernel_args(p)) {
-  args_.heads_at_once = heads_at_once(p);
+  args_.heads_at_once = heads_at_once(p, c);
   args_.turn_count = turn_count(p, c);
   args_.zeroed_heads = zeroed_heads(p, c);
   if (c.rounds_dq) args_.rounding = rounding_order(p, c);

@@ -48,8 +48,9 @@ int turn_count(const Problem& problem, const BackwardConfig& config);
 inline constexpr int kSm90HeadsAtOnce = 8;
 
 // In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
-// of these heads do.
-int heads_at_once(const Problem& problem);
+// of these heads do. With sums as they come that are rounded in the same grid: those of a round of
+// works or two.
+int heads_at_once(const Problem& problem, const BackwardConfig& config);
 
 // Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
 // (BackwardConfig::zeroes_dq).

@@ -189,12 +189,13 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits: blocks of a cluster, which share copies of q and do and make each
   // other's share of dq (0019).
   int cluster = 1;
-  // Of cuda_sm90 only, 16 bits, dq=ordered: an idle warp rounds dq, and blocks at the end (0019).
+  // Of cuda_sm90 only, 16 bits, dq=ordered, or unordered with zeroes_dq and persistent: an idle
+  // warp rounds dq, and blocks at the end (0019).
   bool rounds_dq = false;
-  // Of cuda_sm90 only, 16 bits, dq=unordered, and persistent=false or one of d and dv above 128: an
-  // idle warp zeroes sums of dq of heads whose blocks come next (0019).
+  // Of cuda_sm90 only, 16 bits, dq=unordered, and persistent=false, rounds_dq or one of d and dv
+  // above 128: an idle warp zeroes sums of dq of heads whose blocks come next (0019).
   bool zeroes_dq = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered: pairs of blocks stay and take keys of one
+  // Of cuda_sm90 only, 16 bits, cluster=2: pairs of blocks stay and take keys of one
   // head after the other, so that the next ones' queries come meanwhile (0019).
   bool persistent = false;
   // Of cuda_sm90 only, 16 bits, d and dv up to 64, with cluster=2 up to 96, or one of both above

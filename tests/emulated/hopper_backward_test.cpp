@@ -303,6 +303,26 @@ TEST(EmulatedHopperBackward, PairsThatStayWhoseKeysAreNested) {
   expect_right_of_pairs<k64>("bwd fp16 b3 hq4 hk2 sq200 sk700 d64 window(100,0)", 2);
 }
 
+constexpr BackwardConfig helped(BackwardConfig with) {
+  with.zeroes_dq = with.rounds_dq = true;
+  return with;
+}
+
+// Sums as they come that a warp zeroes and rounds; other heads' as well, of so many blocks.
+TEST(EmulatedHopperBackward, AWarpZeroesAndRoundsSumsAsTheyCome) {
+  constexpr auto kUnordered = DqSum::unordered;
+  constexpr auto k128 = helped(pairs(kBf16, 128, kUnordered));
+  constexpr auto k64 = helped(held(persistent(pairs(kFp16, 64, kUnordered))));
+  constexpr auto k96 = helped(nested(skipping(held(persistent(pairs(kBf16, 96, kUnordered))))));
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq64 sk256 d128");
+  expect_right_of_pairs<k128>("bwd bf16 b5 hq22 hk11 sq70 sk300 d128 layout(bshd)");
+  expect_right_of_pairs<nested(skipping(k128))>("bwd bf16 causal b1 h5 sq400 sk300 d128");
+  expect_right_of_pairs<persistent(k128)>("bwd bf16 b35 h3 sq70 sk20 d128 window(20,0)", 8);
+  expect_right_of_pairs<k64>("bwd fp16 b2 h53 sq130 sk20 d40", 6);
+  expect_right_of_pairs<nested(skipping(k64))>("bwd fp16 causal b2 hq4 hk2 s530 d64", 4);
+  expect_right_of_pairs<k96>("bwd bf16 causal b1 h9 sq140 sk520 d96", 4);
+}
+
 constexpr BackwardConfig bulk(BackwardConfig with) {
   with.bulk_dq = true;
   return with;

@@ -283,6 +283,11 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   const int heads = static_cast<int>(kProblem.b * kProblem.hk);
   EXPECT_EQ(turn_count(kProblem, config), heads);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96 + heads));
+
+  config.rounds_dq = config.persistent = true;  // none before the grid; two more, and one of works
+  EXPECT_EQ(backward_launches(kProblem, config).size(), 2u);
+  EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 0u);
+  EXPECT_EQ(turn_count(kProblem, config), 3 * heads + 1);
 }
 
 // As many heads ahead as have the blocks that a card runs at once.
@@ -304,7 +309,7 @@ TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.
 TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
-  const auto heads = [](const char* line) { return heads_at_once(parse_problem(line)); };
+  const auto heads = [](const char* line) { return heads_at_once(parse_problem(line), {}); };
   EXPECT_EQ(heads("bwd bf16 h32 s16384 d64"), 4);  // 8 MB a head
   EXPECT_EQ(heads("bwd bf16 causal h32 s16384 d64"), 8);
   EXPECT_EQ(heads("bwd fp16 h16 s16384 d128"), 2);
@@ -314,27 +319,36 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 b4 hq16 hk4 s4096 d128"), 2);
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
+  const auto unordered = [](const char* line) {
+    return heads_at_once(parse_problem(line),
+                         {.block_k = 128, .dq = DqSum::unordered, .cluster = 2});
+  };
+  EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 works a head
+  EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 8);
+  EXPECT_EQ(unordered("bwd bf16 b4 h16 s1300 d128"), 11);
+  EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
 }
 
 // Every tile of dq is rounded once, after all blocks that add to it and, by those that own keys,
 // with as many blocks in between as a card runs at once.
-TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
+void expect_every_tile_rounded(const std::string& fields) {
   for (const char* line :
        {"bwd bf16 causal b16 h16 s1024 d128", "bwd bf16 b4 h32 s4096 d64", "bwd bf16 b1 h1 s64 d64",
         "bwd bf16 b1 hq33 hk11 sq300 sk5000 d96", "bwd bf16 b1 h5 s8192 d128",
         "bwd bf16 b1 h9 sq5000 sk70 d128", "bwd bf16 b16 h33 sq300 sk70 d64"}) {
     SCOPED_TRACE(line);
     const Problem p = parse_problem(line);
-    const BackwardConfig config = legal_config(
-        "BackwardConfig{dq_group=false,rounds_dq=true,persistent=false}",
-        gpu_backward_base("BackwardConfig{target=cuda_sm90,dq_group=false}", p, kLimits), p,
-        kLimits);
+    const std::string text = "BackwardConfig{target=cuda_sm90,dq_group=false," + fields + "}";
+    const BackwardConfig config =
+        legal_config(text, gpu_backward_base(text, p, kLimits), p, kLimits);
     const auto launches = backward_launches(p, config);
     ASSERT_EQ(launches.size(), 2u);
     const RoundingOrder order = rounding_order(p, config);
-    ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
+    if (!config.persistent) {
+      ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
+    }
     const std::int64_t heads = p.b * p.hk,
-                       at_once = std::min<std::int64_t>(heads, heads_at_once(p));
+                       at_once = std::min<std::int64_t>(heads, heads_at_once(p, config));
     ASSERT_GE(order.groups * at_once, heads);
     ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
     const auto of_group =
@@ -359,6 +373,11 @@ TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
     EXPECT_EQ(std::count(rounded.begin(), rounded.end(), 1),
               static_cast<std::ptrdiff_t>(rounded.size()));
   }
+}
+TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
+  expect_every_tile_rounded("dq=ordered,rounds_dq=true,persistent=false");
+  expect_every_tile_rounded(
+      "cluster=2,dq=unordered,early_turns=false,zeroes_dq=true,rounds_dq=true,persistent=true");
 }
 
 // As many pairs as multiprocessors hold and works there are; behind them those that round dq.

@@ -67,8 +67,22 @@ struct DqTurns {
     while (ptx::load_acquire(counted) != own) __nanosleep(32);
   }
 
+  // Of sums as they come that are rounded in the same grid: how many blocks with keys of a key head
+  // (of all) have added all they add. Behind two counters of zeros for each.
+  static DFA_DEVICE unsigned* ended(const KernelArgs& args, int key_head) {
+    return args.turns + 2 * args.b * args.hk + key_head;
+  }
+
   // Until all that see rows of a tile have added to them. Not of turns_of_tile() > 1.
   static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
+    if constexpr (kConfig.dq == DqSum::unordered) {
+      const unsigned* counted =
+          ended(args, (head.batch * args.hq + head.head) / (args.hq / args.hk));
+      const int keys = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
+      const unsigned blocks = static_cast<unsigned>(keys * kConfig.cluster);
+      while (ptx::load_acquire(counted) != blocks) __nanosleep(128);
+      return;
+    }
     const TileRange seen = key_tiles(TileMask::of(args), tile / kTurnTiles * kTurnRows, kTurnRows,
                                      kConfig.turn_keys());
     const unsigned turns = static_cast<unsigned>(seen.end - seen.begin);

@@ -155,6 +155,12 @@ struct Sm90Dq : DqTurns<kConfig> {
     }
   }
 
+  // The n-th 128 bytes of a tile's sums, which have been read.
+  static DFA_DEVICE void discard(const KernelArgs& args, int tile, int n) {
+    const float* line = args.dq_sums + static_cast<long long>(tile) * kTileFloats + n * 32;
+    if (reinterpret_cast<unsigned long long>(line) % 128 == 0) ptx::discard_line(line);
+  }
+
   // Rows that exist, 16 bytes a thread.
   template <int kThreads>
   static DFA_DEVICE void store(const KernelArgs& args, int tile, unsigned staged) {

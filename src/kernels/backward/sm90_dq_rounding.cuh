@@ -13,6 +13,10 @@ template <BackwardConfig kConfig>
 struct Sm90DqRounding {
   using Dq = Sm90Dq<kConfig>;
 
+  // Sums that have been read need not go to memory. Of those in turn, at 1024 keys, 1.01 of the
+  // speed and work per joule at d 64, 0.99 at d 128 under a causal mask.
+  static constexpr bool kDiscards = !Dq::kOrdered || kConfig.head_dim <= 64;
+
   // In RoundingOrder. Where pairs stay, those behind them round at the end.
   static DFA_DEVICE int cluster_index(const KernelArgs& args) {
     // Read anew each time where registers are few.
@@ -86,6 +90,11 @@ struct Sm90DqRounding {
         from += 1024;
       }
     }
+    static DFA_DEVICE void discard(const KernelArgs& args, int tile, unsigned n) {
+      static_assert(kChunkBytes == 32 * 128);
+      if constexpr (!kDiscards) return;
+      Dq::discard(args, tile, n % kChunks * 32 + ptx::thread_index() % 32);
+    }
     static DFA_DEVICE bool loads() { return ptx::thread_index() % 32 == 0; }
     static DFA_DEVICE int first_column() { return static_cast<int>(ptx::thread_index() % 2) * 8; }
     static DFA_DEVICE int first_row() {
@@ -109,17 +118,17 @@ struct Sm90DqRounding {
       if constexpr (kConfig.persistent) {
 #pragma unroll 1
         for (; args.rounding.below_last(cluster); cluster += args.staying) {
-          if (!args.rounding.shares(cluster)) continue;
-          if constexpr (kChunks % (2 * kSlots) == 0) n = 0;  // the ring is as it was
           round_share(args, cluster, n);
         }
       } else {
-        if (args.rounding.shares(cluster)) round_share(args, cluster, n);
+        round_share(args, cluster, n);
       }
     }
 
-    // n: chunks before.
+    // Of one that owns keys, where it has a share. n: chunks before.
     DFA_DEVICE void round_share(const KernelArgs& args, int cluster, unsigned& n) const {
+      if (!args.rounding.shares(cluster)) return;
+      if constexpr (kChunks % (2 * kSlots) == 0) n = 0;  // the ring is as it was
       const int begin = args.rounding.shared_group(cluster) * tiles_of_group(args);
       const int end = begin + tiles_of_group(args);
       const int step = args.rounding.keys * kConfig.cluster;
@@ -142,6 +151,7 @@ struct Sm90DqRounding {
 #pragma unroll 1
         do {
           ptx::wait(full(n), n / kSlots % 2);
+          discard(args, n % kChunks > kChunks - kAhead ? tile - step : tile, n);
           store(args, at, row, n, seen);
           __syncwarp();  // all have read the slot
           n += kAhead;
@@ -200,6 +210,9 @@ struct Sm90DqRounding {
       for (int n = 0; n < end - first; ++n) {
         typename Dq::Sums sums;
         ptx::wait(full(n), 0);
+        for (int i = thread; kDiscards && i < kSumsBytes / 128; i += kThreads) {
+          Dq::discard(args, first + n, i);
+        }
         Dq::load_staged(args, first + n, place, this->sums(n), sums);
         Dq::stage(args, place, sums, rounded(n));
         ptx::sync_warps(1, kThreads);  // all of it is there, and the tile before is stored

@@ -46,16 +46,42 @@ struct Sm90DqZeros {
     if (ptx::thread_index() % 32 == 0) ptx::add_1_release(counter(args, head));
   }
 
-  static DFA_DEVICE void zero_part(const KernelArgs& args) {
-    zero_part(args, [] { return ptx::block_index(); });
+  // Where pairs stay: this block's number in a grid in which they do not.
+  static DFA_DEVICE unsigned block_of(const KernelArgs& args, const KeyWork& of_turn) {
+    return (of_turn.batch * args.hk + of_turn.head) * parts(args) +
+           of_turn.key / kConfig.turn_keys() * kConfig.cluster +
+           ptx::block_index() % kConfig.cluster;
   }
-  // Where pairs stay: for each work that the warp is told.
-  const KernelArgs& args;
-  DFA_DEVICE void operator()(const KeyWork& of_turn, unsigned) const {
-    const unsigned block = (of_turn.batch * args.hk + of_turn.head) * parts(args) +
-                           of_turn.key / kConfig.turn_keys() * kConfig.cluster +
-                           ptx::block_index() % kConfig.cluster;
-    zero_part(args, [=] { return block; });
+
+  // Where sums are rounded in the same grid too (rounds_dq): those of a head by its own blocks, a
+  // tile at a time, whoever comes first. Counters: tiles that somebody zeroes, and zeroed ones.
+  static DFA_DEVICE unsigned* taken(const KernelArgs& args, int head) { return args.turns + head; }
+  static DFA_DEVICE unsigned* zeroed(const KernelArgs& args, int head) {
+    return args.turns + args.b * args.hk + head;
+  }
+  static DFA_DEVICE unsigned tiles_of_head(const KernelArgs& args) {
+    return static_cast<unsigned>(args.hq / args.hk * Dq::tiles(args));
+  }
+  static DFA_DEVICE void zero_tiles(const KernelArgs& args, const KeyWork& work) {
+    const int head = work.batch * args.hk + work.head;
+    while (true) {
+      unsigned tile = 0;
+      if (ptx::thread_index() % 32 == 0) tile = ptx::add_1(taken(args, head));
+      tile = __shfl_sync(ptx::kWholeWarp, tile, 0);
+      if (tile >= tiles_of_head(args)) return;
+      auto* sums =
+          reinterpret_cast<uint4*>(args.dq_sums) +
+          (static_cast<long long>(head) * tiles_of_head(args) + tile) * (Dq::kTileFloats / 4) +
+          ptx::thread_index() % 32;
+#pragma unroll 4
+      for (int i = 0; i < Dq::kTileFloats / 128; ++i) sums[32 * i] = make_uint4(0, 0, 0, 0);
+      __syncwarp();
+      if (ptx::thread_index() % 32 == 0) ptx::add_1_release(zeroed(args, head));
+    }
+  }
+  static DFA_DEVICE void wait_for_tiles(const KernelArgs& args, const KeyWork& work) {
+    const int head = work.batch * args.hk + work.head;
+    while (ptx::load_acquire(zeroed(args, head)) != tiles_of_head(args)) __nanosleep(32);
   }
 
   // Until all sums of a block's head are zero.

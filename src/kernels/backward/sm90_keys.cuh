@@ -2,8 +2,7 @@
 
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
-#include "kernels/backward/sm90_dq_rounding.cuh"
-#include "kernels/backward/sm90_dq_zeros.cuh"
+#include "kernels/backward/sm90_dq_helper.cuh"
 #include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/backward/sm90_passer.cuh"
 #include "kernels/backward/sm90_turns.cuh"
@@ -88,9 +87,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   // compute, the one that copies, a thread or two, and a warp that zeroes dq.
   static constexpr bool kPersistent = kConfig.persistent;
   static constexpr bool kZeroes = kConfig.zeroes_dq, kPasses = kConfig.sm90_sends_ds();
-  using Queue = WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses) + kZeroes>;
-  static_assert(!kPersistent || (kPaired && kStages == 2));
-  static_assert(!kPersistent || kConfig.early_turns == Dq::kOrdered);
+  // Are sums as they come rounded in the same grid? Then a thread counts works that have ended.
+  static constexpr bool kCounts = kConfig.rounds_dq && !Dq::kOrdered;
+  static constexpr bool kAlternating = Dq::kOrdered || kCounts;
+  using Queue = WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kZeroes>;
+  static_assert(!kPersistent || (kPaired && kStages == 2 && kConfig.early_turns == Dq::kOrdered));
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
   struct Shared {
@@ -195,7 +196,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
 
   // A pair walks the queries that see the keys of either, and takes turns as one.
   static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
-    return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, ptx::block_index() / kConfig.cluster);
+    return key_work<kConfig.turn_keys(), kAlternating>(args, ptx::block_index() / kConfig.cluster);
   }
   static DFA_DEVICE int works(const KernelArgs& args) {
     return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
@@ -205,7 +206,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
   static DFA_DEVICE void take_work(const KernelArgs& args, const Shared& shared, unsigned n) {
     shared.queue(n).take(args, [&](unsigned work) {
       if (static_cast<int>(work) >= works(args)) return KeyWork{-1, 0, 0};
-      return key_work<kConfig.turn_keys(), Dq::kOrdered>(args, work);
+      return key_work<kConfig.turn_keys(), kAlternating>(args, work);
     });
   }
 
@@ -369,7 +370,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
                                    const KeyWork& work) {
     if (!starts_copies()) return;
     // Who adds to dq has waited for k.
-    if constexpr (kConfig.zeroes_dq) Zeros::wait(a.args, work);
+    if constexpr (kZeroes) Zeros::wait(a.args, work);
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kOthersKBytes : 0));
@@ -386,10 +387,11 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
-    if constexpr (kConfig.zeroes_dq) Zeros::wait(a.args, work);
+    if constexpr (kZeroes && !kCounts) Zeros::wait(a.args, work);
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
     if (any) load_k(a, shared, 0, shared.k_full(), work);
+    if constexpr (kCounts) Zeros::wait_for_tiles(a.args, work);  // who adds waits for what follows
     ptx::arrive_expecting(shared.others_k_full(), any ? kOthersKBytes : 0);
     if (any) load_others_k(a, shared, shared.others_k_full(), work);
   }
@@ -478,9 +480,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     } else if (threadIdx.x < 96) {
       if (threadIdx.x == 64) Sm90Passer<kConfig, Sm90Keys>::run(a.args, shared);
     } else {
-      if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).round_shares(a.args);
-      if constexpr (kZeroes && !kPersistent) Zeros::zero_part(a.args);
-      if constexpr (kZeroes && kPersistent) for_works<true>(a.args, shared, Zeros{a.args});
+      Sm90DqHelper<kConfig, Sm90Keys>::run(a.args, shared);
     }
   }
 

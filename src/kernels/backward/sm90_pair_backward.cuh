@@ -376,6 +376,7 @@ struct Sm90PairBackward {
     if constexpr (kGroupRecalled) at.recall_group();
     const KeyWork work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
+      if constexpr (Keys::kCounts) at.give_back(at.added());
       if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
       if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there

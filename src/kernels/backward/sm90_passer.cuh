@@ -22,10 +22,20 @@ struct Sm90Passer {
       send(args, shared);
     } else if constexpr (kConfig.early_turns) {
       pass(args, shared);
+    } else if constexpr (Keys::kCounts) {
+      Keys::template for_works<false>(
+          args, shared, [&](const KeyWork& work, unsigned n) { count(args, shared, work, n); });
     }
   }
 
  private:
+  // The n-th work's sums are there for who rounds them.
+  static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const KeyWork& work,
+                               unsigned n) {
+    ptx::wait(shared.added(), n % 2);
+    ptx::add_1_release(Dq::ended(args, work.batch * args.hk + work.head));
+  }
+
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {
     unsigned phase = 0;
     Keys::for_turns(
@@ -42,11 +52,11 @@ struct Sm90Passer {
   // where it is odd ds is sent.
   static DFA_DEVICE void send(const KernelArgs& args, const Shared& shared) {
     unsigned n = static_cast<unsigned>(Keys::rank());
-    Keys::template for_works<false>(args, shared, [&](const KeyWork& work, unsigned) {
+    Keys::template for_works<false>(args, shared, [&](const KeyWork& work, unsigned works) {
       typename Keys::EverySecond made{Walk::of(args, work)};
-      if (!made.any()) return;
-      const unsigned end = n + made.count();
-      if (n % 2 != 0) {
+      if (!Keys::kCounts && !made.any()) return;
+      const unsigned end = made.any() ? n + made.count() : n;
+      if ((!Keys::kCounts || n < end) && n % 2 != 0) {
         send_tile(shared, n / 2 % 2);
         made.Walk::next();
         ++n;
@@ -61,6 +71,7 @@ struct Sm90Passer {
         }
       }
       n = end;
+      if constexpr (Keys::kCounts) count(args, shared, work, works);
     });
   }
 

@@ -35,6 +35,12 @@ DFA_DEVICE void add_1_release(unsigned* to) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
 }
 
+// 128 bytes, aligned so, that nobody will read as they are: what the L2 has of them need not go to
+// memory.
+DFA_DEVICE void discard_line(const void* line) {
+  asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory");
+}
+
 // Where the kernel ahead on the stream may not yet have ended (gpu::Launch::overlaps_previous):
 // waits until it has, and all that it wrote is there.
 DFA_DEVICE void follow_previous_grid() {

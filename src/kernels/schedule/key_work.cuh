@@ -29,4 +29,15 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   return {head / args.hk, head % args.hk, tile * kBlockK};
 }
 
+// Which `block` has it of key_work() that alternates.
+template <int kBlockK>
+DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
+  const int tiles = (args.sk + kBlockK - 1) / kBlockK;
+  const int head = work.batch * args.hk + work.head;
+  const int first = head / args.heads_at_once * args.heads_at_once;
+  const int left = args.b * args.hk - first;
+  const int heads = left < args.heads_at_once ? left : args.heads_at_once;
+  return first * tiles + work.key / kBlockK * heads + head - first;
+}
+
 }  // namespace dfa

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "kernels/backward/sm90_dq_rounding.cuh"
+#include "kernels/backward/sm90_dq_zeros.cuh"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/schedule/key_work.cuh"
+
+namespace dfa {
+
+// The warp of a block that, with nothing else to do, zeroes sums of dq of a later head and rounds
+// those of an earlier one: so they need not go to memory and back. Where it does both it zeroes
+// first, as others wait for that; what it waits for itself is of lower works. Keys: Sm90Keys.
+template <BackwardConfig kConfig, typename Keys>
+struct Sm90DqHelper {
+  using Zeros = Sm90DqZeros<kConfig>;
+  using Shared = typename Keys::Shared;
+
+  static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
+    if constexpr (kConfig.zeroes_dq && kConfig.rounds_dq) {
+      unsigned chunks = 0;
+      Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
+        Zeros::zero_tiles(args, of_turn);
+        const int work = work_index<kConfig.turn_keys()>(args, of_turn);
+        Keys::rounding_warp(shared.base).round_share(args, work, chunks);
+      });
+    } else if constexpr (kConfig.zeroes_dq && kConfig.persistent) {
+      Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
+        const unsigned block = Zeros::block_of(args, of_turn);
+        Zeros::zero_part(args, [=] { return block; });
+      });
+    } else if constexpr (kConfig.zeroes_dq) {
+      Zeros::zero_part(args, [] { return ptx::block_index(); });
+    } else if constexpr (kConfig.rounds_dq) {
+      Keys::rounding_warp(shared.base).round_shares(args);
+    }
+  }
+};
+
+}  // namespace dfa
