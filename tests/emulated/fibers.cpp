@@ -158,16 +158,25 @@ Turn run_warp(unsigned first) {
 void run_block() {
   for (int looks = 0;;) {
     bool done = true, went_on = false, looked = false;
-    for (unsigned first = 0; first < fiber_count; first += 32) {
-      const Turn turn = run_warp(first);
-      done &= turn == Turn::all_done;
-      went_on |= turn == Turn::went_on;
-      looked |= turn == Turn::looked;
-    }
-    if (done) return;
+    const auto run_warps = [&](bool late) {
+      for (unsigned first = 0; first < fiber_count; first += 32) {
+        if ((static_cast<int>(first % block_size.x / 32) == timing.late_warp) != late) continue;
+        const Turn turn = run_warp(first);
+        done &= turn == Turn::all_done;
+        went_on |= turn == Turn::went_on;
+        looked |= turn == Turn::looked;
+      }
+    };
+    run_warps(false);
     if (went_on || deliver_copy([](const auto& visit) {
           for (unsigned i = 0; i < fiber_count; ++i) visit(*fibers[i]);
         })) {
+      looks = 0;
+      continue;
+    }
+    run_warps(true);
+    if (done) return;
+    if (went_on) {
       looks = 0;
       continue;
     }

@@ -33,6 +33,7 @@ inline constexpr unsigned kSharedEnd = (kMostTogether - 1) * kBlocksApart + kSha
 struct Timing {
   bool late_copies = false;
   bool late_products = false;
+  int late_warp = -1;  // of each block: goes on when nothing else does
 };
 inline constexpr Timing kEager{};
 inline constexpr Timing kLate{.late_copies = true, .late_products = true};

@@ -159,7 +159,7 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     if constexpr (!kConfig.dq_group) {
       ptx::init_barrier(shared.turn(), 1);
       ptx::init_barrier(shared.added(), kConfig.warps);
-      if constexpr (kConfig.early_turns) ptx::init_barrier(shared.seen(), 1);
+      if constexpr (kConfig.early_turns || kCounts) ptx::init_barrier(shared.seen(), 1);
     } else {
       for (int buffer = 0; buffer < 2; ++buffer) {
         ptx::init_barrier(shared.ds_full(buffer), kConfig.warps);

@@ -376,7 +376,10 @@ struct Sm90PairBackward {
     if constexpr (kGroupRecalled) at.recall_group();
     const KeyWork work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
-      if constexpr (Keys::kCounts) at.give_back(at.added());
+      if constexpr (Keys::kCounts) {
+        ptx::wait(at.seen(), at.keys_phase() ^ 1);  // of the work before: short ones follow fast
+        at.give_back(at.added());
+      }
       if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
       if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there

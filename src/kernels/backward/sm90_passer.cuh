@@ -33,6 +33,7 @@ struct Sm90Passer {
   static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const KeyWork& work,
                                unsigned n) {
     ptx::wait(shared.added(), n % 2);
+    ptx::arrive(shared.seen());
     ptx::add_1_release(Dq::ended(args, work.batch * args.hk + work.head));
   }
 
