@@ -374,6 +374,7 @@ void expect_every_tile_rounded(const std::string& fields) {
               static_cast<std::ptrdiff_t>(rounded.size()));
   }
 }
+
 TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
   expect_every_tile_rounded("dq=ordered,rounds_dq=true,persistent=false");
   expect_every_tile_rounded(
