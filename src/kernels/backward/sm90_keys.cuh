@@ -3,9 +3,9 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_dq_helper.cuh"
-#include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/backward/sm90_passer.cuh"
 #include "kernels/backward/sm90_turns.cuh"
+#include "kernels/backward/sm90_warpgroup.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/order.cuh"
@@ -26,16 +26,13 @@
 namespace dfa {
 
 template <BackwardConfig kConfig>
-struct Sm90Keys : Sm90Fragments<kConfig> {
-  using Fragments = Sm90Fragments<kConfig>;
-  using Fragments::kBlockK;
-  using Fragments::kBlockQ;
-  using Fragments::kElement;
-  using Fragments::kHalf;
-  using Fragments::kQueries;
-  using typename Fragments::Operand;
-  using typename Fragments::Pairs;
-  using typename Fragments::Scores;
+struct Sm90Keys : Sm90Warpgroup<kConfig> {
+  using Warpgroup = Sm90Warpgroup<kConfig>;
+  using Warpgroup::kBlockK;
+  using Warpgroup::kBlockQ;
+  using Warpgroup::kElement;
+  using Warpgroup::kHalf;
+  using Warpgroup::store_gradient;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kThreads = 32 * kConfig.warps;  // that compute
   static constexpr int kHalves = kBlockQ / kHalf;
@@ -523,68 +520,6 @@ struct Sm90Keys : Sm90Fragments<kConfig> {
     ptx::fence_products();
     multiply_dq<0>(share, left, right);
     ptx::commit_products();
-  }
-
-  // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
-  // that products wait for.
-  static constexpr bool kThreadKept =
-      kPaired && !kConfig.dq_group && (kPersistent || kConfig.head_dim > 64);
-  static DFA_DEVICE unsigned thread() {
-    return kThreadKept ? ptx::kept_thread_index() : ptx::thread_index();
-  }
-  static DFA_DEVICE unsigned lane() { return thread() % 32; }
-
-  // Of the 64 keys that a warpgroup owns, those of this warp. Where sums come as they come there is
-  // no register for it.
-  static DFA_DEVICE int warp_row() {
-    return warp_row_of(Dq::kOrdered ? thread() : ptx::thread_index());
-  }
-  static DFA_DEVICE int warp_row_of(unsigned thread) {
-    return static_cast<int>(thread / 32 % 4) * 16;
-  }
-
-  static DFA_DEVICE void load_pairs(Pairs& pairs, unsigned rows) {
-    const unsigned from = rows + thread() % 4 * 8;
-#pragma unroll
-    for (int n = 0; n < kQueries; ++n) pairs[n] = ptx::load_shared_2(from + n * 32);
-  }
-
-  static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, int query, int key) {
-    const TileMask mask = TileMask::of(args);
-    if (mask.needs(query, kHalf, key, kGroupRows)) hide_some(scores, args, mask, query, key);
-  }
-  static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
-                                   int query, int key) {
-    hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
-                           query, hidden_score(args));
-  }
-
-  // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
-  // kStride: from one of its panels to the next.
-  template <int kStride = panel_bytes(kBlockK), int kFragments>
-  static DFA_DEVICE void store_gradient(const TensorMap& map, unsigned tile, int part,
-                                        const KeyWork& work, const float (&sum)[kFragments][4],
-                                        float factor) {
-    unsigned rounded[kFragments / 2][4];
-#pragma unroll
-    for (int n = 0; n < kFragments; ++n) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        rounded[n / 2][n % 2 * 2 + half] =
-            ptx::pack<kElement>(sum[n][2 * half] * factor, sum[n][2 * half + 1] * factor);
-      }
-    }
-    const int first = part * kGroupRows + warp_row();
-    store_rows<kBlockK, kStride>(tile, first, rounded, lane());
-    ptx::fence_async();
-    __syncwarp();
-    if (!ptx::elect()) return;
-#pragma unroll
-    for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
-      ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
-                     work.key + first, work.head, work.batch);
-    }
-    ptx::commit_stores();
   }
 
   // dk and dv of a warpgroup that has both.
