@@ -126,13 +126,14 @@ void stop_at_failure() {
 
 enum class Turn { all_done, went_on, looked, stood_still };
 
-// A warp goes on until all of its lanes stand still, which lets warps run far ahead of each other.
-Turn run_warp(unsigned first) {
+// A warp, or its first lanes, goes on until all of them stand still, which lets warps run far ahead
+// of each other.
+Turn run_warp(unsigned first, unsigned lanes) {
   bool done = true, looked = false, any = false;
   for (bool more = true; more;) {
     more = false;
     done = true;
-    for (unsigned i = first; i < first + 32 && i < fiber_count; ++i) {
+    for (unsigned i = first; i < first + lanes && i < fiber_count; ++i) {
       Fiber& fiber = *fibers[i];
       if (fiber.done) continue;
       if (is_over(fiber.wait)) {
@@ -160,8 +161,10 @@ void run_block() {
     bool done = true, went_on = false, looked = false;
     const auto run_warps = [&](bool late) {
       for (unsigned first = 0; first < fiber_count; first += 32) {
-        if ((static_cast<int>(first % block_size.x / 32) == timing.late_warp) != late) continue;
-        const Turn turn = run_warp(first);
+        const bool is_late = static_cast<int>(first % block_size.x / 32) == timing.late_warp;
+        const bool first_only = is_late && !late && !timing.all_lanes_late;
+        if (is_late != late && !first_only) continue;
+        const Turn turn = run_warp(first, first_only ? 1 : 32);
         done &= turn == Turn::all_done;
         went_on |= turn == Turn::went_on;
         looked |= turn == Turn::looked;

@@ -33,7 +33,8 @@ inline constexpr unsigned kSharedEnd = (kMostTogether - 1) * kBlocksApart + kSha
 struct Timing {
   bool late_copies = false;
   bool late_products = false;
-  int late_warp = -1;  // of each block: goes on when nothing else does
+  int late_warp = -1;          // of each block: goes on when nothing else does
+  bool all_lanes_late = true;  // of that warp; else its first one is not
 };
 inline constexpr Timing kEager{};
 inline constexpr Timing kLate{.late_copies = true, .late_products = true};

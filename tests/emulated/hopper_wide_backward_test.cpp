@@ -173,6 +173,16 @@ constexpr BackwardConfig zeroing(BackwardConfig with) {
   return with;
 }
 
+// The thread that copies may be phases ahead of the other lanes of its warp.
+TEST(EmulatedHopperWideBackward, LanesOfTheCopyingWarpMayBeLate) {
+  constexpr Timing kLanes{.late_warp = 0, .all_lanes_late = false};
+  constexpr BackwardConfig kStays = staying(pair(kBf16, 192, 192)), kPair = pair(kFp16, 256, 256);
+  expect_gradients<kStays>("bwd bf16 b1 h3 sq500 sk300 d192", {kLanes},
+                           [](const Sm90BackwardArgs& args) { sm90_wide_backward<kStays>(args); });
+  expect_gradients<kPair>("bwd fp16 causal b1 h2 s300 d256", {kLanes},
+                          [](const Sm90BackwardArgs& args) { sm90_wide_backward<kPair>(args); });
+}
+
 // But for the first heads' the workspace holds NaN.
 TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
   constexpr BackwardConfig kPair = zeroing(pair(kBf16, 192, 192));

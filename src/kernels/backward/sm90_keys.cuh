@@ -303,6 +303,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void load_queries(const AnyRing& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
                                       const KeyWork& work, const Walk& walk) {
+    // Of a pair the thread waits alone, as it may be a phase ahead of other lanes by then.
+    if (kPaired && !starts_copies()) return;
     ring.wait_empty();
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
@@ -403,14 +405,16 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                             work, walk);
   }
 
-  // Where pairs stay: queries of the next work come while keys of the last are read. It is taken
-  // only then, as pairs that wait for their turn behind it should not wait for more.
+  // By a whole warp or, of pairs, by one of its threads. Where pairs stay: queries of the next work
+  // come while keys of the last are read. It is taken only then, as pairs that wait for their turn
+  // behind it should not wait for more.
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
+    if (kPaired && !starts_copies()) return;
     if constexpr (kPersistent) {
-      const bool takes = rank() == 0 && starts_copies();
+      const bool takes = rank() == 0;
       unsigned n = 0;
       if (takes) take_work(a.args, shared, 0);
-      for_works<true>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
+      for_works<false>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
         for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
           shared.place(n++);
           load_tiles(a, shared, work, walk);
