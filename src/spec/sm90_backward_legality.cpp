@@ -185,6 +185,14 @@ constexpr double kMostPersistentKeys = 2048;
 // order (causal 1.00 and 1.01 to 1.02).
 constexpr std::int64_t kMostOrderedKeys = 8192;
 
+// Above so many keys and queries sums come as they come, and a warp zeroes and rounds them, in
+// pairs that stay. Of the speed and work per joule of order (to 8192 keys) and of sums zeroed and
+// rounded by kernels: d 128 full 4096 1.05 and 1.04 to 1.05, 8192 1.03 to 1.08 and 1.04, 16384 1.01
+// and 1.02, causal 4096 and 8192 1.02 and 1.02, 16384 1.00 and 0.99; d 96 full 4096 1.03 and 1.02
+// to 1.03, causal 0.97 to 0.99 and 1.00. Not at 2048 keys (1.00 and 0.99), nor at d 64 (4096 1.01
+// and 1.00, 16384 1.00 and 1.005). Between these, and windows, not measured.
+constexpr std::int64_t kMostTurnKeys = 2048;
+
 // A warp rounds dq beside the tensor cores where that was measured to be faster: 1.02 times at d 64
 // and 512 keys (causal 1.04, with early turns), 1.04 at causal 1024; at d 128 0.95 at 512, 1.03 at
 // 1024, 1.02 to 1.03 at causal 4096. Not at 16384 (0.99). Between them not measured.
@@ -313,6 +321,15 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
       c.dq = DqSum::unordered;
       c.early_turns = false;
       c.persistent = full || narrow;
+    });
+  }
+  const bool long_sums = problem.sk > kMostTurnKeys && problem.sq > kMostTurnKeys;
+  const bool causal = problem.mask == kCausal && !medium && problem.sk <= kMostOrderedKeys;
+  if (best.cluster > 1 && !narrow && long_sums && (full || causal)) {
+    prefer([](BackwardConfig& c) {
+      c.dq = DqSum::unordered;
+      c.early_turns = false;
+      c.zeroes_dq = c.rounds_dq = c.persistent = true;
     });
   }
   if (!full) {

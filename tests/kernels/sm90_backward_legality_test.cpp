@@ -177,7 +177,7 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256 window(1000,0)"));
   EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
-  const Problem p = parse_problem("bwd bf16 causal h1 s4096 d128");
+  const Problem p = parse_problem("bwd bf16 causal h1 s2048 d128");
   BackwardConfig config = hopper_backward(p);
   config.zeroes_dq = true;
   EXPECT_NE(check(config, p, kHopper90).reason.find("zeroes_dq=true is of dq=unordered"),
@@ -194,13 +194,33 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_EQ(check(config, p, kHopper90).reason.find("rounds_dq=true is of dq=ordered, or"), 0u);
 }
 
+TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSameGrid) {
+  const auto helped = [](const char* line) {
+    const BackwardConfig c = hopper_backward(parse_problem(line));
+    return c.dq == DqSum::unordered && c.zeroes_dq && c.rounds_dq && c.persistent;
+  };
+  for (const char* line : {"bwd bf16 h1 s4096 d128", "bwd fp16 h1 s2049 d96",
+                           "bwd bf16 h1 s16384 d128", "bwd bf16 causal h1 s4096 d128",
+                           "bwd bf16 causal h1 s8192 d112", "bwd bf16 h1 s4096 d128 dv64"}) {
+    EXPECT_TRUE(helped(line)) << line;
+  }
+  for (const char* line :
+       {"bwd bf16 h1 s2048 d128", "bwd bf16 h1 sq128 sk4096 d128", "bwd bf16 h1 s4096 d64",
+        "bwd bf16 causal h1 s4096 d96", "bwd bf16 causal h1 s16384 d128",
+        "bwd bf16 h1 s4096 d128 window(1000,0)", "bwd bf16 h1 s4096 d128 deterministic",
+        "bwd bf16 causal h1 s4096 d192"}) {
+    EXPECT_FALSE(helped(line)) << line;
+  }
+}
+
 TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
   const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
   EXPECT_TRUE(adds("bwd bf16 causal h1 s16384 d64"));
   EXPECT_TRUE(adds("bwd fp16 causal h1 s16384 d128"));
   EXPECT_FALSE(adds("bwd bf16 h1 s16384 d64"));
   EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));
-  for (const char* line : {"bwd bf16 causal h1 s8192 d128",  // in order
+  for (const char* line : {"bwd bf16 causal h1 s2048 d128",  // in order
+                           "bwd bf16 causal h1 s8192 d128",  // no room
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
     EXPECT_FALSE(adds(line)) << line;
   }
@@ -213,9 +233,9 @@ TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) 
   };
   const auto planned = [](BackwardConfig&) {};
   EXPECT_EQ(reason("bwd bf16 causal h1 s16384 d64", planned), "");
-  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128", planned), "");
+  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128 window(9999,0)", planned), "");
   const std::string why = "bulk_dq=true is of cluster=2, dq=unordered";
-  for (const char* line : {"bwd bf16 causal h1 s8192 d128",  // in order
+  for (const char* line : {"bwd bf16 causal h1 s2048 d128",  // in order
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
     EXPECT_EQ(reason(line, planned).find(why), 0u) << line;
   }
@@ -269,7 +289,7 @@ TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
   EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
   EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s511 d64")).early_turns);
-  EXPECT_FALSE(rounds("bwd bf16 h1 s16384 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 causal h1 s16384 d128"));
   EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
   EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
 }
@@ -327,7 +347,9 @@ TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   const auto dq = [](const char* line) { return hopper_backward(parse_problem(line)).dq; };
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s8192 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s2048 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s8192 d64"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s8192 d128 window(4000,0)"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::unordered);
@@ -364,9 +386,9 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   EXPECT_TRUE(stay("bwd bf16 h1 s1024 d128"));
   EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
-  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128"));
-  EXPECT_FALSE(stay("bwd bf16 causal h1 s4096 d128"));
-  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d96"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128 deterministic"));
+  EXPECT_FALSE(stay("bwd bf16 causal h1 s4096 d128 deterministic"));
+  EXPECT_FALSE(stay("bwd bf16 h1 s4096 d96 deterministic"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s4096 d96"));
   EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
   EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
@@ -382,7 +404,7 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
 
 // What a text says may not go with the usual tile: then another is meant.
 TEST(Sm90BackwardLegality, TextsAreSaidOfATileTheyAreLegalWith) {
-  const Problem p = parse_problem("bwd bf16 h1 s4096 d128");
+  const Problem p = parse_problem("bwd bf16 h1 s2048 d128");
   const auto meant = [&](const char* text) {
     return legal_config(text, gpu_backward_base(text, p, kHopper90), p, kHopper90);
   };
