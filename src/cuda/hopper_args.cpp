@@ -2,6 +2,7 @@
 
 #include "cuda/hopper_tensor.h"
 #include "kernels/item_balance.h"
+#include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -72,7 +73,7 @@ Sm90SplitArgs HopperSplitArgs::with(const ForwardArgs& pointers, const SplitArgs
   return all;
 }
 
-HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c)
+HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c, int sms)
     : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
       k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, key_box_rows(c))),
       v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, key_box_rows(c))),
@@ -83,13 +84,14 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
   args_.heads_at_once = heads_at_once(p, c);
   args_.turn_count = turn_count(p, c);
   args_.zeroed_heads = zeroed_heads(p, c);
+  args_.staying = staying_clusters(p, c, sms);
+  args_.parts = work_parts(p, c, sms);
   if (c.rounds_dq) args_.rounding = rounding_order(p, c);
 }
 
-Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers, int staying) const {
+Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   Sm90BackwardArgs all;
   all.args = with_pointers(args_, pointers);
-  all.args.staying = staying;
   encode(q_, pointers.q, all.q);
   encode(k_, pointers.k, all.k);
   encode(v_, pointers.v, all.v);

@@ -44,9 +44,9 @@ class HopperSplitArgs {
 
 class HopperBackwardArgs {
  public:
-  HopperBackwardArgs(const Problem& problem, const BackwardConfig& config);
-  // `staying`: staying_clusters().
-  Sm90BackwardArgs with(const BackwardArgs& pointers, int staying) const;
+  // On so many multiprocessors.
+  HopperBackwardArgs(const Problem& problem, const BackwardConfig& config, int sms);
+  Sm90BackwardArgs with(const BackwardArgs& pointers) const;
 
  private:
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;

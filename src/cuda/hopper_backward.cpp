@@ -17,11 +17,13 @@ namespace {
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device)
-      : device_(device), args_(p, c), staying_(staying_clusters(p, c, device.facts().sm_count)) {
+      : device_(device), args_(p, c, device.facts().sm_count) {
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = loaded_launch(device, launches.at(0));
     KernelLaunch keys = launches.at(1);
-    if (c.persistent) keys.grid = staying_grid(p, c, staying_);
+    if (c.persistent) {
+      keys.grid = staying_grid(p, c, staying_clusters(p, c, device.facts().sm_count));
+    }
     keys_ = loaded_launch(device, keys);
     if (!c.rounds_dq) dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
@@ -33,7 +35,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
 
   void queue(const BackwardArgs& args, const gpu::Stream& stream, int) const override {
     const gpu::Scope scope(device_);  // one for all calls
-    const Sm90BackwardArgs all = args_.with(args, staying_);
+    const Sm90BackwardArgs all = args_.with(args);
     if (zeroed_.bytes > 0) {
       gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
     }
@@ -45,7 +47,6 @@ class HopperBackward final : public Launcher<BackwardArgs> {
  private:
   const gpu::Device& device_;
   HopperBackwardArgs args_;
-  int staying_ = 0;
   LoadedLaunch rows_, keys_;
   std::optional<LoadedLaunch> dq_;  // where keys_ leaves it
   ZeroedBytes zeroed_;

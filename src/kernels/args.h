@@ -3,6 +3,7 @@
 #include "dfa/dtype.h"
 #include "dfa/mask.h"
 #include "kernels/schedule/rounding_order.h"
+#include "spec/work_parts.h"
 
 // What every kernel is passed: one plain value, the same to g++, nvcc and NVRTC. What only one pass
 // reads is null in the other.
@@ -63,6 +64,8 @@ struct KernelArgs {
   RoundingOrder rounding;  // of a grid that rounds dq as well
   int staying;             // clusters that take works, which the last of those counters counts
   int zeroed_heads;        // key heads whose sums are zero before blocks zero the next ones'
+  WorkParts parts;         // of works that pairs take which stay
+  float* part_sums;        // what those leave of dv and dk
 };
 
 }  // namespace dfa

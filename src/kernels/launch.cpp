@@ -8,6 +8,7 @@
 #include "kernels/launch_parts.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
+#include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa {
@@ -34,6 +35,9 @@ constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
 }
+
+// Where what parts of works leave begins, behind counters that end here.
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int window_side(long long side) {
   constexpr long long kLongest = 1LL << 29;
@@ -115,6 +119,7 @@ std::string qualified(std::string text) {
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
+  if (c.parts_last) counters += kPartCounters;
   if (c.zeroes_dq) counters += p.b * p.hk * (c.rounds_dq ? 3 : 1);
   if (c.dq == DqSum::ordered)
     counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
@@ -237,7 +242,8 @@ RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
 
 int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
   if (!c.persistent) return 0;
-  return static_cast<int>(std::clamp<std::int64_t>(sms / c.cluster, 1, works(p, c)));
+  const int taken = work_parts(p, c, sms).count(static_cast<int>(works(p, c)));
+  return std::clamp(sms / c.cluster, 1, taken);
 }
 
 unsigned staying_grid(const Problem& p, const BackwardConfig& c, int staying) {
@@ -316,7 +322,10 @@ std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) 
   if (is_split(c)) return split_backward_bytes(p, c);
   if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
   const ZeroedBytes last = turns_of(p, c);
-  return last.offset + last.bytes;
+  const std::size_t end = last.offset + last.bytes;
+  if (!c.parts_last) return end;
+  const std::int64_t of_work = c.turn_keys() * (c.head_dim + c.value_dim);
+  return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work);
 }
 
 KernelArgs kernel_args(const Problem& p) {
@@ -368,6 +377,9 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.delta = args.lse_log2 + rows;
   args.dq_sums = args.delta + rows;
   args.turns = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));
+  const std::size_t counters = sizeof(unsigned) * static_cast<std::size_t>(args.turn_count);
+  args.part_sums =
+      reinterpret_cast<float*>(reinterpret_cast<char*>(args.turns) + aligned(counters));
   return args;
 }
 

@@ -48,6 +48,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("skips_hidden", config.skips_hidden);
       visit("nested_keys", config.nested_keys);
       visit("bulk_dq", config.bulk_dq);
+      visit("parts_last", config.parts_last);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -94,6 +95,7 @@ constexpr struct {
                 {"skips_hidden", "false"},
                 {"nested_keys", "false"},
                 {"bulk_dq", "false"},
+                {"parts_last", "false"},
                 {"dynamic", "false"},
                 {"key_shares", "0"}};
 

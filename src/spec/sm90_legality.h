@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "spec/legality.h"
+#include "spec/work_parts.h"
 
 // The rules of legality.h for the kernels of Hopper (sm_90a).
 namespace dfa {
@@ -14,6 +15,9 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
                            const Limits& limits);
 
+// Of the cards that tiles are chosen for.
+inline constexpr int kMultiprocessors = 132;
+
 // Queries of a tile where items are dealt out in shares (ForwardConfig::key_shares).
 inline constexpr int kMostSharedQueries = 128;
 
@@ -24,6 +28,10 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 
 // Likewise of the backward of d or dv from 129 on.
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits);
+
+// Which works are in parts, of pairs that stay on so many multiprocessors
+// (BackwardConfig::parts_last).
+WorkParts work_parts(const Problem& problem, const BackwardConfig& config, int sms);
 
 // Has it a forward, a backward? No, with the reason. Of fp32 too.
 Verdict sm90_fits(const Problem& problem, const Limits& limits);

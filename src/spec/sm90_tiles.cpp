@@ -64,8 +64,6 @@ constexpr Sm90Tile kTiles[] = {
     {192, 64, 3, 2, false},
 };
 
-constexpr int kMultiprocessors = 132;
-
 // Larger items are to promise this much less, as bursts lose by them: by pairs 1 to 5 %, and up to
 // 2048 keys no joules were gained either; by 192 queries 2 % at d 128, causal, 4096.
 double margin(const Sm90Tile& tile, const Problem& p) {

@@ -25,12 +25,13 @@ inline Tensors with_forward(const std::string& line) {
 template <BackwardConfig kConfig, typename Keys>
 void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   auto launches = backward_launches(t.p, kConfig);
-  const int staying = staying_clusters(t.p, kConfig, sms);
-  if (kConfig.persistent) launches[1].grid = staying_grid(t.p, kConfig, staying);
+  if (kConfig.persistent) {
+    launches[1].grid = staying_grid(t.p, kConfig, staying_clusters(t.p, kConfig, sms));
+  }
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
-  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig).with(pointers, staying);
+  const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig, sms).with(pointers);
   launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
   workspace.zero(launches[1].zeroed);
   launch(

@@ -4,6 +4,7 @@
 #include "kernels/backward/sm90_backward.cuh"
 #include "kernels/backward/sm90_dq_group_backward.cuh"
 #include "kernels/backward/sm90_pair_backward.cuh"
+#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -337,6 +338,30 @@ TEST(EmulatedHopperBackward, HelpersOfSumsAsTheyComeMayBeLate) {
     expect_gradients<k64>("bwd fp16 causal b3 h7 sq1 sk300 d64", {timing}, keys_64);
     expect_gradients<k64>("bwd fp16 b3 h7 s129 d64", {timing}, keys_64);
   }
+}
+
+// The works of the last round in parts of their queries, where it has few.
+constexpr BackwardConfig in_parts(BackwardConfig with) {
+  with.parts_last = true;
+  return with;
+}
+
+TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
+  const auto expect = [](const std::string& line, int sms, int whole, int parts, auto config) {
+    const WorkParts found = work_parts(parse_problem(line), config(), sms);
+    EXPECT_EQ(found.whole, whole) << line;
+    EXPECT_EQ(found.parts, parts) << line;
+    expect_gradients<config()>(
+        line, {kEager, kCrossed},
+        [&](const Sm90BackwardArgs& args) { sm90_pair_backward<config()>(args); }, sms);
+  };
+  constexpr auto kUnordered = DqSum::unordered;
+  expect("bwd bf16 b1 h3 sq2000 sk600 d128", 8, 8, 4,
+         [] { return in_parts(helped(persistent(pairs(kBf16, 128, kUnordered)))); });
+  expect("bwd bf16 b1 h5 sq1600 sk200 d64", 8, 4, 3,
+         [] { return in_parts(held(persistent(pairs(kBf16, 64, kUnordered)))); });
+  expect("bwd fp16 b1 hq4 hk2 sq700 sk300 d96", 20, 0, 2,
+         [] { return in_parts(held(persistent(pairs(kFp16, 96)))); });
 }
 
 // The thread that copies may be phases ahead of the other lanes of its warp.

@@ -406,6 +406,31 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
             backward_workspace_bytes(p, config("rounds_dq=false,persistent=false")) + 4);
 }
 
+// And the kernel of delta has a thread for each counter, of few queries too.
+TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
+  for (const char* line :
+       {"bwd bf16 b1 h2 s4096 d128", "bwd bf16 b1 hq6 hk1 sq65 sk9000 d128",
+        "bwd bf16 b1 h5 sq129 sk1000 d64", "bwd bf16 b1 h21 s4096 d96 deterministic"}) {
+    const Problem p = parse_problem(line);
+    const std::string text = "BackwardConfig{target=cuda_sm90,stages=2,cluster=2,persistent=true}";
+    const BackwardConfig whole =
+        legal_config(text, gpu_backward_base(text, p, kLimits), p, kLimits);
+    BackwardConfig without = whole, parts = whole;
+    without.parts_last = false;
+    parts.parts_last = true;
+    ASSERT_TRUE(check(parts, p, kLimits)) << line << check(parts, p, kLimits).reason;
+    EXPECT_EQ(turn_count(p, parts), turn_count(p, without) + kPartCounters) << line;
+    const std::size_t places = sizeof(float) * kPartPlaces * 256 *
+                               static_cast<std::size_t>(parts.head_dim + parts.value_dim);
+    const std::size_t more =
+        backward_workspace_bytes(p, parts) - backward_workspace_bytes(p, without);
+    EXPECT_GE(more, places + sizeof(unsigned) * kPartCounters) << line;
+    EXPECT_LT(more, places + sizeof(unsigned) * kPartCounters + 64) << line;
+    const KernelLaunch delta = backward_launches(p, parts)[0];
+    EXPECT_GE(delta.grid * delta.threads, static_cast<unsigned>(turn_count(p, parts))) << line;
+  }
+}
+
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
   const BackwardConfig config =
       legal_config("BackwardConfig{dq=ordered,block_q=64,block_k=64,dq_block_q=128}",

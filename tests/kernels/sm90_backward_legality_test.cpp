@@ -213,6 +213,39 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
   }
 }
 
+TEST(Sm90BackwardLegality, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
+  const auto parts = [](const char* line, int sms = 132) {
+    const Problem p = parse_problem(line);
+    const BackwardConfig c = hopper_backward(p);
+    const WorkParts found = work_parts(p, c, sms);
+    EXPECT_TRUE(c.parts_last || found.parts == 1) << line;
+    EXPECT_EQ(found.count(found.whole), found.whole);
+    return std::pair(found.whole, found.parts);
+  };
+  EXPECT_EQ(parts("bwd bf16 b1 h32 s16384 d64"), std::pair(2046, 13));  // two of 2048 are left
+  EXPECT_EQ(parts("bwd bf16 b4 h32 s4096 d64 deterministic"), std::pair(2046, 7));
+  EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128"), std::pair(0, 2));
+  EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128", 64), std::pair(32, 1));  // 32 pairs
+  EXPECT_EQ(parts("bwd bf16 b1 h5 s4096 d96"), std::pair(66, 4));
+  for (const char* line :
+       {"bwd bf16 b4 h16 s4096 d128", "bwd bf16 b1 h16 s16384 d128", "bwd bf16 b4 h21 s4096 d96",
+        "bwd bf16 b16 h16 s1024 d128", "bwd bf16 causal b1 h16 s16384 d128",
+        "bwd bf16 b1 h33 s4096 d128", "bwd bf16 b1 h8 s2048 d128", "bwd bf16 b1 h2 s4096 d192"}) {
+    EXPECT_FALSE(hopper_backward(parse_problem(line)).parts_last) << line;
+  }
+  const auto reason = [](const char* line) {
+    const Problem p = parse_problem(line);
+    BackwardConfig config = hopper_backward(p);
+    config.parts_last = true;
+    return check(config, p, kHopper90).reason;
+  };
+  EXPECT_EQ(reason("bwd bf16 b4 h16 s4096 d128"), "");
+  for (const char* line : {"bwd bf16 causal h1 s4096 d128", "bwd bf16 h1 s4096 d192",
+                           "bwd bf16 h1 s4096 d96 deterministic"}) {
+    EXPECT_EQ(reason(line).find("parts_last=true is of persistent=true"), 0u) << line;
+  }
+}
+
 TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
   const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
   EXPECT_TRUE(adds("bwd bf16 causal h1 s16384 d64"));

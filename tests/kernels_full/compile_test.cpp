@@ -311,6 +311,9 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
           helped.early_turns = helped.bulk_dq = false;
           helped.zeroes_dq = helped.rounds_dq = helped.persistent = true;
           if (check(helped, square, limits_)) compile(backward_launches(square, helped));
+          BackwardConfig parted = config;
+          parted.parts_last = !parted.parts_last;
+          if (check(parted, square, limits_)) compile(backward_launches(square, parted));
           config.nested_keys = false;
           if (config.skips_hidden) compile(backward_launches(square, config));
         }

@@ -68,7 +68,8 @@ struct DqTurns {
   }
 
   // Of sums as they come that are rounded in the same grid: how many blocks with keys of a key head
-  // (of all) have added all they add. Behind two counters of zeros for each.
+  // (of all) have added all they add; where works are in parts, how many parts of theirs have.
+  // Behind two counters of zeros for each.
   static DFA_DEVICE unsigned* ended(const KernelArgs& args, int key_head) {
     return args.turns + 2 * args.b * args.hk + key_head;
   }
@@ -79,7 +80,8 @@ struct DqTurns {
       const unsigned* counted =
           ended(args, (head.batch * args.hq + head.head) / (args.hq / args.hk));
       const int keys = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
-      const unsigned blocks = static_cast<unsigned>(keys * kConfig.cluster);
+      const int parts = kConfig.parts_last ? args.parts.parts : 1;
+      const unsigned blocks = static_cast<unsigned>(keys * kConfig.cluster * parts);
       while (ptx::load_acquire(counted) != blocks) __nanosleep(128);
       return;
     }

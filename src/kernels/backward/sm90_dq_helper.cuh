@@ -20,8 +20,8 @@ struct Sm90DqHelper {
       unsigned chunks = 0;
       Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
         Zeros::zero_tiles(args, of_turn);
-        const int work = work_index<kConfig.turn_keys()>(args, of_turn);
-        Keys::rounding_warp(shared.base).round_share(args, work, chunks);
+        const int work = work_index<kConfig.turn_keys(), true>(args, of_turn);
+        Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_turn.part);
       });
     } else if constexpr (kConfig.zeroes_dq && kConfig.persistent) {
       Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {

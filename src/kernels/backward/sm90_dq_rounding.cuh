@@ -125,14 +125,20 @@ struct Sm90DqRounding {
       }
     }
 
-    // Of one that owns keys, where it has a share. n: chunks before.
-    DFA_DEVICE void round_share(const KernelArgs& args, int cluster, unsigned& n) const {
+    // Of one that owns keys, where it has a share. n: chunks before; part: of a work in parts,
+    // which has as many of its share.
+    DFA_DEVICE void round_share(const KernelArgs& args, int cluster, unsigned& n,
+                                int part = 0) const {
       if (!args.rounding.shares(cluster)) return;
       if constexpr (kChunks % (2 * kSlots) == 0) n = 0;  // the ring is as it was
       const int begin = args.rounding.shared_group(cluster) * tiles_of_group(args);
       const int end = begin + tiles_of_group(args);
-      const int step = args.rounding.keys * kConfig.cluster;
+      int step = args.rounding.keys * kConfig.cluster;
       int tile = begin + args.rounding.sharer(cluster) * kConfig.cluster + rank();
+      if (kConfig.parts_last && part > 0) {
+        tile += (part - 1) * step;
+        step *= args.parts.parts;
+      }
       if (tile >= end) return;
       await_all(args, tile, end, step);
       const unsigned all = n + (end - tile + step - 1) / step * kChunks;

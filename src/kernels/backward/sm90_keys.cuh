@@ -6,6 +6,7 @@
 #include "kernels/backward/sm90_passer.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/backward/sm90_warpgroup.cuh"
+#include "kernels/backward/sm90_work_parts.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/order.cuh"
@@ -87,7 +88,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Are sums as they come rounded in the same grid? Then a thread counts works that have ended.
   static constexpr bool kCounts = kConfig.rounds_dq && !Dq::kOrdered;
   static constexpr bool kAlternating = Dq::kOrdered || kCounts;
-  using Queue = WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kZeroes>;
+  static constexpr bool kParts = kConfig.parts_last;
+  using Queue =
+      WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kZeroes, kParts>;
   static_assert(!kPersistent || (kPaired && kStages == 2 && kConfig.early_turns == Dq::kOrdered));
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
@@ -201,9 +204,13 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // What a thread of the first block of a pair does that stays, after n works.
   static DFA_DEVICE void take_work(const KernelArgs& args, const Shared& shared, unsigned n) {
-    shared.queue(n).take(args, [&](unsigned work) {
-      if (static_cast<int>(work) >= works(args)) return KeyWork{-1, 0, 0};
-      return key_work<kConfig.turn_keys(), kAlternating>(args, work);
+    shared.queue(n).take(args, [&](unsigned taken) {
+      const int i = static_cast<int>(taken);
+      if (i >= (kParts ? args.parts.count(works(args)) : works(args))) return KeyWork{-1, 0, 0};
+      const auto index = static_cast<unsigned>(kParts ? args.parts.work(i) : i);
+      KeyWork work = key_work<kConfig.turn_keys(), kAlternating>(args, index);
+      if constexpr (kParts) work.part = args.parts.part(i);
+      return work;
     });
   }
 
@@ -241,6 +248,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Rounding = Sm90DqRounding<kConfig>;
   static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
     const int cluster = Rounding::cluster_index(args);
+    // Of parts more pairs may stay than there are works.
+    const int index = static_cast<int>(ptx::block_index()) / kConfig.cluster;
+    if (kParts && index < args.staying) return false;
     if (cluster >= args.rounding.owners()) {
       ptx::follow_previous_grid();
       typename Rounding::Block{smem}.round(args);
@@ -251,7 +261,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return {base + kRoundingAt};
   }
 
-  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ>;
+  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts>;
 
   // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
   // walked before.

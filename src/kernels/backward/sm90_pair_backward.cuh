@@ -26,6 +26,7 @@ struct Sm90PairBackward {
   using Operand = typename Keys::Operand;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
+  using Parts = Sm90WorkParts<kConfig, Keys>;
   using HalfStep = Sm90HalfStep<kConfig>;
   using Sums = typename HalfStep::Sums;
   static constexpr int kBlockQ = kConfig.block_q;
@@ -61,6 +62,13 @@ struct Sm90PairBackward {
       n += kWork;
       any = false;
     }
+    // Of a work in parts, which one this is, in bits below those (WorkParts); of tiles before only
+    // the last bits matter.
+    static constexpr unsigned kPart = 1u << 22, kParts = kWork / kPart;
+    DFA_DEVICE void begin_part(int part) {
+      n = (n & ~(kWork - 4)) + static_cast<unsigned>(part) * kPart;
+    }
+    DFA_DEVICE int part() const { return static_cast<int>(n / kPart % kParts); }
 
     DFA_DEVICE unsigned ds() const { return this->base + Keys::kDsAt; }
     DFA_DEVICE unsigned ds_of_step() const { return ds() + (makes_dq() ? 0 : kSentDs); }
@@ -259,15 +267,25 @@ struct Sm90PairBackward {
   }
 
   // Of a pair that stays: through places of ds, as the next keys come into those of k and v.
+  static constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
   static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const KeyWork& work,
                                          const Step& at, const Sums& sums) {
     at.wait_places_empty();
     wait_stored();  // of the work before, where this one had no tile
     Keys::template store_gradient<kSentDs>(a.dv, at.ds(), at.group, work, sums.dv, 1);
     if constexpr (kHalves == 1) wait_stored();
-    constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
     Keys::template store_gradient<kSentDs>(a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
                                            a.args.scale);
+  }
+  // The same of a work in parts.
+  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const KeyWork& work,
+                                      const Step& at, const Parts& parts) {
+    at.wait_places_empty();
+    wait_stored();
+    parts.template join<kSentDs, 0, Keys::kValues>(a.dv, at.ds(), at.group, work, 1);
+    if constexpr (kHalves == 1) wait_stored();
+    parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.dk, at.ds() + kDkAt, at.group, work,
+                                                             a.args.scale);
   }
   // The warp's stores have been read.
   static DFA_DEVICE void wait_stored() {
@@ -355,6 +373,7 @@ struct Sm90PairBackward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
+    if constexpr (kConfig.parts_last) at.begin_part(pair.part);
     HalfStep::keep_seeing(sums, a.args, Keys::key_of(pair.key, at.rank, at.group));
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
@@ -384,7 +403,16 @@ struct Sm90PairBackward {
       if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
-      store_gradients(a, work, at, sums);
+      if constexpr (kConfig.parts_last) {
+        if (at.part() == 0) {
+          store_gradients(a, work, at, sums);
+        } else {
+          const Parts parts(a.args, pair, at.group);
+          if (parts.leave(at.part(), sums)) store_joined(a, work, at, parts);
+        }
+      } else {
+        store_gradients(a, work, at, sums);
+      }
       at.end_work();
     } else {
       if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place

@@ -34,7 +34,12 @@ struct Sm90Passer {
                                unsigned n) {
     ptx::wait(shared.added(), n % 2);
     ptx::arrive(shared.seen());
-    ptx::add_1_release(Dq::ended(args, work.batch * args.hk + work.head));
+    unsigned* const ended = Dq::ended(args, work.batch * args.hk + work.head);
+    if constexpr (kConfig.parts_last) {
+      ptx::add_release(ended, work.part > 0 ? 1 : static_cast<unsigned>(args.parts.parts));
+    } else {
+      ptx::add_1_release(ended);
+    }
   }
 
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {

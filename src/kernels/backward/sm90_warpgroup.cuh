@@ -71,6 +71,13 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
     }
     const int first = part * kGroupRows + warp_row();
     store_rows<kBlockK, kStride>(tile, first, rounded, lane());
+    send_gradient<kStride, kFragments>(map, tile, first, work);
+  }
+
+  // Likewise of rows of a warp, from `first` on, that are there as they leave.
+  template <int kStride, int kFragments>
+  static DFA_DEVICE void send_gradient(const TensorMap& map, unsigned tile, int first,
+                                       const KeyWork& work) {
     ptx::fence_async();
     __syncwarp();
     if (!ptx::elect()) return;

@@ -30,9 +30,20 @@ DFA_DEVICE unsigned add_1(unsigned* to) {
   return before;
 }
 
+// Likewise, when whatever its warp wrote before is there for whoever counts behind it: and that of
+// those who counted before for this thread.
+DFA_DEVICE unsigned add_1_acquire_release(unsigned* to) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(to) : "memory");
+  return before;
+}
+
 // Counts one more, when whatever its warp wrote before is there for a load_acquire that sees it.
 DFA_DEVICE void add_1_release(unsigned* to) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
+}
+DFA_DEVICE void add_release(unsigned* to, unsigned more) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(more) : "memory");
 }
 
 // 128 bytes, aligned so, that nobody will read as they are: what the L2 has of them need not go to

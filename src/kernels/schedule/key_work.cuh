@@ -6,9 +6,9 @@
 // What thread blocks of the backward own that own keys and walk queries.
 namespace dfa {
 
-// Which rows of which key head.
+// Which rows of which key head; where works are in parts (WorkParts), which part of the queries.
 struct KeyWork {
-  int batch, head, key;
+  int batch, head, key, part = 0;
 };
 
 // Early keys come first: under a causal mask the most queries see them. Where blocks of a head
@@ -29,11 +29,12 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   return {head / args.hk, head % args.hk, tile * kBlockK};
 }
 
-// Which `block` has it of key_work() that alternates.
-template <int kBlockK>
+// Which `block` has it of key_work().
+template <int kBlockK, bool kAlternating>
 DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
   const int head = work.batch * args.hk + work.head;
+  if constexpr (!kAlternating) return head * tiles + work.key / kBlockK;
   const int first = head / args.heads_at_once * args.heads_at_once;
   const int left = args.b * args.hk - first;
   const int heads = left < args.heads_at_once ? left : args.heads_at_once;

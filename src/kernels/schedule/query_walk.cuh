@@ -7,14 +7,19 @@
 namespace dfa {
 
 // The steps of a block that owns keys: tiles of queries from the last, for one query head after the
-// other. Where no query sees the keys, any() says so and more() does not.
-template <int kBlockK, int kBlockQ>
+// other; of a part of a work (kParts), its share of each head's. Where no query sees the keys,
+// any() says so and more() does not.
+template <int kBlockK, int kBlockQ, bool kParts = false>
 struct QueryWalk {
   TileRange tiles;
   int tile, head, last_head;
 
   static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWork& work) {
-    const TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
+    TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
+    if (kParts && work.part > 0) {
+      const int all = tiles.end;  // without a mask
+      tiles = {args.parts.begin(work.part, all), args.parts.begin(work.part + 1, all)};
+    }
     const int group = args.hq / args.hk;
     return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};
   }

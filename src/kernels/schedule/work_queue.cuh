@@ -12,11 +12,11 @@
 namespace dfa {
 
 // Of a pair: which works it takes. A thread of its first block takes one ahead and writes it down
-// for all readers of both.
-template <int kReaders>
+// for all readers of both; kParts: of works some of which are in parts.
+template <int kReaders, bool kParts = false>
 struct WorkQueue {
   static constexpr unsigned kSlots = 2;
-  static constexpr unsigned kSlotBytes = 16;  // a batch, -1 for no work, a head and a key
+  static constexpr unsigned kSlotBytes = 16;  // a batch, -1 for no work, a head, a key, a part
   static constexpr int kBytes = kSlots * (kSlotBytes + 2 * 8);
 
   // Slots, then for each a barrier for "full" and one for "empty", at which readers arrive.
@@ -47,6 +47,7 @@ struct WorkQueue {
       ptx::store_there(there, static_cast<unsigned>(work.batch));
       ptx::store_there(there + 4, static_cast<unsigned>(work.head));
       ptx::store_there(there + 8, static_cast<unsigned>(work.key));
+      if constexpr (kParts) ptx::store_there(there + 12, static_cast<unsigned>(work.part));
     }
     ptx::fence_cluster();
     for (unsigned half = 0; half < 2; ++half) ptx::arrive_there(ptx::of_pair(full(), half));
@@ -59,10 +60,12 @@ struct WorkQueue {
     work.batch = static_cast<int>(ptx::load_shared(slot()));
     work.head = static_cast<int>(ptx::load_shared(slot() + 4));
     work.key = static_cast<int>(ptx::load_shared(slot() + 8));
+    if constexpr (kParts) work.part = static_cast<int>(ptx::load_shared(slot() + 12));
     if constexpr (kWarp) {
       work.batch = __shfl_sync(ptx::kWholeWarp, work.batch, 0);
       work.head = __shfl_sync(ptx::kWholeWarp, work.head, 0);
       work.key = __shfl_sync(ptx::kWholeWarp, work.key, 0);
+      if constexpr (kParts) work.part = __shfl_sync(ptx::kWholeWarp, work.part, 0);
     }
     if (!kWarp || ptx::thread_index() % 32 == 0) ptx::arrive_there(ptx::of_pair(empty(), 0));
     ++n;

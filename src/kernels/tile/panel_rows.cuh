@@ -7,17 +7,22 @@
 namespace dfa {
 
 // A warp's 16 rows, from `first` on, of a tile of kRows in panels: left operands as they lie in
-// registers. kStride: from one panel to the next.
+// registers, the k-th 16 columns. kStride: from one panel to the next.
+template <int kStride>
+DFA_DEVICE void store_columns(unsigned tile, int first, int k, const unsigned (&columns)[4],
+                              unsigned lane) {
+  const unsigned row = static_cast<unsigned>(first) + lane % 16;
+  const unsigned row_start = tile + row * kPanelRowBytes;
+  const unsigned chunk = 2 * static_cast<unsigned>(k) % 8 + lane / 16;
+  ptx::store_matrices(row_start + k / 4 * kStride + ((chunk ^ row % 8) << 4), columns);
+}
+
+// Likewise all of them.
 template <int kRows, int kStride = panel_bytes(kRows), int kColumnSteps>
 DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kColumnSteps][4],
                            unsigned lane = ptx::thread_index() % 32) {
-  const unsigned row = static_cast<unsigned>(first) + lane % 16;
-  const unsigned row_start = tile + row * kPanelRowBytes;
 #pragma unroll
-  for (int k = 0; k < kColumnSteps; ++k) {
-    const unsigned chunk = 2 * k % 8 + lane / 16;
-    ptx::store_matrices(row_start + k / 4 * kStride + ((chunk ^ row % 8) << 4), rows[k]);
-  }
+  for (int k = 0; k < kColumnSteps; ++k) store_columns<kStride>(tile, first, k, rows[k], lane);
 }
 
 // The same from a tile into registers.
