@@ -306,7 +306,7 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
               .dtype = type, .mask = mask, .sq = keys, .sk = keys, .d = d, .dv = dv};
           BackwardConfig config = sm90_backward_candidates(square, limits_)[0];
           compile(backward_launches(square, config));
-          BackwardConfig helped = config;  // by name
+          BackwardConfig helped = config;  // by name where it is not that
           helped.dq = DqSum::unordered;
           helped.early_turns = helped.bulk_dq = false;
           helped.zeroes_dq = helped.rounds_dq = helped.persistent = true;

@@ -43,7 +43,7 @@ struct Sm90DqZeros {
       sums[at] = make_uint4(0, 0, 0, 0);
     }
     __syncwarp();
-    if (ptx::thread_index() % 32 == 0) ptx::add_1_release(counter(args, head));
+    if (ptx::thread_index() % 32 == 0) ptx::add_release(counter(args, head));
   }
 
   // Where pairs stay: this block's number in a grid in which they do not.
@@ -76,7 +76,7 @@ struct Sm90DqZeros {
 #pragma unroll 4
       for (int i = 0; i < Dq::kTileFloats / 128; ++i) sums[32 * i] = make_uint4(0, 0, 0, 0);
       __syncwarp();
-      if (ptx::thread_index() % 32 == 0) ptx::add_1_release(zeroed(args, head));
+      if (ptx::thread_index() % 32 == 0) ptx::add_release(zeroed(args, head));
     }
   }
   static DFA_DEVICE void wait_for_tiles(const KernelArgs& args, const KeyWork& work) {

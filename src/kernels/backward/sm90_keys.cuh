@@ -16,8 +16,7 @@
 #include "kernels/schedule/query_walk.cuh"
 #include "kernels/schedule/stage_ring.cuh"
 #include "kernels/schedule/work_queue.cuh"
-#include "kernels/softmax/online_softmax.cuh"
-#include "kernels/tile/panel_rows.cuh"
+#include "kernels/tile/panel.h"
 
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread

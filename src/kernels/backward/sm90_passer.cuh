@@ -34,12 +34,9 @@ struct Sm90Passer {
                                unsigned n) {
     ptx::wait(shared.added(), n % 2);
     ptx::arrive(shared.seen());
-    unsigned* const ended = Dq::ended(args, work.batch * args.hk + work.head);
-    if constexpr (kConfig.parts_last) {
-      ptx::add_release(ended, work.part > 0 ? 1 : static_cast<unsigned>(args.parts.parts));
-    } else {
-      ptx::add_1_release(ended);
-    }
+    const int ends = kConfig.parts_last && work.part == 0 ? args.parts.parts : 1;
+    ptx::add_release(Dq::ended(args, work.batch * args.hk + work.head),
+                     static_cast<unsigned>(ends));
   }
 
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "kernels/args.h"
-#include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/schedule/key_work.cuh"

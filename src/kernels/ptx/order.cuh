@@ -38,11 +38,9 @@ DFA_DEVICE unsigned add_1_acquire_release(unsigned* to) {
   return before;
 }
 
-// Counts one more, when whatever its warp wrote before is there for a load_acquire that sees it.
-DFA_DEVICE void add_1_release(unsigned* to) {
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
-}
-DFA_DEVICE void add_release(unsigned* to, unsigned more) {
+// Counts so many more, when whatever its warp wrote before is there for a load_acquire that sees
+// it.
+DFA_DEVICE void add_release(unsigned* to, unsigned more = 1) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(to), "r"(more) : "memory");
 }
 

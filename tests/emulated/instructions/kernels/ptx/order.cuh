@@ -9,8 +9,7 @@ namespace dfa::ptx {
 inline unsigned load_acquire(const unsigned* from) { return *from; }
 inline void store_release(unsigned* to, unsigned value) { *to = value; }
 inline void fence_async_global() {}
-inline void add_1_release(unsigned* to) { ++*to; }
-inline void add_release(unsigned* to, unsigned more) { *to += more; }
+inline void add_release(unsigned* to, unsigned more = 1) { *to += more; }
 inline unsigned add_1_acquire_release(unsigned* to) { return (*to)++; }
 inline void follow_previous_grid() {}
 inline void discard_line(const void* line) {  // whoever reads it gets NaN
