@@ -25,6 +25,8 @@ class WideBackward : public HopperDevice {
   const PlanOptions pairs_staying_ = wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=false");
   const PlanOptions staying_zeroing_ =
       wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true");
+  const PlanOptions staying_holding_ =  // columns in registers too, up to 192
+      wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true,keys_in_registers=true");
   const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
@@ -57,6 +59,16 @@ TEST_F(WideBackward, SumsThatPairsThatStayZeroMeetTheRule) {
   for (const char* line : {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 b40 h6 s130 d192",
                            "bwd fp16 causal b2 hq12 hk4 s2100 d192"}) {
     for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, staying_zeroing_));
+  }
+}
+
+TEST_F(WideBackward, PairsThatStayZeroAndHoldColumnsMeetTheRule) {
+  for (const char* line :
+       {"fwdbwd bf16 causal b1 hq4 hk2 s129 d192", "fwdbwd fp16 b1 h2 s70 d192",
+        "fwdbwd bf16 b1 h1 sq65 sk130 d160 window(30,9)", "bwd bf16 b40 h6 s130 d192",
+        "bwd fp16 causal b2 hq12 hk4 s2100 d192", "bwd bf16 causal b4 h12 s1000 d192",
+        "bwd bf16 b2 h8 sq300 sk1500 d192", "bwd fp16 b2 hq12 hk4 s2100 d192 window(50,20)"}) {
+    for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, staying_holding_));
   }
 }
 
