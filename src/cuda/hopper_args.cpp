@@ -84,6 +84,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
   args_.heads_at_once = heads_at_once(p, c);
   args_.turn_count = turn_count(p, c);
   args_.zeroed_heads = zeroed_heads(p, c);
+  args_.zeroed_ahead = heads_zeroed_ahead(p, c);
   args_.staying = staying_clusters(p, c, sms);
   args_.parts = work_parts(p, c, sms);
   if (c.rounds_dq) args_.rounding = rounding_order(p, c);

@@ -64,6 +64,7 @@ struct KernelArgs {
   RoundingOrder rounding;  // of a grid that rounds dq as well
   int staying;             // clusters that take works, which the last of those counters counts
   int zeroed_heads;        // key heads whose sums are zero before blocks zero the next ones'
+  int zeroed_ahead;        // of how many heads later blocks zero sums that are rounded here too
   WorkParts parts;         // of works that pairs take which stay
   float* part_sums;        // what those leave of dv and dk
 };

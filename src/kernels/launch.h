@@ -49,12 +49,16 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 
 // In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
 // of these heads do. With sums as they come that are rounded in the same grid: those of a round of
-// works or two.
+// works.
 int heads_at_once(const Problem& problem, const BackwardConfig& config);
 
 // Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
 // (BackwardConfig::zeroes_dq).
 int zeroed_heads(const Problem& problem, const BackwardConfig& config);
+
+// Where sums of dq are zeroed and rounded in the same grid: blocks zero those of so many key heads
+// later, or of their own (0).
+int heads_zeroed_ahead(const Problem& problem, const BackwardConfig& config);
 
 // The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);

@@ -305,11 +305,12 @@ struct BackwardConfig {
   constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : 0; }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
-  // queries a slot, with a barrier each; and tiles that a block at the end rounds.
+  // queries a slot, with a barrier each, in wide kernels through registers; and tiles that a block
+  // at the end rounds.
   constexpr int rounding_slots() const { return 4; }
   constexpr int rounding_chunk_bytes() const { return 4 * 16 * 64; }
   constexpr int sm90_rounding_bytes() const {
-    return rounds_dq ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
+    return rounds_dq && !sm90_is_wide() ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
   }
   constexpr int rounded_tiles() const { return 3; }
 

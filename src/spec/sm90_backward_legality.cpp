@@ -129,12 +129,15 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
         "rounds_dq=true or head_dim or value_dim above " +
         number(kMaxDim));
   }
-  const bool counted = c.dq == DqSum::ordered || (c.zeroes_dq && c.persistent);
-  if (c.rounds_dq && (!counted || c.dq_group || is_wide(c) || c.value_dim > c.head_dim)) {
+  const bool helped = c.zeroes_dq && c.persistent;
+  const bool rounds =
+      is_wide(c) ? helped
+                 : (c.dq == DqSum::ordered || helped) && !c.dq_group && c.value_dim <= c.head_dim;
+  if (c.rounds_dq && !rounds) {
     return Verdict::no(
         "rounds_dq=true is of dq=ordered, or dq=unordered with zeroes_dq=true and "
-        "persistent=true, dq_group=false, value_dim up to head_dim and both up to " +
-        number(kMaxDim));
+        "persistent=true, dq_group=false, value_dim up to head_dim, both up to " +
+        number(kMaxDim) + "; above of the second alone");
   }
   if (const Verdict pairs = check_pairs(c); !pairs) return pairs;
   if (c.persistent && (c.cluster != 2 || c.dq_group || c.stages != 2)) {
@@ -216,6 +219,9 @@ constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRound
 // causal 1024 1.01 and 1.02 of one block.
 constexpr double kMostWideStayingKeys = 1024;
 constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03, kWideTurnPairSteps = 1.12;
+constexpr double kHelpedPairSteps = 1.15;  // 1.11 at causal 512
+constexpr double kMostWidestHelpedKeys = 2048;
+constexpr int kMostKeysUnhelped = 1024;
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
                                {.stages = 2, .turn = 64, .dq = DqSum::unordered},
                                {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2},
@@ -331,8 +337,8 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
     });
   }
   const bool long_sums = problem.sk > kMostTurnKeys && problem.sq > kMostTurnKeys;
-  const bool causal = problem.mask == kCausal && !medium && problem.sk <= kMostOrderedKeys;
-  if (best.cluster > 1 && !narrow && long_sums && (full || causal)) {
+  const bool causal = problem.mask == kCausal && problem.sk <= kMostOrderedKeys;
+  if (best.cluster > 1 && long_sums && (causal || (full && !narrow))) {
     prefer([](BackwardConfig& c) {
       c.dq = DqSum::unordered;
       c.early_turns = false;
@@ -367,13 +373,32 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   return check_sm90(wide ? wide_config_of(p, kWideTiles[0]) : config_of(p, kTiles[0]), p, limits);
 }
 
+namespace {
+
+// Are sums as they come zeroed and rounded in the same grid, by pairs that stay? Of the speed and
+// work per joule of what was planned without (0019): d 192 causal 512 keys 1.10 and 1.10 (of one
+// block), 1024 1.06 and 1.06, 4096 1.03 and 1.00, 16384 1.00 and 1.01, without a mask 1024 0.99 and
+// 1.00, 2048 1.03 and 1.04, 4096 1.04 and 1.02, 16384 0.99 and 1.005; d 256 causal 512 1.05 and
+// 1.035, 1024 1.07 and 1.03, 2048 1.05 and 1.04, without a mask 1024 1.04 and 1.02, 2048 1.02 and
+// 1.025; causal 4096 1.00 and 1.01, where pairs that do not stay hold columns.
+bool helps_wide(const Problem& p) {
+  const bool full = p.mask.is_full();
+  if (p.deterministic || !(full || p.mask == kCausal)) return false;
+  if (sm90_head_dim(std::max(p.d, p.dv)) > kWideDim) return seen_keys(p) <= kMostWidestHelpedKeys;
+  return !full || (p.sk > kMostKeysUnhelped && p.sk <= kMostOrderedKeys);
+}
+
+}  // namespace
+
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits) {
   auto legal = legal_of(kWideTiles, wide_config_of, problem, limits);
   const int widest = sm90_head_dim(std::max(problem.d, problem.dv));
   const bool causal = problem.mask == kCausal;
   const bool stays =
       (problem.mask.is_full() || causal) && seen_keys(problem) <= kMostWideStayingKeys;
+  const bool helped = helps_wide(problem);
   const double most = problem.deterministic         ? kWideTurnPairSteps
+                      : helped                      ? kHelpedPairSteps
                       : widest > kWideDim && !stays ? kWidestPairSteps
                                                     : kWidePairSteps;
   if (steps_of_pairs(problem, kWideKeys) > most) {
@@ -386,8 +411,9 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
   if (legal.empty()) return legal;
   BackwardConfig best = legal.front();
   if (best.dq == DqSum::unordered) {
-    best.persistent = stays && best.cluster == 2;
-    best.zeroes_dq = causal;
+    best.rounds_dq = helped && best.cluster == 2;
+    best.persistent = best.rounds_dq || (stays && best.cluster == 2);
+    best.zeroes_dq = best.rounds_dq || causal;
   }
   // Beside keys in shared memory alone, at 4096 keys: 1.02 to 1.03 of the speed and 1.00 to 1.03 of
   // the work per joule at d 192, 1.07 and 1.10 at d 256 (causal 1.04 and 1.02); 16 columns of each

@@ -27,6 +27,8 @@ class WideBackward : public HopperDevice {
       wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true");
   const PlanOptions staying_holding_ =  // columns in registers too, up to 192
       wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true,keys_in_registers=true");
+  const PlanOptions helped_ =  // and sums rounded in the same grid
+      wide("dq=unordered,cluster=2,persistent=true,zeroes_dq=true,rounds_dq=true");
   const PlanOptions pairs_in_order_ = wide("dq=ordered,early_turns=true,cluster=2");
 };
 
@@ -43,6 +45,7 @@ TEST_F(WideBackward, SmallProblemsMeetTheRule) {  // likewise under compute-sani
     EXPECT_TRUE(checked(line, 7, pairs_zeroing_));
     EXPECT_TRUE(checked(line, 8, pairs_staying_));
     EXPECT_TRUE(checked(line, 9, staying_zeroing_));
+    EXPECT_TRUE(checked(line, 10, helped_));
   }
 }
 
@@ -69,6 +72,28 @@ TEST_F(WideBackward, PairsThatStayZeroAndHoldColumnsMeetTheRule) {
         "bwd fp16 causal b2 hq12 hk4 s2100 d192", "bwd bf16 causal b4 h12 s1000 d192",
         "bwd bf16 b2 h8 sq300 sk1500 d192", "bwd fp16 b2 hq12 hk4 s2100 d192 window(50,20)"}) {
     for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, staying_holding_));
+  }
+}
+
+// By a warp of pairs that stay and by blocks behind them: of few works and of many, of a tile, of
+// keys that no query sees.
+TEST_F(WideBackward, SumsRoundedInTheSameGridMeetTheRule) {
+  EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, helped_), 28);
+  for (const char* line :
+       {"bwd bf16 causal b4 h12 s1000 d256", "bwd bf16 b40 h6 s130 d192",
+        "bwd fp16 causal b2 hq12 hk4 s2100 d192 layout(bshd)", "bwd bf16 b5 h37 s65 d256",
+        "bwd bf16 b4 h8 sq200 sk2100 d256 window(100,0)", "bwd bf16 b3 h21 s500 d160 dv136"}) {
+    for (int time = 0; time < 3; ++time) EXPECT_TRUE(checked(line, 8 + time, helped_));
+  }
+}
+
+TEST_F(WideBackward, EdgesOfSumsRoundedInTheSameGridMeetTheRule) {
+  std::uint64_t seed = 60;
+  for (const char* lengths : {"s1", "s64", "s65", "s127", "s129", "sq1 sk300", "sq300 sk1"}) {
+    for (const char* rest : {"bwd bf16 causal b30 h7 ", "bwd bf16 b30 h7 "}) {
+      EXPECT_TRUE(checked(std::string(rest) + lengths + " d256", ++seed, helped_));
+      EXPECT_TRUE(checked(std::string(rest) + lengths + " d192", ++seed, helped_));
+    }
   }
 }
 

@@ -204,6 +204,37 @@ TEST(EmulatedHopperWideBackward, PairsThatStayZeroSumsOfLaterHeads) {
   expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);  // all zeroed before
 }
 
+constexpr BackwardConfig helped(BackwardConfig with) {
+  with.zeroes_dq = with.rounds_dq = with.persistent = true;
+  return with;
+}
+
+// By a warp of pairs that stay, and by blocks behind them; the workspace holds NaN before.
+TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
+  constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
+  constexpr BackwardConfig k256 = helped(none_held(pair(kFp16, 256, 256)));
+  expect_staying_right<k192>("bwd bf16 causal b9 hq8 hk4 sq70 sk300 d192 layout(bshd)", 4);
+  expect_staying_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136", 8);  // by warps, then blocks
+  expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
+  expect_staying_right<k192>("bwd bf16 b1 h3 sq300 sk100 d192 window(70,0)", 2);  // rows of no key
+  expect_staying_right<k256>("bwd fp16 causal b70 h2 sq129 sk130 d256", 6);
+  expect_staying_right<k256>("bwd fp16 b1 h1 sq1 sk1 d256", 2);
+  expect_staying_right<helped(none_held(pair(kBf16, 128, 256)))>(
+      "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);
+}
+
+// The warp that counts ends of works, and the one that zeroes and rounds.
+TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
+  constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
+  for (const Timing& timing : {Timing{.late_warp = 2}, Timing{.late_warp = 3},
+                               Timing{.late_copies = true, .late_warp = 2}}) {
+    const auto keys = [](const Sm90BackwardArgs& args) { sm90_wide_backward<k192>(args); };
+    expect_gradients<k192>("bwd bf16 causal b3 h7 s1 d192", {timing}, keys);
+    expect_gradients<k192>("bwd bf16 b1 h3 sq100 sk700 d192 window(70,0)", {timing}, keys);
+    expect_gradients<k192>("bwd bf16 b3 h7 s129 d192", {timing}, keys);
+  }
+}
+
 constexpr BackwardConfig in_turn(BackwardConfig with) {
   with.dq = DqSum::ordered;
   with.early_turns = true;

@@ -124,7 +124,8 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   BackwardConfig pair = hopper_backward(p);
   EXPECT_EQ(pair.cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d192")).cluster, 2);
-  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d256")).cluster, 1);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d256")).cluster, 2);
+  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s256 d256")).cluster, 1);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s1024 d256")).cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 causal h1 s4096 d256")).cluster, 2);
   EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d192")).cluster, 1);
@@ -134,6 +135,7 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   EXPECT_TRUE(in_turn.dq == DqSum::ordered && in_turn.early_turns);
   const auto reason = [&] { return check(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
+  pair.zeroes_dq = pair.rounds_dq = pair.persistent = false;
   pair.dq = DqSum::ordered;
   EXPECT_NE(reason().find("takes early_turns=true"), std::string::npos);
   pair.dq = DqSum::unordered;
@@ -151,7 +153,7 @@ TEST(Sm90BackwardLegality, WidePairsStayWhereWorksAreShort) {
   EXPECT_TRUE(stays("bwd bf16 h1 s1024 d256"));
   EXPECT_TRUE(stays("bwd bf16 causal h1 s1024 d192"));
   EXPECT_FALSE(stays("bwd bf16 h1 s4096 d256"));
-  EXPECT_FALSE(stays("bwd bf16 causal h1 s4096 d192"));
+  EXPECT_FALSE(stays("bwd bf16 h1 s16384 d192"));
   EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 deterministic"));
   EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 window(100,0)"));
   EXPECT_FALSE(stays("bwd bf16 h1 s1024 d256 dv192"));  // pairs do not fit
@@ -161,7 +163,7 @@ TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   const auto cluster = [](const char* line) {
     return hopper_backward(parse_problem(line)).cluster;
   };
-  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s100 d256 window(30,0)"), 1);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
@@ -199,16 +201,21 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
     const BackwardConfig c = hopper_backward(parse_problem(line));
     return c.dq == DqSum::unordered && c.zeroes_dq && c.rounds_dq && c.persistent;
   };
-  for (const char* line : {"bwd bf16 h1 s4096 d128", "bwd fp16 h1 s2049 d96",
-                           "bwd bf16 h1 s16384 d128", "bwd bf16 causal h1 s4096 d128",
-                           "bwd bf16 causal h1 s8192 d112", "bwd bf16 h1 s4096 d128 dv64"}) {
+  for (const char* line :
+       {"bwd bf16 h1 s4096 d128", "bwd fp16 h1 s2049 d96", "bwd bf16 h1 s16384 d128",
+        "bwd bf16 causal h1 s4096 d128", "bwd bf16 causal h1 s8192 d112",
+        "bwd bf16 h1 s4096 d128 dv64", "bwd bf16 causal h1 s4096 d96",
+        "bwd fp16 causal h1 s8192 d64", "bwd bf16 h1 s2048 d192", "bwd bf16 causal h1 s16384 d192",
+        "bwd fp16 causal h1 s512 d256", "bwd bf16 h1 s2048 d256"}) {
     EXPECT_TRUE(helped(line)) << line;
   }
   for (const char* line :
        {"bwd bf16 h1 s2048 d128", "bwd bf16 h1 sq128 sk4096 d128", "bwd bf16 h1 s4096 d64",
-        "bwd bf16 causal h1 s4096 d96", "bwd bf16 causal h1 s16384 d128",
+        "bwd bf16 causal h1 s2048 d96", "bwd bf16 causal h1 s16384 d128",
         "bwd bf16 h1 s4096 d128 window(1000,0)", "bwd bf16 h1 s4096 d128 deterministic",
-        "bwd bf16 causal h1 s4096 d192"}) {
+        "bwd bf16 h1 s1024 d192", "bwd bf16 h1 s16384 d192", "bwd bf16 h1 s4096 d256",
+        "bwd bf16 causal h1 s8192 d256", "bwd bf16 causal h1 s1024 d256 deterministic",
+        "bwd bf16 h1 s2048 d256 window(1000,0)"}) {
     EXPECT_FALSE(helped(line)) << line;
   }
 }

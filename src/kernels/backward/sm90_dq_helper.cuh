@@ -18,11 +18,22 @@ struct Sm90DqHelper {
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.zeroes_dq && kConfig.rounds_dq) {
       unsigned chunks = 0;
-      Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
-        Zeros::zero_tiles(args, of_turn);
-        const int work = work_index<kConfig.turn_keys(), true>(args, of_turn);
-        Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_turn.part);
-      });
+      Keys::template for_works<true>(
+          args, shared, [&](const KeyWork& of_turn, unsigned works_before) {
+            Zeros::zero_tiles(args, of_turn);
+            const int work = work_index<kConfig.turn_keys(), true>(args, of_turn);
+            if constexpr (kConfig.sm90_is_wide()) {  // those who compute round
+              Keys::Rounding::await_share(args, work);
+              if (ptx::thread_index() % 32 == 0) {
+                // All have seen what was told of the work before.
+                ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
+                ptx::arrive(shared.complete());
+              }
+              __syncwarp();
+            } else {
+              Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_turn.part);
+            }
+          });
     } else if constexpr (kConfig.zeroes_dq && kConfig.persistent) {
       Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
         const unsigned block = Zeros::block_of(args, of_turn);

@@ -53,8 +53,9 @@ struct Sm90DqZeros {
            ptx::block_index() % kConfig.cluster;
   }
 
-  // Where sums are rounded in the same grid too (rounds_dq): those of a head by its own blocks, a
-  // tile at a time, whoever comes first. Counters: tiles that somebody zeroes, and zeroed ones.
+  // Where sums are rounded in the same grid too (rounds_dq): those of a head by its own blocks or
+  // those of a head so many before (zeroed_ahead), a tile at a time, whoever comes first. Counters:
+  // tiles that somebody zeroes, and zeroed ones.
   static DFA_DEVICE unsigned* taken(const KernelArgs& args, int head) { return args.turns + head; }
   static DFA_DEVICE unsigned* zeroed(const KernelArgs& args, int head) {
     return args.turns + args.b * args.hk + head;
@@ -63,7 +64,14 @@ struct Sm90DqZeros {
     return static_cast<unsigned>(args.hq / args.hk * Dq::tiles(args));
   }
   static DFA_DEVICE void zero_tiles(const KernelArgs& args, const KeyWork& work) {
-    const int head = work.batch * args.hk + work.head;
+    const int own = work.batch * args.hk + work.head, ahead = args.zeroed_ahead;
+#pragma unroll 1
+    for (int head = own < ahead ? own : own + ahead; head < args.b * args.hk; head += ahead) {
+      zero_tiles_of(args, head);
+      if (head == own + ahead) return;
+    }
+  }
+  static DFA_DEVICE void zero_tiles_of(const KernelArgs& args, int head) {
     while (true) {
       unsigned tile = 0;
       if (ptx::thread_index() % 32 == 0) tile = ptx::add_1(taken(args, head));

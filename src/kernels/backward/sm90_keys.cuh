@@ -6,6 +6,7 @@
 #include "kernels/backward/sm90_passer.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/backward/sm90_warpgroup.cuh"
+#include "kernels/backward/sm90_wide_dq_rounding.cuh"
 #include "kernels/backward/sm90_work_parts.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
@@ -103,6 +104,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
     DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
     DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
+    // Of wide pairs that round sums as they come, in place of turn(): a share of them may be.
+    DFA_DEVICE unsigned complete() const { return barrier(2); }
     // Who passes turns on has seen that.
     DFA_DEVICE unsigned seen() const { return barrier(kConfig.sm90_wide_pair() ? 8 : 4); }
     // Of the two buffers of ds where a warpgroup of its own makes dq.
@@ -187,7 +190,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       ptx::init_barrier(shared.v_empty(), kConfig.warps);
       shared.queue().init();
     }
-    if constexpr (kConfig.rounds_dq) rounding_warp(shared.base).init();
+    if constexpr (kConfig.rounds_dq && !kWide) rounding_warp(shared.base).init();
     shared.q.init();
     shared.d_o.init();
     ptx::fence_barrier_init();
@@ -244,7 +247,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
   // has rounded dq at the end or, as the last group of heads may be a small one, has nothing to do.
-  using Rounding = Sm90DqRounding<kConfig>;
+  using Rounding = Either<kWide, Sm90WideDqRounding<kConfig>, Sm90DqRounding<kConfig>>;
   static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
     const int cluster = Rounding::cluster_index(args);
     // Of parts more pairs may stay than there are works.

@@ -83,12 +83,36 @@ struct Sm90WideBackward {
       walk = Walk::of(args, pair);
       return true;
     }
+    // Whose gradients are stored: where a register is wanted elsewhere, found out anew.
+    DFA_DEVICE KeyWork stored_work() const {
+      if constexpr (!Keys::kCounts) return work;
+      return {work.batch, walk.last_head / (args.hq / args.hk), work.key};
+    }
     DFA_DEVICE void end_work() { count = (count & ~7U) | ((count + 1) & 3); }
     DFA_DEVICE void place() {
       if constexpr (Keys::kPersistent) shared.place(n());
     }
 
     DFA_DEVICE unsigned keys_phase() const { return count % 2; }
+    // Where sums of dq are rounded in the same grid: every warp has added all it adds to them.
+    DFA_DEVICE void tell_added() const {
+      if constexpr (Keys::kCounts) {
+        ptx::wait(shared.seen(), keys_phase() ^ 1);  // of the work before
+        give_back(shared.added());
+        ptx::wait(shared.complete(), keys_phase());  // of what is rounded next
+      }
+    }
+    // A share of the sums of works before, which have been added up: they come while gradients
+    // leave, and are rounded while the next keys come.
+    using Rounded = typename Keys::Rounding::Share;
+    DFA_DEVICE void begin_rounding(Rounded& share) const {
+      if constexpr (Keys::kCounts) {
+        share.begin(args, work_index<kConfig.turn_keys(), true>(args, stored_work()));
+      }
+    }
+    DFA_DEVICE void end_rounding(Rounded& share) const {
+      if constexpr (Keys::kCounts) share.end(args);
+    }
     // Of a work that is not the last: every warp has read what a barrier is for.
     DFA_DEVICE void give_back(unsigned barrier) const {
       __syncwarp();
@@ -256,6 +280,18 @@ struct Sm90WideBackward {
     }
   }
 
+  static DFA_DEVICE void wait_keys(const Step& at, unsigned barrier) {
+    if constexpr (Keys::kPersistent) {
+      ptx::wait(barrier, at.keys_phase());
+    } else {
+      ptx::wait(barrier, 0);
+    }
+  }
+  // It comes with v or, where pairs stay, by itself.
+  static DFA_DEVICE void wait_others_k(const Step& at) {
+    wait_keys(at, Keys::kPersistent ? at.shared.others_k_full() : at.shared.v_full());
+  }
+
   // Of the tile before this step's.
   template <int kWhich>
   static DFA_DEVICE void share_before(Step& at, Made& made, Scores& next) {
@@ -267,6 +303,7 @@ struct Sm90WideBackward {
         add_own_share<kWhich>(at, at.n() - 1, at.walk.before(), next);
       }
     } else {
+      if constexpr (Keys::kPersistent) wait_others_k(at);  // before the first share
       ptx::wait_products<0>();
       ptx::pin(next);
     }
@@ -276,18 +313,6 @@ struct Sm90WideBackward {
   static DFA_DEVICE void last_share(Step& at, Made& made, Scores& next) {
     add_late<kWhich>(at, at.walk.before(), made);
     add_own_share<kWhich>(at, at.n() - 1, at.walk, next);
-  }
-
-  static DFA_DEVICE void wait_keys(const Step& at, unsigned barrier) {
-    if constexpr (Keys::kPersistent) {
-      ptx::wait(barrier, at.keys_phase());
-    } else {
-      ptx::wait(barrier, 0);
-    }
-  }
-  // It comes with v or, where pairs stay, by itself.
-  static DFA_DEVICE void wait_others_k(const Step& at) {
-    wait_keys(at, Keys::kPersistent ? at.shared.others_k_full() : at.shared.v_full());
   }
 
   // The warpgroup of dv.
@@ -358,7 +383,7 @@ struct Sm90WideBackward {
       if (at.walk.any()) {
         wait_keys(at, shared.k_full());
         of.k.load(shared.base, Keys::warp_row());
-        if constexpr (kPaired) wait_others_k(at);
+        if constexpr (kPaired && !Keys::kPersistent) wait_others_k(at);
         at.place();
         queue_s(at, of);
         ptx::wait_products<0>();
@@ -370,12 +395,16 @@ struct Sm90WideBackward {
       } else if constexpr (Keys::kPersistent) {
         wait_others_k(at);  // so that nobody gives back keys that have not been asked for
       }
+      at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.k_empty());
-      Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, at.work, of.dv, 1);
+      Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, at.stored_work(), of.dv, 1);
+      typename Step::Rounded rounded;
+      at.begin_rounding(rounded);
       ptx::wait_stores_read();
       if constexpr (!Keys::kPersistent) break;
       at.give_back(shared.v_empty());
+      at.end_rounding(rounded);
       at.end_work();
     }
   }
@@ -459,7 +488,6 @@ struct Sm90WideBackward {
         at.place();
         queue_dp(at, of);
         wait_keys(at, shared.k_full());
-        if constexpr (Keys::kPersistent) wait_others_k(at);
         ptx::wait_products<0>();
         ptx::pin(of.dp);
 #pragma unroll 1
@@ -469,12 +497,16 @@ struct Sm90WideBackward {
       } else if constexpr (Keys::kPersistent) {
         wait_others_k(at);
       }
+      at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.v_empty());
-      Keys::store_gradient(a.dk, shared.base, 0, at.work, of.dk, a.args.scale);
+      Keys::store_gradient(a.dk, shared.base, 0, at.stored_work(), of.dk, a.args.scale);
+      typename Step::Rounded rounded;
+      at.begin_rounding(rounded);
       ptx::wait_stores_read();
       if constexpr (!Keys::kPersistent) break;
       at.give_back(shared.k_empty());
+      at.end_rounding(rounded);
       at.end_work();
     }
   }
@@ -495,6 +527,9 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_wide_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
+  if constexpr (kConfig.rounds_dq) {
+    if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
+  }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
   sync_all<Keys::kPaired>();

@@ -37,6 +37,12 @@ DFA_DEVICE void store_matrices_trans(unsigned address, const unsigned (&r)[4]) {
       : "memory");
 }
 
+// An 8 x 8 matrix of 16-bit elements in registers: lane i has two of row i / 4, then of column i
+// / 4.
+DFA_DEVICE void transpose(unsigned& r) {
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(r));
+}
+
 // c += a b, 16 x 8 += 16 x 8 * 8 x 8, all that sm_75 has.
 DFA_DEVICE void mma_8(float (&c)[4], unsigned a0, unsigned a1, unsigned b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "

@@ -56,6 +56,17 @@ inline void store_matrices_trans(unsigned address, const unsigned (&r)[4]) {
   });
 }
 
+inline void transpose(unsigned& r) {
+  const unsigned row = emulated::lane() / 4, column = emulated::lane() % 4 * 2;
+  emulated::exchange(r, [&](auto said) {
+    unsigned word = 0;
+    for (unsigned i = 0; i < 2; ++i) {
+      word |= (said((column + i) * 4 + row / 2) >> (row % 2 * 16) & 0xffffu) << (16 * i);
+    }
+    r = word;
+  });
+}
+
 // 16 x 8 x 16 on bf16, 16 x 8 x 8 on tf32, summed in fp64 and rounded once.
 template <DType kElement>
 void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
