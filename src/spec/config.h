@@ -190,7 +190,8 @@ struct BackwardConfig {
   // other's share of dq (0019).
   int cluster = 1;
   // Of cuda_sm90 only, 16 bits, dq=ordered, or unordered with zeroes_dq and persistent: an idle
-  // warp rounds dq, and blocks at the end (0019).
+  // warp, or in wide kernels those that compute, between works, round dq, and blocks at the end
+  // (0019).
   bool rounds_dq = false;
   // Of cuda_sm90 only, 16 bits, dq=unordered, and persistent=false, rounds_dq or one of d and dv
   // above 128: an idle warp zeroes sums of dq of heads whose blocks come next (0019).

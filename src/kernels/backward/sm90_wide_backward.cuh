@@ -24,7 +24,8 @@
 // added one more step later, beside products. With `keys_in_registers` some columns of k and v are
 // left operands from there, which leaves more of shared memory's cycles to the others. With
 // `persistent` pairs stay: the next keys come when the gradients of the last, which leave through
-// the places of k and v, have been read there, and the next first queries before.
+// the places of k and v, have been read there, and the next first queries before. With `rounds_dq`
+// a share of earlier heads' sums of dq is rounded meanwhile.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 

@@ -32,21 +32,22 @@ struct Sm90WideDqRounding : Sm90DqRounding<kConfig> {
   // What a warp takes at once of a tile: so many fragments (8 queries, 16 columns), the `piece`-th
   // of as many as lie in memory.
   template <int kFragments>
-  struct Piece {
+  class Piece {
+   public:
     static constexpr int kOfColumns = Dq::kFragments / kFragments;  // of 16 columns
     static constexpr int kAll = Dq::kSlots * kOfColumns;            // of a tile
     static_assert(kOfColumns * kFragments == Dq::kFragments && Dq::kParts == 1);
 
     DFA_DEVICE void clear() {
 #pragma unroll
-      for (int n = 0; n < kFragments; ++n) sums[n] = make_float4(0, 0, 0, 0);
+      for (int n = 0; n < kFragments; ++n) sums_[n] = make_float4(0, 0, 0, 0);
     }
     DFA_DEVICE void load(const KernelArgs& args, int tile, int piece) {
       const float* const from = args.dq_sums + static_cast<long long>(tile) * Dq::kTileFloats +
                                 piece * kFragments * 128 + lane() * 4;
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) {
-        sums[n] = *reinterpret_cast<const float4*>(from + n * 128);
+        sums_[n] = *reinterpret_cast<const float4*>(from + n * 128);
       }
     }
     DFA_DEVICE void finish(const KernelArgs& args, int tile, const Place& place, int piece) {
@@ -56,17 +57,17 @@ struct Sm90WideDqRounding : Sm90DqRounding<kConfig> {
     }
 
    private:
-    float4 sums[kFragments];
-    unsigned words[kFragments][2];  // rounded; columns of a fragment as rows, then its queries
+    float4 sums_[kFragments];
+    unsigned words_[kFragments][2];  // rounded; columns of a fragment as rows, then its queries
 
     static DFA_DEVICE int lane() { return static_cast<int>(ptx::thread_index() % 32); }
     DFA_DEVICE void round(const KernelArgs& args) {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) {
-        words[n][0] = ptx::pack<kConfig.element>(sums[n].x * args.scale, sums[n].y * args.scale);
-        words[n][1] = ptx::pack<kConfig.element>(sums[n].z * args.scale, sums[n].w * args.scale);
-        ptx::transpose(words[n][0]);
-        ptx::transpose(words[n][1]);
+        words_[n][0] = ptx::pack<kConfig.element>(sums_[n].x * args.scale, sums_[n].y * args.scale);
+        words_[n][1] = ptx::pack<kConfig.element>(sums_[n].z * args.scale, sums_[n].w * args.scale);
+        ptx::transpose(words_[n][0]);
+        ptx::transpose(words_[n][1]);
       }
     }
     // When all lanes have read them, as who transposes has.
@@ -82,10 +83,11 @@ struct Sm90WideDqRounding : Sm90DqRounding<kConfig> {
       place.at += first * stride + piece / kOfColumns * 4;
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) {
-        const unsigned other = __shfl_xor_sync(ptx::kWholeWarp, odd ? words[n][0] : words[n][1], 1);
+        const unsigned other =
+            __shfl_xor_sync(ptx::kWholeWarp, odd ? words_[n][0] : words_[n][1], 1);
         if (place.row < args.sq && column < args.d) {
           static_cast<uint2*>(args.dq)[place.at] =
-              odd ? make_uint2(other, words[n][1]) : make_uint2(words[n][0], other);
+              odd ? make_uint2(other, words_[n][1]) : make_uint2(words_[n][0], other);
         }
         place.row += 8;
         place.at += 8 * stride;

@@ -37,8 +37,8 @@ DFA_DEVICE void store_matrices_trans(unsigned address, const unsigned (&r)[4]) {
       : "memory");
 }
 
-// An 8 x 8 matrix of 16-bit elements in registers: lane i has two of row i / 4, then of column i
-// / 4.
+// An 8 x 8 matrix of 16-bit elements in registers. Lane i has two of row i / 4, then of that
+// column.
 DFA_DEVICE void transpose(unsigned& r) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(r));
 }
