@@ -226,7 +226,7 @@ int zeroed_heads(const Problem& p, const BackwardConfig& c) {
 int heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
   // Those that alternate next, so that none waits for zeros. Without a mask the blocks of a head
   // are better held together by that wait: 4096 keys, d 128 0.98 of the speed, d 96 0.99, d 192
-  // 0.95; under a causal one d 128 1.02 and 1.015 of the work per joule, d 192 1.035 (0019).
+  // 0.95; under a causal one d 128 1.03 and 1.02 of the work per joule (0019).
   return c.zeroes_dq && c.rounds_dq && !p.mask.is_full() ? heads_at_once(p, c) : 0;
 }
 

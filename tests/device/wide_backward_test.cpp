@@ -75,8 +75,8 @@ TEST_F(WideBackward, PairsThatStayZeroAndHoldColumnsMeetTheRule) {
   }
 }
 
-// By a warp of pairs that stay and by blocks behind them: of few works and of many, of a tile, of
-// keys that no query sees.
+// By the warps of pairs that stay, between works, and by blocks behind them: of few works and of
+// many, of a tile, of keys that no query sees.
 TEST_F(WideBackward, SumsRoundedInTheSameGridMeetTheRule) {
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, helped_), 28);
   for (const char* line :

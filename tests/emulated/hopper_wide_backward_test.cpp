@@ -209,12 +209,13 @@ constexpr BackwardConfig helped(BackwardConfig with) {
   return with;
 }
 
-// By a warp of pairs that stay, and by blocks behind them; the workspace holds NaN before.
+// Rounded by the warps of pairs that stay, between works, and by blocks behind them; the workspace
+// holds NaN before.
 TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
   constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
   constexpr BackwardConfig k256 = helped(none_held(pair(kFp16, 256, 256)));
   expect_staying_right<k192>("bwd bf16 causal b9 hq8 hk4 sq70 sk300 d192 layout(bshd)", 4);
-  expect_staying_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136", 8);  // by warps, then blocks
+  expect_staying_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136", 8);  // by pairs, then blocks
   expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
   expect_staying_right<k192>("bwd bf16 b1 h3 sq300 sk100 d192 window(70,0)", 2);  // rows of no key
   expect_staying_right<k256>("bwd fp16 causal b70 h2 sq129 sk130 d256", 6);
@@ -223,7 +224,7 @@ TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
       "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);
 }
 
-// The warp that counts ends of works, and the one that zeroes and rounds.
+// The warp that counts ends of works, and the one that zeroes and says when sums are complete.
 TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
   constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
   for (const Timing& timing : {Timing{.late_warp = 2}, Timing{.late_warp = 3},
