@@ -34,13 +34,22 @@ void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   }
 }
 
-// The same bits on any grid, whenever copies come and products are made.
+// The first lane of a warp may be phases ahead of its others.
+constexpr Timing late_lanes(int warp) { return {.late_warp = warp, .all_lanes_late = false}; }
+
+// The same bits on any grid, whenever copies come and products are made, and where lanes are late
+// of the warp that copies or of one with queries.
 template <ForwardConfig kConfig>
 void expect_right(const std::string& line) {
   Tensors crossed(line, 5), late(line, 5);
   run<kConfig>(crossed, kCrossed);
   expect_met(check_forward(crossed.p, crossed.forward_args()), line);
   run<kConfig>(late, kLate, 2);
+  for (int warp : {0, 4}) {
+    Tensors lanes(line, 5);
+    run<kConfig>(lanes, late_lanes(warp), 2);
+    EXPECT_TRUE(crossed.o == lanes.o) << line << ", warp " << warp;
+  }
   EXPECT_TRUE(crossed.o == late.o) << line;
   EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
 }
@@ -81,6 +90,18 @@ TEST(EmulatedHopperForward, ThreeAndFourWarpgroups) {
   expect_right<hopper_forward(kBf16, 96, 192, 64, 3, 2)>(
       "fwd bf16 b1 h2 sq210 sk200 d96 scale(-1)");
   expect_right<hopper_forward(kBf16, 64, 256, 64, 4, 2)>("fwd bf16 causal b1 h3 s513 d64");
+}
+
+TEST(EmulatedHopperForward, LanesOfAnyWarpMayBeLate) {
+  constexpr auto kThree = hopper_forward(kBf16, 128, 192, 80, 2, 2);
+  const std::string line = "fwd bf16 causal b1 h1 s400 d128";
+  Tensors together(line, 5);
+  run<kThree>(together, kEager);
+  for (int warp = 0; warp < 16; ++warp) {
+    Tensors lanes(line, 5);
+    run<kThree>(lanes, late_lanes(warp));
+    EXPECT_TRUE(lanes.o == together.o) << warp;
+  }
 }
 
 // Query heads of a group as rows of one tile: right by the problem as it was asked, with the bits

@@ -45,7 +45,7 @@ TEST(EmulatedHopperSkip, InBf16TheChangeIsBounded) {
 // Items that are done again, rows that see no key, one stage of q and turns: all wait as before.
 template <ForwardConfig kConfig>
 void expect_right(const std::string& line) {
-  for (const Timing asked : {kLate, kCrossed}) {
+  for (const Timing asked : {kLate, kCrossed, Timing{.late_warp = 4, .all_lanes_late = false}}) {
     const WithTiming with(asked);
     Tensors t(line, 5);
     run_counting<kConfig>(t);

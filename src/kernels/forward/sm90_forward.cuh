@@ -334,9 +334,10 @@ struct Sm90Forward {
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
       rings.k.wait_full();
+      rings.v.wait_full();
+      __syncwarp();  // no lane still waits for what the first one gives back
       rings.k.release(lane());
       rings.k.next();
-      rings.v.wait_full();
       rings.v.release(lane());
       rings.v.next();
       if (i >= turns) continue;
