@@ -19,6 +19,7 @@ constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kOtherRegisters90 = 32;
+constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
 
@@ -78,6 +79,12 @@ Verdict check_shape(const ForwardConfig& c) {
   }
   if (c.own_output && (c.q_stages != 1 || c.value_dim <= 64)) {
     return Verdict::no("own_output=true is of q_stages=1 and value_dim from 65");
+  }
+  if (c.cluster > 1 && !c.own_output && c.value_dim > kMostPairValues &&
+      c.block_k > kWidePairKeys) {
+    return Verdict::no("block_k=" + number(c.block_k) + " but pairs with value_dim above " +
+                       number(kMostPairValues) + " and own_output=false have registers for " +
+                       number(kWidePairKeys));
   }
   if (std::find(std::begin(kKeys), std::end(kKeys), c.block_k) == std::end(kKeys)) {
     return Verdict::no("block_k=" + number(c.block_k) +

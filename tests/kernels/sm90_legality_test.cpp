@@ -146,6 +146,20 @@ TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
   EXPECT_FALSE(taken("fwd bf16 b1 h16 s16384 d128").own_output);
 }
 
+// 80 would spill.
+TEST(Sm90Legality, PairsWithWideOutputsTake64Keys) {
+  const auto reason = [](const std::string& changes) {
+    const Problem p = parse_problem("fwd bf16 h2 s300 d64 dv256");
+    const ForwardConfig base = default_gpu_forward(p, kHopper);
+    return check(parse_config("ForwardConfig{" + changes + "}", base), p, kHopper).reason;
+  };
+  EXPECT_EQ(reason("block_k=80,cluster=1"), "");
+  EXPECT_EQ(reason("block_k=80,cluster=2").find("block_k=80 but pairs with value_dim above 192"),
+            0u);
+  EXPECT_EQ(reason("block_k=64,cluster=2"), "");
+  EXPECT_EQ(reason("block_k=80,cluster=2,own_output=true"), "");
+}
+
 TEST(Sm90Legality, TextNamesPairsAndHalvesWhereTheyAreTakenAlone) {
   const auto text = [](const char* line) {
     return to_text(default_gpu_forward(parse_problem(line), kHopper));
