@@ -10,7 +10,8 @@ class BulkDq : public HopperDevice {
     return {.backend = "cuda",
             .algorithm = Algorithm::flash,
             .config = std::string("BackwardConfig{target=cuda_sm90,dq=unordered,stages=2,"
-                                  "early_turns=false,cluster=2,rounds_dq=false,bulk_dq=true,"
+                                  "early_turns=false,cluster=2,rounds_dq=false,"
+                                  "zeroes_dq=false,bulk_dq=true,"
                                   "persistent=") +
                       (stays ? "true}" : "false}")};
   }
