@@ -177,11 +177,14 @@ struct Tile {
 // Turns of 64 rows were the fastest where a tile has 64 queries. Sums as they come are not faster.
 constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 // Halves what blocks read and add up beside the tensor cores. What it walks more than one block
-// (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 1.04 at causal 512 (1.2 of its
-// steps), 0.92 at 384 (1.33); 1.16 at d 64 and 256 keys, 1.00 at causal 512.
+// (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 0.92 at 384 (1.33 of its steps);
+// 1.16 at d 64 and 256 keys. Under a mask half of that is skipped: d 128 window(511,0) 1.06 of the
+// speed and 1.07 of the work per joule, window(255,0) 1.03 and 1.04 (1.33), window(64,64) 1.015 and
+// 1.01 (1.5), causal 256 1.065 and 1.055 (1.33), 384 0.99 and 0.99 (1.67); d 64 1.06 and 1.05, 1.00
+// and 1.00, 1.05 and 1.08, causal 256 1.07 and 1.01; d 96 window(255,0) 1.035 and 1.03.
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
-constexpr double kPairSteps = 1.2, kNarrowPairSteps = 1.15;
+constexpr double kPairSteps = 1.2, kNarrowPairSteps = 1.15, kMaskedPairSteps = 1.5;
 // Of d and dv up to 64, by name: where nothing is masked 1.02 times as fast as pairs in bursts at
 // 4096 keys and 1.00 at 16384, with 0.97 and 1.00 of their work per joule; slower under a mask.
 constexpr Tile kGroupTile = {.stages = 3, .turn = 128, .dq_group = true};
@@ -200,7 +203,11 @@ constexpr std::int64_t kMostOrderedKeys = 8192;
 // rounded by kernels: d 128 full 4096 1.05 and 1.04 to 1.05, 8192 1.03 to 1.08 and 1.04, 16384 1.01
 // and 1.02, causal 4096 and 8192 1.02 and 1.02, 16384 1.00 and 0.99; d 96 full 4096 1.03 and 1.02
 // to 1.03, causal 0.97 to 0.99 and 1.00. Not at 2048 keys (1.00 and 0.99), nor at d 64 (4096 1.01
-// and 1.00, 16384 1.00 and 1.005). Between these, and windows, not measured.
+// and 1.00, 16384 1.00 and 1.005). Under windows it is keys that a query sees: d 128 1023 0.955 and
+// 0.955, 2047 1.01 and 1.01, 4095 1.02 to 1.05 and 1.015 to 1.02; d 96 1023 1.01 and 0.975, 4095
+// 1.01 and 1.015; d 64 1023 1.01 and 1.035, 4095 1.00 and 0.99, but above 8192 keys, of sums zeroed
+// and rounded by kernels, 1.02 to 1.065 and 1.02 to 1.04. In turn d 128 has 1.105 and 1.05 of these
+// at 1023 of 16384 keys (1.07 and 1.04 so), d 64 1.06 and 1.04.
 constexpr std::int64_t kMostTurnKeys = 2048;
 
 // A warp rounds dq beside the tensor cores where that was measured to be faster: 1.02 times at d 64
@@ -219,7 +226,10 @@ constexpr std::int64_t kRoundedKeys = 1024, kNarrowRoundedKeys = 512, kMostRound
 // causal 1024 1.01 and 1.02 of one block.
 constexpr double kMostWideStayingKeys = 1024;
 constexpr double kWidePairSteps = 1.08, kWidestPairSteps = 1.03, kWideTurnPairSteps = 1.12;
-constexpr double kHelpedPairSteps = 1.15;  // 1.11 at causal 512
+// 1.11 at causal 512. Under windows, of what was planned without: d 192 511 1.125 and 1.10, 255
+// (1.2 of the steps of one block) 1.05 and 1.01, causal 256 (1.2) 1.03 and 0.99; d 256 511
+// (1.11) 1.02 and 1.01, 255 0.97 and 0.96.
+constexpr double kHelpedPairSteps = 1.25, kWidestHelpedPairSteps = 1.15;
 constexpr double kMostWidestHelpedKeys = 2048;
 constexpr int kMostKeysUnhelped = 1024;
 constexpr Tile kWideTiles[] = {{.stages = 2, .turn = 64, .dq = DqSum::unordered, .cluster = 2},
@@ -304,8 +314,10 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
     if (!check_sm90(config, problem, limits)) return;
     legal.insert(first ? legal.begin() : legal.end(), config);
   };
-  put(kPairTile, steps_of_pairs(problem, kKeys) <= kPairSteps);
-  put(kNarrowPairTile, steps_of_pairs(problem, kKeys) <= kNarrowPairSteps);
+  const bool full = problem.mask.is_full();
+  const double steps = steps_of_pairs(problem, kKeys);
+  put(kPairTile, steps <= (full ? kPairSteps : kMaskedPairSteps));
+  put(kNarrowPairTile, steps <= (full ? kNarrowPairSteps : kMaskedPairSteps));
   put(kGroupTile, false);
   if (legal.empty()) return legal;
 
@@ -317,19 +329,19 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   };
   const bool narrow = sm90_head_dim(problem.d) <= kGroupRows;
   prefer([](BackwardConfig& c) { c.keys_in_registers = true; });
-  const bool full = problem.mask.is_full();
+  const bool causal = problem.mask == kCausal, windowed = !full && !causal;
   const bool medium = sm90_head_dim(problem.d) <= kMostHeldDim;
   if (narrow || seen <= kMostPersistentKeys || (medium && !full)) {
     prefer([](BackwardConfig& c) { c.persistent = true; });
   }
   if (problem.sk >= (narrow ? kNarrowRoundedKeys : kRoundedKeys) &&
-      problem.sk <= kMostRoundedKeys) {
+      (windowed || problem.sk <= kMostRoundedKeys)) {
     prefer([&](BackwardConfig& c) {
       c.rounds_dq = true;
       if (narrow) c.early_turns = true;
     });
   }
-  if (best.cluster > 1 && problem.sk > kMostOrderedKeys) {
+  if (best.cluster > 1 && !windowed && problem.sk > kMostOrderedKeys) {
     prefer([&](BackwardConfig& c) {
       c.dq = DqSum::unordered;
       c.early_turns = false;
@@ -337,8 +349,9 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
     });
   }
   const bool long_sums = problem.sk > kMostTurnKeys && problem.sq > kMostTurnKeys;
-  const bool causal = problem.mask == kCausal && problem.sk <= kMostOrderedKeys;
-  if (best.cluster > 1 && long_sums && (causal || (full && !narrow))) {
+  const bool short_keys = problem.sk <= kMostOrderedKeys;
+  const bool helped = causal ? short_keys : narrow ? windowed && !short_keys : seen > kMostTurnKeys;
+  if (best.cluster > 1 && long_sums && helped) {
     prefer([](BackwardConfig& c) {
       c.dq = DqSum::unordered;
       c.early_turns = false;
@@ -380,10 +393,12 @@ namespace {
 // block), 1024 1.06 and 1.06, 4096 1.03 and 1.00, 16384 1.00 and 1.01, without a mask 1024 0.99 and
 // 1.00, 2048 1.03 and 1.04, 4096 1.04 and 1.02, 16384 0.99 and 1.005; d 256 causal 512 1.05 and
 // 1.035, 1024 1.07 and 1.03, 2048 1.05 and 1.04, without a mask 1024 1.04 and 1.02, 2048 1.02 and
-// 1.025; causal 4096 1.00 and 1.01, where pairs that do not stay hold columns.
+// 1.025; causal 4096 1.00 and 1.01, where pairs that do not stay hold columns. Windows: d 192 1023
+// of 8192 keys 1.10 and 1.035, of 65536 1.045 and 1.01, 4095 1.035 and 1.02; d 256 1023 1.04 and
+// 1.02, 2047 1.04 and 1.05, 4095 0.985 and 0.975.
 bool helps_wide(const Problem& p) {
   const bool full = p.mask.is_full();
-  if (p.deterministic || !(full || p.mask == kCausal)) return false;
+  if (p.deterministic) return false;
   if (sm90_head_dim(std::max(p.d, p.dv)) > kWideDim) return seen_keys(p) <= kMostWidestHelpedKeys;
   return !full || (p.sk > kMostKeysUnhelped && p.sk <= kMostOrderedKeys);
 }
@@ -397,8 +412,8 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
   const bool stays =
       (problem.mask.is_full() || causal) && seen_keys(problem) <= kMostWideStayingKeys;
   const bool helped = helps_wide(problem);
-  const double most = problem.deterministic         ? kWideTurnPairSteps
-                      : helped                      ? kHelpedPairSteps
+  const double most = problem.deterministic ? kWideTurnPairSteps
+                      : helped ? (widest > kWideDim ? kWidestHelpedPairSteps : kHelpedPairSteps)
                       : widest > kWideDim && !stays ? kWidestPairSteps
                                                     : kWidePairSteps;
   if (steps_of_pairs(problem, kWideKeys) > most) {

@@ -163,7 +163,7 @@ TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   const auto cluster = [](const char* line) {
     return hopper_backward(parse_problem(line)).cluster;
   };
-  EXPECT_EQ(cluster("bwd bf16 h1 s100 d256 window(30,0)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s4096 d256 window(30,0)"), 1);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d256 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
@@ -177,7 +177,7 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_TRUE(zeroes("bwd bf16 causal h1 s1024 d256"));  // pairs that stay
   EXPECT_TRUE(zeroes("bwd fp16 causal h1 s4096 d192"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
-  EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256 window(1000,0)"));
+  EXPECT_FALSE(zeroes("bwd bf16 h1 s8192 d256 window(4095,0)"));
   EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
   const Problem p = parse_problem("bwd bf16 causal h1 s2048 d128");
   BackwardConfig config = hopper_backward(p);
@@ -206,7 +206,10 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
         "bwd bf16 causal h1 s4096 d128", "bwd bf16 causal h1 s8192 d112",
         "bwd bf16 h1 s4096 d128 dv64", "bwd bf16 causal h1 s4096 d96",
         "bwd fp16 causal h1 s8192 d64", "bwd bf16 h1 s2048 d192", "bwd bf16 causal h1 s16384 d192",
-        "bwd fp16 causal h1 s512 d256", "bwd bf16 h1 s2048 d256"}) {
+        "bwd fp16 causal h1 s512 d256", "bwd bf16 h1 s2048 d256",
+        "bwd bf16 h1 s8192 d128 window(4095,0)", "bwd bf16 h1 s65536 d96 window(4095,0)",
+        "bwd bf16 h1 s16384 d64 window(1023,0)", "bwd bf16 h1 s65536 d192 window(4095,0)",
+        "bwd bf16 h1 s4096 d192 window(255,0)", "bwd fp16 h1 s16384 d256 window(1023,0)"}) {
     EXPECT_TRUE(helped(line)) << line;
   }
   for (const char* line :
@@ -215,7 +218,9 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
         "bwd bf16 h1 s4096 d128 window(1000,0)", "bwd bf16 h1 s4096 d128 deterministic",
         "bwd bf16 h1 s1024 d192", "bwd bf16 h1 s16384 d192", "bwd bf16 h1 s4096 d256",
         "bwd bf16 causal h1 s8192 d256", "bwd bf16 causal h1 s1024 d256 deterministic",
-        "bwd bf16 h1 s2048 d256 window(1000,0)"}) {
+        "bwd bf16 h1 s8192 d256 window(4095,0)", "bwd bf16 h1 s4096 d256 window(255,0)",
+        "bwd bf16 h1 s16384 d128 window(1023,0)", "bwd bf16 h1 s8192 d64 window(1023,0)",
+        "bwd bf16 h1 s8192 d192 window(4095,0) deterministic"}) {
     EXPECT_FALSE(helped(line)) << line;
   }
 }
@@ -234,6 +239,9 @@ TEST(Sm90BackwardLegality, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128", 64), std::pair(32, 1));  // 32 pairs
   EXPECT_EQ(parts("bwd bf16 b1 h5 s4096 d96"), std::pair(66, 4));
+  EXPECT_EQ(parts("bwd bf16 b1 h4 s1024 d128"), std::pair(0, 4));  // works of few steps
+  EXPECT_EQ(parts("bwd bf16 b1 h4 s2048 d64"), std::pair(0, 2));
+  EXPECT_EQ(parts("bwd bf16 b1 h5 s2048 d128"), std::pair(40, 1));  // would be two rounds
   for (const char* line :
        {"bwd bf16 b4 h16 s4096 d128", "bwd bf16 b1 h16 s16384 d128", "bwd bf16 b4 h21 s4096 d96",
         "bwd bf16 b16 h16 s1024 d128", "bwd bf16 causal b1 h16 s16384 d128",
@@ -258,9 +266,9 @@ TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) 
   EXPECT_TRUE(adds("bwd bf16 causal h1 s16384 d64"));
   EXPECT_TRUE(adds("bwd fp16 causal h1 s16384 d128"));
   EXPECT_FALSE(adds("bwd bf16 h1 s16384 d64"));
-  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));
-  for (const char* line : {"bwd bf16 causal h1 s2048 d128",  // in order
-                           "bwd bf16 causal h1 s8192 d128",  // no room
+  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));  // no room
+  for (const char* line : {"bwd bf16 causal h1 s2048 d128",      // in order
+                           "bwd bf16 causal h1 s8192 d128",      // no room
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
     EXPECT_FALSE(adds(line)) << line;
   }
@@ -273,7 +281,9 @@ TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) 
   };
   const auto planned = [](BackwardConfig&) {};
   EXPECT_EQ(reason("bwd bf16 causal h1 s16384 d64", planned), "");
-  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128 window(9999,0)", planned), "");
+  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128 window(9999,0)",
+                   [](BackwardConfig& c) { c.zeroes_dq = c.rounds_dq = false; }),
+            "");
   const std::string why = "bulk_dq=true is of cluster=2, dq=unordered";
   for (const char* line : {"bwd bf16 causal h1 s2048 d128",  // in order
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
@@ -307,12 +317,15 @@ TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 dv64 deterministic"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s256 d128"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s384 d128"), 1);
-  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 1);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 2);
+  EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(63,0)"), 1);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d128"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d128"), 2);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s384 d128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s8192 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s1024 d64"), 2);
-  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d64"), 1);
+  EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s256 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s4096 d64"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s1024 d64 dv128"), 1);
@@ -328,7 +341,7 @@ TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
   EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns);
   EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
-  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s511 d64")).early_turns);
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_turns);
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s16384 d128"));
   EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
   EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
@@ -389,7 +402,8 @@ TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s2048 d128"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s8192 d64"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s8192 d128 window(4000,0)"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s65536 d128 window(1000,0)"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h1 s8192 d64 window(4000,0)"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::unordered);
@@ -520,7 +534,7 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("has value_dim up to 64, not 128"),
             std::string::npos);
   pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
-  pair.rounds_dq = pair.persistent = false;
+  pair.rounds_dq = pair.persistent = pair.parts_last = false;
   pair.stages = 3;
   EXPECT_NE(reason("bwd bf16 h1 s2048 d64", pair).find("shared memory"), std::string::npos);
   pair.stages = 2;
