@@ -180,7 +180,7 @@ constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 // (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 0.92 at 384 (1.33 of its steps);
 // 1.16 at d 64 and 256 keys. Under a mask half of that is skipped: d 128 window(511,0) 1.06 of the
 // speed and 1.07 of the work per joule, window(255,0) 1.03 and 1.04 (1.33), window(64,64) 1.015 and
-// 1.01 (1.5), causal 256 1.065 and 1.055 (1.33), 384 0.99 and 0.99 (1.67); d 64 1.06 and 1.05, 1.00
+// 1.01 (1.5), causal 256 1.065 and 1.055 (1.33), 384 0.99 and 0.995 (1.67); d 64 1.06 and 1.05, 1.00
 // and 1.00, 1.05 and 1.08, causal 256 1.07 and 1.01; d 96 window(255,0) 1.035 and 1.03.
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
@@ -204,7 +204,7 @@ constexpr std::int64_t kMostOrderedKeys = 8192;
 // and 1.02, causal 4096 and 8192 1.02 and 1.02, 16384 1.00 and 0.99; d 96 full 4096 1.03 and 1.02
 // to 1.03, causal 0.97 to 0.99 and 1.00. Not at 2048 keys (1.00 and 0.99), nor at d 64 (4096 1.01
 // and 1.00, 16384 1.00 and 1.005). Under windows it is keys that a query sees: d 128 1023 0.955 and
-// 0.955, 2047 1.01 and 1.01, 4095 1.02 to 1.05 and 1.015 to 1.02; d 96 1023 1.01 and 0.975, 4095
+// 0.955, 2047 1.01 and 1.01, 4095 1.02 to 1.045 and 1.015 to 1.02; d 96 1023 1.01 and 0.975, 4095
 // 1.01 and 1.015; d 64 1023 1.01 and 1.035, 4095 1.00 and 0.99, but above 8192 keys, of sums zeroed
 // and rounded by kernels, 1.02 to 1.065 and 1.02 to 1.04. In turn d 128 has 1.105 and 1.05 of these
 // at 1023 of 16384 keys (1.07 and 1.04 so), d 64 1.06 and 1.04.
