@@ -180,8 +180,9 @@ constexpr Tile kTiles[] = {{2, 64}, {2, 128}, {3, 64}, {3, 128}};
 // (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 0.92 at 384 (1.33 of its steps);
 // 1.16 at d 64 and 256 keys. Under a mask half of that is skipped: d 128 window(511,0) 1.06 of the
 // speed and 1.07 of the work per joule, window(255,0) 1.03 and 1.04 (1.33), window(64,64) 1.015 and
-// 1.01 (1.5), causal 256 1.065 and 1.055 (1.33), 384 0.99 and 0.995 (1.67); d 64 1.06 and 1.05, 1.00
-// and 1.00, 1.05 and 1.08, causal 256 1.07 and 1.01; d 96 window(255,0) 1.035 and 1.03.
+// 1.01 (1.5), causal 256 1.065 and 1.055 (1.33), 384 0.99 and 0.995 (1.67); d 64 1.06
+// and 1.05, 1.00 and 1.00, 1.05 and 1.08, causal 256 1.07 and 1.01; d 96 window(255,0) 1.035
+// and 1.03.
 constexpr Tile kPairTile = {.stages = 2, .turn = 64, .early_turns = true, .cluster = 2};
 constexpr Tile kNarrowPairTile = {.stages = 2, .turn = 128, .early_turns = true, .cluster = 2};
 constexpr double kPairSteps = 1.2, kNarrowPairSteps = 1.15, kMaskedPairSteps = 1.5;
