@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/backward/dq_turns.cuh"
+#include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/copy.cuh"
@@ -13,11 +14,13 @@
 // dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
 // (dq_turns.cuh) or, with dq = unordered, as they come. A share is transposed, 64 columns of dq as
 // rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
-// tile has places for two shares, or for one of each 64 columns. When all have, the sums are
+// tile has places for two shares, or for one of each 64 columns. Of 96 columns pairs of blocks have
+// 64 queries as rows instead, of 48 columns each (kSm90KeyColumns). When all have, the sums are
 // rounded: by a kernel of its own or, with rounds_dq, in the same grid (sm90_dq_rounding.cuh).
 //
 // Shares lie in memory as they lie in registers: [tile][part of the queries][16 columns of dq]
-// [fragment of 8 queries][lane][4].
+// [fragment of 8 queries][lane][4]; by rows: [tile][48 columns][16 queries][fragment of 8
+// columns][lane][4].
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -26,11 +29,13 @@ struct Sm90Dq : DqTurns<kConfig> {
   using typename Turns::Head;
   static constexpr bool kOrdered = kConfig.dq == DqSum::ordered;
   static constexpr int kGroups = kConfig.warps / 4;
+  static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
+  static constexpr bool kByRows = kKeyColumns < kPanelColumns;  // queries as rows
   static constexpr int kPanels = panels(kConfig.head_dim);
   static constexpr int kParts = kPanels < kGroups ? kGroups / kPanels : 1;
   static constexpr int kPlaces = kParts * kPanels;
   static constexpr int kQueries = kConfig.block_q / kParts;  // of a share
-  static constexpr int kFragments = kQueries / 8;
+  static constexpr int kFragments = (kByRows ? kKeyColumns : kQueries) / 8;
   static constexpr int kSlots = kConfig.head_dim / 16;
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
   static_assert(kPlaces >= kGroups && (kParts == 1 || kQueries % kPanelColumns == 0));
@@ -41,7 +46,7 @@ struct Sm90Dq : DqTurns<kConfig> {
   static DFA_DEVICE int panel(int place) { return place / kParts; }
   static DFA_DEVICE int part(int place) { return place % kParts; }
 
-  // Which 16 columns of dq a warp has; from kSlots on there are none.
+  // Which 16 columns of dq a warp has; from kSlots on there are none. By rows: which 16 queries.
   static DFA_DEVICE int slot(int place) {
     return 4 * panel(place) + static_cast<int>(ptx::thread_index() / 32 % 4);
   }
@@ -51,9 +56,16 @@ struct Sm90Dq : DqTurns<kConfig> {
     return (place % kParts * kSlots + place / kParts * 4) * kFragments * 128;
   }
 
+  // Has the warp any?
+  static DFA_DEVICE bool has_share(int place) { return kByRows || slot(place) < kSlots; }
+
   static DFA_DEVICE int lane_offset(int place) {
-    return (part(place) * kSlots + slot(place)) * kFragments * 128 +
-           static_cast<int>(ptx::thread_index() % 32) * 4;
+    const int lane = static_cast<int>(ptx::thread_index() % 32);
+    if constexpr (kByRows) {
+      const int warp = static_cast<int>(ptx::thread_index() / 32 % 4);
+      return (place * 4 + warp) * kFragments * 128 + lane * 4;
+    }
+    return (part(place) * kSlots + slot(place)) * kFragments * 128 + lane * 4;
   }
   static DFA_DEVICE float* lane_sums(const KernelArgs& args, unsigned tile, int place) {
     return args.dq_sums + static_cast<long long>(tile) * kTileFloats + lane_offset(place);
@@ -99,7 +111,7 @@ struct Sm90Dq : DqTurns<kConfig> {
 
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
                              const Share& share) {
-    if (slot(place) >= kSlots) return;
+    if (!has_share(place)) return;
     add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, tile, key),
            share);
   }
@@ -117,7 +129,7 @@ struct Sm90Dq : DqTurns<kConfig> {
   }
 
   static DFA_DEVICE void load_sums(const KernelArgs& args, int tile, int place, Sums& sums) {
-    const bool there = is_seen(args, tile) && slot(place) < kSlots;
+    const bool there = is_seen(args, tile) && has_share(place);
     const float* from = lane_sums(args, static_cast<unsigned>(tile), place);
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
@@ -128,7 +140,7 @@ struct Sm90Dq : DqTurns<kConfig> {
   // From a copy of a tile's sums in shared memory.
   static DFA_DEVICE void load_staged(const KernelArgs& args, int tile, int place, unsigned copy,
                                      Sums& sums) {
-    const bool there = is_seen(args, tile) && slot(place) < kSlots;
+    const bool there = is_seen(args, tile) && has_share(place);
     const unsigned from = copy + 4 * lane_offset(place);
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
@@ -136,21 +148,36 @@ struct Sm90Dq : DqTurns<kConfig> {
     }
   }
 
+  // Of two fragments, each the first eight of their rows, then the others.
+  static DFA_DEVICE void round(unsigned (&rounded)[4], const KernelArgs& args, const float4& first,
+                               const float4& second) {
+    rounded[0] = ptx::pack<kConfig.element>(first.x * args.scale, first.y * args.scale);
+    rounded[1] = ptx::pack<kConfig.element>(first.z * args.scale, first.w * args.scale);
+    rounded[2] = ptx::pack<kConfig.element>(second.x * args.scale, second.y * args.scale);
+    rounded[3] = ptx::pack<kConfig.element>(second.z * args.scale, second.w * args.scale);
+  }
+
   static DFA_DEVICE void stage(const KernelArgs& args, int place, const Sums& sums,
                                unsigned staged) {
-    if (slot(place) >= kSlots) return;
+    if (!has_share(place)) return;
     const unsigned lane = ptx::thread_index() % 32;
+    if constexpr (kByRows) {
+      const unsigned row = slot(place) % 4 * 16 + lane % 16;
+      const unsigned chunk = place * (kKeyColumns / 8) + lane / 16;
+#pragma unroll
+      for (int n = 0; n < kFragments; n += 2) {
+        unsigned rounded[4];
+        round(rounded, args, sums[n], sums[n + 1]);
+        ptx::store_matrices(staged + Layout::offset(row, chunk + n), rounded);
+      }
+      return;
+    }
     const unsigned first = part(place) * kQueries + lane / 16 * 8 + lane % 8;
     const unsigned chunk = slot(place) * 2 + lane / 8 % 2;
 #pragma unroll
     for (int n = 0; n < kFragments; n += 2) {
       unsigned rounded[4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float4& sum = sums[n + i];
-        rounded[2 * i] = ptx::pack<kConfig.element>(sum.x * args.scale, sum.y * args.scale);
-        rounded[2 * i + 1] = ptx::pack<kConfig.element>(sum.z * args.scale, sum.w * args.scale);
-      }
+      round(rounded, args, sums[n], sums[n + 1]);
       ptx::store_matrices_trans(staged + Layout::offset(first + n * 8, chunk), rounded);
     }
   }

@@ -34,11 +34,11 @@ struct Sm90DqRounding {
   // rounds 8 columns of a query at a time, read across the fragments.
   struct Warp {
     static constexpr unsigned kSlots = kConfig.rounding_slots();
-    static constexpr unsigned kChunkBytes = kConfig.rounding_chunk_bytes();
-    static constexpr unsigned kChunks = Dq::kParts * Dq::kSlots;
+    static constexpr unsigned kChunkBytes = Dq::kFragments * 512;
+    static constexpr unsigned kChunks = 4 * Dq::kTileFloats / kChunkBytes;
     static constexpr unsigned kAhead = kSlots;  // chunks asked for
     static_assert(kAhead <= kChunks);
-    static_assert(kChunkBytes == Dq::kFragments * 512 && (kSlots & (kSlots - 1)) == 0);
+    static_assert(kChunkBytes <= kConfig.rounding_chunk_bytes() && (kSlots & (kSlots - 1)) == 0);
 
     // Slots and, behind them, their barriers.
     unsigned base;
@@ -64,6 +64,7 @@ struct Sm90DqRounding {
     // counted by 16 bytes: there are 24 registers.
     DFA_DEVICE void store(const KernelArgs& args, unsigned at, int row, unsigned n,
                           bool seen) const {
+      if constexpr (Dq::kByRows) return store_by_rows(args, at, row, n, seen);
       const int chunk = static_cast<int>(n % kChunks);
       const int part = chunk / Dq::kSlots, column = chunk % Dq::kSlots * 16 + first_column();
       row += part * Dq::kQueries;
@@ -90,10 +91,44 @@ struct Sm90DqRounding {
         from += 1024;
       }
     }
+    // The same of a chunk of 16 queries that lie as rows: 16 columns at a time, 8 of which a lane
+    // has. Every other two queries begin with their last four, so that more lanes read other banks.
+    DFA_DEVICE void store_by_rows(const KernelArgs& args, unsigned at, int row, unsigned n,
+                                  bool seen) const {
+      const unsigned lane = ptx::thread_index() % 32, query = lane / 2, chunk = n % kChunks;
+      const bool late_first = query / 2 % 2 == 1;
+      unsigned from = slot(n) + lane % 2 * 512 + query % 8 * 64 + query / 8 * 8;
+      const int column = static_cast<int>(chunk / 4 * Dq::kKeyColumns) + first_column();
+      at += chunk % 4 * 16 * static_cast<unsigned>(args.q_strides.row / 8) +
+            static_cast<unsigned>(column / 8);
+      // Of those that exist.
+      int left = Dq::kKeyColumns - first_column();
+      if (args.d - column < left) left = args.d - column;
+      if (row + static_cast<int>(chunk % 4) * 16 >= args.sq) left = 0;
+#pragma unroll 1
+      for (; left > 0; left -= 16) {
+        unsigned words[4] = {0, 0, 0, 0};
+        if (seen) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float2 pair =
+                ptx::load_shared_2(from + i % 2 * 16 + (late_first == (i < 2) ? 32 : 0));
+            words[i] = ptx::pack<kConfig.element>(pair.x * args.scale, pair.y * args.scale);
+          }
+        }
+        static_cast<uint4*>(args.dq)[at] = late_first
+                                               ? make_uint4(words[2], words[3], words[0], words[1])
+                                               : make_uint4(words[0], words[1], words[2], words[3]);
+        at += 2;
+        from += 1024;
+      }
+    }
     static DFA_DEVICE void discard(const KernelArgs& args, int tile, unsigned n) {
-      static_assert(kChunkBytes == 32 * 128);
+      constexpr unsigned kLines = kChunkBytes / 128;
+      static_assert(kLines <= 32);
       if constexpr (!kDiscards) return;
-      Dq::discard(args, tile, n % kChunks * 32 + ptx::thread_index() % 32);
+      const unsigned lane = ptx::thread_index() % 32;
+      if (kLines == 32 || lane < kLines) Dq::discard(args, tile, n % kChunks * kLines + lane);
     }
     static DFA_DEVICE bool loads() { return ptx::thread_index() % 32 == 0; }
     static DFA_DEVICE int first_column() { return static_cast<int>(ptx::thread_index() % 2) * 8; }

@@ -10,6 +10,16 @@
 // products have them: scores, their weights, their gradients.
 namespace dfa {
 
+// Columns that a panel of k has. Of 96, as pairs make dq of them, either warpgroup has one half, of
+// 64 queries as rows: transposed, 64 columns as rows of a product, a quarter of dq's products would
+// be of nothing. With sums in turn under a mask that is 0.95 of the speed at 1024 keys (0019).
+template <BackwardConfig kConfig>
+inline constexpr int kSm90KeyColumns =
+    kConfig.head_dim == 96 && kConfig.cluster == 2 && !kConfig.sm90_is_wide() &&
+            !(kConfig.dq == DqSum::ordered && kConfig.nested_keys)
+        ? 48
+        : kPanelColumns;
+
 template <BackwardConfig kConfig>
 struct Sm90Fragments {
   static constexpr DType kElement = kConfig.element;
@@ -36,16 +46,20 @@ struct Sm90Fragments {
   template <int kColumns, typename = void>
   struct Held {
     unsigned columns[kColumns / 16][4];
-    // first: the warp's first key in the tile.
-    DFA_DEVICE void load(unsigned tile, int first) { load_rows<kBlockK>(tile, first, columns); }
+    // first: the warp's first key in the tile, whose panels have so many columns.
+    template <int kOfPanel = kPanelColumns>
+    DFA_DEVICE void load(unsigned tile, int first) {
+      load_rows<kBlockK, kOfPanel>(tile, first, columns);
+    }
   };
   template <typename Unused>
   struct Held<0, Unused> {
+    template <int kOfPanel = kPanelColumns>
     DFA_DEVICE void load(unsigned, int) {}
   };
 
-  // 64 rows of keys, from `rows` on, times a tile of queries.
-  template <int kColumns>
+  // 64 rows of keys, from `rows` on, in panels of so many columns, times a tile of queries.
+  template <int kColumns, int kOfPanel = kPanelColumns>
   static DFA_DEVICE void queue_scores(Scores& scores, unsigned rows, unsigned queries) {
     const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
     ptx::pin(scores);
@@ -53,18 +67,19 @@ struct Sm90Fragments {
     ptx::multiply_shared<kElement, 0>(scores, left.bits(), right.bits());
 #pragma unroll
     for (int step = 1; step < kColumns / 16; ++step) {
-      ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
+      ptx::multiply_shared<kElement, 1>(scores,
+                                        left.moved(column_step<kBlockK, kOfPanel>(step)).bits(),
                                         right.moved(column_step<kBlockQ>(step)).bits());
     }
     ptx::commit_products();
   }
 
-  template <int kColumns>
+  template <int kColumns, int kOfPanel = kPanelColumns>
   static DFA_DEVICE void queue_scores(Scores& scores, Held<0>&, unsigned rows, unsigned queries) {
-    queue_scores<kColumns>(scores, rows, queries);
+    queue_scores<kColumns, kOfPanel>(scores, rows, queries);
   }
   // The same with the first columns of the warpgroup's keys in registers.
-  template <int kColumns, int kHeldColumns>
+  template <int kColumns, int kOfPanel = kPanelColumns, int kHeldColumns>
   static DFA_DEVICE void queue_scores(Scores& scores, Held<kHeldColumns>& held, unsigned rows,
                                       unsigned queries) {
     const Descriptor left = k_in_columns(rows), right = k_in_columns(queries);
@@ -79,7 +94,8 @@ struct Sm90Fragments {
     }
 #pragma unroll
     for (int step = kHeldColumns / 16; step < kColumns / 16; ++step) {
-      ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kBlockK>(step)).bits(),
+      ptx::multiply_shared<kElement, 1>(scores,
+                                        left.moved(column_step<kBlockK, kOfPanel>(step)).bits(),
                                         right.moved(column_step<kBlockQ>(step)).bits());
     }
     ptx::commit_products();

@@ -56,7 +56,7 @@ struct Sm90HalfStep {
     return group * kGroupRows + of_warp;
   }
   static DFA_DEVICE void hold_k(Sums& sums, unsigned base, int group) {
-    sums.k.load(base, first_row(group));
+    sums.k.template load<Keys::kKeyColumns>(base, first_row(group));
   }
   static DFA_DEVICE void hold_v(Sums& sums, unsigned base, int group) {
     sums.v.load(base + Keys::kVAt, first_row(group));
@@ -65,7 +65,7 @@ struct Sm90HalfStep {
   // k q^T of 64 queries into s, and v do^T into dp.
   static DFA_DEVICE void queue_s(Scores& s, Sums& sums, unsigned base, int group, unsigned q) {
     const unsigned rows = base + group * panel_bytes(kGroupRows);
-    Keys::template queue_scores<kConfig.head_dim>(s, sums.k, rows, q);
+    Keys::template queue_scores<kConfig.head_dim, Keys::kKeyColumns>(s, sums.k, rows, q);
   }
   static DFA_DEVICE void queue_dp(Scores& dp, Sums& sums, unsigned base, int group, unsigned d_o) {
     const unsigned rows = base + Keys::kVAt + group * panel_bytes(kGroupRows);

@@ -37,6 +37,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kStages = kConfig.stages;
   static constexpr int kThreads = 32 * kConfig.warps;  // that compute
   static constexpr int kHalves = kBlockQ / kHalf;
+  static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr int kDims = kConfig.head_dim / 8;  // fragments; likewise below
   static constexpr int kValues = kConfig.value_dim / 8;
   static constexpr int kGiven = 24;  // registers of the first warpgroup
@@ -291,12 +292,13 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   static DFA_DEVICE bool starts_copies() { return ptx::thread_index() % 32 == 0; }
 
-  template <int kRows, int kColumns>
+  // A panel's columns from a multiple of kOfPanel on.
+  template <int kRows, int kColumns, int kOfPanel = kPanelColumns>
   static DFA_DEVICE void load_tile(unsigned to, const TensorMap& map, unsigned barrier, int row,
                                    int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < panels(kColumns); ++panel) {
-      ptx::load_box(to + panel * panel_bytes(kRows), map, barrier, panel * kPanelColumns, row, head,
+      ptx::load_box(to + panel * panel_bytes(kRows), map, barrier, panel * kOfPanel, row, head,
                     batch);
     }
   }
@@ -332,11 +334,11 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // A tile of a block's keys, the first of which is `key`; rank: the block's.
-  template <int kColumns>
+  template <int kColumns, int kOfPanel>
   static DFA_DEVICE void load_keys_of(int rank, unsigned to, const TensorMap& map, unsigned barrier,
                                       const KeyWork& work, int key) {
     if constexpr (!kConfig.nested_keys) {
-      load_tile<kBlockK, kColumns>(to, map, barrier, key, work.head, work.batch);
+      load_tile<kBlockK, kColumns, kOfPanel>(to, map, barrier, key, work.head, work.batch);
     } else {  // a box for each warpgroup
 #pragma unroll
       for (int group = 0; group < kBlockK / kGroupRows; ++group) {
@@ -344,14 +346,15 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 #pragma unroll
         for (int panel = 0; panel < panels(kColumns); ++panel) {
           ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kGroupRows), map,
-                        barrier, panel * kPanelColumns, row, work.head, work.batch);
+                        barrier, panel * kOfPanel, row, work.head, work.batch);
         }
       }
     }
   }
   static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
                                 unsigned barrier, const KeyWork& work) {
-    load_keys_of<kConfig.head_dim>(rank(), shared.base + to, a.k, barrier, work, work.key);
+    load_keys_of<kConfig.head_dim, kKeyColumns>(rank(), shared.base + to, a.k, barrier, work,
+                                                work.key);
   }
   static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
@@ -366,13 +369,14 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                       (rank() * kOthersPanels + panel) * kPanelColumns, key, work.head, work.batch);
       }
     } else {
-      load_keys_of<kConfig.head_dim>(1 - rank(), shared.base + kOthersKAt, a.k, barrier, work, key);
+      load_keys_of<kConfig.head_dim, kKeyColumns>(1 - rank(), shared.base + kOthersKAt, a.k,
+                                                  barrier, work, key);
     }
   }
   static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
                                 const KeyWork& work) {
-    load_keys_of<kConfig.value_dim>(rank(), shared.base + kVAt, a.v, shared.v_full(), work,
-                                    work.key);
+    load_keys_of<kConfig.value_dim, kPanelColumns>(rank(), shared.base + kVAt, a.v, shared.v_full(),
+                                                   work, work.key);
   }
   static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
@@ -520,7 +524,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // kKeep = 1: added to what the share has.
   template <int kKeep>
-  static DFA_DEVICE void multiply_dq(typename Dq::Share& share, Descriptor left, Descriptor right) {
+  static DFA_DEVICE void multiply_dq(typename Dq::Share& share, Descriptor keys, Descriptor ds) {
+    const Descriptor left = Dq::kByRows ? ds : keys, right = Dq::kByRows ? keys : ds;
     ptx::multiply_transposed<kElement, kKeep>(share, left.bits(), right.bits());
 #pragma unroll
     for (int step = 1; step < kBlockK / 16; ++step) {

@@ -33,11 +33,13 @@ DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
           kEightRows | kSwizzle128};
 }
 
-// k runs along the columns, in steps of 16; only one panel is read at a time.
+// k runs along the columns, in steps of 16; only one panel, of which kColumns are used, is read at
+// a time.
 DFA_HOST_DEVICE Descriptor k_in_columns(unsigned tile) { return descriptor(tile, 16); }
-template <int kRows>
+template <int kRows, int kColumns = kPanelColumns>
 constexpr int column_step(int step) {
-  return step / 4 * panel_bytes(kRows) + step % 4 * 32;
+  constexpr int kSteps = kColumns / 16;
+  return step / kSteps * panel_bytes(kRows) + step % kSteps * 32;
 }
 
 // k runs along the rows, columns side by side.

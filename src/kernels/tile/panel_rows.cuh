@@ -25,16 +25,17 @@ DFA_DEVICE void store_rows(unsigned tile, int first, const unsigned (&rows)[kCol
   for (int k = 0; k < kColumnSteps; ++k) store_columns<kStride>(tile, first, k, rows[k], lane);
 }
 
-// The same from a tile into registers.
-template <int kRows, int kColumnSteps>
+// The same from a tile, kColumns of a panel being used, into registers.
+template <int kRows, int kColumns = kPanelColumns, int kColumnSteps>
 DFA_DEVICE void load_rows(unsigned tile, int first, unsigned (&rows)[kColumnSteps][4],
                           unsigned lane = ptx::thread_index() % 32) {
   const unsigned row = static_cast<unsigned>(first) + lane % 16;
   const unsigned row_start = tile + row * kPanelRowBytes;
 #pragma unroll
   for (int k = 0; k < kColumnSteps; ++k) {
-    const unsigned chunk = 2 * k % 8 + lane / 16;
-    ptx::ldmatrix(rows[k], row_start + k / 4 * panel_bytes(kRows) + ((chunk ^ row % 8) << 4));
+    constexpr int kSteps = kColumns / 16;
+    const unsigned chunk = 2 * (k % kSteps) + lane / 16;
+    ptx::ldmatrix(rows[k], row_start + k / kSteps * panel_bytes(kRows) + ((chunk ^ row % 8) << 4));
   }
 }
 
