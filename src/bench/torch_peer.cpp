@@ -62,6 +62,7 @@ Json problem_json(const Problem& p) {
           {"dtype", name_of(p.dtype)},
           {"causal", p.mask == kCausal},
           {"full", p.mask == kFull},
+          {"window", Json::array({p.mask.left, p.mask.right})},
           {"b", p.b},
           {"hq", p.hq},
           {"hk", p.hk},

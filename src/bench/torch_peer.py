@@ -76,8 +76,6 @@ class Peer:
                  "tf32": torch.float32}
         if problem["dtype"] not in types:
             raise LookupError(f"no type {problem['dtype']} in SDPA")
-        if not (problem["full"] or problem["causal"]):
-            raise LookupError("SDPA takes a window as a mask tensor only, which is another problem")
         self.type = types[problem["dtype"]]
         torch.backends.cuda.matmul.allow_tf32 = problem["dtype"] == "tf32"
         torch.use_deterministic_algorithms(problem["deterministic"])
@@ -123,6 +121,9 @@ class Peer:
 
     def of_sdpa(self, launch, number):
         """SDPA of q, k, v, as it is or compiled for this way alone, and its gradients."""
+        if not (self.problem["full"] or self.problem["causal"]):
+            raise LookupError("SDPA takes a window as a mask tensor only, which is another problem; "
+                              "accepted: torch-flash3")
         sdpa, options = self.torch.nn.functional.scaled_dot_product_attention, self.options()
 
         def attend(q, k, v):
@@ -149,6 +150,8 @@ class Peer:
             raise LookupError("FlashAttention-3 takes fp16 and bf16 on a GPU")
         ops, p = flash3(self.torch), self.problem
         options = {"softmax_scale": p["scale"], "is_causal": p["causal"]}
+        if not (p["full"] or p["causal"]):  # keys on either side, from the last row and key on
+            options["window_size_left"], options["window_size_right"] = p["window"]
         q, k, v = (t.detach().transpose(1, 2) for t in (self.q, self.k, self.v))
 
         def attend():

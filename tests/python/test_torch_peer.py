@@ -51,7 +51,8 @@ class Rows:
         return (self.name, self.swapped) == (other.name, other.swapped)
 
 
-def test_flash_attention_3_gets_rows_of_all_heads_and_gives_ours(module, peer, monkeypatch):
+@pytest.mark.parametrize(("causal", "window"), [(True, [-1, 0]), (False, [100, 0])])
+def test_flash_attention_3_gets_rows_of_all_heads_and_gives_ours(module, peer, monkeypatch, causal, window):
     asked = {}
 
     def fwd(q, k, v, **options):
@@ -64,19 +65,29 @@ def test_flash_attention_3_gets_rows_of_all_heads_and_gives_ours(module, peer, m
     monkeypatch.setattr(module, "flash3", lambda torch: types.SimpleNamespace(fwd=fwd, bwd=bwd))
     peer.torch.empty_like = lambda t: Rows("d" + t.name, t.swapped)
     peer.device = types.SimpleNamespace(type="cuda")
-    peer.problem.update(dtype="bf16", scale=0.5, causal=True, deterministic=True)
+    peer.problem.update(dtype="bf16", scale=0.5, causal=causal, full=False, window=window, deterministic=True)
+    options_of_both = {"softmax_scale": 0.5, "is_causal": causal}
+    if not causal:
+        options_of_both |= {"window_size_left": 100, "window_size_right": 0}
     peer.q, peer.k, peer.v, peer.grad = (Rows(name) for name in ("q", "k", "v", "do"))
     attend, differentiate = peer.of_flash3("eager")
     made = attend()
     assert made == (Rows("o"), "lse")
     inputs = [Rows(name, True) for name in "qkv"]
-    assert asked["fwd"] == (inputs, {"softmax_scale": 0.5, "is_causal": True})
+    assert asked["fwd"] == (inputs, options_of_both)
     assert differentiate(made) == [Rows("dq"), Rows("dk"), Rows("dv")]
     tensors, options = asked["bwd"]
     assert tensors == [Rows("do", True), *inputs, Rows("o", True), "lse"]
     assert options.pop("deterministic") is True
     assert [options.pop(n) for n in ("dq", "dk", "dv")] == [Rows(n, True) for n in ("dq", "dk", "dv")]
-    assert options == {"softmax_scale": 0.5, "is_causal": True}
+    assert options == options_of_both
+
+
+def test_windows_are_flash_attention_3s_alone(module, peer):
+    peer.problem.update(full=False, causal=False, window=[100, 0])
+    with pytest.raises(LookupError, match="accepted: torch-flash3") as error:
+        peer.of_sdpa("eager", 1)
+    assert module.status_of(error.value) == "unsupported"
 
 
 def test_flash_attention_3_says_what_it_takes(module, peer):
