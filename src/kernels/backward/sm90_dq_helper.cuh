@@ -8,8 +8,9 @@
 namespace dfa {
 
 // The warp of a block that, with nothing else to do, zeroes sums of dq of a later head and rounds
-// those of an earlier one: so they need not go to memory and back. Where it does both it zeroes
-// first, as others wait for that; what it waits for itself is of lower works. Keys: Sm90Keys.
+// those of an earlier one, or of wide tiles waits until they are complete and says so: so they need
+// not go to memory and back. Where it does both it zeroes first, as others wait for that; what it
+// waits for itself is of lower works. Keys: Sm90Keys.
 template <BackwardConfig kConfig, typename Keys>
 struct Sm90DqHelper {
   using Zeros = Sm90DqZeros<kConfig>;

@@ -30,6 +30,18 @@ struct Sm90DqRounding {
     return args.heads_at_once * (args.hq / args.hk) * Dq::tiles(args);
   }
 
+  // Which tiles a block at the end rounds.
+  static DFA_DEVICE TileRange last_tiles(const KernelArgs& args) {
+    const int cluster = cluster_index(args);
+    const int group = args.rounding.last_group(cluster) * tiles_of_group(args);
+    const int rounder = args.rounding.rounder(cluster) * kConfig.cluster + rank();
+    const int first = group + rounder * kConfig.rounded_tiles();
+    int end = first + kConfig.rounded_tiles();
+    if (end > group + tiles_of_group(args)) end = group + tiles_of_group(args);
+    if (end > args.b * args.hq * Dq::tiles(args)) end = args.b * args.hq * Dq::tiles(args);
+    return {first, end};
+  }
+
   // Of a block that owns keys. A tile comes in chunks: 16 columns of 64 queries, of which a lane
   // rounds 8 columns of a query at a time, read across the fragments.
   struct Warp {
@@ -233,13 +245,7 @@ struct Sm90DqRounding {
 
     DFA_DEVICE void round(const KernelArgs& args) const {
       if (ptx::thread_index() >= kThreads) return;
-      const int cluster = cluster_index(args);
-      const int group = args.rounding.last_group(cluster) * tiles_of_group(args);
-      const int rounder = args.rounding.rounder(cluster) * kConfig.cluster + rank();
-      const int first = group + rounder * kMost;
-      int end = first + kMost;
-      if (end > group + tiles_of_group(args)) end = group + tiles_of_group(args);
-      if (end > args.b * args.hq * Dq::tiles(args)) end = args.b * args.hq * Dq::tiles(args);
+      const auto [first, end] = last_tiles(args);
       const int thread = static_cast<int>(ptx::thread_index()), place = thread / kGroupThreads;
       if (thread == 0) {
         for (int n = 0; n < kMost; ++n) ptx::init_barrier(full(n), 1);

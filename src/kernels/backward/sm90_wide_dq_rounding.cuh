@@ -163,13 +163,7 @@ struct Sm90WideDqRounding : Sm90DqRounding<kConfig> {
     DFA_DEVICE Block(unsigned) {}
 
     DFA_DEVICE void round(const KernelArgs& args) const {
-      const int cluster = Base::cluster_index(args);
-      const int group = args.rounding.last_group(cluster) * Base::tiles_of_group(args);
-      const int rounder = args.rounding.rounder(cluster) * kConfig.cluster + Base::rank();
-      const int first = group + rounder * kConfig.rounded_tiles();
-      int end = first + kConfig.rounded_tiles();
-      if (end > group + Base::tiles_of_group(args)) end = group + Base::tiles_of_group(args);
-      if (end > args.b * args.hq * Dq::tiles(args)) end = args.b * args.hq * Dq::tiles(args);
+      const auto [first, end] = Base::last_tiles(args);
       if (first >= end) return;
       Base::Warp::await_all(args, first, end, 1);
       const int warp = static_cast<int>(ptx::thread_index()) / 32;
