@@ -318,6 +318,8 @@ TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   EXPECT_EQ(cluster("bwd bf16 h1 s256 d128"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s384 d128"), 1);
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(200,200)"), 2);
+  EXPECT_EQ(cluster("bwd bf16 b4 h16 s4096 d128 window(64,64)"), 2);
+  EXPECT_EQ(cluster("bwd bf16 b16 h16 s512 d64 window(64,64)"), 2);
   EXPECT_EQ(cluster("bwd bf16 h1 s16384 d128 window(63,0)"), 1);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s512 d128"), 2);
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d128"), 2);
