@@ -48,7 +48,8 @@ int turn_count(const Problem& problem, const BackwardConfig& config);
 inline constexpr int kSm90HeadsAtOnce = 8;
 
 // In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
-// of these heads do. With sums as they come that are rounded in the same grid: those of a round of
+// of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
+// With sums as they come that are rounded in the same grid: those of a round of
 // works.
 int heads_at_once(const Problem& problem, const BackwardConfig& config);
 

@@ -318,6 +318,20 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 b4 hq16 hk4 s4096 d128"), 2);
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
+  const auto pairs = [](const char* line) {
+    return heads_at_once(parse_problem(line), {.block_k = 128, .cluster = 2});
+  };
+  EXPECT_EQ(pairs("bwd bf16 causal b16 h32 s1024 d64"), 43);  // 768 KB, of 512 in 12 groups
+  EXPECT_EQ(pairs("bwd bf16 causal b16 h16 s1024 d128"), 22);
+  EXPECT_EQ(pairs("bwd bf16 causal b4 h16 s1024 d128"), 22);
+  EXPECT_EQ(pairs("bwd bf16 causal b1 h5 s1024 d128"), 5);
+  EXPECT_EQ(pairs("bwd bf16 causal b16 hq32 hk8 s1024 d128"), 8);
+  EXPECT_EQ(pairs("bwd bf16 causal b8 h16 s2048 d128"), 8);  // ten would stay
+  EXPECT_EQ(pairs("bwd bf16 b16 h32 s1024 d64"), 8);
+  EXPECT_EQ(pairs("bwd bf16 causal h32 s16384 d64"), 8);
+  EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
+                          {.block_k = 64, .cluster = 2}),
+            8);
   const auto unordered = [](const char* line) {
     return heads_at_once(parse_problem(line),
                          {.block_k = 128, .dq = DqSum::unordered, .cluster = 2});
@@ -374,7 +388,8 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
       for (int i = 0; i < owners; ++i) {
         if (!order.shares(i)) continue;
         const int group = order.shared_group(i);
-        EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, 132);
+        const bool waits = config.dq == DqSum::ordered && config.cluster == 2;
+        EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, waits ? 528 : 132);
         for (int tile = order.sharer(i); tile < of_group; tile += order.keys) {
           ++rounded[static_cast<std::size_t>(group * of_group + tile)];
         }
@@ -394,6 +409,8 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
 
 TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
   expect_every_tile_rounded("dq=ordered,rounds_dq=true,persistent=false",
+                            {" d64", " d96", " d128"});
+  expect_every_tile_rounded("cluster=2,dq=ordered,rounds_dq=true,persistent=true",
                             {" d64", " d96", " d128"});
   expect_every_tile_rounded(
       "cluster=2,dq=unordered,early_turns=false,zeroes_dq=true,rounds_dq=true,persistent=true",
