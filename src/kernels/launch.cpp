@@ -208,10 +208,10 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
     return static_cast<int>((kPairs + of_head - 1) / of_head);
   }
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
-  const std::int64_t queries = p.hq / p.hk;                                           // heads
+  const std::int64_t query_heads = p.hq / p.hk;
   const std::int64_t row = bytes_of(p.dtype) * (p.d + p.dv) +
                            static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d);
-  const double walked = std::max(seen * static_cast<double>(row * queries), 1.0);
+  const double walked = std::max(seen * static_cast<double>(row * query_heads), 1.0);
   const auto few =
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
   if (c.cluster == 1 || c.sm90_is_wide() || p.mask.is_full()) return few;
@@ -220,7 +220,7 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   // begin late, some pairs have nothing to do at the end. So as many heads as the L2 has of all
   // their rows, where these are many, in groups of one size. Of 8 heads' speed and work per joule
   // at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
-  const std::int64_t all = row * queries * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
+  const std::int64_t all = row * query_heads * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
   const std::int64_t many = kL2Share / all, heads = p.b * p.hk;
   if (many < 2 * kSm90HeadsAtOnce) return few;
   const std::int64_t groups = std::max<std::int64_t>((heads + many / 2) / many, 1);

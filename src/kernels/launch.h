@@ -49,8 +49,7 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 
 // In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
 // of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
-// With sums as they come that are rounded in the same grid: those of a round of
-// works.
+// With sums as they come that are rounded in the same grid: those of a round of works.
 int heads_at_once(const Problem& problem, const BackwardConfig& config);
 
 // Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
