@@ -32,6 +32,11 @@ constexpr const char* kSm90DqGroupSource = "kernels/backward/sm90_dq_group_backw
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
+// Pairs of blocks that wait for each other's turns to add to dq.
+bool pairs_in_turn(const BackwardConfig& c) {
+  return c.dq == DqSum::ordered && c.cluster > 1 && !c.sm90_is_wide();
+}
+
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
 }
@@ -214,12 +219,12 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   const double walked = std::max(seen * static_cast<double>(row * query_heads), 1.0);
   const auto few =
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
-  if (c.cluster == 1 || c.sm90_is_wide() || p.mask.is_full()) return few;
+  if (!pairs_in_turn(c) || p.mask.is_full()) return few;
   // Works of later keys are shorter under a mask: they catch up with those whose turn is before
-  // theirs, the less so the more heads there are in between, and where the last heads' long works
-  // begin late, some pairs have nothing to do at the end. So as many heads as the L2 has of all
-  // their rows, where these are many, in groups of one size. Of 8 heads' speed and work per joule
-  // at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
+  // theirs, the less so the more heads there are in between; on paper, where the last heads' long
+  // works begin late, some pairs have nothing to do at the end, too. So as many heads as the L2 has
+  // of all their rows, where these are many, in groups of one size. Of 8 heads' speed and work per
+  // joule at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
   const std::int64_t all = row * query_heads * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
   const std::int64_t many = kL2Share / all, heads = p.b * p.hk;
   if (many < 2 * kSm90HeadsAtOnce) return few;
@@ -243,13 +248,11 @@ int heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
 }
 
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
-  // A card's blocks run at once, and a half more: what is rounded has mostly been added up. Of
-  // turns, which pairs wait for as well, four times as many: who rounds waited for the longest of
-  // them, at the end of the grid too. At 1024 keys d 128 1.035 of the speed and work per joule,
-  // under a causal mask 1.095 and 1.055, at 4096 keys under window(127,0) 1.13 and 1.07, else 1.00
-  // to 1.01 (0019).
-  const bool waits = c.dq == DqSum::ordered && c.cluster > 1 && !c.sm90_is_wide();
-  const int blocks_behind = waits ? 560 : 192;
+  // A card's blocks run at once, and a half more: what is rounded has mostly been added up. By
+  // pairs in turn four times as many, measured: at 1024 keys d 128 1.035 of the speed and work per
+  // joule, under a causal mask 1.095 and 1.055, at 4096 keys under window(127,0) 1.125 and 1.07,
+  // else 1.00 to 1.01 (0019).
+  const int blocks_behind = pairs_in_turn(c) ? 560 : 192;
   const std::int64_t heads = p.b * p.hk;
   const std::int64_t at_once = std::min<std::int64_t>(heads, heads_at_once(p, c));
   const auto keys = static_cast<int>(at_once * tiles(p.sk, c.turn_keys()));
