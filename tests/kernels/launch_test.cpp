@@ -319,7 +319,7 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
   const auto pairs = [](const char* line) {
-    return heads_at_once(parse_problem(line), {.block_k = 128, .cluster = 2});
+    return heads_at_once(parse_problem(line), {.block_k = 128, .dq = DqSum::ordered, .cluster = 2});
   };
   EXPECT_EQ(pairs("bwd bf16 causal b16 h32 s1024 d64"), 43);  // 768 KB, of 512 in 12 groups
   EXPECT_EQ(pairs("bwd bf16 causal b16 h16 s1024 d128"), 22);
@@ -330,7 +330,7 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(pairs("bwd bf16 b16 h32 s1024 d64"), 8);
   EXPECT_EQ(pairs("bwd bf16 causal h32 s16384 d64"), 8);
   EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
-                          {.block_k = 64, .cluster = 2}),
+                          {.block_k = 64, .dq = DqSum::ordered, .cluster = 2}),
             8);
   const auto unordered = [](const char* line) {
     return heads_at_once(parse_problem(line),
