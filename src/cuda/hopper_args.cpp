@@ -2,6 +2,7 @@
 
 #include "cuda/hopper_tensor.h"
 #include "kernels/item_balance.h"
+#include "kernels/work_balance.h"
 #include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
@@ -82,6 +83,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
       args_(kernel_args(p)) {
   args_.heads_at_once = heads_at_once(p, c);
+  args_.last_heads = last_heads(p, c);
   args_.turn_count = turn_count(p, c);
   args_.zeroed_heads = zeroed_heads(p, c);
   args_.zeroed_ahead = heads_zeroed_ahead(p, c);
@@ -110,6 +112,7 @@ HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const Backwar
       d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
       args_(kernel_args(p)) {
   args_.heads_at_once = kSm90HeadsAtOnce;
+  args_.last_heads = args_.b * args_.hk / kSm90HeadsAtOnce * kSm90HeadsAtOnce;
 }
 
 Sm90SplitDeltaArgs HopperSplitBackwardArgs::delta(const BackwardArgs& pointers,

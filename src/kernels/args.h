@@ -67,6 +67,7 @@ struct KernelArgs {
   int zeroed_ahead;        // of how many heads later blocks zero sums that are rounded here too
   WorkParts parts;         // of works that pairs take which stay
   float* part_sums;        // what those leave of dv and dk
+  int last_heads;          // from this key head on all alternate
 };
 
 }  // namespace dfa

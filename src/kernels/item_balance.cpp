@@ -1,12 +1,11 @@
 #include "kernels/item_balance.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
-#include <queue>
 
 #include "kernels/schedule/item_walk.h"
 #include "kernels/softmax/tile_mask.h"
+#include "kernels/takers.h"
 
 namespace dfa {
 
@@ -35,18 +34,11 @@ double balance(const Items& items, const std::vector<double>& costs, int blocks)
 }
 
 double taken_balance(const Items& items, const std::vector<double>& costs, int blocks) {
-  std::priority_queue<double, std::vector<double>, std::greater<>> ends;
-  for (int block = 0; block < blocks; ++block) ends.push(0);
-  double all = 0, last = 0;
+  Takers takers(blocks);
   for (int n = 0; n < items.tiles * items.heads; ++n) {
-    const double cost = costs[static_cast<std::size_t>(items.nth(n).tile)];
-    const double end = ends.top() + cost;  // of whoever is free first
-    ends.pop();
-    ends.push(end);
-    last = std::max(last, end);
-    all += cost;
+    takers.take(costs[static_cast<std::size_t>(items.nth(n).tile)]);
   }
-  return all / blocks / last;
+  return takers.balance();
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include "kernels/check/args.h"
 #include "kernels/launch_parts.h"
+#include "kernels/work_balance.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/sm90_legality.h"
@@ -17,8 +18,6 @@ namespace {
 using namespace launch_parts;
 
 constexpr int kHeadsAtOnce = 64;
-// What is walked again and again may take of the L2: of 50 MB, as the rest passes through it too.
-constexpr std::int64_t kL2Share = 32 << 20;
 constexpr int kDeltaThreads = 128;
 constexpr int kJoinThreads = 128;                   // a warp for a row
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
@@ -214,8 +213,7 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   }
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
   const std::int64_t query_heads = p.hq / p.hk;
-  const std::int64_t row = bytes_of(p.dtype) * (p.d + p.dv) +
-                           static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d);
+  const std::int64_t row = walked_row_bytes(p);
   const double walked = std::max(seen * static_cast<double>(row * query_heads), 1.0);
   const auto few =
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
@@ -225,8 +223,7 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   // works begin late, some pairs have nothing to do at the end, too. So as many heads as the L2 has
   // of all their rows, where these are many, in groups of one size. Of 8 heads' speed and work per
   // joule at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
-  const std::int64_t all = row * query_heads * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
-  const std::int64_t many = kL2Share / all, heads = p.b * p.hk;
+  const std::int64_t many = kL2Share / walked_head_bytes(p), heads = p.b * p.hk;
   if (many < 2 * kSm90HeadsAtOnce) return few;
   const std::int64_t groups = std::max<std::int64_t>((heads + many / 2) / many, 1);
   return static_cast<int>((heads + groups - 1) / groups);
@@ -259,12 +256,13 @@ RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
   const std::int64_t queries = at_once * p.hq / p.hk * tiles(p.sq, c.block_q);
   const auto groups = static_cast<int>(tiles(heads, static_cast<int>(at_once)));
   const auto behind = static_cast<int>(tiles(blocks_behind, keys * c.cluster));
+  const auto joined = static_cast<int>(tiles(heads - last_heads(p, c), static_cast<int>(at_once)));
   const int small = heads % at_once == 0 ? 0 : 1;  // the last group, with fewer to share
   return {.groups = groups,
           .keys = keys,
           .roundings = static_cast<int>(tiles(queries, c.rounded_tiles() * c.cluster)),
           .behind = behind,
-          .last = std::min(behind + small, groups)};
+          .last = std::min(std::max(behind + small, joined), groups)};
 }
 
 int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
@@ -371,6 +369,7 @@ KernelArgs kernel_args(const Problem& p) {
   args.d_v = static_cast<int>(p.dv);
   args.padded_sq = static_cast<int>(padded_rows(p));
   args.heads_at_once = kHeadsAtOnce;
+  args.last_heads = args.b * args.hk / kHeadsAtOnce * kHeadsAtOnce;
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
   args.scale = static_cast<float>(p.softmax_scale());

@@ -9,6 +9,8 @@
 // What the files behind launch.h share.
 namespace dfa::launch_parts {
 
+// What is walked again and again may take of the L2: of 50 MB, as the rest passes through it too.
+inline constexpr std::int64_t kL2Share = 32 << 20;
 inline constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 
 // Enumerators and types of a configuration's text live in namespace dfa.
@@ -22,6 +24,16 @@ inline std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPaddi
 inline unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 inline unsigned count(int value) { return static_cast<unsigned>(value); }
 inline KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }
+
+// What works of a backward walk, q, do and the sums of dq: of a row, and of all of a key head's
+// with its keys.
+inline std::int64_t walked_row_bytes(const Problem& p) {
+  return bytes_of(p.dtype) * (p.d + p.dv) +
+         static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d);
+}
+inline std::int64_t walked_head_bytes(const Problem& p) {
+  return walked_row_bytes(p) * (p.hq / p.hk) * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
+}
 
 // Hopper's kernels in fp32 (split_launch.cpp).
 std::vector<KernelLaunch> split_forward_launches(const Problem& p, const ForwardConfig& c);

@@ -324,6 +324,13 @@ TEST(EmulatedHopperBackward, AWarpZeroesAndRoundsSumsAsTheyCome) {
   expect_right_of_pairs<k96>("bwd bf16 causal b1 h9 sq140 sk520 d96", 4);
 }
 
+// 24 heads at the end where 22 alternate before.
+TEST(EmulatedHopperBackward, SumsOfTheLastHeadsAreZeroedAndRoundedLikewise) {
+  constexpr auto kUnordered = DqSum::unordered;
+  constexpr auto k96 = helped(nested(skipping(held(persistent(pairs(kBf16, 96, kUnordered))))));
+  expect_right_of_pairs<k96>("bwd bf16 causal b23 h2 sq140 sk520 d96", 4);
+}
+
 // The warp that counts ends of works, and the one that zeroes and rounds, come late to all of them:
 // works of a tile, or of keys that no query sees.
 TEST(EmulatedHopperBackward, HelpersOfSumsAsTheyComeMayBeLate) {

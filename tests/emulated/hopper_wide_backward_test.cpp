@@ -219,6 +219,8 @@ TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
   expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
   expect_staying_right<k192>("bwd bf16 b1 h3 sq300 sk100 d192 window(70,0)", 2);  // rows of no key
   expect_staying_right<k256>("bwd fp16 causal b70 h2 sq129 sk130 d256", 6);
+  // 13 heads at the end where 11 alternate else.
+  expect_staying_right<k192>("bwd bf16 causal b13 h1 sq300 sk700 d192", 4);
   expect_staying_right<k256>("bwd fp16 b1 h1 sq1 sk1 d256", 2);
   expect_staying_right<helped(none_held(pair(kBf16, 128, 256)))>(
       "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);

@@ -55,7 +55,8 @@ struct Sm90DqZeros {
 
   // Where sums are rounded in the same grid too (rounds_dq): those of a head by its own blocks or
   // those of a head so many before (zeroed_ahead), a tile at a time, whoever comes first. Counters:
-  // tiles that somebody zeroes, and zeroed ones.
+  // tiles that somebody zeroes, and zeroed ones. Those of all last heads by the heads right before
+  // these.
   static DFA_DEVICE unsigned* taken(const KernelArgs& args, int head) { return args.turns + head; }
   static DFA_DEVICE unsigned* zeroed(const KernelArgs& args, int head) {
     return args.turns + args.b * args.hk + head;
@@ -68,7 +69,7 @@ struct Sm90DqZeros {
 #pragma unroll 1
     for (int head = own < ahead ? own : own + ahead; head < args.b * args.hk; head += ahead) {
       zero_tiles_of(args, head);
-      if (head == own + ahead) return;
+      if (ahead == 0 || (head == own + ahead && head < args.last_heads)) return;
     }
   }
   static DFA_DEVICE void zero_tiles_of(const KernelArgs& args, int head) {

@@ -11,6 +11,17 @@ struct KeyWork {
   int batch, head, key, part = 0;
 };
 
+// The key heads with which one alternates: the first, and how many.
+struct AlternatingHeads {
+  int first, count;
+};
+DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) {
+  int first = head / args.heads_at_once * args.heads_at_once;
+  if (first > args.last_heads) first = args.last_heads;
+  const int left = args.b * args.hk - first;
+  return {first, first == args.last_heads ? left : args.heads_at_once};
+}
+
 // Early keys come first: under a causal mask the most queries see them. Where blocks of a head
 // wait for each other (kAlternating), they alternate with those of the next heads, a few at once.
 template <int kBlockK, bool kAlternating>
@@ -19,9 +30,7 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   int head = static_cast<int>(block) / tiles;
   int tile = static_cast<int>(block) % tiles;
   if constexpr (kAlternating) {
-    const int first = head / args.heads_at_once * args.heads_at_once;
-    const int left = args.b * args.hk - first;
-    const int heads = left < args.heads_at_once ? left : args.heads_at_once;
+    const auto [first, heads] = alternating_heads(args, head);
     const int index = static_cast<int>(block) - first * tiles;
     head = first + index % heads;
     tile = index / heads;
@@ -35,9 +44,7 @@ DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
   const int head = work.batch * args.hk + work.head;
   if constexpr (!kAlternating) return head * tiles + work.key / kBlockK;
-  const int first = head / args.heads_at_once * args.heads_at_once;
-  const int left = args.b * args.hk - first;
-  const int heads = left < args.heads_at_once ? left : args.heads_at_once;
+  const auto [first, heads] = alternating_heads(args, head);
   return first * tiles + work.key / kBlockK * heads + head - first;
 }
 
