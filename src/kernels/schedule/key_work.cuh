@@ -23,7 +23,8 @@ DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) 
 }
 
 // Early keys come first: under a causal mask the most queries see them. Where blocks of a head
-// wait for each other (kAlternating), they alternate with those of the next heads, a few at once.
+// wait for each other (kAlternating), they alternate with those of the next heads, a few at once,
+// or of all the last ones (last_heads() in kernels/work_balance.h).
 template <int kBlockK, bool kAlternating>
 DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
