@@ -111,8 +111,7 @@ HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const Backwar
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
       args_(kernel_args(p)) {
-  args_.heads_at_once = kSm90HeadsAtOnce;
-  args_.last_heads = args_.b * args_.hk / kSm90HeadsAtOnce * kSm90HeadsAtOnce;
+  alternate(args_, kSm90HeadsAtOnce);
 }
 
 Sm90SplitDeltaArgs HopperSplitBackwardArgs::delta(const BackwardArgs& pointers,

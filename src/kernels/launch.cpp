@@ -368,14 +368,18 @@ KernelArgs kernel_args(const Problem& p) {
   args.d = static_cast<int>(p.d);
   args.d_v = static_cast<int>(p.dv);
   args.padded_sq = static_cast<int>(padded_rows(p));
-  args.heads_at_once = kHeadsAtOnce;
-  args.last_heads = args.b * args.hk / kHeadsAtOnce * kHeadsAtOnce;
+  alternate(args, kHeadsAtOnce);
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);
   return args;
+}
+
+void alternate(KernelArgs& args, int heads_at_once) {
+  args.heads_at_once = heads_at_once;
+  args.last_heads = args.b * args.hk / heads_at_once * heads_at_once;
 }
 
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {

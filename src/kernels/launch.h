@@ -106,6 +106,8 @@ BackwardPlanes split_args(const Problem& problem, const BackwardConfig& config,
                           const BackwardArgs& pointers);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
+// Key heads alternate, so many at once, and in the end as many as are left.
+void alternate(KernelArgs& args, int heads_at_once);
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);
 KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and the workspace
 

@@ -43,11 +43,10 @@ int last_heads(const Problem& p, const BackwardConfig& c) {
   constexpr double kWorth = 0.005;
   const int heads = static_cast<int>(p.b * p.hk), at_once = heads_at_once(p, c);
   const int plain = heads / at_once * at_once, takers = kBlocks / c.cluster;
-  if (p.mask.is_full()) return plain;
-  const std::vector<double> costs = work_costs(p, c);
-  const auto of_head = static_cast<std::int64_t>(costs.size());
+  const std::int64_t of_head = tiles(p.sk, c.turn_keys());
   // Of many works what the last ones leave idle is a small part.
-  if (heads * of_head > kMostWorks) return plain;
+  if (p.mask.is_full() || heads * of_head > kMostWorks) return plain;
+  const std::vector<double> costs = work_costs(p, c);
   int best = plain;
   double most = work_balance(costs, heads, at_once, plain, takers);
   // Two rounds of works are as many as the last heads' need be.

@@ -18,7 +18,7 @@ double work_balance(const std::vector<double>& costs, int heads, int at_once, in
 
 // From this key head on all that are left alternate. Under a mask the last works begin with the
 // longest ones, after which most have nothing to do, unless there are shorter ones of other heads.
-// Takes up to some milliseconds.
+// Takes some tenths of a millisecond.
 int last_heads(const Problem& problem, const BackwardConfig& config);
 
 }  // namespace dfa
