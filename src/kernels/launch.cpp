@@ -204,6 +204,7 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 
 int heads_at_once(const Problem& p, const BackwardConfig& c) {
   if (c.dq == DqSum::unordered) {
+    if (!c.rounds_dq) return 1;  // sums need not stay in the L2 until they are rounded
     // None waits for a turn: works for the pairs of a card. Twice as many have, at 4096 keys, 0.985
     // of the speed and work per joule at d 128, under a causal mask 1.00 and 1.00, at d 96 1.00 and
     // 0.99, at d 256 and 1024 keys 0.98 and 0.98.
@@ -231,10 +232,12 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
 
 int zeroed_heads(const Problem& p, const BackwardConfig& c) {
   if (!c.zeroes_dq || c.rounds_dq) return 0;
-  // As many blocks as a card runs at once, so that who waits for a part finds it done.
+  // As many blocks as a card runs at once, so that who waits for a part finds it done; and as the
+  // last heads alternate, none of which has blocks behind those that zero for it.
   constexpr int kBlocksAhead = 128;
   const auto ahead = tiles(kBlocksAhead, static_cast<int>(tiles(p.sk, c.turn_keys())) * c.cluster);
-  return static_cast<int>(std::min<std::int64_t>(ahead, p.b * p.hk));
+  return static_cast<int>(
+      std::min(std::max<std::int64_t>(ahead, p.b * p.hk - last_heads(p, c)), p.b * p.hk));
 }
 
 int heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {

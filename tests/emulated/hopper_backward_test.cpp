@@ -213,6 +213,9 @@ TEST(EmulatedHopperBackward, PairsThatStayAddAsTheyCome) {
   expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd fp16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
+  // Two heads at the end, one after the other before.
+  expect_right_of_pairs<k64>("bwd fp16 causal b17 h2 s300 d64", 4);
+  expect_right_of_pairs<pairs(kBf16, 96, kUnordered)>("bwd bf16 causal b17 h2 s300 d96");
 }
 
 constexpr BackwardConfig held(BackwardConfig with) {

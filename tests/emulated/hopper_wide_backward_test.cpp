@@ -189,6 +189,7 @@ TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
   expect_right<kPair>("bwd bf16 causal b17 hq4 hk2 sq40 sk200 d192 layout(bshd)");  // 34 of 32
   expect_right<kPair>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)");  // a head of 130 blocks
   expect_right<kPair>("bwd bf16 b1 h1 sq70 sk70 d192");
+  expect_right<kPair>("bwd bf16 causal b27 h2 s300 d192");  // 29 at the end, for which 22 would wait
   constexpr BackwardConfig kAlone = zeroing(config(kBf16, 256, 256, 64, 2, DqSum::unordered));
   expect_right<kAlone>("bwd bf16 causal b22 h2 sq70 sk130 d256");  // 44 of 43
   expect_right<zeroing(pair(kFp16, 256, 256))>("bwd fp16 b9 h4 sq70 sk200 d256");

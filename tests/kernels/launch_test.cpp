@@ -302,7 +302,7 @@ TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
     return zeroed_heads(p, legal);
   };
   EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);  // 16 blocks a head
-  EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 2);
+  EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 5);  // at the end
   EXPECT_EQ(first("bwd bf16 causal b1 h8 s16384 d256"), 1);
   EXPECT_EQ(first("bwd bf16 causal b1 h3 s1024 d256"), 3);
 }
@@ -335,12 +335,16 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
             8);
   const auto unordered = [](const char* line) {
     return heads_at_once(parse_problem(line),
-                         {.block_k = 128, .dq = DqSum::unordered, .cluster = 2});
+                         {.block_k = 128, .dq = DqSum::unordered, .cluster = 2, .rounds_dq = true});
   };
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 works a head
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s1300 d128"), 11);
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
+  // None waits for another head's: one after the other, but the last ones.
+  EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
+                          {.block_k = 64, .dq = DqSum::unordered, .cluster = 2}),
+            1);
 }
 
 // Of as many heads later as alternate, so that none waits for zeros: not without a mask, nor where

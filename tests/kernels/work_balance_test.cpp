@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kPairs = 66;
 
-BackwardConfig pairs(DqSum dq, int block_q = 64) {
-  return {.block_q = block_q, .block_k = 128, .dq = dq, .cluster = 2};
+BackwardConfig pairs(DqSum dq, bool rounds_dq = true) {
+  return {.block_q = 64, .block_k = 128, .dq = dq, .cluster = 2, .rounds_dq = rounds_dq};
 }
 
 struct Ends {
@@ -67,6 +67,16 @@ TEST(WorkBalance, LastHeadsOfFewWorksAlternateWithOthers) {
   EXPECT_GT(many.after, 0.99);
   EXPECT_GT(ends("bwd bf16 causal b2 h21 s8192 d96", config).after, 0.99);
   EXPECT_GT(ends("bwd bf16 causal b16 hq32 hk8 s1024 d128", pairs(DqSum::ordered)).alternate, 8);
+}
+
+// One head after the other but at the end, where dq is rounded by a kernel of its own.
+TEST(WorkBalance, LastHeadsAlternateWhereOthersDoNot) {
+  const BackwardConfig config = pairs(DqSum::unordered, false);
+  const Ends few = ends("bwd bf16 causal b1 h11 s16384 d96", config);
+  EXPECT_EQ(few.alternate, 2);
+  EXPECT_LT(few.before, 0.92);
+  EXPECT_GT(few.after, 0.99);
+  EXPECT_EQ(ends("bwd bf16 causal b1 h32 s16384 d64", config).alternate, 0);
 }
 
 TEST(WorkBalance, WhereThatIsWorthNothingHeadsAlternateAsOthers) {

@@ -88,7 +88,6 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr bool kZeroes = kConfig.zeroes_dq, kPasses = kConfig.sm90_sends_ds();
   // Are sums as they come rounded in the same grid? Then a thread counts works that have ended.
   static constexpr bool kCounts = kConfig.rounds_dq && !Dq::kOrdered;
-  static constexpr bool kAlternating = Dq::kOrdered || kCounts;
   static constexpr bool kParts = kConfig.parts_last;
   using Queue =
       WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kZeroes, kParts>;
@@ -199,7 +198,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // A pair walks the queries that see the keys of either, and takes turns as one.
   static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
-    return key_work<kConfig.turn_keys(), kAlternating>(args, ptx::block_index() / kConfig.cluster);
+    return key_work<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
   }
   static DFA_DEVICE int works(const KernelArgs& args) {
     return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
@@ -211,7 +210,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       const int i = static_cast<int>(taken);
       if (i >= (kParts ? args.parts.count(works(args)) : works(args))) return KeyWork{-1, 0, 0};
       const auto index = static_cast<unsigned>(kParts ? args.parts.work(i) : i);
-      KeyWork work = key_work<kConfig.turn_keys(), kAlternating>(args, index);
+      KeyWork work = key_work<kConfig.turn_keys(), true>(args, index);
       if constexpr (kParts) work.part = args.parts.part(i);
       return work;
     });
