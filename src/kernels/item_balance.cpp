@@ -5,7 +5,7 @@
 
 #include "kernels/schedule/item_walk.h"
 #include "kernels/softmax/tile_mask.h"
-#include "kernels/takers.h"
+#include "spec/takers.h"
 
 namespace dfa {
 

@@ -4,7 +4,7 @@
 
 #include "kernels/launch_parts.h"
 #include "kernels/softmax/tile_mask.h"
-#include "kernels/takers.h"
+#include "spec/takers.h"
 
 namespace dfa {
 

@@ -213,8 +213,9 @@ struct BackwardConfig {
   // shared memory (cp.reduce.async.bulk; 0019), at d 128, where there is room for half of them,
   // half.
   bool bulk_dq = false;
-  // Of cuda_sm90 only, 16 bits, persistent=true, d and dv up to 128, without a mask: works that do
-  // not fill a last round of pairs are in parts of their queries (0019).
+  // Of cuda_sm90 only, 16 bits, persistent=true, d and dv up to 128, without a left side of a mask:
+  // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
+  // of their queries (0019).
   bool parts_last = false;
 
   // Keys whose dq is added up at once.

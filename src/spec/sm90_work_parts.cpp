@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "spec/sm90_legality.h"
+#include "spec/takers.h"
 
 namespace dfa {
 namespace {
@@ -21,6 +22,44 @@ constexpr std::int64_t kShareOfFew = 10;
 
 std::int64_t over(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
+// Under a mask works differ, the longest come first: steps until the last pair ends.
+double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
+  constexpr double kBesidesWhole = 1.5;
+  Takers takers(pairs);
+  const std::int64_t tiles = over(p.sq, c.block_q);
+  int work = 0;
+  for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
+    const std::int64_t seen = tiles - p.mask.query_begin(key, p.sq, p.sk) / c.block_q;
+    for (std::int64_t head = 0; head < p.b * p.hk; ++head, ++work) {
+      const int parts = work < dealt.end ? dealt.parts : 1;
+      const auto steps = static_cast<double>(over(seen, parts) * (p.hq / p.hk));
+      for (int part = 0; part < parts; ++part) {
+        takers.take(steps + (parts == 1 ? kBesidesWhole : kBesides));
+      }
+    }
+  }
+  return takers.end() + (dealt.parts == 1 ? 0 : dealt.parts / kPartsAStep);
+}
+
+WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works, int pairs) {
+  WorkParts best{.first = 0, .end = 0, .parts = 1};
+  constexpr int kMostParts = 8;
+  if (works > kPartPlaces) return best;
+  double least = masked_steps(p, c, best, pairs) * (1 - 1.0 / kShareOfFew);
+  const auto heads = static_cast<int>(p.b * p.hk);
+  for (int parts = 2; parts <= kMostParts; ++parts) {
+    const int most = std::min({works, kWorksInParts, kPartPlaces / parts});
+    for (int end = heads; end <= most; end += heads) {  // all heads' works of so many keys
+      const WorkParts tried{.first = 0, .end = end, .parts = parts};
+      const double steps = masked_steps(p, c, tried, pairs);
+      if (steps >= least) continue;
+      best = tried;
+      least = steps;
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 WorkParts work_parts(const Problem& p, const BackwardConfig& c, int sms) {
@@ -31,13 +70,15 @@ WorkParts work_parts(const Problem& p, const BackwardConfig& c, int sms) {
     const std::int64_t rounds = over(static_cast<std::int64_t>(left) * parts, pairs);
     return rounds * (over(steps, parts) + kBesides) + parts / kPartsAStep;
   };
-  WorkParts best{.whole = works, .parts = 1};
-  if (!c.parts_last || left == 0 || left > kWorksInParts) return best;
+  WorkParts best{.first = works, .end = works, .parts = 1};
+  if (!c.parts_last) return best;
+  if (!p.mask.is_full()) return masked_work_parts(p, c, works, pairs);
+  if (left == 0 || left > kWorksInParts) return best;
   std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : c.rounds_dq ? kRounding : 0);
   if (c.zeroes_dq) least = std::min(least, steps - works * steps / pairs / kShareOfAll);
   for (int parts = 2; parts <= tiles && left * parts <= kPartPlaces; ++parts) {
     if (last_round(parts) >= least) continue;
-    best = {.whole = works - left, .parts = parts};
+    best = {.first = works - left, .end = works, .parts = parts};
     least = last_round(parts);
   }
   return best;

@@ -359,7 +359,7 @@ constexpr BackwardConfig in_parts(BackwardConfig with) {
 TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   const auto expect = [](const std::string& line, int sms, int whole, int parts, auto config) {
     const WorkParts found = work_parts(parse_problem(line), config(), sms);
-    EXPECT_EQ(found.whole, whole) << line;
+    EXPECT_EQ(found.first, whole) << line;
     EXPECT_EQ(found.parts, parts) << line;
     expect_gradients<config()>(
         line, {kEager, kCrossed},
@@ -372,6 +372,14 @@ TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
          [] { return in_parts(held(persistent(pairs(kBf16, 64, kUnordered)))); });
   expect("bwd fp16 b1 hq4 hk2 sq700 sk300 d96", 20, 0, 2,
          [] { return in_parts(held(persistent(pairs(kFp16, 96)))); });
+  // Under a mask all of few works: as they come, and in turn.
+  expect("bwd bf16 causal b1 hq6 hk2 s800 d128", 24, 0, 3, [] {
+    return in_parts(nested(skipping(helped(persistent(pairs(kBf16, 128, kUnordered))))));
+  });
+  expect("bwd bf16 causal b1 hq3 hk1 s1100 d64", 24, 0, 3,
+         [] { return in_parts(nested(skipping(held(persistent(rounding(pairs(kBf16, 64))))))); });
+  expect("bwd fp16 b1 hq4 hk2 sq500 sk700 d96 window(-1,100)", 24, 0, 2,
+         [] { return in_parts(nested(skipping(held(persistent(rounding(pairs(kFp16, 96))))))); });
 }
 
 // The first lane of a warp may be phases ahead of the others: of the copying one, of any.

@@ -301,7 +301,7 @@ TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
               static_cast<std::size_t>(4 * zeroed_heads(p, legal) * (p.hq / p.hk) * p.sq * p.d));
     return zeroed_heads(p, legal);
   };
-  EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);  // 16 blocks a head
+  EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);       // 16 blocks a head
   EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 5);  // at the end
   EXPECT_EQ(first("bwd bf16 causal b1 h8 s16384 d256"), 1);
   EXPECT_EQ(first("bwd bf16 causal b1 h3 s1024 d256"), 3);

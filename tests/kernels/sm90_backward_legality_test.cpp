@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/hopper_plan.h"
 #include "spec/config_text.h"
-#include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
 #include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
-
-const Limits kHopper90 = gpu_limits(90);
-
-BackwardConfig hopper_backward(const Problem& p) {
-  return gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper90);
-}
 
 // The backward that a plan takes where its text names Hopper.
 TEST(Sm90BackwardLegality, HalfPrecisionBackwardsMayTakeHopper) {
@@ -179,7 +173,7 @@ TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq)
   EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
   EXPECT_FALSE(zeroes("bwd bf16 h1 s8192 d256 window(4095,0)"));
   EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
-  const Problem p = parse_problem("bwd bf16 causal h1 s2048 d128");
+  const Problem p = parse_problem("bwd bf16 causal h64 s2048 d128");
   BackwardConfig config = hopper_backward(p);
   config.zeroes_dq = true;
   EXPECT_NE(check(config, p, kHopper90).reason.find("zeroes_dq=true is of dq=unordered"),
@@ -201,20 +195,33 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
     const BackwardConfig c = hopper_backward(parse_problem(line));
     return c.dq == DqSum::unordered && c.zeroes_dq && c.rounds_dq && c.persistent;
   };
-  for (const char* line :
-       {"bwd bf16 h1 s4096 d128", "bwd fp16 h1 s2049 d96", "bwd bf16 h1 s16384 d128",
-        "bwd bf16 causal h1 s4096 d128", "bwd bf16 causal h1 s8192 d112",
-        "bwd bf16 h1 s4096 d128 dv64", "bwd bf16 causal h1 s4096 d96",
-        "bwd fp16 causal h1 s8192 d64", "bwd bf16 h1 s2048 d192", "bwd bf16 causal h1 s16384 d192",
-        "bwd fp16 causal h1 s512 d256", "bwd bf16 h1 s2048 d256",
-        "bwd bf16 h1 s8192 d128 window(4095,0)", "bwd bf16 h1 s65536 d96 window(4095,0)",
-        "bwd bf16 h1 s16384 d64 window(1023,0)", "bwd bf16 h1 s65536 d192 window(4095,0)",
-        "bwd bf16 h1 s4096 d192 window(255,0)", "bwd fp16 h1 s16384 d256 window(1023,0)"}) {
+  for (const char* line : {"bwd bf16 h1 s4096 d128",
+                           "bwd fp16 h1 s2049 d96",
+                           "bwd bf16 h1 s16384 d128",
+                           "bwd bf16 causal h1 s4096 d128",
+                           "bwd bf16 causal h1 s8192 d112",
+                           "bwd bf16 h1 s4096 d128 dv64",
+                           "bwd bf16 causal h1 s4096 d96",
+                           "bwd fp16 causal h1 s8192 d64",
+                           "bwd bf16 h1 s2048 d192",
+                           "bwd bf16 causal h1 s16384 d192",
+                           "bwd fp16 causal h1 s512 d256",
+                           "bwd bf16 h1 s2048 d256",
+                           "bwd bf16 h1 s8192 d128 window(4095,0)",
+                           "bwd bf16 h1 s65536 d96 window(4095,0)",
+                           "bwd bf16 h1 s16384 d64 window(1023,0)",
+                           "bwd bf16 h1 s65536 d192 window(4095,0)",
+                           "bwd bf16 h1 s4096 d192 window(255,0)",
+                           "bwd fp16 h1 s16384 d256 window(1023,0)",
+                           "bwd bf16 h8 s1024 d128",
+                           "bwd bf16 h16 s1024 d128",
+                           "bwd bf16 h4 s2048 d64",  // a round
+                           "bwd bf16 causal h8 s1024 d96"}) {
     EXPECT_TRUE(helped(line)) << line;
   }
   for (const char* line :
-       {"bwd bf16 h1 s2048 d128", "bwd bf16 h1 sq128 sk4096 d128", "bwd bf16 h1 s4096 d64",
-        "bwd bf16 causal h1 s2048 d96", "bwd bf16 causal h1 s16384 d128",
+       {"bwd bf16 h16 s2048 d128", "bwd bf16 h1 sq128 sk4096 d128", "bwd bf16 h16 s4096 d64",
+        "bwd bf16 causal h64 s2048 d96", "bwd bf16 causal h16 s16384 d128",
         "bwd bf16 h1 s4096 d128 window(1000,0)", "bwd bf16 h1 s4096 d128 deterministic",
         "bwd bf16 h1 s1024 d192", "bwd bf16 h1 s16384 d192", "bwd bf16 h1 s4096 d256",
         "bwd bf16 causal h1 s8192 d256", "bwd bf16 causal h1 s1024 d256 deterministic",
@@ -225,49 +232,13 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
   }
 }
 
-TEST(Sm90BackwardLegality, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
-  const auto parts = [](const char* line, int sms = 132) {
-    const Problem p = parse_problem(line);
-    const BackwardConfig c = hopper_backward(p);
-    const WorkParts found = work_parts(p, c, sms);
-    EXPECT_TRUE(c.parts_last || found.parts == 1) << line;
-    EXPECT_EQ(found.count(found.whole), found.whole);
-    return std::pair(found.whole, found.parts);
-  };
-  EXPECT_EQ(parts("bwd bf16 b1 h32 s16384 d64"), std::pair(2046, 13));  // two of 2048 are left
-  EXPECT_EQ(parts("bwd bf16 b4 h32 s4096 d64 deterministic"), std::pair(2046, 7));
-  EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128"), std::pair(0, 2));
-  EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128", 64), std::pair(32, 1));  // 32 pairs
-  EXPECT_EQ(parts("bwd bf16 b1 h5 s4096 d96"), std::pair(66, 4));
-  EXPECT_EQ(parts("bwd bf16 b1 h4 s1024 d128"), std::pair(0, 4));  // works of few steps
-  EXPECT_EQ(parts("bwd bf16 b1 h4 s2048 d64"), std::pair(0, 2));
-  EXPECT_EQ(parts("bwd bf16 b1 h5 s2048 d128"), std::pair(40, 1));  // would be two rounds
-  for (const char* line :
-       {"bwd bf16 b4 h16 s4096 d128", "bwd bf16 b1 h16 s16384 d128", "bwd bf16 b4 h21 s4096 d96",
-        "bwd bf16 b16 h16 s1024 d128", "bwd bf16 causal b1 h16 s16384 d128",
-        "bwd bf16 b1 h33 s4096 d128", "bwd bf16 b1 h8 s2048 d128", "bwd bf16 b1 h2 s4096 d192"}) {
-    EXPECT_FALSE(hopper_backward(parse_problem(line)).parts_last) << line;
-  }
-  const auto reason = [](const char* line) {
-    const Problem p = parse_problem(line);
-    BackwardConfig config = hopper_backward(p);
-    config.parts_last = true;
-    return check(config, p, kHopper90).reason;
-  };
-  EXPECT_EQ(reason("bwd bf16 b4 h16 s4096 d128"), "");
-  for (const char* line : {"bwd bf16 causal h1 s4096 d128", "bwd bf16 h1 s4096 d192",
-                           "bwd bf16 h1 s4096 d96 deterministic"}) {
-    EXPECT_EQ(reason(line).find("parts_last=true is of persistent=true"), 0u) << line;
-  }
-}
-
 TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
   const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
-  EXPECT_TRUE(adds("bwd bf16 causal h1 s16384 d64"));
-  EXPECT_TRUE(adds("bwd fp16 causal h1 s16384 d128"));
+  EXPECT_TRUE(adds("bwd bf16 causal h16 s16384 d64"));
+  EXPECT_TRUE(adds("bwd fp16 causal h16 s16384 d128"));
   EXPECT_FALSE(adds("bwd bf16 h1 s16384 d64"));
   EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));  // no room
-  for (const char* line : {"bwd bf16 causal h1 s2048 d128",      // in order
+  for (const char* line : {"bwd bf16 causal h64 s2048 d128",     // in order
                            "bwd bf16 causal h1 s8192 d128",      // no room
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
     EXPECT_FALSE(adds(line)) << line;
@@ -280,12 +251,12 @@ TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) 
     return check(config, p, kHopper90).reason;
   };
   const auto planned = [](BackwardConfig&) {};
-  EXPECT_EQ(reason("bwd bf16 causal h1 s16384 d64", planned), "");
+  EXPECT_EQ(reason("bwd bf16 causal h16 s16384 d64", planned), "");
   EXPECT_EQ(reason("bwd fp16 h1 s16384 d128 window(9999,0)",
                    [](BackwardConfig& c) { c.zeroes_dq = c.rounds_dq = false; }),
             "");
   const std::string why = "bulk_dq=true is of cluster=2, dq=unordered";
-  for (const char* line : {"bwd bf16 causal h1 s2048 d128",  // in order
+  for (const char* line : {"bwd bf16 causal h64 s2048 d128",  // in order
                            "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
     EXPECT_EQ(reason(line, planned).find(why), 0u) << line;
   }
@@ -344,7 +315,7 @@ TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
   EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
   EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_turns);
-  EXPECT_FALSE(rounds("bwd bf16 causal h1 s16384 d128"));
+  EXPECT_FALSE(rounds("bwd bf16 causal h16 s16384 d128"));
   EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
   EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
 }
@@ -402,8 +373,8 @@ TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
   const auto dq = [](const char* line) { return hopper_backward(parse_problem(line)).dq; };
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s2048 d128"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s8192 d64"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h16 s2048 d128"), DqSum::ordered);
+  EXPECT_EQ(dq("bwd bf16 h16 s8192 d64"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s65536 d128 window(1000,0)"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s8192 d64 window(4000,0)"), DqSum::ordered);
   EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
@@ -443,12 +414,13 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   EXPECT_TRUE(stay("bwd fp16 causal h1 s2048 d96"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d64"));
   EXPECT_FALSE(stay("bwd bf16 h1 s4096 d128 deterministic"));
-  EXPECT_FALSE(stay("bwd bf16 causal h1 s4096 d128 deterministic"));
+  EXPECT_FALSE(stay("bwd bf16 causal h16 s4096 d128 deterministic"));
   EXPECT_FALSE(stay("bwd bf16 h1 s4096 d96 deterministic"));
   EXPECT_TRUE(stay("bwd bf16 causal h1 s4096 d96"));
   EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
   EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
-  EXPECT_FALSE(stay("bwd bf16 causal h1 s16384 d128"));
+  EXPECT_FALSE(stay("bwd bf16 causal h16 s16384 d128"));
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d128"));  // few works, in parts
   EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d128");
   BackwardConfig config = hopper_backward(p);
@@ -460,7 +432,7 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
 
 // What a text says may not go with the usual tile: then another is meant.
 TEST(Sm90BackwardLegality, TextsAreSaidOfATileTheyAreLegalWith) {
-  const Problem p = parse_problem("bwd bf16 h1 s2048 d128");
+  const Problem p = parse_problem("bwd bf16 h16 s2048 d128");
   const auto meant = [&](const char* text) {
     return legal_config(text, gpu_backward_base(text, p, kHopper90), p, kHopper90);
   };

@@ -17,8 +17,9 @@ struct QueryWalk {
   static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWork& work) {
     TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
     if (kParts && work.part > 0) {
-      const int all = tiles.end;  // without a mask
-      tiles = {args.parts.begin(work.part, all), args.parts.begin(work.part + 1, all)};
+      const int first = tiles.begin, all = tiles.end - first;
+      tiles = {first + args.parts.begin(work.part, all),
+               first + args.parts.begin(work.part + 1, all)};
     }
     const int group = args.hq / args.hk;
     return {tiles, tiles.end - 1, work.head * group, work.head * group + group - 1};

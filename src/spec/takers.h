@@ -22,6 +22,8 @@ class Takers {
     all_ += cost;
   }
 
+  // When the last ends.
+  double end() const { return last_; }
   // What one works, on average, over what the last to end would have done by then.
   double balance() const { return all_ / blocks_ / last_; }
 
