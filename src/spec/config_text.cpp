@@ -49,6 +49,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("nested_keys", config.nested_keys);
       visit("bulk_dq", config.bulk_dq);
       visit("parts_last", config.parts_last);
+      visit("heads_by_tile", config.heads_by_tile);
       return;
     }
     visit("dq_block_k", config.dq_block_k);
@@ -96,6 +97,7 @@ constexpr struct {
                 {"nested_keys", "false"},
                 {"bulk_dq", "false"},
                 {"parts_last", "false"},
+                {"heads_by_tile", "false"},
                 {"dynamic", "false"},
                 {"key_shares", "0"}};
 

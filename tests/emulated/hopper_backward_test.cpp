@@ -350,6 +350,24 @@ TEST(EmulatedHopperBackward, HelpersOfSumsAsTheyComeMayBeLate) {
   }
 }
 
+constexpr BackwardConfig by_tile(BackwardConfig with) {
+  with.heads_by_tile = true;
+  return with;
+}
+
+// A tile of queries of all query heads, then the next: of pairs that stay and that do not, of tiles
+// that some of their warpgroups have no products of.
+TEST(EmulatedHopperBackward, PairsWalkTilesOfAllQueryHeads) {
+  constexpr auto k128 = by_tile(nested(skipping(persistent(rounding(pairs(kBf16, 128))))));
+  constexpr auto k64 = by_tile(nested(skipping(held(persistent(rounding(pairs(kFp16, 64)))))));
+  expect_right_of_pairs<k128>("bwd bf16 causal b1 hq6 hk2 s600 d128", 4);
+  expect_right_of_pairs<k128>("bwd bf16 b1 hq4 hk2 sq300 sk700 d128 window(90,20)", 2);
+  expect_right_of_pairs<k64>("bwd fp16 causal b2 hq9 hk3 sq700 sk500 d64", 4);
+  expect_right_of_pairs<by_tile(nested(skipping(pairs(kBf16, 96))))>(
+      "bwd bf16 causal b1 hq4 hk1 sq200 sk700 d96");
+  expect_right_of_pairs<by_tile(pairs(kBf16, 128))>("bwd bf16 causal b1 hq4 hk2 s300 d128");
+}
+
 // The works of the last round in parts of their queries, where it has few.
 constexpr BackwardConfig in_parts(BackwardConfig with) {
   with.parts_last = true;
@@ -376,8 +394,9 @@ TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   expect("bwd bf16 causal b1 hq6 hk2 s800 d128", 24, 0, 3, [] {
     return in_parts(nested(skipping(helped(persistent(pairs(kBf16, 128, kUnordered))))));
   });
-  expect("bwd bf16 causal b1 hq3 hk1 s1100 d64", 24, 0, 3,
-         [] { return in_parts(nested(skipping(held(persistent(rounding(pairs(kBf16, 64))))))); });
+  expect("bwd bf16 causal b1 hq3 hk1 s1100 d64", 24, 0, 3, [] {
+    return by_tile(in_parts(nested(skipping(held(persistent(rounding(pairs(kBf16, 64))))))));
+  });
   expect("bwd fp16 b1 hq4 hk2 sq500 sk700 d96 window(-1,100)", 24, 0, 2,
          [] { return in_parts(nested(skipping(held(persistent(rounding(pairs(kFp16, 96))))))); });
 }

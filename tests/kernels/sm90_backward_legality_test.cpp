@@ -232,6 +232,26 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
   }
 }
 
+TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
+  const auto by_tile = [](const char* line) {
+    return hopper_backward(parse_problem(line)).heads_by_tile;
+  };
+  EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s2048 d128"));
+  EXPECT_TRUE(by_tile("bwd fp16 causal b16 hq6 hk3 s1024 d64"));
+  EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s4096 d128 deterministic"));
+  for (const char* line : {"bwd bf16 causal b4 h32 s2048 d128",       // heads of their own
+                           "bwd bf16 b4 hq32 hk8 s2048 d128",         // works of one length
+                           "bwd bf16 causal b2 hq32 hk8 s4096 d128",  // none waits for a turn
+                           "bwd bf16 b4 hq32 hk8 s2048 d128 window(511,0)",
+                           "bwd bf16 causal b4 hq32 hk8 s2048 d256 deterministic"}) {
+    EXPECT_FALSE(by_tile(line)) << line;
+  }
+  const Problem p = parse_problem("bwd bf16 causal b2 hq32 hk8 s4096 d128");
+  BackwardConfig config = hopper_backward(p);
+  config.heads_by_tile = true;
+  EXPECT_EQ(check(config, p, kHopper90).reason.find("heads_by_tile=true is of cluster=2"), 0u);
+}
+
 TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
   const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
   EXPECT_TRUE(adds("bwd bf16 causal h16 s16384 d64"));

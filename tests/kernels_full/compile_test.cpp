@@ -307,6 +307,9 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
           square.b = 128;  // not in parts
           BackwardConfig config = sm90_backward_candidates(square, limits_)[0];
           compile(backward_launches(square, config));
+          BackwardConfig by_tile = config;
+          by_tile.heads_by_tile = true;
+          if (check(by_tile, square, limits_)) compile(backward_launches(square, by_tile));
           BackwardConfig helped = config;  // by name where it is not that
           helped.dq = DqSum::unordered;
           helped.early_turns = helped.bulk_dq = false;

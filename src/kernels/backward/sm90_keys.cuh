@@ -263,7 +263,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return {base + kRoundingAt};
   }
 
-  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts>;
+  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts, kConfig.heads_by_tile>;
 
   // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
   // walked before.

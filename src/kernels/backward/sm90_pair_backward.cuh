@@ -352,13 +352,12 @@ struct Sm90PairBackward {
       if constexpr (kGroupRecalled) at.recall_group();
       const TileRange seen = query_tiles(
           TileMask::of(args), Keys::key_of(pair.key, at.rank, at.group), kGroupRows, kBlockQ);
-      int left = walk.tile < seen.end ? walk.tile - seen.begin : -1;
-      if (seen.begin <= walk.tiles.begin && seen.end >= walk.tiles.end) left = walk.count() - 1;
-      if (left >= 0) {
+      int left = walk.left_of(seen);
+      if (left > 0) {
         queue_next(at, sums);
         await_tile(at, sums);
 #pragma unroll 1
-        for (; left > 0; --left, walk.next()) step<true>(args, pair, walk, at, sums);
+        for (; left > 1; --left, walk.next()) step<true>(args, pair, walk, at, sums);
         step<false>(args, pair, walk, at, sums);
       } else {
         let_pass(args, pair, walk, at);
