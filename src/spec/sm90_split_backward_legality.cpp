@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 
 #include "spec/gpu_legality.h"
 #include "spec/sm90_legality.h"
@@ -22,22 +23,23 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq != DqSum::ordered) {
     return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes ordered");
   }
-  if (c.dq_group) return Verdict::no("dq_group=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.cluster != 1) return Verdict::no("cluster=2 is of 16 bits; cuda_sm90 in fp32 has 1");
-  if (c.zeroes_dq) {
-    return Verdict::no("zeroes_dq=true is of 16 bits; cuda_sm90 in fp32 has false");
+  const std::pair<const char*, bool> of_16_bits[] = {{"dq_group", c.dq_group},
+                                                     {"zeroes_dq", c.zeroes_dq},
+                                                     {"rounds_dq", c.rounds_dq},
+                                                     {"persistent", c.persistent},
+                                                     {"early_turns", c.early_turns},
+                                                     {"keys_in_registers", c.keys_in_registers},
+                                                     {"skips_hidden", c.skips_hidden},
+                                                     {"nested_keys", c.nested_keys},
+                                                     {"bulk_dq", c.bulk_dq},
+                                                     {"parts_last", c.parts_last},
+                                                     {"heads_by_tile", c.heads_by_tile}};
+  for (const auto& [field, on] : of_16_bits) {
+    if (on) {
+      return Verdict::no(std::string(field) + "=true is of 16 bits; cuda_sm90 in fp32 has false");
+    }
   }
-  if (c.rounds_dq) {
-    return Verdict::no("rounds_dq=true is of 16 bits; cuda_sm90 in fp32 has false");
-  }
-  if (c.persistent) {
-    return Verdict::no("persistent=true is of 16 bits; cuda_sm90 in fp32 has false");
-  }
-  if (c.keys_in_registers) {
-    return Verdict::no("keys_in_registers=true is of 16 bits; cuda_sm90 in fp32 has false");
-  }
-  if (c.early_turns)
-    return Verdict::no("early_turns=true is of 16 bits; cuda_sm90 in fp32 has false");
   if (c.head_dim != gpu_head_dim(p.d)) {
     return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
                        number(c.head_dim));
