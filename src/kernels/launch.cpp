@@ -203,6 +203,10 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 }
 
 int heads_at_once(const Problem& p, const BackwardConfig& c) {
+  // Few works, all of which begin at once: parts are of the first ones, the longest of all heads.
+  if (c.parts_last && !p.mask.is_full() && works(p, c) <= kWorksInParts) {
+    return static_cast<int>(p.b * p.hk);
+  }
   if (c.dq == DqSum::unordered) {
     if (!c.rounds_dq) return 1;  // sums need not stay in the L2 until they are rounded
     // None waits for a turn: works for the pairs of a card. Twice as many have, at 4096 keys, 0.985

@@ -22,7 +22,8 @@ constexpr std::int64_t kShareOfFew = 10;
 
 std::int64_t over(std::int64_t count, std::int64_t by) { return (count + by - 1) / by; }
 
-// Under a mask works differ, the longest come first: steps until the last pair ends.
+// Under a mask works differ, the longest come first, of all heads (heads_at_once() in
+// kernels/launch.cpp): steps until the last pair ends.
 double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
   constexpr double kBesidesWhole = 1.5;
   Takers takers(pairs);
@@ -44,7 +45,7 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& 
 WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works, int pairs) {
   WorkParts best{.first = 0, .end = 0, .parts = 1};
   constexpr int kMostParts = 8;
-  if (works > kPartPlaces) return best;
+  if (works > pairs) return best;
   double least = masked_steps(p, c, best, pairs) * (1 - 1.0 / kShareOfFew);
   const auto heads = static_cast<int>(p.b * p.hk);
   for (int parts = 2; parts <= kMostParts; ++parts) {

@@ -341,6 +341,14 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s1300 d128"), 11);
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
+  // Of few works, all of which begin at once, the longest of all heads are the first.
+  const auto in_turn = [](const char* line, bool in_parts) {
+    return heads_at_once(parse_problem(line),
+                         {.block_k = 128, .cluster = 2, .parts_last = in_parts});
+  };
+  EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", true), 4);
+  EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", false), 2);
+  EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 works
   // None waits for another head's: one after the other, but the last ones.
   EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
                           {.block_k = 64, .dq = DqSum::unordered, .cluster = 2}),

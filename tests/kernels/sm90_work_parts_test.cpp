@@ -43,9 +43,10 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   EXPECT_EQ(parts("bwd bf16 causal b1 hq32 hk8 s2048 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 causal b1 hq28 hk4 s4096 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 causal b1 hq32 hk8 s1024 d64"), std::pair(0, 3));
-  EXPECT_EQ(parts("bwd bf16 causal b1 h5 s4096 d128"), std::pair(0, 2));
+  EXPECT_EQ(parts("bwd bf16 causal b1 h4 s4096 d128"), std::pair(0, 2));
+  EXPECT_EQ(parts("bwd bf16 causal b1 h5 s4096 d128"), std::pair(80, 1));  // more than pairs
   for (const char* line :
-       {"bwd bf16 causal b1 h5 s4096 d128", "bwd bf16 causal b1 h1 s16384 d64"}) {
+       {"bwd bf16 causal b1 h4 s4096 d128", "bwd bf16 causal b1 h1 s16384 d64"}) {
     EXPECT_EQ(hopper_backward(parse_problem(line)).dq, DqSum::unordered) << line;
   }
   for (const char* line :
