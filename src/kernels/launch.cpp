@@ -64,16 +64,12 @@ const char* keys_kernel(const BackwardConfig& c) {
   return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }
 
-std::int64_t works(const Problem& p, const BackwardConfig& c) {
-  return tiles(p.sk, c.turn_keys()) * p.b * p.hk;
-}
-
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters = c.rounds_dq ? rounding_order(p, c).clusters() : works(p, c);
+  const std::int64_t clusters = c.rounds_dq ? rounding_order(p, c).clusters() : works_of(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(works(p, c)))
+          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(works_of(p, c)))
                                : grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
@@ -204,7 +200,7 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 
 int heads_at_once(const Problem& p, const BackwardConfig& c) {
   // Few works, all of which begin at once: parts are of the first ones, the longest of all heads.
-  if (c.parts_last && !p.mask.is_full() && works(p, c) <= kWorksInParts) {
+  if (c.parts_last && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
     return static_cast<int>(p.b * p.hk);
   }
   if (c.dq == DqSum::unordered) {
@@ -274,7 +270,7 @@ RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
 
 int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
   if (!c.persistent) return 0;
-  const int taken = work_parts(p, c, sms).count(static_cast<int>(works(p, c)));
+  const int taken = work_parts(p, c, sms).count(static_cast<int>(works_of(p, c)));
   return std::clamp(sms / c.cluster, 1, taken);
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/launch_parts.h"
 #include "kernels/softmax/tile_mask.h"
+#include "spec/sm90_legality.h"
 #include "spec/takers.h"
 
 namespace dfa {
@@ -35,14 +36,14 @@ double work_balance(const std::vector<double>& costs, int heads, int at_once, in
 }
 
 int last_heads(const Problem& p, const BackwardConfig& c) {
-  // A card's multiprocessors: where there are others, works end as right, not as much together.
-  constexpr int kBlocks = 132, kMostWorks = 1 << 12;
+  constexpr int kMostWorks = 1 << 12;
   // What heads that alternate cost, as they share the L2, for each kL2Share of theirs: at 4096 keys
   // and d 128 eight heads' 50 MB in place of four's took up to 0.5 % of the speed and work per
   // joule, 12 with three query heads each, 175 MB, 4 %, where on paper they gain (0019).
   constexpr double kWorth = 0.005;
   const int heads = static_cast<int>(p.b * p.hk), at_once = heads_at_once(p, c);
-  const int plain = heads / at_once * at_once, takers = kBlocks / c.cluster;
+  // Where there are other multiprocessors works end as right, not as much together.
+  const int plain = heads / at_once * at_once, takers = kMultiprocessors / c.cluster;
   const std::int64_t of_head = tiles(p.sk, c.turn_keys());
   // Of many works what the last ones leave idle is a small part.
   if (p.mask.is_full() || heads * of_head > kMostWorks) return plain;

@@ -384,9 +384,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   // speed and work per joule in turn at 1024 and 2048 keys, in parts without a mask 0.99 to 1.42
   // and 1.00 to 1.09, causal 1.02 to 1.21 and 1.00 to 1.085, whole without a mask 1.03 to 1.065
   // and 1.02 to 1.055; whole under a causal one 0.925 to 0.98 and 0.97 to 0.99.
-  const std::int64_t works =
-      (problem.sk + best.turn_keys() - 1) / best.turn_keys() * problem.b * problem.hk;
-  const bool one_round = full && works <= kMultiprocessors / best.cluster;
+  const bool one_round = full && works_of(problem, best) <= kMultiprocessors / best.cluster;
   const bool long_round = std::min(problem.sq, problem.sk) >= kRoundedKeys;
   if (one_round ? long_round : best.parts_last && !full) prefer(add_as_they_come);
   // Where pairs wait for turns, those of later keys, which walk less of each query head, would have

@@ -29,6 +29,9 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 // Likewise of the backward of d or dv from 129 on.
 std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits);
 
+// How many works a backward has: the keys of a block, or of a cluster, and of one head.
+std::int64_t works_of(const Problem& problem, const BackwardConfig& config);
+
 // Which works are in parts, of pairs that stay on so many multiprocessors
 // (BackwardConfig::parts_last).
 WorkParts work_parts(const Problem& problem, const BackwardConfig& config, int sms);

@@ -63,8 +63,12 @@ WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works
 
 }  // namespace
 
+std::int64_t works_of(const Problem& p, const BackwardConfig& c) {
+  return over(p.sk, c.turn_keys()) * p.b * p.hk;
+}
+
 WorkParts work_parts(const Problem& p, const BackwardConfig& c, int sms) {
-  const auto works = static_cast<int>(over(p.sk, c.turn_keys()) * p.b * p.hk);
+  const auto works = static_cast<int>(works_of(p, c));
   const int pairs = std::max(sms / c.cluster, 1), left = works % pairs;
   const std::int64_t tiles = over(p.sq, c.block_q), steps = tiles * (p.hq / p.hk);
   const auto last_round = [&](int parts) {

@@ -22,7 +22,7 @@ struct Sm90DqHelper {
       Keys::template for_works<true>(
           args, shared, [&](const KeyWork& of_turn, unsigned works_before) {
             Zeros::zero_tiles(args, of_turn);
-            const int work = work_index<kConfig.turn_keys(), true>(args, of_turn);
+            const int work = work_index<kConfig.turn_keys()>(args, of_turn);
             if constexpr (kConfig.sm90_is_wide()) {  // those who compute round
               Keys::Rounding::await_share(args, work);
               if (ptx::thread_index() % 32 == 0) {

@@ -108,7 +108,7 @@ struct Sm90WideBackward {
     using Rounded = typename Keys::Rounding::Share;
     DFA_DEVICE void begin_rounding(Rounded& share) const {
       if constexpr (Keys::kCounts) {
-        share.begin(args, work_index<kConfig.turn_keys(), true>(args, stored_work()));
+        share.begin(args, work_index<kConfig.turn_keys()>(args, stored_work()));
       }
     }
     DFA_DEVICE void end_rounding(Rounded& share) const {

@@ -24,8 +24,8 @@ struct Sm90WorkParts {
 
   DFA_DEVICE Sm90WorkParts(const KernelArgs& args, const KeyWork& of_pair, int group)
       : parts(args.parts.parts) {
-    const auto work = static_cast<unsigned>(
-        work_index<kConfig.turn_keys(), true>(args, of_pair) - args.parts.first);
+    const auto work =
+        static_cast<unsigned>(work_index<kConfig.turn_keys()>(args, of_pair) - args.parts.first);
     const auto warp = static_cast<unsigned>((Keys::rank() * 2 + group) * 4 + Keys::warp_row() / 16);
     first = reinterpret_cast<float4*>(args.part_sums) +
             (work * static_cast<unsigned>(parts) * kWarps + warp) * kFragments * 32 + Keys::lane();

@@ -22,9 +22,9 @@ DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) 
   return {first, first == args.last_heads ? left : args.heads_at_once};
 }
 
-// Early keys come first: under a causal mask the most queries see them. Where blocks of a head
-// wait for each other (kAlternating), they alternate with those of the next heads, a few at once,
-// or of all the last ones (last_heads() in kernels/work_balance.h).
+// Early keys come first: under a causal mask the most queries see them. kAlternating: blocks of a
+// head alternate with those of the next heads, a few at once where they wait for each other, and
+// with those of all the last ones (last_heads() in kernels/work_balance.h).
 template <int kBlockK, bool kAlternating>
 DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
@@ -39,12 +39,11 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   return {head / args.hk, head % args.hk, tile * kBlockK};
 }
 
-// Which `block` has it of key_work().
-template <int kBlockK, bool kAlternating>
+// Which `block` has it of key_work(), where works alternate.
+template <int kBlockK>
 DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
   const int head = work.batch * args.hk + work.head;
-  if constexpr (!kAlternating) return head * tiles + work.key / kBlockK;
   const auto [first, heads] = alternating_heads(args, head);
   return first * tiles + work.key / kBlockK * heads + head - first;
 }
