@@ -97,6 +97,11 @@ bool has_registers_for_keys(const BackwardConfig& c) {
   return !c.dq_group && widest <= (c.cluster == 2 ? kMostHeldDim : kGroupRows);
 }
 
+bool takes_heads_by_tile(const BackwardConfig& c) {
+  const bool fits = !is_wide(c) || (c.head_dim <= kWideDim && c.value_dim <= c.head_dim);
+  return c.cluster == 2 && c.dq == DqSum::ordered && !c.dq_group && fits;
+}
+
 Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   if (c.dq == DqSum::recomputed) {
     return Verdict::no("dq=recomputed is of cuda_sm80; cuda_sm90 takes ordered, unordered");
@@ -159,11 +164,12 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
         "parts_last=true is of persistent=true, bulk_dq=false, head_dim and value_dim up to " +
         number(kMaxDim) + ", without a left side of a mask");
   }
-  if (c.heads_by_tile && (c.cluster != 2 || c.dq != DqSum::ordered || c.dq_group || is_wide(c))) {
+  if (c.heads_by_tile && !takes_heads_by_tile(c)) {
     return Verdict::no(
         "heads_by_tile=true is of cluster=2, dq=ordered, dq_group=false, head_dim and value_dim "
         "up to " +
-        number(kMaxDim));
+        number(kMaxDim) + ", or head_dim up to " + number(kWideDim) +
+        " and value_dim up to head_dim");
   }
   if (c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
   return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
@@ -272,6 +278,13 @@ BackwardConfig wide_config_of(const Problem& p, const Tile& tile) {
 // On average.
 double seen_keys(const Problem& p) {
   return visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sq);
+}
+
+// Where pairs wait for turns, those of later keys, which walk less of each query head, would have
+// to wait for those of earlier ones at every head's end: by tile, four query heads each have 1.09
+// to 1.385 of the speed and 1.06 to 1.25 of the work per joule at causal 512 to 2048 keys.
+bool later_keys_walk_less(const Problem& p) {
+  return !p.mask.is_full() && p.mask.left < 0 && p.hq > p.hk;
 }
 
 // What blocks of pairs walk of what one block of so many keys does, tiles of keys and queries that
@@ -387,12 +400,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   const bool one_round = full && works_of(problem, best) <= kMultiprocessors / best.cluster;
   const bool long_round = std::min(problem.sq, problem.sk) >= kRoundedKeys;
   if (one_round ? long_round : best.parts_last && !full) prefer(add_as_they_come);
-  // Where pairs wait for turns, those of later keys, which walk less of each query head, would have
-  // to wait for those of earlier ones at every head's end: of four query heads each 1.19 to 1.385
-  // of the speed and 1.11 to 1.25 of the work per joule at causal 1024 and 2048 keys.
-  if (!full && problem.mask.left < 0 && problem.hq > problem.hk) {
-    prefer([](BackwardConfig& c) { c.heads_by_tile = true; });
-  }
+  best.heads_by_tile = takes_heads_by_tile(best) && later_keys_walk_less(problem);
   if (whole != legal.front()) legal.insert(legal.begin(), whole);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
@@ -455,6 +463,7 @@ std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const L
   // the work per joule at d 192, 1.07 and 1.10 at d 256 (causal 1.04 and 1.02); 16 columns of each
   // where those pairs stay 0.99 and 1.00.
   best.keys_in_registers = has_registers_for_keys(best);
+  best.heads_by_tile = takes_heads_by_tile(best) && later_keys_walk_less(problem);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }

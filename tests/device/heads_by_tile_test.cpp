@@ -41,10 +41,18 @@ TEST_F(HeadsByTile, GroupsOfAnySizeMeetTheRule) {
   }
 }
 
+TEST_F(HeadsByTile, WideHeadsMeetTheRule) {
+  EXPECT_TRUE(checked("bwd bf16 causal b4 hq12 hk4 s700 d192", 7, leaving_));
+  EXPECT_TRUE(checked("bwd fp16 causal b2 hq8 hk1 sq500 sk1000 d192 dv128", 8, leaving_));
+  EXPECT_TRUE(checked("bwd bf16 causal b8 hq6 hk3 s1333 d160", 9, leaving_));
+  EXPECT_TRUE(checked("bwd bf16 b2 hq10 hk2 sq900 sk700 d192 window(-1,90)", 10, leaving_));
+}
+
 TEST_F(HeadsByTile, ThousandRunsGiveTheSameBits) {
   expect_same_bits("bwd bf16 causal b4 hq16 hk4 s1000 d128 deterministic", staying_, 1000);
   expect_same_bits("bwd fp16 causal b8 hq12 hk4 s600 d64 deterministic", leaving_, 1000);
   expect_same_bits("bwd bf16 causal b1 hq8 hk2 s1500 d96 deterministic", in_parts_, 1000);
+  expect_same_bits("bwd bf16 causal b2 hq8 hk2 s1000 d192 deterministic", leaving_, 1000);
 }
 
 }  // namespace

@@ -189,7 +189,8 @@ TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
   expect_right<kPair>("bwd bf16 causal b17 hq4 hk2 sq40 sk200 d192 layout(bshd)");  // 34 of 32
   expect_right<kPair>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)");  // a head of 130 blocks
   expect_right<kPair>("bwd bf16 b1 h1 sq70 sk70 d192");
-  expect_right<kPair>("bwd bf16 causal b27 h2 s300 d192");  // 29 at the end, for which 22 would wait
+  expect_right<kPair>(
+      "bwd bf16 causal b27 h2 s300 d192");  // 29 at the end, for which 22 would wait
   constexpr BackwardConfig kAlone = zeroing(config(kBf16, 256, 256, 64, 2, DqSum::unordered));
   expect_right<kAlone>("bwd bf16 causal b22 h2 sq70 sk130 d256");  // 44 of 43
   expect_right<zeroing(pair(kFp16, 256, 256))>("bwd fp16 b9 h4 sq70 sk200 d256");
@@ -252,6 +253,20 @@ TEST(EmulatedHopperWideBackward, PairsTakeTurns) {
   expect_right<in_turn(pair(kFp16, 128, 256))>("bwd fp16 b1 h1 sq190 sk330 d128 dv256");
   expect_right<in_turn(pair(kFp16, 256, 64))>(
       "bwd fp16 b1 hq4 hk2 sq70 sk540 d200 dv40 layout(bshd) window(133,65)");
+}
+
+constexpr BackwardConfig by_tile(BackwardConfig with) {
+  with.heads_by_tile = true;
+  return with;
+}
+
+// A tile of queries of all query heads, then the next.
+TEST(EmulatedHopperWideBackward, PairsInTurnWalkTilesOfAllQueryHeads) {
+  constexpr BackwardConfig kPair = by_tile(in_turn(pair(kBf16, 192, 192)));
+  expect_right<kPair>("bwd bf16 causal b1 hq6 hk2 sq200 sk300 d192");
+  expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq130 sk400 d160 dv136 window(90,20)");
+  expect_right<by_tile(in_turn(pair(kFp16, 192, 128)))>(
+      "bwd fp16 causal b2 hq4 hk1 sq300 sk200 d192 dv128");
 }
 
 // Half of its columns each, with one place for do.

@@ -239,6 +239,7 @@ TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s2048 d128"));
   EXPECT_TRUE(by_tile("bwd fp16 causal b16 hq6 hk3 s1024 d64"));
   EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s4096 d128 deterministic"));
+  EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s4096 d192 dv128 deterministic"));
   for (const char* line : {"bwd bf16 causal b4 h32 s2048 d128",       // heads of their own
                            "bwd bf16 b4 hq32 hk8 s2048 d128",         // works of one length
                            "bwd bf16 causal b2 hq32 hk8 s4096 d128",  // none waits for a turn

@@ -294,6 +294,10 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
       if (check(config, p, limits_)) compile(backward_launches(p, config));
       config.persistent = true;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
+      BackwardConfig by_tile = config;
+      by_tile.persistent = by_tile.rounds_dq = false;
+      by_tile.heads_by_tile = true;
+      if (check(by_tile, p, limits_)) compile(backward_launches(p, by_tile));
       config.rounds_dq = false;
       if (check(config, p, limits_)) compile(backward_launches(p, config));
       config.keys_in_registers = !config.keys_in_registers;
@@ -381,6 +385,9 @@ TEST_P(CompileTest, EveryHopperBackwardOfWideHeadsCompilesWithoutSpills) {
       } else if (d == dv) {
         compile(backward_launches(p, config));
       }
+      BackwardConfig by_tile = config;
+      by_tile.heads_by_tile = true;
+      if (check(by_tile, p, limits_)) compile(backward_launches(p, by_tile));
     }
     BackwardConfig staying = candidates[0];
     staying.persistent = true;
