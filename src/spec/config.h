@@ -217,9 +217,9 @@ struct BackwardConfig {
   // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
   // of their queries (0019).
   bool parts_last = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered, d and dv up to 128: pairs walk a tile of
-  // queries for all query heads of their key head, then the next; else one head after the other
-  // (0019).
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered, d and dv up to 128, or d up to 192 and dv
+  // up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
+  // else one head after the other (0019).
   bool heads_by_tile = false;
 
   // Keys whose dq is added up at once.

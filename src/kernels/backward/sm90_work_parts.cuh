@@ -45,20 +45,33 @@ struct Sm90WorkParts {
   }
 
   // dk or dv, from fragment kFirst of what was left on, of all parts; see store_gradient. A few
-  // columns at a time: where this takes many registers steps have others, and are slower.
+  // columns at a time: where this takes many registers steps have others, and are slower. Sums of
+  // several parts are asked for before any is added: one after the other each waits for its own.
   template <int kStride, int kFirst, int kCount>
   DFA_DEVICE void join(const TensorMap& map, unsigned tile, int group, const KeyWork& work,
                        float factor) const {
     constexpr int kAtOnce = kCount % 4 == 0 ? 2 : 1;  // 16 columns
+    constexpr int kAhead = 4;                         // parts
     const int row = group * kGroupRows + Keys::warp_row();
 #pragma unroll 1
     for (int k = 0; k < kCount / 2; k += kAtOnce) {
       float sums[kAtOnce][2][4] = {};
       const float4* at = first + (kFirst + 2 * k) * 32;
 #pragma unroll 1
-      for (int part = 0; part < parts; ++part, at += kApart) {
+      for (int part = 0; part < parts; part += kAhead, at += kAhead * kApart) {
+        float4 next[kAhead][2 * kAtOnce] = {};
 #pragma unroll
-        for (int i = 0; i < 2 * kAtOnce; ++i) add(at + i * 32, sums[i / 2][i % 2]);
+        for (int n = 0; n < kAhead; ++n) {
+          if (part + n < parts) {
+#pragma unroll
+            for (int i = 0; i < 2 * kAtOnce; ++i) next[n][i] = at[n * kApart + i * 32];
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < kAhead; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2 * kAtOnce; ++i) add(next[n][i], sums[i / 2][i % 2]);
+        }
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
@@ -82,8 +95,7 @@ struct Sm90WorkParts {
       at[n * 32] = make_float4(sum[n][0], sum[n][1], sum[n][2], sum[n][3]);
     }
   }
-  static DFA_DEVICE void add(const float4* at, float (&sum)[4]) {
-    const float4 x = *at;
+  static DFA_DEVICE void add(const float4& x, float (&sum)[4]) {
     sum[0] += x.x;
     sum[1] += x.y;
     sum[2] += x.z;
