@@ -386,6 +386,8 @@ TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   constexpr auto kUnordered = DqSum::unordered;
   expect("bwd bf16 b1 h3 sq2000 sk600 d128", 8, 8, 4,
          [] { return in_parts(helped(persistent(pairs(kBf16, 128, kUnordered)))); });
+  expect("bwd bf16 b1 h1 sq900 sk200 d128", 12, 0, 5,  // of which four are added up at once
+         [] { return in_parts(helped(persistent(pairs(kBf16, 128, kUnordered)))); });
   expect("bwd bf16 b1 h5 sq1600 sk200 d64", 8, 4, 3,
          [] { return in_parts(held(persistent(pairs(kBf16, 64, kUnordered)))); });
   expect("bwd fp16 b1 hq4 hk2 sq700 sk300 d96", 20, 0, 2,
