@@ -281,8 +281,9 @@ double seen_keys(const Problem& p) {
 }
 
 // Where pairs wait for turns, those of later keys, which walk less of each query head, would have
-// to wait for those of earlier ones at every head's end: by tile, four query heads each have 1.09
-// to 1.385 of the speed and 1.06 to 1.25 of the work per joule at causal 512 to 2048 keys.
+// to wait for those of earlier ones at every head's end: by tile, four query heads each have 1.08
+// to 1.385 of the speed and 1.02 to 1.25 of the work per joule at causal 512 to 2048 keys, d 192
+// to 16384 keys 1.19 to 1.31 and 1.10 to 1.23.
 bool later_keys_walk_less(const Problem& p) {
   return !p.mask.is_full() && p.mask.left < 0 && p.hq > p.hk;
 }
