@@ -17,7 +17,7 @@ import time
 import torch
 
 import dfa
-from dfa import _torch
+from dfa import _torch_calls
 
 CALLS, ROUNDS, LAYERS = 100, 200, 32
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,7 +65,7 @@ def microseconds_of_a_layer(attention, mode, q, k, v):
 
 def launch_alone(q, k, v):
     """The plan's launch with everything made before."""
-    plan, _, _ = _torch._prepare((-1, -1, 0.0, False, "auto"), "fwd", q, k, v)
+    plan, _, _ = _torch_calls.prepare((-1, -1, 0.0, False, "auto"), 0, "fwd", q, k, v)
     o = torch.empty_like(q)
     memory = q.new_empty(plan.workspace_bytes + 64, dtype=torch.uint8)
     workspace = (memory.data_ptr() + 63) // 64 * 64
@@ -100,7 +100,7 @@ def main():
     q, k, v = (torch.randn(1, 1, SIZE, SIZE, device=DEVICE, dtype=DTYPE) for _ in range(3))
     result = {"torch": torch.__version__, "python": platform.python_version(),
               "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu",
-              "problem": dfa.plan(f"fwd {_torch.DTYPES[DTYPE]} b1 h1 s{SIZE} d{SIZE}").problem}
+              "problem": dfa.plan(f"fwd {_torch_calls.DTYPES[DTYPE]} b1 h1 s{SIZE} d{SIZE}").problem}
     for name, measure in (("host_us", calls), ("layer_us", layers)):  # compiling may outlast patience
         result[name] = measure(q, k, v)
         if len(sys.argv) > 1:

@@ -146,13 +146,14 @@ void bind_plan(nb::module_& core) {
       [](const std::string& head, const std::array<std::int64_t, 7>& sizes,
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
-         const std::string& algorithm, const std::string& policy, const std::string& profile) {
+         const std::string& algorithm, const std::string& policy, const std::string& profile,
+         int threads) {
         const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
-        return plan(problem, options(backend, algorithm, "", 0));
+        return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
-      "algorithm"_a, "policy"_a = "", "profile"_a = "",
+      "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }

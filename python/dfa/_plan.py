@@ -36,7 +36,7 @@ def backends() -> dict[str, tuple[bool, str]]:
 
 
 @lru_cache(maxsize=1024)
-def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice):
-    """The plan for arrays of these sizes and strides, made once. choice: of choice_of."""
+def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0):
+    """The plan for arrays of these sizes and strides, made once. choice: of choice_of; threads: of the CPU, 0 for all."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
-                            backend, *split(choice))
+                            backend, *split(choice), threads)

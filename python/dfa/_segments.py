@@ -16,7 +16,7 @@ _BLOCK = 1 << 24  # elements of a mask that are looked at together
 
 
 class Segment(NamedTuple):
-    """attention(query[batch, :, rows], key[batch, :, keys], …, window=window)."""
+    """attention(query[batch, :, rows], key[batch, :, keys], …, window=window); without keys, zeros."""
 
     batch: slice
     rows: slice
@@ -85,13 +85,13 @@ def _segments_of_rows(batch, low, high):
     breaks[1:] |= turned & ~breaks[:-1]
     begins = [0, *(numpy.flatnonzero(breaks) + 1).tolist(), len(low)]
     return [_segment(batch, slice(begin, end), low[begin:end], high[begin:end])
-            for begin, end in zip(begins[:-1], begins[1:]) if begin < end]
+            for begin, end in zip(begins[:-1], begins[1:])]
 
 
 def _segment(batch, rows, low, high):
-    begin, end, count = int(low[0]), int(high[-1]), len(low)
-    if begin == end:
+    if not len(low) or low[0] == high[-1]:
         return Segment(batch, rows, slice(0, 0), None)
+    begin, end, count = int(low[0]), int(high[-1]), len(low)
     # Query i of the segment stands at key i + last of the slice: its last query at its last key.
     last = end - begin - count
     left = last - (int(low[-1]) - begin - (count - 1)) if low[-1] > low[0] else -1
@@ -113,6 +113,9 @@ def attend(query, key, value, segments, **options):
 
 
 def _attend(query, key, value, segment, options):
+    if segment.rows.start == segment.rows.stop or segment.keys.start == segment.keys.stop:
+        nothing = sum(x[..., :0].sum() for x in (query, key, value))  # by which autograd knows of all three
+        return query.new_zeros(*query.shape[:3], value.shape[3]) + nothing
     if segment.keys != slice(0, key.shape[2]):
         key, value = key[:, :, segment.keys], value[:, :, segment.keys]
     return attention(query, key, value, window=segment.window, **options)

@@ -8,6 +8,7 @@ import contextlib
 
 import torch
 
+from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
 from dfa._attention import attention
 
 _functional = torch.nn.functional

@@ -1,0 +1,111 @@
+"""Calls on PyTorch's tensors: what they have in common is planned once and kept in _core.Calls."""
+
+from functools import lru_cache, partial
+
+import torch
+
+from dfa import _core
+from dfa._plan import plan_of
+from dfa._shapes import dense_strides, rows_before_heads, sizes_of, strides_of
+
+DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+class Unfit(Exception):
+    """The tensors are none that a kernel takes as they lie; dfa._torch_inputs makes them so."""
+
+
+@lru_cache(maxsize=1024)
+def calls_of(left, right, scale, deterministic, algorithm, threads):
+    options = left, right, scale, deterministic, algorithm
+    return _core.Calls(_table, _fields, _stream, partial(prepare, options, threads), _with_strides_of)
+
+
+_table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)  # from PyTorch 2.10 on
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # where PyTorch has CUDA
+
+
+def _fields(tensor):
+    """What DLPack's functions tell of a tensor, for a PyTorch or a device that they do not know."""
+    device = tensor.device
+    _check_device(device)
+    if tensor.layout != torch.strided:
+        raise Unfit
+    return (tensor.data_ptr(), tensor.shape, tensor.stride(), list(DTYPES).index(tensor.dtype)
+            if tensor.dtype in DTYPES else -1, {"cpu": 1, "cuda": 2}.get(device.type, 0),
+            device.index or 0)
+
+
+def prepare(options, threads, passes, q, k, v):
+    """What calls with tensors like these have in common: _core.Calls asks once."""
+    types, devices = (q.dtype, k.dtype, v.dtype), (q.device, k.device, v.device)
+    _check(types, devices)
+    if not fits(q, k, v):
+        raise Unfit
+    shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
+    sizes = sizes_of(*shapes)
+    turned = rows_before_heads(q.shape, q.stride())
+    left, right, scale, deterministic, algorithm = options
+    planned = tuple(map(strides_of, "qkv", shapes, strides))
+    o_strides = dense_strides((*q.shape[:3], v.shape[3]), turned)
+    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic,
+                   (*planned, o_strides), q.device.type, algorithm, threads if q.device.type == "cpu" else 0)
+    outputs = empty_outputs(q, k, v) if passes == "fwd" else map(like, (q, k, v))
+    workspace = None
+    if plan.workspace_bytes:
+        workspace = _maker(q.new_empty(plan.workspace_bytes, dtype=torch.uint8))
+    return plan, [_maker(output) for output in outputs], workspace
+
+
+def fits(q, k, v):
+    """Do kernels take these as they lie? Shapes that do not belong together are not asked for here."""
+    if not q.dim() == k.dim() == v.dim() == 4 or not q.shape[0] == k.shape[0] == v.shape[0]:
+        return False
+    if q.shape[3] % 8 or v.shape[3] % 8:
+        return False
+    for tensor in (q, k, v):
+        if any(size == 0 or (size > 1 and stride == 0) for size, stride in zip(tensor.shape, tensor.stride())):
+            return False
+        if tensor.stride(3) != 1 and tensor.shape[3] > 1:
+            return False
+    return True
+
+
+def _maker(tensor):
+    """(make, like): make(like) is a tensor like this one; `like` itself gives its memory back."""
+    tensor.untyped_storage().resize_(0)
+    dense = torch.empty_like(tensor, device="meta").stride() == tensor.stride()
+    return torch.empty_like if dense else like, tensor
+
+
+def _with_strides_of(tensor, other):
+    return torch.empty_like(other).copy_(tensor)
+
+
+def _check(types, devices):
+    if len(set(devices)) > 1:
+        raise ValueError(f"q, k, v are on {', '.join(map(str, devices))}; one device is expected")
+    _check_device(devices[0])
+    if len(set(types)) > 1:
+        raise ValueError(f"q, k, v have element types {', '.join(map(str, types))}; one for all is "
+                         "expected")
+    if types[0] not in DTYPES:
+        raise ValueError(f"element type {types[0]}; accepted: {', '.join(map(str, DTYPES))}")
+
+
+def _check_device(device):
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device {device}; accepted: cpu, cuda")
+
+
+def empty_outputs(q, k, v):
+    """o, laid out in memory as q is, and lse."""
+    turned = rows_before_heads(q.shape, q.stride())
+    b, hq, sq, _ = q.shape
+    o = q.new_empty((b, sq, hq, v.shape[3]) if turned else (b, hq, sq, v.shape[3]))
+    return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def like(tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
+                               device=tensor.device)

@@ -1,0 +1,87 @@
+"""Tensors that no kernel takes as they lie, made into such: shapes, strides and scales, with their gradients."""
+
+import torch
+
+from dfa._shapes import scale_of, sizes_of
+from dfa._torch_calls import fits
+
+_pad = torch.nn.functional.pad
+
+
+def attend(call, q, k, v, scale, return_lse):
+    """(o, lse) or o of call(q, k, v, scale, return_lse) on tensors that fit."""
+    for name, tensor in zip("qkv", (q, k, v)):
+        _check_kind(name, tensor)
+    if isinstance(scale, torch.Tensor):
+        q, scale = _with_scale(q, scale)
+    if fits(q, k, v):
+        return call(q, k, v, scale, return_lse)
+    if not q.dim() == k.dim() == v.dim() == 4:
+        sizes_of(q.shape, k.shape, v.shape)  # names the one that has other dimensions
+    b = max(q.shape[0], k.shape[0], v.shape[0]) if 0 not in (q.shape[0], k.shape[0], v.shape[0]) else 0
+    q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
+    _, hq, hk, sq, sk, d, dv = sizes_of(q.shape, k.shape, v.shape)
+    if 0 in (b, hq, sq, sk, dv):
+        return _of_nothing(q, k, v, hk, return_lse)
+    if d == 0 or hk == 0:
+        raise ValueError(f"shapes q {list(q.shape)}, k {list(k.shape)}; a head dim and heads of keys of at least 1 are expected")
+    scale = scale_of(scale) or d ** -0.5
+    q, k, v = (_dense(_pad(x, (0, -x.shape[3] % 8)) if x.shape[3] % 8 else x) for x in (q, k, v))
+    o, *lse = _listed(call(q, k, v, scale, return_lse))
+    o = o[..., :dv] if dv % 8 else o
+    return (o, *lse) if return_lse else o
+
+
+def _listed(result):
+    return result if isinstance(result, (tuple, list)) else [result]
+
+
+def _check_kind(name, tensor):
+    if tensor.is_nested or tensor.layout != torch.strided:
+        raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
+    if tensor.is_complex() or tensor.is_quantized:
+        raise ValueError(f"{name} has element type {tensor.dtype}; accepted: float32, float16, bfloat16")
+
+
+def _dense(tensor):
+    repeats = any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.contiguous() if repeats or tensor.stride(3) != 1 else tensor
+
+
+def _of_nothing(q, k, v, hk, return_lse):
+    """No queries, or no keys to see: zeros, of which autograd knows."""
+    if q.shape[1] % max(hk, 1):
+        raise ValueError(f"{q.shape[1]} heads of queries, {hk} of keys; a multiple is expected")
+    nothing = sum(x[..., :0].sum() for x in (q, k, v))
+    o = q.new_zeros(*q.shape[:3], v.shape[3]) + nothing
+    if not return_lse:
+        return o
+    return o, q.new_full(q.shape[:3], -torch.inf if k.shape[2] == 0 else 0.0, dtype=torch.float32)
+
+
+class _ScaledBy(torch.autograd.Function):
+    """q as it is; its gradient also tells that of the scale, since scores are scale · q kᵀ."""
+
+    @staticmethod
+    def forward(q, scale):
+        return q.view_as(q)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dq):
+        q, scale = ctx.saved_tensors
+        return dq, ((q.double() * dq.double()).sum() / scale.double()).to(scale.dtype).reshape(scale.shape)
+
+
+def _with_scale(q, scale):
+    if scale.numel() != 1 or not scale.is_floating_point():
+        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}; accepted: one floating-point number")
+    try:
+        value = float(scale.detach())
+    except RuntimeError:
+        raise ValueError("scale is a tensor that torch.vmap maps over; accepted: one number for all") from None
+    return (_ScaledBy.apply(q, scale) if scale.requires_grad and torch.is_grad_enabled() else q), value

@@ -1,0 +1,125 @@
+"""The operators dfa::forward and dfa::backward, and what PyTorch's transforms ask of them.
+
+They take tensors as kernels do: [b, h, s, d] with d a multiple of 8. autograd and torch.func differentiate the forward
+once; vmap folds what it maps over into the batch; a second derivative raises. torch.func does not take an operator's own rule
+for derivatives, but functions: Forward and Backward are the operators once more.
+"""
+
+import torch
+from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
+
+from dfa._shapes import sizes_of
+from dfa._torch_calls import calls_of, empty_outputs, like
+
+_library = torch.library.Library("dfa", "DEF")
+_library.define("forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, "
+                "bool deterministic, str algorithm) -> (Tensor, Tensor)")
+_library.define("backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, int left, "
+                "int right, float scale, bool deterministic, str algorithm) "
+                "-> (Tensor, Tensor, Tensor)")
+forward, backward = torch.ops.dfa.forward.default, torch.ops.dfa.backward.default
+
+
+def _forward(q, k, v, *options):
+    return calls_of(*options, torch.get_num_threads()).forward(q, k, v, True)
+
+
+def _backward(d_o, q, k, v, o, lse, *options):
+    return calls_of(*options, torch.get_num_threads()).backward(d_o, q, k, v, o, lse)
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("forward", _forward, _device)
+    _library.impl("backward", _backward, _device)
+
+
+@torch.library.register_fake("dfa::forward")
+def _fake_forward(q, k, v, *options):
+    sizes_of(q.shape, k.shape, v.shape)
+    return empty_outputs(q, k, v)
+
+
+@torch.library.register_fake("dfa::backward")
+def _fake_backward(d_o, q, k, v, o, lse, *options):
+    return like(q), like(k), like(v)
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, *ctx.options = inputs
+    ctx.save_for_backward(q, k, v, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _differentiate(ctx, d_o, _):
+    return *backward(d_o, *ctx.saved_tensors, *ctx.options), *(None,) * 5
+
+
+def _keep_nothing(ctx, inputs, output):
+    pass
+
+
+def _refuse_to_differentiate(ctx, *_):
+    raise RuntimeError("the second derivative of dfa.attention is not supported; accepted: first derivatives (for "
+                       "second ones use torch.nn.functional.scaled_dot_product_attention with its math backend)")
+
+
+torch.library.register_autograd("dfa::forward", _differentiate, setup_context=_keep, lib=_library)
+torch.library.register_autograd("dfa::backward", _refuse_to_differentiate, setup_context=_keep_nothing, lib=_library)
+
+
+class Backward(torch.autograd.Function):
+    generate_vmap_rule = True
+    forward = staticmethod(backward)
+    setup_context = staticmethod(_keep_nothing)
+    backward = staticmethod(_refuse_to_differentiate)
+
+
+class Forward(torch.autograd.Function):
+    generate_vmap_rule = True
+    forward = staticmethod(forward)
+    setup_context = staticmethod(_keep)
+
+    @staticmethod
+    def backward(ctx, d_o, _):
+        return *Backward.apply(d_o, *ctx.saved_tensors, *ctx.options), *(None,) * 5
+
+
+def _folded(info, dims, tensors):
+    """Each tensor with the mapped dimension in front of its batch, as one: [n, b, …] as [n · b, …]."""
+    for dim, tensor in zip(dims, tensors):
+        mapped = tensor.unsqueeze(0).expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        yield mapped.flatten(0, 1)
+
+
+def _mapped(info, outputs):
+    return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0,) * len(outputs)
+
+
+def _fitting(tensors):
+    return [tensor if 0 not in tensor.stride() and tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors]
+
+
+@torch.library.register_vmap("dfa::forward", lib=_library)
+def _map_forward(info, dims, q, k, v, *options):
+    return _mapped(info, forward(*_fitting(_folded(info, dims, (q, k, v))), *options))
+
+
+@torch.library.register_vmap("dfa::backward", lib=_library)
+def _map_backward(info, dims, d_o, q, k, v, o, lse, *options):
+    return _mapped(info, backward(*_fitting(_folded(info, dims, (d_o, q, k, v, o, lse))), *options))
+
+
+@register_flop_formula(torch.ops.dfa.forward)
+def _forward_flops(q, k, v, *_, **__):
+    """As PyTorch counts its own attention: every query with every key, whatever a mask hides."""
+    return sdpa_flop_count(q, *_spread(q, k, v))
+
+
+@register_flop_formula(torch.ops.dfa.backward)
+def _backward_flops(d_o, q, k, v, *_, **__):
+    return sdpa_backward_flop_count(d_o, q, *_spread(q, k, v))
+
+
+def _spread(q, k, v):
+    """Shapes of k and v with a head for each head of q."""
+    return [(shape[0], q[1], *shape[2:]) for shape in (k, v)]
