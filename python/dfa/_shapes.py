@@ -1,4 +1,10 @@
-"""Sizes, strides and masks of one call, checked and put as the planner wants them."""
+"""Sizes, strides and options of one call, checked and put as the planner wants them."""
+
+from operator import index
+
+MOST_WIDE = 256  # head dims of the kernels: multiples of 8 up to this
+_NO_LIMIT = 1 << 41  # keys: twice the longest sequence that there is
+_LEAST_SCALE, _MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # what the kernels' float32 holds
 
 
 def sizes_of(q, k, v):
@@ -12,7 +18,29 @@ def sizes_of(q, k, v):
     if tuple(k) != (b, hk, sk, d) or v[0] != b:
         raise ValueError(f"shapes do not match: q {tuple(q)}, k {tuple(k)}, v {tuple(v)}; expected "
                          "q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv]")
+    if hq % hk != 0 if hk else hq != 0:
+        raise ValueError(f"hq={hq} is not a multiple of hk={hk}: each head of k and v is that of "
+                         "hq / hk heads of q")
+    if d > MOST_WIDE or dv > MOST_WIDE:
+        raise ValueError(f"head dims are d={d}, dv={dv}; accepted: up to {MOST_WIDE}")
     return b, hq, hk, sq, sk, d, dv
+
+
+def nothing_to_read(sizes):
+    """Is there no query or no key? Then o is zeros and lse is -inf, as of queries that see no key."""
+    b, hq, _, sq, sk, _, _ = sizes
+    return 0 in (b, hq, sq, sk)
+
+
+def padded_width(width):
+    """The head dim at which the kernels run: columns of zeros beyond `width` change no score."""
+    return max(8, -(-width // 8) * 8)
+
+
+def scale_at_width(scale, d):
+    """The scale of scale_of for q and k that are padded from d columns: 1 / sqrt(d) in the place of
+    0. Without columns all scores are 0, whatever the scale."""
+    return scale or (d ** -0.5 if d else 1.0)
 
 
 def strides_of(name, shape, strides):
@@ -36,24 +64,75 @@ def strides_of(name, shape, strides):
 
 def window_of(causal, window):
     """(left, right): keys a query sees on each side of its own position, -1 for no limit."""
-    if window is None:
-        window = (-1, -1)
-    if (not isinstance(window, (tuple, list)) or len(window) != 2 or isinstance(window[0], float)
-            or isinstance(window[1], float)):
-        raise ValueError(f"window {window!r}; accepted: (left, right), whole numbers of keys, -1 for no limit")
-    left, right = window
+    left, right = (-1, -1) if window is None else _sides_of(window)
+    return (left, 0) if flag_of("causal", causal) else (left, right)
+
+
+def _sides_of(window):
+    try:
+        if not isinstance(window, (tuple, list)):
+            raise TypeError
+        left, right = map(_side_of, window)
+    except (TypeError, ValueError):
+        raise ValueError(f"window {shown(window)}; accepted: (left, right), whole numbers of keys, "
+                         "-1 for no limit") from None
     if min(left, right) < -1:
         raise ValueError(f"window ({left}, {right}); -1 or more on each side")
-    return (left, 0) if causal else (left, right)
+    return left, right
+
+
+def _side_of(side):
+    if type(side) is not int:
+        if isinstance(side, bool) or "bool" in str(getattr(side, "dtype", "")):
+            raise TypeError
+        side = index(side)
+    return -1 if side >= _NO_LIMIT else side
+
+
+def flag_of(name, value):
+    """A bool of Python or NumPy. All else has a truth that may not be meant: "no", arrays, tensors."""
+    if value is True or value is False:
+        return value
+    kind = type(value)
+    if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
+        return bool(value)
+    raise TypeError(f"{name} is {shown(value)}; accepted: True or False")
 
 
 def scale_of(scale):
     """The planner's scale, for which 0 means 1 / sqrt(d)."""
     if scale is None:
         return 0.0
-    if scale == 0:
-        raise ValueError("scale 0; a number other than 0 is expected, or None for 1 / sqrt(d)")
-    return float(scale)
+    if type(scale) is not float:
+        scale = _number_of(scale)
+    if not _LEAST_SCALE <= abs(scale) <= _MOST_SCALE:
+        raise ValueError(f"scale {scale:g}; accepted: a number other than 0 in float32's range, or None "
+                         "for 1 / sqrt(d)")
+    return scale
+
+
+def _number_of(scale):
+    """The float of a number or of an array without dimensions that is no more than one."""
+    if getattr(scale, "requires_grad", False):
+        raise ValueError("scale requires a gradient, which is not computed; accepted: a number, with "
+                         "q multiplied by what is learned")
+    kind = str(getattr(scale, "dtype", type(scale).__name__))
+    try:
+        if getattr(scale, "shape", ()) != () or "bool" in kind or "complex" in kind:
+            raise TypeError
+        if not hasattr(scale, "__float__") and not hasattr(scale, "__index__"):
+            raise TypeError
+        return float(scale)
+    except OverflowError:
+        return float("inf") if scale > 0 else float("-inf")
+    except (TypeError, ValueError):
+        raise TypeError(f"scale {shown(scale)}; accepted: one real number, or None for 1 / sqrt(d)") from None
+
+
+def shown(value):
+    """What was given, in one line."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def rows_before_heads(shape, strides):

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd import profiler as _profiler
 from torch.compiler import is_compiling
 
 from dfa import _torch_inputs, _torch_operators
@@ -20,11 +21,11 @@ __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
 
 _transformed = torch._C._are_functorch_transforms_active
 _watched = torch._C._len_torch_dispatch_stack
-_profiled = torch._C._autograd._profiler_enabled
-_traced = torch._C._get_tracing_state
+_is_traced = torch._C._is_tracing
+_bfloat16 = torch.bfloat16  # of which no complex type is made
 _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
-_deterministic = torch.are_deterministic_algorithms_enabled
+_deterministic = torch._C._get_deterministic_algorithms
 _threads = torch.get_num_threads
 _is_neg = torch.Tensor.is_neg
 
@@ -36,10 +37,10 @@ def attention_on(types):
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
-    # The dispatcher also knows what to do with tensors of which the other sign is meant (is_neg).
-    if (is_compiling() or _transformed() or _watched() or _profiled() or _traced() is not None
-            or forward_ad._current_level >= 0 or isinstance(scale, torch.Tensor)
-            or _is_neg(q) or _is_neg(k) or _is_neg(v)):
+    # The dispatcher also knows what to do with tensors of which the other sign is meant (is_neg), parts of complex ones.
+    if (is_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
+            or forward_ad._current_level >= 0 or (scale is not None and isinstance(scale, torch.Tensor))
+            or (q.dtype is not _bfloat16 and (_is_neg(q) or _is_neg(k) or _is_neg(v)))):
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic,
                                       algorithm)
     if _any_autocast():
@@ -69,7 +70,7 @@ def attention_by_operators(q, k, v, causal, window, scale, return_lse, determini
         _refuse_what_has_no_rule(q, k, v)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
-    deterministic = bool(deterministic or _deterministic())
+    deterministic = bool(deterministic or torch.are_deterministic_algorithms_enabled())
     by_function = not is_compiling() and _transformed()
     operator = _torch_operators.Forward.apply if by_function else _torch_operators.forward
     sides = window_of(causal, window)
@@ -82,7 +83,7 @@ def attention_by_operators(q, k, v, causal, window, scale, return_lse, determini
 
 
 def _refuse_what_has_no_rule(*tensors):
-    if _traced() is not None:
+    if _is_traced():
         raise RuntimeError("torch.jit.trace cannot record dfa.attention; accepted: torch.export and torch.compile")
     if forward_ad._current_level >= 0 or _jvp_is_active():
         raise RuntimeError("forward-mode derivatives (jvp, jacfwd, hessian) of dfa.attention are not supported; accepted: "
@@ -128,7 +129,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, d_o, *_):
         calls, options = ctx.call
         # With create_graph the operator's own rule says that there is no second derivative.
-        if is_compiling() or _watched() or _is_grad_enabled() or _profiled() or _is_neg(d_o):
+        if is_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled or _is_neg(d_o):
             return *_torch_operators.backward(d_o, *ctx.saved_tensors, *options), None, None
         return *calls.backward(d_o, *ctx.saved_tensors), None, None
 

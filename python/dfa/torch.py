@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import threading
 
 import torch
 
@@ -12,7 +13,6 @@ from dfa import _torch as _operators  # noqa: F401: programs that torch.export h
 from dfa._attention import attention
 
 _functional = torch.nn.functional
-_original = _functional.scaled_dot_product_attention
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
@@ -43,14 +43,27 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 def enable():
     """Calls of torch.nn.functional.scaled_dot_product_attention come here, inside the block.
 
-    Only calls by that name from Python: what PyTorch calls from C++ (its own transformer layers'
-    fast path) stays there. What is not supported raises ValueError and does not fall back.
+    The switch is the process's: other threads come here too, until the last block of all threads has ended; then the
+    function that the first one found is put back. Only calls by that name from Python: what PyTorch calls from C++ (its own
+    transformer layers' fast path) stays there. What is not supported raises ValueError and does not fall back.
     """
-    _functional.scaled_dot_product_attention = scaled_dot_product_attention
+    global _blocks, _found
+    with _lock:
+        if _blocks == 0:
+            _found = _functional.scaled_dot_product_attention
+        _blocks += 1
+        _functional.scaled_dot_product_attention = scaled_dot_product_attention
     try:
         yield
     finally:
-        _functional.scaled_dot_product_attention = _original
+        with _lock:
+            _blocks -= 1
+            if _blocks == 0:
+                _functional.scaled_dot_product_attention = _found
+
+
+_lock = threading.Lock()
+_blocks, _found = 0, None  # how many blocks are open; what the first of them found
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):

@@ -1,5 +1,7 @@
 """dfa on PyTorch tensors; on the GPU too, where there is one."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -256,3 +258,39 @@ def test_what_cannot_be_taken():
         dfa.attention(*(x.to("meta") for x in (q, k, v)))
     with pytest.raises(TypeError, match="all of one"):
         dfa.attention(q, k.numpy(), v)
+
+
+def test_enable_nests_and_puts_back_what_it_found(monkeypatch):
+    functional = torch.nn.functional
+
+    def other_library(*args, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", other_library)
+    with pytest.raises(KeyError), dfa.torch.enable():
+        with dfa.torch.enable():
+            pass
+        assert functional.scaled_dot_product_attention is dfa.torch.scaled_dot_product_attention
+        functional.scaled_dot_product_attention = None  # by someone inside the block
+        raise KeyError
+    assert functional.scaled_dot_product_attention is other_library
+
+
+def test_enable_lasts_until_the_last_thread_has_left_it():
+    functional = torch.nn.functional
+    before, inside, leave = functional.scaled_dot_product_attention, threading.Event(), threading.Event()
+    seen = []
+
+    def other():
+        with dfa.torch.enable():
+            inside.set()
+            leave.wait(60)
+            seen.append(functional.scaled_dot_product_attention)
+
+    thread = threading.Thread(target=other)
+    with dfa.torch.enable():
+        thread.start()
+        assert inside.wait(60)
+    leave.set()
+    thread.join()
+    assert seen == [dfa.torch.scaled_dot_product_attention] and functional.scaled_dot_product_attention is before
