@@ -1,18 +1,51 @@
 """What NumPy's and CuPy's arrays have in common: shapes and byte strides."""
 
 from dfa._plan import plan_of
-from dfa._shapes import dense_strides, rows_before_heads, scale_of, sizes_of, strides_of, window_of
+from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, rows_before_heads, scale_at_width,
+                         scale_of, sizes_of, strides_of, window_of)
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
 def dtype_of(*arrays):
     names = [array.dtype.name for array in arrays]
+    if any(array.dtype.fields for array in arrays):
+        raise ValueError(f"element types {', '.join(names)}; accepted: {', '.join(DTYPES)}, not records")
     if len(set(names)) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(names)}; one for all is expected")
     if names[0] not in DTYPES:
         raise ValueError(f"element type {names[0]}; accepted: {', '.join(DTYPES)}")
     return DTYPES[names[0]]
+
+
+def plain(name, array, module):
+    """The array with elements as the processor has them, at whole strides and none twice; else a copy of such."""
+    if getattr(array, "mask", None) is not None or type(array).__name__ == "MaskedArray":
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; accepted: plain arrays (filled(…))")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    width = array.itemsize
+    odd = any(stride % width for stride in array.strides) or not getattr(array.flags, "aligned", True)
+    rows = array.ndim == 4 and array.shape[3] > 1 and array.strides[3] != width
+    repeats = any(size > 1 and stride <= 0 for size, stride in zip(array.shape, array.strides))
+    return module.array(array, order="C") if odd or rows or repeats else array
+
+
+def fitting(q, k, v, module):
+    """q, k, v with one batch, and head dims that are multiples of 8."""
+    if not q.ndim == k.ndim == v.ndim == 4:
+        sizes_of(q.shape, k.shape, v.shape)  # names the one that has other dimensions
+    batches = {array.shape[0] for array in (q, k, v)}
+    if len(batches) == 2 and 1 in batches:
+        b = max(batches - {1})
+        q, k, v = (module.broadcast_to(x, (b, *x.shape[1:])) if x.shape[0] == 1 else x for x in (q, k, v))
+    sizes_of(q.shape, k.shape, v.shape)
+
+    def padded(x):
+        missing = padded_width(x.shape[3]) - x.shape[3]
+        return module.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x
+
+    return tuple(map(padded, (q, k, v)))
 
 
 def element_strides(array):
@@ -22,18 +55,31 @@ def element_strides(array):
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
         algorithm):
     """The call for arrays of `module` (numpy or cupy)."""
+    dtype_of(q, k, v)
+    shapes = q.shape, k.shape, v.shape
+    q, k, v = fitting(q, k, v, module)
+    if (q.shape, k.shape, v.shape) != shapes and shapes[0][-1] != q.shape[-1]:
+        scale = scale_at_width(scale_of(scale), shapes[0][-1])
+    q, k, v = (plain(name, array, module) for name, array in zip("qkv", (q, k, v)))
     sizes = sizes_of(q.shape, k.shape, v.shape)
     b, hq, _, sq, _, _, dv = sizes
     rows_first = rows_before_heads(q.shape, q.strides)
-    o = module.empty((b, sq, hq, dv) if rows_first else (b, hq, sq, dv), dtype=q.dtype)
+    make = module.zeros if nothing_to_read(sizes) else module.empty
+    o = make((b, sq, hq, dv) if rows_first else (b, hq, sq, dv), dtype=q.dtype)
     if rows_first:
         o = o.transpose(0, 2, 1, 3)
     lse = module.empty((b, hq, sq), dtype="float32") if return_lse else None
-    strides = tuple(strides_of(name, array.shape, element_strides(array))
-                    for name, array in (("q", q), ("k", k), ("v", v)))
-    plan = plan_of("fwd", dtype_of(q, k, v), sizes, window_of(causal, window), scale_of(scale),
-                   deterministic, (*strides, dense_strides(o.shape, rows_first)), backend, algorithm)
-    workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
-    plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
-                  (pointer(workspace) + 63) // 64 * 64, stream)
+    options = window_of(causal, window), scale_of(scale), flag_of("deterministic", deterministic)
+    if nothing_to_read(sizes):
+        if return_lse:
+            lse.fill(-module.inf)
+    else:
+        strides = tuple(strides_of(name, array.shape, element_strides(array))
+                        for name, array in (("q", q), ("k", k), ("v", v)))
+        plan = plan_of("fwd", dtype_of(q, k, v), sizes, *options,
+                       (*strides, dense_strides(o.shape, rows_first)), backend, algorithm)
+        workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
+        plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
+                      (pointer(workspace) + 63) // 64 * 64, stream)
+    o = o[..., :shapes[2][-1]]
     return (o, lse) if return_lse else o
