@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,9 @@ enum class Quantity : int {
 struct Reading {
   double time_s = 0;
   double value = 0;
+  // Of a counter: how often it was found to have started anew, stood still or turned over unseen.
+  // Readings with different numbers must not be subtracted; Meter::break_reason() tells why.
+  int breaks = 0;
 };
 
 // One sensor. Trouble is data: a failed read is an empty optional and status() tells why.
@@ -34,6 +38,11 @@ class Meter {
   virtual double period_s() const = 0;  // how often the value changes
   virtual std::optional<Reading> read() = 0;
   virtual Verdict status() const = 0;  // why the last read failed
+
+  // Of a counter: read less often than this, it may lose what it counted. What must be read in time
+  // may be read from several threads at once.
+  virtual double longest_gap_s() const { return std::numeric_limits<double>::infinity(); }
+  virtual std::string break_reason() const { return {}; }  // of the last of Reading::breaks
 };
 
 }  // namespace dfa

@@ -3,6 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace dfa::sensors {
@@ -15,6 +21,39 @@ double longest_period(const std::vector<Meter*>& counters) {
 }
 
 }  // namespace
+
+// Reads counters before they lose what they counted, until it goes away. What it reads is dropped:
+// the meters keep count.
+class EnergyWindow::Keeper {
+ public:
+  explicit Keeper(const std::vector<Meter*>& counters) {
+    for (Meter* meter : counters) {
+      if (!std::isfinite(meter->longest_gap_s())) continue;
+      counters_.push_back(meter);
+      period_s_ = std::min(period_s_, meter->longest_gap_s());
+    }
+    if (!counters_.empty()) thread_ = std::jthread([this](std::stop_token stop) { loop(stop); });
+  }
+
+ private:
+  void loop(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    const std::chrono::duration<double> period(period_s_);
+    while (!wake_.wait_for(lock, stop, period, [&] { return stop.stop_requested(); })) {
+      for (Meter* meter : counters_) meter->read();
+    }
+  }
+
+  std::vector<Meter*> counters_;
+  double period_s_ = std::numeric_limits<double>::infinity();
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::jthread thread_;
+};
+
+EnergyWindow::~EnergyWindow() = default;
+EnergyWindow::EnergyWindow(EnergyWindow&&) noexcept = default;
+EnergyWindow& EnergyWindow::operator=(EnergyWindow&&) noexcept = default;
 
 EnergyWindow::EnergyWindow(std::vector<Meter*> counters) : counters_(std::move(counters)) {
   for (const Meter* meter : counters_) {
@@ -30,8 +69,10 @@ EnergyWindow::EnergyWindow(std::vector<Meter*> counters, Clock& clock)
 }
 
 void EnergyWindow::begin() {
+  keeper_.reset();
   reads_ = 0;
   first_ = marks();
+  keeper_ = std::make_unique<Keeper>(counters_);
 }
 
 std::vector<EnergyWindow::Mark> EnergyWindow::marks() {
@@ -41,14 +82,21 @@ std::vector<EnergyWindow::Mark> EnergyWindow::marks() {
   return marks;
 }
 
-// One read. Its time is the meter's own, or with a clock the interval in which it was answered.
+// One value. Its time is the meter's own, or with a clock the interval in which it was answered. A
+// read that fails is tried once more: a counter that broke off answers again, with another number of
+// breaks, and what was before a window began is no matter of the window's.
 EnergyWindow::Mark EnergyWindow::read(Meter& meter) {
-  ++reads_;
-  const double before = clock_ != nullptr ? clock_->now_s() : 0;
-  const std::optional<Reading> reading = meter.read();
+  std::optional<Reading> reading;
+  double before = 0;
+  for (int attempt = 0; attempt < 2 && !reading; ++attempt) {
+    ++reads_;
+    before = clock_ != nullptr ? clock_->now_s() : 0;
+    reading = meter.read();
+  }
   if (!reading) return {.reason = "a reading failed: " + meter.status().reason};
-  if (clock_ == nullptr) return {reading->value, reading->time_s, reading->time_s, {}};
-  return {reading->value, before, clock_->now_s(), {}};
+  const double from_s = clock_ != nullptr ? before : reading->time_s;
+  const double to_s = clock_ != nullptr ? clock_->now_s() : reading->time_s;
+  return {reading->value, from_s, to_s, {}, reading->breaks};
 }
 
 std::vector<EnergyWindow::Mark> EnergyWindow::marks_at_ticks() {
@@ -81,9 +129,10 @@ bool EnergyWindow::caught_tick(Meter& meter, Mark& mark) {
   if (*now.value == *mark.value) {
     mark.from_s = now.from_s;
     mark.to_s = now.to_s;
+    mark.breaks = now.breaks;
     return false;
   }
-  mark = {now.value, mark.from_s, now.to_s, {}};
+  mark = {now.value, mark.from_s, now.to_s, {}, now.breaks};
   return true;
 }
 
@@ -99,6 +148,7 @@ Energy EnergyWindow::end() {
     return energy;
   }
   const std::vector<Mark> last = marks();
+  keeper_.reset();
   double joules = 0;
   for (std::size_t i = 0; i < counters_.size() && energy.reason.empty(); ++i) {
     energy.reason = add(*counters_[i], first_[i], last[i], energy, joules);
@@ -112,6 +162,7 @@ Energy EnergyWindow::end() {
 std::string EnergyWindow::add(const Meter& meter, const Mark& first, const Mark& last,
                               Energy& energy, double& joules) const {
   if (!last.value) return meter.name() + ": " + last.reason;
+  if (first.breaks != last.breaks) return meter.name() + ": " + meter.break_reason();
   const double seconds = (last.from_s + last.to_s - first.from_s - first.to_s) / 2;
   const double delta = *last.value - *first.value;
   if (!(seconds > 0) || !(delta > 0)) {

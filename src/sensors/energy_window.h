@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 namespace dfa::sensors {
 
 // Energy between two marks. Empty with a reason where nothing measured it: a reading failed, a
-// counter stood still or went back.
+// counter stood still, went back, or broke off in between (Reading::breaks).
 struct Energy {
   std::optional<double> energy_j;
   double uncertainty_j = 0;  // a bound, not a deviation
@@ -21,12 +22,16 @@ struct Energy {
 };
 
 // Differences of energy counters between two marks, summed over the meters. The meters must outlive
-// the window; other quantities than energy_j throw InvalidArgument.
+// the window; other quantities than energy_j throw InvalidArgument. From begin() to end() a thread
+// of the window reads the counters that lose what they counted when they are not read.
 class EnergyWindow {
  public:
   // Marks are where they are called. A counter is up to one period old at each mark, so each end is
   // uncertain by one period's worth of average power.
   explicit EnergyWindow(std::vector<Meter*> counters);
+  ~EnergyWindow();
+  EnergyWindow(EnergyWindow&&) noexcept;
+  EnergyWindow& operator=(EnergyWindow&&) noexcept;
 
   // Marks are ticks: begin() and end() read on until every counter has changed, for a period or
   // two, and each end is uncertain by no more than the time between the two reads that saw the
@@ -44,7 +49,9 @@ class EnergyWindow {
     double from_s = 0;
     double to_s = 0;
     std::string reason{};
+    int breaks = 0;
   };
+  class Keeper;
 
   std::vector<Mark> marks();
   std::vector<Mark> marks_at_ticks();
@@ -57,6 +64,7 @@ class EnergyWindow {
   Clock* clock_ = nullptr;
   std::vector<Mark> first_;
   int reads_ = 0;
+  std::unique_ptr<Keeper> keeper_;
 };
 
 }  // namespace dfa::sensors

@@ -51,6 +51,14 @@ TEST(EnergyWindow, NothingMeasuredIsNoNumberButAReason) {
   EXPECT_NE(window.end().reason.find("did not move"), std::string::npos);
 }
 
+TEST(EnergyWindow, ACounterThatBrokeOffInBetweenIsNoEnergy) {
+  FakeMeter counter(Quantity::energy_j);
+  counter.script = {{0, 10, 0}, {5, 900, 1}};
+  EnergyWindow window({&counter});
+  window.begin();
+  EXPECT_FALSE(window.end().energy_j);
+}
+
 TEST(EnergyWindow, RefusesAMeterThatIsNoCounter) {
   FakeMeter power(Quantity::power_w);
   EXPECT_THROW(EnergyWindow({&power}), InvalidArgument);

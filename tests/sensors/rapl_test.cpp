@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "sensors/fakes.h"
+#include "sensors/rapl/counter.h"
 
 namespace dfa::sensors {
 namespace {
@@ -118,6 +121,35 @@ TEST(Rapl, AReadThatFailsLaterIsNoReadingWithAReason) {
   std::filesystem::remove(tree.root() / "class/powercap/intel-rapl:0/energy_uj");
   EXPECT_FALSE(set.meters.at(0)->read());
   EXPECT_FALSE(set.meters[0]->status());
+}
+
+// Microjoules of 50 W in a counter that turns at 100 J, read every 10 ms from 0 to `seconds`.
+TEST(TurningCounter, CountsOnHoweverOftenItTurns) {
+  for (const double seconds : {1.0, 3.0, 5.0, 11.0}) {
+    TurningCounter counter(100e6);
+    EXPECT_LE(counter.longest_gap_s(), 0.01 + 1e-9);
+    for (int i = 0; i <= std::lround(seconds * 100); ++i) {
+      ASSERT_TRUE(counter.add(std::fmod(0.5e6 * i, 100e6), 0.01 * i)) << counter.break_reason();
+    }
+    EXPECT_NEAR(counter.joules(), 50 * seconds, 1e-6);
+    EXPECT_EQ(counter.breaks(), 0);
+  }
+}
+
+TEST(TurningCounter, WhatCannotBeToldIsABreakWithItsReason) {
+  const auto reason = [](double range_uj, double from_uj, double to_uj, double seconds) {
+    TurningCounter counter(range_uj);
+    EXPECT_TRUE(counter.add(from_uj, 0));
+    EXPECT_FALSE(counter.add(to_uj, seconds)) << from_uj << " to " << to_uj;
+    EXPECT_EQ(counter.breaks(), 1);
+    return counter.break_reason();
+  };
+  EXPECT_NE(reason(100e6, 10e6, 60e6, 0.5).find("turned over unseen"), std::string::npos);
+  EXPECT_NE(reason(262e9, 55e6, 0, 0.1).find("started anew"), std::string::npos);
+  EXPECT_NE(reason(262e9, 55e6, 62e9, 2).find("started anew"), std::string::npos);
+  EXPECT_NE(reason(0, 55e6, 1e6, 0.1).find("no max_energy_range_uj"), std::string::npos);
+  EXPECT_NE(reason(100e6, 90e6, 101e6, 0.1).find("beyond"), std::string::npos);
+  EXPECT_NE(reason(262e9, 5e6, 5e6, 1.5).find("stands still"), std::string::npos);
 }
 
 }  // namespace

@@ -206,9 +206,14 @@ class EnergyMeter final : public GaugeMeter {
     if (!now) return std::nullopt;
     if (!first_) first_ = now->value;
     const std::optional<Reading> before = std::exchange(last_, now);
-    if (before && !plausible(*before, *now)) return std::nullopt;
-    return Reading{now->time_s, now->value - *first_};
+    if (before && !plausible(*before, *now)) {
+      ++breaks_;
+      break_reason_ = status().reason;
+      return std::nullopt;
+    }
+    return Reading{now->time_s, now->value - *first_, breaks_};
   }
+  std::string break_reason() const override { return break_reason_; }
 
  private:
   bool plausible(const Reading& before, const Reading& now) {
@@ -233,6 +238,8 @@ class EnergyMeter final : public GaugeMeter {
   std::optional<double> limit_w_;
   std::optional<double> first_;
   std::optional<Reading> last_;
+  int breaks_ = 0;
+  std::string break_reason_;
 };
 
 bool shared_under_mig(Quantity quantity) {

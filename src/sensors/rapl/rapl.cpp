@@ -1,8 +1,12 @@
 #include "sensors/rapl/rapl.h"
 
+#include <fmt/format.h>
+
+#include <mutex>
 #include <string>
 #include <utility>
 
+#include "sensors/rapl/counter.h"
 #include "sensors/text_value.h"
 
 namespace dfa::sensors {
@@ -10,47 +14,51 @@ namespace {
 
 constexpr double kRaplPeriod = 1e-3;  // the hardware refreshes the counters about every millisecond
 
+// The kernel's counters are whole numbers that are not negative.
+NumberFile read_microjoules(const std::filesystem::path& path) {
+  NumberFile file = read_number(path);
+  if (!file.value || (*file.value >= 0 && *file.value < 0x1p64)) return file;
+  return {std::nullopt, Verdict::no(fmt::format("'{}' holds '{}', not a number of microjoules",
+                                                path.string(), *file.value))};
+}
+
 class RaplMeter final : public Meter {
  public:
-  RaplMeter(std::string name, std::filesystem::path zone, const Clock& clock)
-      : name_(std::move(name)), counter_(zone / "energy_uj"), clock_(clock) {
-    range_uj_ = read_number(zone / "max_energy_range_uj").value.value_or(0);
-    first_uj_ = last_uj_ = raw().value_or(0);
-  }
+  RaplMeter(std::string name, const std::filesystem::path& zone, const Clock& clock)
+      : name_(std::move(name)),
+        file_(zone / "energy_uj"),
+        clock_(clock),
+        counter_(read_microjoules(zone / "max_energy_range_uj").value.value_or(0)) {}
 
   std::string name() const override { return name_; }
   Quantity quantity() const override { return Quantity::energy_j; }
   double period_s() const override { return kRaplPeriod; }
-  Verdict status() const override { return status_; }
+  double longest_gap_s() const override { return counter_.longest_gap_s(); }
+  Verdict status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  std::string break_reason() const override {
+    const std::lock_guard lock(mutex_);
+    return counter_.break_reason();
+  }
 
+  // A read that fails loses nothing: the counter counts on.
   std::optional<Reading> read() override {
-    const std::optional<double> now_uj = raw();
-    if (!now_uj) return std::nullopt;
-    if (*now_uj < last_uj_) {
-      if (range_uj_ <= 0) {
-        status_ = Verdict::no(name_ + " wrapped around and tells no max_energy_range_uj");
-        return std::nullopt;
-      }
-      turns_uj_ += range_uj_;
-    }
-    last_uj_ = *now_uj;
-    return Reading{clock_.now_s(), (turns_uj_ + last_uj_ - first_uj_) * 1e-6};
+    const std::lock_guard lock(mutex_);
+    NumberFile file = read_microjoules(file_);
+    const double time_s = clock_.now_s();
+    status_ = file.value ? counter_.add(*file.value, time_s) : std::move(file.status);
+    if (!status_) return std::nullopt;
+    return Reading{time_s, counter_.joules(), counter_.breaks()};
   }
 
  private:
-  std::optional<double> raw() {
-    NumberFile file = read_number(counter_);
-    status_ = std::move(file.status);
-    return file.value;
-  }
-
   std::string name_;
-  std::filesystem::path counter_;
+  std::filesystem::path file_;
   const Clock& clock_;
-  double range_uj_ = 0;
-  double first_uj_ = 0;
-  double last_uj_ = 0;
-  double turns_uj_ = 0;
+  mutable std::mutex mutex_;  // an energy window reads between its marks, on another thread
+  TurningCounter counter_;
   Verdict status_;
 };
 
@@ -72,6 +80,9 @@ MeterSet open_rapl(const std::filesystem::path& sysfs_root, const Clock& clock) 
   const std::filesystem::path folder = sysfs_root / "class" / "powercap";
   std::string trouble;
   for (const auto& zone : entries(folder, "intel-rapl:")) {
+    if (const std::filesystem::path file = zone / "name"; read_text(file).empty()) {
+      trouble = "'" + file.string() + "' does not tell what the zone counts";
+    }
     const std::string name = meter_name(zone);
     if (name.empty()) continue;
     auto meter = std::make_unique<RaplMeter>(name, zone, clock);
@@ -84,9 +95,11 @@ MeterSet open_rapl(const std::filesystem::path& sysfs_root, const Clock& clock) 
   if (!trouble.empty()) {
     // A package whose counter cannot be read would make the sum a lie: better none at all.
     set.meters.clear();
+    const bool denied = trouble.find("ermission denied") != std::string::npos;
     set.status = Verdict::no("RAPL: " + trouble +
-                             "; the counters are readable by root, or after "
-                             "'chmod a+r' on energy_uj");
+                             (denied ? "; the counters are readable by root, or after "
+                                       "'chmod a+r' on energy_uj"
+                                     : ""));
   } else if (set.empty()) {
     set.status = Verdict::no("RAPL: no energy counter under '" + folder.string() +
                              "' (virtual machine, container or unsupported processor)");
