@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
@@ -82,11 +83,25 @@ struct Output {
   nb::object operator()() const { return call(make, like); }
 };
 
+// A number of elements at other than the dense place of a dimension of one element means nothing.
+bool lie_alike(const Fields& a, const Fields& b) {
+  for (std::size_t i = 0; i < a.shape.size(); ++i) {
+    if (a.shape[i] > 1 && a.strides[i] != b.strides[i]) return false;
+  }
+  return true;
+}
+
+bool of_one_kind(const Fields& a, const Fields& b) {
+  return a.shape == b.shape && a.dimensions == b.dimensions && a.type == b.type &&
+         a.device_type == b.device_type && a.device == b.device;
+}
+
 // What calls with tensors of the same fields have in common.
 struct Call {
   nb::object owner;
   const Plan* plan = nullptr;
   std::vector<Output> outputs;
+  std::vector<Fields> fields;  // of the outputs
   Output workspace;  // none when the plan needs none
 };
 
@@ -137,8 +152,9 @@ class Calls {
                      nb::handle lse) {
     const std::array<Tensor, 3> in = {read(q), read(k), read(v)};
     const std::shared_ptr<const Call> call = find(backwards_, "bwd", in, q, k, v);
-    const Tensor out = read(o);
-    if (read(d_o).fields.strides != out.fields.strides) d_o = same_strides_(d_o, o);
+    const nb::object out = as_planned("o", o, *call, kOutput);
+    const nb::object sums = as_planned("lse", lse, *call, kOutput + 1);
+    d_o = as_planned("d_o", d_o, *call, kOutput);
     nb::object dq = call->outputs[0]();
     nb::object dk = call->outputs[1]();
     nb::object dv = call->outputs[2]();
@@ -146,8 +162,8 @@ class Calls {
     const BackwardArgs arguments = {.q = in[0].data,
                                     .k = in[1].data,
                                     .v = in[2].data,
-                                    .o = out.data,
-                                    .lse = static_cast<float*>(data(lse)),
+                                    .o = data(out),
+                                    .lse = static_cast<float*>(data(sums)),
                                     .d_o = data(d_o),
                                     .dq = data(dq),
                                     .dk = data(dk),
@@ -165,6 +181,22 @@ class Calls {
   // Shared: another thread may empty the map while this one, waiting for PyTorch, uses its call.
   using Map = std::unordered_map<Key, std::shared_ptr<const Call>, KeyHash, KeyEqual>;
   static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kOutput = 3;  // o and lse, after a backward's dq, dk, dv
+
+  // The tensor itself, or a copy that lies in memory as the plan has it: what a hook of autograd
+  // keeps comes back in any layout, and a tensor of zeros without memory has none.
+  nb::object as_planned(const char* name, nb::handle tensor, const Call& call,
+                        std::size_t index) const {
+    const Tensor given = read(tensor);
+    const Fields& planned = call.fields[index];
+    if (!of_one_kind(given.fields, planned)) {
+      throw nb::value_error((std::string("dfa::backward: ") + name +
+                             " has another shape, element type or device than the forward gave")
+                                .c_str());
+    }
+    if (given.data != nullptr && lie_alike(given.fields, planned)) return nb::borrow(tensor);
+    return same_strides_(tensor, call.outputs[index].like);
+  }
 
   Tensor read(nb::handle tensor) const {
     nb::dlpack::dltensor raw{};
@@ -213,7 +245,10 @@ class Calls {
     auto call = std::make_shared<Call>();
     call->owner = made[0];
     call->plan = nb::cast<const Plan*>(call->owner);
-    for (const nb::handle pair : made[1]) call->outputs.push_back({pair[0], pair[1]});
+    for (const nb::handle pair : made[1]) {
+      call->outputs.push_back({pair[0], pair[1]});
+      call->fields.push_back(read(pair[1]).fields);
+    }
     if (!made[2].is_none()) call->workspace = {made[2][0], made[2][1]};
     if (map.size() >= kMost) map.clear();
     map.insert_or_assign(key, call);

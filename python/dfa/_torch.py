@@ -11,10 +11,10 @@ from functools import lru_cache
 import torch
 from torch.autograd import forward_ad
 from torch.autograd import profiler as _profiler
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from dfa import _torch_inputs, _torch_operators
-from dfa._shapes import scale_of, window_of
+from dfa._shapes import flag_of, scale_of, window_of
 from dfa._torch_calls import DTYPES, Unfit, calls_of
 
 __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
@@ -38,16 +38,22 @@ def attention_on(types):
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
     # The dispatcher also knows what to do with tensors of which the other sign is meant (is_neg), parts of complex ones.
-    if (is_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
+    if (is_dynamo_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
             or forward_ad._current_level >= 0 or (scale is not None and isinstance(scale, torch.Tensor))
             or (q.dtype is not _bfloat16 and (_is_neg(q) or _is_neg(k) or _is_neg(v)))):
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic,
                                       algorithm)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
-    if isinstance(window, list):
-        window = tuple(window)
-    deterministic = deterministic or _deterministic()
+    # Plain values, since equal keys of a cache may differ: True is 1, and a tensor's number changes.
+    if window is not None and not (type(window) is tuple and {*map(type, window)} == {int}):
+        window = window_of(False, window)
+    if scale is not None and type(scale) is not float:
+        scale = scale_of(scale)
+    if not (causal is True or causal is False):
+        causal = flag_of("causal", causal)
+    if deterministic is not True:
+        deterministic = _deterministic() or (deterministic is not False and flag_of("deterministic", deterministic))
     try:
         return _attend(q, k, v, _call(causal, window, scale, deterministic, algorithm, _threads()), return_lse)
     except Unfit:
@@ -70,7 +76,7 @@ def attention_by_operators(q, k, v, causal, window, scale, return_lse, determini
         _refuse_what_has_no_rule(q, k, v)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
-    deterministic = bool(deterministic or torch.are_deterministic_algorithms_enabled())
+    deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     by_function = not is_compiling() and _transformed()
     operator = _torch_operators.Forward.apply if by_function else _torch_operators.forward
     sides = window_of(causal, window)
@@ -129,9 +135,13 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, d_o, *_):
         calls, options = ctx.call
         # With create_graph the operator's own rule says that there is no second derivative.
-        if is_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled or _is_neg(d_o):
-            return *_torch_operators.backward(d_o, *ctx.saved_tensors, *options), None, None
-        return *calls.backward(d_o, *ctx.saved_tensors), None, None
+        if not (is_dynamo_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled
+                or _is_neg(d_o)):
+            try:
+                return *calls.backward(d_o, *ctx.saved_tensors), None, None
+            except Unfit:  # d_o of is_grads_batched, or what a hook has kept in another layout
+                pass
+        return *_torch_operators.backward(d_o, *ctx.saved_tensors, *options), None, None
 
 
 # Function.apply without its care for torch.func, which does not come here.

@@ -1,5 +1,6 @@
 """Calls on PyTorch's tensors: what they have in common is planned once and kept in _core.Calls."""
 
+import os
 from functools import lru_cache, partial
 
 import torch
@@ -11,8 +12,12 @@ from dfa._shapes import dense_strides, rows_before_heads, sizes_of, strides_of
 DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 
-class Unfit(Exception):
+class Unfit(ValueError):
     """The tensors are none that a kernel takes as they lie; dfa._torch_inputs makes them so."""
+
+    def __init__(self):
+        super().__init__("dfa::forward and dfa::backward take tensors as kernels do: of one batch, no size of 0, head dims "
+                         "of multiples of 8, the last dimension contiguous, no stride of 0; dfa.attention takes others")
 
 
 @lru_cache(maxsize=1024)
@@ -29,7 +34,7 @@ def _fields(tensor):
     """What DLPack's functions tell of a tensor, for a PyTorch or a device that they do not know."""
     device = tensor.device
     _check_device(device)
-    if tensor.layout != torch.strided:
+    if tensor.layout != torch.strided or not torch._C._has_storage(tensor):
         raise Unfit
     return (tensor.data_ptr(), tensor.shape, tensor.stride(), list(DTYPES).index(tensor.dtype)
             if tensor.dtype in DTYPES else -1, {"cpu": 1, "cuda": 2}.get(device.type, 0),
@@ -49,12 +54,22 @@ def prepare(options, threads, passes, q, k, v):
     planned = tuple(map(strides_of, "qkv", shapes, strides))
     o_strides = dense_strides((*q.shape[:3], v.shape[3]), turned)
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic,
-                   (*planned, o_strides), q.device.type, algorithm, threads if q.device.type == "cpu" else 0)
-    outputs = empty_outputs(q, k, v) if passes == "fwd" else map(like, (q, k, v))
+                   (*planned, o_strides), q.device.type, algorithm, threads if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0)
+    outputs = empty_outputs(q, k, v)
+    if passes == "bwd":
+        outputs = (*map(like, (q, k, v)), *outputs)  # the last two as the forward made them, to compare with
     workspace = None
     if plan.workspace_bytes:
         workspace = _maker(q.new_empty(plan.workspace_bytes, dtype=torch.uint8))
     return plan, [_maker(output) for output in outputs], workspace
+
+
+def backward_of(calls, d_o, q, k, v, o, lse):
+    """The gradients, also of tensors that a hook of autograd has kept in a layout that no kernel reads."""
+    try:
+        return calls.backward(d_o, q, k, v, o, lse)
+    except Unfit:
+        return calls.backward(d_o, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)
 
 
 def fits(q, k, v):

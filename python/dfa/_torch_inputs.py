@@ -1,8 +1,9 @@
 """Tensors that no kernel takes as they lie, made into such: shapes, strides and scales, with their gradients."""
 
 import torch
+from torch.compiler import is_compiling
 
-from dfa._shapes import scale_of, sizes_of
+from dfa._shapes import nothing_to_read, padded_width, scale_at_width, scale_of, sizes_of
 from dfa._torch_calls import fits
 
 _pad = torch.nn.functional.pad
@@ -20,15 +21,14 @@ def attend(call, q, k, v, scale, return_lse):
         sizes_of(q.shape, k.shape, v.shape)  # names the one that has other dimensions
     b = max(q.shape[0], k.shape[0], v.shape[0]) if 0 not in (q.shape[0], k.shape[0], v.shape[0]) else 0
     q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
-    _, hq, hk, sq, sk, d, dv = sizes_of(q.shape, k.shape, v.shape)
-    if 0 in (b, hq, sq, sk, dv):
-        return _of_nothing(q, k, v, hk, return_lse)
-    if d == 0 or hk == 0:
-        raise ValueError(f"shapes q {list(q.shape)}, k {list(k.shape)}; a head dim and heads of keys of at least 1 are expected")
-    scale = scale_of(scale) or d ** -0.5
-    q, k, v = (_dense(_pad(x, (0, -x.shape[3] % 8)) if x.shape[3] % 8 else x) for x in (q, k, v))
+    sizes = sizes_of(q.shape, k.shape, v.shape)
+    *_, d, dv = sizes
+    if nothing_to_read(sizes):
+        return _of_nothing(q, k, v, return_lse)
+    scale = scale_at_width(scale_of(scale), d)
+    q, k, v = (_dense(_padded(x)) for x in (q, k, v))
     o, *lse = _listed(call(q, k, v, scale, return_lse))
-    o = o[..., :dv] if dv % 8 else o
+    o = o[..., :dv] if o.shape[3] != dv else o
     return (o, *lse) if return_lse else o
 
 
@@ -39,8 +39,15 @@ def _listed(result):
 def _check_kind(name, tensor):
     if tensor.is_nested or tensor.layout != torch.strided:
         raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
+    if isinstance(tensor, torch.masked.MaskedTensor):
+        raise ValueError(f"{name} is a masked tensor; accepted: dense tensors, and causal or window for a mask")
     if tensor.is_complex() or tensor.is_quantized:
         raise ValueError(f"{name} has element type {tensor.dtype}; accepted: float32, float16, bfloat16")
+
+
+def _padded(tensor):
+    width = tensor.shape[3]
+    return tensor if width == padded_width(width) else _pad(tensor, (0, padded_width(width) - width))
 
 
 def _dense(tensor):
@@ -48,15 +55,13 @@ def _dense(tensor):
     return tensor.contiguous() if repeats or tensor.stride(3) != 1 else tensor
 
 
-def _of_nothing(q, k, v, hk, return_lse):
+def _of_nothing(q, k, v, return_lse):
     """No queries, or no keys to see: zeros, of which autograd knows."""
-    if q.shape[1] % max(hk, 1):
-        raise ValueError(f"{q.shape[1]} heads of queries, {hk} of keys; a multiple is expected")
     nothing = sum(x[..., :0].sum() for x in (q, k, v))
     o = q.new_zeros(*q.shape[:3], v.shape[3]) + nothing
     if not return_lse:
         return o
-    return o, q.new_full(q.shape[:3], -torch.inf if k.shape[2] == 0 else 0.0, dtype=torch.float32)
+    return o, q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
 
 
 class _ScaledBy(torch.autograd.Function):
@@ -80,6 +85,8 @@ class _ScaledBy(torch.autograd.Function):
 def _with_scale(q, scale):
     if scale.numel() != 1 or not scale.is_floating_point():
         raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}; accepted: one floating-point number")
+    if is_compiling():  # a graph for all values of the scale
+        return (q.float() * scale.float().reshape(())).to(q.dtype), 1.0
     try:
         value = float(scale.detach())
     except RuntimeError:

@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
 from dfa._shapes import sizes_of
-from dfa._torch_calls import calls_of, empty_outputs, like
+from dfa._torch_calls import backward_of, calls_of, empty_outputs, like
 
 _library = torch.library.Library("dfa", "DEF")
 _library.define("forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, "
@@ -25,7 +25,7 @@ def _forward(q, k, v, *options):
 
 
 def _backward(d_o, q, k, v, o, lse, *options):
-    return calls_of(*options, torch.get_num_threads()).backward(d_o, q, k, v, o, lse)
+    return backward_of(calls_of(*options, torch.get_num_threads()), d_o, q, k, v, o, lse)
 
 
 for _device in ("CPU", "CUDA"):
@@ -77,10 +77,18 @@ class Backward(torch.autograd.Function):
 class Forward(torch.autograd.Function):
     generate_vmap_rule = True
     forward = staticmethod(forward)
-    setup_context = staticmethod(_keep)
 
     @staticmethod
-    def backward(ctx, d_o, _):
+    def setup_context(ctx, inputs, output):
+        q, k, v, *ctx.options = inputs
+        ctx.save_for_backward(q, k, v, *output)
+        ctx.set_materialize_grads(False)  # a transform asks for any output's derivative: None where it does not
+
+    @staticmethod
+    def backward(ctx, d_o, d_lse):
+        if d_lse is not None:
+            raise RuntimeError("the derivative of lse (return_lse=True) of dfa.attention is not supported; accepted: that of "
+                               "o, with lse an auxiliary output (has_aux=True)")
         return *Backward.apply(d_o, *ctx.saved_tensors, *ctx.options), *(None,) * 5
 
 
