@@ -48,10 +48,17 @@ class Policy:
         return hash((self._text, self.profile))
 
 
-@functools.lru_cache(maxsize=256)
 def choice_of(algorithm, policy):
     """How a plan is chosen, in one text that passes through operators: an algorithm's name, or
     POLICY@PROFILE."""
+    return _choice_of(algorithm, policy)
+
+
+choice_of._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result says: a graph holds the text
+
+
+@functools.lru_cache(maxsize=256)
+def _choice_of(algorithm, policy):
     policy = Policy(policy) if isinstance(policy, str) else policy
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is {type(policy).__qualname__}; accepted: a text or dfa.Policy")
