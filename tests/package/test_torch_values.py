@@ -1,0 +1,146 @@
+"""What a call on PyTorch's tensors remembers, keeps and hands on must be what this call was given: cached options, layouts
+of saved tensors, derivatives of lse, values inside compiled graphs."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import dfa  # noqa: E402
+
+sdpa = torch.nn.functional.scaled_dot_product_attention
+
+
+def qkv(d=16, dv=16):
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(2, 4, 9, width, generator=generator) for width in (d, d, dv)]
+
+
+def close(got, wanted):
+    return (got - wanted).abs().max() <= 2e-5 * (1 + wanted.abs().max())
+
+
+def test_a_window_of_tensors_is_read_at_each_call():
+    q, k, v = qkv()
+    side = torch.tensor(1)
+    dfa.attention(q, k, v, window=(side, side))
+    side.fill_(4)
+    assert torch.equal(dfa.attention(q, k, v, window=(side, side)), dfa.attention(q, k, v, window=(4, 4)))
+
+
+@pytest.mark.parametrize("accepted, refused", [
+    ({"window": (1, 4)}, {"window": (True, 4)}), ({"window": (2, 2)}, {"window": (2.0, 2)}), ({"scale": 1.0}, {"scale": True}),
+    ({"causal": True}, {"causal": 1}), ({"deterministic": True}, {"deterministic": "no"})])
+def test_what_equals_an_accepted_value_is_refused_also_after_it(accepted, refused):
+    dfa.attention(*qkv(), **accepted)
+    with pytest.raises((TypeError, ValueError), match="accepted"):
+        dfa.attention(*qkv(), **refused)
+
+
+@pytest.mark.parametrize("transform", [
+    lambda f, q: torch.func.grad(f)(q), lambda f, q: torch.func.vjp(f, q)[1](torch.ones(())),
+    lambda f, q: torch.func.jacrev(f)(q), lambda f, q: torch.vmap(torch.func.grad(f))(torch.stack([q, q]))])
+def test_transforms_say_that_lse_has_no_derivative(transform):
+    q, k, v = qkv()
+    with pytest.raises(RuntimeError, match="derivative of lse.*accepted") as raised:
+        transform(lambda q: dfa.attention(q, k, v, return_lse=True)[1].sum(), q)
+    assert "\n" not in str(raised.value)
+
+
+def test_transforms_differentiate_o_beside_lse():
+    q, k, v = qkv()
+
+    def loss(q):
+        o, lse = dfa.attention(q, k, v, return_lse=True)
+        return o.square().sum(), lse
+
+    gradient, lse = torch.func.grad(loss, has_aux=True)(q)
+    assert close(gradient, torch.func.grad(lambda q: sdpa(q, k, v).square().sum())(q))
+    assert close(lse, (q @ k.mT / 4).logsumexp(3))
+
+
+@pytest.mark.parametrize("kept", [
+    lambda x: x.contiguous().clone(), lambda x: x.mT.contiguous().mT,
+    lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    lambda x: x.transpose(1, 2).contiguous().transpose(1, 2) if x.dim() == 3 else x])
+@pytest.mark.parametrize("turned", [False, True])
+def test_saved_tensors_come_back_in_any_layout(kept, turned):
+    args = [x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x for x in qkv()]
+    args = [x.requires_grad_() for x in args]
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, kept):
+        o = dfa.attention(*args)
+    d_o = torch.linspace(-1, 1, o.numel()).view(o.shape)
+    got, wanted = torch.autograd.grad(o, args, d_o), torch.autograd.grad(sdpa(*args), args, d_o)
+    assert all(map(close, got, wanted))
+
+
+def test_gradients_of_several_outputs_at_a_time():
+    q, k, v = qkv()
+    q.requires_grad_()
+    d_o = torch.randn(3, *q.shape)
+    got, = torch.autograd.grad(dfa.attention(q, k, v), q, d_o, is_grads_batched=True)
+    assert close(got, torch.autograd.grad(sdpa(q, k, v), q, d_o, is_grads_batched=True)[0])
+
+
+def test_a_gradient_of_zeros_without_memory():
+    q, k, v = qkv()
+    o = dfa.attention(q.requires_grad_(), k, v)
+    assert not torch.autograd.grad(o, q, torch._efficientzerotensor(o.shape))[0].any()
+
+
+@pytest.mark.parametrize("d, dv", [(0, 16), (16, 0), (0, 5)])
+def test_no_columns(d, dv):
+    q, k, v = (x.requires_grad_() for x in qkv(d, dv))
+    o, lse = dfa.attention(q, k, v, causal=True, return_lse=True)
+    scores = (q @ k.mT / max(d, 1) ** 0.5).masked_fill(~torch.ones(9, 9, dtype=torch.bool).tril(), -torch.inf)
+    assert close(lse, scores.logsumexp(3)) and o.shape == (2, 4, 9, dv)
+    got = torch.autograd.grad(o.square().sum(), (q, k, v))
+    wanted = torch.autograd.grad((scores.softmax(3) @ v).square().sum(), (q, k, v))
+    assert all(x.shape == y.shape and (x.numel() == 0 or close(x, y)) for x, y in zip(got, wanted))
+
+
+def test_a_compiled_graph_serves_all_values_of_a_scale():
+    q, k, v = qkv()
+    graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda q, scale: dfa.attention(q, k, v, scale=scale), fullgraph=True, backend=graphs)
+    for value in (0.3, 0.7, -1.1):
+        assert close(compiled(q, torch.tensor(value)), sdpa(q, k, v, scale=value))
+    assert graphs.frame_count == 1
+    scale = torch.nn.Parameter(torch.tensor(0.4))
+    got, = torch.autograd.grad(compiled(q, scale).square().sum(), scale)
+    assert close(got, torch.autograd.grad(sdpa(q * scale, k, v, scale=1.0).square().sum(), scale)[0])
+
+
+@pytest.mark.parametrize("policy", ["max_performance", dfa.Policy("max_performance")])
+def test_a_policy_inside_a_compiled_graph(policy):
+    q, k, v = qkv()
+    compiled = torch.compile(lambda q: dfa.attention(q, k, v, policy=policy), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q), dfa.attention(q, k, v, policy=policy))
+
+
+def test_masked_tensors_are_refused_in_one_line():
+    with pytest.raises(ValueError, match="q is a masked tensor; accepted") as raised:
+        dfa.attention(*(torch.masked.masked_tensor(x, x > 0) for x in qkv()))
+    assert "\n" not in str(raised.value)
+
+
+def test_the_operators_read_no_further_than_their_tensors():
+    q, k, v = qkv()
+    o, lse = torch.ops.dfa.forward(q, k, v, -1, -1, 0.0, False, "auto")
+    for name, d_o, o_given, lse_given in (("o", o, o[:, :, :1], lse), ("d_o", o[..., :8], o, lse), ("lse", o, o, lse[:, :1]),
+                                          ("lse", o, o, lse.double()), ("o", o, o.half(), lse)):
+        with pytest.raises(ValueError, match=f"dfa::backward: {name} has another"):
+            torch.ops.dfa.backward(d_o, q, k, v, o_given, lse_given, -1, -1, 0.0, False, "auto")
+    with pytest.raises(ValueError, match="multiples of 8.*dfa.attention takes others"):
+        torch.ops.dfa.forward(q[..., :5], k[..., :5], v, -1, -1, 0.0, False, "auto")
+
+
+def test_the_librarys_own_number_of_threads_goes_before_pytorchs():
+    code = ("import torch, dfa; from dfa._torch_calls import prepare; torch.set_num_threads(2); "
+            "x = torch.randn(1, 1, 8, 8); print(prepare((-1, -1, 0.0, False, 'auto'), 2, 'fwd', x, x, x)[0].threads)")
+    result = subprocess.run([sys.executable, "-c", code], env={**os.environ, "DFA_THREADS": "1"}, check=True,
+                            capture_output=True, text=True)
+    assert result.stdout.split() == ["1"]
