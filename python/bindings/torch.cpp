@@ -102,7 +102,7 @@ struct Call {
   const Plan* plan = nullptr;
   std::vector<Output> outputs;
   std::vector<Fields> fields;  // of the outputs
-  Output workspace;  // none when the plan needs none
+  Output workspace;            // none when the plan needs none
 };
 
 // The calls of dfa.attention on PyTorch's tensors with one set of options. A call that has been
