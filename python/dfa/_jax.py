@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from dfa._jax_calls import backward, forward, in_same_axes
+from dfa._jax_calls import backward, forward, in_same_axes, placed_alike
 from dfa._shapes import (MOST_WIDE, flag_of, nothing_to_read, padded_width, scale_at_width, scale_of, shown, sizes_of,
                          window_of)
 
@@ -34,7 +34,8 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     else:
         if d % 8 or not d:
             scale = scale_at_width(scale, d)
-        o, lse = _attended(*in_same_axes(*map(_padded, (q, k, v))), left, right, scale, deterministic)
+        q, k, v = placed_alike(*in_same_axes(*map(_padded, (q, k, v))))
+        o, lse = _attended(q, k, v, left, right, scale, deterministic)
         o = o[..., :dv]
     return (o, lse) if return_lse else o
 
@@ -107,9 +108,12 @@ def _with_gradient_of_lse(v, o, d_o, lse, d_lse):
     high = d_lse.astype(o.dtype)
     low = (d_lse - high.astype(jnp.float32)).astype(o.dtype)
     ones = jnp.ones_like(high)
-    zeros = jnp.zeros((*o.shape[:3], 6), o.dtype)
-    return (jnp.pad(v, ((0, 0), (0, 0), (0, 0), (0, 8))), jnp.concatenate((o, -high, -low, zeros), axis=3),
-            jnp.concatenate((d_o, ones, ones, zeros), axis=3))
+
+    def widened(*columns):
+        joined = jnp.concatenate(columns, axis=3)
+        return jnp.pad(joined, ((0, 0), (0, 0), (0, 0), (0, v.shape[3] + 8 - joined.shape[3])))
+
+    return widened(v), widened(o, -high, -low), widened(d_o, ones, ones)
 
 
 _attention.__wrapped__.defvjp(_keep, _backward, symbolic_zeros=True)

@@ -5,7 +5,7 @@ All operands and results are [b, heads, …], so what holds for one of them hold
 share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -52,17 +52,34 @@ def _in_axes(array, axes):
 def _call(what, *operands):
     operands = in_same_axes(*operands)
     axes = _axes_of(operands[0])
-    placed = _explicitly_placed(what, operands)
+    placed = _on_explicit_devices(what, operands)
     return tuple(_in_axes(result, axes) for result in (placed or partial(_first_derivative, what))(*operands))
 
 
-def _explicitly_placed(what, operands):
-    """Where devices are part of the arrays' types, those of the results have to be said."""
-    mesh = getattr(getattr(jax.typeof(operands[0]), "sharding", None), "mesh", None)
-    if not getattr(mesh, "explicit_axes", ()):
+def placed_alike(q, k, v):
+    """Where devices are part of the arrays' types: each on the devices that share batches and heads."""
+    mesh, places = _explicit_places(q, k)
+    if mesh is None:
+        return q, k, v
+    spec = PartitionSpec(*places, None, None)
+    return tuple(x if jax.typeof(x).sharding.spec == spec else jax.reshard(x, NamedSharding(mesh, spec)) for x in (q, k, v))
+
+
+def _explicit_places(q, k):
+    """(the mesh whose devices are part of types, who shares batches and heads there), or None, None."""
+    shardings = [getattr(jax.typeof(x), "sharding", None) for x in (q, k)]
+    meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), jax.sharding.get_abstract_mesh()]
+    mesh = next((mesh for mesh in meshes if getattr(mesh, "explicit_axes", ())), None)
+    if mesh is None:
+        return None, None
+    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape)
+
+
+def _on_explicit_devices(what, operands):
+    """A call of which the places of the results have to be said; None where devices are no part of the types."""
+    mesh, places = _explicit_places(*operands[:2])
+    if mesh is None:
         return None
-    specs = [jax.typeof(x).sharding.spec for x in operands]
-    places = _places(mesh.shape, specs[0], specs[1], operands[1].shape)
     results = tuple(PartitionSpec(*places, *(None,) * (len(x.shape) - 2)) for x in _results(what, *operands))
     return jax.sharding.auto_axes(partial(_first_derivative, what), out_sharding=results)
 
@@ -84,7 +101,7 @@ def _batched(what):
     @jax.custom_batching.custom_vmap
     def call(*operands):
         manual = jax.sharding.get_abstract_mesh().manual_axes  # inside a shard_map, which has done the sharing
-        return (_here if manual else _partitioned)(what, *operands)
+        return _here(what, *operands) if manual else _partitioned(what)(*operands)
 
     @call.def_vmap
     def rule(size, mapped, *operands):
@@ -124,7 +141,9 @@ def _places(mesh_shape, q_spec, k_spec, k_shape):
 
 
 def _partition(what, mesh, operands, results):
-    places = _places(mesh.shape, operands[0].sharding.spec, operands[1].sharding.spec, operands[1].shape)
+    # Without a spec JAX knows no names for the devices: then nothing is shared, and each computes all.
+    q, k = (getattr(x.sharding, "spec", PartitionSpec()) for x in operands[:2])
+    places = _places(mesh.shape, q, k, operands[1].shape)
 
     def placed(x):
         return NamedSharding(mesh, PartitionSpec(*places, *(None,) * (len(x.shape) - 2)))
@@ -143,5 +162,11 @@ def _rule(what, mesh, operands, results):
     return (text, {"g": hq // hk}) if "(" in text else text
 
 
-_partitioned = custom_partitioning(_here, static_argnums=(0,))
-_partitioned.def_partition(partition=_partition, sharding_rule=_rule)
+@lru_cache(maxsize=1024)
+def _partitioned(what):
+    def call(*operands):
+        return _here(what, *operands)
+
+    partitioned = custom_partitioning(call)
+    partitioned.def_partition(partition=partial(_partition, what), sharding_rule=partial(_rule, what))
+    return partitioned

@@ -214,6 +214,12 @@ def test_what_jax_does_with_functions():
     assert close(jax.export.export(jax.jit(loss), disabled_checks=checks)(q).call(q), loss(q), 1e-6)
 
 
+def test_no_tracer_is_left_behind():
+    q, k, v = inputs(sq=9, sk=9, d=8, dv=8)
+    with jax.checking_leaks():
+        jax.jit(jax.grad(lambda q: dfa.attention(q, k, v, window=(7, 7)).sum()))(q)
+
+
 def test_double_precision_enabled():
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
         q, k, v = inputs(sq=9, sk=9, d=8, dv=8)

@@ -69,6 +69,25 @@ def test_devices_that_are_part_of_the_type(spec, step):
     assert all_close(got, step(*arrays))
 
 
+@pytest.mark.parametrize("spec", [P("x"), P(None, None, "x"), P(None, None, None, "x")])
+@pytest.mark.parametrize("which", [0, 1])
+def test_devices_that_are_part_of_the_type_of_one_array_or_of_rows(spec, which):
+    arrays = inputs(**SHAPES | {"sq": 8, "sk": 8})
+    with jax.set_mesh(mesh_of("Explicit", x=4)):
+        placed = [jax.reshard(x, spec if at == which else P()) for at, x in enumerate(arrays)]
+        got = jax.jit(gradients)(*placed)
+    assert all(jax.typeof(a).sharding.spec == jax.typeof(b).sharding.spec for a, b in zip(got, placed))
+    assert all_close(got, gradients(*arrays))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_arrays_of_one_device_where_there_is_a_mesh(kind):
+    arrays = inputs(**SHAPES)
+    with jax.set_mesh(mesh_of(kind, x=4)):
+        got = [step(*arrays) for step in (gradients, jax.jit(gradients))]
+    assert all(all_close(x, gradients(*arrays)) for x in got)
+
+
 @pytest.mark.parametrize("check", [True, False])
 def test_shard_map_with_gradients(check):
     mesh, arrays = mesh_of(x=4), inputs(**SHAPES)
