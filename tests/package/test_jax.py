@@ -78,7 +78,7 @@ def test_lse_and_its_gradient(dtype, tolerance):
         def loss(*x):
             o, lse = attention(*x)
             return (o.astype(jnp.float32) ** 2).sum() + (jnp.sin(lse) * 3).sum()
-        return jax.grad(loss, argnums=(0, 1, 2))
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2)))
 
     def exact(q, k, v):
         q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
@@ -108,14 +108,14 @@ def test_the_gradient_of_lse_where_a_query_sees_no_key():
     assert (got[:, :, :2] == 0).all() and (got[:, :, 2:] != 0).any()
 
 
-@pytest.mark.parametrize("d, dv", [(12, 20), (1, 3), (100, 64), (64, 7)])
+@pytest.mark.parametrize("d, dv", [(12, 20), (1, 3), (100, 7)])
 def test_any_head_dim(d, dv):
     q, k, v = inputs(d=d, dv=dv)
 
     def loss(attention):
         return lambda *x: (attention(*x, causal=True) ** 2).sum()
     assert close(dfa.attention(q, k, v, causal=True), plain(q, k, v, True), 1e-5)
-    for got, wanted in zip(*(jax.grad(loss(f), argnums=(0, 1, 2))(q, k, v) for f in (dfa.attention, plain))):
+    for got, wanted in zip(*(jax.jit(jax.grad(loss(f), argnums=(0, 1, 2)))(q, k, v) for f in (dfa.attention, plain))):
         assert got.shape == wanted.shape and close(got, wanted, 4e-5)
 
 
