@@ -127,9 +127,9 @@ class enable(ContextDecorator):  # noqa: N801: used like a function
     """Calls of torch.nn.functional.scaled_dot_product_attention come here, inside the block.
 
     Blocks nest, and each puts back what it found, whatever another library has put there meanwhile. The switch is the
-    process's: other threads come here too, until the last block of all threads has ended. Also a decorator of functions. Only calls by that name from Python come here: what PyTorch calls from C++ (its own transformer
-    layers' fast path) and who has imported the function itself stay there. What is not supported raises ValueError and
-    does not fall back.
+    process's: other threads come here too, until the last block of all threads has ended. Also a decorator of functions.
+    Only calls by that name from Python come here: what PyTorch calls from C++ (its own transformer layers' fast path) and
+    who has imported the function itself stay there. What is not supported raises ValueError and does not fall back.
     """
 
     def __init__(self):
