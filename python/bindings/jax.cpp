@@ -2,17 +2,20 @@
 #include <xla/ffi/api/ffi.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
 
-// Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d]; what vmap
-// puts in front of them counts as batch.
+// Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d];
+// dimensions in front of them count as batch. A batch of none has nothing to compute; the package
+// lets no other empty buffers come here.
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
@@ -52,7 +55,8 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   p.sk = size(k, 2);
   p.d = size(q, 1);
   p.dv = size(v, 1);
-  p.b = static_cast<std::int64_t>(q.element_count()) / (p.hq * p.sq * p.d);
+  const auto leading = q.dimensions().first(q.dimensions().size() - 3);
+  p.b = std::accumulate(leading.begin(), leading.end(), std::int64_t{1}, std::multiplies<>());
   p.scale = call.scale;
   p.deterministic = call.deterministic;
   return p;
@@ -101,7 +105,9 @@ ffi::Error run_forward(const std::string& backend, void* stream, ffi::ScratchAll
                        std::int64_t left, std::int64_t right, double scale) {
   return guarded([&] {
     const Call call{backend, Pass::forward, left, right, scale, false};
-    const Plan plan = plan_of(call, problem_of(call, q, k, v));
+    const Problem problem = problem_of(call, q, k, v);
+    if (problem.b == 0) return;
+    const Plan plan = plan_of(call, problem);
     forward(plan,
             {.q = q.untyped_data(),
              .k = k.untyped_data(),
@@ -121,7 +127,9 @@ ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAl
                         double scale, bool deterministic) {
   return guarded([&] {
     const Call call{backend, Pass::backward, left, right, scale, deterministic};
-    const Plan plan = plan_of(call, problem_of(call, q, k, v));
+    const Problem problem = problem_of(call, q, k, v);
+    if (problem.b == 0) return;
+    const Plan plan = plan_of(call, problem);
     backward(plan,
              {.q = q.untyped_data(),
               .k = k.untyped_data(),

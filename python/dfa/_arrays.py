@@ -18,10 +18,13 @@ def dtype_of(*arrays):
     return DTYPES[names[0]]
 
 
-def plain(name, array, module):
-    """The array with elements as the processor has them, at whole strides and none twice; else a copy of such."""
-    if getattr(array, "mask", None) is not None or type(array).__name__ == "MaskedArray":
+def refuse_masked(name, array):
+    if type(array).__module__.startswith("numpy.ma"):
         raise TypeError(f"{name} is a masked array, whose mask would be lost; accepted: plain arrays (filled(…))")
+
+
+def plain(array, module):
+    """The array with elements as the processor has them, at whole strides and none twice; else a copy of such."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     width = array.itemsize
@@ -55,12 +58,14 @@ def element_strides(array):
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
         algorithm):
     """The call for arrays of `module` (numpy or cupy)."""
+    for name, array in zip("qkv", (q, k, v)):
+        refuse_masked(name, array)
     dtype_of(q, k, v)
     shapes = q.shape, k.shape, v.shape
     q, k, v = fitting(q, k, v, module)
     if (q.shape, k.shape, v.shape) != shapes and shapes[0][-1] != q.shape[-1]:
         scale = scale_at_width(scale_of(scale), shapes[0][-1])
-    q, k, v = (plain(name, array, module) for name, array in zip("qkv", (q, k, v)))
+    q, k, v = (plain(array, module) for array in (q, k, v))
     sizes = sizes_of(q.shape, k.shape, v.shape)
     b, hq, _, sq, _, _, dv = sizes
     rows_first = rows_before_heads(q.shape, q.strides)

@@ -2,16 +2,20 @@
 
 import sys
 
-from dfa._policy import choice_of
+from dfa._policy import Policy, choice_of
+from dfa._shapes import flag_of, shown
 
+_AUTO = "auto"
+_ALGORITHMS = (_AUTO, "standard", "flash")
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=False,
               deterministic=False, algorithm="auto", policy=None):
     """o = softmax(scale · q kᵀ + mask) v, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
-    one library, device and element type (float32, float16, bfloat16), the last dimension contiguous, the
-    others of any stride. hq is a multiple of hk: query head h reads key head h // (hq // hk).
+    one library, device and element type (float32, float16, bfloat16). Head dims are up to 256; a batch of 1 is
+    there for every batch of the others. Read as they lie where the last dimension is contiguous and head dims are
+    multiples of 8, else by a copy. hq is a multiple of hk: query head h reads key head h // (hq // hk).
     causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that
     position, -1 for no limit. scale: 1 / sqrt(d) unless given.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
@@ -20,17 +24,29 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
 
     Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
     the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
-    PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap (lse has no gradient). GPU
-    work is put on the library's current stream.
+    PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap (lse has a gradient with JAX
+    alone). GPU work is put on the library's current stream.
 
     Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
     know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
     """
-    if policy is not None:
-        algorithm = choice_of(algorithm, policy)
+    if algorithm is not _AUTO or policy is not None:
+        algorithm = _choice(algorithm, policy)
+    if return_lse is not False and return_lse is not True:
+        return_lse = flag_of("return_lse", return_lse)
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
+
+
+def _choice(algorithm, policy):
+    if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
+        raise ValueError(f"algorithm {shown(algorithm)}; accepted: {', '.join(_ALGORITHMS)}")
+    if policy is None:
+        return algorithm
+    if not isinstance(policy, (str, Policy)):
+        raise TypeError(f"policy is {type(policy).__qualname__}; accepted: a text or dfa.Policy")
+    return choice_of(algorithm, policy)
 
 
 _adapted = {}  # by the three types; a plain dict, which torch.compile can look through

@@ -1,55 +1,119 @@
-"""JAX arrays: foreign functions for XLA and a rule for their derivative. Works inside jit, grad and vmap."""
+"""JAX arrays: rules of differentiation around XLA's foreign functions. Works inside jit, grad, vmap and shard_map."""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
-from dfa import _core
-from dfa._shapes import scale_of, sizes_of, window_of
-
-if not hasattr(_core, "jax_targets"):
-    raise ImportError("dfa was built without JAX; build it where jax is: "
-                      "pip install --no-build-isolation .")
-for (_name, _platform), _target in _core.jax_targets.items():
-    jax.ffi.register_ffi_target(_name, _target, platform=_platform)
+from dfa._jax_calls import backward, forward, in_same_axes, placed_alike
+from dfa._shapes import (MOST_WIDE, flag_of, nothing_to_read, padded_width, scale_at_width, scale_of, shown, sizes_of,
+                         window_of)
 
 _TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
+_FORWARD_MODE = "forward-mode"  # in JAX's own words about a custom_vjp
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
+    if "@" in algorithm:
+        raise ValueError(f"policy '{algorithm.partition('@')[0]}' chooses tiles, which no call of JAX takes; accepted: "
+                         "None or max_performance")
     if algorithm not in ("auto", "flash"):
         raise ValueError(f"algorithm '{algorithm}' with JAX; accepted: auto, flash")
-    sizes_of(q.shape, k.shape, v.shape)
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
         raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
                          "float32, float16, bfloat16 for all")
-    o, lse = _attention(q, k, v, *window_of(causal, window), scale_of(scale), bool(deterministic))
-    return (o, jax.lax.stop_gradient(lse)) if return_lse else o
+    q, k, v = _one_batch(q, k, v)
+    sizes = sizes_of(q.shape, k.shape, v.shape)
+    *_, d, dv = sizes
+    left, right = window_of(causal, window)
+    deterministic = flag_of("deterministic", deterministic)
+    q, scale = _scaled(q, scale)
+    if nothing_to_read(sizes):
+        o, lse = jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
+    else:
+        if d % 8 or not d:
+            scale = scale_at_width(scale, d)
+        q, k, v = placed_alike(*in_same_axes(*map(_padded, (q, k, v))))
+        o, lse = _attended(q, k, v, left, right, scale, deterministic)
+        o = o[..., :dv]
+    return (o, lse) if return_lse else o
 
 
-def _forward(q, k, v, left, right, scale):
-    results = (jax.ShapeDtypeStruct((*q.shape[:-1], v.shape[-1]), q.dtype),
-               jax.ShapeDtypeStruct(q.shape[:-1], jnp.float32))
-    call = jax.ffi.ffi_call("dfa_forward", results, vmap_method="broadcast_all")
-    return call(q, k, v, left=left, right=right, scale=scale)
+def _one_batch(*arrays):
+    """An array of batch 1 is there for every batch of the others."""
+    batches = {x.shape[0] for x in arrays if x.ndim == 4}
+    b = max(batches - {1}, default=1)
+    if batches != {1, b} or any(x.ndim != 4 for x in arrays):
+        return arrays
+    return (jnp.broadcast_to(x, (b, *x.shape[1:])) for x in arrays)
+
+
+def _scaled(q, scale):
+    """(q, the kernels' scale). One that JAX traces multiplies q: kernels take a number that is known before they run."""
+    if not isinstance(scale, jax.core.Tracer):
+        return q, scale_of(scale)
+    if scale.shape != () or not (jnp.issubdtype(scale.dtype, jnp.floating) or jnp.issubdtype(scale.dtype, jnp.integer)):
+        raise TypeError(f"scale {shown(scale)}; accepted: one real number, or None for 1 / sqrt(d)")
+    usual = scale_at_width(0.0, q.shape[3])  # by which the kernels multiply: q stays as large as it was
+    return (q.astype(jnp.float32) * (scale.astype(jnp.float32) / usual)).astype(q.dtype), usual
+
+
+def _padded(x):
+    missing = padded_width(x.shape[3]) - x.shape[3]
+    return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x
+
+
+def _attended(q, k, v, left, right, scale, deterministic):
+    try:
+        return _attention(q, k, v, left, right, scale, deterministic)
+    except TypeError as error:
+        if _FORWARD_MODE not in str(error):
+            raise
+        raise TypeError("dfa.attention has no forward-mode derivative (jvp, jacfwd, hessian); accepted: grad, vjp, "
+                        "jacrev") from None
 
 
 # Every forward gives the same bits in every run: `deterministic` is for the backward.
+@partial(jax.jit, static_argnums=(3, 4, 5, 6))
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4, 5, 6))
 def _attention(q, k, v, left, right, scale, deterministic):
-    return _forward(q, k, v, left, right, scale)
+    return forward(q, k, v, left=left, right=right, scale=scale)
 
 
 def _keep(q, k, v, left, right, scale, deterministic):
-    o, lse = _forward(q, k, v, left, right, scale)
+    q, k, v = q.value, k.value, v.value
+    o, lse = forward(q, k, v, left=left, right=right, scale=scale)
     return (o, lse), (q, k, v, o, lse)
 
 
 def _backward(left, right, scale, deterministic, kept, gradients):
-    results = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in kept[:3])
-    call = jax.ffi.ffi_call("dfa_backward", results, vmap_method="broadcast_all")
-    return call(*kept, gradients[0], left=left, right=right, scale=scale, deterministic=deterministic)
+    q, k, v, o, lse = kept
+    d_o, d_lse = gradients
+    if isinstance(d_o, SymbolicZero):
+        d_o = jnp.zeros_like(o)
+    if not isinstance(d_lse, SymbolicZero):
+        v, o, d_o = _with_gradient_of_lse(v, o, d_o, lse, d_lse)
+    dq, dk, dv = backward(q, k, v, o, lse, d_o, left=left, right=right, scale=scale, deterministic=deterministic)
+    return dq, dk, dv[..., :kept[2].shape[3]]
 
 
-_attention.defvjp(_keep, _backward)
+def _with_gradient_of_lse(v, o, d_o, lse, d_lse):
+    """v, o, d_o with eight columns more, in which o · d_o, that is subtracted from each dP, is d_lse less: the scores'
+    gradient is P (dP - o · d_o + d_lse). Two columns hold d_lse, the second what the element type rounds off."""
+    if v.shape[3] + 8 > MOST_WIDE:
+        raise ValueError(f"the gradient of lse takes eight columns more than dv={v.shape[3]}; accepted: dv up to "
+                         f"{MOST_WIDE - 8}, or jax.lax.stop_gradient(lse)")
+    d_lse = jnp.where(jnp.isneginf(lse), 0, d_lse)[..., None]
+    high = d_lse.astype(o.dtype)
+    low = (d_lse - high.astype(jnp.float32)).astype(o.dtype)
+    ones = jnp.ones_like(high)
+
+    def widened(*columns):
+        joined = jnp.concatenate(columns, axis=3)
+        return jnp.pad(joined, ((0, 0), (0, 0), (0, 0), (0, v.shape[3] + 8 - joined.shape[3])))
+
+    return widened(v), widened(o, -high, -low), widened(d_o, ones, ones)
+
+
+_attention.__wrapped__.defvjp(_keep, _backward, symbolic_zeros=True)

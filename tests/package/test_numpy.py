@@ -180,3 +180,42 @@ def test_windows_of_numpys_integers_and_sides_without_end():
     q, k, v = arrays()
     assert np.array_equal(dfa.attention(q, k, v, window=(np.int32(2), np.int64(1))), dfa.attention(q, k, v, window=(2, 1)))
     assert np.array_equal(dfa.attention(q, k, v, window=(2 ** 63 - 1, 2 ** 70)), dfa.attention(q, k, v))
+
+
+@pytest.mark.parametrize("d", [16, 12])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_no_mask_is_lost_on_the_way_to_a_copy(d, at):
+    arrays = list(inputs(8, d=d, dv=d))
+    arrays[at] = np.ma.array(arrays[at], mask=arrays[at] > 0)
+    for batch in (slice(None), slice(0, 1), slice(0, 0)):
+        with pytest.raises(TypeError, match="qkv"[at] + " is a masked array"):
+            dfa.attention(*(x[batch] for x in arrays))
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"return_lse": "no"}, "return_lse is 'no'; accepted: True or False"),
+    ({"return_lse": np.ones(2)}, "return_lse is array"),
+    ({"return_lse": None}, "return_lse is None"),
+    ({"algorithm": 3}, "algorithm 3; accepted: auto, standard, flash"),
+    ({"algorithm": None}, "algorithm None; accepted"),
+    ({"algorithm": "min_energy@rows.db"}, "algorithm 'min_energy@rows.db'; accepted"),
+    ({"algorithm": np.array(["auto", "flash"])}, r"algorithm array\("),
+    ({"policy": ["edp"]}, "policy is list; accepted: a text or dfa.Policy"),
+    ({"policy": 3}, "policy is int"),
+])
+@pytest.mark.parametrize("sq", [5, 0])
+def test_options_of_other_types(options, message, sq):
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
+        dfa.attention(*inputs(1, sq=sq), **options)
+    assert "\n" not in str(caught.value)
+
+
+def swapped(arrays):
+    return [x.byteswap().view(x.dtype.newbyteorder("S")) for x in arrays]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
+def test_the_other_byte_order(dtype):
+    arrays = inputs(9, dtype=dtype, d=12)
+    assert np.array_equal(dfa.attention(*swapped(arrays)), dfa.attention(*arrays))
+    assert np.array_equal(dfa.attention(swapped(arrays)[0], *arrays[1:]), dfa.attention(*arrays))

@@ -1,0 +1,172 @@
+"""XLA's foreign functions dfa_forward and dfa_backward, with rules for vmap, for arrays that lie on several devices
+and for derivatives, which they have none of.
+
+All operands and results are [b, heads, …], so what holds for one of them holds for all: vmap counts as batch, and devices
+share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together.
+"""
+
+from functools import lru_cache, partial
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
+
+from dfa import _core
+
+if not hasattr(_core, "jax_targets"):
+    raise ImportError("dfa was built without JAX; build it where jax is: "
+                      "pip install --no-build-isolation .")
+for (_name, _platform), _target in _core.jax_targets.items():
+    jax.ffi.register_ffi_target(_name, _target, platform=_platform)
+
+
+def forward(q, k, v, **attributes):
+    """(o, lse)"""
+    return _call(("dfa_forward", *attributes.items()), q, k, v)
+
+
+def backward(q, k, v, o, lse, d_o, **attributes):
+    """(dq, dk, dv)"""
+    return _call(("dfa_backward", *attributes.items()), q, k, v, o, lse, d_o)
+
+
+def in_same_axes(*arrays):
+    """Arrays that differ along the same axes of a shard_map: JAX adds up the gradients of those that did not."""
+    axes = frozenset().union(*map(_axes_of, arrays))
+    return tuple(_in_axes(array, axes) for array in arrays)
+
+
+def _axes_of(array):
+    kind = jax.typeof(array)
+    if hasattr(kind, "manual_axis_type"):  # from JAX 0.11 on
+        return frozenset(kind.manual_axis_type.varying)
+    return frozenset(getattr(kind, "vma", ()))
+
+
+def _in_axes(array, axes):
+    missing = tuple(sorted(axes - _axes_of(array), key=str))
+    return jax.lax.pcast(array, missing, to="varying") if missing else array
+
+
+def _call(what, *operands):
+    operands = in_same_axes(*operands)
+    axes = _axes_of(operands[0])
+    placed = _on_explicit_devices(what, operands)
+    return tuple(_in_axes(result, axes) for result in (placed or partial(_first_derivative, what))(*operands))
+
+
+def placed_alike(q, k, v):
+    """Where devices are part of the arrays' types: each on the devices that share batches and heads."""
+    mesh, places = _explicit_places(q, k)
+    if mesh is None:
+        return q, k, v
+    spec = PartitionSpec(*places, None, None)
+    return tuple(x if jax.typeof(x).sharding.spec == spec else jax.reshard(x, NamedSharding(mesh, spec)) for x in (q, k, v))
+
+
+def _explicit_places(q, k):
+    """(the mesh whose devices are part of types, who shares batches and heads there), or None, None."""
+    shardings = [getattr(jax.typeof(x), "sharding", None) for x in (q, k)]
+    meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), jax.sharding.get_abstract_mesh()]
+    mesh = next((mesh for mesh in meshes if getattr(mesh, "explicit_axes", ())), None)
+    if mesh is None:
+        return None, None
+    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape)
+
+
+def _on_explicit_devices(what, operands):
+    """A call of which the places of the results have to be said; None where devices are no part of the types."""
+    mesh, places = _explicit_places(*operands[:2])
+    if mesh is None:
+        return None
+    results = tuple(PartitionSpec(*places, *(None,) * (len(x.shape) - 2)) for x in _results(what, *operands))
+    return jax.sharding.auto_axes(partial(_first_derivative, what), out_sharding=results)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _first_derivative(what, *operands):
+    return _batched(what)(*operands)
+
+
+def _refuse(what, *operands):
+    raise ValueError("dfa.attention is differentiated once, in reverse mode (grad, vjp, jacrev); its derivatives have "
+                     "none themselves")
+
+
+_first_derivative.defvjp(_refuse, _refuse)
+
+
+def _batched(what):
+    @jax.custom_batching.custom_vmap
+    def call(*operands):
+        manual = jax.sharding.get_abstract_mesh().manual_axes  # inside a shard_map, which has done the sharing
+        return _here(what, *operands) if manual else _partitioned(what)(*operands)
+
+    @call.def_vmap
+    def rule(size, mapped, *operands):
+        whole = (x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in zip(operands, mapped))
+        results = _call(what, *(x.reshape(size * x.shape[1], *x.shape[2:]) for x in whole))
+        split = tuple(x.reshape(size, x.shape[0] // size if size else operands[0].shape[mapped[0]], *x.shape[1:])
+                      for x in results)
+        return split, (True,) * len(split)
+
+    return call
+
+
+def _results(what, *operands):
+    if what[0] == "dfa_backward":
+        return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
+    q, _, v = operands
+    return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
+
+
+def _here(what, *operands):
+    return tuple(jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **dict(what[1:])))
+
+
+def _places(mesh_shape, q_spec, k_spec, k_shape):
+    """(the mesh's axes that share the batch, those that share the heads), where these come out even."""
+    def even(spec, at):
+        axes = spec[at] if len(spec) > at else None
+        devices = 1
+        for axis in (axes if isinstance(axes, tuple) else (axes,)) if axes else ():
+            devices *= mesh_shape[axis]
+        return axes if k_shape[at] % devices == 0 else None
+
+    batch, heads = even(q_spec, 0), even(k_spec, 1)
+    def named(axes):
+        return set(axes if isinstance(axes, tuple) else (axes,)) - {None}
+    return batch, None if named(batch) & named(heads) else heads
+
+
+def _partition(what, mesh, operands, results):
+    # Without a spec JAX knows no names for the devices: then nothing is shared, and each computes all.
+    q, k = (getattr(x.sharding, "spec", PartitionSpec()) for x in operands[:2])
+    places = _places(mesh.shape, q, k, operands[1].shape)
+
+    def placed(x):
+        return NamedSharding(mesh, PartitionSpec(*places, *(None,) * (len(x.shape) - 2)))
+
+    return mesh, partial(_here, what), tuple(map(placed, results)), tuple(map(placed, operands))
+
+
+def _rule(what, mesh, operands, results):
+    """What Shardy may carry from one array to another: batches, and heads of keys with their groups of queries."""
+    hq, hk = operands[0].shape[1], operands[1].shape[1]
+    q_heads = "(h g)" if hq != hk and hk > 1 else "h" if hq == hk else "g"
+    k_heads = "h" if hk > 1 or hq == hk else "j"
+    q, k, v = f"b {q_heads} s d", f"b {k_heads} t d", f"b {k_heads} t e"
+    o, lse = f"b {q_heads} s e", f"b {q_heads} s"
+    text = f"{q}, {k}, {v} -> {o}, {lse}" if what[0] == "dfa_forward" else f"{q}, {k}, {v}, {o}, {lse}, {o} -> {q}, {k}, {v}"
+    return (text, {"g": hq // hk}) if "(" in text else text
+
+
+@lru_cache(maxsize=1024)
+def _partitioned(what):
+    def call(*operands):
+        return _here(what, *operands)
+
+    partitioned = custom_partitioning(call)
+    partitioned.def_partition(partition=partial(_partition, what), sharding_rule=partial(_rule, what))
+    return partitioned

@@ -1,0 +1,79 @@
+"""Masks that PyTorch's users give as tensors, read: which keys each query sees."""
+
+import torch
+from torch.compiler import is_compiling
+
+from dfa._segments import attend, intervals_of, segments_of
+
+ACCEPTED = ("accepted: a boolean mask, or one of 0 and -inf, that is the same for all heads and shows each query keys that lie "
+            "together (causal, windows, padding, packed sequences)")
+
+
+def check_mask(mask, name="attn_mask"):
+    """Raises on what is no mask: a bias that is learned or added, integers, no tensor at all."""
+    if not isinstance(mask, torch.Tensor):
+        raise TypeError(f"{name} is {type(mask).__qualname__}; accepted: a tensor, or None")
+    if mask.is_nested or not (mask.dtype == torch.bool or mask.is_floating_point()):
+        raise ValueError(f"{name} is a {'nested tensor' if mask.is_nested else mask.dtype}; {ACCEPTED}")
+    if mask.requires_grad:
+        raise ValueError(f"{name} requires a gradient: no kernel here adds a bias to scores; {ACCEPTED}")
+
+
+def hidden_by(mask, name="attn_mask"):
+    """True where a mask of floating-point numbers, which are added to scores, hides a key."""
+    # A type's least number hides a key as -inf does, except where it stands for all keys of a query: those count alike.
+    hidden = mask <= torch.finfo(mask.dtype).min
+    even = (hidden.all(-1) & (mask != -torch.inf).any(-1)).any()
+    if (even | ~(hidden | (mask == 0)).all()).item():
+        raise ValueError(f"{name} holds other numbers than 0 and -inf: no kernel here adds a bias to scores; {ACCEPTED}")
+    return hidden
+
+
+@torch.compiler.disable  # whether it is a mask depends on its elements
+def visible_by(mask):
+    """True where a mask of check_mask shows a query a key."""
+    try:
+        return mask if mask.dtype == torch.bool else ~hidden_by(mask)
+    except RuntimeError:
+        raise _unread() from None
+
+
+@torch.compiler.disable  # how often attention is called depends on the mask's elements
+def masked(query, key, value, visible, **options):
+    """o of q, k, v [b, h, s, d] and a boolean mask that broadcasts to [b, hq, sq, sk]. Reading it waits for the GPU."""
+    (b, hq, sq, _), sk = query.shape, key.shape[2]
+    shape = (1,) * (4 - visible.dim()) + tuple(visible.shape)
+    if len(shape) != 4 or any(size not in (1, wanted) for size, wanted in zip(shape, (b, hq, sq, sk))):
+        raise ValueError(f"attn_mask has shape {list(visible.shape)}; it has to broadcast to {[b, hq, sq, sk]}")
+    try:
+        intervals = _intervals(visible.reshape(shape), sq, sk)
+    except RuntimeError:  # torch.func, fake tensors
+        raise _unread() from None
+    if intervals is None:
+        raise ValueError(f"attn_mask shows a query keys that do not lie together; {ACCEPTED}")
+    return attend(query, *(x.expand(b, -1, -1, -1) for x in (key, value)), segments_of(intervals, b), **options)
+
+
+def _intervals(visible, sq, sk):
+    if visible.shape[1] > 1 and not (visible == visible[:, :1]).all().item():
+        raise ValueError(f"attn_mask differs from head to head; {ACCEPTED}")
+    visible = visible[:, 0].expand(-1, sq, sk) if visible.shape[1] else visible.new_ones(1, sq, sk)
+    return intervals_of(lambda rows: visible[:, rows], visible.shape[0], sq, sk)
+
+
+def _unread():
+    return ValueError("attn_mask has elements that are not known while it is traced or mapped; accepted here: None, is_causal, "
+                      "torch.nn.attention.bias")
+
+
+def is_causal(hidden, sq, sk):
+    """Does a mask, true where it hides, say what is_causal says? While it is traced its elements are not known, and it is
+    taken at its word, as PyTorch does."""
+    if is_compiling():
+        return True
+    return torch.equal(hidden.expand(*hidden.shape[:-2], sq, sk),
+                       causally_hidden(sq, sk, hidden.device).expand(*hidden.shape[:-2], sq, sk))
+
+
+def causally_hidden(sq, sk, device):
+    return torch.ones(sq, sk, dtype=torch.bool, device=device).triu(1)

@@ -1,0 +1,123 @@
+"""dfa.attention on JAX arrays that lie on several devices: results, gradients, and who sends what to whom."""
+
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from jax.sharding import NamedSharding  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
+
+import dfa  # noqa: E402
+from dfa import _core  # noqa: E402
+from test_jax import close, inputs  # noqa: E402
+
+pytestmark = [pytest.mark.skipif(not hasattr(_core, "jax_targets"), reason="dfa was built without JAX"),
+              pytest.mark.skipif(len(jax.devices("cpu")) < 4, reason="JAX was started with fewer devices")]
+
+
+def mesh_of(kind="Auto", **sizes):
+    devices = jax.devices("cpu")[:4]
+    types = (getattr(jax.sharding.AxisType, kind),) * len(sizes)
+    return jax.make_mesh(tuple(sizes.values()), tuple(sizes), devices=devices, axis_types=types)
+
+
+def loss(*x):
+    o, lse = dfa.attention(*x, causal=True, return_lse=True)
+    return (o.astype(jnp.float32) ** 2).sum() + lse.sum()
+
+
+gradients = jax.grad(loss, argnums=(0, 1, 2))
+SHAPES = {"b": 4, "hq": 8, "hk": 4, "sq": 9, "sk": 9, "d": 16, "dv": 16}
+
+
+def all_close(got, wanted):
+    return all(close(a, b, 1e-5) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y"), P(("x", "y"))])
+@pytest.mark.parametrize("step", [gradients, lambda *x: [dfa.attention(*x, causal=True)]])
+def test_batches_and_heads_stay_on_their_devices(spec, step):
+    mesh = mesh_of(x=2, y=2)
+    arrays = inputs(**SHAPES)
+    placed = [jax.device_put(x, NamedSharding(mesh, spec)) for x in arrays]
+    compiled = jax.jit(step).lower(*placed).compile()
+    text = compiled.as_text()
+    assert not any(word in text for word in ("all-gather", "all-to-all", "collective-permute", "all-reduce"))
+    got = compiled(*placed)
+    assert all(x.sharding.is_equivalent_to(placed[0].sharding, 4) for x in got)
+    assert all_close(got, step(*arrays))
+
+
+@pytest.mark.parametrize("hk, spec", [(1, P(None, "x")), (2, P(None, ("x", "y"))), (4, P(None, None, "x")),
+                                      (4, P(None, None, None, "x"))])
+def test_what_devices_cannot_share_is_brought_together(hk, spec):
+    """Heads of keys that do not come out even, rows, columns."""
+    mesh = mesh_of(x=2, y=2)
+    q, k, v = inputs(**SHAPES | {"hk": hk, "sq": 8, "sk": 8})
+    placed = jax.device_put(q, NamedSharding(mesh, spec))
+    assert all_close(jax.jit(gradients)(placed, k, v), gradients(q, k, v))
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x")])
+@pytest.mark.parametrize("step", [gradients, lambda *x: [dfa.attention(*x, causal=True)]])
+def test_devices_that_are_part_of_the_type(spec, step):
+    mesh = mesh_of("Explicit", x=4)
+    arrays = inputs(**SHAPES)
+    placed = [jax.device_put(x, NamedSharding(mesh, spec)) for x in arrays]
+    got = jax.jit(step)(*placed)
+    assert all(x.sharding.is_equivalent_to(placed[0].sharding, 4) for x in got)
+    assert all_close(got, step(*arrays))
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, None, "x"), P(None, None, None, "x")])
+@pytest.mark.parametrize("which", [0, 1])
+def test_devices_that_are_part_of_the_type_of_one_array_or_of_rows(spec, which):
+    arrays = inputs(**SHAPES | {"sq": 8, "sk": 8})
+    with jax.set_mesh(mesh_of("Explicit", x=4)):
+        placed = [jax.reshard(x, spec if at == which else P()) for at, x in enumerate(arrays)]
+        got = jax.jit(gradients)(*placed)
+    assert all(jax.typeof(a).sharding.spec == jax.typeof(b).sharding.spec for a, b in zip(got, placed))
+    assert all_close(got, gradients(*arrays))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_arrays_of_one_device_where_there_is_a_mesh(kind):
+    arrays = inputs(**SHAPES)
+    with jax.set_mesh(mesh_of(kind, x=4)):
+        got = [step(*arrays) for step in (gradients, jax.jit(gradients))]
+    assert all(all_close(x, gradients(*arrays)) for x in got)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_shard_map_with_gradients(check):
+    mesh, arrays = mesh_of(x=4), inputs(**SHAPES)
+    mapped = jax.shard_map(lambda *x: dfa.attention(*x, causal=True), mesh=mesh, in_specs=P("x"), out_specs=P("x"),
+                           check_vma=check)
+    assert all_close([mapped(*arrays)], [dfa.attention(*arrays, causal=True)])
+    got = jax.grad(lambda *x: (mapped(*x) ** 2).sum(), argnums=(0, 1, 2))(*arrays)
+    wanted = jax.grad(lambda *x: (dfa.attention(*x, causal=True) ** 2).sum(), argnums=(0, 1, 2))(*arrays)
+    assert all_close(got, wanted)
+
+
+def test_shard_map_adds_up_the_gradients_of_what_all_devices_share():
+    mesh = mesh_of(x=4)
+    q, k, v = inputs(**SHAPES)
+    mapped = jax.shard_map(dfa.attention, mesh=mesh, in_specs=(P("x"), P(), P()), out_specs=P("x"))
+    got = jax.grad(lambda *x: (mapped(*x) ** 2).sum(), argnums=(0, 1, 2))(q, k[:1], v[:1])
+    wanted = jax.grad(lambda *x: (dfa.attention(*x) ** 2).sum(), argnums=(0, 1, 2))(q, k[:1], v[:1])
+    assert all_close(got, wanted)
+
+
+def test_shard_map_over_some_axes():
+    mesh, arrays = mesh_of(x=2, y=2), inputs(**SHAPES)
+    mapped = jax.shard_map(gradients, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    assert all_close(jax.jit(mapped)(*arrays), gradients(*arrays))
+
+
+def test_vmap_over_what_devices_share():
+    mesh = mesh_of(x=4)
+    arrays = [jnp.stack([x, x + 1]) for x in inputs(**SHAPES)]
+    placed = [jax.device_put(x, NamedSharding(mesh, P(None, None, "x"))) for x in arrays]
+    compiled = jax.jit(jax.vmap(gradients)).lower(*placed).compile()
+    assert "all-gather" not in compiled.as_text()
+    assert all_close(compiled(*placed), jax.vmap(gradients)(*arrays))
