@@ -25,7 +25,9 @@ namespace fs = std::filesystem;
   throw IoError("cannot write '" + path.string() + "': " + why);
 }
 
-[[noreturn]] void fail_to_write(const fs::path& path, int error) { fail_to_write(path, std::strerror(error)); }
+[[noreturn]] void fail_to_write(const fs::path& path, int error) {
+  fail_to_write(path, std::strerror(error));
+}
 
 class Descriptor {
  public:
@@ -118,8 +120,8 @@ Place find_place(const fs::path& path) {
     if (no_link) break;
     place.path = next.is_absolute() ? next : place.path.parent_path() / next;
   }
-  place.stream = place.descriptor.has_value() ||
-                 (there && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode));
+  place.stream =
+      place.descriptor.has_value() || (there && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode));
   if (place.stream) place.path = path;
   return place;
 }
@@ -141,7 +143,8 @@ class Beside {
     constexpr int kTries = 100;
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
-    auto seed = static_cast<std::uint64_t>(now.tv_nsec) << 32 ^ static_cast<std::uint64_t>(::getpid());
+    auto seed =
+        static_cast<std::uint64_t>(now.tv_nsec) << 32 ^ static_cast<std::uint64_t>(::getpid());
     for (int i = 0; i < kTries && fd_ < 0; ++i) {
       seed = mix64(seed + static_cast<std::uint64_t>(i));
       path_ = target.parent_path() / (target.filename().string().substr(0, kNameBytes) + "." +
@@ -244,8 +247,10 @@ void require_stream(const Place& place) {
 void require_regular(const fs::path& path, const fs::path& target) {
   const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
   std::error_code error;
-  if (!fs::is_directory(folder, error)) fail_to_write(path, "'" + folder.string() + "' is not a folder");
-  if (fs::is_directory(target, error) || !target.has_filename()) fail_to_write(path, "it is a folder");
+  if (!fs::is_directory(folder, error))
+    fail_to_write(path, "'" + folder.string() + "' is not a folder");
+  if (fs::is_directory(target, error) || !target.has_filename())
+    fail_to_write(path, "it is a folder");
   if (!writable(fs::exists(target, error) ? target : folder)) fail_to_write(path, errno);
 }
 

@@ -38,6 +38,9 @@ Json parse_json(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     throw InvalidArgument("not JSON: it is empty");
   }
+  if (text.find('\0') != std::string_view::npos) {  // which the library takes for the end
+    throw InvalidArgument("not JSON: it has a byte of zero");
+  }
   Watch watch;
   try {
     return Json::parse(text, [&watch](int depth, Json::parse_event_t event, Json& value) {

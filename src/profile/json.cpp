@@ -75,10 +75,18 @@ std::string to_json(const std::vector<Row>& rows) {
   return Json{{"schema", "dfa-profile/1"}, {"rows", list}}.dump(1) + "\n";
 }
 
+static Json parse(const std::string& text) {
+  try {
+    return parse_json(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string("profile: no file of dfa-profile/1: ") + error.what());
+  }
+}
+
 std::vector<Row> from_json(const std::string& text) {
   std::vector<Row> rows;
   try {
-    const Json json = parse_json(text);
+    const Json json = parse(text);
     if (!json.is_object() || json.value("schema", Json()) != Json("dfa-profile/1")) {
       throw InvalidArgument("profile: schema must be dfa-profile/1");
     }
