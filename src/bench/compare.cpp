@@ -92,8 +92,10 @@ std::vector<std::string> differences(const MachineFacts& a, const MachineFacts& 
   hold("cpu", a.cpu, b.cpu);
   hold("instruction set", a.isa, b.isa);
   hold("threads", a.threads, b.threads);
-  const GpuFacts before = a.gpu.value_or(GpuFacts{.name = "none"});
-  const GpuFacts after = b.gpu.value_or(GpuFacts{.name = "none"});
+  GpuFacts no_gpu;
+  no_gpu.name = "none";
+  const GpuFacts before = a.gpu.value_or(no_gpu);
+  const GpuFacts after = b.gpu.value_or(no_gpu);
   hold("gpu", before.name, after.name);
   if (a.gpu && b.gpu) {
     hold("driver", before.driver, after.driver);
