@@ -105,8 +105,7 @@ void run_tune(TuneArguments& arguments, int& exit_code) {
   const bool writing = !(arguments.problem_lines.empty() &&
                          (arguments.problems_file + arguments.import_file).empty());
   const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
-  profile::Store store(arguments.profile,
-                       writing ? profile::Access::create : profile::Access::existing);
+  profile::Store store(arguments.profile);
   if (!arguments.import_file.empty()) {
     const auto rows = imported(arguments.import_file);
     store.put_all(rows);

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
-// Numbers of options, read alike in every command: decimal digits and nothing after them. CLI11's own
-// reading takes 010 for 8, 0x10 for 16 and nan for a number.
+// Numbers of options, read alike in every command: decimal digits and nothing after them. CLI11's
+// own reading takes 010 for 8, 0x10 for 16 and nan for a number.
 namespace dfa::cli {
 
 inline constexpr double kMostSeconds = 1e7;  // four months
@@ -25,13 +25,13 @@ bool read_all(const std::string& text, Number& value, Format... format) {
 // From `least`, which is 0 or 1.
 inline CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   return CLI::Validator(
-      [least, most](std::string& text) {
+      [least, most](const std::string& text) {
         std::uint64_t value = 0;
-        if (!read_all(text, value) || value < least || value > most) {
+        const bool zeros = text.size() > 1 && text.front() == '0';  // CLI11's octal numbers
+        if (!read_all(text, value) || zeros || value < least || value > most) {
           return fmt::format("'{}' is no number {}: accepted are whole numbers from {} to {}", text,
                              least == 0 ? "of 0 or more" : "above 0", least, most);
         }
-        text = std::to_string(value);  // without zeros in front
         return std::string();
       },
       "INTEGER");
@@ -60,9 +60,10 @@ inline CLI::Validator above_zero() {
       [](const std::string& text) {
         double value = 0;
         const bool good = read_all(text, value) && std::isfinite(value) && value > 0;
-        return good ? std::string()
-                    : fmt::format("'{}' is no number above 0: accepted are finite ones, as 2 or 1e-3",
-                                  text);
+        return good
+                   ? std::string()
+                   : fmt::format(
+                         "'{}' is no number above 0: accepted are finite ones, as 2 or 1e-3", text);
       },
       "POSITIVE");
 }
