@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -39,6 +41,23 @@ inline CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
 
 inline CLI::Validator thread_count() { return whole_number(0, kMostThreads); }
 inline CLI::Validator seed() { return whole_number(0, UINT64_MAX); }
+
+// Digits and a unit; CLI11's own reading takes -1 for the largest number.
+inline CLI::Validator size_text() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+        const bool zeros = digits > 1 && text.front() == '0';
+        const bool unit =
+            std::all_of(text.begin() + static_cast<std::ptrdiff_t>(digits), text.end(),
+                        [](unsigned char c) { return std::isalpha(c) != 0; });
+        const bool good = digits > 0 && !zeros && unit;
+        return good ? std::string()
+                    : fmt::format("'{}' is no number of bytes: accepted are 1000000, 512MB, 2GiB",
+                                  text);
+      },
+      "SIZE");
+}
 
 inline CLI::Validator seconds(double least = 0, double most = kMostSeconds) {
   return CLI::Validator(
