@@ -8,6 +8,7 @@
 #include "analysis/report.h"
 #include "attention/registry.h"
 #include "cli/command.h"
+#include "cli/values.h"
 #include "dfa/error.h"
 #include "sensors/host.h"
 #include "spec/config_text.h"
@@ -95,7 +96,8 @@ void add_analyze(CLI::App& app, int&) {
   command->add_option("--machine", arguments->machine,
                       "h200 (default), h100, a100, t4, or this: the CPU, measured for a second");
   command->add_option("--sram", arguments->sram_bytes,
-                      "bytes of fast memory one tile may use; default: the machine's");
+                      "bytes of fast memory one tile may use; default: the machine's")
+      ->check(whole_number(1, std::uint64_t{1} << 40));
   command->add_option("--config", arguments->config,
                       "tiles, e.g. block_q=128,block_k=64; default: the best that fit");
   command->add_flag("--json", arguments->json, "print JSON, schema dfa-analysis/1");

@@ -195,6 +195,16 @@ bool any_failed(const bench::Result& result) {
                      [](const bench::CaseResult& c) { return c.status == bench::Status::failed; });
 }
 
+// The three lists stand beside the result.
+void write_three_way(const std::string& out, const bench::Result& result) {
+  if (is_stream(out)) {
+    fmt::print("baseline, flash and dynamic lists: not written, no file can stand beside '{}'\n", out);
+    return;
+  }
+  const std::filesystem::path folder = output_target(out).parent_path();
+  bench::write_three_way(folder.empty() ? "." : folder, result);
+}
+
 void run_bench(BenchArguments& arguments, int& exit_code) {
   bench::require_writable(arguments.out);
   arguments.study.scale = scale_of(arguments);
@@ -214,10 +224,7 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   study.result.argv = bench::process_arguments();
   bench::write_result(arguments.out, study.result, study.samples);
   partial.remove();
-  if (arguments.suite == "three_way") {
-    const std::filesystem::path folder = std::filesystem::path(arguments.out).parent_path();
-    bench::write_three_way(folder.empty() ? "." : folder, study.result);
-  }
+  if (arguments.suite == "three_way") write_three_way(arguments.out, study.result);
   print_summary(study.result);
   print_not_measured(study.result);
   for (const std::string& line : bench::doubts(study.result)) fmt::print("{}\n", line);
@@ -279,14 +286,14 @@ void add_bench(CLI::App& app, int& exit_code) {
           "--calls", a.calls,
           "calls in a row of each timed run, of which times are the mean; default: one on the CPU, "
           "some milliseconds of them on a GPU")
-      ->check(above_zero());
+      ->check(whole_number(1, 1000000));
   command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
-      ->check(above_zero());
+      ->check(seconds());
   command
       ->add_option("--sm-budget", a.study.sm_budget,
                    "multiprocessors that our launches may take, where their kernels take a budget; "
                    "0: all")
-      ->check(from_zero());
+      ->check(whole_number(0, 100000));
   command->add_flag("--interleave,!--no-interleave", a.study.interleave,
                     "algorithms in turns, in random order (default)");
   command->add_flag("--energy,!--no-energy", a.study.energy,
@@ -294,11 +301,13 @@ void add_bench(CLI::App& app, int& exit_code) {
   command
       ->add_option("--energy-seconds", a.study.energy_seconds,
                    "of each sustained run; default: as long as the energy counter wants")
-      ->check(above_zero());
+      ->check(seconds());
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
   command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
-  command->add_option("--threads", a.study.threads, "CPU threads, 0 for all")->check(from_zero());
-  command->add_option("--seed", a.study.seed, "of the inputs and of the order");
+  command->add_option("--threads", a.study.threads, "CPU threads, 1 to 1024, or 0 for all")
+      ->check(thread_count());
+  command->add_option("--seed", a.study.seed, "of the inputs and of the order, an integer from 0 to 2^64-1")
+      ->check(seed());
   command->add_option("--out", a.out, "result file, JSON")->required();
   command->footer(suites_help());
   command->callback([arguments, &exit_code] { run_bench(*arguments, exit_code); });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "bench/result.h"
@@ -29,9 +30,14 @@ void print(const bench::Comparison& comparison) {
     fmt::print("{:<44} {:<9} {:<22} {:<22} {}\n", c.problem, c.algorithm,
                change_text(c.time, c.time_ratio), change_text(c.joules, c.joules_ratio), c.note);
   }
-  for (const std::string& key : comparison.only_a) fmt::print("only in A: {}\n", key);
+  for (const std::string& line : comparison.machine) fmt::print("machines differ: {}\n", line);
+  for (const std::string& key : comparison.only_a) fmt::print("gone, only in A: {}\n", key);
   for (const std::string& key : comparison.only_b) fmt::print("only in B: {}\n", key);
-  if (comparison.cases.empty()) fmt::print("no case is in both files\n");
+  if (comparison.cases.empty()) {
+    fmt::print("no case is in both files: nothing was compared\n");
+  } else if (comparison.nothing_timed()) {
+    fmt::print("no case has a time in both files: nothing was compared\n");
+  }
 }
 
 }  // namespace
@@ -48,7 +54,8 @@ void add_compare(CLI::App& app, int& exit_code) {
   command->add_flag("--json", a.json, "print JSON");
   command->footer(
       "same, faster, slower or unclear by the 95 % intervals of the medians; in joules, faster\n"
-      "means fewer. Exit code 1 when a case got slower, took more joules or no longer runs.\n\n"
+      "means fewer. Exit code 1 when a case got slower, took more joules, is wrong, no longer runs\n"
+      "or is gone, and when nothing could be compared. A line tells where the machines differ.\n\n"
       "Example: dfa compare before.json after.json");
   command->callback([arguments, &exit_code] {
     const bench::Result before = bench::read_result(arguments->a);
@@ -59,6 +66,10 @@ void add_compare(CLI::App& app, int& exit_code) {
       fmt::print("{}", to_json(comparison));
     } else {
       print(comparison);
+      std::error_code ignored;
+      if (std::filesystem::equivalent(arguments->a, arguments->b, ignored)) {
+        fmt::print("A and B are the same file\n");
+      }
     }
     if (comparison.worse()) exit_code = 1;
   });

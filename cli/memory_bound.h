@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 
+#include "cli/values.h"
 #include "govern/points.h"
 
 namespace dfa::cli {
@@ -13,7 +14,8 @@ inline void add_memory_bound(CLI::App& command, govern::PointOptions& points) {
       .add_option("--memory", points.memory_bytes,
                   "most that a plan may take beside the tensors, as 512MB or 2GiB: bounds stored "
                   "probabilities (nine tenths of what is free)")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->transform(size_text());  // runs first
 }
 
 }  // namespace dfa::cli

@@ -164,9 +164,9 @@ void add_monitor(CLI::App& app, int&) {
   command->add_option("--listen", a.listen,
                       "serve /metrics at HOST:PORT, e.g. 127.0.0.1:9400; a port alone is on "
                       "loopback, 0 takes a free one");
-  command->add_option("--seconds", a.seconds, "end after that long (never)")->check(above_zero());
+  command->add_option("--seconds", a.seconds, "end after that long (never)")->check(seconds());
   command->add_option("--interval", a.interval, "seconds between looks (1)")
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(seconds(0.1, 3600));
   command->footer("Example: dfa monitor --listen 9400");
   command->callback([arguments] { run_monitor(*arguments); });
 }

@@ -167,7 +167,7 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
   }
   govern::KnownPoints known =
       profile == "shipped" ? govern::shipped_points(problem, options)
-                           : govern::stored_points(problem, profile::Store(profile), options);
+                           : govern::stored_points(problem, profile::Store(profile, profile::Access::existing), options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
   return std::move(known.candidates);
@@ -283,18 +283,18 @@ void add_power(CLI::App& app, int& exit_code) {
       ->expected(1)
       ->take_all();
   command->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
-      ->check(above_zero());
+      ->check(seconds());
   command
       ->add_option("--seconds", a.seconds,
                    "for each policy (10); several times: one after the other, for each its own")
       ->expected(1)
       ->take_all()
-      ->check(above_zero());
+      ->check(seconds());
   command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
-      ->check(CLI::Range(1, 50));
+      ->check(whole_number(1, 50));
   command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
-      ->check(above_zero());
+      ->check(seconds());
   add_memory_bound(*command, a.points);
   command->add_option("--profile", a.profile,
                       "take the points from what dfa tune measured: a file, or shipped for what "

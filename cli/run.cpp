@@ -239,13 +239,14 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--config", a.options.config, "tiles, e.g. block_q=64,block_k=128");
   command->add_flag("--check", a.check, "hold the result against fp64 attention; exit 1 if wrong");
   command->add_option("--seed", a.seed, "of the inputs, an integer from 0 to 2^64-1")
-      ->check(from_zero());
-  command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all");
+      ->check(seed());
+  command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all")
+      ->check(thread_count());
   command
       ->add_option(
           "--sm-budget", a.sm_budget,
           "multiprocessors that launches may take, where their kernels take a budget; 0: all")
-      ->check(from_zero());
+      ->check(whole_number(0, 100000));
   command->add_option("--json", a.json, "result file, schema dfa-result/1");
   command->footer(
       "Files hold (b,h,s,d) or (h,s,d), with layout(bshd) in the line (b,s,h,d) or (s,h,d), in\n"

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/lock_file.h"
 #include "bench/machine.h"
 #include "bench/result_writer.h"
 #include "bench/suites.h"
@@ -88,9 +90,21 @@ void require_something(const TuneArguments& a) {
   }
 }
 
+// Two that measure at once would share the card and measure each other.
+std::unique_ptr<LockFile> lock(const std::string& profile) {
+  std::filesystem::path path = output_target(profile);
+  std::error_code ignored;  // opening says what is wrong
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  path += ".lock";
+  return std::make_unique<LockFile>(path, "the profile '" + profile + "'");
+}
+
 void run_tune(TuneArguments& arguments, int& exit_code) {
   require_something(arguments);
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
+  const bool writing = !(arguments.problem_lines.empty() &&
+                         (arguments.problems_file + arguments.import_file).empty());
+  const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
   profile::Store store(arguments.profile);
   if (!arguments.import_file.empty()) {
     const auto rows = imported(arguments.import_file);
@@ -134,11 +148,11 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->take_all();
   command->add_option("--profile", a.profile, "the store, an SQLite file (dfa-profile.db)");
   command->add_option("--budget", a.tune.budget_s, "seconds; no measurement begins that ends later")
-      ->check(above_zero());
+      ->check(seconds());
   command->add_option("--points", a.tune.points.candidates, "configurations of each problem (3)")
-      ->check(CLI::Range(1, 200));
+      ->check(whole_number(1, 200));
   command->add_option("--point-seconds", a.tune.points.seconds, "for each measurement of one (2)")
-      ->check(above_zero());
+      ->check(seconds());
   command->add_flag("--less-exact", a.tune.points.less_exact,
                     "tf32 too, for problems in fp32: policies with --max-error choose from it");
   add_memory_bound(*command, a.tune.points);

@@ -35,6 +35,8 @@ class HeaderReader {
       read_entry(quoted());
       if (!accept(',') && !closes('}')) fail("',' or '}'");
     }
+    skip();
+    if (!rest().empty()) fail("nothing after '}' but spaces and a newline");
     if (!descr_ || !fortran_ || !shape_) fail("the keys descr, fortran_order and shape");
   }
 
@@ -45,6 +47,9 @@ class HeaderReader {
  private:
   void read_entry(const std::string& key) {
     expect(':');
+    const bool again = (key == "descr" && descr_) || (key == "fortran_order" && fortran_) ||
+                       (key == "shape" && shape_);
+    if (again) bad(place_, "the .npy header names " + key + " twice");
     if (key == "descr") {
       if (closes('[')) bad(place_, "records are not accepted; store one array of <f2, <f4 or <f8");
       descr_ = quoted();

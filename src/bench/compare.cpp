@@ -18,11 +18,12 @@ std::string key_of(const CaseResult& record) {
          (record.launch == "eager" ? "" : " | " + record.launch);
 }
 
-CasesByKey index(const Result& result) {
+CasesByKey index(const Result& result, const char* name) {
   CasesByKey cases;
   for (const CaseResult& record : result.cases) {
     if (!cases.emplace(key_of(record), &record).second) {
-      throw InvalidArgument("result has two cases '" + key_of(record) + "'");
+      throw InvalidArgument(std::string(name) + ": result has two cases '" + key_of(record) +
+                            "'; accepted: each case once");
     }
   }
   return cases;
@@ -54,12 +55,55 @@ CaseComparison compare_case(const CaseResult& a, const CaseResult& b, double tol
       .suite = a.suite, .problem = a.problem, .algorithm = a.algorithm, .backend = a.backend};
   judge_into(time_of(a), time_of(b), tolerance, result.time, result.time_ratio);
   judge_into(joules_of(a), joules_of(b), tolerance, result.joules, result.joules_ratio);
+  const auto note = [&](const std::string& words) {
+    result.note += (result.note.empty() ? "" : "; ") + words;
+  };
   if (a.status != b.status) {
-    result.note = std::string("was ") + name_of(a.status) + ", now " + name_of(b.status);
+    note(std::string("was ") + name_of(a.status) + ", now " + name_of(b.status));
+  } else if (b.status != Status::ok) {
+    note(std::string(name_of(b.status)) + " in both");
   }
+  const bool wrong = b.check && !b.check->ok;
+  if (wrong) note("its check failed");
+  const bool both_ok = a.status == Status::ok && b.status == Status::ok;
+  const bool untimed = both_ok && time_of(a) && !time_of(b);
+  if (untimed) note("no longer timed");
+  if (both_ok && !time_of(a)) note(time_of(b) ? "A has no time" : "neither has a time");
+  if (both_ok && joules_of(a) && !joules_of(b)) note("joules no longer measured");
   const bool broken = a.status == Status::ok && b.status != Status::ok;
-  result.worse = broken || result.time == Change::slower || result.joules == Change::slower;
+  result.worse = broken || wrong || untimed || b.status == Status::failed ||
+                 result.time == Change::slower || result.joules == Change::slower;
   return result;
+}
+
+std::string text_of(const std::string& value) { return value.empty() ? "unknown" : value; }
+std::string text_of(int value) { return std::to_string(value); }
+std::string text_of(const std::optional<double>& value) {
+  return value ? Json(*value).dump() : "unknown";
+}
+
+std::vector<std::string> differences(const MachineFacts& a, const MachineFacts& b) {
+  std::vector<std::string> found;
+  const auto hold = [&](const char* what, const auto& before, const auto& after) {
+    if (before == after) return;
+    found.push_back(std::string(what) + ": " + text_of(before) + ", then " + text_of(after));
+  };
+  hold("host", a.host, b.host);
+  hold("cpu", a.cpu, b.cpu);
+  hold("instruction set", a.isa, b.isa);
+  hold("threads", a.threads, b.threads);
+  GpuFacts no_gpu;
+  no_gpu.name = "none";
+  const GpuFacts before = a.gpu.value_or(no_gpu);
+  const GpuFacts after = b.gpu.value_or(no_gpu);
+  hold("gpu", before.name, after.name);
+  if (a.gpu && b.gpu) {
+    hold("driver", before.driver, after.driver);
+    hold("power limit, W", before.power_limit_w, after.power_limit_w);
+    hold("multiprocessors", before.sm_count, after.sm_count);
+  }
+  hold("toolchain", a.toolchain, b.toolchain);
+  return found;
 }
 
 Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
@@ -88,14 +132,21 @@ Change judge(const Interval& a, const Interval& b, double tolerance) {
   return Change::unclear;
 }
 
+bool Comparison::nothing_timed() const {
+  return std::none_of(cases.begin(), cases.end(),
+                      [](const CaseComparison& c) { return c.time != Change::not_measured; });
+}
+
 bool Comparison::worse() const {
+  if (nothing_timed() || !only_a.empty()) return true;
   return std::any_of(cases.begin(), cases.end(), [](const CaseComparison& c) { return c.worse; });
 }
 
 Comparison compare(const Result& a, const Result& b, double tolerance) {
-  const CasesByKey in_a = index(a);
-  const CasesByKey in_b = index(b);
+  const CasesByKey in_a = index(a, "A");
+  const CasesByKey in_b = index(b, "B");
   Comparison comparison;
+  comparison.machine = differences(a.machine, b.machine);
   for (const CaseResult& record : a.cases) {
     const auto match = in_b.find(key_of(record));
     if (match == in_b.end()) {
@@ -128,6 +179,8 @@ std::string to_json(const Comparison& comparison) {
   }
   json["only_a"] = comparison.only_a;
   json["only_b"] = comparison.only_b;
+  json["nothing_timed"] = comparison.nothing_timed();
+  json["machine"] = comparison.machine;
   return json.dump(1) + "\n";
 }
 

@@ -32,16 +32,18 @@ struct CaseComparison {
   Change joules = Change::not_measured;
   std::optional<double> time_ratio{};  // B over A
   std::optional<double> joules_ratio{};
-  std::string note{};  // where a status changed
-  bool worse = false;  // slower, more joules, or no longer ok
+  std::string note{};  // where something is not ok, or no longer measured
+  bool worse = false;  // slower, more joules, failed or wrong in B, or no longer ok or timed
 };
 
 struct Comparison {
   std::vector<CaseComparison> cases;
   std::vector<std::string> only_a;
   std::vector<std::string> only_b;
+  std::vector<std::string> machine;  // where the machines differ: "threads: 8, then 4"
 
-  bool worse() const;
+  bool nothing_timed() const;  // no case has a time in both: nothing was compared
+  bool worse() const;          // a case got worse or is gone, or nothing was compared
 };
 
 // Matches cases by suite, problem, algorithm and backend. Tolerance: what counts as no change, as a

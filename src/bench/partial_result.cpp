@@ -10,14 +10,18 @@ namespace {
 
 constexpr double kEvery_s = 2;
 
+std::filesystem::path beside(const std::filesystem::path& out) {
+  return out.parent_path() / (out.stem().string() + ".partial.json");
+}
+
 }  // namespace
 
 PartialResult::PartialResult(const std::filesystem::path& out)
-    : path_(out.parent_path() / (out.stem().string() + ".partial.json")),
+    : path_(is_stream(out) ? "" : beside(output_target(out))),
       kept_s_(monotonic_s() - kEvery_s) {}
 
 void PartialResult::keep(const Study& so_far) {
-  if (monotonic_s() - kept_s_ < kEvery_s) return;
+  if (path_.empty() || monotonic_s() - kept_s_ < kEvery_s) return;
   Result result = so_far.result;
   result.created = utc_now();
   result.argv = process_arguments();
@@ -28,6 +32,8 @@ void PartialResult::keep(const Study& so_far) {
   kept_s_ = monotonic_s();
 }
 
-void PartialResult::remove() { remove_result(path_); }
+void PartialResult::remove() {
+  if (!path_.empty()) remove_result(path_);
+}
 
 }  // namespace dfa::bench

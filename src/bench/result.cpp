@@ -1,6 +1,7 @@
 #include "bench/result.h"
 
 #include "base/file.h"
+#include "base/json_text.h"
 #include "bench/json_fields.h"
 
 namespace dfa::bench {
@@ -159,12 +160,7 @@ void visit_fields(Visitor& visit, Fields& result) {
 std::string to_json(const Result& result) { return JsonWriter::encode(result).dump(1) + "\n"; }
 
 Result parse_result(const std::string& text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw InvalidArgument(std::string("not JSON: ") + error.what());
-  }
+  const Json json = parse_json(text);
   if (!json.is_object() || json.value("schema", Json()) != Json(kSchema)) {
     throw InvalidArgument(std::string("schema: expected \"") + kSchema + "\"");
   }

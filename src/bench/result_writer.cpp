@@ -1,10 +1,8 @@
 #include "bench/result_writer.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -69,23 +67,20 @@ std::filesystem::path samples_beside(const std::filesystem::path& path) {
 
 }  // namespace
 
-void require_writable(const std::filesystem::path& path) {
-  const std::filesystem::path folder = folder_of(path);
-  std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) {
-    throw IoError("cannot write '" + path.string() + "': '" + folder.string() +
-                  "' is not a folder");
+static void write_to_stream(const std::filesystem::path& path, Result& result,
+                            const std::vector<std::vector<Sample>>& samples) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (samples[i].empty()) continue;
+    result.cases[i].not_measured["samples_file"] =
+        "no file can stand beside '" + path.string() + "'";
   }
-  if (std::filesystem::is_directory(path, error)) {
-    throw IoError("cannot write '" + path.string() + "': it is a folder");
-  }
-  if (::access(folder.c_str(), W_OK) != 0) {
-    throw IoError("cannot write '" + path.string() + "': " + std::strerror(errno));
-  }
+  write_file_atomic(path, to_json(result));
 }
 
-void write_result(const std::filesystem::path& path, Result& result,
+void write_result(const std::filesystem::path& named, Result& result,
                   const std::vector<std::vector<Sample>>& samples) {
+  if (is_stream(named)) return write_to_stream(named, result, samples);
+  const std::filesystem::path path = output_target(named);
   const std::filesystem::path older = samples_beside(path);
   const std::string bytes = pack(result, samples);
   const std::string name = path.stem().string() + ".samples-" + digest(bytes) + ".f32";
@@ -107,6 +102,7 @@ void write_result(const std::filesystem::path& path, Result& result,
 }
 
 void remove_result(const std::filesystem::path& path) {
+  if (is_stream(path)) return;
   const std::filesystem::path samples = samples_beside(path);
   std::error_code ignored;
   if (!samples.empty()) std::filesystem::remove(samples, ignored);
@@ -116,7 +112,7 @@ void remove_result(const std::filesystem::path& path) {
 std::vector<std::vector<float>> read_samples(const std::filesystem::path& result_path,
                                              const CaseResult& record) {
   if (!record.samples || !record.samples_file) return {};
-  const std::string bytes = read_file(folder_of(result_path) / *record.samples_file);
+  const std::string bytes = read_file(folder_of(output_target(result_path)) / *record.samples_file);
   const std::size_t columns = record.samples->columns.size();
   const std::size_t size = record.samples->rows * columns * sizeof(float);
   if (record.samples->offset_bytes > bytes.size() ||

@@ -318,7 +318,7 @@ def reason_of(error):
 
 
 def main():
-    for number in (signal.SIGINT, signal.SIGTERM):  # are for the study, which then closes us
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # are for the study, which then closes us
         signal.signal(number, signal.SIG_IGN)
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer

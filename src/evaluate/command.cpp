@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "dfa/error.h"
 
 namespace dfa::evaluate {
@@ -22,7 +23,7 @@ constexpr int kNoProgram = 127;
 
 [[noreturn]] void become(const Command& command, int output) {
   ::setpgid(0, 0);  // an interrupt of the terminal goes to us alone, and we pass it on once
-  for (const int passed_on : {SIGINT, SIGTERM})
+  for (const int passed_on : {SIGINT, SIGTERM, SIGHUP})
     ::signal(passed_on, SIG_DFL);  // even if we ignore it
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   ::dup2(output, STDOUT_FILENO);
@@ -80,7 +81,7 @@ Ended run_command(const Command& command, const std::filesystem::path& log,
   const bool to_log = command.output.empty();
   const std::string file = to_log ? log.string() : command.output.string() + ".part";
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (to_log ? O_APPEND : O_TRUNC);
-  const int output = ::open(file.c_str(), flags, 0644);
+  const int output = ::open(file.c_str(), flags, 0666);
   if (output < 0) {
     throw IoError(fmt::format("cannot write '{}': {}", file, std::strerror(errno)));
   }
@@ -90,7 +91,10 @@ Ended run_command(const Command& command, const std::filesystem::path& log,
   if (pid < 0) return {.reason = fmt::format("fork: {}", std::strerror(errno))};
   ::setpgid(pid, pid);
   const Ended ended = describe(command, wait_for(pid, interrupted));
-  if (!to_log && ended.reason.empty()) std::filesystem::rename(file, command.output);
+  if (!to_log && ended.reason.empty()) {
+    write_file_atomic(command.output, read_file(file));
+    std::filesystem::remove(file);
+  }
   return ended;
 }
 

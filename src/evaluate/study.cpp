@@ -7,7 +7,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_text.h"
+#include "base/lock_file.h"
 #include "dfa/error.h"
 
 namespace dfa::evaluate {
@@ -61,6 +62,7 @@ class Study {
 
   StudyRecord operator()() {
     fs::create_directories(run_.out / "log");
+    const LockFile alone(run_.out / ".lock", "the study in '" + run_.out.string() + "'");
     open();
     for (std::size_t i = 0; i < steps_.size() && !run_.interrupted(); ++i) {
       if (kept(i)) {
@@ -132,10 +134,10 @@ class Study {
   void run_commands(const Step& step, StepRecord& record) {
     for (const fs::path& file : step.outputs) {
       fs::create_directories(file.parent_path());
-      fs::remove(file);
+      remove_target(file);
     }
     const fs::path log = run_.out / "log" / (step.name + ".txt");
-    fs::remove(log);
+    remove_target(log);
     record.reason = step.note;
     for (const Command& command : step.commands) {
       const Ended ended = run_command(command, log, run_.interrupted);
@@ -153,6 +155,11 @@ class Study {
     const bool all = complete(step);
     record.status = all ? StepStatus::done : StepStatus::failed;
     if (!all) record.reason = "its files are not there: " + last_line(log);
+  }
+
+  // Of a link the file that it leads to: the link is not ours. A device or a pipe stays.
+  static void remove_target(const fs::path& file) {
+    if (!is_stream(file)) fs::remove(output_target(file));
   }
 
   static std::string last_line(const fs::path& log) {
@@ -188,7 +195,7 @@ StudyRecord read_record(const fs::path& out) {
   const fs::path file = out / "study.json";
   if (!fs::exists(file)) return {};
   try {
-    const Json json = Json::parse(read_file(file));
+    const Json json = parse_json(read_file(file));
     if (json.at("schema") != kStudySchema) throw InvalidArgument("another schema");
     StudyRecord record{.created = json.at("created").get<std::string>(),
                        .machine = json.at("machine").get<std::string>(),

@@ -49,7 +49,7 @@ struct StudyRun {
 
 // Runs the steps that out/study.json does not call done by the same commands, writing that file
 // after each; what the commands print goes to out/log. Throws InvalidArgument where the folder
-// holds the study of another machine.
+// holds the study of another machine, IoError where another process runs a study in it.
 StudyRecord run_steps(const std::vector<Step>& steps, const StudyRun& run);
 
 StudyRecord read_record(const std::filesystem::path& out);  // empty where there is none

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/json.h"
+#include "base/json_text.h"
 #include "dfa/error.h"
 #include "profile/check.h"
 
@@ -75,11 +75,19 @@ std::string to_json(const std::vector<Row>& rows) {
   return Json{{"schema", "dfa-profile/1"}, {"rows", list}}.dump(1) + "\n";
 }
 
+static Json parse(const std::string& text) {
+  try {
+    return parse_json(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string("profile: no file of dfa-profile/1: ") + error.what());
+  }
+}
+
 std::vector<Row> from_json(const std::string& text) {
   std::vector<Row> rows;
   try {
-    const Json json = Json::parse(text);
-    if (json.value("schema", "") != "dfa-profile/1") {
+    const Json json = parse(text);
+    if (!json.is_object() || json.value("schema", Json()) != Json("dfa-profile/1")) {
       throw InvalidArgument("profile: schema must be dfa-profile/1");
     }
     for (const Json& row : json.at("rows")) {

@@ -152,12 +152,33 @@ int Store::Database::version() const {
   return static_cast<int>(statement.integer());
 }
 
-Store::Store(const std::filesystem::path& path) : database_(std::make_unique<Database>()) {
-  database_->path = path;
+// A file, or nothing yet where it may be made: SQLite itself takes an empty name and ":memory:" for
+// a store that is gone at the end.
+static void require_place(const std::filesystem::path& path, Access access) {
   std::error_code ignored;  // opening says what is wrong
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  const auto status = std::filesystem::status(path, ignored);
+  const bool there = std::filesystem::exists(status);
+  if (path.empty() || (!there && access == Access::existing)) {
+    throw IoError(fmt::format("profile '{}' is not there; accepted: a file that dfa tune made",
+                              path.string()));
+  }
+  if (there && !std::filesystem::is_regular_file(status)) {
+    throw IoError(fmt::format("profile '{}' is no file; accepted: a file that dfa tune made",
+                              path.string()));
+  }
+  if (!there && path.has_parent_path()) {
+    std::filesystem::create_directories(path.parent_path(), ignored);
+  }
+}
+
+Store::Store(const std::filesystem::path& path, Access access)
+    : database_(std::make_unique<Database>()) {
+  database_->path = path;
+  require_place(path, access);
   sqlite3* handle = nullptr;
-  const int status = sqlite3_open(path.c_str(), &handle);
+  const int flags = SQLITE_OPEN_READWRITE | (access == Access::create ? SQLITE_OPEN_CREATE : 0);
+  const int status =
+      sqlite3_open_v2(std::filesystem::absolute(path).c_str(), &handle, flags, nullptr);
   database_->handle.reset(handle);
   if (status != SQLITE_OK) database_->fail("cannot be opened");
   sqlite3_busy_timeout(handle, kBusyMs);
@@ -165,6 +186,10 @@ Store::Store(const std::filesystem::path& path) : database_(std::make_unique<Dat
   if (version > kVersion) {
     throw IoError(fmt::format("profile {}: of version {}, this program reads {}", path.string(),
                               version, kVersion));
+  }
+  if (version == 0 && access == Access::existing) {
+    throw IoError(fmt::format("profile '{}' holds no profile; accepted: a file that dfa tune made",
+                              path.string()));
   }
   if (version == 0) {
     database_->run(kSchema);

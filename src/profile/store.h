@@ -10,13 +10,16 @@
 
 namespace dfa::profile {
 
+enum class Access : int { create, existing };
+
 // Measurements in an SQLite file. Each put() is complete on disk when it returns, so a tuning that
 // is interrupted loses at most the row it was measuring. Several processes may use one file.
 class Store {
  public:
-  // Creates the file where it is not there. Throws IoError that names the file: not writable, not
-  // ours, of a newer version.
-  explicit Store(const std::filesystem::path& path);
+  // With Access::create, makes the file and its folder where they are not there; who only reads
+  // makes nothing. Throws IoError that names the file: not there, not writable, not ours, of a newer
+  // version.
+  explicit Store(const std::filesystem::path& path, Access access = Access::create);
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "dfa/error.h"
 
 namespace dfa::simulate {
@@ -214,9 +214,9 @@ void validate(const Scenario& scenario) {
 Scenario parse_scenario(const std::string& text) {
   Json json;
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw InvalidArgument(std::string("scenario: not JSON: ") + error.what());
+    json = parse_json(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string("scenario: ") + error.what());
   }
   Scenario scenario;
   Reader reader(json, "scenario");

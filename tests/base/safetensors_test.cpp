@@ -76,6 +76,18 @@ TEST(Safetensors, WhatIsWrongIsNamed) {
       {with("7"), "dtype ''"},
       {file_with("[]", ""), "not a JSON object"},
       {file_with("{\"q\":", ""), "not a JSON object"},
+      {with(entry("F32", "[NaN]", "[0,8]")), "not JSON"},
+      {with(entry("F32", "[1]", "[0,4]")), "too long: 8 bytes of data"},
+      {with(entry("F32", "[1]", "[4,8]")), "tensor 'q': a hole before it"},
+      {with(entry("F32", "[2]", "[0,8]") + R"(,"q":)" + entry("F32", "[2]", "[0,8]")), "twice"},
+      {with(entry("F32", "[2]", "[0,8]") + R"(,"r":)" + entry("F32", "[2]", "[0,8]")),
+       "tensor 'r': it overlaps another"},
+      {with(entry("F32", "[2]", "[0,8]") + R"(,"r":)" + entry("I8", "[2]", "[9,8]")),
+       "tensor 'r': data_offsets"},
+      {with(entry("F32", "[2]", "[0,8]") + R"(,"__metadata__":{"step":3})"), "__metadata__"},
+      {with(entry("F32", "[2]", "[0,8]") + R"(,"__metadata__":[])"), "__metadata__"},
+      {file_with(" {}", ""), "not a JSON object"},
+      {file_with("", ""), "not a JSON object"},
       {file_with("{}", "").substr(0, 9), "truncated"},
       {"short", "truncated"},
       {std::string(8, '\xff'), "at most 100000000"},
@@ -85,6 +97,13 @@ TEST(Safetensors, WhatIsWrongIsNamed) {
     EXPECT_NE(message.find(c.expected), std::string::npos) << message << "\nwanted " << c.expected;
     EXPECT_EQ(message.rfind("'f.safetensors': ", 0), 0u) << message;
   }
+}
+
+TEST(Safetensors, SpacesAfterTheHeaderAndTensorsOfNoSizeAreAccepted) {
+  const std::string header = R"({"e":)" + entry("F32", "[0]", "[0,0]") + R"(,"q":)" +
+                             entry("F32", "[2]", "[0,8]") + R"(,"z":)" +
+                             entry("F32", "[0]", "[8,8]") + "}   ";
+  EXPECT_EQ(parse_safetensors(file_with(header, raw({1, 2})), "q", "x").at(1), 2.0);
 }
 
 TEST(Safetensors, ADeeplyNestedHeaderIsAnErrorNotACrash) {

@@ -38,6 +38,60 @@ TEST(Compare, AFileAgainstItselfIsTheSame) {
   EXPECT_TRUE(c.only_a.empty());
 }
 
+TEST(Compare, WhatIsGoneOrHasNoTimeIsNoPass) {
+  const Result a = sample_result();
+  Result b = sample_result();
+  b.cases.erase(b.cases.begin());
+  const Comparison gone = compare(a, b, kTolerance);
+  EXPECT_EQ(gone.only_a.size(), 1u);
+  EXPECT_TRUE(gone.worse());
+  EXPECT_FALSE(compare(b, a, kTolerance).worse());  // one more is no loss
+  b.cases.clear();
+  EXPECT_TRUE(compare(b, b, kTolerance).nothing_timed());
+  EXPECT_TRUE(compare(b, b, kTolerance).worse());
+  EXPECT_TRUE(compare(b, a, kTolerance).worse());
+  b = sample_result();
+  b.cases[1].time_ms.reset();
+  const Comparison untimed = compare(a, b, kTolerance);
+  EXPECT_EQ(untimed.cases[1].note, "no longer timed");
+  EXPECT_TRUE(untimed.worse());
+  EXPECT_EQ(compare(b, a, kTolerance).cases[1].note, "A has no time");
+}
+
+TEST(Compare, WrongAndFailedNeverPassWhateverAWas) {
+  for (const bool failed : {true, false}) {
+    Result b = sample_result();
+    if (failed) {
+      b.cases[1].status = Status::failed;
+    } else {
+      b.cases[1].check =
+          CheckVerdict{.ok = false, .max_error = 1, .bound = 0.1, .seed = 1, .tensor = "o"};
+    }
+    EXPECT_TRUE(compare(sample_result(), b, kTolerance).worse());
+    EXPECT_TRUE(compare(b, b, kTolerance).worse());
+    EXPECT_FALSE(compare(b, b, kTolerance).cases[1].note.empty());
+  }
+  EXPECT_EQ(compare(sample_result(), sample_result(), kTolerance).cases[3].note,
+            "out_of_memory in both");
+}
+
+TEST(Compare, AnotherMachineIsTold) {
+  Result a = sample_result(), b = sample_result();
+  a.machine.gpu = GpuFacts{.name = "H200", .driver = "1", .power_limit_w = 700, .sm_count = 132};
+  b.machine.gpu = a.machine.gpu;
+  EXPECT_TRUE(compare(a, b, kTolerance).machine.empty());
+  b.machine.threads = a.machine.threads + 1;
+  b.machine.isa = "another";
+  b.machine.gpu->driver = "2";
+  b.machine.gpu->power_limit_w = 500;
+  const Comparison c = compare(a, b, kTolerance);
+  ASSERT_EQ(c.machine.size(), 4u);
+  EXPECT_EQ(c.machine[2], "driver: 1, then 2");
+  EXPECT_EQ(c.machine[3], "power limit, W: 700.0, then 500.0");
+  b.machine.gpu.reset();
+  EXPECT_EQ(compare(a, b, kTolerance).machine.back(), "gpu: H200, then none");
+}
+
 TEST(Compare, SlowerIsWorseAndFasterIsNot) {
   Result b = sample_result();
   b.cases[1].time_ms->median *= 0.8;

@@ -91,6 +91,29 @@ TEST(ResultWriter, OnAFullDiskTheOldResultAndItsSamplesSurvive) {
   EXPECT_EQ(files_in(tree.root()), 2);  // nothing half-written is left
 }
 
+TEST(ResultWriter, OfALinkTheSamplesStandBesideItsTarget) {
+  FakeTree tree;
+  tree.write("far/r.json", "old");
+  std::filesystem::create_symlink("far/r.json", tree.root() / "link.json");
+  Result result = sample_result();
+  write_result(tree.root() / "link.json", result, samples_of(0.25));
+  EXPECT_TRUE(std::filesystem::is_symlink(tree.root() / "link.json"));
+  EXPECT_EQ(files_in(tree.root() / "far"), 2);
+  for (const char* name : {"link.json", "far/r.json"}) {
+    const Result read = read_result(tree.root() / name);
+    EXPECT_FLOAT_EQ(read_samples(tree.root() / name, read.cases[0]).at(0)[1], 0.25f) << name;
+  }
+}
+
+TEST(ResultWriter, BesideADeviceNoSamplesAreWrittenAndThatIsTold) {
+  Result result = sample_result();
+  write_result("/dev/null", result, samples_of(0.25));
+  EXPECT_FALSE(result.cases[0].samples_file);
+  EXPECT_EQ(result.cases[0].not_measured.at("samples_file"),
+            "no file can stand beside '/dev/null'");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 TEST(ResultWriter, AShortSidecarIsRefused) {
   FakeTree tree;
   const auto path = tree.root() / "r.json";

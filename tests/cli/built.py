@@ -20,7 +20,7 @@ def start(*arguments, ignoring=(), env=None, **options):
     """Starts it with its signals as from a terminal, whatever these tests were started with (`nohup … &`
     of a script ignores SIGINT, and children inherit that), but for those to be ignored."""
     def signals():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN if number in ignoring else signal.SIG_DFL)
     return subprocess.Popen([program(), *map(str, arguments)], preexec_fn=signals,
                             env={"DFA_CUDA_DRIVER": "none-in-tests", **os.environ, **(env or {})}, **options)

@@ -1,11 +1,13 @@
 """The first signal ends a command in its own time: what was measured is written."""
 import json
+import os
+import pty
 import signal
 import subprocess
 
 import pytest
 
-from built import HUNG_S, start
+from built import HUNG_S, program, start
 
 
 def bench(tmp_path, **options):
@@ -28,12 +30,32 @@ def ends_in_order(run, tmp_path):
     assert 1 <= len(json.loads((tmp_path / "out.json").read_text())["cases"]) < 400
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_bench_writes_what_it_has(tmp_path, number):
     run = bench(tmp_path)
     wait_for(run, b"2/200")
     run.send_signal(number)
     ends_in_order(run, tmp_path)
+
+
+def test_a_terminal_that_goes_away_takes_no_result_with_it(tmp_path):
+    (tmp_path / "lines.txt").write_text("".join(f"fwd fp32 h1 s{s} d8\n" for s in range(16, 216)))
+    terminal, inner = pty.openpty()
+
+    def at_the_terminal():
+        os.login_tty(inner)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+    run = subprocess.Popen([program(), "bench", "--problems", tmp_path / "lines.txt", "--backend", "cpu",
+                            "--no-energy", "--seconds", "2", "--out", tmp_path / "out.json"],
+                           preexec_fn=at_the_terminal, env={"DFA_CUDA_DRIVER": "none-in-tests", **os.environ})
+    os.close(inner)
+    seen = b""
+    while b"/200 ETA" not in seen:
+        seen += os.read(terminal, 4096)
+    os.close(terminal)  # the kernel sends SIGHUP, and every write to it fails from now on
+    assert run.wait(HUNG_S) == 1
+    assert 1 <= len(json.loads((tmp_path / "out.json").read_text())["cases"]) < 400
 
 
 def test_a_signal_ignored_from_the_start_stays_ignored_and_the_other_ends_it(tmp_path):

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -232,6 +233,23 @@ TEST(Stale, SaysWhatChanged) {
     other.*change = "other";
     EXPECT_NE(stale_reason(row, other).find(row.machine.*change), std::string::npos);
   }
+}
+
+TEST(Store, ReadingMakesNothing) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("dfa-read-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  EXPECT_THROW(Store(folder / "none.db", Access::existing), IoError);
+  EXPECT_THROW(Store(folder / "deep/none.db", Access::existing), IoError);
+  EXPECT_THROW(Store("", Access::create), IoError);
+  EXPECT_THROW(Store(folder, Access::create), IoError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::ofstream(folder / "empty.db").close();
+  EXPECT_THROW(Store(folder / "empty.db", Access::existing), IoError);
+  EXPECT_EQ(std::filesystem::file_size(folder / "empty.db"), 0u);
+  { const Store made(folder / "made.db"); }
+  EXPECT_TRUE(Store(folder / "made.db", Access::existing).rows().empty());
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -105,6 +105,16 @@ def test_a_bad_problem_line_names_what_is_wrong(text, wrong):
         parse_problem(text)
 
 
+@pytest.mark.parametrize("text, words", [
+    ("", "it is empty"), ('{"schema": "dfa-result/1", "schema": "x"}', "the key 'schema' is there twice"),
+    ('{"schema": 1e999}', "1e999 is beyond"), ("[" * 100000, "nested too deeply"), ("{} x", "not JSON")])
+def test_what_is_no_json_is_one_line(tmp_path, text, words):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(BadResult, match=words) as told:
+        load([tmp_path / "x.json"])
+    assert "x.json" in str(told.value) and "\n" not in str(told.value)
+
+
 def drop_cases(r):
     r["cases"] = []
 

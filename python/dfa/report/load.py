@@ -105,9 +105,29 @@ def _refuse_constant(token):
     raise ValueError(f"{token} is not a JSON number")
 
 
+def _each_key_once(pairs):
+    found = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:64]!r} is there twice in one object")
+        found[key] = value
+    return found
+
+
+def _finite(text):
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is beyond the range of numbers")
+    return value
+
+
 def _read_json(path):
     try:
-        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        data = path.read_bytes()
+        if not data.strip():
+            raise ValueError("it is empty")
+        return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite,
+                          object_pairs_hook=_each_key_once)
     except OSError as error:
         raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
     except RecursionError:
