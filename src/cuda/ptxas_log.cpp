@@ -42,8 +42,7 @@ PtxasReport read_ptxas_log(const std::string& log) {
     report.spill_bytes += number_before(line, " bytes spill stores");
     report.spill_bytes += number_before(line, " bytes spill loads");
     report.stack_bytes += number_before(line, " bytes stack frame");
-    const bool gave_up =
-        has_code(line) || line.find("Potential Performance Loss") != line.npos;
+    const bool gave_up = has_code(line) || line.find("Potential Performance Loss") != line.npos;
     if (gave_up && report.warning.empty()) report.warning = line;
   }
   return report;
@@ -60,8 +59,8 @@ std::string refusal(const PtxasReport& report, const std::string& compiler) {
   if (!report.warning.empty()) {
     why = report.warning;
   } else if (report.spill_bytes > kMostSpilled) {
-    why = "registers spill, " + spilled(report) + ", accepted: up to " +
-          std::to_string(kMostSpilled);
+    why =
+        "registers spill, " + spilled(report) + ", accepted: up to " + std::to_string(kMostSpilled);
   }
   if (why.empty()) return "";
   return "by " + compiler + ": " + why +

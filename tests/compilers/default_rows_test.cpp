@@ -41,8 +41,8 @@ std::map<std::string, DefaultKernel> all_defaults() {
   return kernels;
 }
 
-// What is known to spill a little (docs/design/0012-driver-and-store.md): sums in turn at d 256, and
-// by 12.8 forwards at d 256 that share out keys.
+// What is known to spill a little (docs/design/0012-driver-and-store.md): sums in turn at d 256,
+// and by 12.8 forwards at d 256 that share out keys.
 bool may_spill(const std::string& release, const std::string& entry) {
   const auto has = [&](const char* text) { return entry.find(text) != entry.npos; };
   if (!has(".head_dim=256,.value_dim=256,")) return false;

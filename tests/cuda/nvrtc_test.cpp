@@ -119,7 +119,8 @@ TEST_F(NvrtcTest, ASourceThatDoesNotCompileGivesTheFirstErrorAndTheLog) {
 
 TEST_F(NvrtcTest, LargeSpillsAreAnErrorThatNamesKernelAndCompiler) {
   const std::string text = message_of<CompileError>({"test/spills.cuh", "spills", "sm_90a"});
-  const std::string begin = "kernel spills for sm_90a by " + nvrtc.version() + ": registers spill, ";
+  const std::string begin =
+      "kernel spills for sm_90a by " + nvrtc.version() + ": registers spill, ";
   EXPECT_EQ(text.rfind(begin, 0), 0u) << text;
 }
 

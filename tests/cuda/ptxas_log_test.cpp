@@ -48,8 +48,8 @@ TEST(PtxasLog, ItsCodesAreLookedForNotItsWords) {
     EXPECT_EQ(report.warning, line);
     EXPECT_EQ(refusal(report, "nvrtc 13.5").rfind("by nvrtc 13.5: " + line, 0), 0u);
   }
-  for (const char* line : {"ptxas info    : (C7) x", "ptxas info    : (C75)", "kernel (C75", "C7510",
-                           "ptxas info    : (C7100) x", "ptxas info    : (C75102) x"}) {
+  for (const char* line : {"ptxas info    : (C7) x", "ptxas info    : (C75)", "kernel (C75",
+                           "C7510", "ptxas info    : (C7100) x", "ptxas info    : (C75102) x"}) {
     EXPECT_EQ(read_ptxas_log(line).warning, "") << line;
   }
 }
@@ -71,8 +71,8 @@ TEST(PtxasLog, ASmallSpillIsToldAndALargeOneRefused) {
     const PtxasReport small = read_ptxas_log(log_of_spill(bytes));
     EXPECT_EQ(refusal(small, "nvrtc 13.5"), "");
     const std::string text = spill_warning(small, "nvrtc 13.5");
-    EXPECT_EQ(text.rfind("by nvrtc 13.5 registers spill, " + std::to_string(2 * bytes) + " bytes", 0),
-              0u)
+    EXPECT_EQ(
+        text.rfind("by nvrtc 13.5 registers spill, " + std::to_string(2 * bytes) + " bytes", 0), 0u)
         << text;
   }
   const std::string text =
