@@ -69,12 +69,14 @@ void warm(const CacheArguments& arguments) {
                                  {"origin", kernel.origin},
                                  {"registers", kernel.registers},
                                  {"time_s", kernel.time_s},
-                                 {"note", kernel.note}});
+                                 {"note", kernel.note},
+                                 {"warning", kernel.warning}});
       if (!kernel.kept && not_kept.empty()) not_kept = kernel.note;
       if (arguments.json) continue;
       fmt::print("{:<9} {:6.2f} s {:>4} registers  {}{}\n", kernel.origin, kernel.time_s,
                  kernel.registers, kernel.name_expression,
                  kernel.note.empty() ? "" : " (" + kernel.note + ")");
+      if (!kernel.warning.empty()) fmt::print("warning: {}\n", kernel.warning);
     }
   }
   if (arguments.json) fmt::print("{}", dump(json));

@@ -10,6 +10,7 @@
 #include "bench/machine.h"
 #include "cli/command.h"
 #include "cli/info_section.h"
+#include "cuda/cache.h"
 #include "dfa/attention.h"
 #include "dfa/version.h"
 #include "sensors/host.h"
@@ -61,6 +62,8 @@ Section backend_section() {
   const bool there = std::filesystem::exists(driver, error);
   std::string text = there ? read_file(driver) : std::string(driver) + " is not there";
   section.items.push_back({"NVIDIA driver", text.substr(0, text.find('\n')), there});
+  const cuda::CompilerInfo compiler = cuda::compiler_info();
+  section.items.push_back({"NVRTC", compiler.text, compiler.works});
   return section;
 }
 

@@ -38,6 +38,7 @@ struct WarmKernel {
   std::string origin;           // memory | embedded | disk | compiled
   bool kept = false;            // on disk or in the library
   std::string note;             // why it is not kept, say; mostly empty
+  std::string warning;          // a small spill of registers, say; mostly empty
   int registers = 0;            // per thread
   double time_s = 0;            // that it took to have it
 };
@@ -48,5 +49,12 @@ struct WarmKernel {
 // cannot run there, or there is no compiler; InvalidArgument for a text that is no architecture.
 std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch,
                                    Algorithm algorithm = Algorithm::automatic);
+
+// The run-time compiler: "nvrtc 13.0, /usr/lib/…/libnvrtc.so.13", or why there is none.
+struct CompilerInfo {
+  bool works = false;
+  std::string text;
+};
+CompilerInfo compiler_info();
 
 }  // namespace dfa::cuda

@@ -24,6 +24,7 @@ struct CompiledKernel {
   int registers = 0;         // per thread, as ptxas printed it
   int smem_bytes = 0;        // static shared memory of a block, as ptxas printed it
   int stack_bytes = 0;       // per thread: arrays that are indexed at run time
+  std::string warning{};     // a small spill, for whoever runs it; mostly empty
 };
 
 // Turns requests into machine code. Thread-safe.
@@ -37,7 +38,8 @@ class Compiler {
   virtual std::string version() const = 0;
 
   // Throws Unsupported where not available or the architecture is unknown to it, CompileError when
-  // the source does not compile, spills registers, or ptxas gave up on wgmma or setmaxnreg.
+  // the source does not compile, spills more than a few registers (cuda/ptxas_log.h), or ptxas gave
+  // up on wgmma or setmaxnreg.
   virtual CompiledKernel compile(const CompileRequest& request) const = 0;
 };
 

@@ -23,7 +23,8 @@ Json description_of(const CacheFile& file) {
           {"log", file.kernel.log},
           {"registers", file.kernel.registers},
           {"smem_bytes", file.kernel.smem_bytes},
-          {"stack_bytes", file.kernel.stack_bytes}};
+          {"stack_bytes", file.kernel.stack_bytes},
+          {"warning", file.kernel.warning}};
 }
 
 CacheFile from_description(const Json& json) {
@@ -39,6 +40,7 @@ CacheFile from_description(const Json& json) {
   json.at("registers").get_to(file.kernel.registers);
   json.at("smem_bytes").get_to(file.kernel.smem_bytes);
   json.at("stack_bytes").get_to(file.kernel.stack_bytes);
+  json.at("warning").get_to(file.kernel.warning);
   return file;
 }
 

@@ -1,5 +1,7 @@
 #include "cuda/nvrtc.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -113,16 +115,6 @@ void check_arch(const std::string& arch, const std::vector<int>& known,
                     "'; accepted: " + accepted.substr(accepted.empty() ? 0 : 2));
 }
 
-// A kernel that compiles but would be slow or wrong about its registers is an error of ours.
-void check_report(const PtxasReport& report, const std::string& what, const std::string& log) {
-  if (!report.warning.empty()) throw CompileError(what + ": " + report.warning, log);
-  if (report.spill_bytes > 0) {
-    throw CompileError(what + ": registers spill, " + std::to_string(report.spill_bytes) +
-                           " bytes of stores and loads",
-                       log);
-  }
-}
-
 }  // namespace
 
 Nvrtc::Nvrtc(std::span<const SourceFile> sources) : Nvrtc(sources, NvrtcLibrary::default_names()) {}
@@ -135,6 +127,13 @@ Nvrtc::~Nvrtc() = default;
 Verdict Nvrtc::available() const { return library_->status; }
 
 std::string Nvrtc::version() const { return library_->version; }
+
+std::string Nvrtc::file() const {
+  Dl_info info{};
+  const auto address = reinterpret_cast<const void*>(library_->nvrtcVersion);
+  if (!library_->status || ::dladdr(address, &info) == 0) return library_->file.name();
+  return info.dli_fname;
+}
 
 CompiledKernel Nvrtc::compile(const CompileRequest& request) const {
   const NvrtcLibrary& nvrtc = *library_;
@@ -151,7 +150,11 @@ CompiledKernel Nvrtc::compile(const CompileRequest& request) const {
         kernel.log);
   }
   const PtxasReport report = read_ptxas_log(kernel.log);
-  check_report(report, what, kernel.log);
+  // One that compiles but would be slow or wrong about its registers is an error.
+  if (const std::string why = refusal(report, nvrtc.version); !why.empty()) {
+    throw CompileError(what + " " + why, kernel.log);
+  }
+  kernel.warning = spill_warning(report, nvrtc.version);
   kernel.lowered_name = unit.lowered_name();
   kernel.cubin = unit.cubin();
   kernel.registers = report.registers;

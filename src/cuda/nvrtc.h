@@ -26,6 +26,7 @@ class Nvrtc final : public Compiler {
 
   Verdict available() const override;
   std::string version() const override;
+  std::string file() const;  // the library's path; empty where not available
   CompiledKernel compile(const CompileRequest& request) const override;
 
  private:

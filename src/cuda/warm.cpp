@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "cuda/cache.h"
 #include "cuda/chosen_device.h"
+#include "cuda/nvrtc.h"
 #include "cuda/request.h"
 #include "cuda/standard_steps.h"
 #include "cuda/store.h"
@@ -71,6 +72,7 @@ WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
           .origin = name_of(stored.origin),
           .kept = stored.kept,
           .note = stored.note,
+          .warning = stored.code->warning,
           .registers = stored.code->registers,
           .time_s = monotonic_s() - start};
 }
@@ -88,6 +90,13 @@ std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& ar
     kernels.push_back(warm(launch, chosen));
   }
   return kernels;
+}
+
+CompilerInfo compiler_info() {
+  const Nvrtc nvrtc(std::span<const SourceFile>{});
+  const Verdict there = nvrtc.available();
+  return there ? CompilerInfo{true, nvrtc.version() + ", " + nvrtc.file()}
+               : CompilerInfo{false, there.reason};
 }
 
 }  // namespace dfa::cuda

@@ -13,5 +13,6 @@ std::filesystem::path cache_folder() { refuse(); }
 std::vector<CacheEntry> list_cache(const std::filesystem::path&) { refuse(); }
 int clear_cache(const std::filesystem::path&) { refuse(); }
 std::vector<WarmKernel> warm_cache(const Problem&, const std::string&, Algorithm) { refuse(); }
+CompilerInfo compiler_info() { return {false, kNoCuda}; }
 
 }  // namespace dfa::cuda

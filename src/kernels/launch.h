@@ -115,6 +115,6 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and
 inline constexpr std::size_t kPointerAlignment = 16;
 
 // Options every kernel compiles with, beside the architecture.
-inline constexpr const char* kCompileOptions[] = {"-std=c++20", "-default-device"};
+inline constexpr const char* kCompileOptions[] = {"-default-device"};
 
 }  // namespace dfa

@@ -53,7 +53,7 @@ def test_warm_fails_where_nothing_can_be_kept(dfa, warm):
 def test_warm_compiles_once_and_clear_removes_it(cache, warm):
     first = json.loads(warm("--json"))["kernels"]
     assert [kernel["origin"] for kernel in first] == ["compiled"]
-    assert 0 < first[0]["registers"] <= 255 and first[0]["note"] == ""
+    assert 0 < first[0]["registers"] <= 255 and first[0]["note"] == first[0]["warning"] == ""
     assert warm().startswith("disk ")
     listed = kernels(cache("list", "--json"))
     assert [(k["kernel"], k["arch"], k["intact"]) for k in listed] == [
@@ -94,3 +94,13 @@ def test_without_nvrtc_the_cache_serves_and_else_says_what_is_missing(dfa, warm,
     assert dfa(*arguments, LINE, env=env).stdout.startswith("disk ")
     done = dfa(*arguments, LINE.replace("bf16", "fp16"), env=env)
     assert done.returncode == 3 and "/not/there" in done.stderr and "DFA_NVRTC" in done.stderr
+
+
+def test_info_names_the_compiler_and_where_it_is_from(dfa, warm):
+    warm()  # skips where there is none
+    nvrtc = json.loads(dfa("info", "--json").stdout)["devices"]["NVRTC"]
+    version, path = nvrtc["text"].split(", ", 1)
+    assert nvrtc["works"] and version.startswith("nvrtc ")
+    assert path.startswith("/") and "libnvrtc" in path
+    absent = json.loads(dfa("info", "--json", env={"DFA_NVRTC": "/none"}).stdout)["devices"]["NVRTC"]
+    assert not absent["works"] and "/none" in absent["text"]

@@ -25,11 +25,13 @@ class CountingCompiler final : public cuda::Compiler {
             .log = "as always\n",
             .registers = 168,
             .smem_bytes = 1024,
-            .stack_bytes = 0};
+            .stack_bytes = 0,
+            .warning = warning};
   }
 
   Verdict verdict = Verdict::yes();
   std::string text = "counter 1.0";
+  std::string warning;  // of every kernel
   std::function<void()> work;
   mutable std::atomic<int> count = 0;
 };

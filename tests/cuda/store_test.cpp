@@ -53,6 +53,24 @@ void expect_same(const CompiledKernel& a, const CompiledKernel& b) {
   EXPECT_EQ(a.registers, b.registers);
   EXPECT_EQ(a.smem_bytes, b.smem_bytes);
   EXPECT_EQ(a.stack_bytes, b.stack_bytes);
+  EXPECT_EQ(a.warning, b.warning);
+}
+
+// A kernel that another release made stays beside it, each with its own warning.
+TEST_F(StoreTest, TwoReleasesOfTheCompilerShareAFolder) {
+  const StoredKernel fits = fresh().get(kRequest);
+  compiler->text = "counter 2.0";
+  compiler->warning = "by counter 2.0 registers spill";
+  const StoredKernel spills = fresh().get(kRequest);
+  EXPECT_EQ(spills.origin, KernelOrigin::compiled);
+  const StoredKernel again = fresh().get(kRequest);
+  EXPECT_EQ(again.origin, KernelOrigin::disk);
+  EXPECT_EQ(again.code->warning, compiler->warning);
+  compiler->text = "counter 1.0";
+  const StoredKernel first = fresh().get(kRequest);
+  EXPECT_EQ(first.origin, KernelOrigin::disk);
+  expect_same(*first.code, *fits.code);
+  EXPECT_EQ(first.code->warning, "");
 }
 
 TEST_F(StoreTest, AKernelIsCompiledOnceThenInMemoryThenOnDisk) {

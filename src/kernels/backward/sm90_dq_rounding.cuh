@@ -25,7 +25,8 @@ struct Sm90DqRounding {
     if (!kConfig.persistent || index < args.staying) return index;
     return args.rounding.owners() + index - args.staying;
   }
-  static DFA_DEVICE int rank() { return static_cast<int>(blockIdx.x) % kConfig.cluster; }
+  // Of an unsigned index: one of a sign takes a register more, and NVRTC 13.5 spills it.
+  static DFA_DEVICE int rank() { return static_cast<int>(blockIdx.x % kConfig.cluster); }
   static DFA_DEVICE int tiles_of_group(const KernelArgs& args) {
     return args.heads_at_once * (args.hq / args.hk) * Dq::tiles(args);
   }

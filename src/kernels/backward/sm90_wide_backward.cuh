@@ -257,6 +257,14 @@ struct Sm90WideBackward {
   struct Made {
     typename Dq::Share share;
     bool waits = false;  // to be added
+
+    // NVRTC 12.8 serialises products (C7515) whose sums have no value where the first step has no
+    // share. Later releases do not, and make no code of this.
+    DFA_DEVICE Made() {
+#if defined(__CUDACC_VER_MAJOR__) && __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1209
+      if constexpr (kAddsLate) Keys::clear(share);
+#endif
+    }
   };
   // As add_own_share, but for the addition.
   template <int kWhich>

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "dfa/error.h"
+#include "kernels/launch.h"
+#include "problem_lines.h"
+#include "spec/legality.h"
+#include "spec/packed_heads.h"
+#include "spec/passes.h"
+
+namespace dfa {
+
+// A kernel and the first problem line that takes it where nothing is asked for.
+struct DefaultKernel {
+  std::string problem;
+  KernelLaunch launch;
+};
+
+inline void add_defaults(std::map<std::string, DefaultKernel>& kernels, const std::string& line,
+                         const Limits& limits) {
+  const Problem problem = with_packed_heads(parse_problem(line));
+  const auto add = [&](const Verdict& legal, const auto& launches) {
+    if (!legal) return;
+    for (const KernelLaunch& launch : launches()) {
+      kernels.try_emplace(launch.entry, DefaultKernel{line, launch});
+    }
+  };
+  if (has_forward(problem)) {
+    const ForwardConfig config = default_gpu_forward(problem, limits);
+    add(check(config, problem, limits), [&] { return forward_launches(problem, config); });
+  }
+  if (has_backward(problem)) {
+    const BackwardConfig config = default_gpu_backward(problem, limits);
+    add(check(config, problem, limits), [&] { return backward_launches(problem, config); });
+  }
+}
+
+}  // namespace dfa
