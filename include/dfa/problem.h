@@ -70,6 +70,10 @@ DFA_API Problem parse_problem(std::string_view line);
 // Canonical form: parse_problem(to_line(p)) == p.
 DFA_API std::string to_line(const Problem& problem);
 
+// The mask with sides that reach every key there can be (2^41 and more: sizes are at most 2^40) as
+// -1, no limit. parse_problem and plan put masks so: larger sides would overflow in arithmetic.
+DFA_API Mask within_reach(Mask mask);
+
 // Throws InvalidArgument when sizes, strides or flags cannot describe an attention problem.
 DFA_API void validate(const Problem& problem);
 

@@ -106,7 +106,9 @@ std::vector<BackendInfo> backends() {
   return list;
 }
 
-Plan plan(const Problem& problem, const PlanOptions& options) {
+Plan plan(const Problem& asked, const PlanOptions& options) {
+  Problem problem = asked;
+  problem.mask = within_reach(problem.mask);
   if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);
   validate(problem);
   Plan made = choose(problem, options).plan(problem, options);

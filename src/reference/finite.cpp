@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include "base/element.h"
+#include "reference/head.h"
 
 namespace dfa {
 namespace {
@@ -54,7 +56,9 @@ std::string first_non_finite_lse(const Problem& p, const float* lse) {
   constexpr float kNoKey = -std::numeric_limits<float>::infinity();
   for (std::int64_t n = 0; n < p.b * p.hq * p.sq; ++n) {
     const std::int64_t i = n % p.sq;
-    const bool sees_keys = p.mask.key_begin(i, p.sq, p.sk) < p.mask.key_end(i, p.sq, p.sk);
+    // A query that sees any key sees the one that is nearest to its own position.
+    const std::int64_t nearest = std::clamp<std::int64_t>(i + p.sk - p.sq, 0, p.sk - 1);
+    const bool sees_keys = is_visible(p, i, nearest);
     if (sees_keys ? std::isfinite(lse[n]) : lse[n] == kNoKey) continue;
     return fmt::format("at b{} h{} s{}: {} where {} is right", n / p.sq / p.hq, n / p.sq % p.hq, i,
                        lse[n], sees_keys ? "a number" : "-inf");

@@ -55,6 +55,23 @@ void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
   to[last] += a * from[last];
 }
 
+// Rows or keys [begin, end); begin == end where there is none.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+};
+
+// The range of those of `count` that `visible` names, one after the other.
+template <typename Visible>
+Range range_of(std::int64_t count, Visible visible) {
+  Range range;
+  for (std::int64_t n = 0; n < count; ++n) {
+    if (!visible(n)) continue;
+    if (range.end == 0) range.begin = n;
+    range.end = n + 1;
+  }
+  return range;
+}
+
 // row · columns[begin, end), given the columns' transpose: the inner loop runs over contiguous
 // keys.
 template <typename Real>
@@ -89,6 +106,11 @@ std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Re
 }
 
 }  // namespace
+
+bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
+  const std::int64_t after = j - (i + p.sk - p.sq);  // of the query's own position
+  return (p.mask.left < 0 || -after <= p.mask.left) && (p.mask.right < 0 || after <= p.mask.right);
+}
 
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
@@ -152,9 +174,8 @@ Real Head<Real>::softmax(std::vector<Real>& s) const {
 
 template <typename Real>
 typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
-  const std::int64_t begin = p_.mask.key_begin(i, p_.sq, p_.sk);
-  const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
-  if (begin >= end) {
+  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
+  if (begin == end) {
     return {std::vector<Real>(static_cast<std::size_t>(p_.dv), Real(0)),
             -std::numeric_limits<Real>::infinity(), -std::numeric_limits<Real>::infinity()};
   }
@@ -178,9 +199,8 @@ Real Head<Real>::delta(std::int64_t i, const std::vector<Real>& o) const {
 
 template <typename Real>
 std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
-  const std::int64_t begin = p_.mask.key_begin(i, p_.sq, p_.sk);
-  const std::int64_t end = p_.mask.key_end(i, p_.sq, p_.sk);
-  if (begin >= end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
+  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
+  if (begin == end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
   const std::vector<Real> s = scores(i, begin, end);
   std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_);
   for (std::size_t j = 0; j < ds.size(); ++j) {
@@ -194,8 +214,7 @@ std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
 template <typename Real>
 void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
                                   const std::vector<Real>& delta, KeyGradient& sum) const {
-  const std::int64_t begin = p_.mask.query_begin(j, p_.sq, p_.sk);
-  const std::int64_t end = std::max<std::int64_t>(begin, p_.mask.query_end(j, p_.sq, p_.sk));
+  const auto [begin, end] = range_of(p_.sq, [&](std::int64_t i) { return is_visible(p_, i, j); });
   std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end, order_);
   std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_);
   for (std::size_t i = 0; i < ds.size(); ++i) {

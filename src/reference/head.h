@@ -20,6 +20,10 @@ struct Matrix {
   const Real* row(std::int64_t i) const { return data.data() + i * cols; }
 };
 
+// Does query i see key j? The definition of the mask, in the reference's own words: were it shared
+// with the engines, a fault in it would pass every check.
+bool is_visible(const Problem& problem, std::int64_t i, std::int64_t j);
+
 inline constexpr int kMostSumOrders = 64;
 
 // An order of a sum's terms: 0, 2, 4, … start further and further into the terms, wrapping round;

@@ -146,7 +146,7 @@ class Parser {
       const auto sides = integers(token, *text, 2, "window(L,R), -1 for no limit");
       if (sides[0] < -1 || sides[1] < -1) bad("'" + std::string(token) + "': -1 is the least");
       if (window_) bad("a second window '" + std::string(token) + "'");
-      window_ = Mask{sides[0], sides[1]};
+      window_ = within_reach({sides[0], sides[1]});
       return true;
     }
     if (const auto text = argument_of(token, "scale")) {
@@ -325,6 +325,11 @@ std::string to_line(const Problem& p) {
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
   return line;
+}
+
+Mask within_reach(Mask mask) {
+  constexpr long long kNoLimit = 1LL << 41;
+  return {mask.left >= kNoLimit ? -1 : mask.left, mask.right >= kNoLimit ? -1 : mask.right};
 }
 
 void validate(const Problem& p) {

@@ -207,5 +207,28 @@ TEST(Definition, TheReferenceSaysWhatItCannotDo) {
   EXPECT_EQ(reference.measure_ceilings(0, 1).threads, 1);
 }
 
+// Engines find ranges by the arithmetic of dfa::Mask, the reference judges key by key.
+TEST(Definition, EnginesRangesAreWhatTheReferenceSees) {
+  for (const std::int64_t sq : {1, 2, 5}) {
+    for (const std::int64_t sk : {1, 3, 6}) {
+      for (std::int64_t left = -1; left < 12; ++left) {
+        for (std::int64_t right = -1; right < 12; ++right) {
+          Problem p;
+          p.sq = sq, p.sk = sk, p.mask = {left, right};
+          for (std::int64_t i = 0; i < sq; ++i) {
+            for (std::int64_t j = 0; j < sk; ++j) {
+              const bool row = p.mask.key_begin(i, sq, sk) <= j && j < p.mask.key_end(i, sq, sk);
+              const bool column =
+                  p.mask.query_begin(j, sq, sk) <= i && i < p.mask.query_end(j, sq, sk);
+              ASSERT_EQ(is_visible(p, i, j), row) << to_line(p) << " i " << i << " j " << j;
+              ASSERT_EQ(is_visible(p, i, j), column) << to_line(p) << " i " << i << " j " << j;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dfa

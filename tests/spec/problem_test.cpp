@@ -36,6 +36,13 @@ TEST(Problem, ShorthandsAndDefaults) {
   EXPECT_EQ(p.sk, 1024);
   EXPECT_EQ(p.dv, 64);
   EXPECT_DOUBLE_EQ(p.softmax_scale(), 0.125);
+  for (const char* side : {"9223372036854775807", "2199023255552"}) {
+    const std::string no_limit = side;
+    EXPECT_EQ(parse_problem("fwd fp32 h1 s8 d8 window(-1," + no_limit + ")").mask, kFull);
+    EXPECT_EQ(parse_problem("fwd fp32 h1 s8 d8 window(" + no_limit + ",0)").mask, kCausal);
+  }
+  EXPECT_EQ(parse_problem("fwd fp32 h1 s8 d8 window(2199023255551,3)").mask,
+            (Mask{2199023255551, 3}));
   EXPECT_EQ(parse_problem("fwd fp32 h1 s8 d8 window(-1,-1)").mask, kFull);
   EXPECT_EQ(parse_problem("fwd fp32 causal h1 s8 d8 window(3,5)").mask, (Mask{3, 0}));
 }
