@@ -33,7 +33,8 @@ struct ExchangeTable {
   void* current_stream;
 };
 
-constexpr std::int32_t kCuda = 2;  // a device type of DLPack
+constexpr std::int32_t kCuda = 2;    // a device type of DLPack
+constexpr std::uint8_t kBFloat = 4;  // a code of its element types
 
 // What a plan depends on, as one run of words.
 struct Fields {
@@ -75,6 +76,15 @@ nb::object call(nb::handle function, nb::handle argument) {
   PyObject* result = PyObject_CallOneArg(function.ptr(), argument.ptr());
   if (result == nullptr) throw nb::python_error();
   return nb::steal(result);
+}
+
+// The answer of tensor.is_neg().
+bool is_negative(nb::handle tensor) {
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  PyObject* answer = PyObject_CallMethodNoArgs(tensor.ptr(), name);
+  if (answer == nullptr) throw nb::python_error();
+  Py_DECREF(answer);  // True and False outlive all
+  return answer == Py_True;
 }
 
 // Something a call returns or needs: made by make(like), where `like` has no memory of its own.
@@ -204,6 +214,9 @@ class Calls {
       PyErr_Clear();  // a device DLPack does not know; prepare() will say what is accepted
       return read_attributes(tensor);
     }
+    // Of half of a complex tensor what lies in memory may have the other sign, which DLPack does
+    // not tell; there are no complex types of bfloat16.
+    if (raw.dtype.code != kBFloat && is_negative(tensor)) return read_attributes(tensor);
     Tensor read = {.fields = fields_of(raw.shape, raw.strides, raw.ndim),
                    .data = static_cast<std::byte*>(raw.data) + raw.byte_offset};
     read.fields.type = raw.dtype.code << 16U | raw.dtype.bits;

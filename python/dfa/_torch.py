@@ -22,12 +22,10 @@ __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
 _transformed = torch._C._are_functorch_transforms_active
 _watched = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
-_bfloat16 = torch.bfloat16  # of which no complex type is made
 _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _deterministic = torch._C._get_deterministic_algorithms
 _threads = torch.get_num_threads
-_is_neg = torch.Tensor.is_neg
 
 
 def attention_on(types):
@@ -37,10 +35,8 @@ def attention_on(types):
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
-    # The dispatcher also knows what to do with tensors of which the other sign is meant (is_neg), parts of complex ones.
     if (is_dynamo_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
-            or forward_ad._current_level >= 0 or (scale is not None and isinstance(scale, torch.Tensor))
-            or (q.dtype is not _bfloat16 and (_is_neg(q) or _is_neg(k) or _is_neg(v)))):
+            or forward_ad._current_level >= 0 or (scale is not None and isinstance(scale, torch.Tensor))):
         return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic,
                                       algorithm)
     if _any_autocast():
@@ -54,21 +50,13 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         causal = flag_of("causal", causal)
     if deterministic is not True:
         deterministic = _deterministic() or (deterministic is not False and flag_of("deterministic", deterministic))
+    call = _call(causal, window, scale, deterministic, algorithm, _threads())
     try:
-        return _attend(q, k, v, _call(causal, window, scale, deterministic, algorithm, _threads()), return_lse)
+        if _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            return _apply(q, k, v, call, return_lse)
+        return call[0].forward(q, k, v, return_lse)
     except Unfit:
-        pass
-
-    def call(q, k, v, scale, return_lse):
-        return _attend(q, k, v, _call(causal, window, scale, deterministic, algorithm, _threads()), return_lse)
-
-    return _torch_inputs.attend(call, q, k, v, scale, return_lse)
-
-
-def _attend(q, k, v, call, return_lse):
-    if _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return _apply(q, k, v, call, return_lse)
-    return call[0].forward(q, k, v, return_lse)
+        return attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 
 
 def attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
@@ -135,8 +123,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, d_o, *_):
         calls, options = ctx.call
         # With create_graph the operator's own rule says that there is no second derivative.
-        if not (is_dynamo_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled
-                or _is_neg(d_o)):
+        if not (is_dynamo_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled):
             try:
                 return *calls.backward(d_o, *ctx.saved_tensors), None, None
             except Unfit:  # d_o of is_grads_batched, or what a hook has kept in another layout

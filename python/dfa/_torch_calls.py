@@ -34,7 +34,7 @@ def _fields(tensor):
     """What DLPack's functions tell of a tensor, for a PyTorch or a device that they do not know."""
     device = tensor.device
     _check_device(device)
-    if tensor.layout != torch.strided or not torch._C._has_storage(tensor):
+    if tensor.layout != torch.strided or not torch._C._has_storage(tensor) or tensor.is_neg():
         raise Unfit
     return (tensor.data_ptr(), tensor.shape, tensor.stride(), list(DTYPES).index(tensor.dtype)
             if tensor.dtype in DTYPES else -1, {"cpu": 1, "cuda": 2}.get(device.type, 0),
