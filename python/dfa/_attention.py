@@ -2,11 +2,12 @@
 
 import sys
 
-from dfa._policy import Policy, choice_of
+from dfa._policy import choice_of
 from dfa._shapes import flag_of, shown
 
 _AUTO = "auto"
 _ALGORITHMS = (_AUTO, "standard", "flash")
+
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=False,
               deterministic=False, algorithm="auto", policy=None):
@@ -44,8 +45,6 @@ def _choice(algorithm, policy):
         raise ValueError(f"algorithm {shown(algorithm)}; accepted: {', '.join(_ALGORITHMS)}")
     if policy is None:
         return algorithm
-    if not isinstance(policy, (str, Policy)):
-        raise TypeError(f"policy is {type(policy).__qualname__}; accepted: a text or dfa.Policy")
     return choice_of(algorithm, policy)
 
 

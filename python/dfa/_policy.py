@@ -51,17 +51,23 @@ class Policy:
 def choice_of(algorithm, policy):
     """How a plan is chosen, in one text that passes through operators: an algorithm's name, or
     POLICY@PROFILE."""
-    return _choice_of(algorithm, policy)
+    if isinstance(policy, Policy):
+        return _constant_choice(algorithm, policy._text, policy.profile)
+    if not isinstance(policy, str):
+        raise TypeError(f"policy is {type(policy).__qualname__}; accepted: a text or dfa.Policy")
+    return _constant_choice(algorithm, policy, None)
 
 
-choice_of._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result says: a graph holds the text
+def _constant_choice(algorithm, text, profile):
+    return _choice_of(algorithm, text, profile)
+
+
+_constant_choice._dynamo_marked_constant = True  # as torch.compiler.assume_constant_result says: a graph holds the text
 
 
 @functools.lru_cache(maxsize=256)
-def _choice_of(algorithm, policy):
-    policy = Policy(policy) if isinstance(policy, str) else policy
-    if not isinstance(policy, Policy):
-        raise TypeError(f"policy is {type(policy).__qualname__}; accepted: a text or dfa.Policy")
+def _choice_of(algorithm, text, profile):
+    policy = Policy(text, profile)
     if policy.goal not in _CHOOSES:
         raise ValueError(f"policy {policy} holds over time, not for one call: use dfa.Governor; "
                          f"accepted here: {', '.join(_CHOOSES)}")
