@@ -108,17 +108,17 @@ class ReferenceBackend final : public Backend {
         const auto row = head.forward(i);
         lse.push_back(row.lse);
         delta.push_back(head.delta(i, row.o));
-        store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i, lse.back(), delta.back()));
+        store_row(args.dq, p.dtype, p.q(), b, h, i, head.dq(i, lse.back(), delta.back()).dq);
       }
       for (std::int64_t j = 0; j < p.sk; ++j) {
         head.add_key_gradient(j, lse, delta, sums[static_cast<std::size_t>(j)]);
       }
     }
     for (std::int64_t j = 0; j < p.sk; ++j) {
-      auto& [dk, dv] = sums[static_cast<std::size_t>(j)];
-      for (double& x : dk) x *= p.softmax_scale();
-      store_row(args.dk, p.dtype, p.k(), b, hk, j, dk);
-      store_row(args.dv, p.dtype, p.v(), b, hk, j, dv);
+      auto& of_key = sums[static_cast<std::size_t>(j)];
+      for (double& x : of_key.dk) x *= p.softmax_scale();
+      store_row(args.dk, p.dtype, p.k(), b, hk, j, of_key.dk);
+      store_row(args.dv, p.dtype, p.v(), b, hk, j, of_key.dv);
     }
   }
 };

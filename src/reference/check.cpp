@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/element.h"
 #include "reference/comparer.h"
 #include "reference/finite.h"
@@ -18,19 +21,25 @@ bool compare_means(const Problem& p) {
   return static_cast<double>(p.b * p.hq) * visible_pairs(p.mask, p.sq, p.sk) >= kFewestPairs;
 }
 
+// Roundings that one element goes through, at most: a sum over keys or queries of sums over
+// columns.
+std::int64_t most_terms(const Problem& p) {
+  return std::max(p.sk, p.sq * (p.hq / p.hk)) + p.d + p.dv;
+}
+
 // A row of a tensor in each of the yardstick's orders of summation.
 using NaiveRows = std::vector<std::vector<float>>;
 
 // Compares one row of a tensor.
 void add_row(Comparer& comparer, const void* base, DType type, const Strides& strides,
              std::int64_t b, std::int64_t h, std::int64_t s, const std::vector<double>& truth,
-             const NaiveRows& naive) {
+             const std::vector<double>& terms, const NaiveRows& naive) {
   const std::int64_t start = b * strides.batch + h * strides.head + s * strides.row;
   std::vector<float> orders(naive.size());
   for (std::size_t x = 0; x < truth.size(); ++x) {
     const auto at = static_cast<std::int64_t>(x);
     for (std::size_t n = 0; n < naive.size(); ++n) orders[n] = naive[n][x];
-    comparer.add(load_element(base, type, start + at), truth[x], orders, b, h, s, at);
+    comparer.add(load_element(base, type, start + at), truth[x], terms[x], orders, b, h, s, at);
   }
 }
 
@@ -53,7 +62,7 @@ void blame(TensorCheck& check, const std::string& found) {
 class ForwardRows {
  public:
   ForwardRows(const Problem& p, const void* o, const float* lse)
-      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype, compare_means(p)) {}
+      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype, most_terms(p), compare_means(p)) {}
 
   void add(const Head<double>& truth, const std::vector<Head<float>>& naive,
            const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
@@ -66,7 +75,7 @@ class ForwardRows {
         rough.push_back(std::move(row.o));
         rough_lse.push_back(row.plain_lse);
       }
-      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, rough);
+      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, right.terms, rough);
       if (lse_ == nullptr) continue;
       lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, rough_lse, b, h, i);
     }
@@ -136,7 +145,9 @@ struct KeyGradients {
   // When every head of the group has been added.
   void finish(const Problem& p) {
     for (auto& key : of_key) {
-      for (Real& value : key.dk) value *= static_cast<Real>(p.softmax_scale());
+      const auto scale = static_cast<Real>(p.softmax_scale());
+      for (Real& value : key.dk) value *= scale;
+      for (Real& value : key.dk_terms) value *= std::fabs(scale);
     }
   }
 };
@@ -147,9 +158,9 @@ class GradientRows {
   GradientRows(const Problem& p, const BackwardArgs& args)
       : p_(p),
         args_(args),
-        dq_("dq", p.dtype, compare_means(p)),
-        dk_("dk", p.dtype, compare_means(p)),
-        dv_("dv", p.dtype, compare_means(p)) {}
+        dq_("dq", p.dtype, most_terms(p), compare_means(p)),
+        dk_("dk", p.dtype, most_terms(p), compare_means(p)),
+        dv_("dv", p.dtype, most_terms(p), compare_means(p)) {}
 
   void add_queries(const Head<double>& truth, const RowSums<double>& exact,
                    const std::vector<Head<float>>& naive,
@@ -159,10 +170,10 @@ class GradientRows {
       const auto row = static_cast<std::size_t>(i);
       NaiveRows rough;
       for (std::size_t n = 0; n < naive.size(); ++n) {
-        rough.push_back(naive[n].dq(i, rounded[n].lse[row], rounded[n].delta[row]));
+        rough.push_back(naive[n].dq(i, rounded[n].lse[row], rounded[n].delta[row]).dq);
       }
-      add_row(dq_, args_.dq, p_.dtype, p_.q(), b, h, i,
-              truth.dq(i, exact.lse[row], exact.delta[row]), rough);
+      const auto right = truth.dq(i, exact.lse[row], exact.delta[row]);
+      add_row(dq_, args_.dq, p_.dtype, p_.q(), b, h, i, right.dq, right.terms, rough);
     }
   }
 
@@ -174,8 +185,9 @@ class GradientRows {
         dk.push_back(order.of_key[at].dk);
         dv.push_back(order.of_key[at].dv);
       }
-      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], truth.of_key[at].dk, dk);
-      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], truth.of_key[at].dv, dv);
+      const auto& right = truth.of_key[at];
+      add_row(dk_, args_.dk, p_.dtype, p_.k(), b, hk, keys[at], right.dk, right.dk_terms, dk);
+      add_row(dv_, args_.dv, p_.dtype, p_.v(), b, hk, keys[at], right.dv, right.dv_terms, dv);
     }
   }
 

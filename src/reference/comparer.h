@@ -13,22 +13,30 @@ namespace dfa {
 // the yardstick only: both are stored as fp32.
 class Comparer {
  public:
-  // means: also hold the mean error against the yardstick's.
-  Comparer(std::string name, DType type, bool means = true) : type_(type), means_(means) {
+  // terms: how many roundings an element goes through. means: also hold the mean error against the
+  // yardstick's.
+  Comparer(std::string name, DType type, std::int64_t terms, bool means = true)
+      : type_(type), terms_(terms), means_(means) {
     check_.name = std::move(name);
   }
 
-  // One element: what was computed, the truth, and what the naive calculation gives in each of its
+  // One element: what was computed, the truth, the sum of the absolute values of the terms that the
+  // truth is the sum of, and what the naive calculation gives in each of its
   // orders of summation, as many of them for every element.
-  void add(float got, double truth, std::span<const float> naive, std::int64_t b, std::int64_t h,
-           std::int64_t s, std::int64_t x);
+  void add(float got, double truth, double terms, std::span<const float> naive, std::int64_t b,
+           std::int64_t h, std::int64_t s, std::int64_t x);
 
   TensorCheck finish();
 
  private:
   TensorCheck check_;
+  bool yardstick_says_nothing() const;
+
   DType type_;
+  std::int64_t terms_;
   bool means_;
+  bool orders_differ_ = false;
+  double max_truth_ = 0, max_terms_ = 0, sum_terms_ = 0;
   std::int64_t count_ = 0;
   struct Yardstick {
     double sum = 0, max = 0;

@@ -27,6 +27,15 @@ Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int
   return matrix;
 }
 
+// Absolute values, where the truth is computed.
+template <typename Real>
+Matrix<Real> sizes(const Matrix<Real>& from) {
+  if (!std::is_same_v<Real, double>) return {};
+  Matrix<Real> to = from;
+  for (Real& value : to.data) value = std::fabs(value);
+  return to;
+}
+
 // By bands of rows, so that what is written of a column is a cache line or two.
 template <typename Real>
 Matrix<Real> transpose(const Matrix<Real>& from) {
@@ -107,6 +116,15 @@ std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Re
 
 }  // namespace
 
+// sum of |weights| · sizes[begin, …); nothing where there are no sizes.
+template <typename Real>
+std::vector<Real> terms_of(std::vector<Real> weights, const Matrix<Real>& sizes, std::int64_t begin,
+                           SumOrder order) {
+  if (sizes.rows == 0) return {};
+  for (Real& weight : weights) weight = std::fabs(weight);
+  return weighted_sum(weights, sizes, begin, order);
+}
+
 bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
   const std::int64_t after = j - (i + p.sk - p.sq);  // of the query's own position
   return (p.mask.left < 0 || -after <= p.mask.left) && (p.mask.right < 0 || after <= p.mask.right);
@@ -121,11 +139,13 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
   k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d);
   v_ = load<Real>(v, p_.dtype, p_.v(), b, hk, p_.sk, p_.dv);
   k_t_ = transpose(k_);
+  v_size_ = sizes(v_);
   if (d_o == nullptr) return;
   d_o_ = load<Real>(d_o, p_.dtype, p_.o(), b, hq, p_.sq, p_.dv);
   q_t_ = transpose(q_);
   v_t_ = transpose(v_);
   d_o_t_ = transpose(d_o_);
+  q_size_ = sizes(q_), k_size_ = sizes(k_), d_o_size_ = sizes(d_o_);
 }
 
 template <typename Real>
@@ -176,15 +196,17 @@ template <typename Real>
 typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
   if (begin == end) {
-    return {std::vector<Real>(static_cast<std::size_t>(p_.dv), Real(0)),
-            -std::numeric_limits<Real>::infinity(), -std::numeric_limits<Real>::infinity()};
+    const std::vector<Real> zeros(static_cast<std::size_t>(p_.dv), Real(0));
+    return {zeros, zeros, -std::numeric_limits<Real>::infinity(),
+            -std::numeric_limits<Real>::infinity()};
   }
   std::vector<Real> s = plain_scores(i, begin, end);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
   const Real plain = rounds ? log_sum_exp(s) : Real(0);
   for (Real& value : s) value = round(value);
   const Real lse = softmax(s);
-  return {weighted_sum(s, v_, begin, order_), lse, rounds ? plain : lse};
+  return {weighted_sum(s, v_, begin, order_), terms_of(s, v_size_, begin, order_), lse,
+          rounds ? plain : lse};
 }
 
 template <typename Real>
@@ -197,17 +219,28 @@ Real Head<Real>::delta(std::int64_t i, const std::vector<Real>& o) const {
   return sum;
 }
 
+// What ds is before it cancels: p (|dp| + |delta|).
 template <typename Real>
-std::vector<Real> Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
+Real ds_terms(Real p, Real dp, Real delta) {
+  return p * (std::fabs(dp) + std::fabs(delta));
+}
+
+template <typename Real>
+typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
   const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
-  if (begin == end) return std::vector<Real>(static_cast<std::size_t>(p_.d), Real(0));
+  const std::vector<Real> zeros(static_cast<std::size_t>(p_.d), Real(0));
+  if (begin == end) return {zeros, zeros};
   const std::vector<Real> s = scores(i, begin, end);
-  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_);
+  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_), terms = ds;
   for (std::size_t j = 0; j < ds.size(); ++j) {
-    ds[j] = round(round(std::exp(s[j] - lse)) * (round(ds[j]) - delta));
+    const Real p = round(std::exp(s[j] - lse));
+    terms[j] = ds_terms(p, ds[j], delta);
+    ds[j] = round(p * (round(ds[j]) - delta));
   }
-  std::vector<Real> gradient = weighted_sum(ds, k_, begin, order_);
-  for (Real& value : gradient) value *= scale_;
+  Gradient gradient = {weighted_sum(ds, k_, begin, order_),
+                       terms_of(terms, k_size_, begin, order_)};
+  for (Real& value : gradient.dq) value *= scale_;
+  for (Real& value : gradient.terms) value *= std::fabs(scale_);
   return gradient;
 }
 
@@ -216,14 +249,18 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
                                   const std::vector<Real>& delta, KeyGradient& sum) const {
   const auto [begin, end] = range_of(p_.sq, [&](std::int64_t i) { return is_visible(p_, i, j); });
   std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end, order_);
-  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_);
+  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_), terms = ds;
   for (std::size_t i = 0; i < ds.size(); ++i) {
     const std::size_t row = static_cast<std::size_t>(begin) + i;
     probabilities[i] = round(std::exp(round(scale_ * probabilities[i]) - lse[row]));
+    terms[i] = ds_terms(probabilities[i], ds[i], delta[row]);
     ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]));
   }
   add_weighted(sum.dk, ds, q_, begin, order_);
   add_weighted(sum.dv, probabilities, d_o_, begin, order_);
+  if (q_size_.rows == 0) return;
+  add_weighted(sum.dk_terms, terms, q_size_, begin, order_);
+  add_weighted(sum.dv_terms, probabilities, d_o_size_, begin, order_);
 }
 
 template class Head<double>;

@@ -49,9 +49,10 @@ class Head {
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
        std::int64_t b, std::int64_t hq, int order = 0);
 
-  // One row of o (dv values) and its log-sum-exp; zeros and -inf when the row sees no key.
+  // One row of o (dv values) and its log-sum-exp; zeros and -inf when the row sees no key. In fp64
+  // `terms` of a result are the sums of the absolute values of what it is the sum of.
   struct Row {
-    std::vector<Real> o;
+    std::vector<Real> o, terms;
     Real lse;
     Real plain_lse;  // of scores that are not rounded to the element type, as lse is stored in fp32
   };
@@ -62,11 +63,15 @@ class Head {
 
   // One row of dq. A backward is given lse and o, so its probabilities come from lse and not from a
   // softmax of their own: what rounding those to fp32 costs, no backward can avoid.
-  std::vector<Real> dq(std::int64_t i, Real lse, Real delta) const;
+  struct Gradient {
+    std::vector<Real> dq, terms;
+  };
+  Gradient dq(std::int64_t i, Real lse, Real delta) const;
 
   // dk and dv of a key: one sum over the rows of all query heads of its group.
   struct KeyGradient {
-    std::vector<Real> dk, dv;  // dk yet to be multiplied by the scale
+    std::vector<Real> dk, dv;  // dk yet to be multiplied by the scale, and so dk_terms
+    std::vector<Real> dk_terms, dv_terms;
   };
   // Adds this query head's rows to those of key j, given every row's lse and delta. A new sum may
   // be empty.
@@ -87,6 +92,7 @@ class Head {
   SumOrder order_;
   Matrix<Real> q_, k_, v_, d_o_;
   Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;
+  Matrix<Real> q_size_, k_size_, v_size_, d_o_size_;  // absolute values, in fp64 alone
 };
 
 extern template class Head<double>;

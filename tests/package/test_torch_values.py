@@ -104,7 +104,8 @@ def test_no_columns(d, dv):
 
 def test_a_compiled_graph_serves_all_values_of_a_scale():
     q, k, v = qkv()
-    graphs = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    from torch._dynamo.testing import CompileCounterWithBackend
+    graphs = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(lambda q, scale: dfa.attention(q, k, v, scale=scale), fullgraph=True, backend=graphs)
     for value in (0.3, 0.7, -1.1):
         assert close(compiled(q, torch.tensor(value)), sdpa(q, k, v, scale=value))

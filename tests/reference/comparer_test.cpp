@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 #include <span>
+#include <tuple>
 
 #include "base/random.h"
 #include "reference/head.h"
@@ -16,13 +17,13 @@ namespace {
 
 // One element and the yardstick's value of it, in one order of summation.
 void add(Comparer& comparer, float got, double truth, float naive, std::int64_t row) {
-  comparer.add(got, truth, std::span(&naive, 1), 0, 0, row, 0);
+  comparer.add(got, truth, std::fabs(truth), std::span(&naive, 1), 0, 0, row, 0);
 }
 
 // A thousand elements of truth 1, of which the yardstick misses each by 1e-3; the outputs miss one
 // by `single` and the others by `all`. In fp32 the noise term is below 1e-7.
 TensorCheck measured(float single, float all) {
-  Comparer comparer("o", DType::fp32);
+  Comparer comparer("o", DType::fp32, 100);
   for (std::int64_t i = 0; i < 1000; ++i) {
     add(comparer, 1.0f + (i == 500 ? single : all), 1.0, 1.001f, i);
   }
@@ -43,7 +44,7 @@ TEST(Comparer, AllElementsTogetherMayErrOneAndAHalfTimesAsMuch) {
 
 TEST(Comparer, WithoutMeansTheLargestErrorStillCounts) {
   for (const auto& [error, ok] : {std::pair{1.9e-3f, true}, {2.1e-3f, false}}) {
-    Comparer comparer("o", DType::fp32, false);
+    Comparer comparer("o", DType::fp32, 100, false);
     add(comparer, 1.0f + error, 1.0, 1.001f, 0);
     EXPECT_EQ(comparer.finish().ok, ok);
   }
@@ -52,7 +53,7 @@ TEST(Comparer, WithoutMeansTheLargestErrorStillCounts) {
 TEST(Comparer, TheNoiseOfTheTypeIsAllowedWhereTheYardstickIsExact) {
   for (const auto& [type, step] : {std::pair{DType::bf16, 0x1p-7f}, {DType::fp16, 0x1p-10f}}) {
     for (const auto& [steps, ok] : {std::pair{1.0f, true}, {8.0f, false}}) {
-      Comparer comparer("o", type);
+      Comparer comparer("o", type, 100);
       add(comparer, 1.0f + steps * step, 1.0, 1.0f, 0);
       for (std::int64_t i = 1; i < 1000; ++i) {
         const float truth = round_to(type, Random(1).normal(static_cast<std::uint64_t>(i)));
@@ -65,7 +66,7 @@ TEST(Comparer, TheNoiseOfTheTypeIsAllowedWhereTheYardstickIsExact) {
 
 TEST(Comparer, AYardstickThatOverflowsDoesNotLoosenTheBound) {
   for (const float naive : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
-    Comparer comparer("o", DType::fp32);
+    Comparer comparer("o", DType::fp32, 100);
     add(comparer, 1.0f, 1.0, naive, 0);
     add(comparer, 1.5f, 1.0, 1.0f, 1);
     const TensorCheck check = comparer.finish();
@@ -74,13 +75,35 @@ TEST(Comparer, AYardstickThatOverflowsDoesNotLoosenTheBound) {
   }
 }
 
+// All orders alike, and exact: the a-priori bound of 100 terms is 6e-6 of their sum.
+TEST(Comparer, AYardstickOfEqualOrdersBoundsNothing) {
+  for (const auto& [error, alike, ok] :
+       {std::tuple{5e-6f, true, true}, {5e-6f, false, false}, {8e-6f, true, false}}) {
+    Comparer comparer("o", DType::fp32, 100);
+    for (std::int64_t i = 0; i < 10; ++i) {
+      const float orders[] = {1.0f, alike ? 1.0f : 1.0000001f};
+      comparer.add(1.0f + error, 1.0, 1.0, orders, 0, 0, i, 0);
+    }
+    EXPECT_EQ(comparer.finish().ok, ok) << error << alike;
+  }
+}
+
+TEST(Comparer, TermsThatCancelToNothingAreBoundedByTheirSizes) {
+  for (const auto& [error, ok] : {std::pair{5e-6f, true}, {8e-6f, false}}) {
+    Comparer comparer("dq", DType::fp32, 100);
+    const float orders[] = {0.0f, 1e-9f};
+    comparer.add(error, 1e-17, 1.0, orders, 0, 0, 0, 0);
+    EXPECT_EQ(comparer.finish().ok, ok) << error;
+  }
+}
+
 // Two orders of summation, each lucky in another element: the mean of neither, the worst of both.
 TEST(Comparer, TheWorstOrderOfSummationIsTheYardstick) {
   for (const auto& [error, ok] : {std::pair{2.9e-3f, true}, {3.1e-3f, false}}) {
-    Comparer comparer("o", DType::fp32);
+    Comparer comparer("o", DType::fp32, 100);
     for (std::int64_t i = 0; i < 100; ++i) {
       const float orders[] = {1.001f, i % 2 == 0 ? 1.0f : 1.004f};
-      comparer.add(1.0f + error, 1.0, orders, 0, 0, i, 0);
+      comparer.add(1.0f + error, 1.0, 1.0, orders, 0, 0, i, 0);
     }
     EXPECT_EQ(comparer.finish().ok, ok) << error;
   }
@@ -89,7 +112,7 @@ TEST(Comparer, TheWorstOrderOfSummationIsTheYardstick) {
 TEST(Comparer, InfinitiesMustAgreeInSign) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const auto& [got, ok] : {std::pair{1.0f, true}, {-1.0f, false}}) {
-    Comparer comparer("dq", DType::fp16);
+    Comparer comparer("dq", DType::fp16, 100);
     add(comparer, got * std::numeric_limits<float>::infinity(), kInfinity, 1.0f, 0);
     EXPECT_EQ(comparer.finish().ok, ok);
   }

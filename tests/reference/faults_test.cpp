@@ -8,9 +8,7 @@ namespace dfa {
 namespace {
 
 // The tensors that the ruler calls wrong, each followed by a space.
-std::string wrong_tensors(const std::string& line, Fault fault, const CheckOptions& options = {},
-                          std::uint64_t seed = 1) {
-  Tensors t(line, seed);
+std::string wrong_tensors(Tensors t, Fault fault, const CheckOptions& options = {}) {
   Tiled tiled(t, fault);
   tiled.forward();
   CheckReport report = check_forward(t.p, t.forward_args(), options);
@@ -25,6 +23,11 @@ std::string wrong_tensors(const std::string& line, Fault fault, const CheckOptio
     if (!tensor.ok) names += tensor.name + " ";
   }
   return names;
+}
+
+std::string wrong_tensors(const std::string& line, Fault fault, const CheckOptions& options = {},
+                          std::uint64_t seed = 1) {
+  return wrong_tensors(Tensors(line, seed), fault, options);
 }
 
 // Large enough to be sampled, small enough to run in no time.
@@ -88,6 +91,41 @@ TEST(Faults, EveryPlantedFaultIsCaughtInEveryType) {
 
 TEST(Faults, EveryPlantedFaultIsCaughtByASample) {
   for (const Planted& planted : kPlanted) expect_caught(planted, kCausal, kSampled);
+}
+
+// Tensors whose elements are all alike, zeros and one-hot rows among them.
+Tensors constant(const std::string& line, float q, float k, float v, float d_o) {
+  Tensors t(line);
+  for (auto [tensor, value] : {std::pair{&t.q, q}, {&t.k, k}, {&t.v, v}, {&t.d_o, d_o}}) {
+    for (std::int64_t i = 0; i < t.count(*tensor); ++i) t.set(*tensor, i, value);
+  }
+  return t;
+}
+
+TEST(Faults, ConstantTensorsAreRightOrWrongLikeOthers) {
+  for (const char* type : {"fp32", "fp16", "bf16"}) {
+    for (const char* rest : {" b1 hq2 hk1 s100 d64", " causal b1 hq2 hk1 s100 d64",
+                             " b1 h1 s33 d128", " b1 h2 sq7 sk1 d16"}) {
+      const std::string line = std::string("fwdbwd ") + type + rest;
+      for (const Tensors& t :
+           {constant(line, 0, 0, 0.3f, 0), constant(line, 0.3f, 0.3f, 0.3f, 0.3f),
+            constant(line, 0.3f, 0.7f, 0.3f, 0.7f), constant(line, 0, 0, 0, 0),
+            constant(line, 1, 1, 1, 1)}) {
+        EXPECT_EQ(wrong_tensors(t, Fault::none), "") << line;
+      }
+    }
+    const Tensors t = constant(std::string("fwdbwd ") + type + " causal b1 hq4 hk2 sq90 sk90 d16",
+                               0.3f, 0.7f, 0.3f, 0.7f);
+    for (const auto& [fault, name] : {std::pair{Fault::dropped_tile, "lse"},
+                                      {Fault::late_mask, "lse"},
+                                      {Fault::missing_delta, "dq"},
+                                      {Fault::unwritten_row, "o"},
+                                      {Fault::dv_from_unmasked, "dv"}}) {
+      EXPECT_NE((" " + wrong_tensors(t, fault)).find(std::string(" ") + name + " "),
+                std::string::npos)
+          << type << " " << name;
+    }
+  }
 }
 
 // Scores of hundreds, of which some cancel to nearly nothing. In 24 bits no sum of 256 terms gives
