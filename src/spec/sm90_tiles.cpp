@@ -115,9 +115,9 @@ double predicted_us(const Problem& p, const MeasuredTile& m) {
 }
 
 // Of items that leave multiprocessors idle a call takes less than its joules at 700 W would: the
-// clock is high, and what a step waits for is memory. As measured with one query (0015, "Shares of
-// keys"): a step of few blocks takes 0.64 of its price, of 64 blocks 0.65 or 0.8 by the visit, all
-// together what HBM brings.
+// clock is high, and what a step waits for is memory. As measured with one query (0015,
+// "Split-KV"): a step of few blocks takes 0.64 of its price, of 64 blocks 0.65 or 0.8 by the visit,
+// all together what HBM brings.
 double unlimited_us(const Problem& p, const Items& items, double blocks, double us) {
   constexpr double kBytesPerUs = 4.0e6;
   const double pace = std::clamp(0.28 + 0.93 * blocks / items.at_once, 0.64, 1.);
