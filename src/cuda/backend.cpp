@@ -80,7 +80,7 @@ class CudaBackend final : public Backend {
     return Verdict::yes();
   }
 
-  Limits limits() const override { return gpu_limits(chosen_device().facts().capability); }
+  Limits limits() const override { return limits_of(chosen_device()); }
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;

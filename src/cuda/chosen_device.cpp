@@ -17,4 +17,10 @@ const gpu::Device& chosen_device() {
   return gpu::Device::get(index);
 }
 
+Limits limits_of(const gpu::Device& device) {
+  Limits limits = gpu_limits(device.facts().capability);
+  limits.sm_count = device.usable_sms();
+  return limits;
+}
+
 }  // namespace dfa::cuda

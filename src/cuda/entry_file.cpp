@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/json.h"
 #include "base/digest.h"
+#include "base/json.h"
 
 namespace dfa::cuda {
 namespace {

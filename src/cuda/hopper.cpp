@@ -17,12 +17,12 @@ namespace {
 
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
-  HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device)
-      : args_(p, c), device_(device) {
+  HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
+      : args_(p, c), device_(device), sms_(sms) {
     const std::vector<KernelLaunch> launches = forward_launches(p, c);
     KernelLaunch launch = launches[0];
     cluster_ = launch.cluster;
-    launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
+    launch.grid = std::min(launch.grid, whole_clusters(sms));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
     shape_.overlaps_previous = true;
@@ -48,7 +48,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   gpu::Launch within(gpu::Launch shape, int sm_budget) const {
     constexpr unsigned kTogether = 4;
     shape.grid.x = std::min(shape.grid.x, whole_clusters(sm_budget));
-    const auto all = static_cast<unsigned>(device_.facts().sm_count);
+    const auto all = static_cast<unsigned>(sms_);
     if (shape.grid.x % kTogether == 0 && 4 * shape.grid.x <= 3 * all) shape.cluster.x = kTogether;
     return shape;
   }
@@ -60,6 +60,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
 
   HopperForwardArgs args_;
   const gpu::Device& device_;
+  int sms_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   unsigned cluster_ = 1;
@@ -73,13 +74,13 @@ bool is_hopper(const Plan& plan) {
          parse_config(plan.config, ForwardConfig{}).target == Target::cuda_sm90;
 }
 
-ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device) {
+ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device, int sms) {
   const Problem p = with_packed_heads(plan.problem);
   const Limits limits = gpu_limits(device.facts().capability);
   const ForwardConfig config =
       legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);
   if (is_split(config)) return hopper_split_forward(p, config, device);
-  return std::make_unique<const HopperForward>(p, config, device);
+  return std::make_unique<const HopperForward>(p, config, device, sms);
 }
 
 }  // namespace dfa::cuda

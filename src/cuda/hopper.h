@@ -7,7 +7,7 @@ namespace dfa::cuda {
 
 bool is_hopper(const Plan& plan);
 
-// Requires is_hopper(plan).
-ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device);
+// Requires is_hopper(plan). sms: multiprocessors that its grid is for.
+ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device, int sms);
 
 }  // namespace dfa::cuda

@@ -16,13 +16,13 @@ namespace {
 // delta and lse of the rows, then dk, dv and the sums of dq, then dq where it is not yet rounded.
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
-  HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device)
-      : device_(device), args_(p, c, device.facts().sm_count) {
+  HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device, int sms)
+      : device_(device), args_(p, c, sms) {
     const std::vector<KernelLaunch> launches = backward_launches(p, c);
     rows_ = loaded_launch(device, launches.at(0));
     KernelLaunch keys = launches.at(1);
     if (c.persistent) {
-      keys.grid = staying_grid(p, c, staying_clusters(p, c, device.facts().sm_count));
+      keys.grid = staying_grid(p, c, staying_clusters(p, c, sms));
     }
     keys_ = loaded_launch(device, keys);
     if (!c.dq_fused()) dq_ = loaded_launch(device, launches.at(2));
@@ -59,13 +59,13 @@ bool is_hopper_backward(const Plan& plan) {
          parse_config(plan.backward_config, BackwardConfig{}).target == Target::cuda_sm90;
 }
 
-BackwardLauncher hopper_backward(const Plan& plan, const gpu::Device& device) {
+BackwardLauncher hopper_backward(const Plan& plan, const gpu::Device& device, int sms) {
   const Problem& p = plan.problem;
   const Limits limits = gpu_limits(device.facts().capability);
   const BackwardConfig config = legal_config(
       plan.backward_config, gpu_backward_base(plan.backward_config, p, limits), p, limits);
   if (is_split(config)) return hopper_split_backward(p, config, device);
-  return std::make_unique<const HopperBackward>(p, config, device);
+  return std::make_unique<const HopperBackward>(p, config, device, sms);
 }
 
 }  // namespace dfa::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/chosen_device.h"
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
 #include "spec/packed_heads.h"
@@ -11,8 +12,6 @@
 
 namespace dfa::cuda {
 namespace {
-
-Limits limits_of(const gpu::Device& device) { return gpu_limits(device.facts().capability); }
 
 ForwardConfig forward_config(const Problem& p, const std::string& text, const Limits& limits) {
   return legal_config(text, gpu_forward_base(text, p, limits), p, limits);
@@ -57,8 +56,7 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
     packed *= config.packed_heads;
     shares = config.key_shares;
     plan.workspace_bytes = forward_workspace_bytes(p, config);
-    if (config.target == Target::cuda_sm90 && !is_split(config))
-      plan.forward_sms = device.facts().sm_count;
+    if (config.target == Target::cuda_sm90 && !is_split(config)) plan.forward_sms = limits.sm_count;
     if (options.config.empty() && config.target != limits.highest) {
       kernels += as(sm90_fits(p, limits));
     }

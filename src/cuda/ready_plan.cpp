@@ -33,13 +33,13 @@ bool is_standard(const Plan& plan) { return plan.algorithm == Algorithm::standar
 }  // namespace
 
 ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const gpu::Device& device)
-    : plan_(plan), device_(device) {
+    : plan_(plan), device_(device), sms_(device.usable_sms()) {
   plan_.ready = {};  // else a changed plan keeps alive what it was made from
 }
 
 bool ReadyCudaPlan::current() const {
   try {
-    return &chosen_device() == &device_;
+    return &chosen_device() == &device_ && device_.usable_sms() == sms_;
   } catch (const Error&) {  // planning will say why
     return false;
   }
@@ -65,7 +65,7 @@ bool ReadyCudaPlan::serves(const Plan& plan) const {
 const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
   std::call_once(forward_once_, [this] {
     forward_ = is_standard(plan_) ? standard_forward(plan_, device_)
-               : is_hopper(plan_) ? hopper_forward(plan_, device_)
+               : is_hopper(plan_) ? hopper_forward(plan_, device_, sms_)
                                   : portable_forward(plan_, device_);
   });
   return *forward_;
@@ -74,7 +74,7 @@ const Launcher<ForwardArgs>& ReadyCudaPlan::forward() const {
 const Launcher<BackwardArgs>& ReadyCudaPlan::backward() const {
   std::call_once(backward_once_, [this] {
     backward_ = is_standard(plan_)          ? standard_backward(plan_, device_)
-                : is_hopper_backward(plan_) ? hopper_backward(plan_, device_)
+                : is_hopper_backward(plan_) ? hopper_backward(plan_, device_, sms_)
                                             : portable_backward(plan_, device_);
   });
   return *backward_;
@@ -87,7 +87,7 @@ std::shared_ptr<const ReadyCudaPlan> ready_plan(const Plan& plan) {
   const std::lock_guard lock(remembered().mutex);
   auto& plans = remembered().plans;
   const auto found = std::find_if(plans.begin(), plans.end(), [&](const auto& one) {
-    return &one->device() == &device && one->serves(plan);
+    return &one->device() == &device && one->current() && one->serves(plan);
   });
   if (found != plans.end()) return *found;
   plans.push_front(std::make_shared<const ReadyCudaPlan>(plan, device));

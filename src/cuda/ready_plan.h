@@ -26,6 +26,7 @@ class ReadyCudaPlan final : public ReadyPlan {
  private:
   Plan plan_;
   const gpu::Device& device_;
+  int sms_;  // that it may use there
   mutable std::once_flag forward_once_;
   mutable std::once_flag backward_once_;
   mutable ForwardLauncher forward_;

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file.h"
 #include "base/digest.h"
+#include "base/file.h"
 #include "cuda/cache.h"
 #include "cuda/entry_file.h"
 #include "cuda/file_lock.h"

@@ -97,6 +97,23 @@ CUctx_st* Device::retain() const {
   return fresh;
 }
 
+int Device::usable_sms() const {
+  const Driver& cuda = driver();
+  CUcontext current = nullptr;
+  if (cuda.cuCtxGetDevResource == nullptr || cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+      current == nullptr || current == context_.load(std::memory_order_acquire)) {
+    return facts_.sm_count;
+  }
+  CUdevice handle = 0, own = 0;
+  CUdevResource part{};
+  const bool is_part =
+      cuda.cuCtxGetDevice(&handle) == CUDA_SUCCESS &&
+      cuda.cuDeviceGet(&own, facts_.index) == CUDA_SUCCESS && handle == own &&
+      cuda.cuCtxGetDevResource(current, &part, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+      part.sm.smCount > 0;
+  return is_part ? static_cast<int>(part.sm.smCount) : facts_.sm_count;
+}
+
 bool Device::holds(const void* pointer) const {
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};

@@ -56,6 +56,11 @@ class Device {
   static const Device& get(int index = 0);
 
   const DeviceFacts& facts() const { return facts_; }
+
+  // Multiprocessors of the context that is current for the calling thread where it is a part of the
+  // device (a green context); all of them otherwise.
+  int usable_sms() const;
+
   MemoryInfo memory() const;
 
   // Is it memory of this device? No for memory of the host, of another device or unknown.

@@ -28,16 +28,20 @@ Verdict resolve(Driver& driver) {
   if (get == nullptr) {
     return Verdict::no("the NVIDIA driver is older than CUDA " + version_text(kLeastVersion));
   }
-  const auto find = [&](const char* name) {
+  const auto find = [&](const char* name, int version = kLeastVersion) {
     void* address = nullptr;
     const auto flags = CU_GET_PROC_ADDRESS_DEFAULT;
-    return get(name, &address, kLeastVersion, flags, nullptr) == CUDA_SUCCESS ? address : nullptr;
+    return get(name, &address, version, flags, nullptr) == CUDA_SUCCESS ? address : nullptr;
   };
 #define DFA_RESOLVE(name)                                             \
   driver.name = reinterpret_cast<decltype(driver.name)>(find(#name)); \
   if (driver.name == nullptr) return Verdict::no("the NVIDIA driver lacks " #name);
   DFA_DRIVER_FUNCTIONS(DFA_RESOLVE)
 #undef DFA_RESOLVE
+#define DFA_RESOLVE_NEWER(name, since) \
+  driver.name = reinterpret_cast<decltype(driver.name)>(find(#name, since));
+  DFA_NEWER_DRIVER_FUNCTIONS(DFA_RESOLVE_NEWER)
+#undef DFA_RESOLVE_NEWER
   return Verdict::yes();
 }
 

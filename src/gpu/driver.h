@@ -24,6 +24,8 @@ namespace dfa::gpu {
   X(cuDeviceTotalMem)                            \
   X(cuDeviceGetPCIBusId)                         \
   X(cuDevicePrimaryCtxRetain)                    \
+  X(cuCtxGetCurrent)                             \
+  X(cuCtxGetDevice)                              \
   X(cuCtxPushCurrent)                            \
   X(cuCtxPopCurrent)                             \
   X(cuCtxSynchronize)                            \
@@ -61,6 +63,9 @@ namespace dfa::gpu {
   X(cuGraphExecDestroy)                          \
   X(cuGraphDestroy)
 
+// And those that older drivers lack, by the version of CUDA that has them: null there.
+#define DFA_NEWER_DRIVER_FUNCTIONS(X) X(cuCtxGetDevResource, 12040)
+
 // Filled by open_driver. (cuda.h renames some functions to a newer version, cuMemAlloc to
 // cuMemAlloc_v2; the members are renamed with them.)
 struct Driver {
@@ -69,6 +74,9 @@ struct Driver {
 #define DFA_MEMBER(name) decltype(&::name) name = nullptr;
   DFA_DRIVER_FUNCTIONS(DFA_MEMBER)
 #undef DFA_MEMBER
+#define DFA_NEWER_MEMBER(name, since) decltype(&::name) name = nullptr;
+  DFA_NEWER_DRIVER_FUNCTIONS(DFA_NEWER_MEMBER)
+#undef DFA_NEWER_MEMBER
 };
 
 // Loads the driver from the library of this name and starts it. No, with the reason, when there is

@@ -43,7 +43,7 @@ int last_heads(const Problem& p, const BackwardConfig& c) {
   constexpr double kWorth = 0.005;
   const int heads = static_cast<int>(p.b * p.hk), at_once = heads_at_once(p, c);
   // Where there are other multiprocessors works end as right, not as much together.
-  const int plain = heads / at_once * at_once, takers = kMultiprocessors / c.cluster;
+  const int plain = heads / at_once * at_once, takers = kUsualMultiprocessors / c.cluster;
   const std::int64_t of_head = tiles(p.sk, c.turn_keys());
   // Of many works what the last ones leave idle is a small part.
   if (p.mask.is_full() || heads * of_head > kMostWorks) return plain;

@@ -11,6 +11,9 @@
 // asked.
 namespace dfa {
 
+// Of the card that kernels are compiled for ahead, where no device is asked: an H100 or H200.
+inline constexpr int kUsualMultiprocessors = 132;
+
 // What the machine offers, as far as legality needs it.
 struct Limits {
   Target highest = Target::cpu_portable;  // every target up to this one is there, of its kind
@@ -19,6 +22,7 @@ struct Limits {
   // multiprocessor, of which every block costs kBlockSmemBytes more than it asks for.
   int smem_bytes = 0;
   int multiprocessor_smem_bytes = 0;
+  int sm_count = kUsualMultiprocessors;  // that kernels may use: of a card, or of a part of one
 };
 
 inline constexpr int kBlockSmemBytes = 1024;

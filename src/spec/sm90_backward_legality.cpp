@@ -271,13 +271,13 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
   prefer([&](BackwardConfig& c) {
     c.parts_last = true;
     if (!full) c.persistent = true;
-    if (work_parts(problem, c, kMultiprocessors).parts == 1) c = whole;
+    if (work_parts(problem, c, limits.sm_count).parts == 1) c = whole;
   });
   // Works that all begin at once would wait for each other's turns. Sums as they come have, of the
   // speed and work per joule in turn at 1024 and 2048 keys, in parts without a mask 0.99 to 1.42
   // and 1.00 to 1.09, causal 1.02 to 1.21 and 1.00 to 1.085, whole without a mask 1.03 to 1.065
   // and 1.02 to 1.055; whole under a causal one 0.925 to 0.98 and 0.97 to 0.99.
-  const bool one_round = full && works_of(problem, best) <= kMultiprocessors / best.cluster;
+  const bool one_round = full && works_of(problem, best) <= limits.sm_count / best.cluster;
   const bool long_round = std::min(problem.sq, problem.sk) >= kRoundedKeys;
   if (one_round ? long_round : best.parts_last && !full) prefer(add_as_they_come);
   best.heads_by_tile = takes_heads_by_tile(best) && later_keys_walk_less(problem);

@@ -217,7 +217,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
-  for (const Sm90Tile& tile : sm90_tiles(problem)) {
+  for (const Sm90Tile& tile : sm90_tiles(problem, limits.sm_count)) {
     const ForwardConfig config = config_of(problem, tile);
     if (std::none_of(legal.begin(), legal.end(),
                      [&](const ForwardConfig& c) { return tile_of(c) == tile; }) &&

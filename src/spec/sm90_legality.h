@@ -15,9 +15,6 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
                            const Limits& limits);
 
-// Of the cards that tiles are chosen for.
-inline constexpr int kMultiprocessors = 132;
-
 // Queries of a tile where items are dealt out in shares (ForwardConfig::key_shares).
 inline constexpr int kMostSharedQueries = 128;
 

@@ -91,8 +91,8 @@ struct Items {
   bool masked;
   Price price;
 
-  Items(const Problem& p, const MeasuredTile& m)
-      : at_once(kMultiprocessors / m.tile.cluster), masked(hides_keys(p)) {
+  Items(const Problem& p, const MeasuredTile& m, int sm_count)
+      : at_once(std::max(1, sm_count / m.tile.cluster)), masked(hides_keys(p)) {
     const int most = m.tile.cluster * m.tile.block_q;
     of_head = static_cast<double>((p.sq + most - 1) / most);
     count = static_cast<double>(p.b * p.hq) * of_head;
@@ -104,8 +104,8 @@ struct Items {
 };
 
 // The rounds that items come in, times what they take.
-double predicted_us(const Problem& p, const MeasuredTile& m) {
-  const Items items(p, m);
+double predicted_us(const Problem& p, const MeasuredTile& m, int sm_count) {
+  const Items items(p, m, sm_count);
   // Under a mask the items differ, and the rounds even out.
   const double rounds = items.masked ? std::max(1., items.count / items.at_once)
                                      : std::ceil(items.count / items.at_once);
@@ -142,12 +142,12 @@ struct Shares {
   int count;
   double time;
 };
-Shares worthwhile_shares(const Problem& p, const MeasuredTile& m) {
+Shares worthwhile_shares(const Problem& p, const MeasuredTile& m, int sm_count) {
   // Last rounds as measured at d 256: predicted 0.973, 0.98 and 0.98 of the time and the joules
   // came (32768 keys), predicted 0.984, 0.99 and 1.01 (16384).
   constexpr double kWorth = 0.95, kLastRoundWorth = 0.975;
   constexpr Shares kNone{0, 1};
-  const Items items(p, m);
+  const Items items(p, m, sm_count);
   if (m.tile.block_q > kMostSharedQueries || (items.masked && items.of_head > 1)) return kNone;
   const double all = items.at_once;
   if (items.count > all) {
@@ -155,7 +155,7 @@ Shares worthwhile_shares(const Problem& p, const MeasuredTile& m) {
     const double us = (std::ceil(items.count / all) - 1) * items.item_us() +
                       left / all * items.steps * items.price.step_us + 2 * items.price.item_us +
                       joined_us(p, all / left + 1, all + left, items.rows);
-    const double time = us / predicted_us(p, m);
+    const double time = us / predicted_us(p, m, sm_count);
     return time < kLastRoundWorth ? Shares{static_cast<int>(all), time} : kNone;
   }
   const double whole = unlimited_us(p, items, items.count, items.item_us());
@@ -179,7 +179,7 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 
 }  // namespace
 
-std::vector<PricedTile> priced_sm90_tiles(const Problem& asked) {
+std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   const Problem problem = priced_with_packed_heads(asked);
   std::vector<PricedTile> priced;
   for (const MeasuredTile& m : kMeasured) {
@@ -187,9 +187,9 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked) {
         m.head_dim != sm90_head_dim(problem.dv)) {
       continue;
     }
-    priced.push_back({predicted_us(problem, m), m.tile});
+    priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
-    const Shares shares = worthwhile_shares(problem, m);
+    const Shares shares = worthwhile_shares(problem, m, sm_count);
     if (shares.count == 0) continue;
     priced.push_back({shares.time * priced.back().us, priced.back().tile});
     priced.back().tile.key_shares = shares.count;
@@ -200,9 +200,10 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked) {
   return priced;
 }
 
-std::vector<Sm90Tile> sm90_tiles(const Problem& problem) {
+std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   std::vector<Sm90Tile> tiles;
-  for (const PricedTile& priced : priced_sm90_tiles(problem)) tiles.push_back(priced.tile);
+  for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
+    tiles.push_back(priced.tile);
   tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
   return tiles;
 }

@@ -29,10 +29,11 @@ struct PricedTile {
 // The tiles whose joules were measured for a problem's element type and head dim, the least first
 // (larger items with up to 3 % on top), also with the last items in shares of their keys where that
 // promises more than 5 %, or 2.5 % behind whole rounds; none of other types and dims. Whether a
-// tile is legal of the problem is not asked.
-std::vector<PricedTile> priced_sm90_tiles(const Problem& problem);
+// tile is legal of the problem is not asked. sm_count: multiprocessors to share the work; prices
+// are of all of a card's together, and hold for a part of it as its share of them.
+std::vector<PricedTile> priced_sm90_tiles(const Problem& problem, int sm_count);
 
 // All tiles in the order to try them: the priced ones, then the others.
-std::vector<Sm90Tile> sm90_tiles(const Problem& problem);
+std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count);
 
 }  // namespace dfa

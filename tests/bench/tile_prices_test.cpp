@@ -39,7 +39,7 @@ TEST(TilePrices, AreTheJoulesOfTheTableInTheRepository) {
     const ForwardConfig c = parse_config(row.config, ForwardConfig{});
     const Sm90Tile tile{c.block_q,  c.block_k, c.stages,       c.q_stages,
                         c.pingpong, c.cluster, c.held_columns, c.key_shares};
-    const auto priced = priced_sm90_tiles(parse_problem(row.problem));
+    const auto priced = priced_sm90_tiles(parse_problem(row.problem), kUsualMultiprocessors);
     const auto found =
         std::find_if(priced.begin(), priced.end(), [&](const auto& p) { return p.tile == tile; });
     ASSERT_NE(found, priced.end()) << row.problem;

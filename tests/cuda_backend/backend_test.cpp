@@ -138,6 +138,21 @@ TEST_F(CudaBackendTest, HoppersForwardGetsMapsOfItsTensorsAndAGridOfTheCardsSize
   EXPECT_EQ(mapped, args.q);
 }
 
+// As of a green context, or of a MIG slice, which is a device of its own.
+TEST_F(CudaBackendTest, PlansOfAPartOfADeviceAreForItsMultiprocessors) {
+  const PlanOptions options{.backend = "cuda", .algorithm = Algorithm::flash};
+  const Plan whole = plan(for_hopper(), options);
+  fake().part_sms = 16;
+  const Plan part = plan(for_hopper(), options);
+  EXPECT_EQ(whole.forward_sms, 132);
+  EXPECT_EQ(part.forward_sms, 16);
+  forward(part, forward_args());
+  EXPECT_EQ(fake().launches.at(0).config.gridDimX, 16u);
+  EXPECT_EQ(cuda_backend().limits().sm_count, 16);
+  fake().part_sms = 0;
+  EXPECT_EQ(plan(for_hopper(), options).forward_sms, 132);
+}
+
 TEST_F(CudaBackendTest, HeadsThatReadTheSameKeysAreRowsOfOneItem) {
   Problem p = for_hopper();
   p.hk = 3;

@@ -45,6 +45,15 @@ TEST_F(DeviceTest, AnIndexOutsideIsToldWhatIsThere) {
   }
 }
 
+TEST_F(DeviceTest, OfAPartOfADeviceItsMultiprocessorsMayBeUsed) {
+  EXPECT_EQ(Device::get(0).usable_sms(), 132);
+  fake().part_sms = 16;
+  EXPECT_EQ(Device::get(0).usable_sms(), 16);
+  EXPECT_EQ(Device::get(1).usable_sms(), 132);  // the part is another device's
+  const Scope whole(Device::get(0));
+  EXPECT_EQ(Device::get(0).usable_sms(), 132);
+}
+
 // Before the next test, which is the first to use that device.
 TEST_F(DeviceTest, FactsNeedNoContext) {
   const int before = fake().contexts;

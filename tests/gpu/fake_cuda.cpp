@@ -27,6 +27,8 @@ double time_ms = 0;  // a launch takes a quarter of a millisecond
 
 constexpr int kCapability[] = {90, 80, 75};
 
+const CUcontext kGreenContext = reinterpret_cast<CUcontext>(std::uintptr_t{0x900});
+
 CUcontext context_of(int device) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(0x100 + device));
 }
@@ -84,6 +86,10 @@ CUresult cuGetProcAddress_v2(const char* name, void** address, int, cuuint64_t,
   if (std::strcmp(name, #function) == 0) *address = reinterpret_cast<void*>(&::function);
   DFA_DRIVER_FUNCTIONS(DFA_FIND)
 #undef DFA_FIND
+#define DFA_FIND_NEWER(function, since) \
+  if (std::strcmp(name, #function) == 0) *address = reinterpret_cast<void*>(&::function);
+  DFA_NEWER_DRIVER_FUNCTIONS(DFA_FIND_NEWER)
+#undef DFA_FIND_NEWER
   return *address != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
@@ -150,6 +156,23 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   if (const CUresult bad = fault("cuDevicePrimaryCtxRetain")) return bad;
   ++state.contexts;
   *context = context_of(device);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = !contexts.empty() ? contexts.back() : state.part_sms > 0 ? kGreenContext : nullptr;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  if (contexts.empty() && state.part_sms == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *device = contexts.empty() ? 0 : current_device();
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource, CUdevResourceType type) {
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_VALUE;
+  resource->sm.smCount = context == kGreenContext ? state.part_sms : 132;
   return CUDA_SUCCESS;
 }
 
@@ -387,7 +410,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
                                 CUtensorMapFloatOOBfill) {
   if (const CUresult bad = fault_in_context("cuTensorMapEncodeTiled")) return bad;
-  if (reinterpret_cast<std::uintptr_t>(map) % alignof(CUtensorMap) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<std::uintptr_t>(map) % alignof(CUtensorMap) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0) return CUDA_ERROR_INVALID_VALUE;
   for (cuuint32_t i = 0; i < dimensions; ++i) {
     if (sizes[i] == 0 || box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;

@@ -27,6 +27,8 @@ struct FakeCuda {
   std::string failing_call{};
   CUresult failure = CUDA_SUCCESS;  // what that call returns, until one of them is sticky
   std::size_t memory_bytes = 1 << 20;
+  // Not 0: the caller's context is a green one, of so many multiprocessors of the first device.
+  unsigned part_sms = 0;
 
   // What it has seen.
   std::size_t used_bytes = 0;

@@ -118,8 +118,10 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
     const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = forward_candidates(p, limits_);
     ASSERT_EQ(candidates.at(0).target, Target::cuda_sm90) << d << " " << dv;
+    std::size_t tried = type == DType::bf16 ? candidates.size() : 2;  // fp16's differ in one line
     for (const ForwardConfig& config : candidates) {
-      if (config.target == Target::cuda_sm90) compile(forward_launches(p, config));
+      if (config.target != Target::cuda_sm90 || tried-- == 0) break;
+      compile(forward_launches(p, config));
     }
   };
   for (const DType type : {DType::bf16, DType::fp16}) {
