@@ -1,4 +1,4 @@
-// Not a test: how many products with v `skip` leaves out, results/cpu/hopper_skip.txt.
+// Not a test: how many products with v `skip` leaves out, results/tables/skip_counts_zen5.txt.
 #include <cstdio>
 
 #include "emulated/hopper_skip.h"

@@ -10,7 +10,7 @@ from dfa.report import figures_hbm
 from dfa.report.__main__ import main
 from dfa.report.load import BadResult
 
-COUNTED = pathlib.Path(__file__).parents[2] / "results/h200/hbm_bytes.json"
+COUNTED = pathlib.Path(__file__).parents[2] / "results/tables/hbm_bytes_h200.json"
 
 
 def file_of(tmp_path, case=None, **changes):
