@@ -14,7 +14,7 @@ import re
 import sys
 
 COLUMNS = ["file", "card", "date", "commit", "command", "cited_by"]
-APART = {"README.md", "index.csv", "story.json"}  # what lies in results/ and is no result
+APART = {"README.md", "index.csv", "story.json", "readme_plot.json"}  # what lies in results/ and is no result
 TEXTS = ("README.md", "CONTRIBUTING.md", "run", "docs", "src", "cli", "python/dfa", "tests", "benchmarks", "tools", "examples",
          "results/story.json")
 SUFFIXES = {"", ".md", ".txt", ".py", ".cpp", ".h", ".cuh", ".sh", ".json"}
