@@ -83,6 +83,18 @@ TEST_F(CudaBackendTest, PlanningLoadsNothing) {
   EXPECT_EQ(fake().launches.size(), 1u);
 }
 
+TEST_F(CudaBackendTest, WarningsOfThePlansKernelsAreToldOnceTheyAreLoaded) {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.d = p.dv = 32;
+  testing::fake_kernels().add(forward_launches(p, default_gpu_forward(p, kLimits)), "4 bytes spill");
+  const Plan plan = dfa::plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_TRUE(warnings(plan).empty());
+  forward(plan, forward_args());
+  EXPECT_EQ(warnings(plan), std::vector<std::string>{"forward: 4 bytes spill"});
+  EXPECT_TRUE(warnings(planned()).empty());
+}
+
 TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
   const Plan plan = planned();
   const gpu::Stream stream(gpu::Device::get(0));
