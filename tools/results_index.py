@@ -61,6 +61,18 @@ def rows(root):
         return list(reader)
 
 
+def unsaid(root, row):
+    """What a table does not say itself: its date, its card, and in JSON its command."""
+    path = root / "results" / row["file"]
+    if path.suffix in (".f32", ".png") or not path.is_file():
+        return []
+    text = path.read_text()
+    lacking = [column for column in ("date", "card") if row[column].partition(" ")[0].lower() not in text.lower()]
+    if path.suffix == ".json" and '"argv"' not in text and '"command"' not in text:
+        lacking.append("command")
+    return [f"{row['file']}: does not say its {column}" for column in lacking]
+
+
 def row_faults(root, row, found):
     """What is wrong with one row, a line each."""
     name, cited_by = row["file"], row["cited_by"].split()
@@ -73,8 +85,9 @@ def row_faults(root, row, found):
         faults.append(f"{name}: lies neither in tables/ nor in studies/")
     real = citations(root, name, found) if (root / "results" / name).is_file() else []
     faults += [f"{name}: {other} does not cite it" for other in cited_by if other not in real]
-    if name.startswith("tables/") and not cited_by:
-        faults.append(f"{name}: a table that nothing cites")
+    if name.startswith("tables/"):
+        faults += unsaid(root, row)
+        faults += [] if cited_by else [f"{name}: a table that nothing cites"]
     return faults
 
 

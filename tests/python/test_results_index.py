@@ -20,7 +20,8 @@ def tree(tmp_path):
     for folder in ("results/tables", "results/studies"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "README.md").write_text("See [a](results/tables/a_h200.json).\n")
-    (tmp_path / "results/tables/a_h200.json").write_text('{"samples_file": "a.samples-1.f32"}')
+    (tmp_path / "results/tables/a_h200.json").write_text(
+        '{"argv": ["dfa", "bench"], "card": "NVIDIA H200", "created": "2026-11-27T01:02:03Z", "samples_file": "a.samples-1.f32"}')
     (tmp_path / "results/tables/a.samples-1.f32").write_bytes(b"1234")
     (tmp_path / "results/studies/b_h200.txt").write_text("b\n")
     (tmp_path / "results/index.csv").write_text(HEAD + STUDY + SAMPLES + TABLE)
@@ -57,6 +58,21 @@ def test_a_path_that_is_not_there_is_told_but_not_one_of_the_history(tree):
     with open(tree / "README.md", "a") as readme:
         readme.write("`results/h200/old.txt`, `0123abc:results/h200/older.txt`\n")
     assert results_index.faults(tree) == ["README.md: results/h200/old.txt is not there"]
+
+
+@pytest.mark.parametrize("index, told", [
+    (TABLE.replace("H200", "H100"), "tables/a_h200.json: does not say its card"),
+    (TABLE.replace("2026-11-27", "2026-11-26"), "tables/a_h200.json: does not say its date"),
+])
+def test_a_table_says_itself_where_it_comes_from(tree, index, told):
+    (tree / "results/index.csv").write_text(HEAD + STUDY + SAMPLES + index)
+    assert results_index.faults(tree) == [told]
+
+
+def test_a_table_of_json_names_its_command(tree):
+    table = tree / "results/tables/a_h200.json"
+    table.write_text(table.read_text().replace("argv", "words"))
+    assert results_index.faults(tree) == ["tables/a_h200.json: does not say its command"]
 
 
 def test_a_longer_name_is_no_citation(tree):
