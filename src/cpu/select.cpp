@@ -35,7 +35,7 @@ constexpr std::int64_t kLongElements = 1 << 20;
 // 453, 393, 388, 403, 434; at d 128, 1496, 1187, 1210, 1263 for 32 to 128 keys, and causal 816,
 // 670, 671, 702. (Another run has 128 keys level with 96 at d 64, full.) Its rows are what threads
 // share. The backward lives in L2: 128 x 128 is within 4 % of the best of 20 tiles at d 64 and
-// d 128, full and causal; 64 x 64 loses 6 to 23 % (results/cpu/amx_speed.txt).
+// d 128, full and causal; 64 x 64 loses 6 to 23 % (results/tables/amx_speed_xeon.txt).
 constexpr Tile kAmxForwardNarrow{64, 128};
 constexpr Tile kAmxForwardNarrowMasked{64, 96};
 constexpr Tile kAmxForwardWide{32, 64};

@@ -18,9 +18,10 @@ struct Price {
 };
 
 // Without a mask and with one, solved by benchmarks/tile_prices from the joules of the tile's rows
-// in results/h200/hopper_forward.json and from what it took beside another tile in the same visit.
-// Of d 192 and fp16 there is one row or two a tile, of before launches overlapped; what is not told
-// by them is taken from a tile like it, by that tool's ITEMS_LIKE and BESIDE, as that was then.
+// in results/tables/hopper_forward_h200.json and from what it took beside another tile in the same
+// visit. Of d 192 and fp16 there is one row or two a tile, of before launches overlapped; what is
+// not told by them is taken from a tile like it, by that tool's ITEMS_LIKE and BESIDE, as that was
+// then.
 struct MeasuredTile {
   DType element;
   int head_dim;

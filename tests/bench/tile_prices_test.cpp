@@ -17,15 +17,15 @@ constexpr double kPowerLimitW = 700;
 
 std::vector<CaseResult> ours(const char* file) {
   std::vector<CaseResult> rows =
-      read_result(std::string(DFA_SOURCE_DIR "/results/h200/") + file).cases;
+      read_result(std::string(DFA_SOURCE_DIR "/results/tables/") + file).cases;
   std::erase_if(rows, [](const CaseResult& row) { return row.backend != "cuda"; });
   return rows;
 }
 
 // The table's rows, those that were measured again in another tile as that file has them.
 std::vector<CaseResult> measured_rows() {
-  std::vector<CaseResult> rows = ours("hopper_forward.json");
-  for (const CaseResult& again : ours("hopper_last_round.json")) {
+  std::vector<CaseResult> rows = ours("hopper_forward_h200.json");
+  for (const CaseResult& again : ours("hopper_last_round_h200.json")) {
     for (CaseResult& row : rows) {
       if (row.problem == again.problem) row = again;
     }

@@ -31,8 +31,8 @@ def test_every_public_python_name_is_there_with_its_text(python_page):
 @pytest.mark.skipif(not shutil.which("doxygen"), reason="no doxygen here (packaging/debian-test.txt)")
 def test_the_pages_are_made_without_a_warning(tmp_path):
     here = tmp_path / "source"
-    for part in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "include", "python", "results/cpu/README.md",
-                 "results/h100/README.md", "results/h200/README.md", "results/h200/plots"):
+    for part in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "include", "python", "results/README.md",
+                 "results/tables/work_per_joule_h200.png"):
         (here / part).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
         copy(ROOT / part, here / part)

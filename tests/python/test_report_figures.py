@@ -65,8 +65,8 @@ def test_every_figure_is_made_of_a_full_result(plain):
 def test_latency_draws_the_medians(plain):
     first = lines(axes(plain["latency"])[0])
     assert first["standard"] == (LENGTHS, [synthetic.time_of("standard", s=s) for s in LENGTHS])
-    assert first["FlashAttention"][1] == [synthetic.time_of("flash", s=s) for s in LENGTHS]
-    assert first["dynamic"][1] == [synthetic.time_of("dynamic", s=s) for s in LENGTHS]
+    assert first["dfa"][1] == [synthetic.time_of("flash", s=s) for s in LENGTHS]
+    assert first["dfa dynamic"][1] == [synthetic.time_of("dynamic", s=s) for s in LENGTHS]
     assert "71.6 against 215 ms (fp32, length 2048)" in plain["latency"].finding
 
 
@@ -80,8 +80,8 @@ def test_latency_has_a_panel_a_suite_and_precision_on_logarithmic_axes(plain):
 
 def test_speedup_draws_bars_against_standard(plain):
     ax = axes(plain["speedup"])[0]
-    assert bars(ax)["FlashAttention"] == pytest.approx([3] * 5)
-    assert bars(ax)["dynamic"] == pytest.approx([4] * 5)
+    assert bars(ax)["dfa"] == pytest.approx([3] * 5)
+    assert bars(ax)["dfa dynamic"] == pytest.approx([4] * 5)
     assert "standard" not in bars(ax)
 
 
@@ -89,7 +89,7 @@ def test_throughput_draws_the_rate(plain):
     rate = 4 * 10 / 1e3  # 4 n flops in n / 10 ms
     first = lines(axes(plain["throughput"])[0])
     assert first["standard"][1] == pytest.approx([rate] * 5)
-    assert first["FlashAttention"][1] == pytest.approx([3 * rate] * 5)
+    assert first["dfa"][1] == pytest.approx([3 * rate] * 5)
 
 
 def test_memory_draws_measured_planned_and_what_did_not_fit(plain):
@@ -97,19 +97,19 @@ def test_memory_draws_measured_planned_and_what_did_not_fit(plain):
     drawn = lines(left)
     mib = 1 << 20
     tensors = [16 * 4 * s * 64 for s in (256, 512, 1024, 2048, 4096)]
-    assert drawn["FlashAttention, measured"][1] == pytest.approx([t / mib + 1 for t in tensors])
-    assert drawn["FlashAttention, planned"][1] == pytest.approx([t / mib for t in tensors])
+    assert drawn["dfa, measured"][1] == pytest.approx([t / mib + 1 for t in tensors])
+    assert drawn["dfa, planned"][1] == pytest.approx([t / mib for t in tensors])
     x, y = drawn["standard: out of memory"]
     assert x == [65536] and y == pytest.approx([(16 * 4 * 65536 * 64 + 8 * 4 * 65536**2) / mib])
-    assert bars(right)["FlashAttention"][-1] == pytest.approx(529 / 17)
+    assert bars(right)["dfa"][-1] == pytest.approx(529 / 17)
 
 
 def test_causal_draws_both_masks_and_what_the_mask_saves(plain):
     left, right = axes(plain["causal"])
-    assert lines(left)["FlashAttention, causal"][1] == pytest.approx(
+    assert lines(left)["dfa, causal"][1] == pytest.approx(
         [synthetic.time_of("flash", s=s) / 2 for s in (256, 512, 1024, 2048)])
     assert bars(right) == {"standard": pytest.approx([1] * 4),
-                           "FlashAttention": pytest.approx([2] * 4)}
+                           "dfa": pytest.approx([2] * 4)}
 
 
 def test_forward_and_backward_are_told_apart(plain):
@@ -125,11 +125,11 @@ def test_forward_and_backward_are_told_apart(plain):
     ("head_dim", "d", [32, 64, 96, 128, 192, 256]), ("embedding", "h", [4, 8, 12, 16, 24, 32])])
 def test_shapes_draw_time_and_throughput_against_their_axis(plain, name, key, values):
     fixed = {"batch": {"s": 256}, "head_dim": {"h": 4}}.get(name, {})
-    time = lines(axes(plain[name])[0])["FlashAttention"]
+    time = lines(axes(plain[name])[0])["dfa"]
     assert time[0] == [v * 64 if name == "embedding" else v for v in values]
     assert time[1] == pytest.approx([synthetic.time_of("flash", **fixed, **{key: v})
                                      for v in values])
-    rate = lines(axes(plain[name])[1])["FlashAttention"]
+    rate = lines(axes(plain[name])[1])["dfa"]
     assert rate[1] == pytest.approx([0.12] * len(values))
 
 
@@ -143,19 +143,19 @@ def test_the_heatmap_has_a_cell_a_batch_and_length(plain):
 def test_energy_power_and_efficiency_draw_what_was_measured(with_energy):
     seconds = [synthetic.time_of("flash", s=s) / 1e3 for s in LENGTHS]
     energy = lines(axes(with_energy["energy"])[0])
-    assert energy["FlashAttention"][1] == pytest.approx([250 * t for t in seconds])
+    assert energy["dfa"][1] == pytest.approx([250 * t for t in seconds])
     power = lines(axes(with_energy["power"])[0])
-    assert power["FlashAttention, average"][1] == [250] * 5
-    assert power["FlashAttention, maximum"][1] == [300] * 5
+    assert power["dfa, average"][1] == [250] * 5
+    assert power["dfa, maximum"][1] == [300] * 5
     efficiency = lines(axes(with_energy["efficiency"])[0])
-    assert efficiency["FlashAttention"][1] == pytest.approx([120 / 250] * 5)
+    assert efficiency["dfa"][1] == pytest.approx([120 / 250] * 5)
     assert with_energy["efficiency"].panels[-1].title.startswith("by pass")
 
 
 def test_three_panels_are_energy_efficiency_latency(with_energy):
     drawn = axes(with_energy["three_panel"])
     assert [ax.get_title(loc="left") for ax in drawn] == ["Energy", "Efficiency", "Latency"]
-    assert lines(drawn[1])["dynamic, fp16"][1] == pytest.approx([160 / 220] * 5)
+    assert lines(drawn[1])["dfa dynamic, fp16"][1] == pytest.approx([160 / 220] * 5)
 
 
 @pytest.mark.parametrize("name", ["energy", "efficiency", "power"])
@@ -235,7 +235,7 @@ def test_an_energy_below_one_tick_is_drawn_at_zero_on_a_straight_axis(charts):
     rows[0]["energy_j"] = 0.0
     chart = charts(rows)["energy"]
     ax, = axes(chart)
-    assert ax.get_yscale() == "linear" and lines(ax)["FlashAttention"][1][0] == 0
+    assert ax.get_yscale() == "linear" and lines(ax)["dfa"][1][0] == 0
     assert "type" not in plots_of(chart)[0]["layout"]["yaxis"]
 
 
@@ -249,8 +249,8 @@ def test_wrong_results_are_crosses_not_points(charts):
     rows = [synthetic.case("sequence", "flash", s=s) for s in (128, 256)]
     rows += [synthetic.wrong("sequence", "flash", s=512)]
     drawn = lines(axes(charts(rows)["latency"])[0])
-    assert drawn["FlashAttention"][0] == [128, 256]
-    assert drawn["FlashAttention: wrong or failed"][0] == [512]
+    assert drawn["dfa"][0] == [128, 256]
+    assert drawn["dfa: wrong or failed"][0] == [512]
 
 
 def test_crosses_of_one_reason_share_a_look(charts):
@@ -260,7 +260,7 @@ def test_crosses_of_one_reason_share_a_look(charts):
     several = charts([*one, synthetic.out_of_memory("sequence", "flash", s=512)])["latency"]
     assert several.legend[2] == {"out of memory": style.SEVERAL}
     crosses = [trace for trace in plots_of(several)[0]["data"] if trace["mode"] == "markers"]
-    assert [c["name"] for c in crosses] == ["standard: out of memory", "FlashAttention: out of memory"]
+    assert [c["name"] for c in crosses] == ["standard: out of memory", "dfa: out of memory"]
     assert {c["marker"]["color"] for c in crosses} == {style.SEVERAL}
 
 

@@ -10,7 +10,7 @@ from dfa.report import figures_hbm
 from dfa.report.__main__ import main
 from dfa.report.load import BadResult
 
-COUNTED = pathlib.Path(__file__).parents[2] / "results/h200/hbm_bytes.json"
+COUNTED = pathlib.Path(__file__).parents[2] / "results/tables/hbm_bytes_h200.json"
 
 
 def file_of(tmp_path, case=None, **changes):
@@ -32,7 +32,7 @@ def test_counted_and_analysed_stand_side_by_side(tmp_path):
     assert lines["flash", "analysis"] == ((8, 16), pytest.approx((8, 16)))
     assert ("standard", "counted") not in lines
     assert [(m.algorithm, m.reason) for m in chart.panels[0].marks] == [("standard", "out of memory")]
-    assert chart.finding == "Counted ÷ analysis: FlashAttention 2."
+    assert chart.finding == "Counted ÷ analysis: dfa 2."
 
 
 @pytest.mark.parametrize("changes", [{"schema": "dfa-result/1"}, {"cases": [{"problem": "x"}]},

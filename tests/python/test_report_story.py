@@ -42,7 +42,7 @@ def test_the_committed_results_tell_the_whole_story(committed):
     assert [n for n in numbers if n.isdigit()] == [str(n) for n in range(1, 13)]
     assert [tile.value[-1] for tile in committed.tiles] == ["×"] * 7
     assert [t.label for t in committed.tiles if "FlashAttention-3" in t.label] == [
-        "Forward, ours ÷ FlashAttention-3", "Backward, ours ÷ FlashAttention-3"]
+        "Forward, dfa ÷ FlashAttention-3", "Backward, dfa ÷ FlashAttention-3"]
 
 
 def test_every_figure_names_card_kernels_date_and_command(committed):
@@ -131,7 +131,7 @@ def test_a_story_says_once_what_kernels_a_file_is_of(book):
     path = book(parts, kernels={"r.json": {"flash": "kernels of moss"}})
     (path.parent / "other.json").write_text((path.parent / "r.json").read_text())
     of_it, other = story.tell(path).charts
-    assert "FlashAttention: kernels of moss" in of_it.source and "moss" not in other.source
+    assert "dfa: kernels of moss" in of_it.source and "moss" not in other.source
 
 
 def test_phases_are_the_kernels_in_their_order():

@@ -148,6 +148,6 @@ def test_tables_of_passes_tell_what_did_not_fit(study_of):
 
 
 def test_the_committed_h200_results_make_a_report(tmp_path):
-    assert main(["--study", str(ROOT / "results/h200/study/study.json"), "--out", str(tmp_path)]) == 0
+    assert main(["--study", str(ROOT / "results/studies/evaluation_h200/study.json"), "--out", str(tmp_path)]) == 0
     for name in ("launch", "hbm", "theory", "training"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000

@@ -1,5 +1,5 @@
 // Not a test: fits the simulated card to what was recorded on an H200, and prints parameters and
-// residuals. Usage: fit_simulated tests/data/h200 > results/h200/simulated_fit.txt
+// residuals. Usage: fit_simulated tests/data/h200 > results/tables/simulated_fit_h200.txt
 #include <fmt/format.h>
 
 #include <algorithm>

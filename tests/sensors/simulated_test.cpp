@@ -30,7 +30,7 @@ double mean_power(const Load& load, double from_s = 2, double seconds = 5) {
 
 // The parameters are those that the fit printed.
 TEST(SimulatedGpu, ParametersAreTheFitted) {
-  std::ifstream file(std::string(DFA_SOURCE_DIR) + "/results/h200/simulated_fit.txt");
+  std::ifstream file(std::string(DFA_SOURCE_DIR) + "/results/tables/simulated_fit_h200.txt");
   ASSERT_TRUE(file);
   const CardParameters card;
   const std::map<std::string, double> used = {{"leakage_w_per_c", card.leakage_w_per_c},

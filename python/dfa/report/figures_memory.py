@@ -38,7 +38,7 @@ def _finding(parts):
         return ""
     base, flash = max(pairs, key=lambda pair: pair[1]["length"])
     return (f"Length {flash['length']}: {short(flash['memory_peak_bytes'] * MIB)} MiB with "
-            f"FlashAttention, {short(base['memory_peak_bytes'] * MIB)} MiB with standard attention.")
+            f"dfa, {short(base['memory_peak_bytes'] * MIB)} MiB with standard attention.")
 
 
 def memory(study, cases):

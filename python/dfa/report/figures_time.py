@@ -43,7 +43,7 @@ def _latency_finding(parts):
             words.append(f"{short(flash['time_ms'])} against {short(base['time_ms'])} ms "
                          f"({flash['dtype']}, length {flash['length']})")
     words = list(dict.fromkeys(words))
-    return "FlashAttention against standard attention: " + "; ".join(words) + "." if words else ""
+    return "dfa against standard attention: " + "; ".join(words) + "." if words else ""
 
 
 def latency(study, cases):

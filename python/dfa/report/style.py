@@ -21,7 +21,7 @@ SEVERAL = "#7F7F7F"  # what stands for more than one algorithm
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
                    "^": "triangle-up", "P": "cross", "X": "x", "<": "triangle-left",
                    ">": "triangle-right"}
-_LABELS = {"standard": "standard", "flash": "FlashAttention", "dynamic": "dynamic",
+_LABELS = {"standard": "standard", "flash": "dfa", "dynamic": "dfa dynamic",
            "reference": "reference fp64", "cudnn": "cuDNN", "torch-cudnn": "PyTorch cuDNN",
            "torch-flash": "PyTorch flash", "torch-flash3": "FlashAttention-3",
            "torch-efficient": "PyTorch efficient",
