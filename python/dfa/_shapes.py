@@ -62,6 +62,24 @@ def strides_of(name, shape, strides):
     return batch, head, row
 
 
+def lies_apart(shape, strides):
+    """Is no element of [b, h, s, d] at the place of another, and the last dimension dense? Strides are in elements."""
+    long = [(stride, size) for size, stride in zip(shape, strides) if size > 1]
+    if shape[3] > 1 and strides[3] != 1 or any(stride == 0 for stride, _ in long):
+        return False
+    span = 1
+    while long:
+        least = 0  # by hand: torch.compile does not sort what it knows as symbols
+        for at, (stride, _) in enumerate(long):
+            if stride < long[least][0]:
+                least = at
+        stride, size = long.pop(least)
+        if stride < span:
+            return False
+        span += stride * (size - 1)
+    return True
+
+
 def window_of(causal, window):
     """(left, right): keys a query sees on each side of its own position, -1 for no limit."""
     left, right = (-1, -1) if window is None else _sides_of(window)
