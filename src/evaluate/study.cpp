@@ -195,7 +195,7 @@ StudyRecord read_record(const fs::path& out) {
   const fs::path file = out / "study.json";
   if (!fs::exists(file)) return {};
   try {
-    const Json json = parse_json(read_file(file));
+    const Json json = parse_json(read_file(file, kMostText));
     if (json.at("schema") != kStudySchema) throw InvalidArgument("another schema");
     StudyRecord record{.created = json.at("created").get<std::string>(),
                        .machine = json.at("machine").get<std::string>(),
