@@ -39,9 +39,9 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = {"scale": scaling, "deterministic": bool(deterministic)}
     if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
-        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2), None
+        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2).contiguous(), None
     o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)
-    return o.transpose(1, 2), None
+    return o.transpose(1, 2).contiguous(), None  # as every other implementation's: some models take a view of it
 
 
 def _unmasked(query, key, value, causal, options):
