@@ -196,7 +196,8 @@ StudyRecord read_record(const fs::path& out) {
   if (!fs::exists(file)) return {};
   try {
     const Json json = parse_json(read_file(file, kMostText));
-    if (json.at("schema") != kStudySchema) throw InvalidArgument("another schema");
+    const auto schema = json.is_object() ? json.find("schema") : json.end();
+    if (schema == json.end() || *schema != kStudySchema) throw InvalidArgument("another schema");
     StudyRecord record{.created = json.at("created").get<std::string>(),
                        .machine = json.at("machine").get<std::string>(),
                        .steps = {}};
