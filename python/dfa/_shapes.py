@@ -91,7 +91,7 @@ def _sides_of(window):
         if not isinstance(window, (tuple, list)):
             raise TypeError
         left, right = map(_side_of, window)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value: mapped, fake, on no device
         raise ValueError(f"window {shown(window)}; accepted: (left, right), whole numbers of keys, "
                          "-1 for no limit") from None
     if min(left, right) < -1:
@@ -136,7 +136,7 @@ def _number_of(scale):
                          "q multiplied by what is learned")
     kind = str(getattr(scale, "dtype", type(scale).__name__))
     try:
-        if getattr(scale, "shape", ()) != () or "bool" in kind or "complex" in kind:
+        if getattr(scale, "shape", ()) != () or any(word in kind for word in ("bool", "complex", "time")):
             raise TypeError
         if not hasattr(scale, "__float__") and not hasattr(scale, "__index__"):
             raise TypeError

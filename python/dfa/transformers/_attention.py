@@ -6,7 +6,7 @@ import numpy
 import torch
 
 from dfa._attention import attention
-from dfa._segments import attend, diagonal, everything, intervals_of, segments_of
+from dfa._segments import attend, diagonal, everything, intervals_of, read, segments_of
 from dfa.transformers._mask import Mask, known
 from dfa.transformers._words import NAME, refuse
 
@@ -130,7 +130,7 @@ def _packed(intervals, query, key, cu_q, cu_k):
     """These keys and only those of the query's own sequence."""
     if query.shape[0] != 1:
         refuse(f"cu_seq_lens_q with a batch of {query.shape[0]} (accepted: 1)")
-    cu_q, cu_k = (numpy.asarray(ends.cpu() if isinstance(ends, torch.Tensor) else ends, dtype=numpy.int64)
+    cu_q, cu_k = (numpy.asarray(read(ends) if isinstance(ends, torch.Tensor) else ends, dtype=numpy.int64)
                   for ends in (cu_q, cu_q if cu_k is None else cu_k))
     sq, sk = query.shape[2], key.shape[2]
     if len(cu_q) != len(cu_k) or not (cu_q[0] == cu_k[0] == 0 and cu_q[-1] == sq and cu_k[-1] == sk):
