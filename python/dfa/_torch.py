@@ -84,8 +84,8 @@ def _refuse_what_has_no_rule(*tensors):
         raise RuntimeError("forward-mode derivatives (jvp, jacfwd, hessian) of dfa.attention are not supported; accepted: "
                            "reverse mode (grad, vjp, jacrev)")
     if _is_active(_Transform.Functionalize):
-        raise RuntimeError("torch.func.functionalize of dfa.attention is not supported; accepted: torch.export and torch.compile, "
-                           "which functionalize it themselves")
+        raise RuntimeError("torch.func.functionalize of dfa.attention is not supported; accepted: torch.export and "
+                           "torch.compile, which functionalize it themselves")
 
 
 def _is_active(transform):

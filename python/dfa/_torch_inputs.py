@@ -79,12 +79,13 @@ class _ScaledBy(torch.autograd.Function):
 
 def _with_scale(q, scale):
     if scale.numel() != 1 or not scale.is_floating_point() or scale.layout != torch.strided:
-        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}, {scale.layout}; accepted: one floating-point number")
+        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}, {scale.layout}; accepted: one floating-point "
+                         "number")
     if is_compiling():  # a graph for all values of the scale
         return (q.float() * scale.float().reshape(())).to(q.dtype), 1.0
     try:
         value = float(scale.detach())
     except RuntimeError:
-        raise ValueError("scale is a tensor without one value here (mapped over by torch.vmap, or on the device meta); accepted: one number "
-                         "for all") from None
+        raise ValueError("scale is a tensor without one value here (mapped over by torch.vmap, or on the device meta); accepted: "
+                         "one number for all") from None
     return (_ScaledBy.apply(q, scale) if scale.requires_grad and torch.is_grad_enabled() else q), value

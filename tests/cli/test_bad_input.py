@@ -234,7 +234,8 @@ def test_bad_usage_is_told_before_anything_is_measured(fails, tmp_path, argument
     *(["run", option] for option in ("--problem", "--q", "--k", "--v", "--do", "--out", "--json", "--config", "--backend")),
     *(["bench", "--out", "r.json", option] for option in ("--only", "--config", "--scale", "--algorithms", "--peers")),
     ["bench", "--out"], ["tune", "--profile", "p.db", "--import"], ["tune", "--profile", "p.db", "--export"],
-    ["power", "--policy", "edp", "--trace"], ["power", "--policy", "edp", "--profile"], ["study", "--out"], ["study", "--out", "s", "--source"],
+    ["power", "--policy", "edp", "--trace"], ["power", "--policy", "edp", "--profile"],
+    ["study", "--out"], ["study", "--out", "s", "--source"],
     ["cache", "list", "--problem"], ["monitor", "--listen"], ["compare", "r.json"], ["analyze", "--machine"]])
 def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
     problem = ["--problem", "fwd fp32 h1 s8 d8"] if arguments[0] in ("run", "bench", "tune", "power", "analyze") else []
@@ -243,8 +244,10 @@ def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
 
 
 @pytest.mark.parametrize("text, words", [
-    (b"fwd fp32 h1 s8 d8\0junk\n", [r"'d8\x00junk'", "expected PASS"]), (b"\xff\xfef\0w\0", [r"'\xff\xfef\x00w\x00'", "expected PASS"]),
-    (b"fwd fp32 h1 s8 d8 \x1b[31mred\n", [r"'\x1b[31mred'"]), ("fwd fp32 h\uff11 s8 d8".encode(), r"'h\xef\xbc\x91'"), (b"x" * 100000, ["'" + "x" * 80 + "...'", "expected PASS"])])
+    (b"fwd fp32 h1 s8 d8\0junk\n", [r"'d8\x00junk'", "expected PASS"]),
+    (b"\xff\xfef\0w\0", [r"'\xff\xfef\x00w\x00'", "expected PASS"]),
+    (b"fwd fp32 h1 s8 d8 \x1b[31mred\n", [r"'\x1b[31mred'"]),
+    ("fwd fp32 h\uff11 s8 d8".encode(), r"'h\xef\xbc\x91'"), (b"x" * 100000, ["'" + "x" * 80 + "...'", "expected PASS"])])
 def test_bytes_that_are_no_text_hide_no_message(fails, tmp_path, text, words):
     (tmp_path / "p.txt").write_bytes(text)
     fails(2, words, "bench", "--problems", "p.txt", "--out", "r.json")

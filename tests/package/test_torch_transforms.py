@@ -290,7 +290,8 @@ def test_the_operators_keep_pytorchs_rules():
 
 
 @pytest.mark.parametrize("levels, transform", [
-    (0, torch.func.grad), (1, lambda f: torch.vmap(torch.func.grad(f))), (1, lambda f: torch.func.grad(lambda x: torch.vmap(f)(x).sum())),
+    (0, torch.func.grad), (1, lambda f: torch.vmap(torch.func.grad(f))),
+    (1, lambda f: torch.func.grad(lambda x: torch.vmap(f)(x).sum())),
     (2, lambda f: torch.vmap(torch.vmap(torch.func.grad(f))))])
 @pytest.mark.parametrize("kind", ["bool", "added", "padding"])
 def test_masks_are_read_inside_transforms(levels, transform, kind):

@@ -108,8 +108,8 @@ def test_a_bad_problem_line_names_what_is_wrong(text, wrong):
 
 
 @pytest.mark.parametrize("read", [
-    lambda path: load([path]), study.load, story.tell, figures_hbm.hbm, figures_training.training, lambda path: figures_theory.load([path]),
-    lambda path: story_parts.processor([path])])
+    lambda path: load([path]), study.load, story.tell, figures_hbm.hbm, figures_training.training,
+    lambda path: figures_theory.load([path]), lambda path: story_parts.processor([path])])
 @pytest.mark.parametrize("text, words", [
     ("", "it is empty"), ('{"schema": "dfa-result/1", "schema": "x"}', "the key 'schema' is there twice"),
     ('{"schema": 1e999}', "1e999 is beyond"), ("[" * 100000, "nested too deeply"), ("{} x", "not JSON")])

@@ -57,7 +57,8 @@ def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
     assert str(path) in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("line", ['{"kind": "sample", "kind": "decision"}', '{"kind": "sample", "time_s": NaN}', "[" * 100000, "[]"])
+@pytest.mark.parametrize("line", [
+    '{"kind": "sample", "kind": "decision"}', '{"kind": "sample", "time_s": NaN}', "[" * 100000, "[]"])
 def test_lines_are_json_by_the_letter(write, line):
     path = write(HEAD, SAMPLE)
     path.write_text(path.read_text() + line + "\n")
