@@ -91,7 +91,7 @@ std::vector<bench::ProblemGroup> chosen_problems(const BenchArguments& arguments
   }
   std::string text;
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
-  if (!arguments.problems_file.empty()) text = read_file(arguments.problems_file);
+  if (!arguments.problems_file.empty()) text = read_file(arguments.problems_file, kMostText);
   return bench::parse_problem_list(text, {"standard", "flash"});
 }
 

@@ -27,6 +27,16 @@ int fail(int exit_code, std::string text) {
   return exit_code;
 }
 
+// A value of an option that is there and empty, as of "$FILE" where FILE is not set.
+CLI::Validator some_text() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return text.empty() ? std::string("'' is no value: accepted is some text, or no option")
+                            : std::string();
+      },
+      "");
+}
+
 std::string command_names(CLI::App& app) {
   std::string names;
   for (const CLI::App* command : app.get_subcommands({})) {
@@ -36,13 +46,22 @@ std::string command_names(CLI::App& app) {
 }
 
 // Its own options and those of its option groups, which are commands without a name.
-std::vector<const CLI::Option*> options_of(const CLI::App& command) {
-  std::vector<const CLI::Option*> options = command.get_options();
+template <typename Command>
+auto options_of(Command& command) {
+  auto options = command.get_options();
   const auto is_group = [](const CLI::App* part) { return part->get_name().empty(); };
-  for (const CLI::App* group : command.get_subcommands(is_group)) {
-    for (const CLI::Option* option : group->get_options()) options.push_back(option);
+  for (auto* group : command.get_subcommands(is_group)) {
+    for (auto* option : group->get_options()) options.push_back(option);
   }
   return options;
+}
+
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands({})) {
+    for (CLI::Option* option : options_of(*command)) {
+      if (option->get_items_expected_max() > 0) option->check(some_text());
+    }
+  }
 }
 
 std::string option_names(const CLI::App& command) {
@@ -97,6 +116,7 @@ void set_up(CLI::App& app, int& exit_code) {
   add_study(app, exit_code);
   add_monitor(app, exit_code);
   add_cache(app, exit_code);
+  refuse_empty_values(app);
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv, int& exit_code) {

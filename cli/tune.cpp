@@ -39,7 +39,7 @@ struct TuneArguments {
 std::vector<Problem> problems_of(const TuneArguments& arguments) {
   std::string text;
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
-  if (!arguments.problems_file.empty()) text += read_file(arguments.problems_file);
+  if (!arguments.problems_file.empty()) text += read_file(arguments.problems_file, kMostText);
   std::vector<Problem> problems;
   if (text.empty()) return problems;  // then rows are only carried or listed
   for (const auto& group : bench::parse_problem_list(text, {"flash"})) {
@@ -76,7 +76,7 @@ void show(int done, int rows, double left_s, const std::string& what) {
 
 std::vector<profile::Row> imported(const std::string& file) {
   try {
-    return profile::from_json(read_file(file));
+    return profile::from_json(read_file(file, kMostText));
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(fmt::format("--import '{}': {}", file, error.what()));
   }
@@ -105,7 +105,8 @@ void run_tune(TuneArguments& arguments, int& exit_code) {
   const bool writing = !(arguments.problem_lines.empty() &&
                          (arguments.problems_file + arguments.import_file).empty());
   const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
-  profile::Store store(arguments.profile);
+  profile::Store store(arguments.profile,
+                       writing ? profile::Access::create : profile::Access::existing);
   if (!arguments.import_file.empty()) {
     const auto rows = imported(arguments.import_file);
     store.put_all(rows);

@@ -1,8 +1,8 @@
 """What NumPy's and CuPy's arrays have in common: shapes and byte strides."""
 
 from dfa._plan import plan_of
-from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, rows_before_heads, scale_at_width,
-                         scale_of, sizes_of, strides_of, window_of)
+from dfa._shapes import (dense_strides, flag_of, lies_apart, nothing_to_read, padded_width, rows_before_heads,
+                         scale_at_width, scale_of, sizes_of, strides_of, window_of)
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -29,9 +29,8 @@ def plain(array, module):
         array = array.astype(array.dtype.newbyteorder("="))
     width = array.itemsize
     odd = any(stride % width for stride in array.strides) or not getattr(array.flags, "aligned", True)
-    rows = array.ndim == 4 and array.shape[3] > 1 and array.strides[3] != width
-    repeats = any(size > 1 and stride <= 0 for size, stride in zip(array.shape, array.strides))
-    return module.array(array, order="C") if odd or rows or repeats else array
+    apart = 0 in array.shape or lies_apart(array.shape, element_strides(array))
+    return module.array(array, order="C") if odd or not apart else array
 
 
 def fitting(q, k, v, module):

@@ -51,9 +51,8 @@ def _in_axes(array, axes):
 
 def _call(what, *operands):
     operands = in_same_axes(*operands)
-    axes = _axes_of(operands[0])
     placed = _on_explicit_devices(what, operands)
-    return tuple(_in_axes(result, axes) for result in (placed or partial(_first_derivative, what))(*operands))
+    return tuple((placed or partial(_first_derivative, what))(*operands))
 
 
 def placed_alike(q, k, v):
@@ -122,7 +121,8 @@ def _results(what, *operands):
 
 
 def _here(what, *operands):
-    return tuple(jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **dict(what[1:])))
+    results = jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **dict(what[1:]))
+    return tuple(_in_axes(result, _axes_of(operands[0])) for result in results)  # here, where vmap has its own rule
 
 
 def _places(mesh_shape, q_spec, k_spec, k_shape):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from dfa._attention import attention
 
@@ -59,9 +60,23 @@ def intervals_of(visible, b, sq, sk):
         high.append(sk - whole.flip(-1).argmax(-1) if sk else torch.zeros_like(seen[-1]))
     if not low:
         return everything(0, sk)
-    low, high, seen = torch.stack([torch.cat(part, 1) for part in (low, high, seen)]).cpu().numpy()
+    low, high, seen = read(torch.stack([torch.cat(part, 1) for part in (low, high, seen)]))
     low, high = numpy.where(seen > 0, low, 0), numpy.where(seen > 0, high, 0)
     return Intervals(low, high) if numpy.array_equal(high - low, seen) else None
+
+
+def read(tensor):
+    """Its elements, in NumPy; waits for the GPU. Inside torch.func.grad every tensor is wrapped, also one that is new.
+    RuntimeError where torch.vmap maps over it."""
+    tensor = tensor.cpu()
+    if not torch._C._are_functorch_transforms_active():
+        return tensor.numpy()
+    while torch._C._functorch.is_gradtrackingtensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    if torch._C._functorch.is_batchedtensor(tensor):
+        raise RuntimeError("torch.vmap maps over the elements of a mask: one mask for all is accepted")
+    with temporarily_clear_interpreter_stack():
+        return tensor.numpy()
 
 
 def segments_of(intervals, b):

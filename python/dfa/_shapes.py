@@ -62,6 +62,24 @@ def strides_of(name, shape, strides):
     return batch, head, row
 
 
+def lies_apart(shape, strides):
+    """Is no element of [b, h, s, d] at the place of another, and the last dimension dense? Strides are in elements."""
+    long = [(stride, size) for size, stride in zip(shape, strides) if size > 1]
+    if shape[3] > 1 and strides[3] != 1 or any(stride == 0 for stride, _ in long):
+        return False
+    span = 1
+    while long:
+        least = 0  # by hand: torch.compile does not sort what it knows as symbols
+        for at, (stride, _) in enumerate(long):
+            if stride < long[least][0]:
+                least = at
+        stride, size = long.pop(least)
+        if stride < span:
+            return False
+        span += stride * (size - 1)
+    return True
+
+
 def window_of(causal, window):
     """(left, right): keys a query sees on each side of its own position, -1 for no limit."""
     left, right = (-1, -1) if window is None else _sides_of(window)
@@ -73,7 +91,7 @@ def _sides_of(window):
         if not isinstance(window, (tuple, list)):
             raise TypeError
         left, right = map(_side_of, window)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value: mapped, fake, on no device
         raise ValueError(f"window {shown(window)}; accepted: (left, right), whole numbers of keys, "
                          "-1 for no limit") from None
     if min(left, right) < -1:
@@ -118,7 +136,7 @@ def _number_of(scale):
                          "q multiplied by what is learned")
     kind = str(getattr(scale, "dtype", type(scale).__name__))
     try:
-        if getattr(scale, "shape", ()) != () or "bool" in kind or "complex" in kind:
+        if getattr(scale, "shape", ()) != () or any(word in kind for word in ("bool", "complex", "time")):
             raise TypeError
         if not hasattr(scale, "__float__") and not hasattr(scale, "__index__"):
             raise TypeError

@@ -22,6 +22,7 @@ __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
 _transformed = torch._C._are_functorch_transforms_active
 _watched = torch._C._len_torch_dispatch_stack
 _is_traced = torch._C._is_tracing
+_Transform = torch._C._functorch.TransformType
 _any_autocast = torch._C._is_any_autocast_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _deterministic = torch._C._get_deterministic_algorithms
@@ -79,16 +80,19 @@ def attention_by_operators(q, k, v, causal, window, scale, return_lse, determini
 def _refuse_what_has_no_rule(*tensors):
     if _is_traced():
         raise RuntimeError("torch.jit.trace cannot record dfa.attention; accepted: torch.export and torch.compile")
-    if forward_ad._current_level >= 0 or _jvp_is_active():
+    if forward_ad._current_level >= 0 or _is_active(_Transform.Jvp):
         raise RuntimeError("forward-mode derivatives (jvp, jacfwd, hessian) of dfa.attention are not supported; accepted: "
                            "reverse mode (grad, vjp, jacrev)")
+    if _is_active(_Transform.Functionalize):
+        raise RuntimeError("torch.func.functionalize of dfa.attention is not supported; accepted: torch.export and "
+                           "torch.compile, which functionalize it themselves")
 
 
-def _jvp_is_active():
+def _is_active(transform):
     if not _transformed():
         return False
     stack = torch._C._functorch.get_interpreter_stack() or ()
-    return any(level.key() == torch._C._functorch.TransformType.Jvp for level in stack)
+    return any(level.key() == transform for level in stack)
 
 
 def _autocast(*tensors):

@@ -7,7 +7,7 @@ import torch
 
 from dfa import _core
 from dfa._plan import plan_of
-from dfa._shapes import dense_strides, rows_before_heads, sizes_of, strides_of
+from dfa._shapes import dense_strides, lies_apart, rows_before_heads, sizes_of, strides_of
 
 DTYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
@@ -17,7 +17,7 @@ class Unfit(ValueError):
 
     def __init__(self):
         super().__init__("dfa::forward and dfa::backward take tensors as kernels do: of one batch, no size of 0, head dims "
-                         "of multiples of 8, the last dimension contiguous, no stride of 0; dfa.attention takes others")
+                         "of multiples of 8, the last dimension contiguous, no element twice; dfa.attention takes others")
 
 
 @lru_cache(maxsize=1024)
@@ -45,7 +45,7 @@ def prepare(options, threads, passes, q, k, v):
     """What calls with tensors like these have in common: _core.Calls asks once."""
     types, devices = (q.dtype, k.dtype, v.dtype), (q.device, k.device, v.device)
     _check(types, devices)
-    if not fits(q, k, v):
+    if not fits(q, k, v, written=passes == "bwd"):
         raise Unfit
     shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
     sizes = sizes_of(*shapes)
@@ -72,18 +72,25 @@ def backward_of(calls, d_o, q, k, v, o, lse):
         return calls.backward(d_o, q.contiguous(), k.contiguous(), v.contiguous(), o, lse)
 
 
-def fits(q, k, v):
-    """Do kernels take these as they lie? Shapes that do not belong together are not asked for here."""
+def fits(q, k, v, written=True):
+    """Do kernels take these as they lie? Where gradients are written, which lie alike, no element may be there twice.
+    Shapes that do not belong together are not asked for here."""
     if not q.dim() == k.dim() == v.dim() == 4 or not q.shape[0] == k.shape[0] == v.shape[0]:
         return False
-    if q.shape[3] % 8 or v.shape[3] % 8:
+    if q.shape[3] % 8 or v.shape[3] % 8 or any(size == 0 for tensor in (q, k, v) for size in tensor.shape):
         return False
-    for tensor in (q, k, v):
-        if any(size == 0 or (size > 1 and stride == 0) for size, stride in zip(tensor.shape, tensor.stride())):
-            return False
-        if tensor.stride(3) != 1 and tensor.shape[3] > 1:
-            return False
-    return True
+    return all(lies_apart(tensor.shape, tensor.stride()) or not written and _readable(tensor) for tensor in (q, k, v))
+
+
+def _readable(tensor):
+    """Rows that are dense and do not overlap; batches and heads may."""
+    (b, h, s, d), (batch, head, row, column) = tensor.shape, tensor.stride()
+    return column == 1 and (s == 1 or row >= d) and (b == 1 or batch > 0) and (h == 1 or head > 0)
+
+
+def dense(tensor):
+    """The tensor where it lies as kernels read and write it, else a copy."""
+    return tensor if lies_apart(tensor.shape, tensor.stride()) else tensor.contiguous()
 
 
 def _maker(tensor):

@@ -4,7 +4,7 @@ import torch
 from torch.compiler import is_compiling
 
 from dfa._shapes import nothing_to_read, padded_width, scale_at_width, scale_of, sizes_of
-from dfa._torch_calls import fits
+from dfa._torch_calls import dense, fits
 
 _pad = torch.nn.functional.pad
 
@@ -26,7 +26,7 @@ def attend(call, q, k, v, scale, return_lse):
     if nothing_to_read(sizes):
         return _of_nothing(q, k, v, return_lse)
     scale = scale_at_width(scale_of(scale), d)
-    q, k, v = (_dense(_padded(x)) for x in (q, k, v))
+    q, k, v = (dense(_padded(x)) for x in (q, k, v))
     o, *lse = _listed(call(q, k, v, scale, return_lse))
     o = o[..., :dv] if o.shape[3] != dv else o
     return (o, *lse) if return_lse else o
@@ -48,11 +48,6 @@ def _check_kind(name, tensor):
 def _padded(tensor):
     width = tensor.shape[3]
     return tensor if width == padded_width(width) else _pad(tensor, (0, padded_width(width) - width))
-
-
-def _dense(tensor):
-    repeats = any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.contiguous() if repeats or tensor.stride(3) != 1 else tensor
 
 
 def _of_nothing(q, k, v, return_lse):
@@ -83,12 +78,14 @@ class _ScaledBy(torch.autograd.Function):
 
 
 def _with_scale(q, scale):
-    if scale.numel() != 1 or not scale.is_floating_point():
-        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}; accepted: one floating-point number")
+    if scale.numel() != 1 or not scale.is_floating_point() or scale.layout != torch.strided:
+        raise ValueError(f"scale is a {scale.dtype} tensor {list(scale.shape)}, {scale.layout}; accepted: one floating-point "
+                         "number")
     if is_compiling():  # a graph for all values of the scale
         return (q.float() * scale.float().reshape(())).to(q.dtype), 1.0
     try:
         value = float(scale.detach())
     except RuntimeError:
-        raise ValueError("scale is a tensor that torch.vmap maps over; accepted: one number for all") from None
+        raise ValueError("scale is a tensor without one value here (mapped over by torch.vmap, or on the device meta); accepted: "
+                         "one number for all") from None
     return (_ScaledBy.apply(q, scale) if scale.requires_grad and torch.is_grad_enabled() else q), value

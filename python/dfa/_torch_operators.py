@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
 from dfa._shapes import sizes_of
-from dfa._torch_calls import backward_of, calls_of, empty_outputs, like
+from dfa._torch_calls import backward_of, calls_of, dense, empty_outputs, like
 
 _library = torch.library.Library("dfa", "DEF")
 _library.define("forward(Tensor q, Tensor k, Tensor v, int left, int right, float scale, "
@@ -103,18 +103,15 @@ def _mapped(info, outputs):
     return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0,) * len(outputs)
 
 
-def _fitting(tensors):
-    return [tensor if 0 not in tensor.stride() and tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors]
-
-
 @torch.library.register_vmap("dfa::forward", lib=_library)
 def _map_forward(info, dims, q, k, v, *options):
-    return _mapped(info, forward(*_fitting(_folded(info, dims, (q, k, v))), *options))
+    return _mapped(info, forward(*map(dense, _folded(info, dims, (q, k, v))), *options))
 
 
 @torch.library.register_vmap("dfa::backward", lib=_library)
 def _map_backward(info, dims, d_o, q, k, v, o, lse, *options):
-    return _mapped(info, backward(*_fitting(_folded(info, dims, (d_o, q, k, v, o, lse))), *options))
+    d_o, q, k, v, o, lse = _folded(info, dims, (d_o, q, k, v, o, lse))
+    return _mapped(info, backward(d_o, *map(dense, (q, k, v)), o, lse, *options))
 
 
 @register_flop_formula(torch.ops.dfa.forward)

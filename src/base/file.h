@@ -11,6 +11,9 @@ namespace dfa {
 // the file has more than `most` bytes.
 std::string read_file(const std::filesystem::path& path, std::uint64_t most = UINT64_MAX);
 
+// Text that people or programs wrote: no more than a device without an end would fill.
+inline constexpr std::uint64_t kMostText = std::uint64_t{1} << 28U;
+
 // Puts the bytes where the path leads.
 // - A regular file, or none yet: the text is written beside it, synced and renamed, so that readers
 //   see the old file or the new one, never a part. Mode and owner of the old file are kept; a new

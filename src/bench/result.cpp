@@ -170,7 +170,7 @@ Result parse_result(const std::string& text) {
 }
 
 Result read_result(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, kMostText);
   try {
     return parse_result(text);
   } catch (const InvalidArgument& error) {

@@ -240,7 +240,8 @@ std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale) {
 std::vector<ProblemGroup> parse_problem_list(const std::string& text,
                                              const std::vector<std::string>& algorithms) {
   std::vector<ProblemGroup> groups;
-  std::istringstream lines(text);
+  const bool marked = text.compare(0, 3, "\xEF\xBB\xBF") == 0;  // as editors of Windows begin UTF-8
+  std::istringstream lines(text.substr(marked ? 3 : 0));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;

@@ -38,13 +38,15 @@ BackwardConfig backward_config(const Problem& p, const std::string& text, const 
 
 int thread_count(const PlanOptions& options) {
   int threads = options.threads;
+  std::string given = "threads " + std::to_string(threads);
   if (threads == 0) {
     const std::string text = env("DFA_THREADS");
+    given = "DFA_THREADS '" + text + "' threads";
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
     if (error != std::errc{} || end != text.data() + text.size()) threads = -1;
   }
   if (threads < 0 || threads > kMaxThreads) {
-    throw InvalidArgument("threads: accepted are 1 to " + std::to_string(kMaxThreads) +
+    throw InvalidArgument(given + ": accepted are 1 to " + std::to_string(kMaxThreads) +
                           ", or 0 for all this process may use");
   }
   return threads == 0 ? available_threads() : threads;

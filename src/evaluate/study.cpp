@@ -195,8 +195,9 @@ StudyRecord read_record(const fs::path& out) {
   const fs::path file = out / "study.json";
   if (!fs::exists(file)) return {};
   try {
-    const Json json = parse_json(read_file(file));
-    if (json.at("schema") != kStudySchema) throw InvalidArgument("another schema");
+    const Json json = parse_json(read_file(file, kMostText));
+    const auto schema = json.is_object() ? json.find("schema") : json.end();
+    if (schema == json.end() || *schema != kStudySchema) throw InvalidArgument("another schema");
     StudyRecord record{.created = json.at("created").get<std::string>(),
                        .machine = json.at("machine").get<std::string>(),
                        .steps = {}};

@@ -245,7 +245,7 @@ Scenario parse_scenario(const std::string& text) {
 }
 
 Scenario read_scenario(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, kMostText);
   try {
     return parse_scenario(text);
   } catch (const InvalidArgument& error) {

@@ -64,6 +64,22 @@ std::optional<std::string_view> argument_of(std::string_view token, std::string_
   return token.substr(name.size() + 1, token.size() - name.size() - 2);
 }
 
+// The token in quotes, short; bytes that would end a message, or be read as others, as numbers.
+std::string quoted(std::string_view token) {
+  constexpr std::size_t kMost = 80;
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "'";
+  for (const char c : token.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      text += c;
+    } else {
+      text += {'\\', 'x', kDigits[byte / 16], kDigits[byte % 16]};
+    }
+  }
+  return text + (token.size() > kMost ? "...'" : "'");
+}
+
 std::vector<std::int64_t> integers(std::string_view token, std::string_view arguments,
                                    std::size_t count, const char* form) {
   std::vector<std::int64_t> values;
@@ -72,7 +88,7 @@ std::vector<std::int64_t> integers(std::string_view token, std::string_view argu
     if (!value) break;
     values.push_back(*value);
   }
-  if (values.size() != count) bad("'" + std::string(token) + "' is not of the form " + form);
+  if (values.size() != count) bad(quoted(token) + " is not of the form " + form);
   return values;
 }
 
@@ -81,8 +97,8 @@ class Parser {
  public:
   void take(std::string_view token) {
     if (take_word(token) || take_call(token) || take_size(token)) return;
-    bad("unknown token '" + std::string(token) +
-        "'; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
+    bad("unknown token " + quoted(token) +
+        "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
         " with PASS fwd|bwd|fwdbwd, DTYPE fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
 
@@ -151,7 +167,7 @@ class Parser {
     }
     if (const auto text = argument_of(token, "scale")) {
       const std::optional<double> scale = to_real(*text);
-      if (!scale) bad("'" + std::string(token) + "' is not of the form scale(X)");
+      if (!scale) bad(quoted(token) + " is not of the form scale(X)");
       problem_.scale = *scale;
       if (*scale == 0) bad("scale(0) would ignore q and k; leave it out for 1/sqrt(d)");
       return true;
@@ -197,7 +213,7 @@ class Parser {
       if (!value) continue;
       for (const auto member : {name.first, name.second}) {
         if (member == nullptr) continue;
-        if (this->*member) bad("'" + std::string(token) + "' sets a size a second time");
+        if (this->*member) bad(quoted(token) + " sets a size a second time");
         this->*member = value;
       }
       return true;

@@ -23,7 +23,7 @@ def qkv(tmp_path):
 
 
 @pytest.mark.parametrize("line, words", [
-    ("", "pass is missing"),
+    (" ", "pass is missing"),
     ("forward bf16 h1 s8 d8", ["forward", "fwd"]),
     ("fwd bf17 h1 s8 d8", "bf17"),
     ("fwd h1 s8 d8", ["dtype", "bf16"]),
@@ -228,3 +228,34 @@ def test_bad_usage_is_told_before_anything_is_measured(fails, tmp_path, argument
     (tmp_path / "other.json").write_text('{"schema": "x"}')
     fails(2, words, *arguments)
     assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize("arguments", [
+    *(["run", option] for option in ("--problem", "--q", "--k", "--v", "--do", "--out", "--json", "--config", "--backend")),
+    *(["bench", "--out", "r.json", option] for option in ("--only", "--config", "--scale", "--algorithms", "--peers")),
+    ["bench", "--out"], ["tune", "--profile", "p.db", "--import"], ["tune", "--profile", "p.db", "--export"],
+    ["power", "--policy", "edp", "--trace"], ["power", "--policy", "edp", "--profile"],
+    ["study", "--out"], ["study", "--out", "s", "--source"],
+    ["cache", "list", "--problem"], ["monitor", "--listen"], ["compare", "r.json"], ["analyze", "--machine"]])
+def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
+    problem = ["--problem", "fwd fp32 h1 s8 d8"] if arguments[0] in ("run", "bench", "tune", "power", "analyze") else []
+    fails(2, "'' is no value", *arguments[:1], *problem, *arguments[1:], "")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text, words", [
+    (b"fwd fp32 h1 s8 d8\0junk\n", [r"'d8\x00junk'", "expected PASS"]),
+    (b"\xff\xfef\0w\0", [r"'\xff\xfef\x00w\x00'", "expected PASS"]),
+    (b"fwd fp32 h1 s8 d8 \x1b[31mred\n", [r"'\x1b[31mred'"]),
+    ("fwd fp32 h\uff11 s8 d8".encode(), r"'h\xef\xbc\x91'"), (b"x" * 100000, ["'" + "x" * 80 + "...'", "expected PASS"])])
+def test_bytes_that_are_no_text_hide_no_message(fails, tmp_path, text, words):
+    (tmp_path / "p.txt").write_bytes(text)
+    fails(2, words, "bench", "--problems", "p.txt", "--out", "r.json")
+
+
+def test_a_file_of_problems_has_an_end_and_may_have_a_mark(dfa, fails, tmp_path):
+    (tmp_path / "p.txt").write_bytes(b"\xef\xbb\xbffwd fp32 h1 s8 d8\r\n")
+    done = dfa("bench", "--problems", "p.txt", "--out", "r.json", "--backend", "cpu", "--seconds", "0.05", "--no-energy")
+    assert done.returncode == 0, done.stderr
+    fails(2, ["/dev/zero", "most that is accepted"], "bench", "--problems", "/dev/zero", "--out", "r.json")
+    fails(2, ["/dev/zero", "most that is accepted"], "compare", "/dev/zero", "r.json")

@@ -142,6 +142,8 @@ def test_reading_makes_no_profile(fails, tmp_path):
     (tmp_path / "dangling.db").symlink_to("none.db")
     fails(2, ["'dangling.db' is not there"], *power, "dangling.db")
     fails(2, "'.' is no file", *power, ".")
+    for reading in (["--list"], ["--export", "rows.json"]):
+        fails(2, ["'none.db' is not there", "dfa tune"], "tune", "--profile", "none.db", *reading)
     assert not (tmp_path / "none.db").exists()
 
 

@@ -82,7 +82,8 @@ def test_power_takes_points_of_a_profile(dfa, fails, tmp_path):
     asked = ["power", "--problem", PROBLEM, "--policy", "max_performance", "--profile", str(store),
              "--backend", "cpu"]
     fails(2, ["is not there", "dfa tune"], *asked)
-    assert dfa("tune", "--list", "--profile", str(store)).returncode == 0  # a store without a row
+    (tmp_path / "rows.json").write_text('{"schema": "dfa-profile/1", "rows": []}')
+    assert dfa("tune", "--import", "rows.json", "--profile", str(store)).returncode == 0  # a store without a row
     fails(3, "dfa tune", *asked)
     assert dfa("tune", "--problem", PROBLEM, "--profile", str(store), *SHORT).returncode == 0
     done = dfa("power", "--problem", PROBLEM, "--policy", "max_performance", "--seconds", "0.2",

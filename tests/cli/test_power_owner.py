@@ -36,7 +36,8 @@ def test_settings_last_as_long_as_the_run(dfa, card, tmp_path):
 
 
 def test_an_error_after_the_settings_puts_them_back(dfa, card, tmp_path):
-    assert dfa("tune", "--list", "--profile", "empty.db").returncode == 0
+    (tmp_path / "rows.json").write_text('{"schema": "dfa-profile/1", "rows": []}')
+    assert dfa("tune", "--import", "rows.json", "--profile", "empty.db").returncode == 0
     done = dfa(*POWER, *LEND, "--power-limit", "500W", "--seconds", "0.2", "--profile", "empty.db",
                env=card())
     assert done.returncode == 3 and "dfa tune" in done.stderr

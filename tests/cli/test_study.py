@@ -99,5 +99,6 @@ def test_the_list_says_what_each_part_takes(dfa, tmp_path):
 def test_bad_usage(fails, tmp_path):
     fails(2, ["'speed'", "three_way"], "study", "--out", tmp_path, "--steps", "speed")
     fails(2, "--out", "study")
-    (tmp_path / "study.json").write_text("{}")
-    fails(2, ["study.json", "dfa-study/1"], "study", "--out", tmp_path)
+    for text in ("{}", "[]", "null", '"dfa-study/1"', '{"schema": 1}'):
+        (tmp_path / "study.json").write_text(text)
+        fails(2, ["study.json", "(another schema)", "dfa-study/1"], "study", "--out", tmp_path)

@@ -109,7 +109,8 @@ def test_a_lower_instruction_set_can_be_forced(dfa):
 def test_a_bad_environment_value_is_named(fails):
     fails(2, ["DFA_ISA=mmx", "portable, avx2, avx512, amx"],
           "run", "--problem", "fwd fp32 h1 s8 d8", env={"DFA_ISA": "mmx"})
-    fails(2, "threads", "run", "--problem", "fwd fp32 h1 s8 d8", env={"DFA_THREADS": "two"})
+    for value in ("two", "-1", "1025", "1.5"):
+        fails(2, [f"DFA_THREADS '{value}'", "1 to 1024"], "run", "--problem", "fwd fp32 h1 s8 d8", env={"DFA_THREADS": value})
 
 
 def test_a_full_standard_output_is_an_error(dfa):

@@ -108,6 +108,21 @@ def test_shard_map_adds_up_the_gradients_of_what_all_devices_share():
     assert all_close(got, wanted)
 
 
+@pytest.mark.parametrize("step", [lambda *x: [dfa.attention(*x, causal=True)], gradients])
+@pytest.mark.parametrize("axes", [(0, 0, 0), (1, None, None)])
+def test_vmap_inside_a_shard_map(step, axes):
+    mesh = mesh_of(x=4)
+    arrays = [jnp.stack([x, 2 * x], axis) if axis is not None else x for axis, x in zip(axes, inputs(**SHAPES))]
+    specs = tuple(P() if axis is None else P(None, "x") if axis == 0 else P("x") for axis in axes)
+    arrays = [x if axis is not None else x[:1] for axis, x in zip(axes, arrays)]
+    mapped = jax.shard_map(jax.vmap(step, axes), mesh=mesh, in_specs=specs, out_specs=P(None, "x"))
+    if None in axes:  # the keys' gradients are of one device's queries: they stand one after the other
+        got, wanted = mapped(*arrays)[:1], jax.vmap(step, axes)(*arrays)[:1]
+    else:
+        got, wanted = mapped(*arrays), jax.vmap(step, axes)(*arrays)
+    assert all_close(got, wanted)
+
+
 def test_shard_map_over_some_axes():
     mesh, arrays = mesh_of(x=2, y=2), inputs(**SHAPES)
     mapped = jax.shard_map(gradients, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})

@@ -139,6 +139,15 @@ def test_byte_order_records_and_strides():
         assert abs(dfa.attention(*args) - wanted).max() < 1e-5
 
 
+def test_rows_that_overlap_are_copied():
+    q, k, v = inputs(21, sq=5, sk=7)
+    line = np.random.default_rng(22).standard_normal(2 * 4 * 68).astype("float32").reshape(2, 4, 68)
+    windows = np.lib.stride_tricks.sliding_window_view(line, 64, axis=2)
+    assert windows.shape == q.shape and windows.strides[2] == windows.strides[3]
+    for args in ([windows, k, v], [q, windows[:, :2], v[:, :, :5]], [q, k[:, :, :5], windows[:, 1:3]]):
+        assert error(dfa.attention(*args), exact(*args)[0]) < 1e-5
+
+
 @pytest.mark.parametrize("d, dv", [(1, 1), (5, 8), (8, 3), (17, 31)])
 def test_head_dims_of_any_size(d, dv):
     q, k, v = arrays(d=d, dv=dv)

@@ -287,3 +287,39 @@ def test_the_operators_keep_pytorchs_rules():
     torch.library.opcheck(torch.ops.dfa.forward.default, (q, k, v, *options))
     o, lse = torch.ops.dfa.forward(q.detach(), k.detach(), v.detach(), *options)
     torch.library.opcheck(torch.ops.dfa.backward.default, (o, q.detach(), k.detach(), v.detach(), o, lse, *options))
+
+
+@pytest.mark.parametrize("levels, transform", [
+    (0, torch.func.grad), (1, lambda f: torch.vmap(torch.func.grad(f))),
+    (1, lambda f: torch.func.grad(lambda x: torch.vmap(f)(x).sum())),
+    (2, lambda f: torch.vmap(torch.vmap(torch.func.grad(f))))])
+@pytest.mark.parametrize("kind", ["bool", "added", "padding"])
+def test_masks_are_read_inside_transforms(levels, transform, kind):
+    import dfa.torch
+    mask = torch.ones(9, 9, dtype=torch.bool).tril()
+    if kind == "added":
+        mask = torch.zeros(9, 9).masked_fill(~mask, -torch.inf)
+    elif kind == "padding":
+        mask = torch.arange(9) < torch.tensor([9, 4])[:, None, None, None]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    x = torch.randn(2, 4, 9, 16, generator=torch.Generator().manual_seed(8))
+    x = torch.stack([x, 2 * x]).expand(*(2,) * (levels - 1), -1, -1, -1, -1, -1) if levels else x
+
+    def gradients(function):
+        return transform(lambda q: function(q, q, q, attn_mask=mask).square().sum())(x)
+
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        wanted = gradients(sdpa)
+    assert (gradients(dfa.torch.scaled_dot_product_attention) - wanted).abs().max() <= 2e-5 * (1 + wanted.abs().max())
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda q: torch.func.functionalize(lambda q: dfa.attention(q, q, q))(q), "functionalize.*accepted: torch.export"),
+    (lambda q: torch.vmap(lambda w: dfa.attention(q, q, q, window=(w, 0)))(torch.tensor([1, 2])), "window .*accepted"),
+    (lambda q: dfa.attention(q, q, q, window=(torch.tensor(1, device="meta"), 0)), "window .*accepted"),
+    (lambda q: dfa.attention(q, q, q, scale=torch.tensor(1.0, device="meta")), "scale .*accepted"),
+    (lambda q: dfa.attention(q, q, q, scale=torch.tensor([1.0]).to_sparse()), "scale .*sparse.*accepted")])
+def test_what_has_no_value_or_no_rule_is_told_in_our_words(call, words):
+    with pytest.raises((RuntimeError, ValueError), match=words) as raised:
+        call(torch.randn(2, 4, 9, 16))
+    assert "\n" not in str(raised.value)

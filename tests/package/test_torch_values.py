@@ -77,6 +77,25 @@ def test_saved_tensors_come_back_in_any_layout(kept, turned):
     assert all(map(close, got, wanted))
 
 
+@pytest.mark.parametrize("strides", [(16, 144, 16, 1), (1, 200, 40, 1), (600, 16, 16, 1), (600, 4, 60, 1), (600, 100, 8, 1)])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_elements_that_lie_at_one_place_get_the_sum_of_their_gradients(strides, at, compiled):
+    torch._dynamo.reset()  # a graph for each layout: more than it makes of one function
+    ours = torch.compile(dfa.attention, backend="aot_eager", fullgraph=True) if compiled else dfa.attention
+
+    def run(function):
+        memory = torch.randn(2000, generator=torch.Generator().manual_seed(6)).requires_grad_()
+        args = [x.requires_grad_() for x in qkv()]
+        args[at] = memory.as_strided((2, 4, 9, 16), strides)
+        o = function(*args)
+        leaves = [memory if i == at else x for i, x in enumerate(args)]
+        return o, *torch.autograd.grad((o * torch.linspace(-1, 1, o.numel()).view(o.shape)).sum(), leaves)
+
+    # PyTorch's own kernel on the processor reads copies, too: of overlapping batches it makes other numbers.
+    assert all(map(close, run(ours), run(lambda *args: sdpa(*(x.contiguous() for x in args)))))
+
+
 def test_gradients_of_several_outputs_at_a_time():
     q, k, v = qkv()
     q.requires_grad_()

@@ -60,6 +60,25 @@ def test_gradients():
         assert (got.grad - wanted.grad).abs().max() < 1e-4 * (1 + wanted.grad.abs().max())
 
 
+@pytest.mark.parametrize("make", [llama, mistral])
+def test_gradients_by_torch_func(make):
+    ids = torch.arange(3, 25).reshape(2, 11)
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0
+    gradients = []
+    for model in (make("eager"), make(dfa.transformers.register())):
+        model = model.cpu().float()
+        parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+        def loss(parameters, model=model):
+            options = {"input_ids": ids, "attention_mask": mask, "use_cache": False}
+            return (torch.func.functional_call(model, parameters, (), options)[0] * mask[..., None]).square().mean()
+
+        gradients.append(torch.func.grad(loss)(parameters))
+    for name, wanted in gradients[0].items():
+        assert (gradients[1][name] - wanted).abs().max() <= 1e-4 * (1e-3 + wanted.abs().max()), name
+
+
 def test_generation_with_a_cache_and_padding():
     eager, ours = with_both(llama)
     tokens = torch.randint(50, (2, 9), device=DEVICE)

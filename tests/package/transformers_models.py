@@ -65,6 +65,8 @@ DECODERS = {
     "deepseek_v3": ("DeepseekV3ForCausalLM", DEEPSEEK),
     "llama4_text": ("Llama4ForCausalLM", dict(attention_chunk_size=6, no_rope_layers=[1, 0])),
     "gpt_oss": ("GptOssForCausalLM", dict(sliding_window=5)),
+    "jetmoe": ("JetMoeForCausalLM", {}),
+    "afmoe": ("AfmoeForCausalLM", dict(sliding_window=5)),
     "biogpt": ("BioGptForCausalLM", {}),
     "bloom": ("BloomForCausalLM", {}),
     "mpt": ("MptForCausalLM", {}),

@@ -3,12 +3,14 @@
 import json
 import math
 import pathlib
+import subprocess
+import sys
 
 import pandas
 import pytest
 import synthetic
 
-from dfa.report import derive
+from dfa.report import derive, figures_hbm, figures_theory, figures_training, story, story_parts, study
 from dfa.report.load import BadResult, load
 from dfa.report.problem import parse_problem
 
@@ -105,13 +107,16 @@ def test_a_bad_problem_line_names_what_is_wrong(text, wrong):
         parse_problem(text)
 
 
+@pytest.mark.parametrize("read", [
+    lambda path: load([path]), study.load, story.tell, figures_hbm.hbm, figures_training.training,
+    lambda path: figures_theory.load([path]), lambda path: story_parts.processor([path])])
 @pytest.mark.parametrize("text, words", [
     ("", "it is empty"), ('{"schema": "dfa-result/1", "schema": "x"}', "the key 'schema' is there twice"),
     ('{"schema": 1e999}', "1e999 is beyond"), ("[" * 100000, "nested too deeply"), ("{} x", "not JSON")])
-def test_what_is_no_json_is_one_line(tmp_path, text, words):
+def test_what_is_no_json_is_one_line(tmp_path, read, text, words):
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(BadResult, match=words) as told:
-        load([tmp_path / "x.json"])
+        read(tmp_path / "x.json")
     assert "x.json" in str(told.value) and "\n" not in str(told.value)
 
 
@@ -195,3 +200,9 @@ def test_a_missing_file_and_a_folder_are_one_line(tmp_path):
         load([tmp_path / "none.json"])
     with pytest.raises(BadResult, match="cannot be read: Is a directory"):
         load([tmp_path])
+
+
+def test_a_library_that_is_not_installed_is_one_line():
+    code = "import runpy, sys; sys.modules['pandas'] = None; runpy.run_module('dfa.report', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode and done.stderr.count("\n") == 1 and "pandas is not installed" in done.stderr

@@ -76,7 +76,7 @@ def test_only_finished_steps_are_read(folder):
     assert found.hbm is None and found.training.name == "training.json"
 
 
-@pytest.mark.parametrize("text", ["{}", "not JSON", '{"schema": "dfa-study/1"}',
+@pytest.mark.parametrize("text", ["{}", "not JSON", "[]", "null", "1", '{"schema": "dfa-study/1"}',
                                   '{"schema": "dfa-study/1", "steps": []}'])
 def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text):
     (tmp_path / "study.json").write_text(text)

@@ -57,6 +57,15 @@ def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
     assert str(path) in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("line", [
+    '{"kind": "sample", "kind": "decision"}', '{"kind": "sample", "time_s": NaN}', "[" * 100000, "[]"])
+def test_lines_are_json_by_the_letter(write, line):
+    path = write(HEAD, SAMPLE)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(trace.BadTrace, match=":3: not a record"):
+        trace.load(path)
+
+
 def test_draws(write, tmp_path, capsys):
     path = write(HEAD, SAMPLE, dict(SAMPLE, time_s=0.2), DECISION,
                  dict(DECISION, time_s=0.1, status="infeasible", point="q"), MEASURES)

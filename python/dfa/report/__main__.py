@@ -4,8 +4,11 @@ import argparse
 import pathlib
 import sys
 
-from dfa.report import study as study_folder
-from dfa.report.load import BadResult, load
+try:
+    from dfa.report import study as study_folder
+    from dfa.report.load import BadResult, load
+except ImportError as lacking:
+    sys.exit(f"dfa.report: {lacking.name} is not installed; wanted are pandas, matplotlib, seaborn and plotly")
 
 
 def _arguments(argv):

@@ -1,10 +1,9 @@
 """HBM bytes that a GPU's hardware counted (benchmarks/hbm_bytes) beside the analysis."""
 
-import json
 import pathlib
 
 from dfa.report.chart import Chart, Mark, Panel, Series, doubling
-from dfa.report.load import STATUSES, BadResult
+from dfa.report.load import STATUSES, BadResult, read_json
 from dfa.report.problem import parse_problem
 from dfa.report.style import label, ordered
 from dfa.report.sweeps import PASS_NAMES, STATUS_WORDS, describe_problem, short
@@ -17,12 +16,7 @@ def load(path):
     """The cases of a file of schema dfa-hbm/1, each with its length, and its source in words.
     BadResult in one line where it is something else."""
     path = pathlib.Path(path)
-    try:
-        result = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise BadResult(f"{path}: not JSON: {error}") from None
+    result = read_json(path)
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
         raise BadResult(f"{path}: not a file of benchmarks/hbm_bytes; accepted: schema {SCHEMA}")
     try:

@@ -1,10 +1,9 @@
 """What `dfa analyze` computes: traffic, memory and intensity against length; the published example."""
 
-import json
 import pathlib
 
 from dfa.report.chart import Chart, Panel, Series
-from dfa.report.load import BadResult
+from dfa.report.load import BadResult, read_json
 from dfa.report.problem import parse_problem
 from dfa.report.sweeps import AXES, describe_problem
 
@@ -16,8 +15,8 @@ def load(paths):
     """(analyses with a length, numbers of the worked example) of files of `dfa analyze --json`."""
     analyses, example = [], []
     for path in map(pathlib.Path, paths):
+        text = read_json(path)
         try:
-            text = json.loads(path.read_bytes())
             if text["schema"] != SCHEMA:
                 raise ValueError(f"schema {text['schema']!r}")
             if "worked_example" in text:
@@ -29,8 +28,6 @@ def load(paths):
                 analyses.append({"length": problem["sk"], "problem": problem, "costs": costs,
                                  "machine": text["machines"][0]["machine"]["name"],
                                  "footprint": text["footprint"]})
-        except OSError as error:
-            raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadResult(f"{path}: not of `dfa analyze --json`: {error}; accepted: schema "
                             f"{SCHEMA}") from None

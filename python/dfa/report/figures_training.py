@@ -1,11 +1,10 @@
 """What examples/train_gpt.py wrote: the loss, the speed and the joules of training."""
 
-import json
 import pathlib
 import statistics
 
 from dfa.report.chart import Chart, Panel, Series
-from dfa.report.load import BadResult
+from dfa.report.load import BadResult, read_json
 
 _ALGORITHM = {"standard": "standard", "torch_sdpa": "torch-sdpa", "dfa": "flash"}
 _POINTS = 12  # of a curve
@@ -13,8 +12,8 @@ _POINTS = 12  # of a curve
 
 def _load(path):
     path = pathlib.Path(path)
+    result = read_json(path)
     try:
-        result = json.loads(path.read_bytes())
         runs = {name: [run for run in result["runs"] if run["variant"] == name]
                 for name in _ALGORITHM}
         runs = {name: found for name, found in runs.items() if found}
@@ -22,8 +21,6 @@ def _load(path):
         for run in result["runs"]:
             float(run["tokens_per_s"]), [float(loss) for loss in run["losses"]]
         str(result["machine"]), int(shape["context"]), result["agreement"]
-    except OSError as error:
-        raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise BadResult(f"{path}: not of examples/train_gpt.py: {error!r}") from None
     return result, runs

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dfa.report import kernels
 from dfa.report.problem import parse_problem
+from dfa.report.strict_json import parse_json
 
 SCHEMA = "dfa-result/1"
 LAUNCHES = ("eager", "graph", "compile", "compile-reduce-overhead", "compile-max-autotune")
@@ -101,37 +102,15 @@ class Study:
     not_measured: pd.DataFrame
 
 
-def _refuse_constant(token):
-    raise ValueError(f"{token} is not a JSON number")
-
-
-def _each_key_once(pairs):
-    found = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:64]!r} is there twice in one object")
-        found[key] = value
-    return found
-
-
-def _finite(text):
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:40]} is beyond the range of numbers")
-    return value
-
-
-def _read_json(path):
+def read_json(path):
+    """parse_json of a file; BadResult in one line that names it."""
     try:
         data = path.read_bytes()
         if not data.strip():
             raise ValueError("it is empty")
-        return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite,
-                          object_pairs_hook=_each_key_once)
+        return parse_json(data)
     except OSError as error:
         raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
-    except RecursionError:
-        raise BadResult(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:
         raise BadResult(f"{path}: not JSON: {error}") from None
 
@@ -239,7 +218,7 @@ def load(paths):
     """Study of one or more result files. BadResult in one line when a file cannot be used."""
     runs, rows, gaps = [], [], []
     for path in map(pathlib.Path, paths):
-        result = _read_json(path)
+        result = read_json(path)
         runs.append(_run(path, result))
         cases = result["cases"]
         _expect(isinstance(cases, list) and cases, path, "cases", cases, "a list with a case")

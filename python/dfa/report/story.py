@@ -7,12 +7,11 @@ the files are there, it is drawn.
 """
 
 import dataclasses
-import json
 import pathlib
 
 from dfa.report import derive, figures, figures_hbm, figures_training, story_parts
 from dfa.report.chart import Absent, Chart
-from dfa.report.load import BadResult, Study, load
+from dfa.report.load import BadResult, Study, load, read_json
 
 SCHEMA = "dfa-story/1"
 
@@ -175,7 +174,7 @@ def tell(path, dfa=None):
     """The Story of a file of schema dfa-story/1; BadResult in one line where it cannot be told."""
     path = pathlib.Path(path)
     try:
-        book = json.loads(path.read_bytes())
+        book = read_json(path)
         if book["schema"] != SCHEMA:
             raise ValueError(f"schema {book['schema']!r}")
         teller = _Teller(path.parent, dfa, book.get("kernels", {}))

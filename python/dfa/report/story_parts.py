@@ -1,7 +1,6 @@
 """The parts of a story that are no figure of a suite: traces, theory, tables, phases, processors."""
 
 import io
-import json
 import math
 import pathlib
 import re
@@ -10,7 +9,7 @@ import tempfile
 
 from dfa.report import figures_theory, kernels, style
 from dfa.report.chart import Chart, Panel, Series
-from dfa.report.load import BadResult
+from dfa.report.load import BadResult, read_json
 from dfa.report.summary import GOOD, PLAIN, Tile
 from dfa.report.sweeps import STATUS_WORDS, period
 from dfa.report.tables import escape, example_rows
@@ -146,8 +145,8 @@ def processor(files):
     of a case in several files the last counts."""
     found, dates = {}, []
     for path in files:
+        result = read_json(path)
         try:
-            result = json.loads(path.read_bytes())
             dates.append(result["context"]["date"][:10])
             rows = [(b["run_name"].split("/"), b["GFLOPs"]) for b in result["benchmarks"]
                     if b["aggregate_name"] == "median"]

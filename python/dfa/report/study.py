@@ -1,10 +1,9 @@
 """What `dfa study` left in its folder (schema dfa-study/1): which files, and what could not be run."""
 
 import dataclasses
-import json
 import pathlib
 
-from dfa.report.load import BadResult
+from dfa.report.load import BadResult, read_json
 
 SCHEMA = "dfa-study/1"
 _OTHERS = ("theory", "hbm", "training", "report")  # steps that are no suite of `dfa bench`
@@ -22,17 +21,15 @@ class Folder:
 def load(path):
     """Folder of a study.json; BadResult in one line where it is something else."""
     path = pathlib.Path(path)
+    record = read_json(path)
     try:
-        record = json.loads(path.read_bytes())
-        if record["schema"] != SCHEMA:
-            raise ValueError(f"schema {record['schema']!r}")
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+            raise ValueError("another schema")
         steps = tuple(record["steps"])
         done = {step["name"]: [path.parent / name for name in step["outputs"]]
                 for step in steps if step["status"] == "done"}
         for step in steps:
             str(step["question"]), str(step["reason"]), float(step["seconds"])
-    except OSError as error:
-        raise BadResult(f"{path}: cannot be read: {error.strerror or error}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise BadResult(f"{path}: no record of a study: {error}; accepted: {SCHEMA}") from None
     results = tuple(files[0] for name, files in done.items() if name not in _OTHERS)

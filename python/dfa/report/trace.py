@@ -4,11 +4,12 @@ A trace is what `dfa simulate --trace` or `dfa power --trace` wrote, schema dfa-
 """
 
 import argparse
-import json
 import math
 import pathlib
 import re
 import sys
+
+from dfa.report.strict_json import parse_json
 
 SCHEMA = "dfa-trace/1"
 POWER, MEAN, CAP, LEVEL, HEAT = "#9DC3E6", "#1F5FA8", "#D55E00", "#00946B", "#B8679A"
@@ -28,9 +29,9 @@ def load(path):
         raise BadTrace(f"{path}: cannot be read: {error}") from error
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             kind = record["kind"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise BadTrace(f"{path}:{number}: not a record of {SCHEMA}") from error
         if kind in ("sample", "decision"):
             trace[kind].append(record)

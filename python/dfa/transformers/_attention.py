@@ -6,7 +6,7 @@ import numpy
 import torch
 
 from dfa._attention import attention
-from dfa._segments import attend, diagonal, everything, intervals_of, segments_of
+from dfa._segments import attend, diagonal, everything, intervals_of, read, segments_of
 from dfa.transformers._mask import Mask, known
 from dfa.transformers._words import NAME, refuse
 
@@ -39,9 +39,9 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = {"scale": scaling, "deterministic": bool(deterministic)}
     if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
-        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2), None
+        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2).contiguous(), None
     o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)
-    return o.transpose(1, 2), None
+    return o.transpose(1, 2).contiguous(), None  # as every other implementation's: some models take a view of it
 
 
 def _unmasked(query, key, value, causal, options):
@@ -130,7 +130,7 @@ def _packed(intervals, query, key, cu_q, cu_k):
     """These keys and only those of the query's own sequence."""
     if query.shape[0] != 1:
         refuse(f"cu_seq_lens_q with a batch of {query.shape[0]} (accepted: 1)")
-    cu_q, cu_k = (numpy.asarray(ends.cpu() if isinstance(ends, torch.Tensor) else ends, dtype=numpy.int64)
+    cu_q, cu_k = (numpy.asarray(read(ends) if isinstance(ends, torch.Tensor) else ends, dtype=numpy.int64)
                   for ends in (cu_q, cu_q if cu_k is None else cu_k))
     sq, sk = query.shape[2], key.shape[2]
     if len(cu_q) != len(cu_k) or not (cu_q[0] == cu_k[0] == 0 and cu_q[-1] == sq and cu_k[-1] == sk):

@@ -26,6 +26,8 @@ def enable(model):
     from dfa.transformers import register
 
     name = type(model).__name__
+    if isinstance(model, type):
+        raise ValueError(f"{model.__name__} is a class; accepted: a PreTrainedModel that is made of it")
     if not hasattr(model, "set_attn_implementation"):
         raise ValueError(f"{name} is no model of transformers; accepted: a PreTrainedModel")
     asking = {path: module for path, module in model.named_modules() if _asks(type(module))}
