@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "sensors/energy_window.h"
 #include "sensors/nvml/meters.h"
@@ -290,6 +293,30 @@ TEST(NvmlEnergy, AStandstillInsideAWindowIsSeenByWhoReadsMeanwhile) {
   const Energy energy = window.end();
   EXPECT_FALSE(energy.energy_j);
   EXPECT_NE(energy.reason.find("stands still"), std::string::npos) << energy.reason;
+}
+
+TEST(NvmlEnergy, ManyThreadsMayReadItAndItGoesOnFromOneReadingToTheNext) {
+  NvmlWorld world(kCard);
+  const auto counter = opened(world, Gauge::energy);
+  const double begin = counter->read().value().value;
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong = 0;
+  std::vector<std::jthread> others;
+  for (int t = 0; t < 3; ++t) {
+    others.emplace_back([&] {
+      for (double last = 0; !done;) {
+        const auto reading = counter->read();
+        if (!reading || reading->value < last || reading->breaks != 0) ++wrong;
+        if (reading) last = reading->value;
+        if (!counter->status()) ++wrong;
+      }
+    });
+  }
+  for (int i = 0; i < 100; ++i) world.sleep_s(0.1);
+  done = true;
+  others.clear();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_NEAR(counter->read().value().value - begin, 300 * world.now_s(), 31);  // from zero on
 }
 
 TEST(NvmlEnergy, ACounterThatFailsSaysWhy) {
