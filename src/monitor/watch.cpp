@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "dfa/error.h"
@@ -17,8 +18,11 @@ std::vector<nvml::Value<nvml::Device>> devices_of(
     const std::shared_ptr<const nvml::Library>& library, const std::vector<std::string>& ids) {
   std::vector<nvml::Value<nvml::Device>> devices;
   for (const std::string& id : ids) {
-    devices.push_back(nvml::find_device(library, id));
-    if (!devices.back().value) throw Unsupported(devices.back().status.reason);
+    auto found = nvml::find_device(library, id);
+    if (!found.value) throw Unsupported(found.status.reason);
+    const auto known = [&](const auto& d) { return d.value->handle() == found.value->handle(); };
+    // One card under two names is one: Prometheus takes no series twice.
+    if (std::none_of(devices.begin(), devices.end(), known)) devices.push_back(std::move(found));
   }
   if (ids.empty()) {
     auto listed = nvml::list_devices(library);

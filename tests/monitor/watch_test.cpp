@@ -193,6 +193,12 @@ TEST(Metrics, LabelsAreNvmlsIndexAndTheMinorNumberWhateverWasChosen) {
   }
 }
 
+TEST(Metrics, ACardThatIsNamedTwiceIsOne) {
+  NvmlWorld world(kTwoCards);
+  monitor::Watch watch({"GPU-aa", "0000:3b:00.0", "GPU-aa"}, world);
+  EXPECT_EQ(watch.look().size(), 1u);
+}
+
 TEST(Metrics, WhatIsNotMeasuredIsLeftOutAndSaysWhy) {
   NvmlWorld world(kTwoCards);
   monitor::Watch watch({"GPU-bb"}, world);

@@ -290,6 +290,10 @@ TEST(NvmlEnergy, AStandstillInsideAWindowIsSeenByWhoReadsMeanwhile) {
   EXPECT_EQ(readings, 6);  // it moved last between the fourth and the fifth
   EXPECT_NE(counter->break_reason().find("stands still at 2500.000 J"), std::string::npos)
       << counter->break_reason();
+  const std::string first = counter->status().reason;
+  world.sleep_s(1);
+  EXPECT_FALSE(counter->read());
+  EXPECT_EQ(counter->status().reason, first);  // one break, and one label for who collects them
   const Energy energy = window.end();
   EXPECT_FALSE(energy.energy_j);
   EXPECT_NE(energy.reason.find("stands still"), std::string::npos) << energy.reason;

@@ -65,7 +65,9 @@ class EnergyMeter final : public Meter {
     if (last_) {
       status_ = judge(*last_, now, largest_w);
       if (status_ && !stands_) joules_ += now.value - last_->value;
-      if (!status_ && !stands_) {
+      if (stands_ && now.value == last_->value) {
+        status_ = Verdict::no(break_reason_);  // the same break, however often it is seen
+      } else if (!status_) {
         ++breaks_;
         break_reason_ = status_.reason;
       }
@@ -112,7 +114,7 @@ class EnergyMeter final : public Meter {
   std::optional<Reading> last_;  // as the driver's counter shows it
   double joules_ = 0;
   double changed_s_ = 0;
-  bool stands_ = false;  // a standstill is one break, however often it is seen
+  bool stands_ = false;  // since the last break
   bool failed_ = false;  // the reads since the last reading
   int breaks_ = 0;
   std::string break_reason_;
