@@ -88,12 +88,41 @@ std::string header(const char* name, const char* type, const char* help) {
   return fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
 }
 
-// The lines of one metric for all cards, under its header; nothing where there are none.
-template <typename Lines>
-std::string family(const Metric& metric, std::span<const CardNow> cards, const Lines& lines_of) {
-  std::string lines;
-  for (const CardNow& card : cards) lines += lines_of(card);
-  return lines.empty() ? lines : header(metric.name, metric.type, metric.help) + lines;
+// A page for all cards: a header and lines a metric, and nothing where it has no line.
+class Page {
+ public:
+  Page(std::span<const CardNow> cards, const std::string& hostname)
+      : cards_(cards), hostname_(hostname) {}
+
+  void add(const Metric& metric) {
+    add(metric, [&](const CardNow& card) {
+      const auto value = metric.value(card);
+      return value ? line(metric.name, card, "", *value * metric.factor) : std::string();
+    });
+  }
+
+  template <typename LinesOf>
+  void add(const Metric& metric, const LinesOf& lines_of) {
+    std::string lines;
+    for (const CardNow& card : cards_) lines += lines_of(card);
+    if (!lines.empty()) text_ += header(metric.name, metric.type, metric.help) + lines;
+  }
+
+  std::string line(const char* name, const CardNow& card, const std::string& more,
+                   double value) const {
+    return fmt::format("{}{{{}{}}} {}\n", name, labels_of(card, hostname_), more, value);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::span<const CardNow> cards_;
+  const std::string& hostname_;
+  std::string text_;
+};
+
+std::string because(const std::string& why) { return ",reason=\"" + escaped(why) + "\""; }
+std::string of_sensor(Gauge gauge, const std::string& why) {
+  return fmt::format(",sensor=\"{}\"", nvml::info_of(gauge).name) + because(why);
 }
 
 constexpr Metric kSensorMissing{"dfa_sensor_missing", "gauge",
@@ -101,47 +130,34 @@ constexpr Metric kSensorMissing{"dfa_sensor_missing", "gauge",
 constexpr Metric kCardMissing{"dfa_card_missing", "gauge",
                               "A GPU that is counted and does not answer, and why.", 1, nullptr};
 constexpr Metric kBreaks{"dfa_counter_breaks", "gauge",
-                         "How often a counter broke off: what it counted around that is in no sum. "
-                         "Why, the last time.",
+                         "How often a counter broke off, and why the last time: what it counted "
+                         "around that is in no sum.",
                          1, nullptr};
 
 }  // namespace
 
 std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname) {
-  std::string text;
-  for (const Metric& metric : kMetrics) {
-    text += family(metric, cards, [&](const CardNow& card) {
-      const auto value = metric.value(card);
-      return value ? fmt::format("{}{{{}}} {}\n", metric.name, labels_of(card, hostname),
-                                 *value * metric.factor)
-                   : std::string();
-    });
-  }
-  const auto told = [&](const Metric& metric, const CardNow& card, const char* sensor,
-                        const std::string& why, int value) {
-    return fmt::format("{}{{{}{},reason=\"{}\"}} {}\n", metric.name, labels_of(card, hostname),
-                       sensor != nullptr ? fmt::format(",sensor=\"{}\"", sensor) : "", escaped(why),
-                       value);
-  };
-  text += family(kSensorMissing, cards, [&](const CardNow& card) {
+  Page page(cards, hostname);
+  for (const Metric& metric : kMetrics) page.add(metric);
+  page.add(kSensorMissing, [&](const CardNow& card) {
     std::string lines;
     for (const auto& [gauge, why] : card.missing) {
-      lines += told(kSensorMissing, card, nvml::info_of(gauge).name, why, 1);
+      lines += page.line(kSensorMissing.name, card, of_sensor(gauge, why), 1);
     }
     return lines;
   });
-  text += family(kBreaks, cards, [&](const CardNow& card) {
+  page.add(kBreaks, [&](const CardNow& card) {
     std::string lines;
     for (const auto& [gauge, grown] : card.growth) {
       if (grown.breaks == 0) continue;
-      lines += told(kBreaks, card, nvml::info_of(gauge).name, grown.break_reason, grown.breaks);
+      lines += page.line(kBreaks.name, card, of_sensor(gauge, grown.break_reason), grown.breaks);
     }
     return lines;
   });
-  text += family(kCardMissing, cards, [&](const CardNow& card) {
-    return card.status ? std::string() : told(kCardMissing, card, nullptr, card.status.reason, 1);
+  page.add(kCardMissing, [&](const CardNow& card) {
+    return card.status ? "" : page.line(kCardMissing.name, card, because(card.status.reason), 1);
   });
-  return text;
+  return page.text();
 }
 
 }  // namespace dfa::monitor

@@ -142,6 +142,17 @@ def test_seconds_end_it_however_long_the_interval(monitor):
     assert time.monotonic() - begin < 60
 
 
+def test_joules_around_a_counter_that_started_anew_are_left_out_and_told(monitor):
+    process = monitor("--seconds", "2", "--interval", "0.2", scenario=CARD + "power constant 300\nreset 1\n",
+                      stdout=subprocess.PIPE)
+    out, _ = process.communicate(timeout=HUNG_S)
+    assert process.returncode == 0
+    first, *_, last = out.splitlines()
+    assert "not counted" not in first
+    joules = float(re.search(r"(\S+) J \(1 gap not counted: the energy counter went back from ", last)[1])
+    assert 0 < joules < 2 * 300 + 31
+
+
 TWO = ("clock real\ncard H200 GPU-aa 00000000:3B:00.0\n{first}"
        "card H200 GPU-bb 00000000:5E:00.0\nminor 5\n{second}")
 
