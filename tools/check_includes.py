@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The dependency law: which folder may include which. Run first in the tests.
 
-Usage: tools/check_includes.py [ROOT]   exit 1 and one line per wrong arrow
+Usage: tools/check_includes.py [ROOT]    exit 1 and one line per wrong arrow, or where the note's table is another
+       tools/check_includes.py --table   prints the law as Markdown, for docs/design/0001-the-house.md
+       tools/check_includes.py --write   puts that table into the note
 """
 import pathlib
 import re
@@ -30,6 +32,30 @@ ALLOWED = {
     "evaluate": ["base", "spec", "contract", "bench"],
     "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "evaluate", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "bench", "govern"],
+}
+# What a folder holds, for the note's table.
+WHAT = {
+    "base": "files, JSON, environment, clock, random numbers, 16-bit floats, digests",
+    "spec": "configurations, problem text, legality with reasons, choice of tiles, FLOP count",
+    "contract": "pure interfaces: `Backend`, `Meter`, `Clock`",
+    "analysis": "FLOPs, bytes, footprint, roofline: functions of Problem × Machine",
+    "kernels": "device code, compiled by NVRTC where it runs, and the description of its launches",
+    "gpu": "thin RAII over the driver: library, device, stream, event, buffer, launch",
+    "sensors": "NVML, RAPL, replay, simulated cards, host facts, sampler, energy window",
+    "reference": "fp64 attention and the ruler that compares with it",
+    "profile": "what was measured, in SQLite; the frontier",
+    "cpu": "CPU backend: one engine an instruction set, chosen at run time",
+    "cuda": "CUDA backend: store of kernels, launch, forward, backward",
+    "cuda_absent": "the same factories where CUDA is not built in; they say why not",
+    "attention": "the operation: validate, choose a backend, plan, run",
+    "power": "policies, the controller's step, the governor, leases of a rack",
+    "monitor": "live view of cards: what sensors say, as text for Prometheus, by HTTP",
+    "simulate": "scenarios: the controller on a simulated card, marks",
+    "bench": "suites, interleaving, stopping rule, statistics, result file, peers",
+    "govern": "points measured, loads run under a policy, tuning",
+    "evaluate": "the whole evaluation as steps that are commands; what is done is not repeated",
+    "cli": "the command line",
+    "python": "the Python package, its module in `bindings/`, and the report",
 }
 # Third-party headers and the only folders that may include them.
 QUARANTINE = {
@@ -88,13 +114,56 @@ def errors_in(path, root):
             yield f'{place}: {folder} may include of {target} only {only}'
 
 
+NOTE = "docs/design/0001-the-house.md"
+BEGIN, END = "<!-- made by tools/check_includes.py --write -->\n\n", "\n<!-- end -->\n"
+
+
+def floor_of(folder, above=()):
+    """One above the highest floor that the folder may include."""
+    if folder in above:
+        raise ValueError(f"{' → '.join((*above, folder))} is a circle")
+    return max((1 + floor_of(below, (*above, folder)) for below in ALLOWED[folder]), default=0)
+
+
+def table():
+    """The law as Markdown, by floors."""
+    yield "| floor | folder | what | may include, beside `include/dfa/` | libraries that only it includes |\n|---|---|---|---|---|\n"
+    yield "| – | `include/dfa/` | the public API | the standard library | – |\n"
+    for folder in sorted(ALLOWED, key=floor_of):
+        place = f"`{folder}/`" if folder in ("cli", "python") else f"`src/{folder}/`"
+        below = ", ".join(f"{name} (its factories)" if name in FACTORY_ONLY.get(folder, {}) else name for name in ALLOWED[folder])
+        only = ", ".join(f"`{header}`" for header, owners in QUARANTINE.items() if folder in owners)
+        yield f"| {floor_of(folder)} | {place} | {WHAT[folder]} | {below or '–'} | {only or '–'} |\n"
+
+
+def errors_in_table(root):
+    """In a tree with documents the note holds the law as it is here."""
+    for folder in ALLOWED.keys() ^ WHAT.keys():
+        yield f"tools/check_includes.py: {folder} stands in one of ALLOWED and WHAT alone"
+        return
+    note = root / NOTE
+    if not (root / "docs").is_dir() or (note.is_file() and BEGIN + "".join(table()) + END in note.read_text()):
+        return
+    yield f"{NOTE}: its table is not that of tools/check_includes.py; tools/check_includes.py --write puts it there"
+
+
+def write_table(note):
+    text = note.read_text()
+    begin, end = text.index(BEGIN), text.index(END)
+    note.write_text(text[:begin] + BEGIN + "".join(table()) + text[end:])
+
+
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
-    if root.is_file():
-        root = root.parent.parent
+    root = pathlib.Path(__file__).resolve().parent.parent
+    if sys.argv[1:] == ["--table"]:
+        return print("".join(table()), end="")
+    if sys.argv[1:] == ["--write"]:
+        return write_table(root / NOTE)
+    if len(sys.argv) > 1:
+        root = pathlib.Path(sys.argv[1]).resolve()
     files = [p for top in ("include", "src", "cli", "python") for p in sorted((root / top).rglob("*"))
              if p.suffix in (".h", ".cpp", ".cuh", ".cu")]
-    wrong = [error for path in files for error in errors_in(path, root)]
+    wrong = [error for path in files for error in errors_in(path, root)] + list(errors_in_table(root))
     print("\n".join(wrong) if wrong else f"includes: {len(files)} files follow the law")
     return 1 if wrong or not files else 0
 

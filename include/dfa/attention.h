@@ -28,6 +28,9 @@ class ReadyPlan {
 
   // Would its backend plan the same now? What it chose by may have changed: the device.
   virtual bool current() const = 0;
+
+  // What compiling its kernels warned of, of those that were loaded so far.
+  virtual std::vector<std::string> warnings() const { return {}; }
 };
 
 // Copies of a plan share it. It is no part of a plan's value: a plan without it, read from a file
@@ -111,6 +114,10 @@ DFA_API std::vector<BackendInfo> backends();
 // Throws InvalidArgument on a bad problem or configuration, Unsupported with the reason where no
 // backend can run it.
 DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
+
+// What compiling the plan's kernels warned of, registers that spill, say: a line each, of kernels
+// that have run. Planning compiles nothing, so a plan that has not run yet has none.
+DFA_API std::vector<std::string> warnings(const Plan& plan);
 
 // o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
 // -inf. Throws InvalidArgument on null or misaligned pointers and on a budget of multiprocessors

@@ -88,8 +88,14 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
            {.stream = at<void>(stream)});
 }
 
+std::string why(const Plan& plan) {
+  std::string text = plan.why;
+  for (const std::string& warning : warnings(plan)) text += "; " + warning;
+  return text;
+}
+
 std::string explain(const Plan& plan) {
-  std::string text = to_line(plan.problem) + "\n  " + plan.why;
+  std::string text = to_line(plan.problem) + "\n  " + why(plan);
   if (!plan.config.empty()) text += "\n  forward  " + plan.config;
   if (!plan.backward_config.empty()) text += "\n  backward " + plan.backward_config;
   return text + "\n  backend " + plan.backend + ", configuration " + plan.origin + ", workspace " +
@@ -118,7 +124,8 @@ void bind_plan(nb::module_& core) {
       .def_ro("config", &Plan::config, "Forward configuration; empty without a forward.")
       .def_ro("backward_config", &Plan::backward_config)
       .def_ro("origin", &Plan::origin, "default, forced or measured.")
-      .def_ro("why", &Plan::why, "One sentence.")
+      .def_prop_ro("why", &why,
+                   "One sentence, and what compiling the kernels warned of once they have run.")
       .def_ro("threads", &Plan::threads)
       .def_ro("workspace_bytes", &Plan::workspace_bytes)
       .def_ro("probabilities_bytes", &Plan::probabilities_bytes,

@@ -116,6 +116,10 @@ Plan plan(const Problem& asked, const PlanOptions& options) {
   return made;
 }
 
+std::vector<std::string> warnings(const Plan& plan) {
+  return plan.ready.plan == nullptr ? std::vector<std::string>{} : plan.ready.plan->warnings();
+}
+
 void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");

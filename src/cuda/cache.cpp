@@ -26,7 +26,7 @@ bool is_whole(const fs::path& path) { return path.extension() == ".kernel"; }
 
 CacheEntry describe(const fs::path& path) {
   CacheEntry entry;
-  entry.digest = path.filename().string().substr(0, 64);
+  entry.digest = path.stem().string().substr(0, path.stem().string().find('.'));
   try {
     const std::string bytes = read_file(path);
     entry.bytes = bytes.size();

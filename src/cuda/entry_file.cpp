@@ -4,13 +4,14 @@
 #include <cctype>
 
 #include "base/json.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 
 namespace dfa::cuda {
 namespace {
 
-constexpr std::string_view kMagic = "dfa-kernel/1 ";
-constexpr std::size_t kDigestLength = 64;
+constexpr std::string_view kMagic = "dfa-kernel/2 ";
+constexpr std::size_t kDigestLength = 32;
+constexpr std::size_t kFormerLength = 64;  // of dfa-kernel/1, which is listed and cleared
 
 Json description_of(const CacheFile& file) {
   return {{"digest", file.digest},
@@ -50,7 +51,7 @@ std::string encode(const CacheFile& file) {
   const std::string rest =
       description_of(file).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" +
       file.kernel.cubin;
-  return std::string(kMagic) + sha256(rest) + "\n" + rest;
+  return std::string(kMagic) + digest(rest) + "\n" + rest;
 }
 
 CacheFile decode(std::string_view bytes) {
@@ -59,7 +60,7 @@ CacheFile decode(std::string_view bytes) {
     throw IoError("not a compiled kernel of ours");
   }
   const std::string_view rest = bytes.substr(head);
-  if (sha256(rest) != bytes.substr(kMagic.size(), kDigestLength)) {
+  if (digest(rest) != bytes.substr(kMagic.size(), kDigestLength)) {
     throw IoError("damaged: its bytes are not those that were written");
   }
   const std::size_t end = rest.find('\n');
@@ -82,9 +83,9 @@ std::filesystem::path path_of(const std::filesystem::path& folder, const std::st
 }
 
 bool is_cache_name(const std::string& name) {
-  const std::string digest = name.substr(0, kDigestLength);
-  return digest.size() == kDigestLength &&
-         digest.find_first_not_of("0123456789abcdef") == std::string::npos &&
+  const std::size_t length = name.find('.');
+  return (length == kDigestLength || length == kFormerLength) &&
+         name.find_first_not_of("0123456789abcdef") == length &&
          name.find(".kernel") != std::string::npos;
 }
 

@@ -9,7 +9,7 @@
 namespace dfa::cuda {
 
 // One file of the cache: a compiled kernel and what it was compiled from. The first line holds the
-// SHA-256 of the rest, which is a line of JSON and the cubin.
+// digest of the rest, which is a line of JSON and the cubin.
 struct CacheFile {
   std::string digest;  // of the request and the sources, not of the compiler
   std::string compiler;

@@ -25,8 +25,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
     launch.grid = std::min(launch.grid, whole_clusters(device.facts().sm_count));
     kernel_ = loaded_kernel(device, launch);
     shape_ = shape_of(launch);
-    zeroed_ = launch.zeroed;
-    shape_.overlaps_previous = zeroed_.bytes == 0;
+    shape_.overlaps_previous = true;
     if (launches.size() > 1) {
       join_ = loaded_launch(device, launches[1]);
       join_->shape.overlaps_previous = true;
@@ -36,7 +35,6 @@ class HopperForward final : public Launcher<ForwardArgs> {
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
     const gpu::Scope scope(device_);  // one for all calls
-    if (zeroed_.bytes > 0) gpu::fill(stream, args.workspace, 0, zeroed_.bytes);
     const Sm90ForwardArgs all = args_.with(args, static_cast<int>(shape.grid.x));
     gpu::launch(kernel_, shape, stream, all);
     if (join_) gpu::launch(join_->kernel, join_->shape, stream, all);
@@ -64,7 +62,6 @@ class HopperForward final : public Launcher<ForwardArgs> {
   const gpu::Device& device_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
-  ZeroedBytes zeroed_;
   unsigned cluster_ = 1;
   std::optional<LoadedLaunch> join_;  // of shares of the keys
 };

@@ -18,7 +18,7 @@ gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std
 }
 
 // Keys that are copied at once by a backward.
-int key_box_rows(const BackwardConfig& c) { return c.nested_keys ? kGroupRows : c.block_k; }
+int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.block_k; }
 
 }  // namespace
 
@@ -85,11 +85,10 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
   args_.heads_at_once = heads_at_once(p, c);
   args_.last_heads = last_heads(p, c);
   args_.turn_count = turn_count(p, c);
-  args_.zeroed_heads = zeroed_heads(p, c);
   args_.zeroed_ahead = heads_zeroed_ahead(p, c);
   args_.staying = staying_clusters(p, c, sms);
   args_.parts = work_parts(p, c, sms);
-  if (c.rounds_dq) args_.rounding = rounding_order(p, c);
+  if (c.dq_fused()) args_.rounding = rounding_order(p, c);
 }
 
 Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {

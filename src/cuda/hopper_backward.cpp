@@ -25,7 +25,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
       keys.grid = staying_grid(p, c, staying_clusters(p, c, device.facts().sm_count));
     }
     keys_ = loaded_launch(device, keys);
-    if (!c.rounds_dq) dq_ = loaded_launch(device, launches.at(2));
+    if (!c.dq_fused()) dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
     // What is zeroed is so ahead of the first kernel: only kernels overlap.
     rows_.shape.overlaps_previous = zeroed_.bytes == 0;

@@ -11,9 +11,20 @@
 namespace dfa::cuda {
 namespace {
 
+struct LoadedKernel {
+  gpu::Kernel kernel;
+  std::string warning;  // of the compiler
+};
+
+using Key = std::pair<int, std::string>;  // device and entry
+
+Key key_of(const gpu::Device& device, const KernelLaunch& launch) {
+  return {device.facts().index, launch.entry};
+}
+
 struct LoadedKernels {
   std::mutex mutex;
-  std::map<std::pair<int, std::string>, gpu::Kernel> kernels;  // by device and entry
+  std::map<Key, LoadedKernel> kernels;
 };
 
 // Never destroyed: the driver may be gone before static objects are.
@@ -26,14 +37,21 @@ LoadedKernels& loaded() {
 
 gpu::Kernel loaded_kernel(const gpu::Device& device, const KernelLaunch& launch) {
   const std::lock_guard lock(loaded().mutex);
-  const auto key = std::pair(device.facts().index, launch.entry);
+  const Key key = key_of(device, launch);
   auto& kernels = loaded().kernels;
-  if (const auto found = kernels.find(key); found != kernels.end()) return found->second;
+  if (const auto found = kernels.find(key); found != kernels.end()) return found->second.kernel;
   const StoredKernel stored = kernel_store().get(request_of(launch, device.facts().arch()));
   const gpu::Library library(device, stored.code->cubin);
   const gpu::Kernel kernel = library.kernel(stored.code->lowered_name);
   kernel.allow_smem(static_cast<int>(launch.smem_bytes));
-  return kernels.emplace(key, kernel).first->second;
+  kernels.emplace(key, LoadedKernel{kernel, stored.code->warning});
+  return kernel;
+}
+
+std::string loaded_warning(const gpu::Device& device, const KernelLaunch& launch) {
+  const std::lock_guard lock(loaded().mutex);
+  const auto found = loaded().kernels.find(key_of(device, launch));
+  return found == loaded().kernels.end() ? "" : found->second.warning;
 }
 
 gpu::Launch shape_of(const KernelLaunch& launch) {

@@ -85,6 +85,17 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
   }
 }
 
+std::vector<KernelLaunch> portable_launches(const Plan& plan, const gpu::Device& device) {
+  const Problem p = with_packed_heads(plan.problem);
+  const Limits limits = limits_of(device);
+  std::vector<KernelLaunch> launches;
+  if (has_forward(p)) launches = forward_launches(p, forward_config(p, plan.config, limits));
+  if (!has_backward(p)) return launches;
+  const BackwardConfig config = backward_config(p, plan.backward_config, limits);
+  for (KernelLaunch& launch : backward_launches(p, config)) launches.push_back(std::move(launch));
+  return launches;
+}
+
 ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
   const Problem p = with_packed_heads(plan.problem);
   const ForwardConfig config = forward_config(p, plan.config, limits_of(device));

@@ -6,8 +6,10 @@
 #include "cuda/chosen_device.h"
 #include "cuda/hopper.h"
 #include "cuda/hopper_backward.h"
+#include "cuda/loaded_kernels.h"
 #include "cuda/portable.h"
 #include "cuda/standard.h"
+#include "cuda/standard_steps.h"
 
 namespace dfa::cuda {
 namespace {
@@ -41,6 +43,18 @@ bool ReadyCudaPlan::current() const {
   } catch (const Error&) {  // planning will say why
     return false;
   }
+}
+
+std::vector<std::string> ReadyCudaPlan::warnings() const {
+  std::vector<std::string> list;
+  for (const KernelLaunch& launch :
+       is_standard(plan_) ? standard_launches(plan_.problem) : portable_launches(plan_, device_)) {
+    std::string warning = loaded_warning(device_, launch);
+    if (warning.empty()) continue;
+    warning.insert(0, launch.name + std::string(": "));
+    if (std::find(list.begin(), list.end(), warning) == list.end()) list.push_back(warning);
+  }
+  return list;
 }
 
 bool ReadyCudaPlan::serves(const Plan& plan) const {

@@ -1,5 +1,8 @@
 #include "cuda/sources.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "base/env.h"
 #include "base/file.h"
 #include "dfa/error.h"
@@ -19,6 +22,51 @@ ReplacedSources::ReplacedSources(std::span<const SourceFile> sources, const fs::
   throw InvalidArgument("DFA_KERNEL_SOURCES: '" + folder.string() +
                         "' holds no file of the kernels; expected a folder with one or more, e.g. "
                         "kernels/forward/sm90_forward.cuh");
+}
+
+namespace {
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Where a comment or a text that begins at `at` ends; `at` where there is none.
+std::size_t end_of_comment(std::string_view text, std::size_t at) {
+  const std::string_view two = text.substr(at, 2);
+  if (two != "//" && two != "/*") return at;
+  const std::string_view end = two == "//" ? "\n" : "*/";
+  const std::size_t found = text.find(end, at + 2);
+  if (found == std::string_view::npos) return text.size();
+  return two == "//" ? found : found + 2;
+}
+std::size_t end_of_quoted(std::string_view text, std::size_t at) {
+  if (text[at] != '"') return at;
+  std::size_t end = at + 1;
+  while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+  return std::min(end + 1, text.size());
+}
+
+}  // namespace
+
+std::string code_of(std::string_view text) {
+  std::string code;
+  bool apart = false, directive = false;
+  for (std::size_t at = 0; at < text.size();) {
+    if (const std::size_t end = end_of_comment(text, at); end > at) {
+      apart = true;
+      at = end;
+    } else if (std::isspace(static_cast<unsigned char>(text[at])) != 0) {
+      if (text[at] == '\n' && directive) code += '\n', directive = false;
+      apart = true;
+      ++at;
+    } else {
+      directive |= text[at] == '#';
+      if (apart && !code.empty() && is_name(code.back()) && is_name(text[at])) code += ' ';
+      apart = false;
+      const std::size_t quoted = std::max(end_of_quoted(text, at), at + 1);
+      code += text.substr(at, quoted - at);
+      at = quoted;
+    }
+  }
+  return code;
 }
 
 std::span<const SourceFile> kernel_sources() {

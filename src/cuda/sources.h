@@ -34,6 +34,10 @@ class ReplacedSources {
   std::list<std::string> texts_;
 };
 
+// A source without comments and layout, lines' ends behind directives aside: what its code depends
+// on.
+std::string code_of(std::string_view text);
+
 // What kernels are compiled from: embedded_sources(), with files of DFA_KERNEL_SOURCES in their
 // place where it names a folder. Throws as ReplacedSources does.
 std::span<const SourceFile> kernel_sources();

@@ -243,4 +243,17 @@ StandardPass standard_backward_pass(const Problem& p, bool stored) {
   return build.finish();
 }
 
+std::vector<KernelLaunch> standard_launches(const Problem& problem) {
+  std::vector<KernelLaunch> launches;
+  const auto add_pass = [&](const StandardPass& pass) {
+    for (const StandardStep& step : pass.steps) {
+      if (const auto* score = std::get_if<ScoreStep>(&step)) launches.push_back(score->launch);
+      if (const auto* copy = std::get_if<CopyStep>(&step)) launches.push_back(copy->launch);
+    }
+  };
+  if (has_forward(problem)) add_pass(standard_forward_pass(problem));
+  if (has_backward(problem)) add_pass(standard_backward_pass(problem));
+  return launches;
+}
+
 }  // namespace dfa::cuda

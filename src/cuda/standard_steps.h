@@ -62,4 +62,7 @@ Verdict check_standard(const Problem& problem, int capability);
 StandardPass standard_forward_pass(const Problem& problem, bool stored = false);
 StandardPass standard_backward_pass(const Problem& problem, bool stored = false);
 
+// Of the steps of the problem's passes, those that are kernels of ours.
+std::vector<KernelLaunch> standard_launches(const Problem& problem);
+
 }  // namespace dfa::cuda

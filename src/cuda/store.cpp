@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "cuda/cache.h"
 #include "cuda/entry_file.h"
 #include "cuda/file_lock.h"
@@ -62,9 +62,9 @@ std::string digest_of_sources(std::span<const SourceFile> sources) {
   std::string all;
   for (const SourceFile& file : sources) {
     add(all, file.name);
-    add(all, file.text);
+    add(all, code_of(file.text));
   }
-  return sha256(all);
+  return digest(all);
 }
 
 std::vector<SourceFile> sources_of(Pass pass) {
@@ -111,7 +111,7 @@ std::string KernelStore::digest_of(const CompileRequest& request) const {
     add(all, text);
   }
   for (const std::string& option : request.options) add(all, option);
-  return sha256(all);
+  return digest(all);
 }
 
 std::shared_ptr<KernelStore::Entry> KernelStore::entry_of(const std::string& digest) {

@@ -19,7 +19,7 @@ namespace dfa::cuda {
 enum class KernelOrigin : int { memory, embedded, disk, compiled };
 const char* name_of(KernelOrigin origin);
 
-// Of their names and texts.
+// Of their names and of their texts without comments and layout.
 std::string digest_of_sources(std::span<const SourceFile> sources);
 
 // All but those of the other pass alone.

@@ -49,19 +49,9 @@ std::vector<KernelLaunch> default_launches(const Problem& of, const Limits& limi
   return launches;
 }
 
-// Of standard attention's steps, those that are kernels of ours.
-std::vector<KernelLaunch> standard_launches(const Problem& problem, int capability) {
+std::vector<KernelLaunch> legal_standard_launches(const Problem& problem, int capability) {
   if (const Verdict can = check_standard(problem, capability); !can) throw Unsupported(can.reason);
-  std::vector<KernelLaunch> launches;
-  const auto add_pass = [&](const StandardPass& pass) {
-    for (const StandardStep& step : pass.steps) {
-      if (const auto* score = std::get_if<ScoreStep>(&step)) launches.push_back(score->launch);
-      if (const auto* copy = std::get_if<CopyStep>(&step)) launches.push_back(copy->launch);
-    }
-  };
-  if (has_forward(problem)) add_pass(standard_forward_pass(problem));
-  if (has_backward(problem)) add_pass(standard_backward_pass(problem));
-  return launches;
+  return standard_launches(problem);
 }
 
 WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
@@ -85,7 +75,7 @@ std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& ar
   std::vector<WarmKernel> kernels;
   const int capability = capability_of(chosen);
   for (const KernelLaunch& launch : algorithm == Algorithm::standard
-                                        ? standard_launches(problem, capability)
+                                        ? legal_standard_launches(problem, capability)
                                         : default_launches(problem, gpu_limits(capability))) {
     kernels.push_back(warm(launch, chosen));
   }

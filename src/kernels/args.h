@@ -32,7 +32,7 @@ struct KernelArgs {
   float* lse_log2;
   float* delta;
   // Where blocks of keys add up dq in order (BackwardConfig::dq): the sums, and for each tile how
-  // many have added to it. Of a forward, how many items were taken (ForwardConfig::dynamic).
+  // many have added to it.
   float* dq_sums;
   unsigned* turns;
 
@@ -63,7 +63,6 @@ struct KernelArgs {
   int turn_count;          // counters in turns that the kernel of delta zeroes
   RoundingOrder rounding;  // of a grid that rounds dq as well
   int staying;             // clusters that take works, which the last of those counters counts
-  int zeroed_heads;        // key heads whose sums are zero before blocks zero the next ones'
   int zeroed_ahead;        // of how many heads later blocks zero sums that are rounded here too
   WorkParts parts;         // of works that pairs take which stay
   float* part_sums;        // what those leave of dv and dk

@@ -5,7 +5,6 @@
 
 #include "kernels/schedule/item_walk.h"
 #include "kernels/softmax/tile_mask.h"
-#include "spec/takers.h"
 
 namespace dfa {
 
@@ -33,26 +32,17 @@ double balance(const Items& items, const std::vector<double>& costs, int blocks)
   return all / blocks / most;
 }
 
-double taken_balance(const Items& items, const std::vector<double>& costs, int blocks) {
-  Takers takers(blocks);
-  for (int n = 0; n < items.tiles * items.heads; ++n) {
-    takers.take(costs[static_cast<std::size_t>(items.nth(n).tile)]);
-  }
-  return takers.balance();
-}
-
 namespace {
 
 // Looks for items that keep a grid busier.
 struct Search {
-  double (*balance_of)(const Items&, const std::vector<double>&, int);
   const std::vector<double>& costs;
   int blocks;
   Items best;
   double busy;
 
   void consider(const Items& items) {
-    const double tried = balance_of(items, costs, blocks);
+    const double tried = balance(items, costs, blocks);
     if (tried <= busy) return;
     best = items;
     busy = tried;
@@ -77,11 +67,8 @@ Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
   if (plain.late_first == 0 || items > kMostItems) return plain;
   blocks /= c.cluster;
   const std::vector<double> costs = item_costs(p, c);
-  const auto balance_of = c.dynamic ? taken_balance : balance;
-  Search search{balance_of, costs, blocks, plain, balance_of(plain, costs, blocks)};
-  if (!c.dynamic) {
-    search.vary(&Items::shift, 1, blocks - 1, std::max(1, kMostWalked / static_cast<int>(items)));
-  }
+  Search search{costs, blocks, plain, balance(plain, costs, blocks)};
+  search.vary(&Items::shift, 1, blocks - 1, std::max(1, kMostWalked / static_cast<int>(items)));
   // Rounds of short heads are whole: two at once is what there is to try.
   const int fitting = fitting_heads(p, c);
   const bool in_rounds = plain.section < fitting;
@@ -89,7 +76,7 @@ Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
   const int least = in_rounds ? 2 * plain.section : std::max(1, plain.section / 2);
   const int largest = in_rounds ? std::min(least, fitting)
                                 : std::min(plain.heads, plain.section + plain.section / 4);
-  Search other{balance_of, costs, blocks, plain, search.busy + worth};
+  Search other{costs, blocks, plain, search.busy + worth};
   other.vary(&Items::section, least, largest, kMostSections);
   return other.busy > search.busy + worth ? other.best : search.best;
 }

@@ -13,13 +13,10 @@ std::vector<double> item_costs(const Problem& problem, const ForwardConfig& conf
 // nobody waits for others at the end.
 double balance(const Items& items, const std::vector<double>& costs, int blocks);
 
-// The same where blocks take `items` as they come free (ForwardConfig::dynamic).
-double taken_balance(const Items& items, const std::vector<double>& costs, int blocks);
-
 // forward_items(), shifted from section to section as keeps a grid of `blocks` busiest, or in
 // sections of fewer or more heads where that is better still by 1 %, of short heads 2 %: of heads
-// that are no multiple of a section the last ones leave most blocks idle. Items that are taken come
-// in sections alone. Takes up to some milliseconds.
+// that are no multiple of a section the last ones leave most blocks idle. Takes up to some
+// milliseconds.
 Items balanced_items(const Problem& problem, const ForwardConfig& config, int blocks);
 
 }  // namespace dfa

@@ -27,13 +27,12 @@ constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
-constexpr const char* kSm90DqGroupSource = "kernels/backward/sm90_dq_group_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
 // Pairs of blocks that wait for each other's turns to add to dq.
 bool pairs_in_turn(const BackwardConfig& c) {
-  return c.dq == DqSum::ordered && c.cluster > 1 && !c.sm90_is_wide();
+  return c.dq_serialized() && c.cluster > 1 && !c.sm90_is_wide();
 }
 
 std::string source(Target target, const char* usual) {
@@ -52,20 +51,18 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
-  if (c.dq_group) return kSm90DqGroupSource;
   if (c.sm90_is_wide()) return kSm90WideSource;
   return c.cluster > 1 ? kSm90PairSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
-  if (c.dq_group) return "dfa::sm90_dq_group_backward<";
   if (c.sm90_is_wide()) return "dfa::sm90_wide_backward<";
   return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters = c.rounds_dq ? rounding_order(p, c).clusters() : works_of(p, c);
+  const std::int64_t clusters = c.dq_fused() ? rounding_order(p, c).clusters() : works_of(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
@@ -91,15 +88,11 @@ std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
 std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
 std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
 
-// What has to be zero when dq = unordered: the sums, or those of the first heads.
-ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
+ZeroedBytes sums_of(const Problem& p) {
   const auto bytes = [](std::int64_t floats) {
     return sizeof(float) * static_cast<std::size_t>(floats);
   };
-  const std::int64_t all = turns_at(p) - sums_at(p);
-  const std::int64_t first =
-      zeroed_heads(p, c) * (p.hq / p.hk) * tiles(p.sq, c.block_q) * c.block_q * c.head_dim;
-  return {.offset = bytes(sums_at(p)), .bytes = bytes(c.zeroes_dq ? first : all)};
+  return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
 }
 
 }  // namespace
@@ -108,7 +101,7 @@ namespace launch_parts {
 
 std::string qualified(std::string text) {
   for (const std::string name :
-       {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::", "DqSum::"}) {
+       {"ForwardConfig{", "BackwardConfig{", "Target::", "DType::", "DqAccumulation::"}) {
     for (std::size_t at = text.find(name); at != std::string::npos;
          at = text.find(name, at + name.size() + 5)) {
       text.insert(at, "dfa::");
@@ -120,9 +113,8 @@ std::string qualified(std::string text) {
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
   if (c.parts_last) counters += kPartCounters;
-  if (c.zeroes_dq) counters += p.b * p.hk * (c.rounds_dq ? 3 : 1);
-  if (c.dq == DqSum::ordered)
-    counters += tiles(p.sq, c.dq_block_q) * c.turns_of_tile() * p.b * p.hq;
+  if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
+  if (c.dq_serialized()) counters += tiles(p.sq, c.turn_rows()) * c.turns_of_tile() * p.b * p.hq;
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
@@ -139,11 +131,6 @@ std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
   return c.key_shares > 0 ? key_shares(p, c).count() : all_items(p, c);
 }
 
-// Of the forward's workspace.
-ZeroedBytes item_counter(const ForwardConfig& c) {
-  return {.bytes = c.dynamic ? sizeof(unsigned) : 0};
-}
-
 }  // namespace
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
@@ -156,8 +143,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
        .grid = grid(forward_clusters(p, c) * c.cluster),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
-       .cluster = count(c.cluster),
-       .zeroed = item_counter(c)}};
+       .cluster = count(c.cluster)}};
   if (c.key_shares > 0) {
     const int rows = key_shares(p, c).left() * forward_pieces(p, c).rows;
     launches.push_back({.name = "join",
@@ -178,10 +164,10 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads}};
   launches.push_back(keys_launch(p, c));
-  if (c.dq != DqSum::recomputed) {
-    if (c.dq == DqSum::unordered) launches.back().zeroed = sums_of(p, c);
-    if (c.dq == DqSum::ordered && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
-    if (!c.rounds_dq) launches.push_back(rounded_dq_launch(p, c));
+  if (c.dq != DqAccumulation::separate) {
+    if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p);
+    if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
+    if (!c.dq_fused()) launches.push_back(rounded_dq_launch(p, c));
     return launches;
   }
   launches.push_back({.name = "dq",
@@ -203,8 +189,8 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   if (c.parts_last && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
     return static_cast<int>(p.b * p.hk);
   }
-  if (c.dq == DqSum::unordered) {
-    if (!c.rounds_dq) return 1;  // sums need not stay in the L2 until they are rounded
+  if (c.dq_atomic()) {
+    if (!c.dq_fused()) return 1;  // sums need not stay in the L2 until they are rounded
     // None waits for a turn: works for the pairs of a card. Twice as many have, at 4096 keys, 0.985
     // of the speed and work per joule at d 128, under a causal mask 1.00 and 1.00, at d 96 1.00 and
     // 0.99, at d 256 and 1024 keys 0.98 and 0.98.
@@ -230,21 +216,11 @@ int heads_at_once(const Problem& p, const BackwardConfig& c) {
   return static_cast<int>((heads + groups - 1) / groups);
 }
 
-int zeroed_heads(const Problem& p, const BackwardConfig& c) {
-  if (!c.zeroes_dq || c.rounds_dq) return 0;
-  // As many blocks as a card runs at once, so that who waits for a part finds it done; and as the
-  // last heads alternate, none of which has blocks behind those that zero for it.
-  constexpr int kBlocksAhead = 128;
-  const auto ahead = tiles(kBlocksAhead, static_cast<int>(tiles(p.sk, c.turn_keys())) * c.cluster);
-  return static_cast<int>(
-      std::min(std::max<std::int64_t>(ahead, p.b * p.hk - last_heads(p, c)), p.b * p.hk));
-}
-
 int heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
   // Those that alternate next, so that none waits for zeros. Without a mask the blocks of a head
   // are better held together by that wait: 4096 keys, d 128 0.98 of the speed, d 96 0.99, d 192
   // 0.95; under a causal one d 128 1.03 and 1.02 of the work per joule (0019).
-  return c.zeroes_dq && c.rounds_dq && !p.mask.is_full() ? heads_at_once(p, c) : 0;
+  return c.dq == DqAccumulation::atomic_fused && !p.mask.is_full() ? heads_at_once(p, c) : 0;
 }
 
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
@@ -276,7 +252,7 @@ int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
 
 unsigned staying_grid(const Problem& p, const BackwardConfig& c, int staying) {
   int clusters = staying;
-  if (c.rounds_dq) {
+  if (c.dq_fused()) {
     const RoundingOrder order = rounding_order(p, c);
     clusters += order.last * order.roundings;
   }
@@ -327,7 +303,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_split(c)) return split_forward_bytes(p);
-  if (c.key_shares == 0) return item_counter(c).bytes;
+  if (c.key_shares == 0) return 0;
   const ForwardPieces pieces = forward_pieces(p, c);
   return sizeof(float) * static_cast<std::size_t>(pieces.output_floats + pieces.lse_floats);
 }
@@ -348,7 +324,7 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (is_split(c)) return split_backward_bytes(p, c);
-  if (c.dq == DqSum::recomputed) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
+  if (c.dq == DqAccumulation::separate) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
   const ZeroedBytes last = turns_of(p, c);
   const std::size_t end = last.offset + last.bytes;
   if (!c.parts_last) return end;
@@ -391,7 +367,6 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.v = pointers.v;
   args.o = pointers.o;
   args.lse = pointers.lse;
-  args.turns = static_cast<unsigned*>(pointers.workspace);
   return args;
 }
 

@@ -52,15 +52,11 @@ inline constexpr int kSm90HeadsAtOnce = 8;
 // With sums as they come that are rounded in the same grid: those of a round of works.
 int heads_at_once(const Problem& problem, const BackwardConfig& config);
 
-// Key heads whose sums of dq are zeroed before a backward that zeroes those of the others
-// (BackwardConfig::zeroes_dq).
-int zeroed_heads(const Problem& problem, const BackwardConfig& config);
-
 // Where sums of dq are zeroed and rounded in the same grid: blocks zero those of so many key heads
 // later, or of their own (0).
 int heads_zeroed_ahead(const Problem& problem, const BackwardConfig& config);
 
-// The grid of a backward that rounds dq as well (BackwardConfig::rounds_dq).
+// The grid of a backward that rounds dq as well (DqAccumulation).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 
 // Clusters of the kernel of dk and dv that take works on so many multiprocessors, and its grid,
@@ -79,7 +75,7 @@ Items forward_items(const Problem& problem, const ForwardConfig& config, int blo
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, and where
-// items are taken, a counter, or what pieces of items leave. Its fp32 backward has planes made
+// keys are shared out what pieces of items leave. Its fp32 backward has planes made
 // again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 

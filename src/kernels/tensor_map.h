@@ -1,6 +1,7 @@
 #pragma once
 
-// The driver's description of a tensor for the copy engine (CUtensorMap), filled by gpu/tensor_map.h.
+// The driver's description of a tensor for the copy engine (CUtensorMap), filled by
+// gpu/tensor_map.h.
 namespace dfa {
 
 struct alignas(64) TensorMap {

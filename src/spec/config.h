@@ -30,10 +30,6 @@ inline constexpr int kOrderBytes = 32;
 // What a block of cuda_sm90 notes in shared memory about items to be done again.
 inline constexpr int kRepairBytes = 192;
 
-// And of a queue of items (ForwardConfig::dynamic).
-inline constexpr int kNotedItems = 64;  // a power of two, more than are done again at once
-inline constexpr int kItemQueueBytes = 24 + 8 * kNotedItems;
-
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
 // gpu_head_dim() of the problem's.
 struct ForwardConfig {
@@ -50,29 +46,31 @@ struct ForwardConfig {
   // Of cuda_sm90 only; four more warps copy.
   int q_stages = 1;       // tiles of q, whose place the output takes
   bool pingpong = false;  // warpgroups take turns at the tensor cores
-  // A row's reference is the maximum of the first tile where it sees a key, whatever comes later;
-  // what leaves fp32's range is done again. Of bf16 alone, whose range is the same.
-  bool fixed_reference = false;
-  // A tile of v is not multiplied where the weights of a warpgroup all round to nothing (0015).
-  bool skip = false;
   // Neighbouring thread blocks, 1 or 2, that own neighbouring tiles of q and copy k and v together.
   int cluster = 1;
-  // With one stage of q: the output leaves through a place of its own, half its columns at a time.
-  bool own_output = false;
   // Columns of q, from the first, that stay in registers as left operands of scores: products then
   // read less shared memory.
   int held_columns = 0;
   // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
   // as many rows as the least power of two that holds them; what is left of those is not stored.
   int packed_heads = 1;
-  // Blocks take items from a counter in the workspace, whichever comes first, where else they are
-  // dealt out beforehand.
-  bool dynamic = false;
   // The items that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
   // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
   // where items are few. What a piece of an item leaves goes to the workspace, from which a second
   // kernel joins it. 0: in whole items alone.
   int key_shares = 0;
+
+  // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
+  // where it sees a key, whatever comes later; what leaves that range is done again.
+  constexpr bool static_max() const {
+    return target == Target::cuda_sm90 && element == DType::bf16;
+  }
+  // Of cuda_sm90 with one stage of q: the output leaves through a place of its own, half its
+  // columns at a time. Boxes are stored whole.
+  constexpr bool own_output() const {
+    return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
+           value_dim > 64 && packed_heads == query_rows();
+  }
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }
@@ -106,7 +104,7 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
              output_bytes() + 16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
-             (fixed_reference ? kRepairBytes : 0) + (dynamic ? kItemQueueBytes : 0);
+             (static_max() ? kRepairBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
   }
@@ -114,7 +112,7 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    return block_q / kGroupRows == 3 || cluster > 1 || dynamic ? 32 : 24;
+    return block_q / kGroupRows == 3 || cluster > 1 ? 32 : 24;
   }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;
@@ -131,7 +129,7 @@ struct ForwardConfig {
   }
 
   // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.
-  constexpr int output_columns() const { return own_output ? round_up(value_dim, 128) / 2 : 0; }
+  constexpr int output_columns() const { return own_output() ? round_up(value_dim, 128) / 2 : 0; }
   constexpr int output_bytes() const { return 2 * block_q * output_columns(); }
 
   // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.
@@ -147,16 +145,23 @@ struct ForwardConfig {
   friend constexpr bool operator==(const ForwardConfig&, const ForwardConfig&) = default;
 };
 
-// How the backward gets dq: by a kernel of its own that computes the scores again, or from the
-// kernel of dk and dv, whose blocks add to it in turn, or as they come (cuda_sm90 only): then its
-// last bits change from run to run, and no plan takes it that was not asked for it.
-enum class DqSum : int { recomputed, ordered, unordered };
+// How the backward gets dq.
+//   separate          a kernel of its own computes the scores again
+//   serialized        blocks of the kernel of dk and dv add to fp32 sums in a fixed order, by a
+//                     semaphore a tile; a second kernel rounds the sums
+//   serialized_fused  the same, rounded in the same grid (cuda_sm90)
+//   atomic            blocks add as they come, so that the last bits change from run to run; sums
+//                     are cleared before and rounded by a second kernel (cuda_sm90)
+//   atomic_fused      the same, cleared and rounded in the same grid (cuda_sm90)
+enum class DqAccumulation : int { separate, serialized, serialized_fused, atomic, atomic_fused };
 
-constexpr const char* name_of(DqSum sum) {
-  switch (sum) {
-    case DqSum::recomputed: return "recomputed";
-    case DqSum::ordered: return "ordered";
-    case DqSum::unordered: return "unordered";
+constexpr const char* name_of(DqAccumulation dq) {
+  switch (dq) {
+    case DqAccumulation::separate: return "separate";
+    case DqAccumulation::serialized: return "serialized";
+    case DqAccumulation::serialized_fused: return "serialized_fused";
+    case DqAccumulation::atomic: return "atomic";
+    case DqAccumulation::atomic_fused: return "atomic_fused";
   }
   return "?";
 }
@@ -176,43 +181,21 @@ struct BackwardConfig {
   int sharing = 1;  // warps that own the same keys, each a part of the columns of dk and dv
   int stages = 2;   // walked tiles in shared memory, in both kernels
   int ctas = 2;
-  DqSum dq = DqSum::recomputed;
-  int dq_block_q = 64;
+  DqAccumulation dq = DqAccumulation::separate;
+  int dq_block_q = 64;  // not of cuda_sm90, likewise below
   int dq_block_k = 64;
   int dq_warps = 4;
   int dq_ctas = 2;
-  // Of cuda_sm90 only, 16 bits, d and dv up to 64: the warpgroup that copies makes dq (0019).
-  bool dq_group = false;
-  // Of cuda_sm90 only, 16 bits: turns are passed on by a second thread, beside the wait for the
-  // next.
-  bool early_turns = false;
   // Of cuda_sm90 only, 16 bits: blocks of a cluster, which share copies of q and do and make each
-  // other's share of dq (0019).
+  // other's share of dq.
   int cluster = 1;
-  // Of cuda_sm90 only, 16 bits, dq=ordered, or unordered with zeroes_dq and persistent: an idle
-  // warp, or in wide kernels those that compute, between works, round dq, and blocks at the end
-  // (0019).
-  bool rounds_dq = false;
-  // Of cuda_sm90 only, 16 bits, dq=unordered, and persistent=false, rounds_dq or one of d and dv
-  // above 128: an idle warp zeroes sums of dq of heads whose blocks come next (0019).
-  bool zeroes_dq = false;
   // Of cuda_sm90 only, 16 bits, cluster=2: pairs of blocks stay and take keys of one
-  // head after the other, so that the next ones' queries come meanwhile (0019).
+  // head after the other, so that the next ones' queries come meanwhile.
   bool persistent = false;
-  // Of cuda_sm90 only, 16 bits, d and dv up to 64, with cluster=2 up to 96, or one of both above
-  // 128: the first columns of k and v are left operands in registers, as many of them as
-  // sm90_held_k() and sm90_held_v() say (0019).
-  bool keys_in_registers = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: a warpgroup has no products of tiles of
-  // queries that see none of its own keys (0019).
-  bool skips_hidden = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq_group=false: the second block's keys lie between
-  // those of the first one's two warpgroups (0019).
-  bool nested_keys = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq=unordered: the copy engine adds shares of dq from
-  // shared memory (cp.reduce.async.bulk; 0019), at d 128, where there is room for half of them,
-  // half.
-  bool bulk_dq = false;
+  // Of cuda_sm90 only, 16 bits, cluster=2, d and dv up to 128: the mask hides keys. A warpgroup has
+  // no products of tiles of queries that see none of its own keys, and the second block's keys lie
+  // between those of the first one's two warpgroups.
+  bool masked = false;
   // Of cuda_sm90 only, 16 bits, persistent=true, d and dv up to 128, without a left side of a mask:
   // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
   // of their queries (0019).
@@ -222,11 +205,28 @@ struct BackwardConfig {
   // else one head after the other (0019).
   bool heads_by_tile = false;
 
-  // Keys whose dq is added up at once.
+  constexpr bool dq_serialized() const {
+    return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;
+  }
+  constexpr bool dq_atomic() const {
+    return dq == DqAccumulation::atomic || dq == DqAccumulation::atomic_fused;
+  }
+  // Are sums of dq rounded, and where they come as they come cleared, in the same grid?
+  constexpr bool dq_fused() const {
+    return dq == DqAccumulation::serialized_fused || dq == DqAccumulation::atomic_fused;
+  }
+  // Of cuda_sm90: are turns passed on by a second thread, beside the wait for the next?
+  constexpr bool early_turns() const {
+    return bytes_of(element) == 2 && dq_serialized() &&
+           (cluster > 1 || sm90_is_wide() || (dq_fused() && head_dim <= 64));
+  }
+
+  // Keys whose dq is added up at once, and rows of dq that have one turn.
   constexpr int turn_keys() const { return cluster * block_k; }
+  constexpr int turn_rows() const { return target == Target::cuda_sm90 ? block_q : dq_block_q; }
   // Blocks of a pair that each make dq of half of a tile, or half of its shares, take turns of
   // their own.
-  constexpr int turns_of_tile() const { return dq_group || sm90_wide_pair() ? cluster : 1; }
+  constexpr int turns_of_tile() const { return sm90_wide_pair() ? cluster : 1; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy
@@ -249,8 +249,8 @@ struct BackwardConfig {
       const int do_row = 2 * round_up(value_dim, 64);
       return block_k * wide_row + stages * block_q * (wide_row - do_row + 8) +
              do_stages() * block_q * do_row + sm90_exchange_bytes() +
-             8 * (sm90_barriers() + 2 * cluster * stages) + sm90_notes_bytes() +
-             sm90_queue_bytes() + sm90_rounding_bytes() + sm90_bulk_bytes();
+             8 * (sm90_barriers() + 2 * cluster * stages) + sm90_queue_bytes() +
+             sm90_rounding_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
@@ -269,22 +269,25 @@ struct BackwardConfig {
   }
 
   // Of pairs up to 64 columns: a thread with nothing else to do sends ds, a warpgroup's at a time.
-  constexpr bool sm90_sends_ds() const {
-    return cluster > 1 && !dq_group && !sm90_is_wide() && head_dim <= 64;
-  }
+  constexpr bool sm90_sends_ds() const { return cluster > 1 && !sm90_is_wide() && head_dim <= 64; }
 
-  // Of cuda_sm90, with keys_in_registers: columns of k and of v that are left operands there, as
-  // many as registers last for. Of wide pairs those who have dv hold k, those who have dk v.
+  // Of cuda_sm90: do registers last for columns of k and v as left operands, without a spill?
+  constexpr bool holds_keys() const {
+    const int widest = head_dim > value_dim ? head_dim : value_dim;
+    if (sm90_is_wide()) return cluster == 2 && (widest <= 192 || !persistent);
+    return widest <= (cluster == 2 ? 96 : 64);
+  }
+  // So many of each. Of wide pairs those who have dv hold k, those who have dk v.
   constexpr int sm90_held_k() const {
-    return sm90_held(head_dim, value_dim, dq == DqSum::ordered ? 16 : 32);
+    return sm90_held(head_dim, value_dim, dq_serialized() ? 16 : 32);
   }
   constexpr int sm90_held_v() const {
-    return sm90_held(value_dim, head_dim, dq == DqSum::ordered ? 64 : 48);
+    return sm90_held(value_dim, head_dim, dq_serialized() ? 64 : 48);
   }
   // sums: columns of the sums in the same registers; most_beside_256: where these are the most.
   constexpr int sm90_held(int columns, int sums, int most_beside_256) const {
     const int most = !sm90_is_wide() ? 64 : (sums <= 192 ? 128 : most_beside_256);
-    return keys_in_registers ? (columns < most ? columns : most) : 0;
+    return holds_keys() ? (columns < most ? columns : most) : 0;
   }
 
   // Of wide pairs: does a block make dq of one half of the columns, of all tiles? An odd number of
@@ -301,12 +304,8 @@ struct BackwardConfig {
   // Of cuda_sm90: barriers beside those of the stages.
   constexpr int sm90_barriers() const {
     if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
-    return dq_group ? 6 : (early_turns ? 5 : 4);
+    return early_turns() ? 5 : 4;
   }
-  // What the copying warp notes about the tile of each stage, and where it stands.
-  constexpr int sm90_notes() const { return cluster > 1 ? stages + 1 : stages; }
-  constexpr int sm90_notes_bytes() const { return dq_group ? 16 * sm90_notes() + 32 : 0; }
-
   // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each.
   constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : 0; }
 
@@ -316,13 +315,9 @@ struct BackwardConfig {
   constexpr int rounding_slots() const { return 4; }
   constexpr int rounding_chunk_bytes() const { return 4 * 16 * 64; }
   constexpr int sm90_rounding_bytes() const {
-    return rounds_dq && !sm90_is_wide() ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
+    return dq_fused() && !sm90_is_wide() ? rounding_slots() * (rounding_chunk_bytes() + 8) + 8 : 0;
   }
   constexpr int rounded_tiles() const { return 3; }
-
-  // Of cuda_sm90: shares of dq on their way to the sums, 64 bytes a thread, from a multiple of 16
-  // on.
-  constexpr int sm90_bulk_bytes() const { return bulk_dq ? 64 * 32 * warps + 8 : 0; }
 
   // Of cuda_sm90: those that round dq, a warpgroup for 64 columns and two at least.
   constexpr int sm90_dq_threads() const {
@@ -332,7 +327,7 @@ struct BackwardConfig {
 
   // Probabilities and score gradients of one step, rounded.
   constexpr int exchange_bytes() const {
-    const int operands = sharing > 1 ? 2 : (dq == DqSum::ordered ? 1 : 0);
+    const int operands = sharing > 1 ? 2 : (dq_serialized() ? 1 : 0);
     return operands * bytes_of(element) * block_k * block_q;
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "spec/config_aliases.h"
 
 namespace dfa {
 namespace {
@@ -24,34 +25,23 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     if (sm90) {
       visit("q_stages", config.q_stages);
       visit("pingpong", config.pingpong);
-      visit("fixed_reference", config.fixed_reference);
-      visit("skip", config.skip);
       visit("cluster", config.cluster);
-      visit("own_output", config.own_output);
       visit("held_columns", config.held_columns);
       visit("packed_heads", config.packed_heads);
-      visit("dynamic", config.dynamic);
       visit("key_shares", config.key_shares);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
     visit("dq", config.dq);
-    visit("dq_block_q", config.dq_block_q);
     if (sm90) {
-      visit("dq_group", config.dq_group);
-      visit("early_turns", config.early_turns);
       visit("cluster", config.cluster);
-      visit("rounds_dq", config.rounds_dq);
-      visit("zeroes_dq", config.zeroes_dq);
       visit("persistent", config.persistent);
-      visit("keys_in_registers", config.keys_in_registers);
-      visit("skips_hidden", config.skips_hidden);
-      visit("nested_keys", config.nested_keys);
-      visit("bulk_dq", config.bulk_dq);
+      visit("masked", config.masked);
       visit("parts_last", config.parts_last);
       visit("heads_by_tile", config.heads_by_tile);
       return;
     }
+    visit("dq_block_q", config.dq_block_q);
     visit("dq_block_k", config.dq_block_k);
     visit("dq_warps", config.dq_warps);
     visit("dq_ctas", config.dq_ctas);
@@ -76,30 +66,17 @@ std::string value_text(bool value) { return value ? "true" : "false"; }
 std::string value_text(Target value) { return std::string("Target::") + name_of(value); }
 std::string value_text(DType value) { return std::string("DType::") + name_of(value); }
 
-std::string value_text(DqSum value) { return std::string("DqSum::") + name_of(value); }
+std::string value_text(DqAccumulation value) {
+  return std::string("DqAccumulation::") + name_of(value);
+}
 
 // Fields that are left out where they say this, off: texts that are older, in results and profiles,
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"skip", "false"},
-                {"cluster", "1"},
-                {"own_output", "false"},
-                {"held_columns", "0"},
-                {"packed_heads", "1"},
-                {"dq_group", "false"},
-                {"early_turns", "false"},
-                {"rounds_dq", "false"},
-                {"zeroes_dq", "false"},
-                {"persistent", "false"},
-                {"keys_in_registers", "false"},
-                {"skips_hidden", "false"},
-                {"nested_keys", "false"},
-                {"bulk_dq", "false"},
-                {"parts_last", "false"},
-                {"heads_by_tile", "false"},
-                {"dynamic", "false"},
-                {"key_shares", "0"}};
+} kLeftOut[] = {{"cluster", "1"},           {"held_columns", "0"}, {"packed_heads", "1"},
+                {"persistent", "false"},    {"masked", "false"},   {"parts_last", "false"},
+                {"heads_by_tile", "false"}, {"key_shares", "0"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {
@@ -161,15 +138,19 @@ void read_value(std::string_view field, std::string_view text, DType& value) {
   bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
 }
 
-void read_value(std::string_view field, std::string_view text, DqSum& value) {
-  if (text.substr(0, 7) == "DqSum::") text.remove_prefix(7);
-  for (const DqSum sum : {DqSum::recomputed, DqSum::ordered, DqSum::unordered}) {
-    if (text == name_of(sum)) {
-      value = sum;
+void read_value(std::string_view field, std::string_view text, DqAccumulation& value) {
+  constexpr std::string_view kType = "DqAccumulation::";
+  if (text.substr(0, kType.size()) == kType) text.remove_prefix(kType.size());
+  std::string names;
+  for (int i = 0; i <= static_cast<int>(DqAccumulation::atomic_fused); ++i) {
+    const char* name = name_of(static_cast<DqAccumulation>(i));
+    if (text == name) {
+      value = static_cast<DqAccumulation>(i);
       return;
     }
+    names += (i == 0 ? "" : ", ") + std::string(name);
   }
-  bad_value(field, text, "recomputed, ordered, unordered");
+  bad_value(field, text, names.c_str());
 }
 
 std::string_view trim(std::string_view text) {
@@ -179,9 +160,9 @@ std::string_view trim(std::string_view text) {
 }
 
 // A text that names all other fields names a whole configuration: what it leaves out is off,
-// whatever the base says.
+// whatever the base says. Is it one?
 template <typename Config>
-void turn_off_left_out(Config& config, const std::vector<std::string_view>& named) {
+bool turn_off_left_out(Config& config, const std::vector<std::string_view>& named) {
   const auto is_named = [&](std::string_view field) {
     return std::find(named.begin(), named.end(), field) != named.end();
   };
@@ -189,15 +170,17 @@ void turn_off_left_out(Config& config, const std::vector<std::string_view>& name
   for_each_field(config, [&](const char* field, auto&) {
     whole = whole && (is_named(field) || !off_of(field).empty());
   });
-  if (!whole) return;
+  if (!whole) return false;
   for_each_field(config, [&](const char* field, auto& value) {
     if (!is_named(field) && !off_of(field).empty()) read_value(field, off_of(field), value);
   });
+  return true;
 }
 
 template <typename Config>
 Config parse(std::string_view text, Config config) {
   std::vector<std::string_view> named;
+  OldFields old;
   if (const std::size_t open = text.find('{'); open != std::string_view::npos) {
     if (text.empty() || text.back() != '}') {
       throw InvalidArgument("config: '" + std::string(text) + "' opens a brace it does not close");
@@ -211,12 +194,17 @@ Config parse(std::string_view text, Config config) {
     if (!item.empty() && item.front() == '.') item.remove_prefix(1);
     const std::size_t equals = item.find('=');
     const std::string_view name = trim(item.substr(0, equals));
-    bool known = false;
-    for_each_field(config, [&](const char* field, auto& value) {
+    const std::string_view value = trim(equals == item.npos ? "" : item.substr(equals + 1));
+    bool known = old.take(name, value, config.target == Target::cuda_sm90);
+    if (known) {
+      named.push_back(name);
+      continue;
+    }
+    for_each_field(config, [&](const char* field, auto& field_value) {
       if (name != field || equals == std::string_view::npos) return;
       known = true;
       named.push_back(name);
-      read_value(name, trim(item.substr(equals + 1)), value);
+      read_value(name, value, field_value);
     });
     if (!known) {
       std::string fields;
@@ -226,7 +214,8 @@ Config parse(std::string_view text, Config config) {
       throw InvalidArgument("config: '" + std::string(item) + "' is not field=value of " + fields);
     }
   }
-  turn_off_left_out(config, named);
+  const bool whole = turn_off_left_out(config, named);
+  if (old.any()) old.apply(config, whole);
   return config;
 }
 

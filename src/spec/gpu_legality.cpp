@@ -189,19 +189,20 @@ Verdict check_sharing(const BackwardConfig& c) {
 
 // The fifth product takes dq by 16 rows, or 32, and columns in turns of 16.
 Verdict check_ordered(const BackwardConfig& c) {
-  if (c.dq == DqSum::recomputed) return yes();
-  if (c.dq == DqSum::unordered) {
-    return Verdict::no("dq=unordered is of cuda_sm90; cuda_sm80 takes recomputed, ordered");
+  if (c.dq == DqAccumulation::separate) return yes();
+  if (c.dq != DqAccumulation::serialized) {
+    return Verdict::no(std::string("dq=") + name_of(c.dq) +
+                       " is of cuda_sm90; cuda_sm80 takes separate, serialized");
   }
-  if (bytes_of(c.element) != 2) return Verdict::no("dq=ordered takes fp16 and bf16");
-  if (c.target == Target::cuda_sm75) return Verdict::no("dq=ordered takes cuda_sm80");
+  if (bytes_of(c.element) != 2) return Verdict::no("dq=serialized takes fp16 and bf16");
+  if (c.target == Target::cuda_sm75) return Verdict::no("dq=serialized takes cuda_sm80");
   if (c.dq_block_q % c.block_q != 0) {
-    return Verdict::no("dq=ordered wants dq_block_q=" + number(c.dq_block_q) +
+    return Verdict::no("dq=serialized wants dq_block_q=" + number(c.dq_block_q) +
                        ", the rows of a turn, in multiples of block_q=" + number(c.block_q));
   }
   const int parts = c.ordered_parts();
   if (c.warps * c.ordered_rows() % c.block_q != 0 || parts < 1 || c.head_dim % (16 * parts) != 0) {
-    return Verdict::no("dq=ordered wants block_q=" + number(c.block_q) + " by head_dim=" +
+    return Verdict::no("dq=serialized wants block_q=" + number(c.block_q) + " by head_dim=" +
                        number(c.head_dim) + " in equal parts for " + number(c.warps) + " warps");
   }
   return yes();
@@ -248,9 +249,9 @@ constexpr KeyTile kWideKeyTiles[] = {
     {32, 16, 4, 2, 1}, {32, 16, 2, 1, 1}, {16, 16, 2, 2, 1}, {16, 16, 1, 1, 1},
 };
 
-// dq = ordered: tiles of keys, the rows of a turn, and where they were measured to be faster than
-// recomputing: the head dim, and how many thread blocks it takes for those of one head, which start
-// behind one another, not to be all there is to do. 0: nowhere.
+// dq = serialized: tiles of keys, the rows of a turn, and where they were measured to be faster
+// than a separate kernel: the head dim, and how many thread blocks it takes for those of one head,
+// which start behind one another, not to be all there is to do. 0: nowhere.
 struct OrderedTile {
   KeyTile keys;
   int turn;
@@ -305,7 +306,7 @@ BackwardConfig with(BackwardConfig c, const KeyTile& keys) {
 
 BackwardConfig with(BackwardConfig c, const OrderedTile& tile) {
   c = with(c, tile.keys);
-  c.dq = DqSum::ordered;
+  c.dq = DqAccumulation::serialized;
   c.dq_block_q = tile.turn;
   return c;
 }
@@ -367,7 +368,7 @@ int expected_registers(const ForwardConfig& c) {
 int expected_registers(const BackwardConfig& c) {
   const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
   // A share of dq follows p and dp; about half of it comes on top.
-  const int share = c.dq == DqSum::ordered ? c.block_q * c.head_dim / c.threads() : 0;
+  const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
   return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
 }
 
@@ -390,8 +391,8 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
     if (!verdict) return verdict;
   }
   const Verdict keys = check_tiles(key_tiles_of(config), limits);
-  return keys && config.dq == DqSum::recomputed ? check_tiles(query_tiles_of(config), limits)
-                                                : keys;
+  return keys && config.dq == DqAccumulation::separate ? check_tiles(query_tiles_of(config), limits)
+                                                       : keys;
 }
 
 template <>
@@ -425,7 +426,6 @@ template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
   std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits), later;
-  for (const BackwardConfig& wide : sm90_wide_candidates(problem, limits)) legal.push_back(wide);
   for (const OrderedTile& tile : kOrderedTiles) {
     const BackwardConfig config = with(base, tile);
     if (!check_gpu(config, problem, limits)) continue;

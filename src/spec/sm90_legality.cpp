@@ -77,14 +77,11 @@ Verdict check_shape(const ForwardConfig& c) {
   if (c.cluster != 1 && c.cluster != 2) {
     return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
   }
-  if (c.own_output && (c.q_stages != 1 || c.value_dim <= 64)) {
-    return Verdict::no("own_output=true is of q_stages=1 and value_dim from 65");
-  }
-  if (c.cluster > 1 && !c.own_output && c.value_dim > kMostPairValues &&
+  if (c.cluster > 1 && !c.own_output() && c.value_dim > kMostPairValues &&
       c.block_k > kWidePairKeys) {
     return Verdict::no("block_k=" + number(c.block_k) + " but pairs with value_dim above " +
-                       number(kMostPairValues) + " and own_output=false have registers for " +
-                       number(kWidePairKeys));
+                       number(kMostPairValues) + " whose output has no place of its own have " +
+                       "registers for " + number(kWidePairKeys));
   }
   if (std::find(std::begin(kKeys), std::end(kKeys), c.block_k) == std::end(kKeys)) {
     return Verdict::no("block_k=" + number(c.block_k) +
@@ -102,22 +99,14 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("packed_heads=" + number(c.packed_heads) + "; 1 to " +
                        number(kMostPackedHeads));
   }
-  if (c.own_output && c.packed_heads != c.query_rows()) {
-    return Verdict::no("own_output=true stores whole boxes: packed_heads=" +
-                       number(c.packed_heads) + " is no power of two");
-  }
   if (c.key_shares < 0 || c.key_shares > kMostShares) {
     return Verdict::no("key_shares=" + number(c.key_shares) + "; 0 to " + number(kMostShares));
   }
-  if (c.key_shares > 0 &&
-      (c.dynamic || c.block_q > kMostSharedQueries || (c.cluster > 1 && !c.own_output))) {
+  if (c.key_shares > 0 && (c.block_q > kMostSharedQueries || (c.cluster > 1 && !c.own_output()))) {
     return Verdict::no("key_shares=" + number(c.key_shares) +
-                       " takes dynamic=false and, for want of registers, block_q up to " +
-                       number(kMostSharedQueries) + " and of pairs own_output=true");
-  }
-  if (c.fixed_reference && c.element != DType::bf16) {
-    return Verdict::no(std::string("fixed_reference=true is of bf16, whose range is fp32's; ") +
-                       name_of(c.element) + " takes false");
+                       " takes, for want of registers, block_q up to " +
+                       number(kMostSharedQueries) + " and of pairs an output with a place of its " +
+                       "own (q_stages=1)");
   }
   return yes();
 }
@@ -158,29 +147,26 @@ constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
 constexpr int kPortableDim = 32;
 
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
-  ForwardConfig c = {.target = Target::cuda_sm90,
-                     .element = p.dtype,
-                     .head_dim = sm90_head_dim(p.d),
-                     .value_dim = sm90_head_dim(p.dv),
-                     .block_q = t.block_q,
-                     .block_k = t.block_k,
-                     .warps = t.block_q / 16,
-                     .stages = t.stages,
-                     .ctas = 1,
-                     .q_stages = t.q_stages,
-                     .pingpong = t.pingpong,
-                     .fixed_reference = p.dtype == DType::bf16,
-                     .cluster = t.cluster,
-                     .held_columns = t.held_columns,
-                     .packed_heads = packed_heads(p),
-                     .key_shares = t.key_shares};
-  c.own_output = t.own_output && c.packed_heads == c.query_rows();
-  return c;
+  return {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1,
+          .q_stages = t.q_stages,
+          .pingpong = t.pingpong,
+          .cluster = t.cluster,
+          .held_columns = t.held_columns,
+          .packed_heads = packed_heads(p),
+          .key_shares = t.key_shares};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
-  return {c.block_q, c.block_k,    c.stages,       c.q_stages,  c.pingpong,
-          c.cluster, c.own_output, c.held_columns, c.key_shares};
+  return {c.block_q,  c.block_k, c.stages,       c.q_stages,
+          c.pingpong, c.cluster, c.held_columns, c.key_shares};
 }
 
 }  // namespace

@@ -26,9 +26,6 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits);
 
-// Likewise of the backward of d or dv from 129 on.
-std::vector<BackwardConfig> sm90_wide_candidates(const Problem& problem, const Limits& limits);
-
 // How many works a backward has: the keys of a block, or of a cluster, and of one head.
 std::int64_t works_of(const Problem& problem, const BackwardConfig& config);
 

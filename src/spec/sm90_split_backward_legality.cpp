@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kWarps = 8;  // a warpgroup for each gradient of the keys
 constexpr int kMaxStages = 4;
-constexpr int kMaxTurn = 128;    // rows are padded to that
 constexpr int kRegisters = 240;  // of a thread with keys
 constexpr int kOthers = 48;
 
@@ -20,19 +19,12 @@ Verdict yes() { return Verdict::yes(); }
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too.
 Verdict check_dq(const BackwardConfig& c, const Problem& p) {
-  if (c.dq != DqSum::ordered) {
-    return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes ordered");
+  if (c.dq != DqAccumulation::serialized) {
+    return Verdict::no(std::string("dq=") + name_of(c.dq) + "; cuda_sm90 in fp32 takes serialized");
   }
   if (c.cluster != 1) return Verdict::no("cluster=2 is of 16 bits; cuda_sm90 in fp32 has 1");
-  const std::pair<const char*, bool> of_16_bits[] = {{"dq_group", c.dq_group},
-                                                     {"zeroes_dq", c.zeroes_dq},
-                                                     {"rounds_dq", c.rounds_dq},
-                                                     {"persistent", c.persistent},
-                                                     {"early_turns", c.early_turns},
-                                                     {"keys_in_registers", c.keys_in_registers},
-                                                     {"skips_hidden", c.skips_hidden},
-                                                     {"nested_keys", c.nested_keys},
-                                                     {"bulk_dq", c.bulk_dq},
+  const std::pair<const char*, bool> of_16_bits[] = {{"persistent", c.persistent},
+                                                     {"masked", c.masked},
                                                      {"parts_last", c.parts_last},
                                                      {"heads_by_tile", c.heads_by_tile}};
   for (const auto& [field, on] : of_16_bits) {
@@ -40,13 +32,9 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
       return Verdict::no(std::string(field) + "=true is of 16 bits; cuda_sm90 in fp32 has false");
     }
   }
-  if (c.head_dim != gpu_head_dim(p.d)) {
-    return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
-                       number(c.head_dim));
-  }
-  if (c.dq_block_q > 0 && c.dq_block_q % c.block_q == 0 && c.dq_block_q <= kMaxTurn) return yes();
-  return Verdict::no("dq_block_q=" + number(c.dq_block_q) + ", the rows of a turn; a multiple of " +
-                     "block_q=" + number(c.block_q) + " up to " + number(kMaxTurn));
+  if (c.head_dim == gpu_head_dim(p.d)) return yes();
+  return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
+                     number(c.head_dim));
 }
 
 Verdict check_shape(const BackwardConfig& c) {
@@ -79,8 +67,7 @@ BackwardConfig config_of(const Problem& p, const Tile& tile) {
           .warps = kWarps,
           .stages = tile.stages,
           .ctas = 1,
-          .dq = DqSum::ordered,
-          .dq_block_q = tile.block_q};
+          .dq = DqAccumulation::serialized};
 }
 
 }  // namespace

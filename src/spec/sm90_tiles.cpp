@@ -31,28 +31,28 @@ struct MeasuredTile {
 constexpr MeasuredTile kMeasured[] = {
     {DType::bf16, 64, {2.28, 0.904}, {1.87, 0.918}, {256, 64, 4, 2, false}},
     {DType::bf16, 64, {1.46, 1.044}, {1.46, 1.107}, {128, 128, 3, 2, true}},
-    {DType::bf16, 96, {3.86, 0.883}, {2.93, 0.909}, {192, 64, 3, 2, false, 1, false, 96}},
+    {DType::bf16, 96, {3.86, 0.883}, {2.93, 0.909}, {192, 64, 3, 2, false, 1, 96}},
     {DType::bf16, 96, {2.61, 1.274}, {2.19, 1.491}, {128, 128, 2, 2, true}},
     {DType::bf16, 128, {3.95, 1.335}, {3.71, 1.367}, {192, 80, 2, 2, false}},
     {DType::bf16, 128, {2.61, 1.484}, {2.98, 1.573}, {128, 128, 2, 2, true}},
-    {DType::bf16, 128, {2.65, 0.745}, {2.53, 0.792}, {128, 64, 4, 2, false, 1, false, 128}},
+    {DType::bf16, 128, {2.65, 0.745}, {2.53, 0.792}, {128, 64, 4, 2, false, 1, 128}},
     {DType::bf16, 128, {3.92, 1.296}, {5.21, 1.301}, {192, 80, 2, 2, false, 2}},
-    {DType::bf16, 192, {3.87, 1.066}, {4.21, 1.155}, {128, 64, 3, 1, false, 1, true, 96}},
-    {DType::bf16, 192, {4.18, 1.054}, {3.58, 1.096}, {128, 64, 3, 1, false, 2, true, 96}},
-    {DType::bf16, 256, {4.53, 1.42}, {5.12, 1.458}, {128, 64, 2, 1, false, 1, true, 96}},
-    {DType::bf16, 256, {4.99, 1.394}, {4.34, 1.401}, {128, 64, 2, 1, false, 2, true, 96}},
+    {DType::bf16, 192, {3.87, 1.066}, {4.21, 1.155}, {128, 64, 3, 1, false, 1, 96}},
+    {DType::bf16, 192, {4.18, 1.054}, {3.58, 1.096}, {128, 64, 3, 1, false, 2, 96}},
+    {DType::bf16, 256, {4.53, 1.42}, {5.12, 1.458}, {128, 64, 2, 1, false, 1, 96}},
+    {DType::bf16, 256, {4.99, 1.394}, {4.34, 1.401}, {128, 64, 2, 1, false, 2, 96}},
     {DType::fp16, 64, {2.53, 1.041}, {2.09, 1.074}, {256, 64, 4, 2, false}},
     {DType::fp16, 64, {1.58, 1.056}, {1.58, 1.113}, {128, 128, 3, 2, true}},
     {DType::fp16, 96, {4.01, 1.059}, {3.11, 1.09}, {192, 64, 3, 2, false}},
     {DType::fp16, 96, {2.72, 1.484}, {2.4, 1.718}, {128, 128, 2, 2, true}},
     {DType::fp16, 128, {4.58, 1.465}, {3.98, 1.474}, {192, 80, 2, 2, false}},
     {DType::fp16, 128, {2.89, 1.643}, {3.24, 1.698}, {128, 128, 2, 2, true}},
-    {DType::fp16, 128, {2.94, 0.876}, {2.73, 0.907}, {128, 64, 4, 2, false, 1, false, 128}},
+    {DType::fp16, 128, {2.94, 0.876}, {2.73, 0.907}, {128, 64, 4, 2, false, 1, 128}},
     {DType::fp16, 128, {3.74, 1.45}, {5.73, 1.458}, {192, 80, 2, 2, false, 2}},
-    {DType::fp16, 192, {3.87, 1.179}, {4.21, 1.21}, {128, 64, 3, 1, false, 1, true, 64}},
-    {DType::fp16, 192, {4.18, 1.163}, {3.58, 1.157}, {128, 64, 3, 1, false, 2, true, 64}},
-    {DType::fp16, 256, {5.16, 1.522}, {5.61, 1.567}, {128, 64, 2, 1, false, 1, true, 64}},
-    {DType::fp16, 256, {5.57, 1.485}, {4.77, 1.496}, {128, 64, 2, 1, false, 2, true, 64}},
+    {DType::fp16, 192, {3.87, 1.179}, {4.21, 1.21}, {128, 64, 3, 1, false, 1, 64}},
+    {DType::fp16, 192, {4.18, 1.163}, {3.58, 1.157}, {128, 64, 3, 1, false, 2, 64}},
+    {DType::fp16, 256, {5.16, 1.522}, {5.61, 1.567}, {128, 64, 2, 1, false, 1, 64}},
+    {DType::fp16, 256, {5.57, 1.485}, {4.77, 1.496}, {128, 64, 2, 1, false, 2, 64}},
 };
 
 // What else there is, in the order to try it: the largest that fit were the fastest.
@@ -115,9 +115,9 @@ double predicted_us(const Problem& p, const MeasuredTile& m) {
 }
 
 // Of items that leave multiprocessors idle a call takes less than its joules at 700 W would: the
-// clock is high, and what a step waits for is memory. As measured with one query (0015, "Shares of
-// keys"): a step of few blocks takes 0.64 of its price, of 64 blocks 0.65 or 0.8 by the visit, all
-// together what HBM brings.
+// clock is high, and what a step waits for is memory. As measured with one query (0015,
+// "Split-KV"): a step of few blocks takes 0.64 of its price, of 64 blocks 0.65 or 0.8 by the visit,
+// all together what HBM brings.
 double unlimited_us(const Problem& p, const Items& items, double blocks, double us) {
   constexpr double kBytesPerUs = 4.0e6;
   const double pace = std::clamp(0.28 + 0.93 * blocks / items.at_once, 0.64, 1.);

@@ -13,7 +13,6 @@ struct Sm90Tile {
   int block_q, block_k, stages, q_stages;
   bool pingpong;
   int cluster = 1;
-  bool own_output = false;
   int held_columns = 0;
   int key_shares = 0;
 

@@ -79,8 +79,9 @@ WorkParts work_parts(const Problem& p, const BackwardConfig& c, int sms) {
   if (!c.parts_last) return best;
   if (!p.mask.is_full()) return masked_work_parts(p, c, works, pairs);
   if (left == 0 || left > kWorksInParts) return best;
-  std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : c.rounds_dq ? kRounding : 0);
-  if (c.zeroes_dq) least = std::min(least, steps - works * steps / pairs / kShareOfAll);
+  std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : c.dq_fused() ? kRounding : 0);
+  if (c.dq == DqAccumulation::atomic_fused)
+    least = std::min(least, steps - works * steps / pairs / kShareOfAll);
   for (int parts = 2; parts <= tiles && left * parts <= kPartPlaces; ++parts) {
     if (last_round(parts) >= least) continue;
     best = {.first = works - left, .end = works, .parts = parts};

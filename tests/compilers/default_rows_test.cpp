@@ -46,7 +46,7 @@ std::map<std::string, DefaultKernel> all_defaults() {
 bool may_spill(const std::string& release, const std::string& entry) {
   const auto has = [&](const char* text) { return entry.find(text) != entry.npos; };
   if (!has(".head_dim=256,.value_dim=256,")) return false;
-  if (has("sm90_wide_backward")) return release != "13.0.88" && has(".dq=dfa::DqSum::ordered,");
+  if (has("sm90_wide_backward")) return release != "13.0.88" && has(".dq=dfa::DqAccumulation::serialized,");
   return release.starts_with("12.8.") && has("sm90_forward") && has(".key_shares=");
 }
 

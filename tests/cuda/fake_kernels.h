@@ -13,12 +13,20 @@ namespace dfa::testing {
 // Makes code that the fake driver takes.
 class FakeCompiler final : public cuda::Compiler {
  public:
+  explicit FakeCompiler(std::string warning = "") : warning_(std::move(warning)) {}
+
   Verdict available() const override { return Verdict::yes(); }
   std::string version() const override { return "fake 1.0"; }
   cuda::CompiledKernel compile(const cuda::CompileRequest& request) const override {
     const std::string name = "_Z" + request.name_expression;
-    return {.cubin = fake_cubin(request.arch, name), .lowered_name = name, .log = ""};
+    return {.cubin = fake_cubin(request.arch, name),
+            .lowered_name = name,
+            .log = "",
+            .warning = warning_};
   }
+
+ private:
+  std::string warning_;
 };
 
 // A cache folder for this process, which has no other compiler. To be made before the process asks
@@ -30,9 +38,9 @@ class FakeKernels {
     ::setenv("DFA_NVRTC", "none-in-tests", 1);
   }
 
-  // From now on they can be loaded.
-  void add(const std::vector<KernelLaunch>& launches) {
-    cuda::KernelStore store(tree_.root(), std::make_shared<const FakeCompiler>());
+  // From now on they can be loaded; each was compiled with the warning.
+  void add(const std::vector<KernelLaunch>& launches, const std::string& warning = "") {
+    cuda::KernelStore store(tree_.root(), std::make_shared<const FakeCompiler>(warning));
     for (const KernelLaunch& launch : launches) store.get(cuda::request_of(launch, "sm_90a"));
   }
 

@@ -30,6 +30,19 @@ TEST(KernelSources, EveryFileIsTheOneInTheTree) {
   }
 }
 
+TEST(KernelSources, CommentsAndLayoutAreNoPartOfTheCode) {
+  const std::string code = code_of("#include \"a/b.h\"\nint f(int a) { return a + 1; }\n");
+  EXPECT_EQ(code, "#include\"a/b.h\"\nint f(int a){return a+1;}");
+  EXPECT_EQ(
+      code_of("// Why.\n#include \"a/b.h\"  // what\n\nint f(int a) {\n  return /* of\n a */ a + 1;"
+              "\n}\n"),
+      code);
+  EXPECT_NE(code_of("int f(int a) { return a + 2; }"), code_of("int f(int a) { return a + 1; }"));
+  EXPECT_EQ(code_of("asm(\"x  // \\\" y\");  // z"), "asm(\"x  // \\\" y\");");
+  EXPECT_EQ(code_of("int/**/a;//"), "int a;");
+  EXPECT_EQ(code_of("/* no end"), "");
+}
+
 TEST(KernelSources, EveryDeviceHeaderIsThere) {
   const auto files = embedded();
   const fs::path src = fs::path(DFA_SOURCE_DIR) / "src";

@@ -83,6 +83,19 @@ TEST_F(CudaBackendTest, PlanningLoadsNothing) {
   EXPECT_EQ(fake().launches.size(), 1u);
 }
 
+TEST_F(CudaBackendTest, WarningsOfThePlansKernelsAreToldOnceTheyAreLoaded) {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.d = p.dv = 32;
+  testing::fake_kernels().add(forward_launches(p, default_gpu_forward(p, kLimits)),
+                              "4 bytes spill");
+  const Plan plan = dfa::plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_TRUE(warnings(plan).empty());
+  forward(plan, forward_args());
+  EXPECT_EQ(warnings(plan), std::vector<std::string>{"forward: 4 bytes spill"});
+  EXPECT_TRUE(warnings(planned()).empty());
+}
+
 TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
   const Plan plan = planned();
   const gpu::Stream stream(gpu::Device::get(0));
@@ -209,7 +222,7 @@ TEST_F(CudaBackendTest, HoppersKernelsAreLaunchedWhileTheOneAheadEnds) {
     auto* const workspace = static_cast<unsigned char*>(args.workspace);
     std::memset(workspace, 0xff, hopper.workspace_bytes);  // the fake's memory is the host's
     backward(hopper, args);
-    std::string text = to_text(config).find("unordered") != std::string::npos ? "zeroed " : "";
+    std::string text = config.dq == DqAccumulation::atomic ? "zeroed " : "";
     const ZeroedBytes zeroed = backward_launches(p, config)[1].zeroed;
     EXPECT_EQ(text.empty(), zeroed.bytes == 0);
     for (std::size_t i = 0; i < zeroed.bytes; ++i) EXPECT_EQ(workspace[zeroed.offset + i], 0);

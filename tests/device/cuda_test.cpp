@@ -80,11 +80,11 @@ TEST_F(Correctness, PortableRandomProblemsMeetTheRule) {
 
 // Tiles for sums of dq in order that every head dim from 32 up takes.
 constexpr const char* kOrdered =
-    "BackwardConfig{target=cuda_sm80,dq=ordered,block_q=64,block_k=128,warps=8,sharing=2,ctas=1,dq_"
-    "block_q=128}";
+    "BackwardConfig{target=cuda_sm80,dq=serialized,block_q=64,block_k=128,warps=8,sharing=2,ctas=1,"
+    "dq_block_q=128}";
 constexpr const char* kOrderedAlone =
-    "BackwardConfig{target=cuda_sm80,dq=ordered,block_q=32,block_k=128,warps=4,sharing=1,ctas=2,dq_"
-    "block_q=128}";
+    "BackwardConfig{target=cuda_sm80,dq=serialized,block_q=32,block_k=128,warps=4,sharing=1,ctas=2,"
+    "dq_block_q=128}";
 
 TEST_F(Correctness, SumsInOrderMeetTheRule) {
   for (const char* line :
@@ -102,68 +102,31 @@ TEST_F(Correctness, SumsInOrderMeetTheRule) {
   }
 }
 
-constexpr const char* kHopperUnordered = "BackwardConfig{target=cuda_sm90,dq=unordered}";
-constexpr const char* kHopperDeep = "BackwardConfig{target=cuda_sm90,stages=3,dq_block_q=128}";
-constexpr const char* kHopperDqGroup = "BackwardConfig{target=cuda_sm90,stages=3,dq_group=true}";
+// Of Hopper's backward by one block, in turn and as sums come.
+constexpr const char* kInTurn =
+    "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=1,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}";
+constexpr const char* kAtomic =
+    "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=1,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}";
 
-TEST_F(Correctness, HoppersBackwardWithAWarpgroupForDqMeetsTheRule) {
+TEST_F(Correctness, HoppersBackwardsInTurnMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const std::string& line : problem_lines("hopper_backward.txt")) {
-    const Problem p = parse_problem(line);
-    if (p.d > 64 || p.dv > 64) continue;
-    EXPECT_TRUE(checked(line, 5, kHopperDqGroup));
-  }
-  for (const char* line :
-       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd bf16 b4 h32 s1000 d64"}) {
-    expect_same_bits(line, on_device(kHopperDqGroup), 1000);
-  }
-}
-
-constexpr const char* kGroupPairs =
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=true,early_turns=false,cluster=2}";
-
-TEST_F(Correctness, OfGroupPairsSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* line :
-       {"fwdbwd bf16 causal b1 hq4 hk2 s300 d64", "fwdbwd fp16 b1 h1 sq300 sk270 d64"}) {
-    EXPECT_TRUE(checked(line, 3, kGroupPairs));
-  }
-}
-
-TEST_F(Correctness, HoppersPairsWithWarpgroupsForDqMeetTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const std::string& line : problem_lines("hopper_backward.txt")) {
-    const Problem p = parse_problem(line);
-    if (p.d > 64 || p.dv > 64) continue;
-    EXPECT_TRUE(checked(line, 5, kGroupPairs));
-  }
-  for (const char* mask : {"", "causal "}) {
-    for (const char* lengths : {"s1", "s63", "s65", "s128", "s129", "s255", "s257", "sq1 sk700",
-                                "sq700 sk1", "sq300 sk100", "sq385 sk64"}) {
-      EXPECT_TRUE(checked(std::string("fwdbwd bf16 ") + mask + "b2 hq4 hk2 " + lengths + " d64", 6,
-                          kGroupPairs));
-    }
-  }
-  for (const char* line :
-       {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd bf16 b4 h32 s1000 d64"}) {
-    expect_same_bits(line, on_device(kGroupPairs), 1000);
-  }
-}
-
-TEST_F(Correctness, HoppersBackwardsWithEarlyTurnsMeetTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  constexpr const char* kEarly = "BackwardConfig{target=cuda_sm90,dq=ordered,early_turns=true}";
   for (const char* file : {"hopper_backward.txt", "hopper_wide_backward.txt"}) {
-    for (const std::string& line : problem_lines(file)) EXPECT_TRUE(checked(line, 5, kEarly));
+    for (const std::string& line : problem_lines(file)) EXPECT_TRUE(checked(line, 5, kInTurn));
   }
   for (const char* line :
        {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d256", "fwdbwd bf16 b4 h16 s1000 d128"}) {
-    expect_same_bits(line, on_device(kEarly), 1000);
+    expect_same_bits(line, on_device(kInTurn), 1000);
   }
 }
 
 constexpr const char* kPairs =
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2}";
+    "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}";
+constexpr const char* kAtomicPairs =
+    "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=2,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}";
 
 TEST_F(Correctness, ByPairsSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -185,10 +148,7 @@ TEST_F(Correctness, HoppersBackwardByPairsMeetsTheRule) {
   for (const std::string& line : problem_lines("hopper_backward.txt")) {
     check(line, kPairs);
     if (!parse_problem(line).deterministic && parse_problem(line).dv <= parse_problem(line).d) {
-      check(
-          line,
-          "BackwardConfig{target=cuda_sm90,stages=2,dq=unordered,dq_group=false,early_turns=false,"
-          "cluster=2}");
+      check(line, kAtomicPairs);
     }
   }
   for (const char* mask : {"", "causal "}) {
@@ -214,10 +174,10 @@ TEST_F(Correctness, ThousandRunsOfHoppersBackwardByPairsGiveTheSameBits) {
 
 // Likewise where an idle warp rounds dq, of each kernel that has one.
 constexpr const char* kRounding[] = {
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true}",
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=false,cluster=1,"
-    "rounds_dq=true}"};
+    "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}",
+    "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=1,persistent=false,masked=false,"
+    "parts_last=false,heads_by_tile=false}"};
 
 TEST_F(Correctness, RoundingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -234,7 +194,7 @@ struct Runs {
   void check(const std::string& line, const char* config) {
     const Problem p = parse_problem(line);
     if (std::max(p.d, p.dv) > 128 || p.dv > p.d) return;
-    if (p.deterministic && std::string(config).find("unordered") != std::string::npos) return;
+    if (p.deterministic && std::string(config).find("dq=atomic") != std::string::npos) return;
     ran += checked(line, seed + static_cast<std::uint64_t>(ran), config);
   }
   void file(const char* config) {
@@ -274,10 +234,10 @@ TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
 
 // Likewise where pairs of blocks stay and take one work after the other.
 constexpr const char* kPersistent[] = {
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true,persistent=true}",
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=false,persistent=true}"};
+    "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=true,masked=false,"
+    "parts_last=false,heads_by_tile=false}",
+    "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=true,masked=false,"
+    "parts_last=false,heads_by_tile=false}"};
 
 TEST_F(Correctness, PersistentSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -301,26 +261,26 @@ TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
 }
 
 // And where sums of dq come as they come.
-constexpr const char* kStayingUnordered =
-    "BackwardConfig{target=cuda_sm90,dq=unordered,stages=2,dq_group=false,early_turns=false,"
-    "cluster=2,rounds_dq=false,persistent=true}";
+constexpr const char* kStayingAtomic =
+    "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=2,persistent=true,masked=false,"
+    "parts_last=false,heads_by_tile=false}";
 
-TEST_F(Correctness, StayingUnorderedSmallProblemsMeetTheRule) {  // likewise
+TEST_F(Correctness, StayingAtomicSmallProblemsMeetTheRule) {  // likewise
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kStayingUnordered));
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kStayingUnordered));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kStayingAtomic));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kStayingAtomic));
 }
 
-TEST_F(Correctness, HoppersBackwardsThatStayUnorderedMeetTheRule) {
+TEST_F(Correctness, HoppersBackwardsThatStayAtomicMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   Runs runs{390};
-  runs.file(kStayingUnordered);
-  runs.edges(kStayingUnordered);
+  runs.file(kStayingAtomic);
+  runs.edges(kStayingAtomic);
   for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
                            "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
                            "fwdbwd bf16 causal b3 h40 s515 d64",
                            "fwdbwd bf16 causal b1 h2 s9000 d64", "fwdbwd bf16 b1 h1 s9000 d128"}) {
-    runs.check(line, kStayingUnordered);
+    runs.check(line, kStayingAtomic);
   }
   EXPECT_GE(runs.ran, 30);
 }
@@ -330,48 +290,40 @@ TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
   for (const char* config : kPersistent) expect_same_bits_in_a_thousand_runs(config);
 }
 
-// And where warpgroups have no products of queries that see none of their keys.
-constexpr const char* kSkipping[] = {
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true,persistent=true,skips_hidden=true}",
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true,persistent=false,skips_hidden=true}",
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=true,persistent=true,skips_hidden=true,nested_keys=true}",
-    "BackwardConfig{target=cuda_sm90,stages=2,dq_group=false,early_turns=true,cluster=2,"
-    "rounds_dq=false,persistent=false,skips_hidden=true,nested_keys=true}"};
+// And where warpgroups have no products of queries that see none of their keys, and the second
+// block's keys lie between those of the first one.
+constexpr const char* kMasked[] = {
+    "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=true,masked=true,"
+    "parts_last=false,heads_by_tile=false}",
+    "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=false,masked=true,"
+    "parts_last=false,heads_by_tile=false}",
+    "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=false,masked=true,"
+    "parts_last=false,heads_by_tile=false}"};
 
 TEST_F(Correctness, SkippingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kSkipping[0]));
-  EXPECT_TRUE(checked("fwdbwd bf16 b2 h7 sq300 sk1200 d128 window(70,0)", 4, kSkipping[1]));
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kSkipping[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kMasked[0]));
+  EXPECT_TRUE(checked("fwdbwd bf16 b2 h7 sq300 sk1200 d128 window(70,0)", 4, kMasked[1]));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kMasked[0]));
 }
 
 TEST_F(Correctness, HoppersBackwardsThatSkipMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   Runs runs{290};
-  runs.file(kSkipping[0]);
-  runs.edges(kSkipping[1]);
+  runs.file(kMasked[0]);
+  runs.edges(kMasked[1]);
+  runs.edges(kMasked[2]);
   for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
                            "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
                            "fwdbwd bf16 causal b3 h40 s515 d64"}) {
-    for (const char* config : kSkipping) runs.check(line, config);
+    for (const char* config : kMasked) runs.check(line, config);
   }
-  EXPECT_GE(runs.ran, 30);
-}
-
-TEST_F(Correctness, HoppersBackwardsOfNestedKeysMeetTheRule) {
-  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  Runs runs{490};
-  runs.file(kSkipping[2]);
-  runs.edges(kSkipping[3]);
   EXPECT_GE(runs.ran, 30);
 }
 
 TEST_F(Correctness, ThousandRunsThatSkipGiveTheSameBits) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  for (const char* config : kSkipping) expect_same_bits_in_a_thousand_runs(config);
+  for (const char* config : kMasked) expect_same_bits_in_a_thousand_runs(config);
 }
 
 // Tiles that no problem of the files takes unasked.
@@ -380,12 +332,7 @@ TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
   for (const std::string& line : problem_lines("hopper_backward.txt")) {
     const Problem p = parse_problem(line);
     if (p.dv > p.d) continue;
-    EXPECT_TRUE(checked(line, 5, kHopperUnordered));
-  }
-  for (const char* line :
-       {"fwdbwd bf16 causal b2 hq6 hk2 sq700 sk515 d64", "fwdbwd fp16 b1 h2 s700 d64 window(33,65)",
-        "fwdbwd bf16 causal b2 hq4 hk2 sq515 sk700 d96"}) {
-    EXPECT_TRUE(checked(line, 6, kHopperDeep));
+    EXPECT_TRUE(checked(line, 5, kAtomic));
   }
   for (const char* line :
        {"fwd bf16 causal b1 h2 s515 d64", "fwd bf16 b1 h2 s515 d96", "fwd fp16 b1 h2 s515 d128"}) {
@@ -454,7 +401,7 @@ TEST_F(Correctness, ThousandRunsOfHoppersBackwardGiveTheSameBits) {
                            "fwdbwd bf16 causal b2 h16 s1027 d128",
                            "fwdbwd fp16 b2 hq4 hk2 s900 d96 window(300,100)"}) {
     expect_same_bits(line, on_device(), 1000);
-    expect_same_bits(line, on_device(kHopperDeep), 200);
+    expect_same_bits(line, on_device(kInTurn), 200);
   }
 }
 

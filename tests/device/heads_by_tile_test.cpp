@@ -10,15 +10,12 @@ class HeadsByTile : public HopperDevice {
   static PlanOptions by_tile(const std::string& more) {
     return {.backend = "cuda",
             .algorithm = Algorithm::flash,
-            .config =
-                "BackwardConfig{target=cuda_sm90,stages=2,cluster=2,dq=ordered,"
-                "early_turns=true,zeroes_dq=false,bulk_dq=false,heads_by_tile=true," +
-                more + "}"};
+            .config = "BackwardConfig{target=cuda_sm90,cluster=2,heads_by_tile=true," + more + "}"};
   }
 
-  const PlanOptions staying_ = by_tile("persistent=true,rounds_dq=true,parts_last=false");
-  const PlanOptions in_parts_ = by_tile("persistent=true,rounds_dq=true,parts_last=true");
-  const PlanOptions leaving_ = by_tile("persistent=false,rounds_dq=false,parts_last=false");
+  const PlanOptions staying_ = by_tile("dq=serialized_fused,persistent=true,parts_last=false");
+  const PlanOptions in_parts_ = by_tile("dq=serialized_fused,persistent=true,parts_last=true");
+  const PlanOptions leaving_ = by_tile("dq=serialized,persistent=false,parts_last=false");
 };
 
 TEST_F(HeadsByTile, SmallProblemsMeetTheRule) {  // likewise under compute-sanitizer

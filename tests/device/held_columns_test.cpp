@@ -11,7 +11,7 @@ constexpr const char* kAllHeld =
 constexpr const char* kSomeHeld =
     ",held_columns=64,block_q=128,block_k=64,warps=8,stages=2,q_stages=1";
 constexpr const char* kPairsHeld =
-    ",held_columns=96,block_q=128,block_k=64,warps=8,stages=2,q_stages=1,cluster=2,own_output=true";
+    ",held_columns=96,block_q=128,block_k=64,warps=8,stages=2,q_stages=1,cluster=2";
 
 TEST_F(HeldColumns, TileEdgesMeetTheRule) {
   for (const char* mask : {"", "causal "}) {

@@ -1,5 +1,4 @@
-// Hopper's forward with pairs of thread blocks that copy k and v together, and with a place of its
-// own for half of the output, on a real device.
+// Hopper's forward with pairs of thread blocks that copy k and v together, on a real device.
 #include "device/device_case.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
@@ -11,10 +10,9 @@ class Pairs : public HopperDevice {};
 
 PlanOptions pairs(const std::string& more = "") { return on_hopper(",cluster=2" + more); }
 
-const char* const kTiles[] = {
-    "", ",block_q=128,block_k=128,warps=8,stages=2,q_stages=1",
-    ",block_q=64,block_k=64,warps=4,stages=2,q_stages=1,own_output=true",
-    ",block_q=128,block_k=64,warps=8,stages=2,q_stages=1,own_output=true"};
+const char* const kTiles[] = {"", ",block_q=128,block_k=128,warps=8,stages=2,q_stages=1",
+                              ",block_q=64,block_k=64,warps=4,stages=2,q_stages=1",
+                              ",block_q=128,block_k=64,warps=8,stages=2,q_stages=1"};
 
 TEST_F(Pairs, TheirTilesMeetTheRule) {
   int ran = 0;
@@ -46,11 +44,11 @@ TEST_F(Pairs, TileEdgesMeetTheRule) {
 TEST_F(Pairs, ThousandRunsGiveTheSameBits) {
   for (const char* line :
        {"fwd bf16 b8 h16 s512 d128", "fwd bf16 causal b4 h8 s1027 d128", "fwd bf16 b4 h8 s512 d256",
-        "fwd bf16 causal b2 hq8 hk2 s1000 d64", "fwd fp16 b1 h4 sq333 sk777 d128"}) {
+        "fwd bf16 causal b4 h8 s512 d256", "fwd bf16 causal b2 hq8 hk2 s1000 d64",
+        "fwd fp16 b1 h4 sq333 sk777 d128"}) {
     expect_same_bits(line, pairs(), 1000);
   }
-  expect_same_bits("fwd bf16 causal b4 h8 s512 d256", pairs(",own_output=true"), 1000);
-  expect_same_bits("fwd bf16 causal b16 h8 s512 d256", on_hopper(",own_output=true"), 1000);
+  expect_same_bits("fwd bf16 causal b16 h8 s512 d256", on_hopper(",cluster=1"), 1000);
 }
 
 // Of a budget of one multiprocessor they take two.
@@ -62,7 +60,7 @@ TEST_F(Pairs, EveryBudgetGivesTheSameBitsAlsoWhereItemsAreDoneAgain) {
   }
 }
 
-// Who copies what and how the output leaves changes no bit.
+// Who copies what changes no bit.
 TEST_F(Pairs, TheyGiveTheBitsOfTheSameTileAlone) {
   const auto expect_same = [](const char* line, const char* tile, const char* more) {
     EXPECT_TRUE(same_bits(right_outputs(line, on_hopper(tile)),
@@ -76,8 +74,7 @@ TEST_F(Pairs, TheyGiveTheBitsOfTheSameTileAlone) {
   }
   for (const char* line : {"fwd bf16 causal b2 h70 s300 d256", "fwd bf16 b2 hq8 hk2 s333 d200",
                            "fwd fp16 causal b1 h3 sq300 sk200 d192 layout(bshd)"}) {
-    expect_same(line, kWide, ",own_output=true");
-    expect_same(line, kWide, ",own_output=true,cluster=2");
+    expect_same(line, kWide, ",cluster=2");
   }
 }
 
@@ -85,10 +82,9 @@ TEST_F(Pairs, TheyGiveTheBitsOfTheSameTileAlone) {
 TEST_F(Pairs, SmallProblemsMeetTheRule) {
   for (const char* line : {"fwd bf16 b1 h2 s300 d64", "fwd bf16 causal b1 hq4 hk2 s129 d128",
                            "fwd bf16 causal b1 h1 sq200 sk33 d64", "fwd bf16 b1 h1 s130 d256",
-                           "fwd bf16 b1 h2 s200 d64 scale(20)"}) {
+                           "fwd bf16 b1 h2 s200 d64 scale(20)", "fwd bf16 b1 h2 s300 d256"}) {
     EXPECT_TRUE(checked(line, 3, pairs())) << line;
   }
-  EXPECT_TRUE(checked("fwd bf16 b1 h2 s300 d256", 3, pairs(",own_output=true")));
 }
 
 }  // namespace

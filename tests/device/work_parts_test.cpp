@@ -11,19 +11,14 @@ class WorkPartsTest : public HopperDevice {
   static PlanOptions in_parts(const std::string& more) {
     return {.backend = "cuda",
             .algorithm = Algorithm::flash,
-            .config =
-                "BackwardConfig{target=cuda_sm90,stages=2,cluster=2,persistent=true,"
-                "parts_last=true," +
-                more + "}"};
+            .config = "BackwardConfig{target=cuda_sm90,cluster=2,persistent=true,parts_last=true," +
+                      more + "}"};
   }
 
   // Sums of dq as they come, zeroed and rounded by a warp or by kernels, and in turn.
-  const PlanOptions helped_ =
-      in_parts("dq=unordered,early_turns=false,zeroes_dq=true,rounds_dq=true");
-  const PlanOptions as_they_come_ =
-      in_parts("dq=unordered,early_turns=false,zeroes_dq=false,rounds_dq=false");
-  const PlanOptions in_order_ =
-      in_parts("dq=ordered,early_turns=true,zeroes_dq=false,rounds_dq=true");
+  const PlanOptions helped_ = in_parts("dq=atomic_fused,heads_by_tile=false");
+  const PlanOptions as_they_come_ = in_parts("dq=atomic,heads_by_tile=false");
+  const PlanOptions in_order_ = in_parts("dq=serialized_fused");
 
   void check_all(const std::string& line, std::uint64_t seed) {
     for (const PlanOptions& options : {helped_, as_they_come_, in_order_}) {

@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <memory>
-#include <variant>
 
 #include "emulated/boxes.h"
 
@@ -55,48 +54,9 @@ struct Load {
   std::function<void()> move;
 };
 
-// fp32 numbers on their way to sums in memory, in two parts likewise.
-class AddedBytes {
- public:
-  AddedBytes(float* to, unsigned source, unsigned bytes)
-      : to_(to), source_(source), bytes_(bytes) {}
-
-  bool is_read() const { return !values_.empty(); }
-  bool is_written() const { return written_; }
-  void read() {
-    if (is_read()) return;
-    values_.resize(bytes_ / sizeof(float));
-    std::memcpy(values_.data(), seen_by_async(source_, bytes_), bytes_);
-  }
-  void write() {
-    if (written_) return;
-    written_ = true;
-    for (std::size_t i = 0; i < values_.size(); ++i) to_[i] += values_[i];
-  }
-
- private:
-  float* to_;
-  unsigned source_, bytes_;
-  std::vector<float> values_;
-  bool written_ = false;
-};
-
 struct Store {
-  std::variant<BoxStore, AddedBytes> what;
+  BoxStore box;
   bool committed = false;
-
-  bool is_read() const {
-    return std::visit([](const auto& store) { return store.is_read(); }, what);
-  }
-  bool is_written() const {
-    return std::visit([](const auto& store) { return store.is_written(); }, what);
-  }
-  void read() {
-    std::visit([](auto& store) { store.read(); }, what);
-  }
-  void write() {
-    std::visit([](auto& store) { store.write(); }, what);
-  }
 };
 
 std::deque<Load> loads;                  // under way
@@ -140,8 +100,8 @@ void end_async() {
   for (auto& of_thread : stores) {
     // The last first: nothing has kept them in order.
     for (auto store = of_thread.rbegin(); store != of_thread.rend(); ++store) {
-      if (!store->is_read()) fail("ends before its stores have read shared memory");
-      store->write();
+      if (!store->box.is_read()) fail("ends before its stores have read shared memory");
+      store->box.write();
     }
   }
   end_products();
@@ -206,8 +166,8 @@ namespace {
 
 void start_store(Store store) {
   if (!timing.late_copies) {
-    store.read();
-    store.write();
+    store.box.read();
+    store.box.write();
   }
   stores[running->index].push_back(std::move(store));
 }
@@ -219,14 +179,6 @@ void store_box(const TensorMap& map, unsigned source, Place place) {
   start_store({BoxStore(map, source, place)});
 }
 
-void add_bytes(float* to, unsigned source, unsigned bytes) {
-  if (source % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
-    fail(std::to_string(bytes) + " bytes from " + std::to_string(source) +
-         " to be added: they and both places must be multiples of 16");
-  }
-  start_store({AddedBytes(to, source, bytes)});
-}
-
 void commit_stores() {
   for (Store& store : stores[running->index]) store.committed = true;
 }
@@ -236,10 +188,10 @@ void wait_stores(bool written) {
   std::vector<Store>& own = stores[running->index];
   for (Store& store : own) {
     if (!store.committed) continue;
-    store.read();
-    if (written) store.write();
+    store.box.read();
+    if (written) store.box.write();
   }
-  std::erase_if(own, [](const Store& s) { return s.committed && s.is_written(); });
+  std::erase_if(own, [](const Store& s) { return s.committed && s.box.is_written(); });
 }
 
 bool deliver_copy(const EachFiber& each_fiber) {

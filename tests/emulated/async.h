@@ -35,7 +35,6 @@ struct Place {
 void load_box(unsigned target, const TensorMap& map, unsigned barrier, Place place);
 void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned barrier);
 void store_box(const TensorMap& map, unsigned source, Place place);
-void add_bytes(float* to, unsigned source, unsigned bytes);
 void commit_stores();
 void wait_stores(bool written);  // else only read
 

@@ -43,7 +43,7 @@ void expect_right(const std::string& line) {
          [&] { delta<kBackward.element>(args); });
   launch(tiles(p.sk, kBackward.block_k) * kv_heads, kBackward.threads(),
          [&] { sm80_backward_keys<kBackward>(args); });
-  if constexpr (kBackward.dq == DqSum::ordered) {
+  if constexpr (kBackward.dq_serialized()) {
     launch(tiles(p.sq, kBackward.block_q) * q_heads, kBackward.threads(),
            [&] { sm80_ordered_dq<kBackward>(args); });
   } else {
@@ -65,7 +65,7 @@ constexpr ForwardConfig forward_of(DType element, int dim, int block_q, int bloc
 }
 
 constexpr BackwardConfig backward_of(DType element, int dim, int block_q, int block_k, int warps,
-                                     int sharing, DqSum dq, int dq_block_q) {
+                                     int sharing, DqAccumulation dq, int dq_block_q) {
   return {.target = Target::cuda_sm80,
           .element = element,
           .head_dim = dim,
@@ -86,16 +86,17 @@ constexpr Config one_stage(Config config) {  // as cuda_sm75 has it
 }
 
 constexpr auto kBf16 = DType::bf16, kFp32 = DType::fp32;
+constexpr auto kSeparate = DqAccumulation::separate, kSerialized = DqAccumulation::serialized;
 constexpr auto kForward64 = forward_of(kBf16, 64, 128, 64, 4);
 
-TEST(EmulatedAttention, DqRecomputed) {
-  constexpr auto kBackward = backward_of(kBf16, 64, 32, 128, 4, 1, DqSum::recomputed, 64);
+TEST(EmulatedAttention, DqByAKernelOfItsOwn) {
+  constexpr auto kBackward = backward_of(kBf16, 64, 32, 128, 4, 1, kSeparate, 64);
   expect_right<kForward64, kBackward>("fwdbwd bf16 causal b1 hq4 hk2 sq70 sk150 d64");
   expect_right<kForward64, kBackward>("fwdbwd bf16 b2 h1 sq150 sk60 d40 window(30,9) layout(bshd)");
 }
 
 TEST(EmulatedAttention, DqInOrder) {
-  constexpr auto kBackward = backward_of(kBf16, 64, 32, 128, 4, 1, DqSum::ordered, 128);
+  constexpr auto kBackward = backward_of(kBf16, 64, 32, 128, 4, 1, kSerialized, 128);
   expect_right<kForward64, kBackward>("fwdbwd bf16 causal b1 hq4 hk2 s300 d64");
   expect_right<kForward64, kBackward>("fwdbwd bf16 b1 h1 sq300 sk400 d64 window(100,30)");
   expect_right<kForward64, kBackward>("fwdbwd bf16 causal b1 h1 sq200 sk90 d64");
@@ -106,23 +107,23 @@ TEST(EmulatedAttention, DqInOrder) {
 
 TEST(EmulatedAttention, WarpsThatShareKeys) {
   constexpr auto kForward = forward_of(kBf16, 128, 64, 64, 4);
-  expect_right<kForward, backward_of(kBf16, 128, 64, 64, 4, 2, DqSum::recomputed, 64)>(
+  expect_right<kForward, backward_of(kBf16, 128, 64, 64, 4, 2, kSeparate, 64)>(
       "fwdbwd bf16 causal b1 h1 sq100 sk130 d128");
-  expect_right<kForward, backward_of(kBf16, 128, 64, 128, 8, 2, DqSum::ordered, 128)>(
+  expect_right<kForward, backward_of(kBf16, 128, 64, 128, 8, 2, kSerialized, 128)>(
       "fwdbwd bf16 causal b1 hq2 hk1 s200 d128");
 }
 
 TEST(EmulatedAttention, OneStageOfCopiesThatAreThereAtOnce) {
-  constexpr auto kHalves = one_stage(backward_of(kBf16, 64, 32, 64, 4, 1, DqSum::recomputed, 64));
+  constexpr auto kHalves = one_stage(backward_of(kBf16, 64, 32, 64, 4, 1, kSeparate, 64));
   expect_right<one_stage(kForward64), kHalves>("fwdbwd bf16 causal b1 hq4 hk2 sq70 sk150 d64");
-  constexpr auto kShared = one_stage(backward_of(kFp32, 64, 16, 32, 4, 2, DqSum::recomputed, 64));
+  constexpr auto kShared = one_stage(backward_of(kFp32, 64, 16, 32, 4, 2, kSeparate, 64));
   expect_right<one_stage(forward_of(kFp32, 64, 64, 32, 4)), kShared>(
       "fwdbwd fp32 b1 hq2 hk1 sq70 sk150 d64 window(50,9)");
 }
 
 // A row has more 16-byte parts than the block of dq has threads.
 constexpr BackwardConfig dq_of_one_warp() {
-  BackwardConfig config = backward_of(kFp32, 256, 16, 16, 2, 2, DqSum::recomputed, 16);
+  BackwardConfig config = backward_of(kFp32, 256, 16, 16, 2, 2, kSeparate, 16);
   config.dq_block_k = 16;
   config.dq_warps = 1;
   return config;
@@ -130,7 +131,7 @@ constexpr BackwardConfig dq_of_one_warp() {
 
 TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
   constexpr auto kForward = forward_of(kFp32, 64, 64, 32, 4);
-  constexpr auto kBackward = backward_of(kFp32, 64, 32, 64, 4, 1, DqSum::recomputed, 64);
+  constexpr auto kBackward = backward_of(kFp32, 64, 32, 64, 4, 1, kSeparate, 64);
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 h1 s1 d8");
   expect_right<kForward, kBackward>("fwdbwd fp32 b1 h2 sq64 sk8 d64 scale(4)");
   expect_right<kForward, kBackward>("fwdbwd fp32 causal b1 h2 s64 d64 scale(3)");
@@ -142,11 +143,11 @@ TEST(EmulatedAttention, Fp32KeepsTheLastBits) {
 TEST(EmulatedAttention, Tf32) {
   constexpr auto kTf32 = DType::tf32;
   constexpr auto kForward = forward_of(kTf32, 64, 64, 32, 4);
-  constexpr auto kBackward = backward_of(kTf32, 64, 32, 64, 4, 1, DqSum::recomputed, 64);
+  constexpr auto kBackward = backward_of(kTf32, 64, 32, 64, 4, 1, kSeparate, 64);
   expect_right<kForward, kBackward>("fwdbwd tf32 causal b1 hq2 hk1 sq130 sk150 d64");
   expect_right<kForward, kBackward>("fwdbwd tf32 b1 h1 sq150 sk90 d40 window(20,9)");
   expect_right<forward_of(kTf32, 256, 32, 16, 2),
-               backward_of(kTf32, 256, 16, 32, 4, 2, DqSum::recomputed, 64)>(
+               backward_of(kTf32, 256, 16, 32, 4, 2, kSeparate, 64)>(
       "fwdbwd tf32 causal b1 h1 s40 d256");
 }
 

@@ -221,20 +221,16 @@ void arrive(Barrier& barrier, unsigned threads) {
   barrier.expected = threads;
   if (++barrier.arrived == threads) {
     barrier.arrived = 0;
-    barrier.any = barrier.votes;
-    barrier.votes = false;
     ++barrier.round;
   }
 }
 
-bool wait(Barrier& barrier, unsigned threads, bool vote) {
+void wait(Barrier& barrier, unsigned threads) {
   const unsigned round = barrier.round;
-  barrier.votes |= vote;
   arrive(barrier, threads);
   while (barrier.round == round) {
     stand_still({.what = Wait::For::barrier, .barrier = &barrier, .round = round});
   }
-  return barrier.any;
 }
 
 unsigned threads_left(unsigned rank) { return threads_not_ended[rank]; }

@@ -50,9 +50,9 @@ struct WithTiming {
   Timing before;
 };
 
-// Waits and fences that do nothing, to see that tests see it; votes that are all for yes.
+// Waits and fences that do nothing, to see that tests see it.
 struct Deaf {
-  bool phases = false, stores = false, fences = false, named_barriers = false, votes = false;
+  bool phases = false, stores = false, fences = false, named_barriers = false;
   bool clusters = false;  // their blocks' meetings
 };
 
@@ -65,7 +65,6 @@ struct Index {
 // Threads that meet: a warp's, or at a named barrier.
 struct Barrier {
   unsigned arrived = 0, expected = 0, round = 0;
-  bool votes = false, any = false;  // of this round, of the last
 };
 
 struct Warp {
@@ -118,8 +117,8 @@ void launch(unsigned blocks, unsigned threads, const std::function<void()>& work
 void stand_still(const Wait& wait);  // until it is over
 void yield();                        // another look later: at memory that others write
 
-// At a barrier of that many threads, with and without stopping there. Did any vote for it?
-bool wait(Barrier& barrier, unsigned threads, bool vote = false);
+// At a barrier of that many threads, with and without stopping there.
+void wait(Barrier& barrier, unsigned threads);
 void arrive(Barrier& barrier, unsigned threads);
 
 inline unsigned lane() { return running->thread.x % 32; }

@@ -53,7 +53,6 @@ constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int 
           .ctas = 1,
           .q_stages = q_stages,
           .pingpong = pingpong,
-          .fixed_reference = element == DType::bf16,
           .cluster = cluster};
 }
 

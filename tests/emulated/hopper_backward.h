@@ -36,7 +36,7 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   workspace.zero(launches[1].zeroed);
   launch(
       launches[1].grid, launches[1].threads, [&] { keys(args); }, launches[1].cluster);
-  if (kConfig.rounds_dq) return;
+  if (kConfig.dq_fused()) return;
   launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
 }
 

@@ -54,8 +54,7 @@ bool backward_is_wrong(Timing asked, Deaf to) {
                                           .block_k = 128,
                                           .warps = 8,
                                           .ctas = 1,
-                                          .dq = DqSum::ordered,
-                                          .dq_block_q = 128};
+                                          .dq = DqAccumulation::serialized};
   Tensors t = with_forward("bwd bf16 b1 h1 sq500 sk200 d64");
   return is_wrong(asked, to, [&] {
     run_backward<kConfig>(t, [](const Sm90BackwardArgs& args) { sm90_backward<kConfig>(args); });

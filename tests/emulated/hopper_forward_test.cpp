@@ -162,7 +162,6 @@ TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
 TEST(EmulatedHopperForward, LastItemsOfPairsInSharesOfTheirKeys) {
   constexpr auto kOwn = [] {
     ForwardConfig c = in_shares(hopper_forward(kBf16, 128, 128, 64, 2, 1, false, 2), 3);
-    c.own_output = true;
     c.held_columns = 64;
     return c;
   }();
@@ -267,13 +266,11 @@ TEST(EmulatedHopperForward, PairsDoTheirItemsAgainTogether) {
 }
 
 TEST(EmulatedHopperForward, OutputByHalves) {
-  constexpr auto kByHalves = [](ForwardConfig config) {
-    config.own_output = true;
-    return config;
-  };
-  expect_right<kByHalves(hopper_forward(kBf16, 256, 128, 64, 2, 1))>("fwd bf16 b1 h3 s200 d256");
-  expect_right<kByHalves(hopper_forward(kBf16, 192, 64, 64, 2, 1, false, 2))>(
-      "fwd bf16 causal b1 h2 s200 d192 scale(4)");
+  constexpr auto kAlone = hopper_forward(kBf16, 256, 128, 64, 2, 1);
+  constexpr auto kPair = hopper_forward(kBf16, 192, 64, 64, 2, 1, false, 2);
+  static_assert(kAlone.own_output() && kPair.own_output());
+  expect_right<kAlone>("fwd bf16 b1 h3 s200 d256");
+  expect_right<kPair>("fwd bf16 causal b1 h2 s200 d192 scale(4)");
 }
 
 // Of more than one panel, with the rest of q in shared memory and without, in pairs, done again.
@@ -297,7 +294,6 @@ TEST(EmulatedHopperForward, ColumnsOfQInRegisters) {
 TEST(EmulatedHopperForward, TilesOf64KeysForWideHeads) {
   constexpr auto kWide = [](int columns, ForwardConfig config) {
     config.held_columns = columns;
-    config.own_output = true;
     return config;
   };
   expect_right<kWide(96, hopper_forward(kBf16, 192, 128, 64, 3, 1))>(
@@ -308,39 +304,6 @@ TEST(EmulatedHopperForward, TilesOf64KeysForWideHeads) {
       "fwd fp16 b1 h2 sq130 sk300 d192 scale(4)");
   expect_right<kWide(64, hopper_forward(kFp16, 256, 128, 64, 2, 1, false, 2))>(
       "fwd fp16 causal b1 h2 s300 d256 scale(4)");
-}
-
-constexpr ForwardConfig taking(ForwardConfig config) {
-  config.dynamic = true;
-  return config;
-}
-
-// Items from a counter, more than are done again at once; the bits are those of items dealt out.
-TEST(EmulatedHopperForward, ItemsThatAreTaken) {
-  const auto expect_same = [](const std::string& line, auto run_taken, auto run_dealt) {
-    Tensors taken(line, 5), dealt(line, 5);
-    run_taken(taken);
-    run_dealt(dealt);
-    EXPECT_TRUE(taken.o == dealt.o) << line;
-    EXPECT_EQ(0, std::memcmp(taken.lse.data(), dealt.lse.data(), 4 * dealt.lse.size())) << line;
-  };
-  static constexpr auto kOne = hopper_forward(kBf16, 64, 64, 64, 2, 1);
-  constexpr auto kTurns = hopper_forward(kFp16, 64, 128, 128, 3, 2, true);
-  static constexpr auto kPair = hopper_forward(kBf16, 128, 128, 64, 2, 2, false, 2);
-  expect_right<taking(kOne)>("fwd bf16 causal b2 hq4 hk2 sq700 sk330 d64");
-  expect_right<taking(kTurns)>("fwd fp16 b1 hq4 hk2 sq200 sk330 d64 window(90,20)");
-  expect_right<taking(kPair)>("fwd bf16 causal b1 hq4 hk2 s400 d128");
-  expect_right<taking(hopper_forward(kFp16, 192, 128, 64, 2, 1))>("fwd fp16 b1 h2 s200 d192");
-  for (const char* line : {"fwd bf16 b1 h3 sq200 sk500 d64 scale(20)",  // done again
-                           "fwd bf16 causal b3 h9 s200 d64 scale(20)", "fwd bf16 b1 h1 s1 d64"}) {
-    expect_same(
-        line, [](Tensors& t) { run<taking(kOne)>(t, kCrossed, 3); },
-        [](Tensors& t) { run<kOne>(t, kCrossed, 5); });
-  }
-  expect_same(
-      "fwd bf16 b1 h3 sq600 sk300 d128 scale(20)",
-      [](Tensors& t) { run<taking(kPair)>(t, kLate, 4); },
-      [](Tensors& t) { run<kPair>(t, kCrossed, 2); });
 }
 
 TEST(EmulatedHopperForward, Fp16) {

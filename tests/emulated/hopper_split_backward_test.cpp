@@ -12,7 +12,7 @@ using namespace emulated;
 
 constexpr auto kFp32 = DType::fp32;
 
-constexpr BackwardConfig backward(int dim, int value_dim, int block_q, int stages, int turn) {
+constexpr BackwardConfig backward(int dim, int value_dim, int block_q, int stages) {
   return {.target = Target::cuda_sm90,
           .element = kFp32,
           .head_dim = dim,
@@ -22,8 +22,7 @@ constexpr BackwardConfig backward(int dim, int value_dim, int block_q, int stage
           .warps = 8,
           .stages = stages,
           .ctas = 1,
-          .dq = DqSum::ordered,
-          .dq_block_q = turn};
+          .dq = DqAccumulation::serialized};
 }
 
 constexpr ForwardConfig forward(int dim, int value_dim, int block_q) {
@@ -77,7 +76,7 @@ void expect_right(const std::string& line) {
 }
 
 constexpr auto kForward64 = forward(64, 64, 128);
-constexpr auto kWide = backward(64, 64, 128, 1, 128), kDeep = backward(64, 64, 64, 2, 128);
+constexpr auto kWide = backward(64, 64, 128, 1), kDeep = backward(64, 64, 64, 2);
 
 TEST(EmulatedHopperSplitBackward, HeadsOf64) {
   expect_right<kForward64, kWide>("fwdbwd fp32 causal b1 hq4 hk2 sq200 sk150 d64");
@@ -91,25 +90,25 @@ TEST(EmulatedHopperSplitBackward, MoreHeadsThanAtOnce) {
 }
 
 TEST(EmulatedHopperSplitBackward, HeadsOf96And128) {
-  expect_right<forward(96, 96, 64), backward(96, 96, 64, 1, 64)>(
+  expect_right<forward(96, 96, 64), backward(96, 96, 64, 1)>(
       "fwdbwd fp32 causal b1 hq2 hk1 s140 d96");
-  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1, 64)>(
+  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1)>(
       "fwdbwd fp32 causal b1 hq2 hk1 s200 d128");
-  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1, 128)>(
+  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1)>(
       "fwdbwd fp32 b1 h1 sq150 sk130 d128 window(50,30)");
 }
 
 TEST(EmulatedHopperSplitBackward, DimsThatDiffer) {
-  expect_right<forward(64, 128, 64), backward(64, 128, 64, 1, 64)>(
+  expect_right<forward(64, 128, 64), backward(64, 128, 64, 1)>(
       "fwdbwd fp32 b1 h1 sq70 sk130 d64 dv128");
-  expect_right<forward(128, 64, 64), backward(128, 64, 64, 1, 64)>(
+  expect_right<forward(128, 64, 64), backward(128, 64, 64, 1)>(
       "fwdbwd fp32 causal b1 h1 s130 d128 dv48");
 }
 
 TEST(EmulatedHopperSplitBackward, SteepScales) {
   expect_right<kForward64, kWide>("fwdbwd fp32 b1 h2 sq200 sk150 d64 scale(2)");
   expect_right<kForward64, kDeep>("fwdbwd fp32 causal b1 h2 s150 d64 scale(20)");
-  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1, 64)>(
+  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1)>(
       "fwdbwd fp32 b1 h1 s150 d128 scale(20)");
   expect_right<kForward64, kDeep>("fwdbwd fp32 b1 h4 sq100 sk16 d64 scale(6)");
 }
@@ -119,7 +118,7 @@ TEST(EmulatedHopperSplitBackward, SteepScales) {
 TEST(EmulatedHopperSplitBackward, ASingleKey) {
   expect_right<kForward64, kWide>("fwdbwd fp32 b1 h4 sq1000 sk1 d64");
   expect_right<kForward64, kDeep>("fwdbwd fp32 b1 h50 sq8 sk1 d64 scale(6)");
-  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1, 64)>("fwdbwd fp32 b1 h1 s1 d128");
+  expect_right<forward(128, 128, 64), backward(128, 128, 64, 1)>("fwdbwd fp32 b1 h1 s1 d128");
 }
 
 }  // namespace

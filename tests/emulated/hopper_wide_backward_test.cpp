@@ -8,13 +8,15 @@ namespace {
 
 using namespace emulated;
 
+using enum DqAccumulation;
+
 constexpr auto kBf16 = DType::bf16, kFp16 = DType::fp16;
 
 // Products that read a tile before it was waited for.
 constexpr Timing kLateCopies{.late_copies = true};
 
-constexpr BackwardConfig config(DType element, int dim, int value_dim, int turn = 64,
-                                int stages = 2, DqSum dq = DqSum::ordered) {
+constexpr BackwardConfig config(DType element, int dim, int value_dim,
+                                DqAccumulation dq = serialized) {
   return {.target = Target::cuda_sm90,
           .element = element,
           .head_dim = dim,
@@ -22,10 +24,9 @@ constexpr BackwardConfig config(DType element, int dim, int value_dim, int turn 
           .block_q = 64,
           .block_k = 64,
           .warps = 8,
-          .stages = stages,
+          .stages = 2,
           .ctas = 1,
-          .dq = dq,
-          .dq_block_q = turn};
+          .dq = dq};
 }
 
 template <BackwardConfig kConfig>
@@ -66,22 +67,17 @@ TEST(EmulatedHopperWideBackward, GroupsLayoutsAndScales) {
   expect_right<kWide>("bwd bf16 b1 h1 sq100 sk2 d256 scale(20)");
 }
 
-constexpr BackwardConfig early_turns(int dim, int turn) {
-  BackwardConfig early = config(kBf16, dim, dim, turn);
-  early.early_turns = true;
-  return early;
-}
-
 TEST(EmulatedHopperWideBackward, TurnsPassedOnByASecondThread) {
-  expect_right<early_turns(256, 64)>("bwd bf16 causal b1 hq2 hk1 s300 d256");
-  expect_right<early_turns(256, 64)>("bwd bf16 b1 h2 sq1 sk300 d256");
-  expect_right<early_turns(192, 128)>("bwd bf16 b1 h1 sq515 sk200 d192 window(150,0)");
+  static_assert(kWide.early_turns());
+  expect_right<kWide>("bwd bf16 causal b1 hq2 hk1 s300 d256");
+  expect_right<kWide>("bwd bf16 b1 h2 sq1 sk300 d256");
+  expect_right<config(kBf16, 192, 192)>("bwd bf16 b1 h1 sq515 sk200 d192 window(150,0)");
 }
 
 TEST(EmulatedHopperWideBackward, DimsBetween) {
   expect_right<config(kBf16, 192, 192)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192");
   expect_right<config(kBf16, 192, 192)>("bwd bf16 b1 h1 sq70 sk130 d136");
-  expect_right<config(kBf16, 192, 192, 64, 3)>("bwd bf16 causal b1 h1 s330 d160");
+  expect_right<config(kBf16, 192, 192)>("bwd bf16 causal b1 h1 s330 d160");
   expect_right<kWide>("bwd bf16 causal b1 h1 s130 d200 dv224");
 }
 
@@ -92,29 +88,23 @@ TEST(EmulatedHopperWideBackward, DimsThatDiffer) {
   expect_right<config(kBf16, 256, 64)>("bwd bf16 causal b1 h1 s130 d256 dv64");
 }
 
-TEST(EmulatedHopperWideBackward, Fp16AndTurnsOf128Rows) {
-  expect_right<config(kFp16, 256, 256, 128)>("bwd fp16 causal b1 hq2 hk1 sq270 sk200 d256");
-  expect_right<config(kFp16, 256, 256, 128)>("bwd fp16 b1 h1 sq129 sk129 d256 window(50,30)");
+TEST(EmulatedHopperWideBackward, Fp16) {
+  expect_right<config(kFp16, 256, 256)>("bwd fp16 causal b1 hq2 hk1 sq270 sk200 d256");
+  expect_right<config(kFp16, 256, 256)>("bwd fp16 b1 h1 sq129 sk129 d256 window(50,30)");
   expect_right<config(kFp16, 192, 192)>("bwd fp16 b1 h1 sq65 sk190 d192");
 }
 
-TEST(EmulatedHopperWideBackward, DqUnordered) {
-  expect_right<config(kBf16, 256, 256, 64, 2, DqSum::unordered)>(
-      "bwd bf16 causal b1 hq2 hk1 s200 d256");
-  expect_right<config(kFp16, 128, 256, 64, 2, DqSum::unordered)>(
-      "bwd fp16 b1 h1 sq130 sk200 d128 dv256");
+TEST(EmulatedHopperWideBackward, DqAsItComes) {
+  expect_right<config(kBf16, 256, 256, atomic)>("bwd bf16 causal b1 hq2 hk1 s200 d256");
+  expect_right<config(kFp16, 128, 256, atomic)>("bwd fp16 b1 h1 sq130 sk200 d128 dv256");
 }
 
-// By pairs of blocks, which make dq of both, with columns of k and v in registers.
+// By pairs of blocks, which make dq of both, with columns of k and v in registers but where pairs
+// of the widest heads stay.
 
-constexpr BackwardConfig pair(DType element, int dim, int value_dim) {
-  BackwardConfig with = config(element, dim, value_dim, 64, 2, DqSum::unordered);
+constexpr BackwardConfig pair(DType element, int dim, int value_dim, DqAccumulation dq = atomic) {
+  BackwardConfig with = config(element, dim, value_dim, dq);
   with.cluster = 2;
-  with.keys_in_registers = true;
-  return with;
-}
-constexpr BackwardConfig none_held(BackwardConfig with) {
-  with.keys_in_registers = false;
   return with;
 }
 
@@ -140,7 +130,6 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
   expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d160 dv136 layout(bshd) window(33,65)");
   expect_right<pair(kFp16, 192, 192)>("bwd fp16 causal b1 h1 sq200 sk330 d192");
   expect_right<pair(kBf16, 192, 128)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d192 dv128");
-  expect_right<none_held(kPair)>("bwd bf16 causal b1 hq2 hk1 s200 d192");
 }
 
 // Pairs that stay take keys of one head after the other, on so many multiprocessors.
@@ -158,7 +147,7 @@ void expect_staying_right(const std::string& line, int sms) {
 
 TEST(EmulatedHopperWideBackward, PairsThatStay) {
   constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192));
-  constexpr BackwardConfig k256 = staying(none_held(pair(kFp16, 256, 256)));
+  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256));
   expect_staying_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
   expect_staying_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
   // Keys that no query sees: under the mask, between works that have some.
@@ -166,11 +155,6 @@ TEST(EmulatedHopperWideBackward, PairsThatStay) {
   expect_staying_right<k256>("bwd fp16 causal b1 h3 sq300 sk400 d256", 2);
   expect_staying_right<k256>("bwd fp16 b2 hq2 hk1 sq65 sk520 d256", 4);
   expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);
-}
-
-constexpr BackwardConfig zeroing(BackwardConfig with) {
-  with.zeroes_dq = true;
-  return with;
 }
 
 // The thread that copies may be phases ahead of the other lanes of its warp.
@@ -183,39 +167,11 @@ TEST(EmulatedHopperWideBackward, LanesOfTheCopyingWarpMayBeLate) {
                           [](const Sm90BackwardArgs& args) { sm90_wide_backward<kPair>(args); });
 }
 
-// But for the first heads' the workspace holds NaN.
-TEST(EmulatedHopperWideBackward, AWarpZeroesSumsOfLaterHeads) {
-  constexpr BackwardConfig kPair = zeroing(pair(kBf16, 192, 192));
-  expect_right<kPair>("bwd bf16 causal b17 hq4 hk2 sq40 sk200 d192 layout(bshd)");  // 34 of 32
-  expect_right<kPair>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)");  // a head of 130 blocks
-  expect_right<kPair>("bwd bf16 b1 h1 sq70 sk70 d192");
-  expect_right<kPair>(
-      "bwd bf16 causal b27 h2 s300 d192");  // 29 at the end, for which 22 would wait
-  constexpr BackwardConfig kAlone = zeroing(config(kBf16, 256, 256, 64, 2, DqSum::unordered));
-  expect_right<kAlone>("bwd bf16 causal b22 h2 sq70 sk130 d256");  // 44 of 43
-  expect_right<zeroing(pair(kFp16, 256, 256))>("bwd fp16 b9 h4 sq70 sk200 d256");
-}
-
-// By pairs that stay, which are told whose.
-TEST(EmulatedHopperWideBackward, PairsThatStayZeroSumsOfLaterHeads) {
-  constexpr BackwardConfig k192 = zeroing(staying(pair(kBf16, 192, 192)));
-  constexpr BackwardConfig k256 = zeroing(staying(none_held(pair(kFp16, 256, 256))));
-  expect_staying_right<k192>("bwd bf16 causal b17 hq4 hk2 sq40 sk200 d192 layout(bshd)", 4);
-  expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 2);
-  expect_staying_right<k256>("bwd fp16 causal b9 h4 sq70 sk200 d256", 4);
-  expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);  // all zeroed before
-}
-
-constexpr BackwardConfig helped(BackwardConfig with) {
-  with.zeroes_dq = with.rounds_dq = with.persistent = true;
-  return with;
-}
-
 // Rounded by the warps of pairs that stay, between works, and by blocks behind them; the workspace
 // holds NaN before.
 TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
-  constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
-  constexpr BackwardConfig k256 = helped(none_held(pair(kFp16, 256, 256)));
+  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
+  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256, atomic_fused));
   expect_staying_right<k192>("bwd bf16 causal b9 hq8 hk4 sq70 sk300 d192 layout(bshd)", 4);
   expect_staying_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136", 8);  // by pairs, then blocks
   expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
@@ -224,13 +180,13 @@ TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
   // 13 heads at the end where 11 alternate else.
   expect_staying_right<k192>("bwd bf16 causal b13 h1 sq300 sk700 d192", 4);
   expect_staying_right<k256>("bwd fp16 b1 h1 sq1 sk1 d256", 2);
-  expect_staying_right<helped(none_held(pair(kBf16, 128, 256)))>(
+  expect_staying_right<staying(pair(kBf16, 128, 256, atomic_fused))>(
       "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);
 }
 
 // The warp that counts ends of works, and the one that zeroes and says when sums are complete.
 TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
-  constexpr BackwardConfig k192 = helped(pair(kBf16, 192, 192));
+  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
   for (const Timing& timing : {Timing{.late_warp = 2}, Timing{.late_warp = 3},
                                Timing{.late_copies = true, .late_warp = 2}}) {
     const auto keys = [](const Sm90BackwardArgs& args) { sm90_wide_backward<k192>(args); };
@@ -240,18 +196,12 @@ TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
   }
 }
 
-constexpr BackwardConfig in_turn(BackwardConfig with) {
-  with.dq = DqSum::ordered;
-  with.early_turns = true;
-  return with;
-}
-
 // Each block with turns of its own.
 TEST(EmulatedHopperWideBackward, PairsTakeTurns) {
-  expect_pairs_right<in_turn(pair(kBf16, 192, 192))>(" d192 deterministic");
-  expect_pairs_right<in_turn(pair(kBf16, 256, 256))>(" d256 deterministic");
-  expect_right<in_turn(pair(kFp16, 128, 256))>("bwd fp16 b1 h1 sq190 sk330 d128 dv256");
-  expect_right<in_turn(pair(kFp16, 256, 64))>(
+  expect_pairs_right<pair(kBf16, 192, 192, serialized)>(" d192 deterministic");
+  expect_pairs_right<pair(kBf16, 256, 256, serialized)>(" d256 deterministic");
+  expect_right<pair(kFp16, 128, 256, serialized)>("bwd fp16 b1 h1 sq190 sk330 d128 dv256");
+  expect_right<pair(kFp16, 256, 64, serialized)>(
       "bwd fp16 b1 hq4 hk2 sq70 sk540 d200 dv40 layout(bshd) window(133,65)");
 }
 
@@ -262,10 +212,10 @@ constexpr BackwardConfig by_tile(BackwardConfig with) {
 
 // A tile of queries of all query heads, then the next.
 TEST(EmulatedHopperWideBackward, PairsInTurnWalkTilesOfAllQueryHeads) {
-  constexpr BackwardConfig kPair = by_tile(in_turn(pair(kBf16, 192, 192)));
+  constexpr BackwardConfig kPair = by_tile(pair(kBf16, 192, 192, serialized));
   expect_right<kPair>("bwd bf16 causal b1 hq6 hk2 sq200 sk300 d192");
   expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq130 sk400 d160 dv136 window(90,20)");
-  expect_right<by_tile(in_turn(pair(kFp16, 192, 128)))>(
+  expect_right<by_tile(pair(kFp16, 192, 128, serialized))>(
       "bwd fp16 causal b2 hq4 hk1 sq300 sk200 d192 dv128");
 }
 
@@ -275,7 +225,6 @@ TEST(EmulatedHopperWideBackward, PairsOfTheWidestHeadsHalveDq) {
   expect_pairs_right<kPair>(" d256");
   expect_right<kPair>("bwd bf16 b1 hq4 hk2 sq70 sk140 d200 dv232 layout(bshd) window(33,65)");
   expect_right<pair(kFp16, 256, 256)>("bwd fp16 causal b1 h1 sq200 sk330 d256");
-  expect_right<none_held(kPair)>("bwd bf16 causal b1 hq2 hk1 s200 d256");
   expect_right<pair(kBf16, 256, 64)>("bwd bf16 causal b1 hq2 hk1 sq200 sk150 d256 dv64");
   expect_right<pair(kFp16, 128, 256)>("bwd fp16 b1 h1 sq190 sk130 d128 dv256");  // a share each
   expect_right<pair(kFp16, 128, 192)>("bwd fp16 b1 h1 sq190 sk130 d128 dv192");

@@ -56,21 +56,6 @@ TEST(ItemBalance, HeadsThatDoNotFillTheirLastSectionAreDealtOutInOthers) {
   }
 }
 
-TEST(ItemBalance, ItemsThatAreTakenComeInSectionsThatEndTogether) {
-  ForwardConfig config{.block_q = 192, .block_k = 64};
-  config.dynamic = true;
-  const Problem p = parse_problem("fwd bf16 causal b1 h21 s16384 d96");
-  const auto taken = [&](const Items& items) {
-    return taken_balance(items, item_costs(p, config), kBlocks);
-  };
-  const Items after = balanced_items(p, config, kBlocks);
-  EXPECT_LT(taken(forward_items(p, config, kBlocks)), 0.96);
-  EXPECT_GT(taken(after), 0.985);
-  EXPECT_EQ(after.shift, 0);
-  EXPECT_DOUBLE_EQ(taken_balance({66, 2, 66, 1}, {3, 3}, kBlocks), 1);
-  EXPECT_DOUBLE_EQ(taken_balance({1, 3, 1, 1}, {1, 1, 2}, 2), 1);
-}
-
 // 128 heads of which 32 fit the L2, 16 tiles each: every section leaves 16 blocks without an item.
 TEST(ItemBalance, SectionsAreShiftedSoThatNotTheSameBlocksWait) {
   const ForwardConfig config{.block_q = 128, .block_k = 64};

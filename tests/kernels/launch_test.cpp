@@ -41,17 +41,6 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
   EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
 }
 
-// And a counter of items where blocks take them, zero before the kernel starts.
-TEST(Launch, ItemsThatAreTakenAreCounted) {
-  const Problem p = parse_problem("fwd bf16 causal h4 s512 d128");
-  ForwardConfig config = default_gpu_forward(p, kLimits);
-  EXPECT_EQ(forward_workspace_bytes(p, config), 0u);
-  EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, 0u);
-  config.dynamic = true;
-  EXPECT_EQ(forward_workspace_bytes(p, config), sizeof(unsigned));
-  EXPECT_EQ(forward_launches(p, config)[0].zeroed.bytes, sizeof(unsigned));
-}
-
 // Pieces are items behind the whole ones; what they leave lies in the workspace, output and lse.
 TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   const Problem p = parse_problem("fwd bf16 b2 h3 sq1000 sk4096 d128");
@@ -232,7 +221,7 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
 
   const auto hopper = [](const Problem& p, const std::string& text) {
     const std::string all =
-        "BackwardConfig{target=cuda_sm90,rounds_dq=false,persistent=false," + text + "}";
+        "BackwardConfig{target=cuda_sm90,dq=serialized,persistent=false," + text + "}";
     return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
   };
   const auto launched = [&](const char* line, const std::string& text) {
@@ -243,10 +232,6 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
     const Problem p = parse_problem(line);
     return turn_count(p, hopper(p, text));
   };
-  const auto of_narrow = launched("bwd bf16 b2 hq6 hk3 s1000 d64", "dq_group=true");
-  EXPECT_EQ(of_narrow[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
-  EXPECT_EQ(of_narrow[1].entry.find("dfa::sm90_dq_group_backward<dfa::BackwardConfig{"), 0u);
-  EXPECT_EQ(of_narrow[2].source, of_narrow[1].source);
 
   const char* kLong = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d128";
   const auto pairs = launched(kLong, "cluster=2");
@@ -255,15 +240,11 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(pairs[1].cluster, 2u);
   EXPECT_EQ(pairs[1].grid, 2u * 3 * 2 * 5);  // 256 keys a pair
   EXPECT_EQ(turns(kLong, "cluster=2"), 2 * 6 * 16);
-  // Each block of a pair has turns of its own where it makes half of a tile's dq.
   const char* kNarrow = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d64";
-  const char* kHalves = "stages=2,dq_group=true,early_turns=false,cluster=2";
-  EXPECT_EQ(launched(kNarrow, kHalves)[1].source, "kernels/backward/sm90_dq_group_backward.cuh");
-  EXPECT_EQ(turns(kNarrow, kHalves), 2 * 6 * 8 * 2);
   EXPECT_EQ(turns(kNarrow, "cluster=2"), 2 * 6 * 8);
 
   const Problem wide = parse_problem("bwd bf16 b2 hq6 hk3 s1000 d256");
-  const auto of_wide = backward_launches(wide, hopper(wide, "zeroes_dq=false"));
+  const auto of_wide = backward_launches(wide, hopper(wide, "dq=atomic"));
   EXPECT_EQ(of_wide[1].source, "kernels/backward/sm90_wide_backward.cuh");
   EXPECT_EQ(of_wide[1].entry.find("dfa::sm90_wide_backward<dfa::BackwardConfig{"), 0u);
   EXPECT_EQ(of_wide[1].grid, 2u * 3 * 16);  // 64 keys a block
@@ -271,40 +252,20 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(of_wide[2].source, of_wide[1].source);
   EXPECT_EQ(of_wide[2].threads, 512u);  // 64 columns a warpgroup
 
-  config.dq = DqSum::unordered;
+  config.dq = DqAccumulation::atomic;
   const auto unordered = backward_launches(kProblem, config);
   EXPECT_EQ(turn_count(kProblem, config), 0);
   EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);
   EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
 
-  config.zeroes_dq = true;  // all sums, of few heads; and a counter for each
-  EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 4 * kRows * 96);
+  // Nothing is cleared before the grid; two counters of heads more than are rounded, one of works.
+  config.dq = DqAccumulation::atomic_fused;
+  config.persistent = true;
   const int heads = static_cast<int>(kProblem.b * kProblem.hk);
-  EXPECT_EQ(turn_count(kProblem, config), heads);
-  EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96 + heads));
-
-  config.rounds_dq = config.persistent = true;  // none before the grid; two more, and one of works
   EXPECT_EQ(backward_launches(kProblem, config).size(), 2u);
   EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 0u);
   EXPECT_EQ(turn_count(kProblem, config), 3 * heads + 1);
-}
-
-// As many heads ahead as have the blocks that a card runs at once.
-TEST(Launch, ABackwardThatZeroesDqWantsThoseOfTheFirstHeadsZeroed) {
-  const auto first = [](const std::string& line) {
-    const Problem p = parse_problem(line);
-    const std::string config = "BackwardConfig{target=cuda_sm90,zeroes_dq=true,rounds_dq=false}";
-    const BackwardConfig c = gpu_backward_base(config, p, kLimits);
-    const BackwardConfig legal = legal_config(config, c, p, kLimits);
-    EXPECT_EQ(backward_launches(p, legal)[1].zeroed.bytes,
-              static_cast<std::size_t>(4 * zeroed_heads(p, legal) * (p.hq / p.hk) * p.sq * p.d));
-    return zeroed_heads(p, legal);
-  };
-  EXPECT_EQ(first("bwd bf16 causal b16 h8 s1024 d256"), 8);       // 16 blocks a head
-  EXPECT_EQ(first("bwd bf16 causal b4 hq12 hk4 s4096 d192"), 5);  // at the end
-  EXPECT_EQ(first("bwd bf16 causal b1 h8 s16384 d256"), 1);
-  EXPECT_EQ(first("bwd bf16 causal b1 h3 s1024 d256"), 3);
 }
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.
@@ -320,7 +281,8 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
   const auto pairs = [](const char* line) {
-    return heads_at_once(parse_problem(line), {.block_k = 128, .dq = DqSum::ordered, .cluster = 2});
+    return heads_at_once(parse_problem(line),
+                         {.block_k = 128, .dq = DqAccumulation::serialized, .cluster = 2});
   };
   EXPECT_EQ(pairs("bwd bf16 causal b16 h32 s1024 d64"), 43);  // 768 KB, of 512 in 12 groups
   EXPECT_EQ(pairs("bwd bf16 causal b16 h16 s1024 d128"), 22);
@@ -331,11 +293,11 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(pairs("bwd bf16 b16 h32 s1024 d64"), 8);
   EXPECT_EQ(pairs("bwd bf16 causal h32 s16384 d64"), 8);
   EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
-                          {.block_k = 64, .dq = DqSum::ordered, .cluster = 2}),
+                          {.block_k = 64, .dq = DqAccumulation::serialized, .cluster = 2}),
             8);
   const auto unordered = [](const char* line) {
     return heads_at_once(parse_problem(line),
-                         {.block_k = 128, .dq = DqSum::unordered, .cluster = 2, .rounds_dq = true});
+                         {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
   };
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 works a head
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
@@ -351,19 +313,18 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 works
   // None waits for another head's: one after the other, but the last ones.
   EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
-                          {.block_k = 64, .dq = DqSum::unordered, .cluster = 2}),
+                          {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
             1);
 }
 
 // Of as many heads later as alternate, so that none waits for zeros: not without a mask, nor where
 // they are not rounded in the same grid.
 TEST(Launch, UnderAMaskSumsThatAreRoundedTooAreZeroedAhead) {
-  const auto ahead = [](const char* line, bool rounds) {
-    return heads_zeroed_ahead(parse_problem(line), {.block_k = 128,
-                                                    .dq = DqSum::unordered,
-                                                    .cluster = 2,
-                                                    .rounds_dq = rounds,
-                                                    .zeroes_dq = true});
+  const auto ahead = [](const char* line, bool fused) {
+    return heads_zeroed_ahead(parse_problem(line),
+                              {.block_k = 128,
+                               .dq = fused ? DqAccumulation::atomic_fused : DqAccumulation::atomic,
+                               .cluster = 2});
   };
   EXPECT_EQ(ahead("bwd bf16 causal b4 h16 s4096 d128", true), 4);
   EXPECT_EQ(ahead("bwd bf16 b4 h16 s4096 d128 window(500,0)", true), 4);
@@ -381,7 +342,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
       const std::string line = std::string("bwd bf16 ") + rest + dim;
       SCOPED_TRACE(line);
       const Problem p = parse_problem(line);
-      const std::string text = "BackwardConfig{target=cuda_sm90,dq_group=false," + fields + "}";
+      const std::string text = "BackwardConfig{target=cuda_sm90," + fields + "}";
       const BackwardConfig config =
           legal_config(text, gpu_backward_base(text, p, kLimits), p, kLimits);
       const auto launches = backward_launches(p, config);
@@ -401,7 +362,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
       for (int i = 0; i < owners; ++i) {
         if (!order.shares(i)) continue;
         const int group = order.shared_group(i);
-        const bool waits = config.dq == DqSum::ordered && config.cluster == 2;
+        const bool waits = config.dq_serialized() && config.cluster == 2;
         EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, waits ? 528 : 132);
         EXPECT_LE((group + 1) * at_once, last_heads(p, config));  // all of its works are before
         for (int tile = order.sharer(i); tile < of_group; tile += order.keys) {
@@ -422,13 +383,11 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
 }
 
 TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
-  expect_every_tile_rounded("dq=ordered,rounds_dq=true,persistent=false",
+  expect_every_tile_rounded("dq=serialized_fused,persistent=false", {" d64", " d96", " d128"});
+  expect_every_tile_rounded("cluster=2,dq=serialized_fused,persistent=true",
                             {" d64", " d96", " d128"});
-  expect_every_tile_rounded("cluster=2,dq=ordered,rounds_dq=true,persistent=true",
-                            {" d64", " d96", " d128"});
-  expect_every_tile_rounded(
-      "cluster=2,dq=unordered,early_turns=false,zeroes_dq=true,rounds_dq=true,persistent=true",
-      {" d64", " d96", " d128", " d192", " d256"});
+  expect_every_tile_rounded("cluster=2,dq=atomic_fused,persistent=true",
+                            {" d64", " d96", " d128", " d192", " d256"});
 }
 
 // As many pairs as multiprocessors hold and works there are; behind them those that round dq.
@@ -438,14 +397,14 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
     const std::string all = "BackwardConfig{target=cuda_sm90,cluster=2," + text + "}";
     return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
   };
-  const BackwardConfig alone = config("rounds_dq=false,persistent=true");
+  const BackwardConfig alone = config("dq=serialized,persistent=true");
   EXPECT_EQ(staying_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work
   EXPECT_EQ(staying_clusters(p, alone, 100), 50);
   EXPECT_EQ(staying_clusters(p, alone, 1), 1);
-  EXPECT_EQ(staying_clusters(p, config("rounds_dq=true,persistent=false"), 132), 0);
+  EXPECT_EQ(staying_clusters(p, config("dq=serialized_fused,persistent=false"), 132), 0);
   EXPECT_EQ(staying_grid(p, alone, 50), 100u);
   EXPECT_EQ(backward_launches(p, alone)[1].grid, 2u * 2 * 8 * 4);
-  const BackwardConfig rounding = config("rounds_dq=true,persistent=true");
+  const BackwardConfig rounding = config("dq=serialized_fused,persistent=true");
   const RoundingOrder order = rounding_order(p, rounding);
   ASSERT_GT(order.last * order.roundings, 0);
   EXPECT_EQ(staying_grid(p, rounding, 50),
@@ -453,7 +412,7 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
   // The last counter counts works.
   EXPECT_EQ(turn_count(p, alone), 2 * 8 * 16 + 1);
   EXPECT_EQ(backward_workspace_bytes(p, alone),
-            backward_workspace_bytes(p, config("rounds_dq=false,persistent=false")) + 4);
+            backward_workspace_bytes(p, config("dq=serialized,persistent=false")) + 4);
 }
 
 // And the kernel of delta has a thread for each counter, of few queries too.
@@ -483,7 +442,7 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
 
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
   const BackwardConfig config =
-      legal_config("BackwardConfig{dq=ordered,block_q=64,block_k=64,dq_block_q=128}",
+      legal_config("BackwardConfig{dq=serialized,block_q=64,block_k=64,dq_block_q=128}",
                    default_gpu_backward(kProblem, kPortable), kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);

@@ -108,8 +108,9 @@ TEST(GpuLegality, KernelsOfTuringMayBeForcedOnLaterMachinesButNotTheOtherWay) {
   EXPECT_NE(check(portable, p, turing).reason.find("from compute capability 8.0"),
             std::string::npos);
   BackwardConfig ordered = default_gpu_backward(p, turing);
-  ordered.dq = DqSum::ordered;
-  EXPECT_NE(check(ordered, p, turing).reason.find("dq=ordered takes cuda_sm80"), std::string::npos);
+  ordered.dq = DqAccumulation::serialized;
+  EXPECT_NE(check(ordered, p, turing).reason.find("dq=serialized takes cuda_sm80"),
+            std::string::npos);
 }
 
 TEST(GpuLegality, FieldsOfAGpuAreUnknownToAProcessorsConfiguration) {
@@ -174,12 +175,12 @@ TEST(GpuLegality, SumsInOrderAreTheDefaultWhereThereAreBlocksEnough) {
   const auto chosen = [&](const char* line) {
     return default_gpu_backward(problem_of(line), limits).dq;
   };
-  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d64"), DqSum::ordered);
-  EXPECT_EQ(chosen("bwd fp16 b16 h16 s1024 d128"), DqSum::ordered);
-  EXPECT_EQ(chosen("bwd bf16 b4 h8 s4096 d256"), DqSum::ordered);
-  EXPECT_EQ(chosen("bwd bf16 b1 h4 s4096 d64"), DqSum::recomputed);
-  EXPECT_EQ(chosen("bwd fp32 b4 h32 s4096 d64"), DqSum::recomputed);
-  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d80"), DqSum::recomputed);
+  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d64"), DqAccumulation::serialized);
+  EXPECT_EQ(chosen("bwd fp16 b16 h16 s1024 d128"), DqAccumulation::serialized);
+  EXPECT_EQ(chosen("bwd bf16 b4 h8 s4096 d256"), DqAccumulation::serialized);
+  EXPECT_EQ(chosen("bwd bf16 b1 h4 s4096 d64"), DqAccumulation::separate);
+  EXPECT_EQ(chosen("bwd fp32 b4 h32 s4096 d64"), DqAccumulation::separate);
+  EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d80"), DqAccumulation::separate);
 }
 
 TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
@@ -189,15 +190,17 @@ TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
     return check(parse_config(config, default_gpu_backward(p, limits)), p, limits).reason;
   };
   const char* line = "bwd bf16 h1 s64 d64";
-  const std::string good = "dq=ordered,block_k=128,block_q=32,warps=4,sharing=1,ctas=2";
+  const std::string good = "dq=serialized,block_k=128,block_q=32,warps=4,sharing=1,ctas=2";
   EXPECT_EQ(reason(line, (good + ",dq_block_q=128").c_str()), "");
-  EXPECT_NE(reason("bwd fp32 h1 s64 d64", "dq=ordered").find("fp16 and bf16"), std::string::npos);
-  EXPECT_NE(reason(line, "dq=unordered").find("is of cuda_sm90"), std::string::npos);
+  EXPECT_NE(reason("bwd fp32 h1 s64 d64", "dq=serialized").find("fp16 and bf16"),
+            std::string::npos);
+  EXPECT_NE(reason(line, "dq=atomic").find("is of cuda_sm90"), std::string::npos);
   EXPECT_NE(reason(line, (good + ",dq_block_q=48").c_str()).find("rows of a turn"),
             std::string::npos);
-  EXPECT_NE(reason("bwd bf16 h1 s64 d16", "dq=ordered,block_k=128,block_q=32").find("equal parts"),
-            std::string::npos);
-  EXPECT_NE(reason("bwd bf16 h1 s64 d128", "dq=ordered,block_k=64,block_q=64,warps=4,ctas=2")
+  EXPECT_NE(
+      reason("bwd bf16 h1 s64 d16", "dq=serialized,block_k=128,block_q=32").find("equal parts"),
+      std::string::npos);
+  EXPECT_NE(reason("bwd bf16 h1 s64 d128", "dq=serialized,block_k=64,block_q=64,warps=4,ctas=2")
                 .find("registers"),
             std::string::npos);
 }

@@ -23,10 +23,9 @@ TEST(Sm90BackwardLegality, HalfPrecisionBackwardsMayTakeHopper) {
         const BackwardConfig named = hopper_backward(p);
         EXPECT_EQ(named.target == Target::cuda_sm90 && !is_split(named), narrow || wide)
             << d << " " << dv;
-        EXPECT_EQ(sm90_backward_candidates(p, kHopper90).empty(), !narrow) << d << " " << dv;
-        EXPECT_EQ(sm90_wide_candidates(p, kHopper90).empty(), !wide) << d << " " << dv;
+        EXPECT_EQ(sm90_backward_candidates(p, kHopper90).empty(), !narrow && !wide)
+            << d << " " << dv;
         EXPECT_TRUE(sm90_backward_candidates(p, gpu_limits(100)).empty());
-        EXPECT_TRUE(sm90_wide_candidates(p, gpu_limits(100)).empty());
       }
     }
   }
@@ -67,53 +66,80 @@ TEST(Sm90BackwardLegality, HoppersBackwardIsTheDefaultAndTextNamesOthers) {
     return legal_config(text, gpu_backward_base(text, p, kHopper90), p, kHopper90);
   };
   EXPECT_EQ(forced("").target, Target::cuda_sm90);
-  EXPECT_EQ(forced("").dq, DqSum::ordered);
+  EXPECT_EQ(forced("").dq, DqAccumulation::serialized_fused);
   EXPECT_EQ(forced("BackwardConfig{target=cuda_sm80}").target, Target::cuda_sm80);
-  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=unordered}").dq, DqSum::unordered);
-  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=unordered}"), InvalidArgument);
+  EXPECT_EQ(forced("BackwardConfig{target=cuda_sm90,dq=atomic}").dq, DqAccumulation::atomic);
+  EXPECT_THROW(forced("BackwardConfig{target=cuda_sm80,dq=atomic}"), InvalidArgument);
   EXPECT_THROW(forced("BackwardConfig{target=cuda_sm90,sharing=2}"), InvalidArgument);
 }
 
-// Older texts of results and profiles name the same kernels.
-TEST(Sm90BackwardLegality, TextsOfBackwardsLeaveOutWhatIsOff) {
-  BackwardConfig config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
-  EXPECT_EQ(to_text(config).find("dq_group"), std::string::npos) << to_text(config);
-  EXPECT_EQ(to_text(config).find("early_turns"), std::string::npos) << to_text(config);
-  config.dq_group = true;
-  EXPECT_NE(to_text(config).find(".dq_group=true"), std::string::npos) << to_text(config);
-  config = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
-  config.early_turns = true;
-  EXPECT_NE(to_text(config).find(".early_turns=true"), std::string::npos) << to_text(config);
-  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
+// Texts of results and profiles name the same kernels by what their fields were called.
+TEST(Sm90BackwardLegality, FormerTextsNameTheSameKernels) {
+  const auto planned = [](const char* line) { return hopper_backward(parse_problem(line)); };
+  const BackwardConfig other = planned("bwd bf16 causal h16 s4096 d96");
+  const std::string of_128 =
+      "BackwardConfig{.target=Target::cuda_sm90,.element=DType::bf16,.head_dim=128,"
+      ".value_dim=128,.block_q=64,.block_k=128,.warps=8,.stages=2,.ctas=1,.dq=DqSum::";
+  EXPECT_EQ(parse_config(of_128 + "ordered,.dq_block_q=64,.early_turns=true,.cluster=2}", other),
+            planned("bwd bf16 h16 s16384 d128 deterministic"));
+  EXPECT_EQ(parse_config(of_128 + "unordered,.dq_block_q=64,.cluster=2,.rounds_dq=true,"
+                                  ".zeroes_dq=true,.persistent=true,.skips_hidden=true,"
+                                  ".nested_keys=true}",
+                         other),
+            planned("bwd bf16 causal b4 h16 s4096 d128"));
+  EXPECT_EQ(parse_config("rounds_dq=false", planned("bwd bf16 b4 h16 s1024 d128")).dq,
+            DqAccumulation::serialized);
+  EXPECT_EQ(parse_config("dq=recomputed", BackwardConfig{}).dq, DqAccumulation::separate);
+}
+
+TEST(Sm90BackwardLegality, FormerTextsOfKernelsThatAreNoMoreAreRefused) {
+  const BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 causal b4 h16 s4096 d128"));
+  const auto refused = [&](const char* text) {
+    try {
+      parse_config(text, pair);
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what()).find(text) != std::string::npos;
+    }
+    return false;
+  };
+  for (const char* text :
+       {"dq_group=true", "bulk_dq=true", "nested_keys=false", "zeroes_dq=false",
+        "keys_in_registers=true", "dq_block_q=128", "early_turns=true", "skip=perhaps"}) {
+    EXPECT_TRUE(refused(text)) << text;
+  }
+  for (const char* text : {"dq_group=false", "bulk_dq=false", "nested_keys=true",
+                           "keys_in_registers=false", "dq_block_q=64"}) {
+    EXPECT_EQ(parse_config(text, pair), pair) << text;
+  }
 }
 
 TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameBits) {
   const BackwardConfig free = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
-  EXPECT_EQ(free.dq, DqSum::unordered);
+  EXPECT_EQ(free.dq, DqAccumulation::atomic);
   const Problem same = parse_problem("bwd bf16 h1 s64 d256 deterministic");
-  EXPECT_EQ(hopper_backward(same).dq, DqSum::ordered);
-  EXPECT_TRUE(hopper_backward(same).early_turns);
-  EXPECT_NE(check(free, same, kHopper90).reason.find("deterministic problems take ordered"),
+  EXPECT_EQ(hopper_backward(same).dq, DqAccumulation::serialized);
+  EXPECT_TRUE(hopper_backward(same).early_turns());
+  EXPECT_NE(check(free, same, kHopper90).reason.find("deterministic problems take serialized"),
             std::string::npos);
-  for (const BackwardConfig& config : sm90_wide_candidates(same, kHopper90)) {
-    EXPECT_EQ(config.dq, DqSum::ordered) << to_text(config);
+  for (const BackwardConfig& config : sm90_backward_candidates(same, kHopper90)) {
+    EXPECT_EQ(config.dq, DqAccumulation::serialized) << to_text(config);
   }
-  EXPECT_EQ(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq, DqSum::ordered);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 h1 s64 d128")).dq_serialized());
 }
 
 TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   const auto pairs = [](const char* line) {
     int count = 0;
-    for (const auto& c : sm90_wide_candidates(parse_problem(line), kHopper90)) {
+    for (const auto& c : sm90_backward_candidates(parse_problem(line), kHopper90)) {
       count += c.cluster == 2;
     }
     return count;
   };
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 3);  // in turn, too, and one that holds keys
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192"), 3);  // in turn, too, and fused
   EXPECT_EQ(pairs("bwd fp16 causal h1 s4096 d136 dv64"), 3);
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 3);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256"), 2);
   EXPECT_EQ(pairs("bwd bf16 h1 s4096 d256 dv192"), 0);  // they do not fit
-  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 2);
+  EXPECT_EQ(pairs("bwd bf16 h1 s4096 d192 deterministic"), 1);
   const Problem p = parse_problem("bwd bf16 h1 s4096 d192");
   BackwardConfig pair = hopper_backward(p);
   EXPECT_EQ(pair.cluster, 2);
@@ -126,18 +152,13 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   const BackwardConfig in_turn =
       hopper_backward(parse_problem("bwd bf16 h1 s4096 d192 deterministic"));
   EXPECT_EQ(in_turn.cluster, 2);
-  EXPECT_TRUE(in_turn.dq == DqSum::ordered && in_turn.early_turns);
+  EXPECT_TRUE(in_turn.dq == DqAccumulation::serialized && in_turn.early_turns());
   const auto reason = [&] { return check(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
-  pair.zeroes_dq = pair.rounds_dq = pair.persistent = false;
-  pair.dq = DqSum::ordered;
-  EXPECT_NE(reason().find("takes early_turns=true"), std::string::npos);
-  pair.dq = DqSum::unordered;
-  pair.persistent = true;  // by name
+  pair.dq = DqAccumulation::atomic;  // by name
   EXPECT_EQ(reason(), "");
-  pair.dq = DqSum::ordered;
-  pair.early_turns = true;
-  EXPECT_NE(reason().find("persistent=true with dq=unordered alone"), std::string::npos);
+  pair.dq = DqAccumulation::serialized;
+  EXPECT_NE(reason().find("persistent=true with dq=atomic"), std::string::npos);
 }
 
 TEST(Sm90BackwardLegality, WidePairsStayWhereWorksAreShort) {
@@ -163,37 +184,10 @@ TEST(Sm90BackwardLegality, PairsInTurnMayWalkMore) {
   EXPECT_EQ(cluster("bwd bf16 causal h1 s256 d256 deterministic"), 1);
 }
 
-TEST(Sm90BackwardLegality, UnderACausalMaskWideBackwardsThatAddAsTheyComeZeroDq) {
-  const auto zeroes = [](const char* line) {
-    return hopper_backward(parse_problem(line)).zeroes_dq;
-  };
-  EXPECT_TRUE(zeroes("bwd bf16 causal h1 s512 d256"));
-  EXPECT_TRUE(zeroes("bwd bf16 causal h1 s1024 d256"));  // pairs that stay
-  EXPECT_TRUE(zeroes("bwd fp16 causal h1 s4096 d192"));
-  EXPECT_FALSE(zeroes("bwd bf16 h1 s4096 d256"));
-  EXPECT_FALSE(zeroes("bwd bf16 h1 s8192 d256 window(4095,0)"));
-  EXPECT_FALSE(zeroes("bwd bf16 causal h1 s4096 d256 deterministic"));
-  const Problem p = parse_problem("bwd bf16 causal h64 s2048 d128");
-  BackwardConfig config = hopper_backward(p);
-  config.zeroes_dq = true;
-  EXPECT_NE(check(config, p, kHopper90).reason.find("zeroes_dq=true is of dq=unordered"),
-            std::string::npos);
-  config.rounds_dq = config.early_turns = false;
-  config.dq = DqSum::unordered;
-  config.persistent = false;
-  EXPECT_EQ(check(config, p, kHopper90).reason, "");
-  config.persistent = true;
-  EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=false"), std::string::npos);
-  config.rounds_dq = true;
-  EXPECT_EQ(check(config, p, kHopper90).reason, "");
-  config.zeroes_dq = false;
-  EXPECT_EQ(check(config, p, kHopper90).reason.find("rounds_dq=true is of dq=ordered, or"), 0u);
-}
-
 TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSameGrid) {
   const auto helped = [](const char* line) {
     const BackwardConfig c = hopper_backward(parse_problem(line));
-    return c.dq == DqSum::unordered && c.zeroes_dq && c.rounds_dq && c.persistent;
+    return c.dq == DqAccumulation::atomic_fused && c.persistent;
   };
   for (const char* line : {"bwd bf16 h1 s4096 d128",
                            "bwd fp16 h1 s2049 d96",
@@ -253,53 +247,6 @@ TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   EXPECT_EQ(check(config, p, kHopper90).reason.find("heads_by_tile=true is of cluster=2"), 0u);
 }
 
-TEST(Sm90BackwardLegality, TheCopyEngineAddsWhatComesAsItComesUnderACausalMask) {
-  const auto adds = [](const char* line) { return hopper_backward(parse_problem(line)).bulk_dq; };
-  EXPECT_TRUE(adds("bwd bf16 causal h16 s16384 d64"));
-  EXPECT_TRUE(adds("bwd fp16 causal h16 s16384 d128"));
-  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d64"));
-  EXPECT_FALSE(adds("bwd bf16 h1 s16384 d128 window(4000,0)"));  // no room
-  for (const char* line : {"bwd bf16 causal h64 s2048 d128",     // in order
-                           "bwd bf16 causal h1 s8192 d128",      // no room
-                           "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
-    EXPECT_FALSE(adds(line)) << line;
-  }
-  const auto reason = [](const char* line, const auto& change) {
-    const Problem p = parse_problem(line);
-    BackwardConfig config = hopper_backward(p);
-    config.bulk_dq = true;
-    change(config);
-    return check(config, p, kHopper90).reason;
-  };
-  const auto planned = [](BackwardConfig&) {};
-  EXPECT_EQ(reason("bwd bf16 causal h16 s16384 d64", planned), "");
-  EXPECT_EQ(reason("bwd fp16 h1 s16384 d128 window(9999,0)",
-                   [](BackwardConfig& c) { c.zeroes_dq = c.rounds_dq = false; }),
-            "");
-  const std::string why = "bulk_dq=true is of cluster=2, dq=unordered";
-  for (const char* line : {"bwd bf16 causal h64 s2048 d128",  // in order
-                           "bwd bf16 causal h1 s16384 d96", "bwd bf16 causal h1 s16384 d256"}) {
-    EXPECT_EQ(reason(line, planned).find(why), 0u) << line;
-  }
-  EXPECT_EQ(reason("bwd bf16 h1 s16384 d64", [](BackwardConfig& c) { c.keys_in_registers = false; })
-                .find(why),
-            0u);
-  BackwardConfig config = hopper_backward(parse_problem("bwd bf16 h1 s16384 d64"));
-  EXPECT_EQ(to_text(config).find("bulk_dq"), std::string::npos);
-  config.bulk_dq = true;
-  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
-}
-
-TEST(Sm90BackwardLegality, AWarpgroupMakesDqWhereItIsNamed) {
-  const auto group = [](const char* text) {
-    return gpu_backward_base(text, parse_problem("bwd bf16 h1 s4096 d64"), kHopper90).dq_group;
-  };
-  EXPECT_FALSE(group("BackwardConfig{target=cuda_sm90}"));
-  const std::string named = "BackwardConfig{target=cuda_sm90,dq_group=true}";
-  const Problem p = parse_problem("bwd bf16 h1 s4096 d64");
-  EXPECT_TRUE(legal_config(named, gpu_backward_base(named, p, kHopper90), p, kHopper90).dq_group);
-}
-
 TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
   const auto cluster = [](const char* line) {
     return hopper_backward(parse_problem(line)).cluster;
@@ -327,23 +274,23 @@ TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
 
 TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
   const auto rounds = [](const char* line) {
-    return hopper_backward(parse_problem(line)).rounds_dq;
+    return hopper_backward(parse_problem(line)).dq_fused();
   };
   EXPECT_TRUE(rounds("bwd bf16 h1 s1024 d128"));
   EXPECT_TRUE(rounds("bwd fp16 causal h1 s8192 d96"));
   EXPECT_TRUE(rounds("bwd bf16 causal h1 s512 d64"));
-  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns());
   EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
-  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_turns);
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_turns());
   EXPECT_FALSE(rounds("bwd bf16 causal h16 s16384 d128"));
   EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
-  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns);
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns());
 }
 
 TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
   const auto held = [](const char* line) {
-    return hopper_backward(parse_problem(line)).keys_in_registers;
+    return hopper_backward(parse_problem(line)).holds_keys();
   };
   EXPECT_TRUE(held("bwd bf16 h1 s1024 d64"));
   EXPECT_TRUE(held("bwd fp16 causal h1 s300 d40 dv56"));
@@ -360,21 +307,6 @@ TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
   EXPECT_FALSE(held("bwd bf16 h1 s1024 d256"));        // by pairs that stay
   EXPECT_FALSE(held("bwd bf16 causal h1 s512 d256"));  // by single blocks
   EXPECT_FALSE(held("bwd bf16 h1 s4096 d256 dv192"));
-  const Problem p = parse_problem("bwd bf16 h1 s1024 d64");
-  BackwardConfig config = hopper_backward(p);
-  EXPECT_NE(to_text(config).find(".keys_in_registers=true"), std::string::npos) << to_text(config);
-  EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
-  config.head_dim = config.value_dim = 128;
-  config.block_q = config.dq_block_q = 64;
-  const Problem wider = parse_problem("bwd bf16 h1 s1024 d128");
-  EXPECT_NE(
-      check(config, wider, kHopper90).reason.find("keys_in_registers=true has dq_group=false"),
-      std::string::npos);
-  const Problem widest = parse_problem("bwd bf16 h1 s4096 d256");
-  BackwardConfig staying = hopper_backward(widest);
-  staying.persistent = true;
-  EXPECT_NE(check(staying, widest, kHopper90).reason.find("above 192 with persistent=false"),
-            std::string::npos);
 }
 
 TEST(Sm90BackwardLegality, ColumnsInRegistersAreAsManyAsLast) {
@@ -391,40 +323,30 @@ TEST(Sm90BackwardLegality, ColumnsInRegistersAreAsManyAsLast) {
 }
 
 TEST(Sm90BackwardLegality, SumsOfLongSequencesComeAsTheyComeUnlessBitsMatter) {
-  const auto dq = [](const char* line) { return hopper_backward(parse_problem(line)).dq; };
-  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128"), DqSum::unordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s16384 d128 deterministic"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h16 s2048 d128"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h16 s8192 d64"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s65536 d128 window(1000,0)"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s8192 d64 window(4000,0)"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64"), DqSum::unordered);
-  EXPECT_EQ(dq("bwd bf16 h1 s16384 d64 deterministic"), DqSum::ordered);
-  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64"), DqSum::unordered);
-  EXPECT_EQ(dq("bwd bf16 causal h1 s16384 d64 deterministic"), DqSum::ordered);
+  const auto atomic = [](const char* line) {
+    return hopper_backward(parse_problem(line)).dq_atomic();
+  };
+  EXPECT_TRUE(atomic("bwd bf16 h1 s16384 d128"));
+  EXPECT_FALSE(atomic("bwd bf16 h1 s16384 d128 deterministic"));
+  EXPECT_FALSE(atomic("bwd bf16 h16 s2048 d128"));
+  EXPECT_FALSE(atomic("bwd bf16 h16 s8192 d64"));
+  EXPECT_FALSE(atomic("bwd bf16 h1 s65536 d128 window(1000,0)"));
+  EXPECT_FALSE(atomic("bwd bf16 h1 s8192 d64 window(4000,0)"));
+  EXPECT_TRUE(atomic("bwd bf16 h1 s16384 d64"));
+  EXPECT_FALSE(atomic("bwd bf16 h1 s16384 d64 deterministic"));
+  EXPECT_TRUE(atomic("bwd bf16 causal h1 s16384 d64"));
+  EXPECT_FALSE(atomic("bwd bf16 causal h1 s16384 d64 deterministic"));
 }
 
-TEST(Sm90BackwardLegality, PairsSkipHiddenTilesUnderAMask) {
+TEST(Sm90BackwardLegality, PairsOfAMaskedProblemSkipHiddenTilesAndNestTheirKeys) {
   const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
   const BackwardConfig planned = hopper_backward(p);
-  EXPECT_TRUE(planned.skips_hidden);
+  EXPECT_TRUE(planned.masked);
   EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
-  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).skips_hidden);
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).masked);
   const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
-  EXPECT_FALSE(all.skips_hidden);
-  EXPECT_EQ(to_text(all).find("skips_hidden"), std::string::npos);
-}
-
-TEST(Sm90BackwardLegality, PairsNestTheirKeysUnderAMask) {
-  const Problem p = parse_problem("bwd bf16 causal b16 h16 s1024 d128");
-  const BackwardConfig planned = hopper_backward(p);
-  EXPECT_TRUE(planned.nested_keys);
-  EXPECT_EQ(parse_config(to_text(planned), BackwardConfig{}), planned);
-  EXPECT_FALSE(legal_config("nested_keys=false", planned, p, kHopper90).nested_keys);
-  EXPECT_TRUE(hopper_backward(parse_problem("bwd fp16 h1 s4096 d64 window(2048,0)")).nested_keys);
-  const BackwardConfig all = hopper_backward(parse_problem("bwd bf16 b16 h16 s1024 d128"));
-  EXPECT_FALSE(all.nested_keys);
-  EXPECT_EQ(to_text(all).find("nested_keys"), std::string::npos);
+  EXPECT_FALSE(all.masked);
+  EXPECT_EQ(to_text(all).find("masked"), std::string::npos);
 }
 
 TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
@@ -447,8 +369,7 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".persistent=true"), std::string::npos) << to_text(config);
   config.cluster = 1;
-  EXPECT_NE(check(config, p, kHopper90).reason.find("persistent=true is of cluster=2"),
-            std::string::npos);
+  EXPECT_NE(check(config, p, kHopper90).reason.find("are of cluster=2"), std::string::npos);
 }
 
 // What a text says may not go with the usual tile: then another is meant.
@@ -459,10 +380,7 @@ TEST(Sm90BackwardLegality, TextsAreSaidOfATileTheyAreLegalWith) {
   };
   EXPECT_EQ(meant("BackwardConfig{stages=2}").cluster, 2);
   EXPECT_EQ(meant("BackwardConfig{cluster=2}"), hopper_backward(p));
-  for (const char* text : {"BackwardConfig{dq=unordered}", "BackwardConfig{stages=3}",
-                           "BackwardConfig{dq_block_q=128,cluster=1}"}) {
-    EXPECT_EQ(meant(text).cluster, 1) << text;
-  }
+  EXPECT_EQ(meant("BackwardConfig{cluster=1}").cluster, 1);
   EXPECT_THROW(meant("BackwardConfig{stages=9}"), InvalidArgument);
 }
 
@@ -471,14 +389,14 @@ TEST(Sm90BackwardLegality, WholeTextsAreOffWhereTheySayNothing) {
   const Problem p = parse_problem("bwd bf16 h1 s64 d64");
   const BackwardConfig usual = hopper_backward(p);
   BackwardConfig other = usual;
-  other.dq_group = other.early_turns = true;
+  other.cluster = 2;
+  other.persistent = true;
   EXPECT_EQ(parse_config(to_text(usual), other), usual);
-  EXPECT_TRUE(parse_config("stages=2", other).early_turns);
+  EXPECT_TRUE(parse_config("stages=2", other).persistent);
 
   const ForwardConfig forward = gpu_forward_base("ForwardConfig{target=cuda_sm90}",
                                                  parse_problem("fwd bf16 h1 s64 d64"), kHopper90);
   ForwardConfig base = forward;
-  base.skip = base.own_output = true;
   base.cluster = 2;
   EXPECT_EQ(parse_config(to_text(forward), base), forward);
   EXPECT_EQ(parse_config("stages=2", base).cluster, 2);
@@ -500,27 +418,11 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 128; }, "head_dim=128 takes 64"));
   EXPECT_TRUE(refused([](auto& c) { c.stages = 1; }, "stages=1"));
   EXPECT_TRUE(refused([](auto& c) { c.stages = 5; }, "stages=5"));
-  EXPECT_TRUE(refused([](auto& c) { c.dq = DqSum::recomputed; }, "dq=recomputed"));
-  EXPECT_TRUE(refused([](auto& c) { c.dq_group = true; }, "up to 64, not 128 and 128"));
-  EXPECT_TRUE(refused(
-      [](auto& c) {
-        c.early_turns = true;
-        c.dq = DqSum::unordered;
-      },
-      "early_turns=true is of dq=ordered"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq = DqAccumulation::separate; }, "dq=separate"));
+  EXPECT_TRUE(refused([](auto& c) { c.dq = DqAccumulation::atomic_fused; }, "of persistent=true"));
   EXPECT_TRUE(refused([](auto& c) { c.cluster = 4; }, "cluster=4; 1 or 2"));
-  EXPECT_TRUE(refused([](auto& c) { c.cluster = 2; }, "takes early_turns=true"));
-  EXPECT_TRUE(refused(
-      [](auto& c) {
-        c.cluster = 2;
-        c.early_turns = true;
-        c.dq_block_q = 128;
-      },
-      "turns of block_q=64 rows, not 128"));
-  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96"));
-  EXPECT_TRUE(refused([](auto& c) { c.skips_hidden = true; }, "skips_hidden=true is of cluster=2"));
-  EXPECT_TRUE(refused([](auto& c) { c.nested_keys = true; }, "nested_keys=true is of cluster=2"));
-  EXPECT_TRUE(refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256"));
+  EXPECT_TRUE(refused([](auto& c) { c.masked = true; }, "masked=true are of cluster=2"));
+  EXPECT_TRUE(refused([](auto& c) { c.parts_last = true; }, "parts_last=true is of persistent"));
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper90).reason;
   };
@@ -528,32 +430,25 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   pair.cluster = 2;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("has value_dim up to 64, not 128"),
             std::string::npos);
-  pair = hopper_backward(parse_problem("bwd bf16 h1 s2048 d64"));
-  pair.rounds_dq = pair.persistent = pair.parts_last = false;
-  pair.stages = 3;
-  EXPECT_NE(reason("bwd bf16 h1 s2048 d64", pair).find("shared memory"), std::string::npos);
-  pair.stages = 2;
-  EXPECT_EQ(reason("bwd bf16 h1 s2048 d64", pair), "");
+  pair.dq = DqAccumulation::serialized_fused;
+  pair.cluster = 1;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", pair).find("has value_dim up to head_dim"),
+            std::string::npos);
   BackwardConfig wide = hopper_backward(parse_problem("bwd bf16 h1 s64 d256"));
   wide.block_k = 128;
   EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes 64, 8 and 1"), std::string::npos);
   wide.block_k = 64;
-  wide.stages = 3;
   wide.cluster = 2;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("stages=2"), std::string::npos);
+  wide.masked = true;
+  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("takes masked=false"), std::string::npos);
   wide.cluster = 1;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d256", wide).find("shared memory"), std::string::npos);
+  wide.masked = false;
   wide.head_dim = 64;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv256", wide).find("d from 65 on"), std::string::npos);
   BackwardConfig narrow = hopper_backward(parse_problem("bwd bf16 h1 s64 d64"));
   EXPECT_NE(reason("bwd bf16 h1 s64 d32", narrow).find("pad d=32"), std::string::npos);
-  narrow.stages = 4;
   narrow.value_dim = 128;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("and value_dim up to 64"),
-            std::string::npos);
-  narrow.keys_in_registers = false;
-  EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("shared memory"), std::string::npos);
-  narrow.dq = DqSum::unordered;
+  narrow.dq = DqAccumulation::atomic;
   EXPECT_NE(reason("bwd bf16 h1 s64 d64 dv128", narrow).find("spill"), std::string::npos);
 }
 

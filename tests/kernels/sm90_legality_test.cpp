@@ -141,9 +141,9 @@ TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
         "fwd bf16 b1 h16 sq64 sk16384 d128"}) {
     EXPECT_EQ(taken(line).cluster, 1) << line;
   }
-  EXPECT_TRUE(taken("fwd bf16 causal b32 h8 s512 d256").own_output);
-  EXPECT_TRUE(taken("fwd bf16 b1 h8 s16384 d256").own_output);
-  EXPECT_FALSE(taken("fwd bf16 b1 h16 s16384 d128").own_output);
+  EXPECT_TRUE(taken("fwd bf16 causal b32 h8 s512 d256").own_output());
+  EXPECT_TRUE(taken("fwd bf16 b1 h8 s16384 d256").own_output());
+  EXPECT_FALSE(taken("fwd bf16 b1 h16 s16384 d128").own_output());
 }
 
 // 80 would spill.
@@ -153,21 +153,21 @@ TEST(Sm90Legality, PairsWithWideOutputsTake64Keys) {
     const ForwardConfig base = default_gpu_forward(p, kHopper);
     return check(parse_config("ForwardConfig{" + changes + "}", base), p, kHopper).reason;
   };
-  EXPECT_EQ(reason("block_k=80,cluster=1"), "");
-  EXPECT_EQ(reason("block_k=80,cluster=2").find("block_k=80 but pairs with value_dim above 192"),
+  EXPECT_EQ(reason("block_k=80,cluster=1,q_stages=2,block_q=64,warps=4"), "");
+  EXPECT_EQ(reason("block_k=80,cluster=2,q_stages=2,block_q=64,warps=4")
+                .find("block_k=80 but pairs with value_dim above 192"),
             0u);
-  EXPECT_EQ(reason("block_k=64,cluster=2"), "");
-  EXPECT_EQ(reason("block_k=80,cluster=2,own_output=true"), "");
+  EXPECT_EQ(reason("block_k=64,cluster=2,q_stages=2,block_q=64,warps=4"), "");
+  EXPECT_EQ(reason("block_k=80,cluster=2,q_stages=1"), "");
 }
 
-TEST(Sm90Legality, TextNamesPairsAndHalvesWhereTheyAreTakenAlone) {
+TEST(Sm90Legality, TextNamesPairsWhereTheyAreTakenAlone) {
   const auto text = [](const char* line) {
     return to_text(default_gpu_forward(parse_problem(line), kHopper));
   };
   EXPECT_EQ(text("fwd bf16 b16 h16 s1024 d128").find("cluster"), std::string::npos);
-  EXPECT_EQ(text("fwd bf16 b16 h16 s1024 d128").find("own_output"), std::string::npos);
   const std::string both = text("fwd bf16 b1 h8 s16384 d256");
-  EXPECT_NE(both.find(".cluster=2,.own_output=true"), std::string::npos) << both;
+  EXPECT_NE(both.find(".q_stages=1,.pingpong=false,.cluster=2"), std::string::npos) << both;
   EXPECT_EQ(to_text(parse_config(both, ForwardConfig{})), both);
 }
 
@@ -211,7 +211,7 @@ TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideA
   EXPECT_EQ(forward_items(p, twelve, 132).heads, 12);
   EXPECT_EQ(forward_items(p, twelve, 132).tiles,
             (20 * 16 + twelve.item_rows() - 1) / twelve.item_rows());
-  EXPECT_THROW(forced("packed_heads=3,q_stages=1,own_output=true"), InvalidArgument);
+  EXPECT_FALSE(forced("packed_heads=3").own_output());
   Problem endless = p;
   endless.hq = 64;
   endless.sq = 1LL << 25;
@@ -265,7 +265,7 @@ TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
       EXPECT_EQ(c.packed_heads, 7) << to_line(p);
       EXPECT_LE(c.block_q, 128) << to_line(p);
       EXPECT_EQ(c.cluster, 1) << to_line(p);
-      EXPECT_FALSE(c.own_output) << to_line(p);
+      EXPECT_FALSE(c.own_output()) << to_line(p);
     }
   }
   const Problem p = parse_problem("fwd bf16 causal b10 hq14 hk2 sq5 sk700 d64");
@@ -289,35 +289,10 @@ TEST(Sm90Legality, NoTileIsListedTwice) {
 
 TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
   const auto stays = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).fixed_reference;
+    return default_gpu_forward(parse_problem(line), kHopper).static_max();
   };
   EXPECT_TRUE(stays("fwd bf16 h4 s512 d128"));
   EXPECT_FALSE(stays("fwd fp16 h4 s512 d128"));
-}
-
-TEST(Sm90Legality, TilesAreSkippedWhereItIsAskedForAlone) {
-  const Problem p = parse_problem("fwd bf16 h4 s512 d128");
-  const ForwardConfig usual = default_gpu_forward(p, kHopper);
-  EXPECT_FALSE(usual.skip);
-  EXPECT_EQ(to_text(usual).find("skip"), std::string::npos);  // as texts that are older have it
-  const ForwardConfig skips = legal_config("skip=true", usual, p, kHopper);
-  EXPECT_TRUE(skips.skip);
-  EXPECT_NE(to_text(skips).find(",.skip=true}"), std::string::npos);
-  EXPECT_EQ(parse_config(to_text(skips), ForwardConfig{}), skips);
-  EXPECT_EQ(parse_config("skip=false", skips), usual);
-  EXPECT_THROW(parse_config("target=cuda_sm80,skip=true", ForwardConfig{}), InvalidArgument);
-}
-
-TEST(Sm90Legality, ItemsAreTakenWhereItIsAskedForAlone) {
-  const Problem p = parse_problem("fwd bf16 causal h4 s512 d128");
-  const ForwardConfig usual = default_gpu_forward(p, kHopper);
-  EXPECT_FALSE(usual.dynamic);
-  EXPECT_EQ(to_text(usual).find("dynamic"), std::string::npos);
-  const ForwardConfig taken = legal_config("dynamic=true", usual, p, kHopper);
-  EXPECT_NE(to_text(taken).find(",.dynamic=true}"), std::string::npos);
-  EXPECT_EQ(parse_config(to_text(taken), ForwardConfig{}), taken);
-  EXPECT_EQ(taken.smem_bytes(), usual.smem_bytes() + kItemQueueBytes);
-  EXPECT_THROW(parse_config("target=cuda_sm80,dynamic=true", ForwardConfig{}), InvalidArgument);
 }
 
 TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
@@ -330,9 +305,6 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   EXPECT_EQ(parse_config(to_text(shares), ForwardConfig{}), shares);
   EXPECT_THROW(parse_config("target=cuda_sm80,key_shares=8", ForwardConfig{}), InvalidArgument);
   const auto reason = [&] { return check(shares, p, kHopper).reason; };
-  shares.dynamic = true;
-  EXPECT_NE(reason().find("key_shares=132 takes dynamic=false"), std::string::npos);
-  shares.dynamic = false;
   shares.key_shares = 257;
   EXPECT_NE(reason().find("key_shares=257; 0 to 256"), std::string::npos);
   shares.key_shares = 132;
@@ -341,7 +313,7 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   EXPECT_NE(reason().find("block_q up to 128"), std::string::npos);
   shares = legal_config("key_shares=66", usual, p, kHopper);
   shares.cluster = 2;
-  EXPECT_NE(reason().find("of pairs own_output=true"), std::string::npos);
+  EXPECT_NE(reason().find("of pairs an output with a place of its own"), std::string::npos);
 }
 
 // Of few items each is cut into as many pieces, and no more than there are multiprocessors; one
@@ -386,7 +358,6 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 320; }, "block_q=320"));
   EXPECT_TRUE(refused([](auto& c) { c.cluster = 3; }, "cluster=3"));
-  EXPECT_TRUE(refused([](auto& c) { c.own_output = true; }, "own_output=true"));
   EXPECT_TRUE(refused([](auto& c) { c.held_columns = 24; }, "held_columns=24"));
   EXPECT_TRUE(refused([](auto& c) { c.held_columns = 1024; }, "held_columns=1024"));
   EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
@@ -397,11 +368,6 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.stages = 4; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 256, c.stages = 2; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 192, c.warps = 12, c.q_stages = 1; }, "registers"));
-  const Problem half = parse_problem("fwd fp16 h2 s64 d128");
-  ForwardConfig fixed = default_gpu_forward(half, kHopper);
-  fixed.fixed_reference = true;
-  EXPECT_NE(check(fixed, half, kHopper).reason.find("fixed_reference=true is of bf16"),
-            std::string::npos);
   EXPECT_NE(check(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
 }
 

@@ -66,8 +66,6 @@ TEST(Sm90SplitLegality, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.stages = 0; }, "stages=0");
   refused([](auto& c) { c.q_stages = 2; }, "q_stages=2");
   refused([](auto& c) { c.pingpong = true; }, "pingpong");
-  refused([](auto& c) { c.skip = true; }, "skip");
-  refused([](auto& c) { c.dynamic = true; }, "dynamic");
   refused([](auto& c) { c.stages = 2; }, "shared memory");
   const auto reason = [&](const char* line, int architecture) {
     ForwardConfig config = good;
@@ -120,21 +118,13 @@ TEST(Sm90SplitLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   refused([](auto& c) { c.sharing = 2; }, "sharing=2");
   refused([](auto& c) { c.stages = 0; }, "stages=0");
   refused([](auto& c) { c.stages = 2; }, "shared memory");
-  refused([](auto& c) { c.dq = DqSum::unordered; }, "dq=unordered");
+  refused([](auto& c) { c.dq = DqAccumulation::atomic; }, "dq=atomic");
+  refused([](auto& c) { c.dq = DqAccumulation::serialized_fused; }, "takes serialized");
   refused([](auto& c) { c.cluster = 2; }, "cluster=2 is of 16 bits");
-  refused([](auto& c) { c.dq_group = true; }, "dq_group=true is of 16 bits");
-  refused([](auto& c) { c.early_turns = true; }, "early_turns=true is of 16 bits");
-  refused([](auto& c) { c.rounds_dq = true; }, "rounds_dq=true is of 16 bits");
-  refused([](auto& c) { c.zeroes_dq = true; }, "zeroes_dq=true is of 16 bits");
   refused([](auto& c) { c.persistent = true; }, "persistent=true is of 16 bits");
-  refused([](auto& c) { c.keys_in_registers = true; }, "keys_in_registers=true is of 16 bits");
-  refused([](auto& c) { c.skips_hidden = true; }, "skips_hidden=true is of 16 bits");
-  refused([](auto& c) { c.nested_keys = true; }, "nested_keys=true is of 16 bits");
-  refused([](auto& c) { c.bulk_dq = true; }, "bulk_dq=true is of 16 bits");
+  refused([](auto& c) { c.masked = true; }, "masked=true is of 16 bits");
   refused([](auto& c) { c.parts_last = true; }, "parts_last=true is of 16 bits");
   refused([](auto& c) { c.heads_by_tile = true; }, "heads_by_tile=true is of 16 bits");
-  refused([](auto& c) { c.dq_block_q = 96; }, "dq_block_q=96");
-  refused([](auto& c) { c.dq_block_q = 256; }, "dq_block_q=256");
   const auto reason = [&](const char* line, int architecture) {
     return check(good, parse_problem(line), gpu_limits(architecture)).reason;
   };

@@ -47,7 +47,7 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   EXPECT_EQ(parts("bwd bf16 causal b1 h5 s4096 d128"), std::pair(80, 1));  // more than pairs
   for (const char* line :
        {"bwd bf16 causal b1 h4 s4096 d128", "bwd bf16 causal b1 h1 s16384 d64"}) {
-    EXPECT_EQ(hopper_backward(parse_problem(line)).dq, DqSum::unordered) << line;
+    EXPECT_EQ(hopper_backward(parse_problem(line)).dq, DqAccumulation::atomic_fused) << line;
   }
   for (const char* line :
        {"bwd bf16 b4 h16 s4096 d128", "bwd bf16 b1 h16 s16384 d128", "bwd bf16 b4 h21 s4096 d96",

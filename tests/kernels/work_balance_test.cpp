@@ -11,8 +11,18 @@ namespace {
 
 constexpr int kPairs = 66;
 
-BackwardConfig pairs(DqSum dq, bool rounds_dq = true) {
-  return {.block_q = 64, .block_k = 128, .dq = dq, .cluster = 2, .rounds_dq = rounds_dq};
+using Dq = DqAccumulation;
+
+BackwardConfig pairs(Dq dq) {
+  return {.target = Target::cuda_sm90,
+          .element = DType::bf16,
+          .head_dim = 128,
+          .value_dim = 128,
+          .block_q = 64,
+          .block_k = 128,
+          .dq = dq,
+          .cluster = 2,
+          .persistent = dq == Dq::atomic_fused};
 }
 
 struct Ends {
@@ -31,7 +41,7 @@ Ends ends(const std::string& line, const BackwardConfig& config) {
 }
 
 TEST(WorkBalance, AWorkCostsTheStepsThatSeeItsKeys) {
-  const BackwardConfig config = pairs(DqSum::unordered);
+  const BackwardConfig config = pairs(Dq::atomic_fused);
   const auto full = work_costs(parse_problem("bwd bf16 h1 s600 d64"), config);
   ASSERT_EQ(full.size(), 3u);
   EXPECT_EQ(full[0], full[2]);
@@ -56,7 +66,7 @@ TEST(WorkBalance, IsOneWhereAllEndTogether) {
 
 // 21 heads of 16 works, four at once: the last one's 16 leave 50 pairs idle. 84 are 21 groups.
 TEST(WorkBalance, LastHeadsOfFewWorksAlternateWithOthers) {
-  const BackwardConfig config = pairs(DqSum::unordered);
+  const BackwardConfig config = pairs(Dq::atomic_fused);
   const Ends one = ends("bwd bf16 causal b1 h21 s4096 d96", config);
   EXPECT_EQ(one.alternate, 9);
   EXPECT_LT(one.before, 0.88);
@@ -66,12 +76,13 @@ TEST(WorkBalance, LastHeadsOfFewWorksAlternateWithOthers) {
   EXPECT_LT(many.before, 0.975);
   EXPECT_GT(many.after, 0.99);
   EXPECT_GT(ends("bwd bf16 causal b2 h21 s8192 d96", config).after, 0.99);
-  EXPECT_GT(ends("bwd bf16 causal b16 hq32 hk8 s1024 d128", pairs(DqSum::ordered)).alternate, 8);
+  EXPECT_GT(ends("bwd bf16 causal b16 hq32 hk8 s1024 d128", pairs(Dq::serialized_fused)).alternate,
+            8);
 }
 
 // One head after the other but at the end, where dq is rounded by a kernel of its own.
 TEST(WorkBalance, LastHeadsAlternateWhereOthersDoNot) {
-  const BackwardConfig config = pairs(DqSum::unordered, false);
+  const BackwardConfig config = pairs(Dq::atomic);
   const Ends few = ends("bwd bf16 causal b1 h11 s16384 d96", config);
   EXPECT_EQ(few.alternate, 2);
   EXPECT_LT(few.before, 0.92);
@@ -83,15 +94,15 @@ TEST(WorkBalance, WhereThatIsWorthNothingHeadsAlternateAsOthers) {
   for (const char* line :
        {"bwd bf16 causal b4 h16 s4096 d128", "bwd bf16 causal b1 h16 s16384 d128",
         "bwd bf16 b4 h16 s4096 d128 window(500,0)", "bwd bf16 causal b128 h64 s512 d64"}) {
-    EXPECT_EQ(ends(line, pairs(DqSum::unordered)).alternate, 0) << line;
+    EXPECT_EQ(ends(line, pairs(Dq::atomic_fused)).alternate, 0) << line;
   }
   // Without a mask works are of one length.
-  EXPECT_EQ(ends("bwd bf16 b1 h21 s4096 d96", pairs(DqSum::unordered)).alternate, 1);
-  EXPECT_EQ(ends("bwd bf16 b1 h3 s1024 d64", pairs(DqSum::ordered)).alternate, 3);
+  EXPECT_EQ(ends("bwd bf16 b1 h21 s4096 d96", pairs(Dq::atomic_fused)).alternate, 1);
+  EXPECT_EQ(ends("bwd bf16 b1 h3 s1024 d64", pairs(Dq::serialized_fused)).alternate, 3);
 }
 
 TEST(WorkBalance, IsNeverWorseThanBefore) {
-  for (const DqSum dq : {DqSum::ordered, DqSum::unordered}) {
+  for (const Dq dq : {Dq::serialized_fused, Dq::atomic_fused}) {
     for (const int heads : {1, 3, 12, 21, 25, 70}) {
       for (const char* length : {"s1", "s512", "s2000", "sq300 sk4096", "s16384"}) {
         const std::string line = "bwd bf16 causal h" + std::to_string(heads) + " " + length;

@@ -40,6 +40,23 @@ class CheckIncludes(unittest.TestCase):
                 self.assertEqual(code, 1)
                 self.assertIn(name, text)
 
+    def test_the_note_holds_the_table(self):
+        source = {"src/base/a.h": "#include <vector>"}
+        note = "docs/design/0001-the-house.md"
+        right = (TOOL.parents[1] / note).read_text()
+        self.assertEqual(check({**source, note: right})[0], 0)
+        for wrong in (right.replace("| `src/power/` |", "| `src/might/` |"), right.replace("<!-- end -->", ""), ""):
+            code, text = check({**source, note: wrong})
+            self.assertEqual(code, 1)
+            self.assertIn("--write", text)
+        self.assertEqual(check({**source, "docs/other.md": ""})[0], 1)
+
+    def test_the_table_has_every_folder(self):
+        table = subprocess.run([sys.executable, TOOL, "--table"], capture_output=True, text=True, check=True).stdout
+        for folder in (TOOL.parents[1] / "src").iterdir():
+            if folder.is_dir():
+                self.assertIn(f"| `src/{folder.name}/` |", table)
+
     def test_an_empty_tree_fails(self):
         self.assertEqual(check({"src/base/readme.txt": ""})[0], 1)
 

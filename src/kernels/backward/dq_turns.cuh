@@ -6,7 +6,7 @@
 #include "kernels/softmax/tile_mask.h"
 #include "spec/config.h"
 
-// Who may add to dq when. Some tiles of queries together, dq_block_q rows, have a counter; the
+// Who may add to dq when. Some tiles of queries together, turn_rows() of them, have a counter; the
 // block, or pair of blocks, with key tile n adds its shares when the n before it have, so the order
 // of the sum is fixed and its bits are always the same. Blocks start in the order of their indices
 // and wait for lower ones only: none waits for ever.
@@ -14,7 +14,7 @@ namespace dfa {
 
 template <BackwardConfig kConfig>
 struct DqTurns {
-  static constexpr int kTurnRows = kConfig.dq_block_q;
+  static constexpr int kTurnRows = kConfig.turn_rows();
   static constexpr int kTurnTiles = kTurnRows / kConfig.block_q;
 
   static DFA_DEVICE int tiles(const KernelArgs& args) {
@@ -76,7 +76,7 @@ struct DqTurns {
 
   // Until all that see rows of a tile have added to them. Not of turns_of_tile() > 1.
   static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
-    if constexpr (kConfig.dq == DqSum::unordered) {
+    if constexpr (kConfig.dq_atomic()) {
       const unsigned* counted =
           ended(args, (head.batch * args.hq + head.head) / (args.hq / args.hk));
       const int keys = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();

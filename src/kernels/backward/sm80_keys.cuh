@@ -36,7 +36,7 @@ struct Sm80Keys {
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
   static constexpr int kSharing = kConfig.sharing;
-  static constexpr bool kOrdered = kConfig.dq == DqSum::ordered;
+  static constexpr bool kOrdered = kConfig.dq_serialized();
   static constexpr int kPartQueries = kConfig.block_q / kSharing;  // whose scores a warp computes
   static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
   static constexpr int kQueries = kPartQueries / 8;

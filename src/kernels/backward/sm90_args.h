@@ -12,7 +12,7 @@ struct Sm90BackwardArgs {
 };
 
 // Rows of the boxes of 64 columns that the maps of dk and dv are for; block_q of q and d_o, block_k
-// of k and v, or with nested_keys those of a warpgroup.
+// of k and v, or under a mask those of a warpgroup.
 inline constexpr int kGradientBoxRows = 16;
 
 }  // namespace dfa

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
-  if constexpr (kConfig.rounds_dq) {
+  if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));

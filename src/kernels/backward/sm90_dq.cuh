@@ -12,11 +12,11 @@
 #include "kernels/tile/product.cuh"
 
 // dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
-// (dq_turns.cuh) or, with dq = unordered, as they come. A share is transposed, 64 columns of dq as
+// (dq_turns.cuh) or, atomic, as they come. A share is transposed, 64 columns of dq as
 // rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
 // tile has places for two shares, or for one of each 64 columns. Of 96 columns pairs of blocks have
 // 64 queries as rows instead, of 48 columns each (kSm90KeyColumns). When all have, the sums are
-// rounded: by a kernel of its own or, with rounds_dq, in the same grid (sm90_dq_rounding.cuh).
+// rounded: by a kernel of its own or, fused, in the same grid (sm90_dq_rounding.cuh).
 //
 // Shares lie in memory as they lie in registers: [tile][part of the queries][16 columns of dq]
 // [fragment of 8 queries][lane][4]; by rows: [tile][48 columns][16 queries][fragment of 8
@@ -27,7 +27,7 @@ template <BackwardConfig kConfig>
 struct Sm90Dq : DqTurns<kConfig> {
   using Turns = DqTurns<kConfig>;
   using typename Turns::Head;
-  static constexpr bool kOrdered = kConfig.dq == DqSum::ordered;
+  static constexpr bool kOrdered = kConfig.dq_serialized();
   static constexpr int kGroups = kConfig.warps / 4;
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr bool kByRows = kKeyColumns < kPanelColumns;  // queries as rows
@@ -86,27 +86,6 @@ struct Sm90Dq : DqTurns<kConfig> {
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) ptx::add_4(to + n * 128, share[n]);
     }
-  }
-
-  // The first fragments of a share by the copy engine, from the warp's own place in shared memory,
-  // the others from registers. As they come.
-  template <int kStaged>
-  static DFA_DEVICE void add_bulk(const KernelArgs& args, Head head, int tile, int place,
-                                  unsigned staged, unsigned lane, const Share& share) {
-    float* to = lane_sums(args, Turns::index(args, head, tile), place);
-    ptx::wait_stores_read();  // the share before
-    __syncwarp();
-#pragma unroll
-    for (int n = 0; n < kStaged; ++n) {
-      ptx::store_shared_4(staged + lane * 16 + n * 512, share[n]);
-    }
-#pragma unroll
-    for (int n = kStaged; n < kFragments; ++n) ptx::add_4(to + n * 128, share[n]);
-    ptx::fence_async();
-    __syncwarp();
-    if (!ptx::elect()) return;
-    ptx::add_bytes(to - lane * 4, staged, kStaged * 512);
-    ptx::commit_stores();
   }
 
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,

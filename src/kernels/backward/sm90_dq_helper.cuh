@@ -17,7 +17,7 @@ struct Sm90DqHelper {
   using Shared = typename Keys::Shared;
 
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
-    if constexpr (kConfig.zeroes_dq && kConfig.rounds_dq) {
+    if constexpr (kConfig.dq == DqAccumulation::atomic_fused) {
       unsigned chunks = 0;
       Keys::template for_works<true>(
           args, shared, [&](const KeyWork& of_turn, unsigned works_before) {
@@ -35,14 +35,7 @@ struct Sm90DqHelper {
               Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_turn.part);
             }
           });
-    } else if constexpr (kConfig.zeroes_dq && kConfig.persistent) {
-      Keys::template for_works<true>(args, shared, [&](const KeyWork& of_turn, unsigned) {
-        const unsigned block = Zeros::block_of(args, of_turn);
-        Zeros::zero_part(args, [=] { return block; });
-      });
-    } else if constexpr (kConfig.zeroes_dq) {
-      Zeros::zero_part(args, [] { return ptx::block_index(); });
-    } else if constexpr (kConfig.rounds_dq) {
+    } else if constexpr (kConfig.dq_fused()) {
       Keys::rounding_warp(shared.base).round_shares(args);
     }
   }

@@ -21,7 +21,7 @@ struct Sm90DqRounding {
   static DFA_DEVICE int cluster_index(const KernelArgs& args) {
     // Read anew each time where registers are few.
     const int index =
-        static_cast<int>(kConfig.skips_hidden ? ptx::block_index() : blockIdx.x) / kConfig.cluster;
+        static_cast<int>(kConfig.masked ? ptx::block_index() : blockIdx.x) / kConfig.cluster;
     if (!kConfig.persistent || index < args.staying) return index;
     return args.rounding.owners() + index - args.staying;
   }

@@ -16,7 +16,7 @@ namespace dfa {
 template <BackwardConfig kConfig>
 inline constexpr int kSm90KeyColumns =
     kConfig.head_dim == 96 && kConfig.cluster == 2 && !kConfig.sm90_is_wide() &&
-            !(kConfig.dq == DqSum::ordered && kConfig.nested_keys)
+            !(kConfig.dq_serialized() && kConfig.masked)
         ? 48
         : kPanelColumns;
 

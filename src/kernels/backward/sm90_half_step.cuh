@@ -6,8 +6,8 @@ namespace dfa {
 
 // What a warpgroup with 64 keys does with 64 queries, where it has both of their gradients: p and
 // ds, and their products for dv and dk. A tile has one or two such halves; the scores of the first
-// have been queued in the step before. With `dq_group` or pairs of blocks those that make dq empty
-// the buffers of ds, and are told of a full one; else warpgroups meet when all of ds is there.
+// have been queued in the step before. Of pairs of blocks those that make dq empty the
+// buffers of ds, and are told of a full one; else warpgroups meet when all of ds is there.
 template <BackwardConfig kConfig>
 struct Sm90HalfStep {
   using Keys = Sm90Keys<kConfig>;
@@ -16,8 +16,7 @@ struct Sm90HalfStep {
   using Scores = typename Keys::Scores;
   static constexpr int kHalf = Keys::kHalf;
   static constexpr int kHalves = Keys::kHalves;
-  static constexpr bool kDqGroup = kConfig.dq_group;
-  static constexpr bool kTellsDs = kDqGroup || kConfig.cluster > 1;
+  static constexpr bool kTellsDs = kConfig.cluster > 1;
   // Where registers last for reading delta ahead of dv's products, which leave little of what
   // shared memory gives in a cycle: reads behind them take hundreds of cycles.
   static constexpr bool kDeltaEarly = kHalves == 2 && kConfig.value_dim <= 64;
@@ -116,7 +115,6 @@ struct Sm90HalfStep {
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);
 
     make_ds<kNext ? 2 : 1>(dp, sums.p[kAt], delta, sums.lse);
-    if constexpr (kDqGroup && kAt == 1) ptx::pin(ds_rounded[0]);  // its product has ended
     Keys::round(ds_rounded[kAt], dp);
     if constexpr (kTellsDs) at.wait_ds_empty(kAt);
     store_rows<Keys::kBlockK>(ds + kAt * panel_bytes(Keys::kBlockK),
@@ -126,9 +124,8 @@ struct Sm90HalfStep {
     if constexpr (kTellsDs) at.tell_ds_full(kAt, group);
     if constexpr (kNext) {
       Keys::load_pairs(sums.lse, at.lse() + (kAt + 1) * kHalf * 4);
-      ptx::wait_products<kDqGroup ? 1 : 2>();
+      ptx::wait_products<2>();
       ptx::pin(sums.p[kAt + 1]);
-      if constexpr (kDqGroup) ptx::pin(p[kAt]);
     }
   }
 };

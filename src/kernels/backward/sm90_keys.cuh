@@ -22,8 +22,7 @@
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
 // that keeps turns, and single steps of a warpgroup; who does which is in
-// sm90_dq_group_backward.cuh (d and dv up to 64), sm90_backward.cuh and sm90_pair_backward.cuh (up
-// to 128) and sm90_wide_backward.cuh.
+// sm90_backward.cuh and sm90_pair_backward.cuh (d and dv up to 128) and sm90_wide_backward.cuh.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -66,13 +65,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kBarriersAt = kDeltaAt + kStages * kRowBytes;
   static constexpr int kBarriers = kConfig.sm90_barriers();
   static constexpr int kRingBarriers = kStages * kConfig.cluster;  // of one of both rings
-  static constexpr int kNotesAt = kBarriersAt + 8 * (kBarriers + 2 * kRingBarriers);
-  static constexpr int kQueueAt = kNotesAt + kConfig.sm90_notes_bytes();
+  static constexpr int kQueueAt = kBarriersAt + 8 * (kBarriers + 2 * kRingBarriers);
   static constexpr int kQueueEnd = kQueueAt + kConfig.sm90_queue_bytes();
   static constexpr int kRoundingAt = (kQueueEnd + 15) / 16 * 16;  // for the copy engine
-  static constexpr int kBulkAt = kRoundingAt;                     // of bulk_dq
-  static_assert(kQueueEnd + kConfig.sm90_rounding_bytes() + kConfig.sm90_bulk_bytes() ==
-                kConfig.smem_bytes());
+  static_assert(kQueueEnd + kConfig.sm90_rounding_bytes() == kConfig.smem_bytes());
 
   // Named barriers: 0 of the block, 1 of all who compute, then those of the rings. A pair's rings
   // are filled for both, and given back to both.
@@ -85,13 +81,14 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Where pairs of blocks stay and take one work after the other, they read which: all warps that
   // compute, the one that copies, a thread or two, and a warp that zeroes dq.
   static constexpr bool kPersistent = kConfig.persistent;
-  static constexpr bool kZeroes = kConfig.zeroes_dq, kPasses = kConfig.sm90_sends_ds();
-  // Are sums as they come rounded in the same grid? Then a thread counts works that have ended.
-  static constexpr bool kCounts = kConfig.rounds_dq && !Dq::kOrdered;
+  static constexpr bool kPasses = kConfig.sm90_sends_ds();
+  // Are sums as they come cleared and rounded in the same grid? Then a thread counts works that
+  // have ended.
+  static constexpr bool kCounts = kConfig.dq_fused() && !Dq::kOrdered;
   static constexpr bool kParts = kConfig.parts_last;
   using Queue =
-      WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kZeroes, kParts>;
-  static_assert(!kPersistent || (kPaired && kStages == 2 && kConfig.early_turns == Dq::kOrdered));
+      WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kCounts, kParts>;
+  static_assert(!kPersistent || (kPaired && kStages == 2 && kConfig.early_turns() == Dq::kOrdered));
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
   struct Shared {
@@ -108,11 +105,6 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     DFA_DEVICE unsigned complete() const { return barrier(2); }
     // Who passes turns on has seen that.
     DFA_DEVICE unsigned seen() const { return barrier(kConfig.sm90_wide_pair() ? 8 : 4); }
-    // Of the two buffers of ds where a warpgroup of its own makes dq.
-    DFA_DEVICE unsigned ds_full(unsigned buffer) const { return barrier(2 + buffer); }
-    DFA_DEVICE unsigned ds_empty(unsigned buffer) const { return barrier(4 + buffer); }
-    // Likewise of what the other block of a pair was sent.
-    DFA_DEVICE unsigned sent_empty(unsigned buffer) const { return barrier(6 + buffer); }
     // Of pairs: both tiles of ds whose dq is made here are there, and have been read; those whose
     // dq is made there have been.
     DFA_DEVICE unsigned ds_there() const { return barrier(5); }
@@ -158,21 +150,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void init(const Shared& shared) {
     ptx::init_barrier(shared.k_full(), 1);
     ptx::init_barrier(shared.v_full(), 1);
-    if constexpr (!kConfig.dq_group) {
-      ptx::init_barrier(shared.turn(), 1);
-      ptx::init_barrier(shared.added(), kConfig.warps);
-      if constexpr (kConfig.early_turns || kCounts) ptx::init_barrier(shared.seen(), 1);
-    } else {
-      for (int buffer = 0; buffer < 2; ++buffer) {
-        ptx::init_barrier(shared.ds_full(buffer), kConfig.warps);
-        ptx::init_barrier(shared.ds_empty(buffer), kGroupThreads / 32);
-      }
-    }
-    if constexpr (kPaired && kConfig.dq_group) {
-      for (int buffer = 0; buffer < 2; ++buffer) {
-        ptx::init_barrier(shared.sent_empty(buffer), kGroupThreads / 32);
-      }
-    } else if constexpr (kPaired) {
+    ptx::init_barrier(shared.turn(), 1);
+    ptx::init_barrier(shared.added(), kConfig.warps);
+    if constexpr (kConfig.early_turns() || kCounts) ptx::init_barrier(shared.seen(), 1);
+    if constexpr (kPaired) {
       constexpr unsigned kOfDs = kWide ? kGroupThreads / 32 : kConfig.warps;  // warps that make it
       ptx::init_barrier(shared.ds_there(), kOfDs);
       if constexpr (kWide) ptx::init_barrier(shared.ds_there(1), kOfDs);
@@ -190,7 +171,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       ptx::init_barrier(shared.v_empty(), kConfig.warps);
       shared.queue().init();
     }
-    if constexpr (kConfig.rounds_dq && !kWide) rounding_warp(shared.base).init();
+    if constexpr (kConfig.dq_fused() && !kWide) rounding_warp(shared.base).init();
     shared.q.init();
     shared.d_o.init();
     ptx::fence_barrier_init();
@@ -231,11 +212,11 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
 
-  // The first key of a warpgroup, of the turn's first. With nested_keys the second block's lie
-  // between the first one's: under a mask either has one warpgroup that sees more queries and one
+  // The first key of a warpgroup, of the turn's first. Under a mask the second block's lie between
+  // the first one's: either has one warpgroup that sees more queries and one
   // that sees fewer, and where they skip, steps of the one alone are short for both blocks.
   static DFA_DEVICE int key_of(int key, int rank, int group) {
-    if constexpr (kConfig.nested_keys) return key + (rank ^ 3 * group) * kGroupRows;
+    if constexpr (kConfig.masked) return key + (rank ^ 3 * group) * kGroupRows;
     return key + rank * kBlockK + group * kGroupRows;
   }
   // This block's, as a warpgroup has its keys: as if those before lay right ahead of them.
@@ -336,7 +317,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   template <int kColumns, int kOfPanel>
   static DFA_DEVICE void load_keys_of(int rank, unsigned to, const TensorMap& map, unsigned barrier,
                                       const KeyWork& work, int key) {
-    if constexpr (!kConfig.nested_keys) {
+    if constexpr (!kConfig.masked) {
       load_tile<kBlockK, kColumns, kOfPanel>(to, map, barrier, key, work.head, work.batch);
     } else {  // a box for each warpgroup
 #pragma unroll
@@ -358,8 +339,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
                                        unsigned barrier, const KeyWork& work) {
-    constexpr int kApart =
-        kConfig.nested_keys ? kGroupRows : kBlockK;  // of both blocks' first keys
+    constexpr int kApart = kConfig.masked ? kGroupRows : kBlockK;  // of both blocks' first keys
     const int key = work.key + (rank() == 0 ? kApart : -kApart);
     if constexpr (kConfig.sm90_halves_dq()) {
 #pragma unroll
@@ -383,8 +363,6 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
                                    const KeyWork& work) {
     if (!starts_copies()) return;
-    // Who adds to dq has waited for k.
-    if constexpr (kZeroes) Zeros::wait(a.args, work);
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
     ptx::arrive_expecting(shared.v_full(), kVBytes + (kPaired ? kOthersKBytes : 0));
@@ -401,7 +379,6 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
-    if constexpr (kZeroes && !kCounts) Zeros::wait(a.args, work);
     ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
     if (any) load_k(a, shared, 0, shared.k_full(), work);
@@ -478,7 +455,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         },
         [&](const KeyWork& work, const TurnWalk& walk) {
           if constexpr (!Dq::kOrdered) return;
-          if constexpr (kConfig.early_turns) {
+          if constexpr (kConfig.early_turns()) {
             take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
           } else {
             dfa::keep_turns<Dq>(a.args, work, walk, shared.turn(), shared.added(), phase);

@@ -155,25 +155,8 @@ struct Sm90PairBackward {
     ptx::commit_products();
   }
 
-  // Of bulk_dq: where v is in registers its place has the shares of the first warpgroup.
-  static constexpr int kStaged = HalfStep::kHeldWhole ? Dq::kFragments : Dq::kFragments / 2;
-  static DFA_DEVICE unsigned staged(const Step& at) {
-    constexpr unsigned kBytes = kStaged * 512;
-    const unsigned warp = Keys::warp_row() / 16 * kBytes;
-    if constexpr (HalfStep::kHeldWhole) {
-      return at.base + (at.group == 0 ? Keys::kVAt : Keys::kBulkAt) + warp;
-    } else {
-      return at.base + Keys::kBulkAt + at.group * 4 * kBytes + warp;
-    }
-  }
-
   static DFA_DEVICE void add_dq(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
-    if constexpr (kConfig.bulk_dq) {
-      Dq::template add_bulk<kStaged>(args, {pair.batch, walk.head}, walk.tile, at.group, staged(at),
-                                     Keys::lane(), share);
-      return;
-    }
     if constexpr (Dq::kOrdered) ptx::wait(at.turn(), phase);
     Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kOrdered) {
@@ -217,7 +200,7 @@ struct Sm90PairBackward {
     if constexpr (kHalves == 2) {
       HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
-    if constexpr (Keys::kPersistent && !HalfStep::kHeldWhole && !kMore && !kConfig.skips_hidden) {
+    if constexpr (Keys::kPersistent && !HalfStep::kHeldWhole && !kMore && !kConfig.masked) {
       at.give_back(at.v_empty());
     }
     ptx::wait_products<1>();
@@ -329,9 +312,9 @@ struct Sm90PairBackward {
 
   // Of pairs that stay: does v's place serve until a work's end? Else until v is in registers, or
   // until the last step has read it.
-  static constexpr bool kVToTheEnd = HalfStep::kHeldWhole ? kConfig.bulk_dq : kConfig.skips_hidden;
+  static constexpr bool kVToTheEnd = !HalfStep::kHeldWhole && kConfig.masked;
   // Where registers are too few to keep the warpgroup's index beside the loops.
-  static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.nested_keys;
+  static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.masked;
 
   // All steps, the first scores being queued.
   static DFA_DEVICE void walk_all(const KernelArgs& args, const KeyWork& pair, Walk& walk, Step& at,
@@ -377,14 +360,14 @@ struct Sm90PairBackward {
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
-      if constexpr (!kConfig.skips_hidden) queue_next(at, sums);
+      if constexpr (!kConfig.masked) queue_next(at, sums);
       ptx::wait(at.v_full(), at.keys_phase());
       HalfStep::hold_v(sums, at.base, at.group);
       if constexpr (Keys::kPersistent && HalfStep::kHeldWhole && !kVToTheEnd) {
         at.give_back(at.v_empty());
       }
       if constexpr (Keys::kPersistent) wait_stored();  // of the work before, from where ds goes
-      if constexpr (kConfig.skips_hidden) {
+      if constexpr (kConfig.masked) {
         walk_seen(a.args, pair, walk, at, sums);
       } else {
         walk_all(a.args, pair, walk, at, sums);
@@ -398,7 +381,6 @@ struct Sm90PairBackward {
         ptx::wait(at.seen(), at.keys_phase() ^ 1);  // of the work before: short ones follow fast
         at.give_back(at.added());
       }
-      if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
       if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
@@ -414,8 +396,7 @@ struct Sm90PairBackward {
       }
       at.end_work();
     } else {
-      if constexpr (kConfig.bulk_dq) wait_stored();  // from v's place
-      ptx::sync_warps(1, Keys::kThreads);            // all have read k
+      ptx::sync_warps(1, Keys::kThreads);  // all have read k
       Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
     }
   }
@@ -438,7 +419,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_pair_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
-  if constexpr (kConfig.rounds_dq) {
+  if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));

@@ -20,7 +20,7 @@ struct Sm90Passer {
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.sm90_sends_ds()) {
       send(args, shared);
-    } else if constexpr (kConfig.early_turns) {
+    } else if constexpr (kConfig.early_turns()) {
       pass(args, shared);
     } else if constexpr (Keys::kCounts) {
       Keys::template for_works<false>(
@@ -67,7 +67,7 @@ struct Sm90Passer {
 #pragma unroll 1
       for (; n < end; n += 2) {
         if (n + 1 < end) send_tile(shared, n / 2 % 2);
-        if constexpr (kConfig.early_turns) {
+        if constexpr (kConfig.early_turns()) {
           unsigned phase = (n / 2 ^ Keys::rank()) % 2;
           pass_turn<Dq, Walk>(args, work, made, shared.added(), shared.seen(), phase);
           made.next();

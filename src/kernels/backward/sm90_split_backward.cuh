@@ -44,7 +44,7 @@ struct Sm90SplitBackward {
   static constexpr int kGiven = 24;            // registers of the first warpgroup
   static constexpr int kTaken = 240;
   using Dq = Sm90SplitDq<kConfig>;
-  static_assert(kConfig.block_k == kBlockK && kConfig.dq == DqSum::ordered);
+  static_assert(kConfig.block_k == kBlockK && kConfig.dq_serialized());
 
   // Shared memory: planes of k, of v, stages of those of q, of do, ds, stages of lse and delta,
   // barriers.

@@ -23,7 +23,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
   // that products wait for.
   static constexpr bool kThreadKept =
-      kConfig.cluster == 2 && !kConfig.dq_group && (kConfig.persistent || kConfig.head_dim > 64);
+      kConfig.cluster == 2 && (kConfig.persistent || kConfig.head_dim > 64);
   static DFA_DEVICE unsigned thread() {
     return kThreadKept ? ptx::kept_thread_index() : ptx::thread_index();
   }
@@ -32,7 +32,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // Of the 64 keys that a warpgroup owns, those of this warp. Where sums come as they come there is
   // no register for it.
   static DFA_DEVICE int warp_row() {
-    return warp_row_of(kConfig.dq == DqSum::ordered ? thread() : ptx::thread_index());
+    return warp_row_of(kConfig.dq_serialized() ? thread() : ptx::thread_index());
   }
   static DFA_DEVICE int warp_row_of(unsigned thread) {
     return static_cast<int>(thread / 32 % 4) * 16;

@@ -21,11 +21,11 @@
 // of both: k of the other lies beside one's own, and a tile's ds goes to the other as soon as it is
 // made. So half as much is added to dq. A tile's dq is made a step later, from two places for
 // either's ds, so that nobody waits for what was sent only just now, and with d and dv up to 192
-// added one more step later, beside products. With `keys_in_registers` some columns of k and v are
-// left operands from there, which leaves more of shared memory's cycles to the others. With
+// added one more step later, beside products. Some columns of k and v may be left operands from
+// registers (`holds_keys`), which leaves more of shared memory's cycles to the others. With
 // `persistent` pairs stay: the next keys come when the gradients of the last, which leave through
-// the places of k and v, have been read there, and the next first queries before. With `rounds_dq`
-// a share of earlier heads' sums of dq is rounded meanwhile.
+// the places of k and v, have been read there, and the next first queries before. Fused, a share
+// of earlier heads' sums of dq is rounded meanwhile.
 // Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
 namespace dfa {
 
@@ -536,7 +536,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_wide_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
-  if constexpr (kConfig.rounds_dq) {
+  if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));

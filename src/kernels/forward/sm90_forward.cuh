@@ -11,13 +11,12 @@
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/schedule/item_queue.cuh"
+#include "kernels/schedule/item_walk.h"
 #include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/repair_notes.cuh"
 #include "kernels/schedule/repair_walk.h"
 #include "kernels/schedule/share_walk.h"
 #include "kernels/schedule/stage_ring.cuh"
-#include "kernels/schedule/taken_walk.h"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -34,19 +33,16 @@
 //   scores          product with q in step i, beside the weights of tile i + 1 times its v
 //   weights         while that second product runs; with `pingpong` while other warpgroups' do
 //   output          weights times v in step i - 1
-// The output leaves through the place of q, or straight where there is one. With `fixed_reference`
-// an item whose weights left the range of fp32 is done again, with maxima that are followed. With
-// `skip` a warpgroup leaves out the second product of a tile whose weights count for nothing; v is
-// waited for nevertheless, as its stage must be full before it is given back. With `cluster` = 2
-// neighbouring blocks own neighbouring tiles of q and copy k and v together, half of each for both:
-// they walk the keys that either sees, a stage is empty when both have left it, and what one asks
-// to have done again both do again. With `own_output` the output leaves through a place of its own.
-// The first `held_columns` of q stay in registers: scores take them as left operands from there.
-// With `packed_heads` neighbouring rows are heads of one query, which read the same keys; where
-// they are no power of two, rows that are left hold heads of another group, or nothing. With
-// `dynamic` a thread of the second warp takes items from a counter, one ahead. With `key_shares`
-// the items behind the last whole round are dealt out in pieces, which join_shares joins.
-// Limits: d, dv up to 256; strides in multiples of 16 bytes.
+// The output leaves through the place of q, or where there is one, through a place of its own or
+// straight. In bf16 an item whose weights left the range of fp32 is done again, with maxima that
+// are followed (`static_max`). With `cluster` = 2 neighbouring blocks own neighbouring tiles of q
+// and copy k and v together, half of each for both: they walk the keys that either sees, a stage is
+// empty when both have left it, and what one asks to have done again both do again. The first
+// `held_columns` of q stay in registers: scores take them as left operands from there. With
+// `packed_heads` neighbouring rows are heads of one query, which read the same keys; where they are
+// no power of two, rows that are left hold heads of another group, or nothing. With `key_shares`
+// the items behind the last whole round are dealt out in pieces, which join_shares joins. Limits:
+// d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -78,13 +74,11 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
-  static constexpr int kQueueAt = kNotesAt + (kConfig.fixed_reference ? kRepairBytes : 0);
-  static_assert(kQueueAt + (kConfig.dynamic ? kItemQueueBytes : 0) == kConfig.smem_bytes());
+  static constexpr int kEnd = kNotesAt + (kConfig.static_max() ? kRepairBytes : 0);
+  static_assert(kEnd == kConfig.smem_bytes());
 
   using QRing = StageRing<kQStages, kArrivals>;
   using Ring = StageRing<kStages, kArrivals, kPaired>;
-  using Queue = ItemQueue<kPaired, kConfig.fixed_reference>;
-  static_assert(TakenWalk<Queue>::kAtOnce < kNotedItems);
   struct Rings {
     unsigned smem;
     QRing q;
@@ -92,7 +86,6 @@ struct Sm90Forward {
 
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
     DFA_DEVICE RepairNotes notes() const { return RepairNotes(smem + kNotesAt); }
-    DFA_DEVICE Queue queue() const { return Queue(smem + kQueueAt); }
   };
 
   static DFA_DEVICE Rings rings(unsigned smem) {
@@ -133,15 +126,13 @@ struct Sm90Forward {
       }
     }
   };
-  using BlockWalk = Either<kConfig.dynamic, TakenWalk<Queue>, Either<kShared, ShareWalk, ItemWalk>>;
-  using Walk = RepairWalk<Notes, kConfig.fixed_reference, BlockWalk>;
+  using BlockWalk = Either<kShared, ShareWalk, ItemWalk>;
+  using Walk = RepairWalk<Notes, kConfig.static_max(), BlockWalk>;
 
-  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a, const Rings& rings) {
+  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
-    if constexpr (kConfig.dynamic) {
-      return BlockWalk(rings.queue());
-    } else if constexpr (kShared) {
+    if constexpr (kShared) {
       const KeyShares shares{a.pieces.items, kConfig.key_shares};
       return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
     } else {
@@ -207,11 +198,8 @@ struct Sm90Forward {
     load_keys<kConfig.value_dim>(a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
-  // Does a thread of this block take items?
-  static DFA_DEVICE bool deals() { return !kPaired || ptx::cluster_rank() % 2 == 0; }
-
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    for (Walk walk(items(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
+    for (Walk walk(items(a), {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
       TileRange tiles =
           key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
@@ -347,38 +335,29 @@ struct Sm90Forward {
   }
 
   // The weights of a tile, of which scores become. Is the output to be rescaled before it takes
-  // them, and does it take them? With `skip` a warpgroup votes.
-  struct Weighed {
-    bool moved, counts;
-  };
-  static DFA_DEVICE Weighed weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always,
-                                  int group) {
+  // them?
+  static DFA_DEVICE bool weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always) {
     bool moved = false;
-    if constexpr (!kConfig.fixed_reference) {
+    if constexpr (!kConfig.static_max()) {
       moved = softmax.follow(scores);
     } else if (follows) [[unlikely]] {
       moved = softmax.follow(scores);
       follows = always || softmax.open();
     }
-    if constexpr (kConfig.skip) {
-      const bool counts = softmax.weigh_counting<kConfig.fixed_reference>(scores);
-      return {moved, ptx::any_of_warps(12 + group, 128, counts)};
-    } else {
-      softmax.weigh(scores);
-      return {moved, true};
-    }
+    softmax.weigh(scores);
+    return moved;
   }
 
   // The same of an item's first tile. For a reference that stays the keys in front will do.
-  static DFA_DEVICE bool weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
-                                     bool always, int group) {
+  static DFA_DEVICE void weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
+                                     bool always) {
     constexpr int kInFront = 4;
     follows = always;
-    if (kConfig.fixed_reference && !always) {
+    if (kConfig.static_max() && !always) {
       softmax.begin(reinterpret_cast<const float(&)[kInFront][4]>(scores));
       follows = softmax.open();
     }
-    return weigh(softmax, scores, follows, always, group).counts;
+    weigh(softmax, scores, follows, always);
   }
 
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
@@ -427,14 +406,14 @@ struct Sm90Forward {
         rings.k.next();
         prepare(scores, args, plain, row, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
-        Weighed weighed{false, weigh_first(softmax, scores, follows, order.again, group)};
-        bool under_way = false;
+        weigh_first(softmax, scores, follows, order.again);
+        bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
           end_values(output, weights, rings, under_way);
-          under_way = weighed.counts;
-          if (weighed.counts) round(weights, scores);
-          if (weighed.moved) softmax.rescale(output);
+          under_way = true;
+          round(weights, scores);
+          if (moved) softmax.rescale(output);
           rings.k.wait_full();
           wait_turn(group);
           ptx::pin(scores);
@@ -442,34 +421,25 @@ struct Sm90Forward {
           ptx::pin(weights);
           multiply_scores(scores, held, q, rings.k.tile());
           rings.v.wait_full();
-          if (weighed.counts) {
-            ptx::fence_products();
-            multiply_values(output, weights, rings.v.tile());
-            pass_turn(group);
-            ptx::wait_products<1>();
-          } else {
-            rings.v.release(lane());
-            rings.v.next();
-            pass_turn(group);
-            ptx::wait_products<0>();
-          }
+          ptx::fence_products();
+          multiply_values(output, weights, rings.v.tile());
+          pass_turn(group);
+          ptx::wait_products<1>();
           ptx::pin(scores);
           rings.k.release(lane());
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
           prepare(scores, args, plain, row, tile);
-          weighed = weigh(softmax, scores, follows, order.again, group);
+          moved = weigh(softmax, scores, follows, order.again);
         }
         end_values(output, weights, rings, under_way);
-        if (weighed.moved) softmax.rescale(output);
+        if (moved) softmax.rescale(output);
         rings.v.wait_full();
-        if (weighed.counts) {
-          round(weights, scores);
-          ptx::pin(output);
-          ptx::pin(weights);
-          ptx::fence_products();
-          multiply_values(output, weights, rings.v.tile());
-        }
+        round(weights, scores);
+        ptx::pin(output);
+        ptx::pin(weights);
+        ptx::fence_products();
+        multiply_values(output, weights, rings.v.tile());
         forget_left_rows(softmax, row);
         sums = softmax.finish(inverse, lse);
         end_values(output, weights, rings, true);
@@ -482,7 +452,7 @@ struct Sm90Forward {
         let_pass(rings, all, all - 1, group);
       }
       stored = true;
-      if constexpr (kConfig.fixed_reference) {
+      if constexpr (kConfig.static_max()) {
         if (!order.again && Store::left_range(row, sums, output)) {
           ask(rings, order.place);
         }
@@ -494,7 +464,7 @@ struct Sm90Forward {
         continue;
       }
       Store::lse(args, rows, lse);
-      if constexpr (kConfig.own_output) {
+      if constexpr (kConfig.own_output()) {
         Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
       } else if constexpr (kQStages == 1 || kPacked != kQueryRows) {
         Store::straight(args, rows, output, inverse);
@@ -562,10 +532,9 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     rings.q.init();
     rings.k.init();
     rings.v.init();
-    if constexpr (kConfig.fixed_reference) {
+    if constexpr (kConfig.static_max()) {
       ptx::init_barrier(rings.notes().meeting(), Kernel::kArrivals * kConfig.cluster);
     }
-    if constexpr (kConfig.dynamic) rings.queue().init();
     ptx::fence_barrier_init();
   }
   if constexpr (Kernel::kPaired) {
@@ -583,11 +552,6 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
       ptx::prefetch(a.v);
       ptx::prefetch(a.o);
       Kernel::copy(a, rings);
-    }
-    if constexpr (kConfig.dynamic) {
-      if (threadIdx.x == 32 && Kernel::deals()) {
-        rings.queue().deal(a.args.turns, a.items);
-      }
     }
   } else {
     ptx::take_registers<kConfig.query_registers()>();

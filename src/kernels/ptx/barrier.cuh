@@ -44,22 +44,6 @@ DFA_DEVICE void arrive_warps(unsigned barrier, unsigned threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// Waits at a named barrier as sync_warps does: is it so for any of the threads?
-DFA_DEVICE bool any_of_warps(unsigned barrier, unsigned threads, bool value) {
-  int any;
-  asm volatile(
-      "{\n"
-      ".reg .pred own, all;\n"
-      "setp.ne.b32 own, %3, 0;\n"
-      "bar.red.or.pred all, %1, %2, own;\n"
-      "selp.b32 %0, 1, 0, all;\n"
-      "}\n"
-      : "=r"(any)
-      : "r"(barrier), "r"(threads), "r"(static_cast<int>(value))
-      : "memory");
-  return any != 0;
-}
-
 // Ordinary writes to shared memory before, reads by the copy engine or the tensor cores after.
 DFA_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

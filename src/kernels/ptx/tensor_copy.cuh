@@ -51,15 +51,6 @@ DFA_DEVICE void store_box(const TensorMap& map, unsigned source, int column, int
       : "memory");
 }
 
-// Adds fp32 numbers that follow each other in shared memory, in multiples of 16 bytes and aligned
-// to them, to those in global memory; in no order.
-DFA_DEVICE void add_bytes(float* to, unsigned source, unsigned bytes) {
-  asm volatile(
-      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-      "r"(source), "r"(bytes)
-      : "memory");
-}
-
 // Ends a group of this thread's stores.
 DFA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

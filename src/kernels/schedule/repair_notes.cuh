@@ -4,7 +4,6 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/schedule/repair_walk.h"
-#include "kernels/schedule/taken_walk.h"
 
 // The notes of repair_walk.h in shared memory: a barrier to meet at, did any ask, a bit for each
 // item, where the items begin, a parked walk. One thread walks, others ask.
@@ -74,16 +73,6 @@ class RepairNotes {
   static DFA_DEVICE ItemWalk::Place read(unsigned from, const ItemWalk&) {
     const auto word = [&](unsigned i) { return static_cast<int>(ptx::load_shared(from + 4 * i)); };
     return {word(0), word(1), word(2), word(3)};
-  }
-
-  template <typename Queue>
-  static DFA_DEVICE void write(unsigned to, const TakenWalk<Queue>& walk) {
-    ptx::store_shared(to, static_cast<unsigned>(walk.place().at));
-    ptx::store_shared(to + 4, static_cast<unsigned>(walk.place().taken));
-  }
-  template <typename Queue>
-  static DFA_DEVICE typename TakenWalk<Queue>::Place read(unsigned from, const TakenWalk<Queue>&) {
-    return {static_cast<int>(ptx::load_shared(from)), static_cast<int>(ptx::load_shared(from + 4))};
   }
 
   unsigned memory_;

@@ -2,8 +2,7 @@
 
 #include "kernels/schedule/item_walk.h"
 
-// Items that may have to be done again: a block's items in turn, by an ItemWalk or a TakenWalk, and
-// after every kAtOnce of them those again whose workers asked for it. `Notes` tells how they asked:
+// Items that may have to be done again: a block's items in turn, and after every kAtOnce of them those again whose workers asked for it. `Notes` tells how they asked:
 //   meet(i)            waits, for the ith time, until all items so far are done
 //   asked(i), any()    did item i of these ask, did one?
 //   start(walk)        none has asked, these items begin at `walk`

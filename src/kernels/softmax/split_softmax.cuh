@@ -75,24 +75,6 @@ class SplitSoftmax {
     }
   }
 
-  // The same. Do a row's weights, those of this thread together, count? Not up to kNothing, half of
-  // fp16's least number; beside a reference that stays, up to that part of what there is.
-  template <bool kStays, int kColumns>
-  DFA_DEVICE bool weigh_counting(float (&scores)[kColumns][4]) {
-    constexpr float kNothing = 0x1p-25f;
-    const float before[2] = {sum_[0], sum_[1]};
-    sum_[0] = sum_[1] = 0;
-    weigh(scores);
-    bool counts = false;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float least = kStays ? kNothing * fmaxf(before[half], 1) : kNothing;
-      counts |= !(sum_[half] <= least);  // NaN counts
-      sum_[half] += before[half];
-    }
-    return counts;
-  }
-
   template <int kOutputs>
   DFA_DEVICE void rescale(float (&output)[kOutputs][4]) const {
 #pragma unroll

@@ -17,10 +17,6 @@ inline void arrive_warps(unsigned barrier, unsigned threads) {
   if (!emulated::deaf.named_barriers) emulated::arrive(emulated::named_barrier(barrier), threads);
 }
 
-inline bool any_of_warps(unsigned barrier, unsigned threads, bool value) {
-  return emulated::wait(emulated::named_barrier(barrier), threads, value || emulated::deaf.votes);
-}
-
 inline void fence_async() { emulated::fence_async(); }
 
 template <int kRegisters>

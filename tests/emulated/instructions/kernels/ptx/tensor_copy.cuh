@@ -24,10 +24,6 @@ inline void store_box(const TensorMap& map, unsigned source, int column, int row
   emulated::store_box(map, source, {column, row, head, batch});
 }
 
-inline void add_bytes(float* to, unsigned source, unsigned bytes) {
-  emulated::add_bytes(to, source, bytes);
-}
-
 inline void commit_stores() { emulated::commit_stores(); }
 inline void wait_stores_read() { emulated::wait_stores(false); }
 inline void wait_stores_written() { emulated::wait_stores(true); }
