@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cli/info_section.h"
 #include "cuda/cache.h"
 #include "dfa/attention.h"
+#include "dfa/error.h"
 #include "dfa/version.h"
 #include "sensors/host.h"
 #include "sensors/host_meters.h"
@@ -138,6 +140,15 @@ void print(const std::vector<Section>& sections) {
   }
 }
 
+// What ought to answer and does not ends the command with 3, after everything else was said.
+void demand_answers(const std::vector<Section>& sections) {
+  std::string text;
+  for (const Section& section : sections) {
+    for (const std::string& line : section.unanswered) text += (text.empty() ? "" : "; ") + line;
+  }
+  if (!text.empty()) throw Unsupported(text);
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, int&) {
@@ -145,7 +156,8 @@ void add_info(CLI::App& app, int&) {
   CLI::App* command =
       app.add_subcommand("info", "Devices, instruction sets, sensors: what works, and why not");
   command->add_flag("--json", *json, "print JSON");
-  command->footer("Example: dfa info --json");
+  command->footer(
+      "Example: dfa info --json\nExit code 3 where a GPU is counted but does not answer.");
   command->callback([json] {
     const std::vector<Section> sections{
         machine_section(), build_section(),      backend_section(),    isa_section(),
@@ -155,6 +167,8 @@ void add_info(CLI::App& app, int&) {
     } else {
       print(sections);
     }
+    std::fflush(stdout);
+    demand_answers(sections);
   });
 }
 

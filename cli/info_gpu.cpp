@@ -10,9 +10,10 @@ namespace {
 std::string describe(const nvml::Device& device) {
   const nvml::DeviceFacts& facts = device.facts();
   std::string text = fmt::format("{}, {}, driver {}", facts.name, facts.uuid, facts.driver);
-  if (facts.power_limit_w) text += fmt::format(", limit {:.0f} W", *facts.power_limit_w);
-  if (facts.persistence) text += *facts.persistence ? ", persistent" : ", not persistent";
-  if (facts.mig) text += ", MIG: power and energy are of all its instances together";
+  const nvml::DeviceSettings settings = device.settings();
+  if (settings.power_limit_w) text += fmt::format(", limit {:.0f} W", *settings.power_limit_w);
+  if (settings.persistence) text += *settings.persistence ? ", persistent" : ", not persistent";
+  if (settings.mig) text += ", MIG: power and energy are of all its instances together";
   const auto processes = device.compute_processes();
   if (processes.value) {
     const int foreign = processes.value->foreign(false);
@@ -43,8 +44,25 @@ Item sensor(const nvml::Device& device, const nvml::GaugeInfo& info, const Clock
   const std::string name = device.facts().pci_id + " " + info.name;
   if (set.empty()) return {name, set.status.reason, false};
   const auto reading = set.meters[0]->read();
+  if (reading) return {name, text_of(info.quantity, reading->value)};
   // Activity counters need a second sample; that they opened is what there is to say.
-  return {name, reading ? text_of(info.quantity, reading->value) : "works"};
+  if (nvml::is_activity(info.gauge)) return {name, "works"};
+  return {name, set.meters[0]->status().reason, false};
+}
+
+// A card and its sensors, or that it is counted and does not answer.
+void add_card(std::size_t index, const nvml::Value<nvml::Device>& card, Section& section) {
+  if (!card.value) {
+    section.items.push_back({fmt::format("GPU {}", index), card.status.reason, false});
+    section.unanswered.push_back(
+        fmt::format("GPU {} does not answer: {}", index, card.status.reason));
+    return;
+  }
+  const sensors::SystemClock clock;
+  section.items.push_back({card.value->facts().pci_id, describe(*card.value)});
+  for (const nvml::GaugeInfo& info : nvml::gauges()) {
+    section.items.push_back(sensor(*card.value, info, clock));
+  }
 }
 
 }  // namespace
@@ -64,12 +82,8 @@ Section gpu_sensor_section() {
         {"GPU", devices.value ? "NVML lists none" : devices.status.reason, false});
     return section;
   }
-  const sensors::SystemClock clock;
-  for (const nvml::Device& device : *devices.value) {
-    section.items.push_back({device.facts().pci_id, describe(device)});
-    for (const nvml::GaugeInfo& info : nvml::gauges()) {
-      section.items.push_back(sensor(device, info, clock));
-    }
+  for (std::size_t i = 0; i < devices.value->size(); ++i) {
+    add_card(i, (*devices.value)[i], section);
   }
   return section;
 }

@@ -15,6 +15,7 @@ struct Item {
 struct Section {
   std::string name;
   std::vector<Item> items;
+  std::vector<std::string> unanswered{};  // what is there, as others count it, and does not answer
 };
 
 // The GPUs' sensors, one item each with its value now; a single item with the reason where NVML is

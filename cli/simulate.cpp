@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "bench/result_writer.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "dfa/error.h"
 #include "simulate/marks.h"
 #include "simulate/rack.h"
@@ -50,16 +51,34 @@ void report_missed(const std::vector<std::string>& missed, int& exit_code) {
   }
 }
 
-void simulate_rack(const simulate::Scenario& scenario, int& exit_code) {
-  const simulate::RackRun run = simulate::run_rack(scenario);
-  const simulate::RackMeasures m = simulate::measure_rack(scenario, run);
+// What was simulated before an interrupt is told and written; marks are of the whole, and not
+// judged.
+void tell_interrupted(double simulated_s, double seconds, int& exit_code) {
+  fmt::print(stderr, "dfa: interrupted at {:.1f} of {:g} s; marks are not judged\n", simulated_s,
+             seconds);
+  exit_code = 1;
+}
+
+template <typename Sample>
+double end_of(const std::vector<Sample>& samples) {
+  return samples.empty() ? 0 : samples.back().time_s;
+}
+
+void simulate_rack(simulate::Scenario scenario, int& exit_code) {
+  end_gently();
+  const double asked_s = scenario.seconds;
+  const simulate::RackRun run = simulate::run_rack(scenario, interrupted);
+  if (interrupted()) scenario = until(scenario, end_of(run.samples));
+  const simulate::RackMeasures m = simulate::measure_rack(scenario, run, interrupted);
   fmt::print("{}: {}\n", scenario.name, scenario.about);
   fmt::print("  cards              {}\n", scenario.rack->cards);
   fmt::print("  above the budget   {:.3g} % of the time (1-s mean, settled)\n", m.violation_pct);
   fmt::print("  fastest card       {:.3g} % above the slowest at the end\n", m.imbalance_pct);
-  fmt::print("  work in step       {:.4f} of that with equal shares\n", m.work_vs_equal);
+  fmt::print("  work in step       {} of that with equal shares\n",
+             m.work_vs_equal ? fmt::format("{:.4f}", *m.work_vs_equal) : "-");
   fmt::print("  {:.0f} s in {:.0f} ms: {:.0f} times faster than time\n", scenario.seconds,
              1e3 * run.host_s, scenario.seconds / run.host_s);
+  if (interrupted()) return tell_interrupted(end_of(run.samples), asked_s, exit_code);
   report_missed(missed(scenario, m), exit_code);
 }
 
@@ -74,12 +93,16 @@ void simulate_scenario(const SimulateArguments& arguments, int& exit_code) {
   }
   if (!arguments.trace.empty()) bench::require_writable(arguments.trace);
   if (!arguments.policy.empty()) scenario.policy = power::parse_policy(arguments.policy);
-  const simulate::Run run = simulate::run(scenario);
-  const simulate::Measures measures = simulate::measure(scenario, run);
+  end_gently();
+  const double asked_s = scenario.seconds;
+  const simulate::Run run = simulate::run(scenario, interrupted);
+  if (interrupted()) scenario = until(scenario, end_of(run.samples));
+  const simulate::Measures measures = simulate::measure(scenario, run, interrupted);
   if (!arguments.trace.empty()) {
     write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, measures));
   }
   print(scenario, run, measures);
+  if (interrupted()) return tell_interrupted(end_of(run.samples), asked_s, exit_code);
   report_missed(simulate::missed(scenario, run, measures), exit_code);
 }
 
@@ -97,7 +120,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--trace", arguments->trace, "write samples and decisions, JSON lines");
   command->footer(
       "Example: dfa simulate --scenario scenarios/cap_step.json --trace trace.jsonl\n"
-      "Exit code 1 where a mark of the scenario is missed.");
+      "Exit code 1 where a mark of the scenario is missed, or an interrupt ended it early.");
   command->callback([arguments, &exit_code] { simulate_scenario(*arguments, exit_code); });
 }
 

@@ -62,6 +62,7 @@ QUARANTINE = {
     "nlohmann/": ["base"],
     "CLI/": ["cli"],
     "sqlite3.h": ["profile"],
+    "event2/": ["monitor"],
     "nvml": ["sensors"],
     "cuda.h": ["gpu"],
     "oneapi/tbb": ["cpu"],

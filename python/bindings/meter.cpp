@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "attention/registry.h"
 #include "bench/telemetry.h"
@@ -36,7 +35,7 @@ class Counters {
   explicit Counters(const std::string& device)
       : backend_(backend_of(device)),
         telemetry_(bench::open_telemetry(backend_.gpu_identity(), clock_)),
-        window_(pointers()) {}
+        window_(telemetry_.energy.all()) {}
   Counters(const Counters&) = delete;
   Counters& operator=(const Counters&) = delete;
 
@@ -60,12 +59,6 @@ class Counters {
   }
 
  private:
-  std::vector<Meter*> pointers() const {
-    std::vector<Meter*> list;
-    for (const auto& meter : telemetry_.energy.meters) list.push_back(meter.get());
-    return list;
-  }
-
   sensors::SystemClock clock_;
   const Backend& backend_;
   bench::Telemetry telemetry_;

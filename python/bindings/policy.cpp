@@ -35,10 +35,6 @@ const char* name_of(power::Goal goal) {
   return "latency";
 }
 
-Meter* first_of(const sensors::MeterSet& set) {
-  return set.empty() ? nullptr : set.meters.front().get();
-}
-
 // "cuda": the GPU that the backend uses; else a PCI bus id or UUID.
 GpuIdentity card_of(const std::string& device) {
   if (device != "cuda") return {.pci_id = device};
@@ -75,11 +71,11 @@ class Loop {
                             .idle_w = idle_w_.value_or(0),
                             .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
                             .calibrate_s = calibrate_s_},
-        power::Telemetry{.power = first_of(sensors_.power),
-                         .mean = first_of(second_),
-                         .energy = first_of(sensors_.energy),
-                         .temperature = first_of(sensors_.temperature),
-                         .capped = first_of(sensors_.power_capped)},
+        power::Telemetry{.power = sensors_.power.first(),
+                         .mean = second_.first(),
+                         .energy = sensors_.energy.all(),
+                         .temperature = sensors_.temperature.first(),
+                         .capped = sensors_.power_capped.first()},
         clock_);
   }
 

@@ -65,6 +65,7 @@ void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock, double 
       telemetry, clock);
   const double calls = 1.0 * runs * record.calls_per_run;
   record.throttle = energy.throttle;
+  if (!energy.throttle_reason.empty()) record.not_measured["throttle"] = energy.throttle_reason;
   record.utilization_pct = energy.utilization_pct;
   record.temp_c = energy.temp_c;
   if (energy.clock_hz) record.sm_clock_mhz = *energy.clock_hz * 1e-6;

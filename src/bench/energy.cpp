@@ -1,7 +1,11 @@
 #include "bench/energy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <thread>
 
 #include "bench/statistics.h"
@@ -20,22 +24,46 @@ constexpr double kSettle = 0.3;
 constexpr std::size_t kRing = 1 << 16;
 const sensors::MeterSet kNone{};  // a processor's are files, slow to read beside its counters
 
-std::vector<Meter*> pointers(const sensors::MeterSet& set) {
-  std::vector<Meter*> meters;
-  for (const auto& meter : set.meters) meters.push_back(meter.get());
-  return meters;
-}
-
 double longest_period(const sensors::MeterSet& counters) {
   double period = 0;
   for (const auto& meter : counters.meters) period = std::max(period, meter->period_s());
   return period;
 }
 
-std::vector<std::vector<Reading>> by_meter(sensors::Sampler& sampler, std::size_t meters) {
+using Samples = std::vector<sensors::Sampler::Sample>;
+
+std::vector<std::vector<Reading>> by_meter(const Samples& samples, std::size_t meters) {
   std::vector<std::vector<Reading>> readings(meters);
-  for (const auto& sample : sampler.drain()) readings[sample.meter].push_back(sample.reading);
+  for (const auto& sample : samples) readings[sample.meter].push_back(sample.reading);
   return readings;
+}
+
+// Readings of the first `meters` of them, of rounds that have one of each.
+std::vector<std::vector<Reading>> in_step(const Samples& samples, std::size_t meters) {
+  std::map<std::uint64_t, std::vector<Reading>> rounds;
+  for (const auto& sample : samples) {
+    std::vector<Reading>& round = rounds[sample.round];
+    if (sample.meter == round.size() && sample.meter < meters) round.push_back(sample.reading);
+  }
+  std::vector<std::vector<Reading>> readings(meters);
+  for (const auto& [number, round] : rounds) {
+    if (round.size() != meters) continue;
+    for (std::size_t i = 0; i < meters; ++i) readings[i].push_back(round[i]);
+  }
+  return readings;
+}
+
+// Power of all counters from one round to the next; none where one of them tells nothing.
+std::optional<double> power_of_step(const std::vector<std::vector<Reading>>& readings,
+                                    std::size_t k) {
+  double power = 0;
+  for (const auto& one : readings) {
+    const Reading &before = one[k - 1], &now = one[k];
+    const double seconds = now.time_s - before.time_s;
+    if (now.breaks != before.breaks || !(seconds > 0)) return std::nullopt;
+    power += (now.value - before.value) / seconds;
+  }
+  return power;
 }
 
 void summarize_power(const std::vector<Reading>& readings, SustainedEnergy& result) {
@@ -45,14 +73,6 @@ void summarize_power(const std::vector<Reading>& readings, SustainedEnergy& resu
     result.power_max_w = std::max(result.power_max_w.value_or(reading.value), reading.value);
   }
   if (!readings.empty()) result.power_sampled_w = sum / static_cast<double>(readings.size());
-}
-
-// Percent of the time between two readings of a counter of time.
-std::optional<double> share_pct(const std::optional<Reading>& before,
-                                const std::optional<Reading>& after) {
-  if (!before || !after || !(after->time_s > before->time_s)) return std::nullopt;
-  const double share = (after->value - before->value) / (after->time_s - before->time_s);
-  return std::clamp(100 * share, 0.0, 100.0);
 }
 
 // Meters that are read while the work goes on, the one of each set that has any.
@@ -77,6 +97,16 @@ std::optional<double> median_of(const std::vector<std::vector<Reading>>& reading
 
 std::optional<Reading> read_first(const sensors::MeterSet& set) {
   return set.empty() ? std::nullopt : set.meters[0]->read();
+}
+
+// The share since `before`, read now.
+std::optional<double> share_pct(const std::optional<Reading>& before, const sensors::MeterSet& set,
+                                std::string& reason) {
+  const auto after = read_first(set);
+  if (!before || !after) return std::nullopt;
+  const Share share = share_of_time(*before, *after, set.first()->period_s());
+  if (!share.reason.empty()) reason = set.first()->name() + ": " + share.reason;
+  return share.pct;
 }
 
 // The work, repeated while somebody else measures.
@@ -148,14 +178,20 @@ std::optional<double> largest_power(const std::vector<std::vector<Reading>>& rea
   for (const auto& one : readings) steps = std::min(steps, one.size());
   std::optional<double> largest;
   for (std::size_t k = 1; k < steps; ++k) {
-    double power = 0;
-    for (const auto& one : readings) {
-      const double seconds = one[k].time_s - one[k - 1].time_s;
-      if (seconds > 0) power += (one[k].value - one[k - 1].value) / seconds;
-    }
-    largest = std::max(largest.value_or(power), power);
+    const auto power = power_of_step(readings, k);
+    if (power) largest = std::max(largest.value_or(*power), *power);
   }
   return largest;
+}
+
+Share share_of_time(const Reading& before, const Reading& after, double period_s) {
+  const double seconds = after.time_s - before.time_s, grown = after.value - before.value;
+  if (!(seconds > 0)) return {std::nullopt, "no time passed between its readings"};
+  if (grown >= 0 && grown <= seconds + 2 * period_s)
+    return {100 * std::min(1.0, grown / seconds), ""};
+  return {std::nullopt,
+          fmt::format("it went from {:.3f} to {:.3f} s in {:.3f} s, which is no share of the time",
+                      before.value, after.value, seconds)};
 }
 
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
@@ -165,7 +201,7 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
     result.reason = telemetry.energy.status.reason;
     return result;
   }
-  const std::vector<Meter*> counters = pointers(telemetry.energy);
+  const std::vector<Meter*> counters = telemetry.energy.all();
   const bool slow = longest_period(telemetry.energy) > kSlowTick;
   // Counters that tick fast give the largest power where no meter does.
   const bool sampled = telemetry.power.empty() && !slow;
@@ -183,11 +219,12 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
   const auto hot = read_first(telemetry.too_hot);
   const sensors::Energy energy = slow ? between_ticks(work, seconds, counters, sampler, clock)
                                       : between_marks(work, seconds, counters, sampler, clock);
-  result.throttle = {share_pct(capped, read_first(telemetry.power_capped)),
-                     share_pct(hot, read_first(telemetry.too_hot))};
+  result.throttle.power_pct = share_pct(capped, telemetry.power_capped, result.throttle_reason);
+  result.throttle.thermal_pct = share_pct(hot, telemetry.too_hot, result.throttle_reason);
   result.utilization_pct = value_of(telemetry.utilization);
   result.reading_share = sampler.cost().share();
-  auto readings = by_meter(sampler, watched.meters.size());
+  const Samples samples = sampler.drain();
+  const auto readings = by_meter(samples, watched.meters.size());
   result.clock_hz = median_of(readings, clock_rate);
   result.temp_c = median_of(readings, temperature);
   result.runs = work.runs();
@@ -200,10 +237,7 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
   result.uncertainty_j = energy.uncertainty_j / runs;
   result.power_avg_w = energy.power_w;
   if (power) summarize_power(readings[*power], result);
-  if (sampled) {
-    readings.resize(counters.size());
-    result.power_max_w = largest_power(readings);
-  }
+  if (sampled) result.power_max_w = largest_power(in_step(samples, counters.size()));
   return result;
 }
 

@@ -20,6 +20,7 @@ struct SustainedEnergy {
   std::optional<double> clock_hz;  // medians over the window
   std::optional<double> temp_c;
   Throttle throttle;  // share of the time
+  std::string throttle_reason;  // where a counter of time showed what is no share of it
   double seconds = 0;
   int runs = 0;
   double reading_share = 0;  // of the time, spent in the sampler's reads
@@ -37,8 +38,18 @@ double energy_window_s(const sensors::MeterSet& counters);
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
                                const Telemetry& telemetry, Clock& clock);
 
+// Percent of the time between two readings of a counter of time that changes every period_s
+// seconds, which may show that much too much or too little at both ends. None, with a reason, where
+// it is no share.
+struct Share {
+  std::optional<double> pct;
+  std::string reason;
+};
+Share share_of_time(const Reading& before, const Reading& after, double period_s);
+
 // Largest power over all sampling steps: readings of `meters` counters, each in order of time, in
-// joules; the k-th readings of all meters belong together.
+// joules; the k-th readings of all meters belong together. A step in which one of them broke off
+// says nothing.
 std::optional<double> largest_power(const std::vector<std::vector<Reading>>& readings);
 
 }  // namespace dfa::bench

@@ -58,7 +58,7 @@ std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu) {
   const nvml::Value<nvml::Device> device = find_gpu(gpu);
   if (device.value) {
     facts.driver = device.value->facts().driver;
-    facts.power_limit_w = device.value->facts().power_limit_w;
+    facts.power_limit_w = device.value->settings().power_limit_w;
   }
   return facts;
 }

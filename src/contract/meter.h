@@ -39,8 +39,8 @@ class Meter {
   virtual std::optional<Reading> read() = 0;
   virtual Verdict status() const = 0;  // why the last read failed
 
-  // Of a counter: read less often than this, it may lose what it counted. What must be read in time
-  // may be read from several threads at once.
+  // Of a counter: read less often than this, it may lose what it counted, or break off unseen. What
+  // must be read in time may be read from several threads at once.
   virtual double longest_gap_s() const { return std::numeric_limits<double>::infinity(); }
   virtual std::string break_reason() const { return {}; }  // of the last of Reading::breaks
 };

@@ -14,10 +14,6 @@
 namespace dfa::govern {
 namespace {
 
-Meter* first_of(const sensors::MeterSet& set) {
-  return set.empty() ? nullptr : set.meters.front().get();
-}
-
 // Decisions, written by the governor's thread and read by the sensors'.
 class Decisions {
  public:
@@ -155,10 +151,10 @@ class Watch {
 }  // namespace
 
 power::Telemetry meters_of(const bench::Telemetry& telemetry) {
-  return {.power = first_of(telemetry.power),
-          .energy = first_of(telemetry.energy),
-          .temperature = first_of(telemetry.temperature),
-          .capped = first_of(telemetry.power_capped)};
+  return {.power = telemetry.power.first(),
+          .energy = telemetry.energy.all(),
+          .temperature = telemetry.temperature.first(),
+          .capped = telemetry.power_capped.first()};
 }
 
 Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
@@ -171,7 +167,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
   Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
   power::Telemetry meters = meters_of(telemetry);
-  meters.mean = first_of(second);
+  meters.mean = second.first();
   power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy, meters,
                            actuator);
   for (const Section& section : options.sections) {

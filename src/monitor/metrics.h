@@ -9,7 +9,8 @@ namespace dfa::monitor {
 
 // The text that Prometheus scrapes (exposition format 0.0.4). Names and units are those of NVIDIA's
 // DCGM exporter, so that its dashboards serve; what a card does not measure is left out, and
-// dfa_sensor_missing tells why.
+// dfa_sensor_missing tells why, dfa_card_missing of a whole card. Label `gpu` is NVML's index,
+// `device` the name of the device file. dfa_counter_breaks tells of counts that began anew.
 std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname);
 
 }  // namespace dfa::monitor

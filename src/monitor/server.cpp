@@ -1,173 +1,158 @@
 #include "monitor/server.h"
 
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <exception>
 #include <string_view>
+#include <thread>
 #include <utility>
 
-#include "base/clock.h"
-#include "dfa/error.h"
+#include "monitor/listener.h"
 
 namespace dfa::monitor {
 namespace {
 
-constexpr double kPatience = 2;            // seconds for one request
-constexpr std::size_t kLongest = 8 << 10;  // bytes of one
+constexpr int kPatience = 5;         // seconds that a connection may say or take nothing
+constexpr int kLongest = 8 << 10;    // bytes of a request's head, and of a body that nobody wants
+constexpr timeval kRest{0, 100000};  // between attempts, where no more connections can be taken
 
-struct Place {
-  std::string host, port;
-};
-
-Place parse(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  Place place{"127.0.0.1", address};
-  if (colon != std::string::npos) {
-    if (colon > 0) place.host = address.substr(0, colon);
-    place.port = address.substr(colon + 1);
-  }
-  if (place.host.starts_with('[') && place.host.ends_with(']')) {
-    place.host = place.host.substr(1, place.host.size() - 2);
-  }
-  const bool digits = !place.port.empty() && place.port.size() <= 5 &&
-                      std::all_of(place.port.begin(), place.port.end(),
-                                  [](unsigned char c) { return std::isdigit(c) != 0; });
-  if (!digits || std::stoi(place.port) > 65535) {
-    throw InvalidArgument("--listen '" + address +
-                          "'; accepted: HOST:PORT, e.g. 127.0.0.1:9400, or a port for loopback");
-  }
-  return place;
-}
-
-int listen_at(const Place& place, const std::string& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(place.host.c_str(), place.port.c_str(), &hints, &found);
-  if (error != 0) {
-    throw InvalidArgument(
-        fmt::format("--listen '{}': {}; accepted: HOST:PORT", address, ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
-  const int listener = ::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  if (listener >= 0) ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (listener < 0 || ::bind(listener, list->ai_addr, list->ai_addrlen) != 0 ||
-      ::listen(listener, 16) != 0) {
-    const std::string why = std::strerror(errno);
-    if (listener >= 0) ::close(listener);
-    throw IoError(
-        fmt::format("cannot listen at '{}': {}; --listen takes another HOST:PORT", address, why));
-  }
-  return listener;
-}
-
-int port_of(int listener) {
-  sockaddr_storage name{};
-  socklen_t size = sizeof name;
-  ::getsockname(listener, reinterpret_cast<sockaddr*>(&name), &size);
-  return name.ss_family == AF_INET6 ? ntohs(reinterpret_cast<sockaddr_in6&>(name).sin6_port)
-                                    : ntohs(reinterpret_cast<sockaddr_in&>(name).sin_port);
-}
-
-// Waits until the connection can be read, or patience ends.
-bool readable(int connection, double until_s) {
-  const double left = until_s - monotonic_s();
-  pollfd wait{connection, POLLIN, 0};
-  return left > 0 && ::poll(&wait, 1, static_cast<int>(left * 1e3) + 1) == 1;
-}
-
-// Up to the empty line that ends a request's head.
-std::string read_head(int connection) {
-  const double until_s = monotonic_s() + kPatience;
-  std::string head;
-  std::array<char, 1024> bytes{};
-  while (head.find("\r\n\r\n") == std::string::npos && head.size() < kLongest) {
-    if (!readable(connection, until_s)) return "";
-    const ssize_t got = ::recv(connection, bytes.data(), bytes.size(), 0);
-    if (got <= 0) return "";
-    head.append(bytes.data(), static_cast<std::size_t>(got));
-  }
-  return head;
-}
-
-std::string reply(const char* status, const char* type, const std::string& body) {
-  return fmt::format(
-      "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
-      status, type, body.size(), body);
+template <typename Handle>
+Handle* made(Handle* handle) {
+  if (handle == nullptr) throw IoError("libevent: out of memory or of file descriptors");
+  return handle;
 }
 
 constexpr const char* kPlain = "text/plain; charset=utf-8";
 constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
 
+void answer(evhttp_request* request, int status, const char* reason, const char* type,
+            const std::string& body) {
+  evkeyvalq* headers = ::evhttp_request_get_output_headers(request);
+  ::evhttp_add_header(headers, "Content-Type", type);
+  ::evhttp_add_header(headers, "Content-Length", std::to_string(body.size()).c_str());
+  ::evhttp_add_header(headers, "Connection", "close");
+  if (status == 405) ::evhttp_add_header(headers, "Allow", "GET, HEAD");
+  const std::unique_ptr<evbuffer, decltype(&::evbuffer_free)> buffer(::evbuffer_new(),
+                                                                     ::evbuffer_free);
+  // libevent would send it in answer to a HEAD too.
+  const bool wanted = ::evhttp_request_get_command(request) != EVHTTP_REQ_HEAD;
+  if (wanted) ::evbuffer_add(buffer.get(), body.data(), body.size());
+  ::evhttp_send_reply(request, status, reason, buffer.get());
+}
+
 }  // namespace
 
-Server::Server(const std::string& address, std::function<std::string()> metrics)
-    : metrics_(std::move(metrics)) {
-  const Place place = parse(address);
-  listener_ = listen_at(place, address);
-  const bool v6 = place.host.find(':') != std::string::npos;
-  address_ = fmt::format("{}:{}", v6 ? "[" + place.host + "]" : place.host, port_of(listener_));
-  if (::pipe(wake_) != 0) {
-    ::close(listener_);
-    throw IoError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+// libevent's HTTP server, and the thread that it runs on.
+class Server::Loop {
+ public:
+  Loop(Socket& listener, std::function<std::string()> metrics)
+      : metrics_(std::move(metrics)),
+        base_(made(::event_base_new())),
+        http_(made(::evhttp_new(base_.get()))) {
+    int pipe[2] = {-1, -1};
+    if (::pipe2(pipe, O_CLOEXEC) != 0) {
+      throw IoError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    }
+    woken_.reset(pipe[0]);
+    wake_.reset(pipe[1]);
+    stop_.reset(made(::event_new(base_.get(), woken_.get(), EV_READ, &Loop::on_stop, this)));
+    ::event_add(stop_.get(), nullptr);
+    ::evhttp_set_timeout(http_.get(), kPatience);
+    ::evhttp_set_max_headers_size(http_.get(), kLongest);
+    ::evhttp_set_max_body_size(http_.get(), kLongest);
+    ::evhttp_set_allowed_methods(http_.get(), 0xffff);  // answer() refuses them in our words
+    ::evhttp_set_gencb(http_.get(), &Loop::on_request, this);
+    auto* bound = made(::evhttp_accept_socket_with_handle(http_.get(), listener.get()));
+    listener.release();  // the HTTP server's from here on
+    ::evconnlistener_set_error_cb(::evhttp_bound_socket_get_listener(bound), &Loop::on_no_more);
+    thread_ = std::thread([this] { serve(); });
   }
-  thread_ = std::thread([this] { serve(); });
+
+  ~Loop() {
+    wake_.reset(-1);
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+ private:
+  void serve() {
+    // A client that goes away while it is answered is no signal.
+    sigset_t pipe{};
+    ::sigemptyset(&pipe);
+    ::sigaddset(&pipe, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    ::event_base_dispatch(base_.get());
+  }
+
+  struct Free {
+    void operator()(event_base* base) const { ::event_base_free(base); }
+    void operator()(evhttp* http) const { ::evhttp_free(http); }
+    void operator()(event* one) const { ::event_free(one); }
+  };
+  template <typename Handle>
+  using Owned = std::unique_ptr<Handle, Free>;
+
+  static Loop& of(void* self) { return *static_cast<Loop*>(self); }
+
+  static void on_stop(int, short, void* self) { ::event_base_loopbreak(of(self).base_.get()); }
+
+  // No more files may be open: until some connection has lost patience, asking again at once would
+  // keep a processor busy.
+  static void on_no_more(evconnlistener* listener, void*) {
+    ::evconnlistener_disable(listener);
+    const auto go_on = [](int, short, void* rested) {
+      ::evconnlistener_enable(static_cast<evconnlistener*>(rested));
+    };
+    ::event_base_once(::evconnlistener_get_base(listener), -1, EV_TIMEOUT, go_on, listener, &kRest);
+  }
+
+  static void on_request(evhttp_request* request, void* self) {
+    const auto method = ::evhttp_request_get_command(request);
+    const char* named = ::evhttp_uri_get_path(::evhttp_request_get_evhttp_uri(request));
+    const std::string_view path = named != nullptr ? named : "";
+    if (method != EVHTTP_REQ_GET && method != EVHTTP_REQ_HEAD) {
+      answer(request, 405, "Method Not Allowed", kPlain, "GET /metrics\n");
+    } else if (path == "/metrics") {
+      of(self).scrape(request);
+    } else if (path == "/") {
+      answer(request, 200, "OK", kPlain, "dfa monitor: see /metrics\n");
+    } else {
+      answer(request, 404, "Not Found", kPlain, "GET /metrics\n");
+    }
+  }
+
+  void scrape(evhttp_request* request) const {
+    try {
+      answer(request, 200, "OK", kMetricsType, metrics_());
+    } catch (const std::exception& error) {
+      answer(request, 500, "Internal Server Error", kPlain, error.what() + std::string("\n"));
+    }
+  }
+
+  std::function<std::string()> metrics_;
+  Owned<event_base> base_;
+  Owned<evhttp> http_;
+  Owned<event> stop_;
+  Socket woken_, wake_;  // a pipe; closed on one end: the thread ends
+  std::thread thread_;
+};
+
+Server::Server(const std::string& address, std::function<std::string()> metrics) {
+  Socket listener = listen_at(address);
+  address_ = address_of(listener, address);
+  loop_ = std::make_unique<Loop>(listener, std::move(metrics));
 }
 
-Server::~Server() {
-  ::close(wake_[1]);
-  thread_.join();
-  ::close(wake_[0]);
-  ::close(listener_);
-}
-
-void Server::serve() {
-  for (;;) {
-    pollfd waits[] = {{listener_, POLLIN, 0}, {wake_[0], POLLIN, 0}};
-    if (::poll(waits, 2, -1) < 0 && errno != EINTR) return;
-    if (waits[1].revents != 0) return;
-    if ((waits[0].revents & POLLIN) == 0) continue;
-    const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) continue;
-    const timeval patience{static_cast<time_t>(kPatience), 0};
-    ::setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    answer(connection);
-    ::shutdown(connection, SHUT_RDWR);
-    ::close(connection);
-  }
-}
-
-void Server::answer(int connection) {
-  const std::string head = read_head(connection);
-  if (head.empty()) return;
-  const std::string_view line = std::string_view(head).substr(0, head.find("\r\n"));
-  std::string text;
-  if (!line.starts_with("GET ")) {
-    text = reply("405 Method Not Allowed", kPlain, "GET /metrics\n");
-  } else if (line.starts_with("GET /metrics ") || line.starts_with("GET /metrics?")) {
-    text = reply("200 OK", kMetricsType, metrics_());
-  } else if (line.starts_with("GET / ")) {
-    text = reply("200 OK", kPlain, "dfa monitor: see /metrics\n");
-  } else {
-    text = reply("404 Not Found", kPlain, "GET /metrics\n");
-  }
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t sent = ::send(connection, rest.data(), rest.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return;
-    rest.remove_prefix(static_cast<std::size_t>(sent));
-  }
-}
+Server::~Server() = default;
 
 }  // namespace dfa::monitor

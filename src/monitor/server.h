@@ -1,16 +1,18 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
-#include <thread>
 
 namespace dfa::monitor {
 
-// Answers GET /metrics by HTTP, one connection at a time, on a thread of its own.
+// Answers GET and HEAD of /metrics by HTTP, on a thread of its own. However many connections are
+// open and say nothing, others are answered at once.
 class Server {
  public:
   // address: "127.0.0.1:9400", "[::1]:9400", a port alone for loopback; port 0 takes a free one.
-  // Throws InvalidArgument for another text, IoError where it cannot listen there.
+  // `metrics` is called from the thread; what it throws becomes an answer of status 500. Throws
+  // InvalidArgument for another text, IoError where it cannot listen there.
   Server(const std::string& address, std::function<std::string()> metrics);
   ~Server();
   Server(const Server&) = delete;
@@ -19,14 +21,10 @@ class Server {
   const std::string& address() const { return address_; }  // with the port that was taken
 
  private:
-  void serve();
-  void answer(int connection);
+  class Loop;
 
-  std::function<std::string()> metrics_;
   std::string address_;
-  int listener_ = -1;
-  int wake_[2] = {-1, -1};  // closed on one end: the thread ends
-  std::thread thread_;
+  std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace dfa::monitor

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,45 +11,70 @@
 
 namespace dfa::monitor {
 
+// What a counter counted since the watch began: growth between readings. What was used around a
+// break is not in it, and such breaks are counted.
+struct Growth {
+  std::optional<double> sum;  // empty where the counter says nothing now
+  int breaks = 0;
+  std::string break_reason;  // of the last one
+};
+
 // What one card's sensors said at one moment. A gauge that said nothing is not in `values`; why not
 // is in `missing`.
 struct CardNow {
-  int index = 0;  // in NVML's order
-  nvml::DeviceFacts facts;
+  Verdict status;           // no, with the reason: it is counted, or was named, and does not answer
+  nvml::DeviceFacts facts;  // of a card that is lost, those of before
+  nvml::DeviceSettings settings;
   std::map<nvml::Gauge, double> values;
   std::map<nvml::Gauge, std::string> missing;
-  // Since the watch began; a counter that starts anew goes on from where it was.
-  std::optional<double> energy_j;
-  std::optional<double> power_capped_s;
-  std::optional<double> too_hot_s;
+  std::map<nvml::Gauge, Growth> growth;  // of energy, power_capped, too_hot
 };
 
 std::optional<double> value_of(const CardNow& card, nvml::Gauge gauge);
+std::optional<double> growth_of(const CardNow& card, nvml::Gauge gauge);
 
-// Reads every sensor of some cards.
+// "GPU 1 (0000:5e:00.0)", as far as it is known.
+std::string name_of(const CardNow& card);
+
+// Reads every sensor of some cards. Whatever does not answer, a card or a sensor, is tried again at
+// each look.
 class Watch {
  public:
-  // All cards that NVML lists or, with `ids`, those of these PCI bus ids or UUIDs. Throws
+  // All cards that NVML counts or, with `ids`, those of these PCI bus ids or UUIDs. Throws
   // Unsupported where there is none, with the reason.
   Watch(const std::vector<std::string>& ids, const Clock& clock);
 
   std::vector<CardNow> look();
 
  private:
-  // A counter's growth since the first reading.
-  struct Growth {
-    std::optional<double> last;
-    double sum = 0;
-    std::optional<double> add(std::optional<double> value);
+  // One counter, and where it stood when it last said something.
+  class Counter {
+   public:
+    void add(const std::optional<Reading>& now, const std::string& break_reason);
+    void lose(const std::string& reason);  // what was used since then is not known
+    const Growth& growth() const { return growth_; }
+
+   private:
+    Growth growth_;
+    double sum_ = 0;
+    std::optional<Reading> last_;
   };
   struct Card {
-    nvml::Device device;
+    std::optional<nvml::Device> device;  // empty where it does not answer
+    CardNow last;                        // without readings: who it is
     std::map<nvml::Gauge, sensors::MeterSet> meters;
-    Growth energy, power_capped, too_hot;
+    std::map<nvml::Gauge, Counter> counters;
   };
 
+  void add(nvml::Value<nvml::Device> found, int place);
+  void open(Card& card);
+  void close(Card& card, const std::string& reason);
   CardNow look_at(Card& card);
+  void read(Card& card, CardNow& now);
+  void read(Card& card, nvml::Gauge gauge, CardNow& now);
 
+  std::shared_ptr<const nvml::Library> library_;
+  const Clock& clock_;
   std::vector<Card> cards_;
 };
 

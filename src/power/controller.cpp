@@ -241,7 +241,8 @@ class Stepper {
       share_card(target);
     } else if (stale()) {
       decision_.status = Status::stale;
-      say("no new reading: by the profile");
+      say(seen_.unread.empty() ? "no new reading: by the profile"
+                               : "no new reading (" + seen_.unread + "): by the profile");
       set_level(feed_forward(target * tuning_.stale_share));
     } else if (switched || moved || !state_.started) {
       say(switched ? "another point" : "another target");

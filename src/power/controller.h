@@ -38,6 +38,7 @@ struct Observation {
   bool capped = false;   // the firmware holds the clock down
   bool foreign = false;  // others run on the card
   bool busy = true;      // our kernels run
+  std::string unread{};  // why there is no reading of power
 };
 
 struct Tuning {

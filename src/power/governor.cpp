@@ -1,19 +1,40 @@
 #include "power/governor.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace dfa::power {
 namespace {
 
 constexpr double kStandstillPeriods = 10;
+constexpr double kStandstill = 0.5;  // s beyond them, of counters
+
+double longest_standstill(const std::vector<Meter*>& counters) {
+  double period = 0;
+  for (const Meter* meter : counters) period = std::max(period, meter->period_s());
+  return kStandstillPeriods * period + kStandstill;
+}
+
+// What broke off last, as far as a counter tells.
+std::string broken(const std::vector<Meter*>& counters) {
+  for (const Meter* meter : counters) {
+    const std::string why = meter->break_reason();
+    if (!why.empty()) return meter->name() + ": " + why;
+  }
+  return "a counter of energy went back";
+}
 
 }  // namespace
 
 std::optional<Reading> Observer::power() {
+  unread_.clear();
   if (telemetry_.power != nullptr) {
     if (const auto reading = telemetry_.power->read()) return dated(*reading);
+    unread_ = telemetry_.power->name() + ": " + telemetry_.power->status().reason;
   }
-  return telemetry_.energy != nullptr ? from_counter() : std::nullopt;
+  return telemetry_.energy.empty() ? std::nullopt : from_counters();
 }
 
 std::optional<Reading> Observer::dated(const Reading& reading) {
@@ -22,6 +43,8 @@ std::optional<Reading> Observer::dated(const Reading& reading) {
     changed_s_ = reading.time_s;
     last_ = reading;
   } else if (reading.time_s - changed_s_ > kStandstillPeriods * period) {
+    unread_ = fmt::format("{} shows {:g} W since {:.1f} s", telemetry_.power->name(), reading.value,
+                          reading.time_s - changed_s_);
     return std::nullopt;
   } else if (reading.time_s - last_.time_s >= 2 * period) {
     last_ = reading;
@@ -29,20 +52,39 @@ std::optional<Reading> Observer::dated(const Reading& reading) {
   return last_;
 }
 
-std::optional<Reading> Observer::from_counter() {
-  const auto energy = telemetry_.energy->read();
-  if (!energy) {
-    last_energy_.reset();
+// All counters together, at the middle of their times.
+std::optional<Reading> Observer::counted() {
+  Reading sum;
+  for (Meter* meter : telemetry_.energy) {
+    const auto reading = meter->read();
+    if (!reading) {
+      unread_ = meter->name() + ": " + meter->status().reason;
+      return std::nullopt;
+    }
+    sum.value += reading->value;
+    sum.breaks += reading->breaks;
+    sum.time_s += reading->time_s / static_cast<double>(telemetry_.energy.size());
+  }
+  return sum;
+}
+
+std::optional<Reading> Observer::from_counters() {
+  const auto now = counted();
+  if (now && last_energy_ && now->breaks == last_energy_->breaks &&
+      now->value == last_energy_->value) {
+    const double still_s = now->time_s - last_energy_->time_s;
+    if (still_s <= longest_standstill(telemetry_.energy)) return derived_;
+    unread_ = fmt::format("the counters of energy stand still since {:.1f} s", still_s);
     return std::nullopt;
   }
-  if (last_energy_ && energy->value < last_energy_->value) last_energy_.reset();
-  if (last_energy_ && energy->value == last_energy_->value) return derived_;
+  const auto before = std::exchange(last_energy_, now);
   derived_.reset();
-  if (last_energy_ && energy->time_s > last_energy_->time_s) {
-    derived_ = Reading{energy->time_s, (energy->value - last_energy_->value) /
-                                           (energy->time_s - last_energy_->time_s)};
+  if (!now || !before) return std::nullopt;
+  if (now->breaks != before->breaks || now->value < before->value) {
+    unread_ = broken(telemetry_.energy);
+  } else if (now->time_s > before->time_s) {
+    derived_ = Reading{now->time_s, (now->value - before->value) / (now->time_s - before->time_s)};
   }
-  last_energy_ = energy;
   return derived_;
 }
 
@@ -65,6 +107,7 @@ Observation Observer::observe(double time_s, const Activity& activity) {
                    .capped = capped(),
                    .foreign = activity.foreign,
                    .busy = activity.busy};
+  if (!seen.power) seen.unread = unread_;
   if (telemetry_.mean != nullptr) {
     if (const auto reading = telemetry_.mean->read()) seen.mean_w = reading->value;
   }

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "contract/actuator.h"
 #include "contract/clock.h"
@@ -14,7 +16,8 @@ namespace dfa::power {
 struct Telemetry {
   Meter* power = nullptr;   // instantaneous
   Meter* mean = nullptr;    // of the last second
-  Meter* energy = nullptr;  // read where there is no power
+  std::vector<Meter*>
+      energy{};  // counters, read where there is no power; it is that of all of them
   Meter* temperature = nullptr;
   Meter* capped = nullptr;  // time below the wanted clock
 };
@@ -30,8 +33,9 @@ struct Activity {
 
 // Turns readings into observations. Sensors date a value by the call, not by the measurement: a
 // value is new when it differs, or after two periods; one that stays the same to the last bit for
-// ten periods is a sensor that stands still, and no reading. Power comes from the counter where
-// nothing else tells it; a counter that went back is not believed.
+// ten periods is a sensor that stands still, and no reading. Power comes from the counters where
+// nothing else tells it: from all of them, and not across a break of one, a standstill, or a step
+// back.
 class Observer {
  public:
   explicit Observer(const Telemetry& telemetry) : telemetry_(telemetry) {}
@@ -39,13 +43,15 @@ class Observer {
 
  private:
   std::optional<Reading> power();
-  std::optional<Reading> from_counter();
+  std::optional<Reading> from_counters();
+  std::optional<Reading> counted();
   std::optional<Reading> dated(const Reading& reading);
   bool capped();
 
   Telemetry telemetry_;
   Reading last_{-1e9, 0};    // the last power believed
   double changed_s_ = -1e9;  // when its value changed
+  std::string unread_;       // why power() gave nothing
   std::optional<Reading> last_energy_;
   std::optional<Reading> derived_;
   std::optional<Reading> last_capped_;

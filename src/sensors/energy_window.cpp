@@ -119,17 +119,17 @@ std::vector<EnergyWindow::Mark> EnergyWindow::marks_at_ticks() {
   return marks;
 }
 
-// Reads once. When the counter has changed since `mark`, the tick was between that read and this.
+// Reads once. When the counter has changed since `mark`, or broke off, the tick was between that
+// read and this.
 bool EnergyWindow::caught_tick(Meter& meter, Mark& mark) {
   const Mark now = read(meter);
   if (!now.value) {
     mark = now;
     return true;
   }
-  if (*now.value == *mark.value) {
+  if (*now.value == *mark.value && now.breaks == mark.breaks) {
     mark.from_s = now.from_s;
     mark.to_s = now.to_s;
-    mark.breaks = now.breaks;
     return false;
   }
   mark = {now.value, mark.from_s, now.to_s, {}, now.breaks};
@@ -147,8 +147,8 @@ Energy EnergyWindow::end() {
     energy.reason = counters_[i]->name() + ": " + first_[i].reason;
     return energy;
   }
+  keeper_.reset();  // a read of its own would delay the mark
   const std::vector<Mark> last = marks();
-  keeper_.reset();
   double joules = 0;
   for (std::size_t i = 0; i < counters_.size() && energy.reason.empty(); ++i) {
     energy.reason = add(*counters_[i], first_[i], last[i], energy, joules);

@@ -23,7 +23,7 @@ struct Energy {
 
 // Differences of energy counters between two marks, summed over the meters. The meters must outlive
 // the window; other quantities than energy_j throw InvalidArgument. From begin() to end() a thread
-// of the window reads the counters that lose what they counted when they are not read.
+// of the window reads the counters that must be read in time (Meter::longest_gap_s).
 class EnergyWindow {
  public:
   // Marks are where they are called. A counter is up to one period old at each mark, so each end is

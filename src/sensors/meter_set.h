@@ -13,6 +13,14 @@ struct MeterSet {
   Verdict status;
 
   bool empty() const { return meters.empty(); }
+
+  // All of them; and the first, or null. Of several counters of energy the first is a part only.
+  std::vector<Meter*> all() const {
+    std::vector<Meter*> list;
+    for (const auto& meter : meters) list.push_back(meter.get());
+    return list;
+  }
+  Meter* first() const { return empty() ? nullptr : meters.front().get(); }
 };
 
 }  // namespace dfa::sensors

@@ -53,9 +53,10 @@ void Sampler::sample_once() {
       ring_.pop_front();
       ++dropped_;
     }
-    ring_.push_back({i, *reading});
+    ring_.push_back({i, *reading, round_});
   }
   const std::lock_guard lock(mutex_);
+  ++round_;
   ++cost_.rounds;
   cost_.read_s += monotonic_s() - begin;
 }

@@ -31,6 +31,7 @@ class Sampler {
   struct Sample {
     std::size_t meter = 0;  // index into the meters given
     Reading reading;
+    std::uint64_t round = 0;  // readings of one round belong together
   };
 
   static constexpr double kMaxShare = 1e-3;
@@ -62,6 +63,7 @@ class Sampler {
   std::condition_variable wake_;
   std::deque<Sample> ring_;
   std::uint64_t dropped_ = 0;
+  std::uint64_t round_ = 0;
   ReadingCost cost_;
   double begin_s_ = 0;
   bool running_ = false;

@@ -76,7 +76,7 @@ Json to_json(const Measures& m) {
 
 }  // namespace
 
-Measures measure(const Scenario& scenario, const Run& run) {
+Measures measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted) {
   Measures m;
   Tally tally;
   const std::vector<double> starts = sections(scenario);
@@ -114,7 +114,8 @@ Measures measure(const Scenario& scenario, const Run& run) {
   m.mean_power_w = run.energy_j / scenario.seconds;
   m.work_per_j = run.work / run.energy_j;
   if (scenario.marks.work_vs_pacing) {
-    m.work_vs_pacing = run.work / simulate::run(pacing_only(scenario)).work;
+    const double work = simulate::run(pacing_only(scenario), interrupted).work;
+    if (!interrupted || !interrupted()) m.work_vs_pacing = run.work / work;
   }
   return m;
 }

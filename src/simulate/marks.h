@@ -24,7 +24,8 @@ struct Measures {
   std::optional<double> work_vs_pacing{};
 };
 
-Measures measure(const Scenario& scenario, const Run& run);
+// An interrupt leaves out what would be simulated for comparison.
+Measures measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted = {});
 
 // Each mark that was missed, in words; empty: all reached.
 std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Measures& measures);

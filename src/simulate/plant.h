@@ -32,7 +32,7 @@ class Plant final : public Actuator {
   power::Telemetry telemetry() const {
     const auto meter = [&](std::size_t i) { return meters_[i].meters.front().get(); };
     const bool power = scenario_.power_sensor;
-    return {power ? meter(0) : nullptr, power ? meter(1) : nullptr, meter(2), meter(3), meter(4)};
+    return {power ? meter(0) : nullptr, power ? meter(1) : nullptr, {meter(2)}, meter(3), meter(4)};
   }
   simulated::Gpu& gpu() { return gpu_; }
 

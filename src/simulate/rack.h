@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "simulate/run.h"
 #include "simulate/scenario.h"
 
 namespace dfa::simulate {
@@ -27,13 +29,15 @@ struct RackMeasures {
   double violation_pct = 0;  // of the time, 1-s mean above the budget, once settled
   double leases_over_w = 0;  // above the budget at most, a lease's life after a smaller budget
   double imbalance_pct = 0;  // of the fastest card above the slowest, in the last seconds
-  double work_vs_equal = 0;  // work in step, of that with equal shares
+  std::optional<double> work_vs_equal{};  // work in step, of that with equal shares
 };
 
 // Cards that differ by scenario.rack->spread, each with the real controller under a cap that is its
-// lease, and one coordinator whose messages may be lost.
-RackRun run_rack(const Scenario& scenario);
-RackMeasures measure_rack(const Scenario& scenario, const RackRun& run);
+// lease, and one coordinator whose messages may be lost. An interrupt ends it early, and leaves out
+// the comparison with equal shares.
+RackRun run_rack(const Scenario& scenario, const Interrupted& interrupted = {});
+RackMeasures measure_rack(const Scenario& scenario, const RackRun& run,
+                          const Interrupted& interrupted = {});
 
 // Each mark that was missed, in words.
 std::vector<std::string> missed(const Scenario& scenario, const RackMeasures& measures);

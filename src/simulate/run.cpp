@@ -89,7 +89,7 @@ power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters&
   return setup;
 }
 
-Run run(const Scenario& scenario) {
+Run run(const Scenario& scenario, const Interrupted& interrupted) {
   const double begin = monotonic_s();
   Run result;
   Plant plant(scenario, scenario.card, scenario.seed);
@@ -108,14 +108,21 @@ Run run(const Scenario& scenario) {
       result.decisions.push_back(*decision);
     }
     plant.gpu().advance(kTick);
-    if ((tick + 1) % kSampleTicks == 0) {
-      result.samples.push_back(taker.take(plant, governor.policy()));
-    }
+    if ((tick + 1) % kSampleTicks != 0) continue;
+    result.samples.push_back(taker.take(plant, governor.policy()));
+    if (interrupted && interrupted()) break;
   }
   result.work = plant.gpu().work();
   result.energy_j = plant.gpu().energy_j();
   result.host_s = monotonic_s() - begin;
   return result;
+}
+
+Scenario until(Scenario scenario, double seconds) {
+  scenario.seconds = seconds;
+  scenario.marks = {};
+  std::erase_if(scenario.events, [&](const Event& event) { return event.at_s >= seconds; });
+  return scenario;
 }
 
 Scenario pacing_only(Scenario scenario) {

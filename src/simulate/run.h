@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "power/controller.h"
@@ -28,9 +29,15 @@ struct Run {
   double host_s = 0;  // that the simulation took
 };
 
-// The real controller on the simulated card. Throws Unsupported where the policy cannot be
-// followed.
-Run run(const Scenario& scenario);
+using Interrupted = std::function<bool()>;  // asked now and then; empty: never
+
+// The real controller on the simulated card. An interrupt ends it early, with fewer samples. Throws
+// Unsupported where the policy cannot be followed.
+Run run(const Scenario& scenario, const Interrupted& interrupted = {});
+
+// The scenario as far as it was simulated: what an interrupt cut off is not in it, and no marks
+// are, since they are of the whole.
+Scenario until(Scenario scenario, double seconds);
 
 // The same with gaps as the only lever and the fastest point only.
 Scenario pacing_only(Scenario scenario);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 #include "sensors/fakes.h"
@@ -98,6 +99,63 @@ TEST(LargestPower, IsThatOfTheLargestStepSummedOverTheMeters) {
   EXPECT_FALSE(largest_power({{{0, 0}}}));
   EXPECT_DOUBLE_EQ(
       largest_power({{{0, 0}, {1, 100}, {2, 300}}, {{0, 0}, {1, 10}, {2, 30}}}).value(), 220);
+}
+
+TEST(LargestPower, AStepAcrossABreakOfOneCounterSaysNothing) {
+  EXPECT_DOUBLE_EQ(largest_power({{{0, 0, 0}, {1, 100, 0}, {2, 62000, 1}, {3, 62150, 1}},
+                                  {{0, 0, 0}, {1, 10, 0}, {2, 20, 0}, {3, 30, 0}}})
+                       .value(),
+                   160);
+  EXPECT_FALSE(largest_power({{{0, 0, 0}, {1, 100, 1}}}));
+  EXPECT_FALSE(largest_power({{{0, 0}, {1, 100}}, {{0, 0}, {0, 10}}}));  // one of two is no sum
+}
+
+// Read once a second of its own time: 10 J more each time, 100 J more at the read `burst`; none at
+// the read `fails`.
+class BurstingCounter final : public Meter {
+ public:
+  BurstingCounter(int burst, int fails) : burst_(burst), fails_(fails) {}
+  std::string name() const override { return "bursting"; }
+  Quantity quantity() const override { return Quantity::energy_j; }
+  double period_s() const override { return 1e-3; }
+  Verdict status() const override { return Verdict::no("this once"); }
+  std::optional<Reading> read() override {
+    const int read = ++reads;
+    joules_ += read == burst_ ? 100 : 10;
+    if (read == fails_) return std::nullopt;
+    return Reading{1.0 * read, joules_};
+  }
+  std::atomic<int> reads = 0;
+
+ private:
+  int burst_, fails_;
+  double joules_ = 0;
+};
+
+TEST(MeasureEnergy, AReadThatFailsPutsCountersOutOfStepNoMore) {
+  sensors::SystemClock clock;
+  auto first = std::make_unique<BurstingCounter>(7, -1);
+  const std::atomic<int>& reads = first->reads;
+  Telemetry host;
+  host.energy.meters.push_back(std::move(first));
+  host.energy.meters.push_back(std::make_unique<BurstingCounter>(8, 4));
+  const SustainedEnergy energy = measure_energy(
+      [&] {
+        while (reads < 10) clock.sleep_s(0.005);
+      },
+      1e-3, host, clock);
+  ASSERT_TRUE(energy.energy_j) << energy.reason;
+  EXPECT_DOUBLE_EQ(energy.power_max_w.value(), 110);  // one burst at a time, not both at once
+}
+
+TEST(ShareOfTime, IsNoneWhereACounterOfTimeShowsNoShare) {
+  EXPECT_DOUBLE_EQ(share_of_time({0, 3}, {2, 4}, 0.1).pct.value(), 50);
+  EXPECT_DOUBLE_EQ(share_of_time({0, 3}, {2, 5.1}, 0.1).pct.value(), 100);  // by a tick
+  for (const Reading& after : {Reading{2, 2.9}, Reading{2, 5.3}, Reading{2, 1e6}, Reading{0, 3}}) {
+    const Share share = share_of_time({0, 3}, after, 0.1);
+    EXPECT_FALSE(share.pct) << after.value;
+    EXPECT_FALSE(share.reason.empty());
+  }
 }
 
 }  // namespace

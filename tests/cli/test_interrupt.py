@@ -1,7 +1,9 @@
 """The first signal ends a command in its own time: what was measured is written."""
 import json
 import os
+import pathlib
 import pty
+import re
 import signal
 import subprocess
 
@@ -36,6 +38,41 @@ def test_bench_writes_what_it_has(tmp_path, number):
     wait_for(run, b"2/200")
     run.send_signal(number)
     ends_in_order(run, tmp_path)
+
+
+def wait_until_caught(run, number):
+    """Until the program has a handler of its own for the signal."""
+    caught = 0
+    while not caught >> (number - 1) & 1:
+        assert run.poll() is None
+        status = pathlib.Path(f"/proc/{run.pid}/status").read_text(encoding="utf-8")
+        caught = int(re.search(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)[1], 16)
+
+
+SCENARIOS = pathlib.Path(__file__).resolve().parents[2] / "scenarios"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("name", ["cap_step.json", "rack/eight_cards.json"])
+def test_simulate_tells_how_far_it_came(tmp_path, name, number):
+    scenario = json.loads((SCENARIOS / name).read_text(encoding="utf-8"))
+    scenario["seconds"] = 100_000  # minutes
+    (tmp_path / "long.json").write_text(json.dumps(scenario), encoding="utf-8")
+    rack = "rack" in scenario
+    trace = [] if rack else ["--trace", tmp_path / "trace.jsonl"]
+    run = start("simulate", "--scenario", tmp_path / "long.json", *trace, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, text=True)
+    wait_until_caught(run, number)
+    run.send_signal(number)
+    out, errors = run.communicate(timeout=HUNG_S)
+    assert run.returncode == 1
+    assert re.fullmatch(r"dfa: interrupted at [\d.]+ of 100000 s; marks are not judged\n", errors), errors
+    assert "of the time" in out and "MISSED" not in out
+    if not rack:
+        lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text(encoding="utf-8").splitlines()]
+        simulated = [line["time_s"] for line in lines if line["kind"] == "sample"]
+        assert 0 < simulated[-1] < 100_000
+        assert abs(simulated[-1] - float(re.search(r"at ([\d.]+) of", errors)[1])) < 0.06
 
 
 def test_a_terminal_that_goes_away_takes_no_result_with_it(tmp_path):

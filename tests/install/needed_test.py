@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """No library of CUDA may be needed to start: needed_test.py FILE…
 
-Everything of NVIDIA's is opened at run time, where it is there.
+Everything of NVIDIA's is opened at run time, where it is there. Nor may libevent, whose archives are linked.
 """
 import re
 import subprocess
 import sys
 
-FORBIDDEN = re.compile(r"cuda|nvrtc|nvidia|nvml|cublas|cudnn|nvJitLink", re.IGNORECASE)
+FORBIDDEN = re.compile(r"cuda|nvrtc|nvidia|nvml|cublas|cudnn|nvJitLink|libevent", re.IGNORECASE)
 
 
 def needed(path):

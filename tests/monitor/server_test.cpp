@@ -8,12 +8,14 @@
 
 #include <array>
 #include <atomic>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "dfa/error.h"
+#include "monitor/listener.h"
 
 namespace dfa::monitor {
 namespace {
@@ -73,24 +75,95 @@ TEST(Server, RefusesOtherPathsAndMethods) {
   EXPECT_TRUE(ask(port_of(server), "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
 }
 
-TEST(Server, SilentBrokenAndEndlessRequestsDoNotStopIt) {
+TEST(Server, ConnectionsThatSayNothingOrHalfDelayNobody) {
   const Server server("0", [] { return std::string("ok\n"); });
-  const int silent = connect_to(port_of(server));
+  std::vector<int> idle;
+  for (int i = 0; i < 40; ++i) {
+    idle.push_back(connect_to(port_of(server)));
+    if (i % 2 == 0) ::send(idle.back(), "GET /met", 8, MSG_NOSIGNAL);
+  }
   ::close(connect_to(port_of(server)));
   const double begin = monotonic_s();
-  ask(port_of(server), std::string(20000, 'x'));
   EXPECT_TRUE(ask(port_of(server), "GET /metrics HTTP/1.1\r\n\r\n").ends_with("ok\n"));
-  EXPECT_LT(monotonic_s() - begin, 10);  // patience with the silent one ends
-  ::close(silent);
+  EXPECT_LT(monotonic_s() - begin, 2);  // nobody's patience has to end first
+  for (const int connection : idle) ::close(connection);
 }
 
-TEST(Server, EndsWhileSomebodyIsConnected) {
-  int connection = -1;
+TEST(Server, WhatIsNoRequestGetsAFourHundred) {
+  const Server server("0", [] { return std::string("ok\n"); });
+  const auto status = [&](const std::string& request) {
+    const std::string answer = ask(port_of(server), request);
+    EXPECT_TRUE(answer.starts_with("HTTP/1.")) << request.substr(0, 40) << ": " << answer;
+    return answer.size() > 12 ? std::stoi(answer.substr(9, 3)) : 0;
+  };
+  for (const std::string& bad :
+       {std::string("what\r\n\r\n"), std::string("GET\r\n\r\n"),
+        std::string("\x16\x03\x01\r\n\r\n"),
+        "GET /metrics HTTP/1.1\r\nX: " + std::string(20000, 'x') + "\r\n\r\n",
+        std::string("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nxx"),
+        std::string("BREW /metrics HTTP/1.1\r\n\r\n")}) {
+    const int answered = status(bad);
+    EXPECT_GE(answered, 400) << bad.substr(0, 40);
+    EXPECT_LT(answered, 500) << bad.substr(0, 40);
+  }
+  EXPECT_EQ(status("GET /metrics HTTP/1.1\r\n\r\n"), 200);
+}
+
+TEST(Server, AnswersHeadWithoutABody) {
+  const Server server("0", [] { return std::string("value 1\n"); });
+  const std::string answer = ask(port_of(server), "HEAD /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 OK\r\n")) << answer;
+  EXPECT_NE(answer.find("Content-Length: 8\r\n"), std::string::npos);
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n"));
+}
+
+TEST(Server, MetricsThatCannotBeHadAreAnAnswerToo) {
+  const Server server("0", []() -> std::string { throw std::runtime_error("no sensors"); });
+  const std::string answer = ask(port_of(server), "GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 500")) << answer;
+  EXPECT_TRUE(answer.ends_with("no sensors\n"));
+}
+
+TEST(Server, EndsAtOnceWhileSomebodyIsConnected) {
+  std::vector<int> connections;
+  double begin = 0;
   {
     const Server server("0", [] { return std::string(); });
-    connection = connect_to(port_of(server));
+    for (int i = 0; i < 4; ++i) connections.push_back(connect_to(port_of(server)));
+    begin = monotonic_s();
   }
-  ::close(connection);
+  EXPECT_LT(monotonic_s() - begin, 2);
+  for (const int connection : connections) ::close(connection);
+}
+
+TEST(Server, AClientThatGoesAwayWhileItIsAnsweredEndsNothing) {
+  const std::string page(3 << 20, 'x');
+  const Server server("0", [&] { return page; });
+  for (int i = 0; i < 5; ++i) {
+    const int connection = connect_to(port_of(server));
+    const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+    ::send(connection, request.data(), request.size(), MSG_NOSIGNAL);
+    char byte = 0;
+    EXPECT_EQ(::recv(connection, &byte, 1, 0), 1);
+    ::close(connection);
+  }
+  EXPECT_TRUE(ask(port_of(server), "GET /metrics HTTP/1.0\r\n\r\n").ends_with(page));
+}
+
+TEST(Server, ListensOnIpv6) {
+  try {
+    const Server server("[::1]:0", [] { return std::string("ok\n"); });
+    EXPECT_TRUE(server.address().starts_with("[::1]:"));
+    sockaddr_in6 name{};
+    name.sin6_family = AF_INET6;
+    name.sin6_port = htons(static_cast<std::uint16_t>(port_of(server)));
+    name.sin6_addr = in6addr_loopback;
+    const int connection = ::socket(AF_INET6, SOCK_STREAM, 0);
+    EXPECT_EQ(::connect(connection, reinterpret_cast<sockaddr*>(&name), sizeof name), 0);
+    ::close(connection);
+  } catch (const IoError& error) {
+    GTEST_SKIP() << error.what();
+  }
 }
 
 TEST(Server, ManyMayAsk) {
@@ -110,9 +183,12 @@ TEST(Server, ManyMayAsk) {
 
 TEST(Server, BadAddressesAndATakenPortAreErrors) {
   const auto metrics = [] { return std::string(); };
-  for (const char* bad : {"", "127.0.0.1:", "127.0.0.1:http", "70000", "no.such.host.invalid:1"}) {
+  for (const char* bad : {"", "127.0.0.1:", "127.0.0.1:http", "70000", "65536", "[::1]:99999",
+                          "127.0.0.1:-1", "127.0.0.1:000080"}) {
     EXPECT_THROW(Server(bad, metrics), InvalidArgument) << bad;
+    EXPECT_FALSE(check_address(bad)) << bad;
   }
+  EXPECT_THROW(Server("no.such.host.invalid:1", metrics), InvalidArgument);
   const Server first("127.0.0.1:0", metrics);
   EXPECT_THROW(Server(first.address(), metrics), IoError);
 }

@@ -2,9 +2,13 @@
 // first nvmlInit, and when another file is named. One statement a line, # starts a comment; SI
 // units:
 //
-//   driver 580.1                      clock virtual|real   (virtual: only sleep and latency move
-//   it) latency FUNCTION SECONDS          a call takes this long error FUNCTION STATUS a call
-//   answers this status instead card NAME UUID PCI                what follows is about this card
+//   driver 580.1
+//   clock virtual|real                virtual: only sleep and latency move it
+//   latency FUNCTION SECONDS          a call takes this long
+//   error FUNCTION STATUS [UNTIL]     a call answers this status instead, for ever or until then
+//   card NAME UUID PCI                what follows is about this card
+//   minor NUMBER                      of its device file (default: its place in the list)
+//   lost FROM TO                      is counted, and answers nothing from then to then
 //   power constant W | step LOW HIGH AT | sine MEAN AMPLITUDE PERIOD
 //   tick SECONDS                      counter and power change this often (default 0.1)
 //   reset AT | stuck AT               the energy counter starts anew, stands still
@@ -37,7 +41,7 @@ namespace {
 using namespace dfa::nvml;
 
 enum : int { kSuccess = 0, kUninitialized = 1, kInvalid = 2, kUnsupported = 3, kNotFound = 6 };
-enum : int { kSmall = 7 };
+enum : int { kSmall = 7, kLost = 15 };
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Power {
@@ -68,15 +72,19 @@ struct Card {
   std::map<std::uint32_t, int> field_errors;
   double limit_least = 200, limit_most = 700;
   std::string settings;
+  int minor = -1;
+  double lost_from = kNever, lost_to = kNever;
 
-  double set_limit() const {
-    double now = limit;
+  // The last that was set, or what the scenario says.
+  double setting(const std::string& key_wanted, double now) const {
     std::ifstream file(settings);
     for (std::string key, value; file >> key && std::getline(file, value);) {
-      if (key == "limit") now = std::stod(value);
+      if (key == key_wanted) now = std::stod(value);
     }
     return now;
   }
+  double set_limit() const { return setting("limit", limit); }
+  bool lost(double t) const { return t >= lost_from && t < lost_to; }
   void set(const std::string& line) const {
     std::ofstream(settings, std::ios::app) << line << "\n";
   }
@@ -104,7 +112,11 @@ struct World {
   std::chrono::steady_clock::time_point begin;
   std::string driver = "580.1";
   std::map<std::string, double> latency;
-  std::map<std::string, int> errors;
+  struct Error {
+    int status = 0;
+    double until = kNever;
+  };
+  std::map<std::string, Error> errors;
   std::vector<Card> cards;
   std::set<std::unique_ptr<GpmSample>> samples;  // here, so that one not given back is no leak
 
@@ -136,6 +148,8 @@ void read_card_line(Card& card, const std::string& key, std::istream& in) {
   if (key == "mig") in >> card.mig;
   if (key == "limits") in >> card.limit_least >> card.limit_most;
   if (key == "settings") in >> card.settings;
+  if (key == "minor") in >> card.minor;
+  if (key == "lost" && !(in >> card.lost_from >> card.lost_to)) card.lost_to = kNever;
   if (key == "gpm") in >> card.gpm;
   if (key == "process" && in >> pid) {
     card.pids.push_back(
@@ -164,8 +178,10 @@ void read_world() {
       in >> text >> number;
       world.latency[text] = number;
     } else if (key == "error") {
-      in >> text >> number;
-      world.errors[text] = static_cast<int>(number);
+      World::Error error;
+      in >> text >> error.status;
+      if (!(in >> error.until)) error.until = kNever;
+      world.errors[text] = error;
     } else if (key == "card") {
       world.cards.emplace_back();
       in >> world.cards.back().name >> world.cards.back().uuid >> world.cards.back().pci;
@@ -181,7 +197,9 @@ int enter(const char* function) {
   const auto wait = world.latency.find(function);
   if (wait != world.latency.end()) world.now += wait->second / 2;
   const auto error = world.errors.find(function);
-  if (error != world.errors.end()) return error->second;
+  if (error != world.errors.end() && world.time() < error->second.until) {
+    return error->second.status;
+  }
   return world.users > 0 ? kSuccess : kUninitialized;
 }
 
@@ -206,6 +224,7 @@ int of_card(const char* function, Handle handle, const Body& body) {
   return answer(function, [&] {
     const auto number = reinterpret_cast<std::uintptr_t>(handle);
     if (number == 0 || number > world.cards.size()) return int{kInvalid};
+    if (card_of(handle).lost(world.time())) return int{kLost};
     body(card_of(handle));
     return int{kSuccess};
   });
@@ -228,6 +247,7 @@ int find_card(const char* function, Handle* handle, const Matches& matches) {
   return answer(function, [&] {
     for (std::size_t i = 0; i < world.cards.size(); ++i) {
       if (!matches(world.cards[i])) continue;
+      if (world.cards[i].lost(world.time())) return int{kLost};
       *handle = reinterpret_cast<Handle>(i + 1);
       return int{kSuccess};
     }
@@ -289,7 +309,7 @@ FAKE int nvmlInit_v2() {
   const char* path = std::getenv("DFA_FAKE_NVML");
   if (world.users == 0 || world.scenario != (path != nullptr ? path : "")) read_world();
   const auto error = world.errors.find(__func__);
-  if (error != world.errors.end()) return error->second;
+  if (error != world.errors.end()) return error->second.status;
   ++world.users;  // counted, as the real one does
   return kSuccess;
 }
@@ -342,6 +362,19 @@ FAKE int nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* info) {
                  [&](const Card& card) { copy_text(card.pci, info->bus_id, sizeof info->bus_id); });
 }
 
+FAKE int nvmlDeviceGetIndex(Handle handle, unsigned* index) {
+  return of_card(__func__, handle, [&](const Card&) {
+    *index = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(handle) - 1);
+  });
+}
+
+FAKE int nvmlDeviceGetMinorNumber(Handle handle, unsigned* minor) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    const auto index = reinterpret_cast<std::uintptr_t>(handle) - 1;
+    *minor = static_cast<unsigned>(card.minor >= 0 ? card.minor : static_cast<int>(index));
+  });
+}
+
 FAKE int nvmlDeviceGetEnforcedPowerLimit(Handle handle, unsigned* milliwatts) {
   return of_card(__func__, handle,
                  [&](const Card& c) { *milliwatts = static_cast<unsigned>(c.set_limit() * 1e3); });
@@ -383,7 +416,9 @@ FAKE int nvmlDeviceGetPersistenceMode(Handle handle, int* mode) {
 }
 
 FAKE int nvmlDeviceGetMigMode(Handle handle, unsigned* now, unsigned* pending) {
-  return of_card(__func__, handle, [&](const Card& card) { *now = *pending = card.mig; });
+  return of_card(__func__, handle, [&](const Card& card) {
+    *now = *pending = static_cast<unsigned>(card.setting("mig", card.mig));
+  });
 }
 
 FAKE int nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned* count,

@@ -364,14 +364,15 @@ int run() {
   if (!found.value) throw std::runtime_error(found.status.reason);
   Bench bench{*found.value, {}};
   const nvml::DeviceFacts& facts = bench.card.facts();
+  const nvml::DeviceSettings settings = bench.card.settings();
   json["created"] = utc_now();
   json["card"] = {{"name", facts.name},
                   {"driver", facts.driver},
                   {"pci_id_cuda", burner.pci_id()},
                   {"pci_id_nvml", facts.pci_id},
-                  {"power_limit_w", facts.power_limit_w.value_or(NAN)},
-                  {"persistence", facts.persistence.value_or(false)},
-                  {"mig", facts.mig}};
+                  {"power_limit_w", settings.power_limit_w.value_or(NAN)},
+                  {"persistence", settings.persistence.value_or(false)},
+                  {"mig", settings.mig}};
   json["processes_with_context"] = bench.processes();
   for (const nvml::GaugeInfo& info : nvml::gauges()) json["idle"][info.name] = bench.gauge(info);
   json["time_stamps"] = bench.time_stamps();

@@ -10,7 +10,7 @@ using testing::kCard;
 using testing::NvmlWorld;
 
 const std::string kTwoCards =
-    "card A100 GPU-aa 00000000:3B:00.0\nlimit 400\npersistence 0\n"
+    "card A100 GPU-aa 00000000:3B:00.0\nlimit 400\npersistence 0\nminor 3\n"
     "card H200 GPU-bb 00000000:5E:00.0\nlimit 700\n";
 
 TEST(NvmlDevice, IsFoundByPciIdOrUuidWhateverItsPlaceInTheList) {
@@ -30,25 +30,54 @@ TEST(NvmlDevice, TellsItsFactsAndItsPciIdAsCudaWritesIt) {
   EXPECT_EQ(facts.uuid, "GPU-aa");
   EXPECT_EQ(facts.pci_id, "0000:3b:00.0");
   EXPECT_EQ(facts.driver, "580.1");
-  EXPECT_DOUBLE_EQ(facts.power_limit_w.value(), 400);
-  EXPECT_EQ(facts.persistence, false);
-  EXPECT_FALSE(facts.mig);
+  EXPECT_EQ(facts.index, 0);
+  EXPECT_EQ(facts.minor, 3);
+  EXPECT_EQ(world.card("GPU-bb").facts().index, 1);
+  EXPECT_EQ(world.card("GPU-bb").facts().minor, 1);
+  const DeviceSettings settings = world.card("GPU-aa").settings();
+  EXPECT_DOUBLE_EQ(settings.power_limit_w.value(), 400);
+  EXPECT_EQ(settings.persistence, false);
+  EXPECT_FALSE(settings.mig);
 }
 
 TEST(NvmlDevice, AFactThatIsNotToldIsEmptyNotZero) {
   const NvmlWorld world(kCard + "error nvmlDeviceGetEnforcedPowerLimit 3\n" +
-                        "error nvmlDeviceGetPersistenceMode 4\nerror nvmlDeviceGetMigMode 3\n");
-  const DeviceFacts facts = world.card().facts();
-  EXPECT_FALSE(facts.power_limit_w);
-  EXPECT_FALSE(facts.persistence);
-  EXPECT_FALSE(facts.mig);
+                        "error nvmlDeviceGetPersistenceMode 4\nerror nvmlDeviceGetMigMode 3\n" +
+                        "error nvmlDeviceGetIndex 3\nerror nvmlDeviceGetMinorNumber 3\n");
+  const DeviceSettings settings = world.card().settings();
+  EXPECT_FALSE(settings.power_limit_w);
+  EXPECT_FALSE(settings.persistence);
+  EXPECT_FALSE(settings.mig);
+  EXPECT_FALSE(world.card().facts().index);
+  EXPECT_FALSE(world.card().facts().minor);
 }
 
 TEST(NvmlDevice, AllCardsAreListed) {
   const NvmlWorld world(kTwoCards);
   const auto devices = list_devices(world.library);
   ASSERT_EQ(devices.value.value().size(), 2u);
-  EXPECT_EQ((*devices.value)[1].facts().name, "H200");
+  EXPECT_EQ((*devices.value)[1].value.value().facts().name, "H200");
+}
+
+TEST(NvmlDevice, OneThatIsCountedAndDoesNotAnswerIsListedWithTheReasonInItsPlace) {
+  const NvmlWorld world(
+      "card A100 GPU-aa 00000000:3B:00.0\nlost 0\ncard H200 GPU-bb 00000000:5E:00.0\n");
+  const auto devices = list_devices(world.library);
+  ASSERT_EQ(devices.value.value().size(), 2u);
+  EXPECT_FALSE((*devices.value)[0].value);
+  EXPECT_NE((*devices.value)[0].status.reason.find("the GPU is lost"), std::string::npos);
+  EXPECT_EQ((*devices.value)[1].value.value().facts().index, 1);
+}
+
+TEST(NvmlDevice, WhatMayChangeIsReadAnew) {
+  const testing::FakeTree tree;
+  const std::string file = tree.write("settings", "limit 500\n").string();
+  const NvmlWorld world(kCard + "settings " + file + "\n");
+  const Device card = world.card();
+  EXPECT_DOUBLE_EQ(card.settings().power_limit_w.value(), 500);
+  tree.write("settings", "limit 350\nmig 1\n");
+  EXPECT_DOUBLE_EQ(card.settings().power_limit_w.value(), 350);
+  EXPECT_TRUE(card.settings().mig);
 }
 
 TEST(NvmlDevice, AMigInstanceIsRefusedWithTheReason) {

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "sensors/energy_window.h"
 #include "sensors/nvml/meters.h"
@@ -100,7 +103,7 @@ TEST(NvmlMeters, AReadThatFailsLaterIsNoReadingWithAReason) {
 
 TEST(NvmlMeters, MigHasNoPowerEnergyOrUtilizationOfOneInstance) {
   const NvmlWorld world(kCard + "mig 1\ngpm 50\n");
-  EXPECT_TRUE(world.card().facts().mig);
+  EXPECT_TRUE(world.card().settings().mig);
   for (const Gauge gauge : {Gauge::energy, Gauge::power, Gauge::power_average, Gauge::utilization,
                             Gauge::tensor_active}) {
     EXPECT_NE(reason_of(world, gauge).find("MIG"), std::string::npos) << info_of(gauge).name;
@@ -221,6 +224,103 @@ TEST(NvmlEnergy, AJumpBeyondWhatTheLimitAllowsIsNoEnergy) {
   const Energy energy = window_of(world, 0.3, 2);
   EXPECT_FALSE(energy.energy_j);
   EXPECT_NE(energy.reason.find("limit of 700 W"), std::string::npos) << energy.reason;
+}
+
+TEST(NvmlEnergy, AJumpIsSeenWhereNoLimitIsToldToo) {
+  NvmlWorld world(kCard + "power constant 8000\nerror nvmlDeviceGetEnforcedPowerLimit 3\n");
+  const auto energy = opened(world, Gauge::energy);
+  world.sleep_s(2);
+  EXPECT_FALSE(energy->read());
+  EXPECT_NE(energy->break_reason().find("rose by"), std::string::npos) << energy->break_reason();
+}
+
+TEST(NvmlEnergy, TheLimitIsThatOfTheMomentOrOfTheReadingBefore) {
+  const testing::FakeTree tree;
+  const std::string file = tree.write("settings", "limit 200\n").string();
+  NvmlWorld world(kCard + "power constant 500\nsettings " + file + "\n");
+  const auto energy = opened(world, Gauge::energy);
+  tree.write("settings", "limit 700\n");
+  world.sleep_s(2);
+  EXPECT_TRUE(energy->read()) << energy->status().reason;
+  tree.write("settings", "limit 200\n");
+  world.sleep_s(2);
+  EXPECT_TRUE(energy->read()) << energy->status().reason;
+  world.sleep_s(2);
+  EXPECT_FALSE(energy->read());
+  EXPECT_NE(energy->status().reason.find("limit of 200 W"), std::string::npos);
+}
+
+TEST(NvmlEnergy, AfterReadsThatFailedTheCounterMayHaveStartedAnewAndPassedWhereItWas) {
+  NvmlWorld world(kCard + "lost 1 3\nreset 2\n");
+  const auto energy = opened(world, Gauge::energy);
+  EXPECT_EQ(energy->read().value().breaks, 0);
+  world.sleep_s(2);
+  EXPECT_FALSE(energy->read());
+  world.sleep_s(
+      6);  // 1.8 kJ since the reset: more than before it, and no more than the limit allows
+  EXPECT_FALSE(energy->read());
+  EXPECT_NE(energy->status().reason.find("did not answer for 8.0"), std::string::npos)
+      << energy->status().reason;
+  EXPECT_EQ(energy->read().value().breaks, 1);
+}
+
+TEST(NvmlEnergy, WhatIsTooMuchForAFreshCounterWasCountedThroughReadsThatFailed) {
+  NvmlWorld world(kCard + "lost 100001 100003\n");
+  world.sleep_s(1e5);
+  const auto energy = opened(world, Gauge::energy);
+  world.sleep_s(2);
+  EXPECT_FALSE(energy->read());
+  world.sleep_s(2);
+  const Reading reading = energy->read().value();
+  EXPECT_NEAR(reading.value, 4 * 300, 31);
+  EXPECT_EQ(reading.breaks, 0);
+}
+
+TEST(NvmlEnergy, AStandstillInsideAWindowIsSeenByWhoReadsMeanwhile) {
+  NvmlWorld world(kCard + "stuck 5\n");
+  const auto counter = opened(world, Gauge::energy);
+  EXPECT_LE(counter->longest_gap_s(), 1);  // so the window's own thread reads as often
+  EnergyWindow window(std::vector<Meter*>{counter.get()});
+  window.begin();
+  int readings = 0;
+  for (int i = 0; i < 10; ++i) {
+    world.sleep_s(1);
+    readings += counter->read() ? 1 : 0;
+  }
+  EXPECT_EQ(readings, 6);  // it moved last between the fourth and the fifth
+  EXPECT_NE(counter->break_reason().find("stands still at 2500.000 J"), std::string::npos)
+      << counter->break_reason();
+  const std::string first = counter->status().reason;
+  world.sleep_s(1);
+  EXPECT_FALSE(counter->read());
+  EXPECT_EQ(counter->status().reason, first);  // one break, and one label for who collects them
+  const Energy energy = window.end();
+  EXPECT_FALSE(energy.energy_j);
+  EXPECT_NE(energy.reason.find("stands still"), std::string::npos) << energy.reason;
+}
+
+TEST(NvmlEnergy, ManyThreadsMayReadItAndItGoesOnFromOneReadingToTheNext) {
+  NvmlWorld world(kCard);
+  const auto counter = opened(world, Gauge::energy);
+  const double begin = counter->read().value().value;
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong = 0;
+  std::vector<std::jthread> others;
+  for (int t = 0; t < 3; ++t) {
+    others.emplace_back([&] {
+      for (double last = 0; !done;) {
+        const auto reading = counter->read();
+        if (!reading || reading->value < last || reading->breaks != 0) ++wrong;
+        if (reading) last = reading->value;
+        if (!counter->status()) ++wrong;
+      }
+    });
+  }
+  for (int i = 0; i < 100; ++i) world.sleep_s(0.1);
+  done = true;
+  others.clear();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_NEAR(counter->read().value().value - begin, 300 * world.now_s(), 31);  // from zero on
 }
 
 TEST(NvmlEnergy, ACounterThatFailsSaysWhy) {

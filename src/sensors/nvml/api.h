@@ -124,6 +124,8 @@ struct Api {
   Function<Handle, char*, unsigned> name{"nvmlDeviceGetName"};
   Function<Handle, char*, unsigned> uuid{"nvmlDeviceGetUUID"};
   Function<Handle, PciInfo*> pci_info{"nvmlDeviceGetPciInfo_v3"};
+  Function<Handle, unsigned*> index{"nvmlDeviceGetIndex"};
+  Function<Handle, unsigned*> minor{"nvmlDeviceGetMinorNumber"};
   Function<Handle, unsigned*> power_limit{"nvmlDeviceGetEnforcedPowerLimit"};
   Function<Handle, int*> persistence{"nvmlDeviceGetPersistenceMode"};
   Function<Handle, unsigned*, unsigned*> mig_mode{"nvmlDeviceGetMigMode"};
@@ -151,11 +153,11 @@ template <typename Visitor>
 void for_each_function(Api& api, Visitor&& visit) {
   const auto each = [&](auto&... functions) { (visit(functions), ...); };
   each(api.init, api.shutdown, api.driver_version, api.nvml_version, api.count, api.by_index,
-       api.by_pci_id, api.by_uuid, api.name, api.uuid, api.pci_info, api.power_limit,
-       api.persistence, api.mig_mode, api.compute_processes, api.total_energy, api.power_usage,
-       api.field_values, api.temperature, api.clock, api.utilization, api.memory, api.clock_events,
-       api.throttle_reasons, api.gpm_support, api.gpm_alloc, api.gpm_free, api.gpm_sample,
-       api.gpm_metrics);
+       api.by_pci_id, api.by_uuid, api.name, api.uuid, api.pci_info, api.index, api.minor,
+       api.power_limit, api.persistence, api.mig_mode, api.compute_processes, api.total_energy,
+       api.power_usage, api.field_values, api.temperature, api.clock, api.utilization, api.memory,
+       api.clock_events, api.throttle_reasons, api.gpm_support, api.gpm_alloc, api.gpm_free,
+       api.gpm_sample, api.gpm_metrics);
 }
 
 }  // namespace dfa::nvml

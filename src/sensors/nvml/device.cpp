@@ -29,6 +29,11 @@ std::string pci_id_of(const Api& api, Handle handle) {
   return id;
 }
 
+std::optional<int> number_of(const Function<Handle, unsigned*>& function, Handle handle) {
+  unsigned number = 0;
+  return function(handle, &number) ? std::optional(static_cast<int>(number)) : std::nullopt;
+}
+
 Value<double> number_of(const FieldValue& field) {
   switch (field.type) {
     case ValueType::f64: return {field.value.f64, {}};
@@ -57,12 +62,24 @@ Device::Device(std::shared_ptr<const Library> library, Handle handle)
   facts_.uuid = text_of(nvml.uuid, handle_);
   facts_.pci_id = pci_id_of(nvml, handle_);
   facts_.driver = library_->driver_version();
+  facts_.index = number_of(nvml.index, handle_);
+  facts_.minor = number_of(nvml.minor, handle_);
+}
+
+std::optional<double> Device::power_limit_w() const {
   unsigned milliwatts = 0;
-  if (nvml.power_limit(handle_, &milliwatts)) facts_.power_limit_w = milliwatts * 1e-3;
+  return api().power_limit(handle_, &milliwatts) ? std::optional(milliwatts * 1e-3) : std::nullopt;
+}
+
+DeviceSettings Device::settings() const {
+  const Api& nvml = api();
+  DeviceSettings settings;
+  settings.power_limit_w = power_limit_w();
   int persistence = 0;
-  if (nvml.persistence(handle_, &persistence)) facts_.persistence = persistence != 0;
+  if (nvml.persistence(handle_, &persistence)) settings.persistence = persistence != 0;
   unsigned mig_now = 0, mig_after_reset = 0;
-  facts_.mig = nvml.mig_mode(handle_, &mig_now, &mig_after_reset) && mig_now != 0;
+  settings.mig = nvml.mig_mode(handle_, &mig_now, &mig_after_reset) && mig_now != 0;
+  return settings;
 }
 
 Value<double> Device::field(std::uint32_t id) const {
@@ -113,15 +130,19 @@ Value<Device> find_device(const std::shared_ptr<const Library>& library, const s
   return {Device(library, handle), {}};
 }
 
-Value<std::vector<Device>> list_devices(const std::shared_ptr<const Library>& library) {
+Value<Device> device_at(const std::shared_ptr<const Library>& library, int index) {
+  Handle handle = nullptr;
+  const Verdict found = library->api().by_index(static_cast<unsigned>(index), &handle);
+  if (!found) return {std::nullopt, found};
+  return {Device(library, handle), {}};
+}
+
+Value<std::vector<Value<Device>>> list_devices(const std::shared_ptr<const Library>& library) {
   unsigned count = 0;
   const Verdict counted = library->api().count(&count);
   if (!counted) return {std::nullopt, counted};
-  std::vector<Device> devices;
-  for (unsigned i = 0; i < count; ++i) {
-    Handle handle = nullptr;
-    if (library->api().by_index(i, &handle)) devices.emplace_back(library, handle);
-  }
+  std::vector<Value<Device>> devices;
+  for (unsigned i = 0; i < count; ++i) devices.push_back(device_at(library, static_cast<int>(i)));
   return {std::move(devices), {}};
 }
 

@@ -23,6 +23,12 @@ struct DeviceFacts {
   std::string uuid;    // "GPU-…"
   std::string pci_id;  // "0000:3b:00.0", lower case
   std::string driver;  // "580.159.04"
+  std::optional<int> index;  // in NVML's order, which is neither CUDA's nor that of a choice
+  std::optional<int> minor;  // of its file, /dev/nvidia0
+};
+
+// What may change while a program runs. Empty where the library does not tell.
+struct DeviceSettings {
   std::optional<double> power_limit_w;
   std::optional<bool> persistence;
   bool mig = false;  // split into instances: power and energy are of the whole card
@@ -48,6 +54,9 @@ class Device {
   const Library& library() const { return *library_; }
   Handle handle() const { return handle_; }
 
+  DeviceSettings settings() const;  // read anew
+  std::optional<double> power_limit_w() const;
+
   // One of NVML's numbered fields as a number.
   Value<double> field(std::uint32_t id) const;
   Value<ComputeProcesses> compute_processes() const;
@@ -63,7 +72,10 @@ class Device {
 // whole cards only.
 Value<Device> find_device(const std::shared_ptr<const Library>& library, const std::string& id);
 
-// Every card that this process may see, in NVML's order; those that cannot be opened are left out.
-Value<std::vector<Device>> list_devices(const std::shared_ptr<const Library>& library);
+// The card at a place in NVML's order; a reason where it is counted but does not answer.
+Value<Device> device_at(const std::shared_ptr<const Library>& library, int index);
+
+// Every card that NVML counts, in its order: each of them, or why it does not answer.
+Value<std::vector<Value<Device>>> list_devices(const std::shared_ptr<const Library>& library);
 
 }  // namespace dfa::nvml

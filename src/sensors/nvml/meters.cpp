@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "sensors/nvml/energy_meter.h"
 #include "sensors/nvml/gpm.h"
 
 namespace dfa::nvml {
@@ -127,17 +128,8 @@ Source power_average(const Device& device) {
                     "W");
 }
 
-Source energy(const Device& device) {
-  return number<unsigned long long>(
-      [device](unsigned long long* millijoules) {
-        return device.api().total_energy(device.handle(), millijoules);
-      },
-      1e-3);
-}
-
 Source source_of(const Device& device, Gauge gauge) {
   switch (gauge) {
-    case Gauge::energy: return energy(device);
     case Gauge::power: return above_zero(field(device, kPowerInstant, 1e-3), "W");
     case Gauge::power_average: return power_average(device);
     case Gauge::temperature:
@@ -158,6 +150,7 @@ Source source_of(const Device& device, Gauge gauge) {
     case Gauge::too_hot: return field(device, kThermalNs, 1e-9);
     case Gauge::hardware_too_hot: return field(device, kHardwareThermalNs, 1e-9);
     case Gauge::power_brake: return field(device, kPowerBrakeNs, 1e-9);
+    case Gauge::energy:  // make_energy_meter
     case Gauge::sm_active:
     case Gauge::tensor_active:
     case Gauge::dram_active: break;  // open_activity
@@ -165,7 +158,7 @@ Source source_of(const Device& device, Gauge gauge) {
   return [] { return Value<double>{std::nullopt, Verdict::no("no such gauge")}; };
 }
 
-class GaugeMeter : public Meter {
+class GaugeMeter final : public Meter {
  public:
   GaugeMeter(const GaugeInfo& info, Source source, const Clock& clock)
       : info_(info), source_(std::move(source)), clock_(clock) {}
@@ -184,62 +177,11 @@ class GaugeMeter : public Meter {
     return Reading{(before + after) / 2, *got.value};
   }
 
- protected:
-  void refuse(std::string why) { status_ = Verdict::no(std::move(why)); }
-
  private:
   const GaugeInfo& info_;
   Source source_;
   const Clock& clock_;
   Verdict status_;
-};
-
-// A counter of the driver's: it starts anew when the driver is loaded again, and then there is no
-// telling what was used in between.
-class EnergyMeter final : public GaugeMeter {
- public:
-  EnergyMeter(Source source, std::optional<double> limit_w, const Clock& clock)
-      : GaugeMeter(info_of(Gauge::energy), std::move(source), clock), limit_w_(limit_w) {}
-
-  std::optional<Reading> read() override {
-    std::optional<Reading> now = GaugeMeter::read();
-    if (!now) return std::nullopt;
-    if (!first_) first_ = now->value;
-    const std::optional<Reading> before = std::exchange(last_, now);
-    if (before && !plausible(*before, *now)) {
-      ++breaks_;
-      break_reason_ = status().reason;
-      return std::nullopt;
-    }
-    return Reading{now->time_s, now->value - *first_, breaks_};
-  }
-  std::string break_reason() const override { return break_reason_; }
-
- private:
-  bool plausible(const Reading& before, const Reading& now) {
-    if (now.value < before.value) {
-      refuse(
-          fmt::format("the energy counter went back from {:.3f} to {:.3f} J: the driver was "
-                      "loaded anew",
-                      before.value, now.value));
-      return false;
-    }
-    const double seconds = now.time_s - before.time_s + 2 * period_s();
-    if (limit_w_ && now.value - before.value > 2 * *limit_w_ * seconds) {
-      refuse(
-          fmt::format("the energy counter rose by {:.0f} J in {:.2f} s, more than twice what the "
-                      "limit of {:.0f} W allows",
-                      now.value - before.value, now.time_s - before.time_s, *limit_w_));
-      return false;
-    }
-    return true;
-  }
-
-  std::optional<double> limit_w_;
-  std::optional<double> first_;
-  std::optional<Reading> last_;
-  int breaks_ = 0;
-  std::string break_reason_;
 };
 
 bool shared_under_mig(Quantity quantity) {
@@ -273,6 +215,8 @@ std::span<const GaugeInfo> gauges() { return kGauges; }
 
 const GaugeInfo& info_of(Gauge gauge) { return kGauges[static_cast<std::size_t>(gauge)]; }
 
+bool is_activity(Gauge gauge) { return gpm_metric_of(gauge) != 0; }
+
 std::string clock_event_names(std::uint64_t bits) {
   constexpr std::pair<ClockEvent, const char*> kNames[] = {
       {ClockEvent::idle, "idle"},
@@ -298,19 +242,15 @@ std::string clock_event_names(std::uint64_t bits) {
 
 sensors::MeterSet open_meter(const Device& device, Gauge gauge, const Clock& clock) {
   const GaugeInfo& info = info_of(gauge);
-  if (device.facts().mig && shared_under_mig(info.quantity)) {
+  if (device.settings().mig && shared_under_mig(info.quantity)) {
     return {{},
             Verdict::no("the card is in MIG mode: NVML measures all its instances together and has "
                         "no power, energy or utilization of one")};
   }
-  if (gpm_metric_of(gauge) != 0) return open_activity(device, info, clock);
-  Source source = source_of(device, gauge);
-  std::unique_ptr<Meter> meter;
-  if (gauge == Gauge::energy) {
-    meter = std::make_unique<EnergyMeter>(std::move(source), device.facts().power_limit_w, clock);
-  } else {
-    meter = std::make_unique<GaugeMeter>(info, std::move(source), clock);
-  }
+  if (is_activity(gauge)) return open_activity(device, info, clock);
+  std::unique_ptr<Meter> meter =
+      gauge == Gauge::energy ? make_energy_meter(device, clock)
+                             : std::make_unique<GaugeMeter>(info, source_of(device, gauge), clock);
   sensors::MeterSet set;
   if (meter->read()) {
     set.meters.push_back(std::move(meter));

@@ -40,6 +40,7 @@ struct GaugeInfo {
 
 std::span<const GaugeInfo> gauges();
 const GaugeInfo& info_of(Gauge gauge);
+bool is_activity(Gauge gauge);  // by GPM, whose first value comes a tenth of a second later
 
 // Bits of Gauge::clock_events.
 enum class ClockEvent : std::uint64_t {

@@ -114,7 +114,7 @@ OwnerLevers::Opened OwnerLevers::open(const Device& device) {
 }
 
 Verdict OwnerLevers::take() {
-  if (device_.facts().mig) {
+  if (device_.settings().mig) {
     return Verdict::no("the card is in MIG mode: its limit and clocks are of all its instances");
   }
   auto memory = std::make_unique<Memory>(device_.facts().pci_id);
