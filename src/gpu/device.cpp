@@ -40,6 +40,12 @@ DeviceFacts read_facts(int index) {
   return facts;
 }
 
+// Of the calling thread; null where there is none.
+CUcontext current_context() {
+  CUcontext current = nullptr;
+  return driver().cuCtxGetCurrent(&current) == CUDA_SUCCESS ? current : nullptr;
+}
+
 }  // namespace
 
 // The devices this process has used.
@@ -97,22 +103,22 @@ CUctx_st* Device::retain() const {
   return fresh;
 }
 
-int Device::usable_sms() const {
+int Device::sms_of(CUctx_st* current) const {
   const Driver& cuda = driver();
-  CUcontext current = nullptr;
-  if (cuda.cuCtxGetDevResource == nullptr || cuda.cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
-      current == nullptr || current == context_.load(std::memory_order_acquire)) {
+  if (current == nullptr || cuda.cuCtxGetDevResource == nullptr ||
+      current == context_.load(std::memory_order_acquire)) {
     return facts_.sm_count;
   }
   CUdevice handle = 0, own = 0;
   CUdevResource part{};
-  const bool is_part =
-      cuda.cuCtxGetDevice(&handle) == CUDA_SUCCESS &&
-      cuda.cuDeviceGet(&own, facts_.index) == CUDA_SUCCESS && handle == own &&
-      cuda.cuCtxGetDevResource(current, &part, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
-      part.sm.smCount > 0;
-  return is_part ? static_cast<int>(part.sm.smCount) : facts_.sm_count;
+  const bool is_ours = cuda.cuCtxGetDevice(&handle) == CUDA_SUCCESS &&
+                       cuda.cuDeviceGet(&own, facts_.index) == CUDA_SUCCESS && handle == own;
+  const bool is_told =
+      is_ours && cuda.cuCtxGetDevResource(current, &part, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS;
+  return is_told && part.sm.smCount > 0 ? static_cast<int>(part.sm.smCount) : facts_.sm_count;
 }
+
+int Device::usable_sms() const { return sms_of(current_context()); }
 
 bool Device::holds(const void* pointer) const {
   CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -138,12 +144,14 @@ void Device::synchronize() const {
 }
 
 Scope::Scope(const Device& device) {
-  check(driver().cuCtxPushCurrent(device.context()), "cuCtxPushCurrent");
+  CUcontext const current = current_context(), whole = device.context();
+  pushed_ = current != whole && device.sms_of(current) == device.facts().sm_count;
+  if (pushed_) check(driver().cuCtxPushCurrent(whole), "cuCtxPushCurrent");
 }
 
 Scope::~Scope() {
   CUcontext popped = nullptr;
-  driver().cuCtxPopCurrent(&popped);
+  if (pushed_) driver().cuCtxPopCurrent(&popped);
 }
 
 }  // namespace dfa::gpu

@@ -80,19 +80,24 @@ class Device {
     CUctx_st* const there = context_.load(std::memory_order_acquire);
     return there != nullptr ? there : retain();
   }
-  CUctx_st* retain() const;  // one that fails is tried again at the next use
+  int sms_of(CUctx_st* current) const;  // of the calling thread
+  CUctx_st* retain() const;             // one that fails is tried again at the next use
 
   DeviceFacts facts_;
   mutable std::atomic<CUctx_st*> context_{nullptr};
 };
 
-// Makes the device's context current for the calling thread until the end of the block.
+// Makes the device's context current for the calling thread until the end of the block; a part of
+// the device that is current stays so, as its default stream is another than the device's.
 class Scope {
  public:
   explicit Scope(const Device& device);
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
+
+ private:
+  bool pushed_;
 };
 
 }  // namespace dfa::gpu

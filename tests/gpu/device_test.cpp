@@ -50,8 +50,22 @@ TEST_F(DeviceTest, OfAPartOfADeviceItsMultiprocessorsMayBeUsed) {
   fake().part_sms = 16;
   EXPECT_EQ(Device::get(0).usable_sms(), 16);
   EXPECT_EQ(Device::get(1).usable_sms(), 132);  // the part is another device's
+}
+
+// Its default stream is its own: what is queued there must not go to the device's.
+TEST_F(DeviceTest, APartOfADeviceStaysCurrent) {
+  fake().part_sms = 16;
+  {
+    const Scope part(Device::get(0));
+    EXPECT_EQ(fake().context_depth, 0u);
+    const Scope other(Device::get(1));
+    EXPECT_EQ(fake().context_depth, 1u);
+  }
+  fake().part_sms = 0;
   const Scope whole(Device::get(0));
-  EXPECT_EQ(Device::get(0).usable_sms(), 132);
+  EXPECT_EQ(fake().context_depth, 1u);
+  const Scope again(Device::get(0));
+  EXPECT_EQ(fake().context_depth, 1u);
 }
 
 // Before the next test, which is the first to use that device.

@@ -34,6 +34,7 @@ CUcontext context_of(int device) {
 }
 
 int current_device() {
+  if (contexts.empty()) return 0;  // a green context's
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(contexts.back()) - 0x100);
 }
 
@@ -46,7 +47,8 @@ CUresult fault(const char* call) {
 
 // Calls that work on the current context.
 CUresult fault_in_context(const char* call) {
-  return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : fault(call);
+  const bool none = contexts.empty() && state.part_sms == 0;
+  return none ? CUDA_ERROR_INVALID_CONTEXT : fault(call);
 }
 
 }  // namespace
@@ -166,7 +168,7 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
 
 CUresult cuCtxGetDevice(CUdevice* device) {
   if (contexts.empty() && state.part_sms == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  *device = contexts.empty() ? 0 : current_device();
+  *device = current_device();
   return CUDA_SUCCESS;
 }
 
