@@ -29,6 +29,9 @@ class ReadyPlan {
   // Would its backend plan the same now? What it chose by may have changed: the device.
   virtual bool current() const = 0;
 
+  // Is it for as many multiprocessors as the calling thread's context has? Costs next to nothing.
+  virtual bool fits_context() const { return true; }
+
   // What compiling its kernels warned of, of those that were loaded so far.
   virtual std::vector<std::string> warnings() const { return {}; }
 };
@@ -118,6 +121,10 @@ DFA_API Plan plan(const Problem& problem, const PlanOptions& options = {});
 // What compiling the plan's kernels warned of, registers that spill, say: a line each, of kernels
 // that have run. Planning compiles nothing, so a plan that has not run yet has none.
 DFA_API std::vector<std::string> warnings(const Plan& plan);
+
+// Was it planned for what the calling thread may use now, the whole device or the part (a green
+// context) that is current? A plan for another part runs, and right, but not at its best.
+DFA_API bool fits_context(const Plan& plan);
 
 // o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
 // -inf. Throws InvalidArgument on null or misaligned pointers and on a budget of multiprocessors

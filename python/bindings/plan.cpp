@@ -132,6 +132,7 @@ void bind_plan(nb::module_& core) {
               "What the forward leaves for the backward; 0 where it computes them anew.")
       .def_ro("forward_flops", &Plan::forward_flops)
       .def_ro("backward_flops", &Plan::backward_flops)
+      .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>())
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>())
       .def("__str__", &explain)

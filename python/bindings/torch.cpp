@@ -253,7 +253,9 @@ class Calls {
   std::shared_ptr<const Call> find(Map& map, const char* passes, const std::array<Tensor, 3>& in,
                                    nb::handle q, nb::handle k, nb::handle v) const {
     const Key key = {in[0].fields, in[1].fields, in[2].fields};
-    if (const auto found = map.find(key); found != map.end()) return found->second;
+    if (const auto found = map.find(key); found != map.end()) {
+      if (fits_context(*found->second->plan)) return found->second;
+    }
     const auto made = nb::cast<nb::tuple>(prepare_(passes, q, k, v));
     auto call = std::make_shared<Call>();
     call->owner = made[0];

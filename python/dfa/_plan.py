@@ -35,8 +35,14 @@ def backends() -> dict[str, tuple[bool, str]]:
     return {name: (available, text) for name, available, text in _core.backends()}
 
 
+def plan_of(*question):
+    """The plan for arrays of these sizes and strides, made once, or anew where another part of the GPU is current."""
+    plan = _plan_of(*question)
+    return plan if plan._fits_context() else _plan_of.__wrapped__(*question)
+
+
 @lru_cache(maxsize=1024)
-def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0):
-    """The plan for arrays of these sizes and strides, made once. choice: of choice_of; threads: of the CPU, 0 for all."""
+def _plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0):
+    """choice: of choice_of; threads: of the CPU, 0 for all."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
                             backend, *split(choice), threads)

@@ -120,6 +120,10 @@ std::vector<std::string> warnings(const Plan& plan) {
   return plan.ready.plan == nullptr ? std::vector<std::string>{} : plan.ready.plan->warnings();
 }
 
+bool fits_context(const Plan& plan) {
+  return plan.ready.plan == nullptr || plan.ready.plan->fits_context();
+}
+
 void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");

@@ -39,11 +39,13 @@ ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const gpu::Device& device)
 
 bool ReadyCudaPlan::current() const {
   try {
-    return &chosen_device() == &device_ && device_.usable_sms() == sms_;
+    return &chosen_device() == &device_ && fits_context();
   } catch (const Error&) {  // planning will say why
     return false;
   }
 }
+
+bool ReadyCudaPlan::fits_context() const { return device_.usable_sms() == sms_; }
 
 std::vector<std::string> ReadyCudaPlan::warnings() const {
   std::vector<std::string> list;

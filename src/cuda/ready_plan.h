@@ -14,6 +14,7 @@ class ReadyCudaPlan final : public ReadyPlan {
   ReadyCudaPlan(const Plan& plan, const gpu::Device& device);
 
   bool current() const override;
+  bool fits_context() const override;
   std::vector<std::string> warnings() const override;
 
   // Is it ready for this plan? A plan may have been changed since it was made.

@@ -22,7 +22,7 @@ const char* name_of(KernelOrigin origin);
 // Of their names and of their texts without comments and layout.
 std::string digest_of_sources(std::span<const SourceFile> sources);
 
-// All but those of the other pass alone.
+// What the kernels of a pass are made from: their files, and what those include.
 std::vector<SourceFile> sources_of(Pass pass);
 
 // A kernel's code and where it came from.

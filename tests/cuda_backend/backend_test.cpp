@@ -146,6 +146,7 @@ TEST_F(CudaBackendTest, PlansOfAPartOfADeviceAreForItsMultiprocessors) {
   const Plan part = plan(for_hopper(), options);
   EXPECT_EQ(whole.forward_sms, 132);
   EXPECT_EQ(part.forward_sms, 16);
+  EXPECT_TRUE(fits_context(part) && !fits_context(whole));
   forward(part, forward_args());
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 16u);
   EXPECT_EQ(cuda_backend().limits().sm_count, 16);
@@ -386,7 +387,7 @@ TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSourc
   const auto kernels = [](Pass pass) { return cuda_backend().kernels(pass); };
   EXPECT_EQ(kernels(Pass::forward).substr(0, version.size()), version);
   EXPECT_EQ(kernels(Pass::forward_backward).substr(version.size()),
-            cuda::digest_of_sources(cuda::kernel_sources()).substr(0, 12));
+            cuda::digest_of_sources(cuda::sources_of(Pass::forward_backward)).substr(0, 12));
   // A change to a backward says nothing of forwards that were measured, nor the other way round.
   EXPECT_NE(kernels(Pass::forward), kernels(Pass::backward));
   const auto has = [](Pass pass, std::string_view name) {
@@ -398,6 +399,7 @@ TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSourc
   EXPECT_FALSE(has(Pass::forward, "kernels/backward/sm90_backward.cuh"));
   EXPECT_TRUE(has(Pass::backward, "kernels/backward/sm90_backward.cuh"));
   EXPECT_FALSE(has(Pass::backward, "kernels/forward/sm90_forward.cuh"));
+  EXPECT_FALSE(has(Pass::forward, "spec/legality.h"));  // no kernel includes it
   EXPECT_TRUE(has(Pass::forward, "spec/config.h") && has(Pass::backward, "spec/config.h"));
   EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
             cuda::digest_of_sources(cuda::kernel_sources()));
