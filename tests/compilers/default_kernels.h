@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,6 +37,18 @@ inline void add_defaults(std::map<std::string, DefaultKernel>& kernels, const st
     const BackwardConfig config = default_gpu_backward(problem, limits);
     add(check(config, problem, limits), [&] { return backward_launches(problem, config); });
   }
+}
+
+// Of every line of problems/.
+inline std::map<std::string, DefaultKernel> defaults_of_problem_files(const Limits& limits) {
+  std::map<std::string, DefaultKernel> kernels;
+  for (const auto& file :
+       std::filesystem::directory_iterator(std::string(DFA_SOURCE_DIR) + "/problems")) {
+    for (const std::string& line : problem_lines(file.path().filename().string())) {
+      add_defaults(kernels, line, limits);
+    }
+  }
+  return kernels;
 }
 
 }  // namespace dfa

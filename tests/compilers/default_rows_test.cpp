@@ -30,23 +30,13 @@ fs::path library_in(const fs::path& folder) {
   return {};
 }
 
-// Every line of problems/ that runs on Hopper.
-std::map<std::string, DefaultKernel> all_defaults() {
-  std::map<std::string, DefaultKernel> kernels;
-  for (const auto& file : fs::directory_iterator(std::string(DFA_SOURCE_DIR) + "/problems")) {
-    for (const std::string& line : problem_lines(file.path().filename().string())) {
-      add_defaults(kernels, line, gpu_limits(90));
-    }
-  }
-  return kernels;
-}
-
 // What is known to spill a little (docs/design/0012-driver-and-store.md): sums in turn at d 256,
 // and by 12.8 forwards at d 256 that share out keys.
 bool may_spill(const std::string& release, const std::string& entry) {
   const auto has = [&](const char* text) { return entry.find(text) != entry.npos; };
   if (!has(".head_dim=256,.value_dim=256,")) return false;
-  if (has("sm90_wide_backward")) return release != "13.0.88" && has(".dq=dfa::DqAccumulation::serialized,");
+  if (has("sm90_wide_backward"))
+    return release != "13.0.88" && has(".dq=dfa::DqAccumulation::serialized,");
   return release.starts_with("12.8.") && has("sm90_forward") && has(".key_shares=");
 }
 
@@ -62,7 +52,7 @@ TEST_P(DefaultRows, FitByThisReleaseOfTheCompiler) {
   const Nvrtc nvrtc(kernel_sources(), {library.string()});
   ASSERT_TRUE(nvrtc.available()) << nvrtc.available().reason;
   ASSERT_EQ(nvrtc.version() + ".", "nvrtc " + release.substr(0, release.rfind('.') + 1));
-  const auto kernels = all_defaults();
+  const auto kernels = defaults_of_problem_files(gpu_limits(90));
   ASSERT_GT(kernels.size(), 100u);
   for (const auto& [entry, kernel] : kernels) {
     try {

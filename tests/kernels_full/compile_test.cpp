@@ -1,102 +1,12 @@
-#include <algorithm>
-#include <set>
-#include <string>
-#include <vector>
+// What plans take where nothing is asked for: compiled without a spill.
+#include "kernels_full/compile_test.h"
 
-#include "cuda/request.h"
-#include "kernels_full/architectures.h"
-#include "problem_lines.h"
-#include "spec/config_text.h"
-#include "spec/legality.h"
-#include "spec/packed_heads.h"
-#include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
+#include "compilers/default_kernels.h"
 
 namespace dfa::cuda {
 namespace {
 
-class CompileTest : public OnArchitectures {
- protected:
-  void SetUp() override {
-    DFA_NEEDS_NVRTC(nvrtc_);
-    limits_ = gpu_limits(GetParam().number);
-  }
-
-  void compile(const std::vector<KernelLaunch>& launches) {
-    for (const KernelLaunch& launch : launches) {
-      if (!seen_.insert(launch.entry).second) continue;
-      compile_without_stack(nvrtc_, request_of(launch, GetParam().name));
-    }
-  }
-
-  // What Defaults… compiles is not compiled again: every test is a process of its own.
-  void leave_defaults_out() {
-    for (const KernelLaunch& launch : defaults()) seen_.insert(launch.entry);
-  }
-
-  std::vector<KernelLaunch> defaults() const {
-    std::vector<KernelLaunch> all;
-    for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
-      if (sm75() && (type == DType::bf16 || type == DType::tf32)) continue;
-      for (const int d : kGpuHeadDims) add_defaults(all, type, d, d);
-    }
-    add_defaults(all, half(), 192, 128);
-    add_defaults(all, half(), 64, 128);
-    return all;
-  }
-
-  void add_defaults(std::vector<KernelLaunch>& all, DType type, int d, int dv) const {
-    const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
-    const auto add = [&](const std::vector<KernelLaunch>& launches) {
-      all.insert(all.end(), launches.begin(), launches.end());
-    };
-    add(forward_launches(p, default_gpu_forward(p, limits_)));
-    if (sm75() && type == DType::fp32 && d > 192) return;  // k and v alone would fill it
-    add(backward_launches(p, default_gpu_backward(p, limits_)));
-  }
-
-  bool sm75() const { return limits_.highest == Target::cuda_sm75; }
-  DType half() const { return sm75() ? DType::fp16 : DType::bf16; }
-
-  Nvrtc nvrtc_;
-  Limits limits_;
-  std::set<std::string> seen_;
-};
-
 TEST_P(CompileTest, DefaultsOfEveryHeadDimAndElementCompileWithoutSpills) { compile(defaults()); }
-
-TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
-  leave_defaults_out();
-  for (const int d : {64, 128}) {
-    const Problem p{.dtype = half(), .sq = 64, .sk = 64, .d = d, .dv = d};
-    for (const ForwardConfig& config : forward_candidates(p, limits_)) {
-      if (config.target != Target::cuda_sm90) compile(forward_launches(p, config));  // see below
-    }
-    // The two kernels of a backward are tuned apart: every tile of each, once.
-    std::set<std::string> keys, queries;
-    for (const BackwardConfig& config : backward_candidates(p, limits_)) {
-      const auto launches = backward_launches(p, config);
-      if (config.dq_serialized()) continue;
-      BackwardConfig of_keys = config, of_queries = config;
-      of_keys.dq_block_q = of_keys.dq_block_k = of_keys.dq_warps = of_keys.dq_ctas = 1;
-      of_queries.block_q = of_queries.block_k = of_queries.warps = of_queries.ctas = 1;
-      of_queries.sharing = 1;
-      if (keys.insert(to_text(of_keys)).second) compile({launches[1]});
-      if (queries.insert(to_text(of_queries)).second) compile({launches[2]});
-    }
-  }
-}
-
-TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
-  leave_defaults_out();
-  for (const int d : kGpuHeadDims) {
-    const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = d};
-    for (const BackwardConfig& config : backward_candidates(p, limits_)) {
-      if (config.target == Target::cuda_sm90) continue;  // all of them below
-      if (config.dq_serialized()) compile(backward_launches(p, config));
-    }
-  }
-}
 
 // Forced on a later machine they are compiled for that.
 TEST_P(CompileTest, KernelsForSm75CompileEverywhere) {
@@ -110,106 +20,26 @@ TEST_P(CompileTest, KernelsForSm75CompileEverywhere) {
   }
 }
 
-// Hopper's own: every tile of equal head dims and of the pairs furthest apart.
-TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
-  const auto compile_all = [&](DType type, int d, int dv) {
-    const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
-    const auto candidates = forward_candidates(p, limits_);
-    ASSERT_EQ(candidates.at(0).target, Target::cuda_sm90) << d << " " << dv;
-    std::size_t tried = type == DType::bf16 ? candidates.size() : 2;  // fp16's differ in one line
-    for (const ForwardConfig& config : candidates) {
-      if (config.target != Target::cuda_sm90 || tried-- == 0) break;
-      compile(forward_launches(p, config));
-    }
-  };
-  for (const DType type : {DType::bf16, DType::fp16}) {
-    for (const int d : {64, 96, 128, 192, 256}) compile_all(type, d, d);
-  }
-  compile_all(DType::bf16, 192, 128);
-  compile_all(DType::bf16, 64, 256);
-  compile_all(DType::bf16, 256, 64);
-}
-
-// What is chosen for one query, for short and for long sequences: heads packed in rows, of any
-// number, keys in shares, q in registers, pairs of blocks.
-TEST_P(CompileTest, HopperForwardsThatAreChosenCompileWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
-  std::set<std::string> chosen;
-  for (const int d : {64, 96, 128, 192, 256}) {
-    for (const DType type : {DType::bf16, DType::fp16}) {
-      for (const char* rest :
-           {"b1 h8 sq1 sk16384", "b1 h8 sq1024 sk16384", "b8 hq16 hk8 s4096", "causal b1 h8 s16384",
-            "causal b32 hq2 hk1 sq8 sk4096", "causal b32 hq8 hk1 sq8 sk4096",
-            "causal b32 hq16 hk1 sq8 sk4096", "causal hq7 hk1 sq8 sk4096"}) {
-        const Problem p = with_packed_heads(parse_problem(std::string("fwd ") + name_of(type) +
-                                                          " " + rest + " d" + std::to_string(d)));
-        const ForwardConfig config = default_gpu_forward(p, limits_);
-        ASSERT_EQ(config.target, Target::cuda_sm90) << rest << " " << d;
-        chosen.insert(to_text(config));
-        compile(forward_launches(p, config));
-      }
-    }
-  }
-  EXPECT_GE(chosen.size(), 40u);
-}
-
-TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  for (const int d : {64, 96, 128}) {
-    for (const int dv : {64, 128}) {
-      const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
-      const auto candidates = split_candidates(p, limits_);
-      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
-      for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
-    }
-  }
-}
-
-TEST_P(CompileTest, EveryHopperBackwardInFp32CompilesWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  for (const int d : {64, 96, 128}) {
-    for (const int dv : {64, 128}) {
-      const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
-      const auto candidates = split_backward_candidates(p, limits_);
-      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
-      for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
-    }
-  }
-}
-
-// What is chosen, and what tuning tries, for short and long sequences with and without masks, with
-// the same bits in every run and with any.
-TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
-  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
-  std::set<std::string> chosen;
-  for (const char* dims : {"d64", "d96", "d128", "d64 dv128", "d96 dv64", "d128 dv64", "d192",
-                           "d256", "d192 dv128", "d96 dv192", "d256 dv64"}) {
-    for (const char* rest :
-         {"b1 h2 s64", "b8 h16 s1024", "b8 h16 s4096", "b8 h16 s16384", "causal b8 h16 s384",
-          "causal b8 hq16 hk4 s1024", "causal b8 h16 s4096", "causal b1 h1 s4096",
-          "causal b8 h16 s16384", "window(255,0) b8 h16 s4096", "window(4095,0) b8 h16 s16384"}) {
-      for (const char* bits : {"", " deterministic"}) {
-        const Problem p = parse_problem(std::string("bwd bf16 ") + rest + " " + dims + bits);
-        for (const BackwardConfig& config : sm90_backward_candidates(p, limits_)) {
-          chosen.insert(to_text(config));
-          compile(backward_launches(p, config));
-        }
-      }
-    }
-  }
-  EXPECT_GE(chosen.size(), 60u);
-  for (const char* line : {"bwd fp16 b8 h16 s1024 d64", "bwd fp16 causal b8 h16 s4096 d128",
-                           "bwd fp16 b8 h16 s4096 d256", "bwd fp16 causal b8 h16 s1024 d192"}) {
-    const Problem p = parse_problem(line);
-    compile(backward_launches(p, default_gpu_backward(p, limits_)));
-  }
-}
-
 DFA_ON_EVERY_ARCHITECTURE(CompileTest);
+
+// Side by side: every part is a process of its own.
+constexpr int kParts = 4;
+class ProblemFiles : public testing::TestWithParam<int> {};
+
+TEST_P(ProblemFiles, KernelsTheyTakeOnHopperCompileWithoutSpills) {
+  const Nvrtc nvrtc;
+  DFA_NEEDS_NVRTC(nvrtc);
+  const auto kernels = defaults_of_problem_files(gpu_limits(90));
+  EXPECT_GE(kernels.size(), 150u);
+  int index = 0;
+  for (const auto& [entry, kernel] : kernels) {
+    if (index++ % kParts != GetParam()) continue;
+    SCOPED_TRACE(kernel.problem);
+    compile_without_stack(nvrtc, request_of(kernel.launch, "sm_90a"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, ProblemFiles, testing::Range(0, kParts));
 
 }  // namespace
 }  // namespace dfa::cuda

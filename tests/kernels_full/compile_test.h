@@ -1,0 +1,61 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/request.h"
+#include "kernels_full/architectures.h"
+#include "spec/legality.h"
+
+namespace dfa::cuda {
+
+class CompileTest : public OnArchitectures {
+ protected:
+  void SetUp() override {
+    DFA_NEEDS_NVRTC(nvrtc_);
+    limits_ = gpu_limits(GetParam().number);
+  }
+
+  void compile(const std::vector<KernelLaunch>& launches) {
+    for (const KernelLaunch& launch : launches) {
+      if (!seen_.insert(launch.entry).second) continue;
+      compile_without_stack(nvrtc_, request_of(launch, GetParam().name));
+    }
+  }
+
+  // What Defaults… compiles is not compiled again: every test is a process of its own.
+  void leave_defaults_out() {
+    for (const KernelLaunch& launch : defaults()) seen_.insert(launch.entry);
+  }
+
+  std::vector<KernelLaunch> defaults() const {
+    std::vector<KernelLaunch> all;
+    for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
+      if (sm75() && (type == DType::bf16 || type == DType::tf32)) continue;
+      for (const int d : kGpuHeadDims) add_defaults(all, type, d, d);
+    }
+    add_defaults(all, half(), 192, 128);
+    add_defaults(all, half(), 64, 128);
+    return all;
+  }
+
+  void add_defaults(std::vector<KernelLaunch>& all, DType type, int d, int dv) const {
+    const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
+    const auto add = [&](const std::vector<KernelLaunch>& launches) {
+      all.insert(all.end(), launches.begin(), launches.end());
+    };
+    add(forward_launches(p, default_gpu_forward(p, limits_)));
+    if (sm75() && type == DType::fp32 && d > 192) return;  // k and v alone would fill it
+    add(backward_launches(p, default_gpu_backward(p, limits_)));
+  }
+
+  bool sm75() const { return limits_.highest == Target::cuda_sm75; }
+  DType half() const { return sm75() ? DType::fp16 : DType::bf16; }
+
+  Nvrtc nvrtc_;
+  Limits limits_;
+  std::set<std::string> seen_;
+};
+
+}  // namespace dfa::cuda
