@@ -184,6 +184,7 @@ CLI::Validator listen_address() {
 }
 
 void run_monitor(const MonitorArguments& arguments) {
+  end_gently();  // before the address is told: whoever reads that may end this
   sensors::SystemClock clock;
   Sensors sensors(arguments.cards, clock);
   std::optional<monitor::Server> server;
@@ -193,7 +194,6 @@ void run_monitor(const MonitorArguments& arguments) {
     below = fmt::format("http://{}/metrics\n", server->address());
     fmt::print(stderr, "{}", below);
   }
-  end_gently();
   View view;
   const double begin = clock.now_s();
   const double end = arguments.seconds > 0 ? begin + arguments.seconds : HUGE_VAL;

@@ -8,7 +8,7 @@ for derivatives, but functions: Forward and Backward are the operators once more
 import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
-from dfa._shapes import sizes_of
+from dfa._shapes import MOST_WIDE, sizes_of
 from dfa._torch_calls import backward_of, calls_of, dense, empty_outputs, like
 
 _library = torch.library.Library("dfa", "DEF")
@@ -47,11 +47,35 @@ def _fake_backward(d_o, q, k, v, o, lse, *options):
 def _keep(ctx, inputs, output):
     q, k, v, *ctx.options = inputs
     ctx.save_for_backward(q, k, v, *output)
-    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx, d_o, _):
-    return *backward(d_o, *ctx.saved_tensors, *ctx.options), *(None,) * 5
+def _differentiate(ctx, d_o, d_lse):
+    return *gradients(backward, d_o, d_lse, *ctx.saved_tensors, *ctx.options), *(None,) * 5
+
+
+def gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):
+    """dq, dk, dv by a backward of this module; d_o or d_lse may be None, 0. What lse adds to a score's gradient, P d_lse,
+    comes by eight columns more of v, o and d_o, in which o · d_o, that is subtracted from each dP, is d_lse less. Two of
+    them hold d_lse, the second what the element type rounds off."""
+    if d_o is None:
+        d_o = torch.zeros_like(o)
+    if d_lse is None:
+        return backward(d_o, q, k, v, o, lse, *options)
+    dv = v.shape[3]
+    if dv + 8 > MOST_WIDE:
+        raise ValueError(f"the gradient of lse takes eight columns more than dv={dv}; accepted: dv up to {MOST_WIDE - 8}, or "
+                         "lse.detach()")
+    d_lse = torch.where(lse.isneginf(), 0, d_lse).unsqueeze(-1)
+    high = d_lse.to(o.dtype)
+    low = (d_lse - high.float()).to(o.dtype)
+    ones = torch.ones_like(high)
+
+    def widened(*columns):
+        joined = torch.cat(columns, 3)
+        return torch.nn.functional.pad(joined, (0, dv + 8 - joined.shape[3]))
+    d_q, d_k, d_v = backward(widened(d_o, ones, ones), q, k, widened(v), widened(o, -high, -low), lse, *options)
+    return d_q, d_k, d_v[..., :dv]
 
 
 def _keep_nothing(ctx, inputs, output):
@@ -86,10 +110,7 @@ class Forward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, d_o, d_lse):
-        if d_lse is not None:
-            raise RuntimeError("the derivative of lse (return_lse=True) of dfa.attention is not supported; accepted: that of "
-                               "o, with lse an auxiliary output (has_aux=True)")
-        return *Backward.apply(d_o, *ctx.saved_tensors, *ctx.options), *(None,) * 5
+        return *gradients(Backward.apply, d_o, d_lse, *ctx.saved_tensors, *ctx.options), *(None,) * 5
 
 
 def _folded(info, dims, tensors):

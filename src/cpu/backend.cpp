@@ -17,7 +17,7 @@
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/legality.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 #include "spec/passes.h"
 #include "spec/standard_config.h"
 
@@ -55,7 +55,7 @@ int thread_count(const PlanOptions& options) {
 // As engines see it. Heads are packed where every thread still has a key head, which no bit of an
 // output tells.
 Problem seen(const Problem& problem, int threads) {
-  return problem.b * problem.hk >= threads ? with_packed_heads(problem) : problem;
+  return problem.b * problem.hk >= threads ? with_pack_gqa(problem) : problem;
 }
 
 class CpuBackend final : public Backend {

@@ -100,7 +100,7 @@ class CudaBackend final : public Backend {
     if (asks_standard(options)) {
       plan_standard(plan, options, device);
     } else {
-      plan_portable(plan, options, device);
+      plan_flash(plan, options, device);
     }
     plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, device);
     return plan;

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "cuda/hopper_args.h"
-#include "cuda/hopper_split.h"
+#include "cuda/hopper_fp32x3.h"
 #include "cuda/loaded_kernels.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
-#include "spec/packed_heads.h"
-#include "spec/sm90_split_legality.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -75,11 +75,11 @@ bool is_hopper(const Plan& plan) {
 }
 
 ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device, int sms) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem p = with_pack_gqa(plan.problem);
   const Limits limits = gpu_limits(device.facts().capability);
   const ForwardConfig config =
       legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);
-  if (is_split(config)) return hopper_split_forward(p, config, device);
+  if (is_fp32x3(config)) return hopper_fp32x3_forward(p, config, device);
   return std::make_unique<const HopperForward>(p, config, device, sms);
 }
 

@@ -47,10 +47,10 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(o_, pointers.o, all.o);
   all.items = items(blocks);
   all.pieces = {};
-  if (config_.key_shares > 0) {
+  if (config_.num_splits > 0) {
     const ForwardPieces pieces = forward_pieces(problem_, config_);
     auto* const output = static_cast<float*>(pointers.workspace);
-    all.pieces = {.items = key_shares(problem_, config_).items,
+    all.pieces = {.items = split_kv(problem_, config_).items,
                   .of_head = pieces.of_head,
                   .rows = pieces.rows,
                   .o = output,
@@ -59,14 +59,14 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   return all;
 }
 
-HopperSplitArgs::HopperSplitArgs(const Problem& p, const ForwardConfig& c)
+HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)
     : q_(planes_of(p, p.hq, p.sq, p.d, kGroupRows)),
       k_(planes_of(p, p.hk, p.sk, p.d, c.block_k)),
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       args_(kernel_args(p)) {}
 
-Sm90SplitArgs HopperSplitArgs::with(const ForwardArgs& pointers, const SplitArgs& split) const {
-  Sm90SplitArgs all;
+Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers, const SplitArgs& split) const {
+  Sm90Fp32x3Args all;
   all.args = with_pointers(args_, pointers);
   encode(q_, split.tensors[0].planes, all.q);
   encode(k_, split.tensors[1].planes, all.k);
@@ -103,7 +103,7 @@ Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   return all;
 }
 
-HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const BackwardConfig& c)
+HopperFp32x3BackwardArgs::HopperFp32x3BackwardArgs(const Problem& p, const BackwardConfig& c)
     : rows_(planes_of(p, p.hq, p.sq, p.dv, kGroupRows)),
       q_(planes_of(p, p.hq, p.sq, p.d, c.block_q)),
       k_(planes_of(p, p.hk, p.sk, p.d, c.block_k)),
@@ -113,18 +113,18 @@ HopperSplitBackwardArgs::HopperSplitBackwardArgs(const Problem& p, const Backwar
   alternate(args_, kSm90HeadsAtOnce);
 }
 
-Sm90SplitDeltaArgs HopperSplitBackwardArgs::delta(const BackwardArgs& pointers,
-                                                  const BackwardPlanes& split) const {
-  Sm90SplitDeltaArgs all;
+Sm90Fp32x3DeltaArgs HopperFp32x3BackwardArgs::delta(const BackwardArgs& pointers,
+                                                    const BackwardPlanes& split) const {
+  Sm90Fp32x3DeltaArgs all;
   all.args = with_pointers(args_, pointers);
   encode(rows_, split.rows.tensors[0].planes, all.o);
   encode(rows_, split.rows.tensors[1].planes, all.d_o);
   return all;
 }
 
-Sm90SplitBackwardArgs HopperSplitBackwardArgs::with(const BackwardArgs& pointers,
-                                                    const BackwardPlanes& split) const {
-  Sm90SplitBackwardArgs all;
+Sm90Fp32x3BackwardArgs HopperFp32x3BackwardArgs::with(const BackwardArgs& pointers,
+                                                      const BackwardPlanes& split) const {
+  Sm90Fp32x3BackwardArgs all;
   all.args = with_pointers(args_, pointers);
   encode(q_, split.inputs.tensors[0].planes, all.q);
   encode(k_, split.inputs.tensors[1].planes, all.k);

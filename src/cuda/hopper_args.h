@@ -5,9 +5,9 @@
 
 #include "gpu/tensor_map.h"
 #include "kernels/backward/sm90_args.h"
-#include "kernels/backward/sm90_split_args.h"
+#include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_args.h"
-#include "kernels/forward/sm90_split_args.h"
+#include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/launch.h"
 
 // What Hopper's kernels are passed: all but the pointers is made once, the rest for every call, on
@@ -31,11 +31,11 @@ class HopperForwardArgs {
   mutable std::map<int, Items> items_;  // by blocks
 };
 
-class HopperSplitArgs {
+class HopperFp32x3Args {
  public:
-  HopperSplitArgs(const Problem& problem, const ForwardConfig& config);
+  HopperFp32x3Args(const Problem& problem, const ForwardConfig& config);
   // `split` is what the planes are made with.
-  Sm90SplitArgs with(const ForwardArgs& pointers, const SplitArgs& split) const;
+  Sm90Fp32x3Args with(const ForwardArgs& pointers, const SplitArgs& split) const;
 
  private:
   gpu::TiledTensor q_, k_, v_;
@@ -53,11 +53,11 @@ class HopperBackwardArgs {
   KernelArgs args_;
 };
 
-class HopperSplitBackwardArgs {
+class HopperFp32x3BackwardArgs {
  public:
-  HopperSplitBackwardArgs(const Problem& problem, const BackwardConfig& config);
-  Sm90SplitDeltaArgs delta(const BackwardArgs& pointers, const BackwardPlanes& split) const;
-  Sm90SplitBackwardArgs with(const BackwardArgs& pointers, const BackwardPlanes& split) const;
+  HopperFp32x3BackwardArgs(const Problem& problem, const BackwardConfig& config);
+  Sm90Fp32x3DeltaArgs delta(const BackwardArgs& pointers, const BackwardPlanes& split) const;
+  Sm90Fp32x3BackwardArgs with(const BackwardArgs& pointers, const BackwardPlanes& split) const;
 
  private:
   gpu::TiledTensor rows_, q_, k_, v_, d_o_;

@@ -3,12 +3,12 @@
 #include <optional>
 
 #include "cuda/hopper_args.h"
-#include "cuda/hopper_split_backward.h"
+#include "cuda/hopper_fp32x3_backward.h"
 #include "cuda/loaded_kernels.h"
 #include "gpu/buffer.h"
 #include "spec/config_text.h"
 #include "spec/legality.h"
-#include "spec/sm90_split_legality.h"
+#include "spec/sm90_fp32x3_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -64,7 +64,7 @@ BackwardLauncher hopper_backward(const Plan& plan, const gpu::Device& device, in
   const Limits limits = gpu_limits(device.facts().capability);
   const BackwardConfig config = legal_config(
       plan.backward_config, gpu_backward_base(plan.backward_config, p, limits), p, limits);
-  if (is_split(config)) return hopper_split_backward(p, config, device);
+  if (is_fp32x3(config)) return hopper_fp32x3_backward(p, config, device);
   return std::make_unique<const HopperBackward>(p, config, device, sms);
 }
 

@@ -5,10 +5,10 @@
 #include "cuda/chosen_device.h"
 #include "cuda/launch_list.h"
 #include "spec/config_text.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 #include "spec/passes.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -42,8 +42,8 @@ Verdict portable_supports(const Problem& p, const Limits& limits) {
   return Verdict::yes();
 }
 
-void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+void plan_flash(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
+  const Problem p = with_pack_gqa(plan.problem);
   const Limits limits = limits_of(device);
   if (p.pass == Pass::forward_backward) require_pair(p, options.config, limits);
   std::string kernels;
@@ -53,10 +53,11 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
     const ForwardConfig config = forward_config(p, options.config, limits);
     plan.config = to_text(config);
     kernels = name_of(config.target);
-    packed *= config.packed_heads;
-    shares = config.key_shares;
+    packed *= config.pack_gqa;
+    shares = config.num_splits;
     plan.workspace_bytes = forward_workspace_bytes(p, config);
-    if (config.target == Target::cuda_sm90 && !is_split(config)) plan.forward_sms = limits.sm_count;
+    if (config.target == Target::cuda_sm90 && !is_fp32x3(config))
+      plan.forward_sms = limits.sm_count;
     if (options.config.empty() && config.target != limits.highest) {
       kernels += as(sm90_fits(p, limits));
     }
@@ -84,7 +85,7 @@ void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& de
 }
 
 std::vector<KernelLaunch> portable_launches(const Plan& plan, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem p = with_pack_gqa(plan.problem);
   const Limits limits = limits_of(device);
   std::vector<KernelLaunch> launches;
   if (has_forward(p)) launches = forward_launches(p, forward_config(p, plan.config, limits));
@@ -95,7 +96,7 @@ std::vector<KernelLaunch> portable_launches(const Plan& plan, const gpu::Device&
 }
 
 ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
-  const Problem p = with_packed_heads(plan.problem);
+  const Problem p = with_pack_gqa(plan.problem);
   const ForwardConfig config = forward_config(p, plan.config, limits_of(device));
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p));

@@ -13,7 +13,7 @@ Verdict portable_supports(const Problem& problem, const Limits& limits);
 
 // Fills in what the passes of plan.problem need. Throws InvalidArgument for an illegal
 // options.config.
-void plan_portable(Plan& plan, const PlanOptions& options, const gpu::Device& device);
+void plan_flash(Plan& plan, const PlanOptions& options, const gpu::Device& device);
 
 // The kernels that a plan runs which is not of standard attention.
 std::vector<KernelLaunch> portable_launches(const Plan& plan, const gpu::Device& device);

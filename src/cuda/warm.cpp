@@ -9,7 +9,7 @@
 #include "cuda/store.h"
 #include "kernels/launch.h"
 #include "spec/legality.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
@@ -38,7 +38,7 @@ void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Conf
 }
 
 std::vector<KernelLaunch> default_launches(const Problem& of, const Limits& limits) {
-  const Problem problem = with_packed_heads(of);
+  const Problem problem = with_pack_gqa(of);
   std::vector<KernelLaunch> launches;
   if (has_forward(problem)) {
     add(launches, problem, default_gpu_forward(problem, limits), limits, &forward_launches);

@@ -13,7 +13,7 @@
 #include "power/pacer.h"
 #include "spec/config_text.h"
 #include "spec/passes.h"
-#include "spec/sm90_split_legality.h"
+#include "spec/sm90_fp32x3_legality.h"
 
 namespace dfa::govern {
 namespace {
@@ -121,8 +121,8 @@ std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock
 // One text fits both passes of a problem where both are of bf16 parts.
 static bool are_split(const bench::Prepared& plans) {
   return plans.forward && plans.backward && plans.forward->algorithm == Algorithm::flash &&
-         is_split(parse_config(plans.forward->config, ForwardConfig{})) &&
-         is_split(parse_config(plans.backward->backward_config, BackwardConfig{}));
+         is_fp32x3(parse_config(plans.forward->config, ForwardConfig{})) &&
+         is_fp32x3(parse_config(plans.backward->backward_config, BackwardConfig{}));
 }
 
 std::string label_of(const bench::Prepared& plans) {

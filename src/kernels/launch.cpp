@@ -9,8 +9,8 @@
 #include "kernels/work_balance.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -76,7 +76,7 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dq",
           .source = backward_source(c),
-          .entry = (is_sm90(c) ? "dfa::sm90_dq<" : "dfa::sm80_ordered_dq<") +
+          .entry = (is_sm90(c) ? "dfa::sm90_dq<" : "dfa::sm80_serialized_dq<") +
                    qualified(to_text(c)) + ">",
           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
           .threads = count(is_sm90(c) ? c.sm90_dq_threads() : 32 * c.warps),
@@ -112,7 +112,7 @@ std::string qualified(std::string text) {
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
-  if (c.parts_last) counters += kPartCounters;
+  if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) counters += tiles(p.sq, c.turn_rows()) * c.turns_of_tile() * p.b * p.hq;
   return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
@@ -124,17 +124,17 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
 namespace {
 
 std::int64_t all_items(const Problem& p, const ForwardConfig& c) {
-  return tiles(p.sq, c.item_queries()) * p.b * p.hq / c.packed_heads;
+  return tiles(p.sq, c.item_queries()) * p.b * p.hq / c.pack_gqa;
 }
 
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
-  return c.key_shares > 0 ? key_shares(p, c).count() : all_items(p, c);
+  return c.num_splits > 0 ? split_kv(p, c).count() : all_items(p, c);
 }
 
 }  // namespace
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
-  if (is_split(c)) return split_forward_launches(p, c);
+  if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches{
       {.name = "forward",
@@ -144,11 +144,11 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
        .cluster = count(c.cluster)}};
-  if (c.key_shares > 0) {
-    const int rows = key_shares(p, c).left() * forward_pieces(p, c).rows;
+  if (c.num_splits > 0) {
+    const int rows = split_kv(p, c).left() * forward_pieces(p, c).rows;
     launches.push_back({.name = "join",
-                        .source = "kernels/forward/join_shares.cuh",
-                        .entry = "dfa::join_shares<" + qualified(to_text(c)) + ">",
+                        .source = "kernels/forward/combine_splits.cuh",
+                        .entry = "dfa::combine_splits<" + qualified(to_text(c)) + ">",
                         .grid = grid(tiles(rows, kJoinThreads / 32)),
                         .threads = kJoinThreads});
   }
@@ -156,7 +156,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 }
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
-  if (is_split(c)) return split_backward_launches(p, c);
+  if (is_fp32x3(c)) return fp32x3_backward_launches(p, c);
   std::vector<KernelLaunch> launches{
       {.name = "delta",
        .source = source(c.target, kDeltaSource),
@@ -186,7 +186,7 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
 
 int heads_at_once(const Problem& p, const BackwardConfig& c) {
   // Few works, all of which begin at once: parts are of the first ones, the longest of all heads.
-  if (c.parts_last && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
+  if (c.split_q && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
     return static_cast<int>(p.b * p.hk);
   }
   if (c.dq_atomic()) {
@@ -273,17 +273,17 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
 
 int fitting_heads(const Problem& p, const ForwardConfig& c) {
   const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
-  const std::int64_t group = p.hq / p.hk / c.packed_heads;
-  const std::int64_t heads = p.b * p.hq / c.packed_heads;
+  const std::int64_t group = p.hq / p.hk / c.pack_gqa;
+  const std::int64_t heads = p.b * p.hq / c.pack_gqa;
   return static_cast<int>(std::min(heads, std::max<std::int64_t>(1, kL2Share / bytes) * group));
 }
 
 Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
-  if (c.key_shares > 0) {  // in one row, pieces behind whole items
-    return {.heads = 1, .tiles = key_shares(p, c).count(), .section = 1, .late_first = 0};
+  if (c.num_splits > 0) {  // in one row, pieces behind whole items
+    return {.heads = 1, .tiles = split_kv(p, c).count(), .section = 1, .late_first = 0};
   }
-  const std::int64_t heads = p.b * p.hq / c.packed_heads;
+  const std::int64_t heads = p.b * p.hq / c.pack_gqa;
   const int fitting = fitting_heads(p, c);
   const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries()));
   blocks /= c.cluster;
@@ -302,20 +302,20 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 }
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
-  if (is_split(c)) return split_forward_bytes(p);
-  if (c.key_shares == 0) return 0;
+  if (is_fp32x3(c)) return fp32x3_forward_bytes(p);
+  if (c.num_splits == 0) return 0;
   const ForwardPieces pieces = forward_pieces(p, c);
   return sizeof(float) * static_cast<std::size_t>(pieces.output_floats + pieces.lse_floats);
 }
 
-KeyShares key_shares(const Problem& p, const ForwardConfig& c) {
-  return {static_cast<int>(all_items(p, c)), c.key_shares};
+SplitKv split_kv(const Problem& p, const ForwardConfig& c) {
+  return {static_cast<int>(all_items(p, c)), c.num_splits};
 }
 
 ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
   // Of an item that holds a whole head no more than that has.
   const auto rows = std::min<std::int64_t>(c.item_rows(), p.sq * c.query_rows());
-  const std::int64_t all = key_shares(p, c).pieces() * rows;
+  const std::int64_t all = split_kv(p, c).pieces() * rows;
   return {.of_head = static_cast<int>(tiles(p.sq, c.item_queries())),
           .rows = static_cast<int>(rows),
           .output_floats = all * p.dv,
@@ -323,11 +323,11 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
 }
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
-  if (is_split(c)) return split_backward_bytes(p, c);
+  if (is_fp32x3(c)) return fp32x3_backward_bytes(p, c);
   if (c.dq == DqAccumulation::separate) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
   const ZeroedBytes last = turns_of(p, c);
   const std::size_t end = last.offset + last.bytes;
-  if (!c.parts_last) return end;
+  if (!c.split_q) return end;
   const std::int64_t of_work = c.turn_keys() * (c.head_dim + c.value_dim);
   return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work);
 }

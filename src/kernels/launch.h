@@ -7,9 +7,9 @@
 
 #include "dfa/attention.h"
 #include "kernels/args.h"
-#include "kernels/forward/sm90_split_args.h"
+#include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/schedule/item_walk.h"
-#include "kernels/schedule/key_shares.h"
+#include "kernels/schedule/split_kv.h"
 #include "spec/config.h"
 
 // What a backend has to know to run a pass: which kernels, in which order, on which grid, and where
@@ -79,8 +79,8 @@ KernelLaunch rows_launch(const Problem& problem, int rows);
 // again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
-// Where items are dealt out in shares (ForwardConfig::key_shares).
-KeyShares key_shares(const Problem& problem, const ForwardConfig& config);
+// Where items are dealt out in shares (ForwardConfig::num_splits).
+SplitKv split_kv(const Problem& problem, const ForwardConfig& config);
 
 // What their pieces leave in the workspace: the output, and lse behind it.
 struct ForwardPieces {

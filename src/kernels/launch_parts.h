@@ -35,10 +35,10 @@ inline std::int64_t walked_head_bytes(const Problem& p) {
   return walked_row_bytes(p) * (p.hq / p.hk) * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
 }
 
-// Hopper's kernels in fp32 (split_launch.cpp).
-std::vector<KernelLaunch> split_forward_launches(const Problem& p, const ForwardConfig& c);
-std::vector<KernelLaunch> split_backward_launches(const Problem& p, const BackwardConfig& c);
-std::size_t split_forward_bytes(const Problem& p);
-std::size_t split_backward_bytes(const Problem& p, const BackwardConfig& c);
+// Hopper's kernels in fp32 (fp32x3_launch.cpp).
+std::vector<KernelLaunch> fp32x3_forward_launches(const Problem& p, const ForwardConfig& c);
+std::vector<KernelLaunch> fp32x3_backward_launches(const Problem& p, const BackwardConfig& c);
+std::size_t fp32x3_forward_bytes(const Problem& p);
+std::size_t fp32x3_backward_bytes(const Problem& p, const BackwardConfig& c);
 
 }  // namespace dfa::launch_parts

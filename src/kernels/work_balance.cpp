@@ -4,8 +4,8 @@
 
 #include "kernels/launch_parts.h"
 #include "kernels/softmax/tile_mask.h"
+#include "spec/list_schedule.h"
 #include "spec/sm90_legality.h"
-#include "spec/takers.h"
 
 namespace dfa {
 
@@ -24,7 +24,7 @@ std::vector<double> work_costs(const Problem& p, const BackwardConfig& c) {
 
 double work_balance(const std::vector<double>& costs, int heads, int at_once, int last_heads,
                     int blocks) {
-  Takers takers(blocks);
+  ListSchedule takers(blocks);
   for (int first = 0; first < heads;) {
     const int count = first < last_heads ? at_once : heads - first;
     for (const double cost : costs) {

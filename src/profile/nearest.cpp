@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "spec/flops.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 
 namespace dfa::profile {
 namespace {

@@ -28,7 +28,7 @@ inline constexpr int kGroupThreads = 128;
 inline constexpr int kOrderBytes = 32;
 
 // What a block of cuda_sm90 notes in shared memory about items to be done again.
-inline constexpr int kRepairBytes = 192;
+inline constexpr int kRecomputeBytes = 192;
 
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
 // gpu_head_dim() of the problem's.
@@ -50,15 +50,15 @@ struct ForwardConfig {
   int cluster = 1;
   // Columns of q, from the first, that stay in registers as left operands of scores: products then
   // read less shared memory.
-  int held_columns = 0;
+  int q_columns_in_regs = 0;
   // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
   // as many rows as the least power of two that holds them; what is left of those is not stored.
-  int packed_heads = 1;
+  int pack_gqa = 1;
   // The items that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
   // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
   // where items are few. What a piece of an item leaves goes to the workspace, from which a second
   // kernel joins it. 0: in whole items alone.
-  int key_shares = 0;
+  int num_splits = 0;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -69,7 +69,7 @@ struct ForwardConfig {
   // columns at a time. Boxes are stored whole.
   constexpr bool own_output() const {
     return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
-           value_dim > 64 && packed_heads == query_rows();
+           value_dim > 64 && pack_gqa == query_rows();
   }
 
   // Rows of q that are dealt out together, and what they are of.
@@ -77,7 +77,7 @@ struct ForwardConfig {
   constexpr int item_queries() const { return item_rows() / query_rows(); }
   constexpr int query_rows() const {
     int rows = 1;
-    while (rows < packed_heads) rows *= 2;
+    while (rows < pack_gqa) rows *= 2;
     return rows;
   }
 
@@ -104,7 +104,7 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
              output_bytes() + 16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
-             (static_max() ? kRepairBytes : 0);
+             (static_max() ? kRecomputeBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
   }
@@ -199,11 +199,11 @@ struct BackwardConfig {
   // Of cuda_sm90 only, 16 bits, persistent=true, d and dv up to 128, without a left side of a mask:
   // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
   // of their queries (0019).
-  bool parts_last = false;
+  bool split_q = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered, d and dv up to 128, or d up to 192 and dv
   // up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
   // else one head after the other (0019).
-  bool heads_by_tile = false;
+  bool gqa_inner_loop = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;
@@ -216,7 +216,7 @@ struct BackwardConfig {
     return dq == DqAccumulation::serialized_fused || dq == DqAccumulation::atomic_fused;
   }
   // Of cuda_sm90: are turns passed on by a second thread, beside the wait for the next?
-  constexpr bool early_turns() const {
+  constexpr bool early_release() const {
     return bytes_of(element) == 2 && dq_serialized() &&
            (cluster > 1 || sm90_is_wide() || (dq_fused() && head_dim <= 64));
   }
@@ -304,7 +304,7 @@ struct BackwardConfig {
   // Of cuda_sm90: barriers beside those of the stages.
   constexpr int sm90_barriers() const {
     if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
-    return early_turns() ? 5 : 4;
+    return early_release() ? 5 : 4;
   }
   // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each.
   constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : 0; }
@@ -332,10 +332,10 @@ struct BackwardConfig {
   }
 
   // The tile of dq of one step: rows of a warp, and warps side by side.
-  constexpr int ordered_rows() const {
+  constexpr int serialized_rows() const {
     return block_q >= 64 && head_dim % (16 * warps * 32 / block_q) == 0 ? 32 : 16;
   }
-  constexpr int ordered_parts() const { return warps * ordered_rows() / block_q; }
+  constexpr int serialized_parts() const { return warps * serialized_rows() / block_q; }
 
   // The owned tiles of q and do, and `stages` of k and v.
   constexpr int dq_smem_bytes() const {

@@ -35,6 +35,20 @@ DqAccumulation accumulation(bool separate, bool atomic, bool fused) {
 
 }  // namespace
 
+std::string_view todays_name(std::string_view field) {
+  constexpr struct {
+    std::string_view former, today;
+  } kRenamed[] = {{"parts_last", "split_q"},
+                  {"heads_by_tile", "gqa_inner_loop"},
+                  {"packed_heads", "pack_gqa"},
+                  {"key_shares", "num_splits"},
+                  {"held_columns", "q_columns_in_regs"}};
+  for (const auto& [former, today] : kRenamed) {
+    if (field == former) return today;
+  }
+  return field;
+}
+
 bool OldFields::take(std::string_view field, std::string_view value, bool sm90) {
   if (!is_old(field, value, sm90)) return false;
   const bool is_switch = field != "dq" && field != "dq_block_q";
@@ -83,7 +97,7 @@ void OldFields::apply(BackwardConfig& config, bool whole) const {
   if (config.target != Target::cuda_sm90) return;
   require("nested_keys", config.masked, whole);
   require("zeroes_dq", config.dq == DqAccumulation::atomic_fused, whole);
-  require("early_turns", config.early_turns(), whole);
+  require("early_turns", config.early_release(), whole);
   require("keys_in_registers", config.holds_keys(), whole && config.element != DType::fp32);
   const std::string_view rows = value_of("dq_block_q");
   if (rows.empty() || rows == std::to_string(config.turn_rows())) return;

@@ -8,6 +8,9 @@
 // values of `dq` and `masked`, some follow from other fields, and some named kernels that are gone.
 namespace dfa {
 
+// Today's name of a field that was renamed; else the name itself.
+std::string_view todays_name(std::string_view field);
+
 // Takes the old fields of a text one by one, then sees to it that the configuration is the one that
 // was meant.
 class OldFields {

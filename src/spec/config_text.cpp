@@ -26,9 +26,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("q_stages", config.q_stages);
       visit("pingpong", config.pingpong);
       visit("cluster", config.cluster);
-      visit("held_columns", config.held_columns);
-      visit("packed_heads", config.packed_heads);
-      visit("key_shares", config.key_shares);
+      visit("q_columns_in_regs", config.q_columns_in_regs);
+      visit("pack_gqa", config.pack_gqa);
+      visit("num_splits", config.num_splits);
     }
   }
   if constexpr (requires { config.dq_warps; }) {
@@ -37,8 +37,8 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("cluster", config.cluster);
       visit("persistent", config.persistent);
       visit("masked", config.masked);
-      visit("parts_last", config.parts_last);
-      visit("heads_by_tile", config.heads_by_tile);
+      visit("split_q", config.split_q);
+      visit("gqa_inner_loop", config.gqa_inner_loop);
       return;
     }
     visit("dq_block_q", config.dq_block_q);
@@ -74,9 +74,14 @@ std::string value_text(DqAccumulation value) {
 // name the same kernels.
 constexpr struct {
   std::string_view field, off;
-} kLeftOut[] = {{"cluster", "1"},           {"held_columns", "0"}, {"packed_heads", "1"},
-                {"persistent", "false"},    {"masked", "false"},   {"parts_last", "false"},
-                {"heads_by_tile", "false"}, {"key_shares", "0"}};
+} kLeftOut[] = {{"cluster", "1"},
+                {"q_columns_in_regs", "0"},
+                {"pack_gqa", "1"},
+                {"persistent", "false"},
+                {"masked", "false"},
+                {"split_q", "false"},
+                {"gqa_inner_loop", "false"},
+                {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.
 std::string_view off_of(std::string_view name) {
@@ -193,7 +198,7 @@ Config parse(std::string_view text, Config config) {
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     if (!item.empty() && item.front() == '.') item.remove_prefix(1);
     const std::size_t equals = item.find('=');
-    const std::string_view name = trim(item.substr(0, equals));
+    const std::string_view name = todays_name(trim(item.substr(0, equals)));
     const std::string_view value = trim(equals == item.npos ? "" : item.substr(equals + 1));
     bool known = old.take(name, value, config.target == Target::cuda_sm90);
     if (known) {

@@ -4,9 +4,9 @@
 #include <span>
 #include <string>
 
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -188,7 +188,7 @@ Verdict check_sharing(const BackwardConfig& c) {
 }
 
 // The fifth product takes dq by 16 rows, or 32, and columns in turns of 16.
-Verdict check_ordered(const BackwardConfig& c) {
+Verdict check_serialized(const BackwardConfig& c) {
   if (c.dq == DqAccumulation::separate) return yes();
   if (c.dq != DqAccumulation::serialized) {
     return Verdict::no(std::string("dq=") + name_of(c.dq) +
@@ -200,8 +200,9 @@ Verdict check_ordered(const BackwardConfig& c) {
     return Verdict::no("dq=serialized wants dq_block_q=" + number(c.dq_block_q) +
                        ", the rows of a turn, in multiples of block_q=" + number(c.block_q));
   }
-  const int parts = c.ordered_parts();
-  if (c.warps * c.ordered_rows() % c.block_q != 0 || parts < 1 || c.head_dim % (16 * parts) != 0) {
+  const int parts = c.serialized_parts();
+  if (c.warps * c.serialized_rows() % c.block_q != 0 || parts < 1 ||
+      c.head_dim % (16 * parts) != 0) {
     return Verdict::no("dq=serialized wants block_q=" + number(c.block_q) + " by head_dim=" +
                        number(c.head_dim) + " in equal parts for " + number(c.warps) + " warps");
   }
@@ -252,14 +253,14 @@ constexpr KeyTile kWideKeyTiles[] = {
 // dq = serialized: tiles of keys, the rows of a turn, and where they were measured to be faster
 // than a separate kernel: the head dim, and how many thread blocks it takes for those of one head,
 // which start behind one another, not to be all there is to do. 0: nowhere.
-struct OrderedTile {
+struct SerializedTile {
   KeyTile keys;
   int turn;
   int dim;
   int blocks;
 };
 
-constexpr OrderedTile kOrderedTiles[] = {
+constexpr SerializedTile kSerializedTiles[] = {
     {{128, 64, 8, 2, 1}, 128, 128, 512},
     {{128, 32, 4, 1, 2}, 128, 64, 1024},
     {{64, 64, 8, 2, 1}, 128, 256, 1024},
@@ -304,7 +305,7 @@ BackwardConfig with(BackwardConfig c, const KeyTile& keys) {
   return c;
 }
 
-BackwardConfig with(BackwardConfig c, const OrderedTile& tile) {
+BackwardConfig with(BackwardConfig c, const SerializedTile& tile) {
   c = with(c, tile.keys);
   c.dq = DqAccumulation::serialized;
   c.dq_block_q = tile.turn;
@@ -333,7 +334,7 @@ int other_registers(const Config& c) {
 template <typename Config>
 void add_split(std::vector<Config>& legal, const std::vector<Config>& split, const Problem& p,
                const Limits& limits) {
-  const bool first = legal.empty() || split_fits(p, limits);
+  const bool first = legal.empty() || fp32x3_fits(p, limits);
   legal.insert(legal.begin() + (first ? 0 : 1), split.begin(), split.end());
 }
 
@@ -387,7 +388,7 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
   const Verdict fits = check_problem(config, problem);
   if (!fits) return fits;
   for (const Verdict& verdict : {check_warps(config.warps), check_warps(config.dq_warps),
-                                 check_sharing(config), check_ordered(config)}) {
+                                 check_sharing(config), check_serialized(config)}) {
     if (!verdict) return verdict;
   }
   const Verdict keys = check_tiles(key_tiles_of(config), limits);
@@ -397,7 +398,7 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
-  const Problem problem = with_packed_heads(asked);
+  const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   for (const ForwardTile& tile : tiling(problem, kForwardTiles, kWideForwardTiles)) {
     const ForwardConfig config = with(dims_of<ForwardConfig>(problem, limits), tile);
@@ -409,13 +410,13 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
     std::stable_partition(legal.begin(), legal.end(),
                           [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
   }
-  add_split(legal, split_candidates(problem, limits), problem, limits);
+  add_split(legal, fp32x3_candidates(problem, limits), problem, limits);
   return legal;
 }
 
 namespace {
 
-bool ordered_pays(const OrderedTile& tile, const BackwardConfig& c, const Problem& p) {
+bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const Problem& p) {
   const std::int64_t blocks = p.b * p.hk * ((p.sk + c.block_k - 1) / c.block_k);
   return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
 }
@@ -426,10 +427,10 @@ template <>
 std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
   const BackwardConfig base = dims_of<BackwardConfig>(problem, limits);
   std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits), later;
-  for (const OrderedTile& tile : kOrderedTiles) {
+  for (const SerializedTile& tile : kSerializedTiles) {
     const BackwardConfig config = with(base, tile);
     if (!check_gpu(config, problem, limits)) continue;
-    (ordered_pays(tile, config, problem) ? legal : later).push_back(config);
+    (serialized_pays(tile, config, problem) ? legal : later).push_back(config);
   }
   for (const QueryTile& queries : tiling(problem, kQueryTiles, kWideQueryTiles)) {
     for (const KeyTile& keys : tiling(problem, kKeyTiles, kWideKeyTiles)) {
@@ -438,7 +439,7 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
     }
   }
   legal.insert(legal.end(), later.begin(), later.end());
-  add_split(legal, split_backward_candidates(problem, limits), problem, limits);
+  add_split(legal, fp32x3_backward_candidates(problem, limits), problem, limits);
   return legal;
 }
 

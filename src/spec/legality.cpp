@@ -5,9 +5,9 @@
 
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -36,16 +36,16 @@ constexpr int kMaxBlock = 512;
 std::string number(long long value) { return std::to_string(value); }
 
 Verdict check_hopper(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
+  return is_fp32x3(c) ? check_fp32x3(c, p, limits) : check_sm90(c, p, limits);
 }
 Verdict check_hopper(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  return is_split(c) ? check_split(c, p, limits) : check_sm90(c, p, limits);
+  return is_fp32x3(c) ? check_fp32x3(c, p, limits) : check_sm90(c, p, limits);
 }
 
 // Kernels of a GPU work on the problem with its heads packed, where it can be.
 template <typename Config>
 Verdict check_on_gpu(const Config& c, const Problem& problem, const Limits& limits) {
-  const Problem p = with_packed_heads(problem);
+  const Problem p = with_pack_gqa(problem);
   if (!is_gpu(c.target)) {
     return Verdict::no(std::string(name_of(c.target)) +
                        " runs on a processor; a GPU takes cuda_sm75, cuda_sm80 or cuda_sm90");

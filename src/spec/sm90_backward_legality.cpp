@@ -3,8 +3,8 @@
 
 #include "spec/flops.h"
 #include "spec/gpu_legality.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -71,7 +71,7 @@ Verdict check_pairs(const BackwardConfig& c) {
                      " has value_dim up to " + number(kGroupRows) + ", not " + number(c.value_dim));
 }
 
-bool takes_heads_by_tile(const BackwardConfig& c) {
+bool takes_gqa_inner_loop(const BackwardConfig& c) {
   const bool fits = !is_wide(c) || (c.head_dim <= kWideDim && c.value_dim <= c.head_dim);
   return c.cluster == 2 && c.dq_serialized() && fits;
 }
@@ -106,13 +106,13 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
 
 // The rest of what pairs may do.
 Verdict check_walk(const BackwardConfig& c, const Problem& p) {
-  if (c.parts_last && (!c.persistent || is_wide(c) || p.mask.left >= 0)) {
-    return Verdict::no("parts_last=true is of persistent=true, head_dim and value_dim up to " +
+  if (c.split_q && (!c.persistent || is_wide(c) || p.mask.left >= 0)) {
+    return Verdict::no("split_q=true is of persistent=true, head_dim and value_dim up to " +
                        number(kMaxDim) + ", without a left side of a mask");
   }
-  if (c.heads_by_tile && !takes_heads_by_tile(c)) {
+  if (c.gqa_inner_loop && !takes_gqa_inner_loop(c)) {
     return Verdict::no(
-        "heads_by_tile=true is of cluster=2, dq=serialized or serialized_fused, head_dim and "
+        "gqa_inner_loop=true is of cluster=2, dq=serialized or serialized_fused, head_dim and "
         "value_dim up to " +
         number(kMaxDim) + ", or head_dim up to " + number(kWideDim) +
         " and value_dim up to head_dim");
@@ -269,7 +269,7 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
   // to 1.02 and 1.02; two heads of 4096 at d 128 1.62 and 1.14.
   const BackwardConfig whole = best;
   prefer([&](BackwardConfig& c) {
-    c.parts_last = true;
+    c.split_q = true;
     if (!full) c.persistent = true;
     if (work_parts(problem, c, limits.sm_count).parts == 1) c = whole;
   });
@@ -279,8 +279,8 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
   // and 1.02 to 1.055; whole under a causal one 0.925 to 0.98 and 0.97 to 0.99.
   const bool one_round = full && works_of(problem, best) <= limits.sm_count / best.cluster;
   const bool long_round = std::min(problem.sq, problem.sk) >= kRoundedKeys;
-  if (one_round ? long_round : best.parts_last && !full) prefer(add_as_they_come);
-  best.heads_by_tile = takes_heads_by_tile(best) && later_keys_walk_less(problem);
+  if (one_round ? long_round : best.split_q && !full) prefer(add_as_they_come);
+  best.gqa_inner_loop = takes_gqa_inner_loop(best) && later_keys_walk_less(problem);
   if (whole != legal.front()) legal.insert(legal.begin(), whole);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
@@ -326,7 +326,7 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
     if (helped) best.dq = DqAccumulation::atomic_fused;
     best.persistent = helped || stays;
   }
-  best.heads_by_tile = takes_heads_by_tile(best) && later_keys_walk_less(problem);
+  best.gqa_inner_loop = takes_gqa_inner_loop(best) && later_keys_walk_less(problem);
   if (best != legal.front()) legal.insert(legal.begin(), best);
   return legal;
 }
@@ -350,7 +350,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
-  if (p.dtype == DType::fp32) return split_fits(p, limits);
+  if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return yes();
   const auto dq = is_wide(p) ? DqAccumulation::atomic : DqAccumulation::serialized;
   return check_sm90(config_of(p, dq, 1), p, limits);

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "spec/gpu_legality.h"
-#include "spec/packed_heads.h"
-#include "spec/sm90_split_legality.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_tiles.h"
 
 namespace dfa {
@@ -27,7 +27,7 @@ std::string number(long long value) { return std::to_string(value); }
 
 Verdict yes() { return Verdict::yes(); }
 
-// Kernels of 16 bits; those of fp32 have rules of their own (sm90_split_legality.h).
+// Kernels of 16 bits; those of fp32 have rules of their own (sm90_fp32x3_legality.h).
 Verdict check_element(DType element, const Problem& p) {
   if (element != p.dtype) {
     return Verdict::no(std::string("element=") + name_of(element) + " but the problem is " +
@@ -91,19 +91,18 @@ Verdict check_shape(const ForwardConfig& c) {
     return Verdict::no("stages=" + number(c.stages) + ", q_stages=" + number(c.q_stages) +
                        "; 2 to " + number(kMaxStages) + " and 1 or 2");
   }
-  if (c.held_columns % 16 != 0 || c.held_columns > c.head_dim) {
-    return Verdict::no("held_columns=" + number(c.held_columns) +
+  if (c.q_columns_in_regs % 16 != 0 || c.q_columns_in_regs > c.head_dim) {
+    return Verdict::no("q_columns_in_regs=" + number(c.q_columns_in_regs) +
                        "; a multiple of 16 up to head_dim=" + number(c.head_dim));
   }
-  if (c.packed_heads < 1 || c.packed_heads > kMostPackedHeads) {
-    return Verdict::no("packed_heads=" + number(c.packed_heads) + "; 1 to " +
-                       number(kMostPackedHeads));
+  if (c.pack_gqa < 1 || c.pack_gqa > kMostPackedHeads) {
+    return Verdict::no("pack_gqa=" + number(c.pack_gqa) + "; 1 to " + number(kMostPackedHeads));
   }
-  if (c.key_shares < 0 || c.key_shares > kMostShares) {
-    return Verdict::no("key_shares=" + number(c.key_shares) + "; 0 to " + number(kMostShares));
+  if (c.num_splits < 0 || c.num_splits > kMostShares) {
+    return Verdict::no("num_splits=" + number(c.num_splits) + "; 0 to " + number(kMostShares));
   }
-  if (c.key_shares > 0 && (c.block_q > kMostSharedQueries || (c.cluster > 1 && !c.own_output()))) {
-    return Verdict::no("key_shares=" + number(c.key_shares) +
+  if (c.num_splits > 0 && (c.block_q > kMostSharedQueries || (c.cluster > 1 && !c.own_output()))) {
+    return Verdict::no("num_splits=" + number(c.num_splits) +
                        " takes, for want of registers, block_q up to " +
                        number(kMostSharedQueries) + " and of pairs an output with a place of its " +
                        "own (q_stages=1)");
@@ -114,16 +113,16 @@ Verdict check_shape(const ForwardConfig& c) {
 Verdict check_packed(const ForwardConfig& c, const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
   if (p.sq * c.query_rows() > kMostRows) {
-    return Verdict::no("packed_heads=" + number(c.packed_heads) +
-                       " makes more rows of sq=" + number(p.sq) + " than " + number(kMostRows));
+    return Verdict::no("pack_gqa=" + number(c.pack_gqa) + " makes more rows of sq=" + number(p.sq) +
+                       " than " + number(kMostRows));
   }
-  if (c.packed_heads != c.query_rows() && (c.block_q > 2 * kGroupRows || c.cluster > 1)) {
-    return Verdict::no("packed_heads=" + number(c.packed_heads) +
+  if (c.pack_gqa != c.query_rows() && (c.block_q > 2 * kGroupRows || c.cluster > 1)) {
+    return Verdict::no("pack_gqa=" + number(c.pack_gqa) +
                        ", no power of two, has registers for block_q up to " +
                        number(2LL * kGroupRows) + " and cluster=1");
   }
-  if (group % c.packed_heads == 0) return yes();
-  return Verdict::no("packed_heads=" + number(c.packed_heads) + " but " + number(group) +
+  if (group % c.pack_gqa == 0) return yes();
+  return Verdict::no("pack_gqa=" + number(c.pack_gqa) + " but " + number(group) +
                      " query heads read the same keys");
 }
 
@@ -134,8 +133,8 @@ Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
                        number(limits.smem_bytes));
   }
   const int needed = expected_sm90_registers(c);
-  const int there =
-      c.held_columns == 0 ? sm90_registers(c) : std::min(sm90_registers(c), kMostRegistersHolding);
+  const int there = c.q_columns_in_regs == 0 ? sm90_registers(c)
+                                             : std::min(sm90_registers(c), kMostRegistersHolding);
   if (needed <= there) return yes();
   return Verdict::no("a thread would need " + number(needed) + " registers and has " +
                      number(there));
@@ -159,14 +158,14 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
           .q_stages = t.q_stages,
           .pingpong = t.pingpong,
           .cluster = t.cluster,
-          .held_columns = t.held_columns,
-          .packed_heads = packed_heads(p),
-          .key_shares = t.key_shares};
+          .q_columns_in_regs = t.q_columns_in_regs,
+          .pack_gqa = pack_gqa(p),
+          .num_splits = t.num_splits};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
-  return {c.block_q,  c.block_k, c.stages,       c.q_stages,
-          c.pingpong, c.cluster, c.held_columns, c.key_shares};
+  return {c.block_q, c.block_k,           c.stages,    c.q_stages, c.pingpong,
+          c.cluster, c.q_columns_in_regs, c.num_splits};
 }
 
 }  // namespace
@@ -178,7 +177,7 @@ int sm90_head_dim(std::int64_t dim) {
 
 int expected_sm90_registers(const ForwardConfig& c) {
   const int scores = c.block_k / 2, weights = c.block_k / 4, output = c.value_dim / 2;
-  return scores + weights + output + c.held_columns / 4 + kOtherRegisters90;
+  return scores + weights + output + c.q_columns_in_regs / 4 + kOtherRegisters90;
 }
 
 int sm90_registers(const ForwardConfig& c) { return c.query_registers(); }
@@ -207,7 +206,7 @@ Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Li
 }
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
-  if (problem.dtype == DType::fp32) return split_fits(problem, limits);
+  if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return yes();
   const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
   if (!verdict) return verdict;

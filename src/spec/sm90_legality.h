@@ -15,7 +15,7 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
 Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Problem& problem,
                            const Limits& limits);
 
-// Queries of a tile where items are dealt out in shares (ForwardConfig::key_shares).
+// Queries of a tile where items are dealt out in shares (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
 // Every legal entry of a table of tiles, the one to run where nothing was measured in front.
@@ -27,7 +27,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 std::int64_t works_of(const Problem& problem, const BackwardConfig& config);
 
 // Which works are in parts, of pairs that stay on so many multiprocessors
-// (BackwardConfig::parts_last).
+// (BackwardConfig::split_q).
 WorkParts work_parts(const Problem& problem, const BackwardConfig& config, int sms);
 
 // Has it a forward, a backward? No, with the reason. Of fp32 too.

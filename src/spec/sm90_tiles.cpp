@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "spec/flops.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 #include "spec/sm90_legality.h"
 
 namespace dfa {
@@ -181,7 +181,7 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 }  // namespace
 
 std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
-  const Problem problem = priced_with_packed_heads(asked);
+  const Problem problem = priced_with_pack_gqa(asked);
   std::vector<PricedTile> priced;
   for (const MeasuredTile& m : kMeasured) {
     if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
@@ -193,7 +193,7 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
     const Shares shares = worthwhile_shares(problem, m, sm_count);
     if (shares.count == 0) continue;
     priced.push_back({shares.time * priced.back().us, priced.back().tile});
-    priced.back().tile.key_shares = shares.count;
+    priced.back().tile.num_splits = shares.count;
   }
   const auto cost = [&](const PricedTile& p) { return p.us * margin(p.tile, problem); };
   std::stable_sort(priced.begin(), priced.end(),

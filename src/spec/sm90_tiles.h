@@ -13,8 +13,8 @@ struct Sm90Tile {
   int block_q, block_k, stages, q_stages;
   bool pingpong;
   int cluster = 1;
-  int held_columns = 0;
-  int key_shares = 0;
+  int q_columns_in_regs = 0;
+  int num_splits = 0;
 
   friend bool operator==(const Sm90Tile&, const Sm90Tile&) = default;
 };

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "spec/list_schedule.h"
 #include "spec/sm90_legality.h"
-#include "spec/takers.h"
 
 namespace dfa {
 namespace {
@@ -26,7 +26,7 @@ std::int64_t over(std::int64_t count, std::int64_t by) { return (count + by - 1)
 // kernels/launch.cpp): steps until the last pair ends.
 double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
   constexpr double kBesidesWhole = 1.5;
-  Takers takers(pairs);
+  ListSchedule takers(pairs);
   const std::int64_t tiles = over(p.sq, c.block_q);
   int work = 0;
   for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
@@ -76,7 +76,7 @@ WorkParts work_parts(const Problem& p, const BackwardConfig& c, int sms) {
     return rounds * (over(steps, parts) + kBesides) + parts / kPartsAStep;
   };
   WorkParts best{.first = works, .end = works, .parts = 1};
-  if (!c.parts_last) return best;
+  if (!c.split_q) return best;
   if (!p.mask.is_full()) return masked_work_parts(p, c, works, pairs);
   if (left == 0 || left > kWorksInParts) return best;
   std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : c.dq_fused() ? kRounding : 0);

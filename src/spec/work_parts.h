@@ -1,6 +1,6 @@
 #pragma once
 
-// Works of pairs that stay (BackwardConfig::parts_last): those that do not fill a last round, or
+// Works of pairs that stay (BackwardConfig::split_q): those that do not fill a last round, or
 // under a mask the first and longest where they are few, are in parts of their queries, so that no
 // pair ends much later than the others. Whoever ends last of a work's parts adds up what they have
 // (kernels/backward/sm90_work_parts.cuh).

@@ -37,8 +37,8 @@ TEST(TilePrices, AreTheJoulesOfTheTableInTheRepository) {
   std::vector<double> errors;
   for (const CaseResult& row : measured_rows()) {
     const ForwardConfig c = parse_config(row.config, ForwardConfig{});
-    const Sm90Tile tile{c.block_q,  c.block_k, c.stages,       c.q_stages,
-                        c.pingpong, c.cluster, c.held_columns, c.key_shares};
+    const Sm90Tile tile{c.block_q, c.block_k,           c.stages,    c.q_stages, c.pingpong,
+                        c.cluster, c.q_columns_in_regs, c.num_splits};
     const auto priced = priced_sm90_tiles(parse_problem(row.problem), kUsualMultiprocessors);
     const auto found =
         std::find_if(priced.begin(), priced.end(), [&](const auto& p) { return p.tile == tile; });

@@ -236,11 +236,15 @@ def test_bad_usage_is_told_before_anything_is_measured(fails, tmp_path, argument
     ["bench", "--out"], ["tune", "--profile", "p.db", "--import"], ["tune", "--profile", "p.db", "--export"],
     ["power", "--policy", "edp", "--trace"], ["power", "--policy", "edp", "--profile"],
     ["study", "--out"], ["study", "--out", "s", "--source"],
-    ["cache", "list", "--problem"], ["monitor", "--listen"], ["compare", "r.json"], ["analyze", "--machine"]])
+    ["cache", "list", "--problem"], ["compare", "r.json"], ["analyze", "--machine"]])
 def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
     problem = ["--problem", "fwd fp32 h1 s8 d8"] if arguments[0] in ("run", "bench", "tune", "power", "analyze") else []
     fails(2, "'' is no value", *arguments[:1], *problem, *arguments[1:], "")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_address_is_told_what_addresses_are(fails):
+    fails(2, "--listen: ''; accepted: HOST:PORT", "monitor", "--listen", "")
 
 
 @pytest.mark.parametrize("text, words", [

@@ -110,11 +110,11 @@ def test_idle_connections_delay_neither_a_scrape_nor_the_end(monitor):
     idle[0].sendall(b"GET /metrics HTTP/1.1\r\n")  # never ends
     begin = time.monotonic()
     assert "DCGM_FI_DEV_GPU_TEMP" in scrape(url)
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 10  # they would for ever
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=HUNG_S) == 0
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 10  # they would for ever
     for connection in idle:
         connection.close()
 

@@ -9,7 +9,7 @@
 #include "kernels/launch.h"
 #include "problem_lines.h"
 #include "spec/legality.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 #include "spec/passes.h"
 
 namespace dfa {
@@ -22,7 +22,7 @@ struct DefaultKernel {
 
 inline void add_defaults(std::map<std::string, DefaultKernel>& kernels, const std::string& line,
                          const Limits& limits) {
-  const Problem problem = with_packed_heads(parse_problem(line));
+  const Problem problem = with_pack_gqa(parse_problem(line));
   const auto add = [&](const Verdict& legal, const auto& launches) {
     if (!legal) return;
     for (const KernelLaunch& launch : launches()) {

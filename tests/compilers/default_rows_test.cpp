@@ -37,7 +37,7 @@ bool may_spill(const std::string& release, const std::string& entry) {
   if (!has(".head_dim=256,.value_dim=256,")) return false;
   if (has("sm90_wide_backward"))
     return release != "13.0.88" && has(".dq=dfa::DqAccumulation::serialized,");
-  return release.starts_with("12.8.") && has("sm90_forward") && has(".key_shares=");
+  return release.starts_with("12.8.") && has("sm90_forward") && has(".num_splits=");
 }
 
 class DefaultRows : public testing::TestWithParam<const char*> {};

@@ -173,7 +173,7 @@ TEST_F(CudaBackendTest, UnderAMaskTheKernelPacksHeads) {
   p.sk = 40;
   p.mask = kCausal;
   const Plan hopper = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
-  EXPECT_NE(hopper.config.find(",.packed_heads=8"), std::string::npos) << hopper.config;
+  EXPECT_NE(hopper.config.find(",.pack_gqa=8"), std::string::npos) << hopper.config;
   EXPECT_NE(hopper.why.find("rows of a tile are of 8 query heads"), std::string::npos)
       << hopper.why;
   testing::fake_kernels().add(forward_launches(p, parse_config(hopper.config, ForwardConfig{})));
@@ -184,7 +184,7 @@ TEST_F(CudaBackendTest, UnderAMaskTheKernelPacksHeads) {
 TEST_F(CudaBackendTest, PiecesOfItemsAreJoinedInTheSameCall) {
   const Problem p = for_hopper();
   const PlanOptions options{
-      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90,key_shares=4"};
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90,num_splits=4"};
   const Plan hopper = plan(p, options);
   const ForwardConfig config = parse_config(hopper.config, ForwardConfig{});
   EXPECT_EQ(hopper.workspace_bytes, forward_workspace_bytes(p, config));

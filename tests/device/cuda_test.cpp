@@ -2,8 +2,8 @@
 #include "device/device_case.h"
 #include "spec/config_text.h"
 #include "spec/passes.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -79,7 +79,7 @@ TEST_F(Correctness, PortableRandomProblemsMeetTheRule) {
 }
 
 // Tiles for sums of dq in order that every head dim from 32 up takes.
-constexpr const char* kOrdered =
+constexpr const char* kSerialized =
     "BackwardConfig{target=cuda_sm80,dq=serialized,block_q=64,block_k=128,warps=8,sharing=2,ctas=1,"
     "dq_block_q=128}";
 constexpr const char* kOrderedAlone =
@@ -93,22 +93,22 @@ TEST_F(Correctness, SumsInOrderMeetTheRule) {
         "fwdbwd bf16 causal b1 h2 sq700 sk300 d64", "fwdbwd bf16 b1 h2 s600 d64 window(33,65)",
         "fwdbwd fp16 b1 h3 s600 d64 window(150,0) layout(bshd)",
         "fwdbwd bf16 b1 h2 s300 d64 scale(-0.125)"}) {
-    EXPECT_TRUE(checked(line, 11, kOrdered));
+    EXPECT_TRUE(checked(line, 11, kSerialized));
     EXPECT_TRUE(checked(line, 12, kOrderedAlone));
   }
   for (const char* line : {"fwdbwd fp16 causal b2 hq4 hk2 s520 d128", "fwdbwd bf16 b1 h2 s333 d96",
                            "fwdbwd bf16 b1 h2 s200 d128 dv64"}) {
-    EXPECT_TRUE(checked(line, 13, kOrdered));
+    EXPECT_TRUE(checked(line, 13, kSerialized));
   }
 }
 
 // Of Hopper's backward by one block, in turn and as sums come.
 constexpr const char* kInTurn =
     "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=1,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}";
+    "split_q=false,gqa_inner_loop=false}";
 constexpr const char* kAtomic =
     "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=1,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}";
+    "split_q=false,gqa_inner_loop=false}";
 
 TEST_F(Correctness, HoppersBackwardsInTurnMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -123,10 +123,10 @@ TEST_F(Correctness, HoppersBackwardsInTurnMeetTheRule) {
 
 constexpr const char* kPairs =
     "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}";
+    "split_q=false,gqa_inner_loop=false}";
 constexpr const char* kAtomicPairs =
     "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=2,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}";
+    "split_q=false,gqa_inner_loop=false}";
 
 TEST_F(Correctness, ByPairsSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -175,9 +175,9 @@ TEST_F(Correctness, ThousandRunsOfHoppersBackwardByPairsGiveTheSameBits) {
 // Likewise where an idle warp rounds dq, of each kernel that has one.
 constexpr const char* kRounding[] = {
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}",
+    "split_q=false,gqa_inner_loop=false}",
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=1,persistent=false,masked=false,"
-    "parts_last=false,heads_by_tile=false}"};
+    "split_q=false,gqa_inner_loop=false}"};
 
 TEST_F(Correctness, RoundingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -235,9 +235,9 @@ TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
 // Likewise where pairs of blocks stay and take one work after the other.
 constexpr const char* kPersistent[] = {
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=true,masked=false,"
-    "parts_last=false,heads_by_tile=false}",
+    "split_q=false,gqa_inner_loop=false}",
     "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=true,masked=false,"
-    "parts_last=false,heads_by_tile=false}"};
+    "split_q=false,gqa_inner_loop=false}"};
 
 TEST_F(Correctness, PersistentSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -263,7 +263,7 @@ TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
 // And where sums of dq come as they come.
 constexpr const char* kStayingAtomic =
     "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=2,persistent=true,masked=false,"
-    "parts_last=false,heads_by_tile=false}";
+    "split_q=false,gqa_inner_loop=false}";
 
 TEST_F(Correctness, StayingAtomicSmallProblemsMeetTheRule) {  // likewise
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -294,11 +294,11 @@ TEST_F(Correctness, ThousandPersistentRunsGiveTheSameBits) {
 // block's keys lie between those of the first one.
 constexpr const char* kMasked[] = {
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=true,masked=true,"
-    "parts_last=false,heads_by_tile=false}",
+    "split_q=false,gqa_inner_loop=false}",
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=false,masked=true,"
-    "parts_last=false,heads_by_tile=false}",
+    "split_q=false,gqa_inner_loop=false}",
     "BackwardConfig{target=cuda_sm90,dq=serialized,cluster=2,persistent=false,masked=true,"
-    "parts_last=false,heads_by_tile=false}"};
+    "split_q=false,gqa_inner_loop=false}"};
 
 TEST_F(Correctness, SkippingSmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
@@ -343,17 +343,17 @@ TEST_F(Correctness, HoppersOtherTilesMeetTheRule) {
 }
 
 // In fp32 by products of bf16 parts, held to the rule of fp32.
-constexpr const char* kHopperSplit = "target=cuda_sm90";
+constexpr const char* kHopperFp32x3 = "target=cuda_sm90";
 
 TEST_F(Correctness, HoppersFp32MeetsTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   std::uint64_t ran = 0;
   for (const std::string& line : problem_lines("hopper_fp32.txt")) {
-    EXPECT_TRUE(checked(line, ++ran, kHopperSplit)) << line;
+    EXPECT_TRUE(checked(line, ++ran, kHopperFp32x3)) << line;
   }
   for (const char* line : {"fwd fp32 causal b1 h2 s515 d64", "fwd fp32 b1 h2 sq300 sk515 d96",
                            "fwd fp32 causal b1 h2 s515 d128"}) {
-    for (const ForwardConfig& config : split_candidates(parse_problem(line), cuda().limits())) {
+    for (const ForwardConfig& config : fp32x3_candidates(parse_problem(line), cuda().limits())) {
       EXPECT_TRUE(checked(line, ++ran, to_text(config).c_str()));
       expect_same_bits(line, on_device(to_text(config)), 200);
     }
@@ -368,7 +368,7 @@ TEST_F(Correctness, HoppersOtherBackwardsInFp32MeetTheRule) {
   for (const char* line : {"bwd fp32 causal b1 hq4 hk2 s515 d64", "bwd fp32 b1 h2 sq300 sk515 d96",
                            "bwd fp32 b1 h11 s515 d64 window(100,30)"}) {
     const Problem p = parse_problem(line);
-    for (const BackwardConfig& config : split_backward_candidates(p, cuda().limits())) {
+    for (const BackwardConfig& config : fp32x3_backward_candidates(p, cuda().limits())) {
       EXPECT_TRUE(checked(line, ++seed, to_text(config).c_str()));
     }
   }
@@ -379,8 +379,8 @@ TEST_F(Correctness, HoppersFp32MeetsTheRuleAtRandom) {
   EXPECT_GT(
       fuzz({"fp32"},
            [](const std::string& line, std::uint64_t seed) {
-             return !split_backward_candidates(parse_problem(line), cuda().limits()).empty() &&
-                    checked(line, seed, kHopperSplit);
+             return !fp32x3_backward_candidates(parse_problem(line), cuda().limits()).empty() &&
+                    checked(line, seed, kHopperFp32x3);
            }),
       20);
 }
@@ -390,7 +390,7 @@ TEST_F(Correctness, ThousandRunsOfHoppersFp32GiveTheSameBits) {
   for (const char* line :
        {"fwdbwd fp32 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp32 b1 h4 sq333 sk777 d128",
         "fwdbwd fp32 b2 hq4 hk2 s900 d96 window(300,100)"}) {
-    expect_same_bits(line, on_device(kHopperSplit), 1000);
+    expect_same_bits(line, on_device(kHopperFp32x3), 1000);
   }
 }
 
@@ -416,7 +416,7 @@ TEST_F(Correctness, ThousandRunsGiveTheSameBits) {
         Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", ""},
         Case{"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", kOrderedAlone},
         Case{"fwdbwd bf16 b4 h32 s1000 d64", kOrderedAlone},
-        Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", kOrdered}}) {
+        Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", kSerialized}}) {
     expect_same_bits(line, on_device(config), 1000);
   }
 }

@@ -11,7 +11,7 @@ class HelpedDq : public HopperDevice {
                             .algorithm = Algorithm::flash,
                             .config =
                                 "BackwardConfig{target=cuda_sm90,dq=atomic_fused,cluster=2,"
-                                "persistent=true,heads_by_tile=false}"};
+                                "persistent=true,gqa_inner_loop=false}"};
 };
 
 TEST_F(HelpedDq, SmallProblemsMeetTheRule) {  // likewise under compute-sanitizer

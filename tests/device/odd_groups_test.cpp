@@ -7,7 +7,7 @@ namespace {
 
 class OddGroups : public HopperDevice {};
 
-std::string packing(int heads) { return ",packed_heads=" + std::to_string(heads); }
+std::string packing(int heads) { return ",pack_gqa=" + std::to_string(heads); }
 
 TEST_F(OddGroups, TileEdgesMeetTheRule) {
   for (const char* mask : {"causal ", ""}) {

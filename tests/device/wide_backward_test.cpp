@@ -10,7 +10,7 @@ class WideBackward : public HopperDevice {
   static PlanOptions wide(const std::string& more) {
     return {.backend = "cuda",
             .algorithm = Algorithm::flash,
-            .config = "BackwardConfig{target=cuda_sm90,heads_by_tile=false," + more + "}"};
+            .config = "BackwardConfig{target=cuda_sm90,gqa_inner_loop=false," + more + "}"};
   }
 
   // In turn, and as sums come, by one block and by pairs, which fit but for d 256 with dv 192;

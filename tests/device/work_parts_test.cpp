@@ -11,13 +11,13 @@ class WorkPartsTest : public HopperDevice {
   static PlanOptions in_parts(const std::string& more) {
     return {.backend = "cuda",
             .algorithm = Algorithm::flash,
-            .config = "BackwardConfig{target=cuda_sm90,cluster=2,persistent=true,parts_last=true," +
+            .config = "BackwardConfig{target=cuda_sm90,cluster=2,persistent=true,split_q=true," +
                       more + "}"};
   }
 
   // Sums of dq as they come, zeroed and rounded by a warp or by kernels, and in turn.
-  const PlanOptions helped_ = in_parts("dq=atomic_fused,heads_by_tile=false");
-  const PlanOptions as_they_come_ = in_parts("dq=atomic,heads_by_tile=false");
+  const PlanOptions helped_ = in_parts("dq=atomic_fused,gqa_inner_loop=false");
+  const PlanOptions as_they_come_ = in_parts("dq=atomic,gqa_inner_loop=false");
   const PlanOptions in_order_ = in_parts("dq=serialized_fused");
 
   void check_all(const std::string& line, std::uint64_t seed) {
@@ -68,7 +68,7 @@ TEST_F(WorkPartsTest, FewWorksUnderAMaskMeetTheRule) {
         "bwd bf16 causal b1 hq16 hk4 sq900 sk1500 d128 layout(bshd)",
         "bwd bf16 causal b1 hq6 hk2 sq1500 sk900 d128", "bwd bf16 causal b1 h5 s2500 d64",
         "bwd fp16 b1 hq12 hk4 s1300 d128 window(-1,200)"}) {
-    const BackwardConfig pairs{.block_q = 64, .block_k = 128, .cluster = 2, .parts_last = true};
+    const BackwardConfig pairs{.block_q = 64, .block_k = 128, .cluster = 2, .split_q = true};
     EXPECT_GT(work_parts(parse_problem(line), pairs, 132).parts, 1) << line;
     check_all(line, seed += 3);
   }

@@ -45,7 +45,7 @@ void expect_right(const std::string& line) {
          [&] { sm80_backward_keys<kBackward>(args); });
   if constexpr (kBackward.dq_serialized()) {
     launch(tiles(p.sq, kBackward.block_q) * q_heads, kBackward.threads(),
-           [&] { sm80_ordered_dq<kBackward>(args); });
+           [&] { sm80_serialized_dq<kBackward>(args); });
   } else {
     launch(tiles(p.sq, kBackward.dq_block_q) * q_heads, kBackward.dq_threads(),
            [&] { sm80_backward_queries<kBackward>(args); });

@@ -54,7 +54,7 @@ TEST(EmulatedHopperBackward, HeadsOf96And128) {
 TEST(EmulatedHopperBackward, TurnsPassedOnByASecondThread) {
   constexpr auto kBf = config(kBf16, 64, serialized_fused);
   constexpr auto kFp = config(kFp16, 64, serialized_fused);
-  static_assert(kBf.early_turns() && !config(kBf16, 64).early_turns());
+  static_assert(kBf.early_release() && !config(kBf16, 64).early_release());
   expect_right<kBf>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64");
   expect_right<kFp>("bwd fp16 b2 h1 sq300 sk400 d40 window(60,90)");
 }
@@ -254,7 +254,7 @@ TEST(EmulatedHopperBackward, HelpersOfSumsAsTheyComeMayBeLate) {
 }
 
 constexpr BackwardConfig by_tile(BackwardConfig with) {
-  with.heads_by_tile = true;
+  with.gqa_inner_loop = true;
   return with;
 }
 
@@ -275,7 +275,7 @@ TEST(EmulatedHopperBackward, PairsWalkTilesOfAllQueryHeads) {
 
 // The works of the last round in parts of their queries, where it has few.
 constexpr BackwardConfig in_parts(BackwardConfig with) {
-  with.parts_last = true;
+  with.split_q = true;
   return with;
 }
 

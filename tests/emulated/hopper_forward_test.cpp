@@ -2,9 +2,9 @@
 #include "emulated/warps.h"
 // and then:
 #include "emulated/hopper.h"
-#include "kernels/forward/join_shares.cuh"
+#include "kernels/forward/combine_splits.cuh"
 #include "kernels/forward/sm90_forward.cuh"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
 
 namespace dfa {
 namespace {
@@ -29,8 +29,8 @@ void run(Tensors& t, Timing asked, unsigned blocks = 0) {
   const Sm90ForwardArgs args = all.with(pointers, static_cast<int>(blocks));
   launch(
       blocks, launched.threads, [&] { sm90_forward<kConfig>(args); }, launched.cluster);
-  if constexpr (kConfig.key_shares > 0) {
-    launch(launches[1].grid, launches[1].threads, [&] { join_shares<kConfig>(args); });
+  if constexpr (kConfig.num_splits > 0) {
+    launch(launches[1].grid, launches[1].threads, [&] { combine_splits<kConfig>(args); });
   }
 }
 
@@ -112,7 +112,7 @@ TEST(EmulatedHopperForward, PackedHeads) {
        {"fwd bf16 b2 hq8 hk2 sq1 sk200 d64 layout(bshd)", "fwd bf16 b1 hq6 hk2 sq50 sk130 d64",
         "fwd bf16 b1 hq3 hk1 sq20 sk99 d48"}) {
     Tensors packed(line, 5), apart(line, 5);
-    packed.p = with_packed_heads(apart.p);
+    packed.p = with_pack_gqa(apart.p);
     EXPECT_EQ(packed.p.hq, apart.p.hk) << line;
     run<kConfig>(packed, kCrossed);
     expect_met(check_forward(apart.p, packed.forward_args()), line);
@@ -123,12 +123,12 @@ TEST(EmulatedHopperForward, PackedHeads) {
 }
 
 constexpr ForwardConfig packing(ForwardConfig config, int heads) {
-  config.packed_heads = heads;
+  config.pack_gqa = heads;
   return config;
 }
 
 constexpr ForwardConfig in_shares(ForwardConfig config, int shares) {
-  config.key_shares = shares;
+  config.num_splits = shares;
   return config;
 }
 
@@ -162,7 +162,7 @@ TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
 TEST(EmulatedHopperForward, LastItemsOfPairsInSharesOfTheirKeys) {
   constexpr auto kOwn = [] {
     ForwardConfig c = in_shares(hopper_forward(kBf16, 128, 128, 64, 2, 1, false, 2), 3);
-    c.held_columns = 64;
+    c.q_columns_in_regs = 64;
     return c;
   }();
   expect_right<kOwn>("fwd bf16 b1 h4 sq130 sk300 d128");
@@ -276,7 +276,7 @@ TEST(EmulatedHopperForward, OutputByHalves) {
 // Of more than one panel, with the rest of q in shared memory and without, in pairs, done again.
 TEST(EmulatedHopperForward, ColumnsOfQInRegisters) {
   constexpr auto kHolding = [](int columns, ForwardConfig config) {
-    config.held_columns = columns;
+    config.q_columns_in_regs = columns;
     return config;
   };
   expect_right<kHolding(96, hopper_forward(kBf16, 256, 128, 64, 2, 1))>(
@@ -293,7 +293,7 @@ TEST(EmulatedHopperForward, ColumnsOfQInRegisters) {
 // pairs; references that move.
 TEST(EmulatedHopperForward, TilesOf64KeysForWideHeads) {
   constexpr auto kWide = [](int columns, ForwardConfig config) {
-    config.held_columns = columns;
+    config.q_columns_in_regs = columns;
     return config;
   };
   expect_right<kWide(96, hopper_forward(kBf16, 192, 128, 64, 3, 1))>(

@@ -68,7 +68,7 @@ TEST(EmulatedHopperWideBackward, GroupsLayoutsAndScales) {
 }
 
 TEST(EmulatedHopperWideBackward, TurnsPassedOnByASecondThread) {
-  static_assert(kWide.early_turns());
+  static_assert(kWide.early_release());
   expect_right<kWide>("bwd bf16 causal b1 hq2 hk1 s300 d256");
   expect_right<kWide>("bwd bf16 b1 h2 sq1 sk300 d256");
   expect_right<config(kBf16, 192, 192)>("bwd bf16 b1 h1 sq515 sk200 d192 window(150,0)");
@@ -206,7 +206,7 @@ TEST(EmulatedHopperWideBackward, PairsTakeTurns) {
 }
 
 constexpr BackwardConfig by_tile(BackwardConfig with) {
-  with.heads_by_tile = true;
+  with.gqa_inner_loop = true;
   return with;
 }
 

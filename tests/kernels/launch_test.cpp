@@ -47,13 +47,13 @@ TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   ForwardConfig config = default_gpu_forward(p, kLimits);
   const KernelLaunch whole = forward_launches(p, config).at(0);
   config.block_q = 128;
-  config.key_shares = 20;
+  config.num_splits = 20;
   ASSERT_TRUE(check(config, p, kLimits)) << check(config, p, kLimits).reason;
   const auto launches = forward_launches(p, config);
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 items, then pieces of eight
   EXPECT_EQ(launches[0].smem_bytes, whole.smem_bytes);
-  EXPECT_EQ(launches[1].entry.find("dfa::join_shares<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].entry.find("dfa::combine_splits<dfa::ForwardConfig{"), 0u);
   EXPECT_EQ(launches[1].grid, 8u * 128 / 4);  // a warp for each row ...
   EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 2 * 20 * 128 * (128 + 1));
   const Items items = forward_items(p, config, 132);
@@ -73,7 +73,7 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   constexpr long long kQ = 2LL * 6 * 1000 * 72, kK = 2LL * 3 * 300 * 72, kV = 2LL * 3 * 300 * 40;
   EXPECT_EQ(launches[0].entry, "dfa::split_planes<dfa::DType::bf16>");
   EXPECT_EQ(launches[0].grid, static_cast<unsigned>(((kQ + kK + kV) / 8 + 255) / 256));
-  EXPECT_EQ(launches[1].entry.find("dfa::sm90_split_forward<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].entry.find("dfa::sm90_fp32x3_forward<dfa::ForwardConfig{"), 0u);
   EXPECT_EQ(launches[1].grid,
             2u * 6 * static_cast<unsigned>((1000 + config.block_q - 1) / config.block_q));
   EXPECT_EQ(forward_workspace_bytes(p, config), static_cast<std::size_t>(6 * (kQ + kK + kV)));
@@ -102,14 +102,14 @@ TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
   constexpr long long kO = 2LL * 6 * 1000 * 40, kRows = 2LL * 6 * 1024;
   for (const int i : {0, 2}) EXPECT_EQ(launches[i].entry, "dfa::split_planes<dfa::DType::bf16>");
   EXPECT_EQ(launches[0].grid, static_cast<unsigned>((2 * kO / 8 + 255) / 256));
-  EXPECT_EQ(launches[1].entry, "dfa::sm90_split_delta<64>");
+  EXPECT_EQ(launches[1].entry, "dfa::sm90_fp32x3_delta<64>");
   EXPECT_EQ(launches[1].grid, kRows / 64);
   EXPECT_EQ(launches[1].smem_bytes, 2u * 6 * 64 * 64 + 8);
   EXPECT_EQ(launches[2].grid, static_cast<unsigned>(((kQ + kK + kV) / 8 + 255) / 256));
-  EXPECT_EQ(launches[3].entry.find("dfa::sm90_split_backward<dfa::BackwardConfig{"), 0u);
+  EXPECT_EQ(launches[3].entry.find("dfa::sm90_fp32x3_backward<dfa::BackwardConfig{"), 0u);
   EXPECT_EQ(launches[3].grid, 2u * 3 * 5);
   EXPECT_EQ(launches[3].threads, 3u * 128);
-  EXPECT_EQ(launches[4].entry.find("dfa::sm90_split_dq<"), 0u);
+  EXPECT_EQ(launches[4].entry.find("dfa::sm90_fp32x3_dq<"), 0u);
   EXPECT_EQ(launches[4].grid * static_cast<unsigned>(config.block_q), 2u * 6 * 1024);
 
   std::vector<char> memory(backward_workspace_bytes(p, config));
@@ -305,8 +305,7 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
   // Of few works, all of which begin at once, the longest of all heads are the first.
   const auto in_turn = [](const char* line, bool in_parts) {
-    return heads_at_once(parse_problem(line),
-                         {.block_k = 128, .cluster = 2, .parts_last = in_parts});
+    return heads_at_once(parse_problem(line), {.block_k = 128, .cluster = 2, .split_q = in_parts});
   };
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", true), 4);
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", false), 2);
@@ -425,8 +424,8 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
     const BackwardConfig whole =
         legal_config(text, gpu_backward_base(text, p, kLimits), p, kLimits);
     BackwardConfig without = whole, parts = whole;
-    without.parts_last = false;
-    parts.parts_last = true;
+    without.split_q = false;
+    parts.split_q = true;
     ASSERT_TRUE(check(parts, p, kLimits)) << line << check(parts, p, kLimits).reason;
     EXPECT_EQ(turn_count(p, parts), turn_count(p, without) + kPartCounters) << line;
     const std::size_t places = sizeof(float) * kPartPlaces * 256 *
@@ -446,7 +445,7 @@ TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
                    default_gpu_backward(kProblem, kPortable), kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);
-  EXPECT_EQ(launches[2].entry.find("dfa::sm80_ordered_dq<"), 0u);
+  EXPECT_EQ(launches[2].entry.find("dfa::sm80_serialized_dq<"), 0u);
   EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
   constexpr std::size_t kRows = 2 * 6 * 1024;
   EXPECT_EQ(launches[1].zeroed.offset, 4 * (2 * kRows + kRows * 96));

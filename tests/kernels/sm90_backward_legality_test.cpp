@@ -5,8 +5,8 @@
 
 #include "kernels/hopper_plan.h"
 #include "spec/config_text.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa {
 namespace {
@@ -21,7 +21,7 @@ TEST(Sm90BackwardLegality, HalfPrecisionBackwardsMayTakeHopper) {
         const bool narrow = half && d > 32 && d <= 128 && dv <= 128;
         const bool wide = half && d > 64 && std::max(d, dv) > 128;
         const BackwardConfig named = hopper_backward(p);
-        EXPECT_EQ(named.target == Target::cuda_sm90 && !is_split(named), narrow || wide)
+        EXPECT_EQ(named.target == Target::cuda_sm90 && !is_fp32x3(named), narrow || wide)
             << d << " " << dv;
         EXPECT_EQ(sm90_backward_candidates(p, kHopper90).empty(), !narrow && !wide)
             << d << " " << dv;
@@ -92,6 +92,17 @@ TEST(Sm90BackwardLegality, FormerTextsNameTheSameKernels) {
   EXPECT_EQ(parse_config("dq=recomputed", BackwardConfig{}).dq, DqAccumulation::separate);
 }
 
+TEST(Sm90BackwardLegality, FormerNamesOfFieldsAreRead) {
+  const BackwardConfig backward{.target = Target::cuda_sm90};
+  EXPECT_TRUE(parse_config("parts_last=true", backward).split_q);
+  EXPECT_TRUE(parse_config("heads_by_tile=true", backward).gqa_inner_loop);
+  const ForwardConfig forward = parse_config("packed_heads=4,key_shares=8,held_columns=64",
+                                             ForwardConfig{.target = Target::cuda_sm90});
+  EXPECT_EQ(forward.pack_gqa, 4);
+  EXPECT_EQ(forward.num_splits, 8);
+  EXPECT_EQ(forward.q_columns_in_regs, 64);
+}
+
 TEST(Sm90BackwardLegality, FormerTextsOfKernelsThatAreNoMoreAreRefused) {
   const BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 causal b4 h16 s4096 d128"));
   const auto refused = [&](const char* text) {
@@ -118,7 +129,7 @@ TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameB
   EXPECT_EQ(free.dq, DqAccumulation::atomic);
   const Problem same = parse_problem("bwd bf16 h1 s64 d256 deterministic");
   EXPECT_EQ(hopper_backward(same).dq, DqAccumulation::serialized);
-  EXPECT_TRUE(hopper_backward(same).early_turns());
+  EXPECT_TRUE(hopper_backward(same).early_release());
   EXPECT_NE(check(free, same, kHopper90).reason.find("deterministic problems take serialized"),
             std::string::npos);
   for (const BackwardConfig& config : sm90_backward_candidates(same, kHopper90)) {
@@ -152,7 +163,7 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
   const BackwardConfig in_turn =
       hopper_backward(parse_problem("bwd bf16 h1 s4096 d192 deterministic"));
   EXPECT_EQ(in_turn.cluster, 2);
-  EXPECT_TRUE(in_turn.dq == DqAccumulation::serialized && in_turn.early_turns());
+  EXPECT_TRUE(in_turn.dq == DqAccumulation::serialized && in_turn.early_release());
   const auto reason = [&] { return check(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
   pair.dq = DqAccumulation::atomic;  // by name
@@ -228,7 +239,7 @@ TEST(Sm90BackwardLegality, LongSumsComeAsTheyComeAndAreZeroedAndRoundedInTheSame
 
 TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   const auto by_tile = [](const char* line) {
-    return hopper_backward(parse_problem(line)).heads_by_tile;
+    return hopper_backward(parse_problem(line)).gqa_inner_loop;
   };
   EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s2048 d128"));
   EXPECT_TRUE(by_tile("bwd fp16 causal b16 hq6 hk3 s1024 d64"));
@@ -243,8 +254,8 @@ TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   }
   const Problem p = parse_problem("bwd bf16 causal b2 hq32 hk8 s4096 d128");
   BackwardConfig config = hopper_backward(p);
-  config.heads_by_tile = true;
-  EXPECT_EQ(check(config, p, kHopper90).reason.find("heads_by_tile=true is of cluster=2"), 0u);
+  config.gqa_inner_loop = true;
+  EXPECT_EQ(check(config, p, kHopper90).reason.find("gqa_inner_loop=true is of cluster=2"), 0u);
 }
 
 TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
@@ -279,13 +290,13 @@ TEST(Sm90BackwardLegality, DqIsRoundedInTheSameGridWhereThatWasFaster) {
   EXPECT_TRUE(rounds("bwd bf16 h1 s1024 d128"));
   EXPECT_TRUE(rounds("bwd fp16 causal h1 s8192 d96"));
   EXPECT_TRUE(rounds("bwd bf16 causal h1 s512 d64"));
-  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_turns());
+  EXPECT_TRUE(hopper_backward(parse_problem("bwd bf16 causal h1 s512 d64")).early_release());
   EXPECT_FALSE(rounds("bwd bf16 h1 s512 d128"));
   EXPECT_FALSE(rounds("bwd bf16 causal h1 s511 d64"));
-  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_turns());
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 causal h1 s384 d64")).early_release());
   EXPECT_FALSE(rounds("bwd bf16 causal h16 s16384 d128"));
   EXPECT_FALSE(rounds("bwd bf16 h1 s1024 d64 dv128"));
-  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_turns());
+  EXPECT_FALSE(hopper_backward(parse_problem("bwd bf16 h1 s1024 d64 dv128")).early_release());
 }
 
 TEST(Sm90BackwardLegality, KeysAreInRegistersWhereTheyFit) {
@@ -422,7 +433,7 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.dq = DqAccumulation::atomic_fused; }, "of persistent=true"));
   EXPECT_TRUE(refused([](auto& c) { c.cluster = 4; }, "cluster=4; 1 or 2"));
   EXPECT_TRUE(refused([](auto& c) { c.masked = true; }, "masked=true are of cluster=2"));
-  EXPECT_TRUE(refused([](auto& c) { c.parts_last = true; }, "parts_last=true is of persistent"));
+  EXPECT_TRUE(refused([](auto& c) { c.split_q = true; }, "split_q=true is of persistent"));
   const auto reason = [&](const char* line, BackwardConfig config) {
     return check(config, parse_problem(line), kHopper90).reason;
   };

@@ -9,8 +9,8 @@
 #include "kernels/launch.h"
 #include "spec/config_text.h"
 #include "spec/gpu_legality.h"
-#include "spec/packed_heads.h"
-#include "spec/sm90_split_legality.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 
 namespace dfa {
 namespace {
@@ -99,7 +99,7 @@ void for_each_turn(const char* name, Visitor&& visit) {
 TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
   for (const char* file : {"turns_forward.txt", "turns_decode.txt", "turns_shares.txt"}) {
     for_each_turn(file, [](const Problem& asked, const std::string& changes) {
-      const Problem p = with_packed_heads(asked);
+      const Problem p = with_pack_gqa(asked);
       const std::string text = "ForwardConfig{" + changes + "}";
       EXPECT_NE(legal_config(text, gpu_forward_base(text, p, kHopper), p, kHopper),
                 default_gpu_forward(p, kHopper))
@@ -173,7 +173,7 @@ TEST(Sm90Legality, TextNamesPairsWhereTheyAreTakenAlone) {
 
 TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
   const auto held = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).held_columns;
+    return default_gpu_forward(parse_problem(line), kHopper).q_columns_in_regs;
   };
   EXPECT_EQ(held("fwd bf16 b4 h32 s4096 d64"), 0);
   EXPECT_EQ(held("fwd bf16 b4 h21 s4096 d96"), 96);
@@ -183,48 +183,47 @@ TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
   EXPECT_EQ(held("fwd fp16 b4 h21 s4096 d96"), 0);
   const Problem p = parse_problem("fwd bf16 b1 h8 s16384 d256");
   const ForwardConfig planned = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(planned.held_columns, 96);
-  EXPECT_NE(to_text(planned).find(",.held_columns=96}"), std::string::npos);
+  EXPECT_EQ(planned.q_columns_in_regs, 96);
+  EXPECT_NE(to_text(planned).find(",.q_columns_in_regs=96}"), std::string::npos);
   const auto forced = [&](const char* text) { return legal_config(text, planned, p, kHopper); };
-  EXPECT_EQ(forced("held_columns=0").held_columns, 0);
-  EXPECT_EQ(to_text(forced("held_columns=0")).find("held_columns"), std::string::npos);
-  EXPECT_THROW(forced("held_columns=112"), InvalidArgument);  // registers
-  EXPECT_THROW(forced("held_columns=-16"), InvalidArgument);
+  EXPECT_EQ(forced("q_columns_in_regs=0").q_columns_in_regs, 0);
+  EXPECT_EQ(to_text(forced("q_columns_in_regs=0")).find("q_columns_in_regs"), std::string::npos);
+  EXPECT_THROW(forced("q_columns_in_regs=112"), InvalidArgument);  // registers
+  EXPECT_THROW(forced("q_columns_in_regs=-16"), InvalidArgument);
 }
 
 TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideAGroup) {
   const Problem p = parse_problem("fwd bf16 causal b3 hq48 hk4 sq20 sk700 d128");
   const ForwardConfig planned = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(planned.packed_heads, 4);
-  EXPECT_NE(to_text(planned).find(",.packed_heads=4}"), std::string::npos);
+  EXPECT_EQ(planned.pack_gqa, 4);
+  EXPECT_NE(to_text(planned).find(",.pack_gqa=4}"), std::string::npos);
   EXPECT_EQ(parse_config(to_text(planned), ForwardConfig{}), planned);
   const auto forced = [&](const char* text) { return legal_config(text, planned, p, kHopper); };
-  EXPECT_EQ(forced("packed_heads=2").packed_heads, 2);
-  EXPECT_EQ(to_text(forced("packed_heads=1")).find("packed_heads"), std::string::npos);
-  EXPECT_THROW(forced("packed_heads=8"), InvalidArgument);  // 12 heads a group
-  EXPECT_THROW(forced("packed_heads=5"), InvalidArgument);
-  EXPECT_THROW(forced("packed_heads=0"), InvalidArgument);
-  EXPECT_THROW(forced("packed_heads=32"), InvalidArgument);
-  const ForwardConfig three = forced("packed_heads=3"), twelve = forced("packed_heads=12");
+  EXPECT_EQ(forced("pack_gqa=2").pack_gqa, 2);
+  EXPECT_EQ(to_text(forced("pack_gqa=1")).find("pack_gqa"), std::string::npos);
+  EXPECT_THROW(forced("pack_gqa=8"), InvalidArgument);  // 12 heads a group
+  EXPECT_THROW(forced("pack_gqa=5"), InvalidArgument);
+  EXPECT_THROW(forced("pack_gqa=0"), InvalidArgument);
+  EXPECT_THROW(forced("pack_gqa=32"), InvalidArgument);
+  const ForwardConfig three = forced("pack_gqa=3"), twelve = forced("pack_gqa=12");
   EXPECT_EQ(three.query_rows(), 4);
   EXPECT_EQ(twelve.query_rows(), 16);
   EXPECT_EQ(forward_items(p, twelve, 132).heads, 12);
   EXPECT_EQ(forward_items(p, twelve, 132).tiles,
             (20 * 16 + twelve.item_rows() - 1) / twelve.item_rows());
-  EXPECT_FALSE(forced("packed_heads=3").own_output());
+  EXPECT_FALSE(forced("pack_gqa=3").own_output());
   Problem endless = p;
   endless.hq = 64;
   endless.sq = 1LL << 25;
   ForwardConfig config = default_gpu_forward(endless, kHopper);
   ASSERT_TRUE(check(config, endless, kHopper)) << check(config, endless, kHopper).reason;
-  EXPECT_EQ(config.packed_heads, 1);
-  config.packed_heads = 16;
+  EXPECT_EQ(config.pack_gqa, 1);
+  config.pack_gqa = 16;
   EXPECT_NE(check(config, endless, kHopper).reason.find("more rows"), std::string::npos);
   const Problem single = parse_problem("fwd fp32 causal b3 hq48 hk4 sq20 sk700 d128");
-  EXPECT_EQ(default_gpu_forward(single, kHopper).packed_heads, 1);
-  EXPECT_THROW(
-      legal_config("packed_heads=4", default_gpu_forward(single, kHopper), single, kHopper),
-      InvalidArgument);
+  EXPECT_EQ(default_gpu_forward(single, kHopper).pack_gqa, 1);
+  EXPECT_THROW(legal_config("pack_gqa=4", default_gpu_forward(single, kHopper), single, kHopper),
+               InvalidArgument);
 }
 
 // Whoever measures tiles hands them to a plan, which works on the problem packed.
@@ -232,7 +231,7 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
   for (const char* line :
        {"fwd bf16 b3 hq32 hk4 sq1 sk700 d128", "fwd fp32 b3 hq32 hk4 sq1 sk700 d128",
         "fwd fp16 b3 hq8 hk4 sq33 sk70 d16"}) {
-    const Problem p = parse_problem(line), packed = with_packed_heads(p);
+    const Problem p = parse_problem(line), packed = with_pack_gqa(p);
     ASSERT_NE(packed, p);
     const auto candidates = forward_candidates(p, kHopper);
     EXPECT_EQ(candidates, forward_candidates(packed, kHopper)) << line;
@@ -240,7 +239,7 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
     for (const ForwardConfig& config : candidates) {
       EXPECT_TRUE(check(config, p, kHopper)) << to_text(config);
       EXPECT_TRUE(check(config, packed, kHopper)) << to_text(config);
-      EXPECT_EQ(config.packed_heads, 1);
+      EXPECT_EQ(config.pack_gqa, 1);
     }
   }
 }
@@ -249,7 +248,7 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
 TEST(Sm90Legality, PackedHeadsMakeFewerItems) {
   const Problem p = parse_problem("fwd bf16 causal b10 hq24 hk2 sq5 sk700 d128");
   const ForwardConfig packed = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(packed.packed_heads, 12);
+  EXPECT_EQ(packed.pack_gqa, 12);
   EXPECT_EQ(forward_launches(p, packed)[0].grid, 20u);
   EXPECT_EQ(forward_items(p, packed, 132).heads, 20);
 }
@@ -262,7 +261,7 @@ TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
           parse_problem("fwd " + std::string(type) + " causal b10 hq14 hk2 sq5 sk700 d" + d);
       const ForwardConfig c = default_gpu_forward(p, kHopper);
       EXPECT_EQ(c.target, Target::cuda_sm90) << to_line(p);
-      EXPECT_EQ(c.packed_heads, 7) << to_line(p);
+      EXPECT_EQ(c.pack_gqa, 7) << to_line(p);
       EXPECT_LE(c.block_q, 128) << to_line(p);
       EXPECT_EQ(c.cluster, 1) << to_line(p);
       EXPECT_FALSE(c.own_output()) << to_line(p);
@@ -273,8 +272,7 @@ TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
   wide.block_q = 256;
   wide.block_k = 64;
   wide.warps = 16;
-  EXPECT_NE(check(wide, p, kHopper).reason.find("packed_heads=7, no power of two"),
-            std::string::npos);
+  EXPECT_NE(check(wide, p, kHopper).reason.find("pack_gqa=7, no power of two"), std::string::npos);
 }
 
 TEST(Sm90Legality, NoTileIsListedTwice) {
@@ -298,20 +296,20 @@ TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
 TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   const Problem p = parse_problem("fwd bf16 h66 sq200 sk8192 d128");  // whole rounds
   const ForwardConfig usual = default_gpu_forward(p, kHopper);
-  EXPECT_EQ(usual.key_shares, 0);
-  EXPECT_EQ(to_text(usual).find("key_shares"), std::string::npos);
-  ForwardConfig shares = legal_config("key_shares=132", usual, p, kHopper);
-  EXPECT_NE(to_text(shares).find(",.key_shares=132}"), std::string::npos);
+  EXPECT_EQ(usual.num_splits, 0);
+  EXPECT_EQ(to_text(usual).find("num_splits"), std::string::npos);
+  ForwardConfig shares = legal_config("num_splits=132", usual, p, kHopper);
+  EXPECT_NE(to_text(shares).find(",.num_splits=132}"), std::string::npos);
   EXPECT_EQ(parse_config(to_text(shares), ForwardConfig{}), shares);
-  EXPECT_THROW(parse_config("target=cuda_sm80,key_shares=8", ForwardConfig{}), InvalidArgument);
+  EXPECT_THROW(parse_config("target=cuda_sm80,num_splits=8", ForwardConfig{}), InvalidArgument);
   const auto reason = [&] { return check(shares, p, kHopper).reason; };
-  shares.key_shares = 257;
-  EXPECT_NE(reason().find("key_shares=257; 0 to 256"), std::string::npos);
-  shares.key_shares = 132;
+  shares.num_splits = 257;
+  EXPECT_NE(reason().find("num_splits=257; 0 to 256"), std::string::npos);
+  shares.num_splits = 132;
   shares.block_q = 192;
   shares.warps = 12;
   EXPECT_NE(reason().find("block_q up to 128"), std::string::npos);
-  shares = legal_config("key_shares=66", usual, p, kHopper);
+  shares = legal_config("num_splits=66", usual, p, kHopper);
   shares.cluster = 2;
   EXPECT_NE(reason().find("of pairs an output with a place of its own"), std::string::npos);
 }
@@ -320,7 +318,7 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
 // that is short, or of a mask that leaves items apart, stays whole.
 TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
   const auto shares_of = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).key_shares;
+    return default_gpu_forward(parse_problem(line), kHopper).num_splits;
   };
   for (const char* line :
        {"fwd bf16 b4 h8 sq8 sk8192 d128", "fwd bf16 b1 h8 sq8 sk32768 d128",
@@ -328,9 +326,9 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
     const Problem p = parse_problem(line);
     const ForwardConfig c = default_gpu_forward(p, kHopper);
     const auto items = p.b * p.hq * ((p.sq + c.block_q - 1) / c.block_q);
-    EXPECT_GE(c.key_shares, 2 * items) << line;
-    EXPECT_LE(c.key_shares, 132) << line;
-    EXPECT_EQ(c.key_shares % items, 0) << line;
+    EXPECT_GE(c.num_splits, 2 * items) << line;
+    EXPECT_LE(c.num_splits, 132) << line;
+    EXPECT_EQ(c.num_splits % items, 0) << line;
   }
   EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk32768 d128"), 128);
   EXPECT_EQ(shares_of("fwd bf16 b8 h8 sq8 sk4096 d128"), 0);  // 64 items fill the memory
@@ -358,8 +356,8 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 96; }, "block_q=96"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 320; }, "block_q=320"));
   EXPECT_TRUE(refused([](auto& c) { c.cluster = 3; }, "cluster=3"));
-  EXPECT_TRUE(refused([](auto& c) { c.held_columns = 24; }, "held_columns=24"));
-  EXPECT_TRUE(refused([](auto& c) { c.held_columns = 1024; }, "held_columns=1024"));
+  EXPECT_TRUE(refused([](auto& c) { c.q_columns_in_regs = 24; }, "q_columns_in_regs=24"));
+  EXPECT_TRUE(refused([](auto& c) { c.q_columns_in_regs = 1024; }, "q_columns_in_regs=1024"));
   EXPECT_TRUE(refused([](auto& c) { c.warps = 4; }, "warps=8"));
   EXPECT_TRUE(refused([](auto& c) { c.ctas = 2; }, "ctas=1"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 48; }, "block_k=48"));

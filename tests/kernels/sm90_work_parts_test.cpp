@@ -16,7 +16,7 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
     const Problem p = parse_problem(line);
     const BackwardConfig c = hopper_backward(p);
     const WorkParts found = work_parts(p, c, sms);
-    EXPECT_TRUE(c.parts_last || found.parts == 1) << line;
+    EXPECT_TRUE(c.split_q || found.parts == 1) << line;
     const auto works = static_cast<int>((p.sk + c.turn_keys() - 1) / c.turn_keys() * p.b * p.hk);
     std::vector<int> taken(static_cast<std::size_t>(works));
     for (int n = 0; n < found.count(works); ++n) {
@@ -54,18 +54,18 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
         "bwd bf16 causal b1 hq32 hk8 s4096 d128", "bwd bf16 b16 h16 s1024 d128",
         "bwd bf16 causal b1 h16 s16384 d128", "bwd bf16 b1 h33 s4096 d128",
         "bwd bf16 b1 h8 s2048 d128", "bwd bf16 b1 h2 s4096 d192"}) {
-    EXPECT_FALSE(hopper_backward(parse_problem(line)).parts_last) << line;
+    EXPECT_FALSE(hopper_backward(parse_problem(line)).split_q) << line;
   }
   const auto reason = [](const char* line) {
     const Problem p = parse_problem(line);
     BackwardConfig config = hopper_backward(p);
-    config.parts_last = true;
+    config.split_q = true;
     return check(config, p, kHopper90).reason;
   };
   EXPECT_EQ(reason("bwd bf16 b4 h16 s4096 d128"), "");
   for (const char* line : {"bwd bf16 h1 s4096 d128 window(900,0)", "bwd bf16 h1 s4096 d192",
                            "bwd bf16 h1 s4096 d96 deterministic"}) {
-    EXPECT_EQ(reason(line).find("parts_last=true is of persistent=true"), 0u) << line;
+    EXPECT_EQ(reason(line).find("split_q=true is of persistent=true"), 0u) << line;
   }
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "spec/config_text.h"
-#include "spec/packed_heads.h"
+#include "spec/pack_gqa.h"
+#include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
-#include "spec/sm90_split_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -78,8 +78,8 @@ TEST_P(CompileTest, HopperForwardsThatAreChosenCompileWithoutSpills) {
            {"b1 h8 sq1 sk16384", "b1 h8 sq1024 sk16384", "b8 hq16 hk8 s4096", "causal b1 h8 s16384",
             "causal b32 hq2 hk1 sq8 sk4096", "causal b32 hq8 hk1 sq8 sk4096",
             "causal b32 hq16 hk1 sq8 sk4096", "causal hq7 hk1 sq8 sk4096"}) {
-        const Problem p = with_packed_heads(parse_problem(std::string("fwd ") + name_of(type) +
-                                                          " " + rest + " d" + std::to_string(d)));
+        const Problem p = with_pack_gqa(parse_problem(std::string("fwd ") + name_of(type) + " " +
+                                                      rest + " d" + std::to_string(d)));
         const ForwardConfig config = default_gpu_forward(p, limits_);
         ASSERT_EQ(config.target, Target::cuda_sm90) << rest << " " << d;
         chosen.insert(to_text(config));
@@ -95,7 +95,7 @@ TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   for (const int d : {64, 96, 128}) {
     for (const int dv : {64, 128}) {
       const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
-      const auto candidates = split_candidates(p, limits_);
+      const auto candidates = fp32x3_candidates(p, limits_);
       ASSERT_FALSE(candidates.empty()) << d << " " << dv;
       for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
     }
@@ -107,7 +107,7 @@ TEST_P(CompileTest, EveryHopperBackwardInFp32CompilesWithoutSpills) {
   for (const int d : {64, 96, 128}) {
     for (const int dv : {64, 128}) {
       const Problem p{.dtype = DType::fp32, .sq = 64, .sk = 64, .d = d, .dv = dv};
-      const auto candidates = split_backward_candidates(p, limits_);
+      const auto candidates = fp32x3_backward_candidates(p, limits_);
       ASSERT_FALSE(candidates.empty()) << d << " " << dv;
       for (const BackwardConfig& config : candidates) compile(backward_launches(p, config));
     }

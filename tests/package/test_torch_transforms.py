@@ -104,6 +104,49 @@ def test_second_derivatives_are_refused(inside):
         torch.autograd.grad(first.sum(), k)
 
 
+def loss_of_both(attention, weight=0.7):
+    def loss(q, k, v):
+        o, lse = attention(q, k, v)
+        return weight * o.square().sum() + (lse * torch.linspace(-1, 1, lse.shape[-1])).sum()
+    return loss
+
+
+def theirs_with_lse(q, k, v):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores.softmax(-1) @ v, scores.logsumexp(-1)
+
+
+@pytest.mark.parametrize("weight", [0.7, 0])
+@pytest.mark.parametrize("how", ["eager", "compiled", "func", "vmap"])
+def test_the_gradient_of_lse(how, weight):
+    args = [torch.randn(2, 3, 9, d) for d in (16, 16, 12)]
+
+    def mine(q, k, v):
+        return dfa.attention(q, k, v, return_lse=True)
+    ours, right = loss_of_both(mine, weight), loss_of_both(theirs_with_lse, weight)
+    if how == "func":
+        return close(torch.func.grad(ours, (0, 1, 2))(*args), torch.func.grad(right, (0, 1, 2))(*args))
+    if how == "vmap":
+        args = [torch.stack([x, -x]) for x in args]
+        return close(torch.vmap(torch.func.grad(ours, (0, 1, 2)))(*args), torch.vmap(torch.func.grad(right, (0, 1, 2)))(*args))
+    if how == "compiled":
+        ours = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    args = [x.requires_grad_() for x in args]
+    close(torch.autograd.grad(ours(*args), args), torch.autograd.grad(right(*args), args, materialize_grads=True))
+
+
+def test_the_gradient_of_lse_alone_of_rows_that_see_nothing_and_of_wide_values():
+    q, k, v = (torch.randn(1, 1, n, 8, requires_grad=True) for n in (5, 3, 3))
+    _, lse = dfa.attention(q, k, v, causal=True, return_lse=True)  # the first two rows see no key
+    seen = lse[..., 2:]
+    scores = (q @ k.mT / 8 ** 0.5)[..., 2:, :].masked_fill(~torch.ones(3, 3, dtype=torch.bool).tril(), -torch.inf)
+    close(torch.autograd.grad(seen.sum(), (q, k)), torch.autograd.grad(scores.logsumexp(-1).sum(), (q, k)))
+    wide = torch.randn(1, 1, 3, 256, requires_grad=True)
+    _, lse = dfa.attention(wide, wide, wide, return_lse=True)
+    with pytest.raises(ValueError, match="lse takes eight columns.*accepted: dv up to 248"):
+        lse.sum().backward()
+
+
 def test_trace_is_refused_and_the_process_lives():
     with pytest.raises(RuntimeError, match="torch.jit.trace cannot record.*accepted"):
         torch.jit.trace(lambda q: dfa.attention(q, q, q), qkv()[0], check_trace=False)

@@ -67,10 +67,10 @@ inline __global__ void choose(const __grid_constant__ Args args) {
 inline __global__ void __launch_bounds__(384, 1)
     trade_registers(const __grid_constant__ Args args) {
   if (threadIdx.x < 128) {
-    ptx::give_registers<24>();
+    ptx::setmaxnreg_dec<24>();
     return;
   }
-  ptx::take_registers<240>();
+  ptx::setmaxnreg_inc<240>();
   const unsigned thread = threadIdx.x - 128;
   float x[200];
 #pragma unroll

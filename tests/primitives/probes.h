@@ -60,7 +60,7 @@ inline std::vector<Probe> probes() {
       if (type[2] == '1') add("tile_probes.cuh", 80, "multiply_registers_tile" + tile + ">");
     }
   }
-  for (const char* name : {"online_softmax<false>", "online_softmax<true>", "split_softmax",
+  for (const char* name : {"online_softmax<false>", "online_softmax<true>", "lazy_rescale_softmax",
                            "hide<false>", "hide<true>", "works"}) {
     add("tile_probes.cuh", 75, name);
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "kernels/schedule/key_walk.cuh"
+#include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
@@ -160,8 +160,8 @@ __global__ void online_softmax(const __grid_constant__ Args args) {
 }
 
 // The same in parts.
-inline __global__ void split_softmax(const __grid_constant__ Args args) {
-  SplitSoftmax softmax(*static_cast<const float*>(args.c) * 1.4426950408889634f);
+inline __global__ void lazy_rescale_softmax(const __grid_constant__ Args args) {
+  LazyRescaleSoftmax softmax(*static_cast<const float*>(args.c) * 1.4426950408889634f);
   softmax.start();
   Sum<1, 1> output;
   clear(output);

@@ -158,7 +158,7 @@ TEST_F(Softmax, FollowsTheMaximumAndIsRightInTheEnd) {
   for (const float scale : {0.125f, 1.f, -0.5f}) {
     expect_softmax("online_softmax<false>", scale, 2e-5);
     expect_softmax("online_softmax<true>", scale, 4e-6);
-    if (scale > 0) expect_softmax("split_softmax", scale, 2e-5);
+    if (scale > 0) expect_softmax("lazy_rescale_softmax", scale, 2e-5);
   }
 }
 

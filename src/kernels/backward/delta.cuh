@@ -55,7 +55,7 @@ DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
 template <DType kElement>
 __global__ void delta(const __grid_constant__ KernelArgs args) {
   constexpr float kLog2E = 1.4426950408889634f;
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int rows = static_cast<int>(blockDim.x) / 8;
   const int blocks = args.padded_sq / rows;
   const int head = static_cast<int>(blockIdx.x) / blocks;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
-#include "kernels/backward/ordered_dq.cuh"
+#include "kernels/backward/serialized_dq.cuh"
 #include "kernels/schedule/key_work.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
@@ -22,7 +22,7 @@
 // queries and sums half of the columns of dk and dv, and they exchange p and ds once a step. q, do,
 // lse and delta of the next tile are copied during a step; one barrier of all warps a step.
 //
-// With dq = ordered, the block's share of dq is a fifth product of every step (ordered_dq.cuh):
+// With dq = ordered, the block's share of dq is a fifth product of every step (serialized_dq.cuh):
 //   dq += ds k                                    all warps' ds, through shared memory
 // and there is a second barrier a step, before which one thread waits for the block's turn. Queries
 // are walked from the last tile on: under a causal mask all blocks then see the same tile at about
@@ -36,7 +36,7 @@ struct Sm80Keys {
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarpRows = kConfig.warp_rows();
   static constexpr int kSharing = kConfig.sharing;
-  static constexpr bool kOrdered = kConfig.dq_serialized();
+  static constexpr bool kSerialized = kConfig.dq_serialized();
   static constexpr int kPartQueries = kConfig.block_q / kSharing;  // whose scores a warp computes
   static constexpr int kRows = kWarpRows / 16;  // fragments of a warp, likewise below
   static constexpr int kQueries = kPartQueries / 8;
@@ -63,7 +63,7 @@ struct Sm80Keys {
   };
 
   static DFA_DEVICE KeyWork work_of(const KernelArgs& args, unsigned block) {
-    return key_work<kConfig.block_k, kOrdered>(args, block);
+    return key_work<kConfig.block_k, kSerialized>(args, block);
   }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
@@ -124,14 +124,14 @@ struct Sm80Keys {
                                     const BeforeMeeting& before_meeting) {
     char* exchange_ds = exchange + kExchangeDs;
     if constexpr (kSharing > 1) publish(p, exchange);
-    if constexpr (kOrdered) {
+    if constexpr (kSerialized) {
       publish_matrices(ds, exchange_ds);
     } else if constexpr (kSharing > 1) {
       publish(ds, exchange_ds);
     }
     accumulate_part(dv, dk, p, ds, stage, part());
     before_meeting();
-    if constexpr (kOrdered) {
+    if constexpr (kSerialized) {
       __syncthreads();
     } else if constexpr (kSharing > 1) {
       ptx::sync_warps(1 + threadIdx.x / 32 / kSharing, 32 * kSharing);
@@ -139,7 +139,7 @@ struct Sm80Keys {
 #pragma unroll
     for (unsigned i = 1; i < kSharing; ++i) {
       fetch(p, exchange, part() ^ i);
-      if constexpr (kOrdered) {
+      if constexpr (kSerialized) {
         fetch_matrices(ds, exchange_ds, part() ^ i);
       } else {
         fetch(ds, exchange_ds, part() ^ i);
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   for (int step = 0; step < steps; ++step) {
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
-    if constexpr (Kernel::kOrdered) pass_on(step);
+    if constexpr (Kernel::kSerialized) pass_on(step);
     load(step + kStages - 1);
     if constexpr (kStages == 1) __syncthreads();
     const auto place = place_of(step);
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     typename Kernel::Operand p_rounded, ds_rounded;
     round_to_left<kElement>(p_rounded, p);
     round_to_left<kElement>(ds_rounded, dp);
-    if constexpr (Kernel::kOrdered) {
+    if constexpr (Kernel::kSerialized) {
       using Dq = typename Kernel::Dq;
       const typename Dq::Head head{work.batch, place.head};
       Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange, [&] {
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   ptx::wait_copies<0>();
   __syncthreads();  // dk and dv take the places of k and v
-  if constexpr (Kernel::kOrdered) pass_on(steps);
+  if constexpr (Kernel::kSerialized) pass_on(steps);
   const auto owned = Kernel::work_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];

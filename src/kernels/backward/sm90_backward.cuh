@@ -80,9 +80,9 @@ struct Sm90Backward {
     ptx::pin(share);
 
     if constexpr (kMore && kLseAhead) await_tile(shared, sums);
-    if constexpr (Dq::kOrdered) ptx::wait(shared.turn(), phase);
+    if constexpr (Dq::kSerialized) ptx::wait(shared.turn(), phase);
     Dq::add(args, {work.batch, walk.head}, walk.tile, work.key, group, share);
-    if constexpr (Dq::kOrdered) {
+    if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (ptx::thread_index() % 32 == 0) ptx::arrive(shared.added());
       phase ^= 1;
@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
   __syncthreads();
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     Keys::serve(a, shared);
   } else {
-    ptx::take_registers<Keys::kTaken>();
+    ptx::setmaxnreg_inc<Keys::kTaken>();
     Sm90Backward<kConfig>::compute(a, shared, group - 1);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/backward/dq_turns.cuh"
+#include "kernels/backward/dq_semaphore.cuh"
 #include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/barrier.cuh"
@@ -12,7 +12,7 @@
 #include "kernels/tile/product.cuh"
 
 // dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
-// (dq_turns.cuh) or, atomic, as they come. A share is transposed, 64 columns of dq as
+// (dq_semaphore.cuh) or, atomic, as they come. A share is transposed, 64 columns of dq as
 // rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
 // tile has places for two shares, or for one of each 64 columns. Of 96 columns pairs of blocks have
 // 64 queries as rows instead, of 48 columns each (kSm90KeyColumns). When all have, the sums are
@@ -24,10 +24,10 @@
 namespace dfa {
 
 template <BackwardConfig kConfig>
-struct Sm90Dq : DqTurns<kConfig> {
-  using Turns = DqTurns<kConfig>;
+struct Sm90Dq : DqSemaphore<kConfig> {
+  using Turns = DqSemaphore<kConfig>;
   using typename Turns::Head;
-  static constexpr bool kOrdered = kConfig.dq_serialized();
+  static constexpr bool kSerialized = kConfig.dq_serialized();
   static constexpr int kGroups = kConfig.warps / 4;
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr bool kByRows = kKeyColumns < kPanelColumns;  // queries as rows
@@ -72,7 +72,7 @@ struct Sm90Dq : DqTurns<kConfig> {
   }
 
   static DFA_DEVICE bool is_first(const KernelArgs& args, int tile, int key) {
-    return kOrdered &&
+    return kSerialized &&
            Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
   }
 
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kConfig.sm90_dq_threads())
     sm90_dq(const __grid_constant__ KernelArgs args) {
   using Dq = Sm90Dq<kConfig>;
   extern __shared__ __align__(1024) char smem[];
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int tile = static_cast<int>(blockIdx.x);
   const int place = static_cast<int>(threadIdx.x) / kGroupThreads;
   typename Dq::Sums sums;

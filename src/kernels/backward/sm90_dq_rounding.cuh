@@ -15,7 +15,7 @@ struct Sm90DqRounding {
 
   // Sums that have been read need not go to memory. Of those in turn, at 1024 keys, 1.01 of the
   // speed and work per joule at d 64, 0.99 at d 128 under a causal mask.
-  static constexpr bool kDiscards = !Dq::kOrdered || kConfig.head_dim <= 64;
+  static constexpr bool kDiscards = !Dq::kSerialized || kConfig.head_dim <= 64;
 
   // In RoundingOrder. Where pairs stay, those behind them round at the end.
   static DFA_DEVICE int cluster_index(const KernelArgs& args) {
@@ -183,7 +183,7 @@ struct Sm90DqRounding {
       const int end = begin + tiles_of_group(args);
       int step = args.rounding.keys * kConfig.cluster;
       int tile = begin + args.rounding.sharer(cluster) * kConfig.cluster + rank();
-      if (kConfig.parts_last && part > 0) {
+      if (kConfig.split_q && part > 0) {
         tile += (part - 1) * step;
         step *= args.parts.parts;
       }

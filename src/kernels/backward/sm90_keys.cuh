@@ -2,8 +2,8 @@
 
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
-#include "kernels/backward/sm90_dq_helper.cuh"
-#include "kernels/backward/sm90_passer.cuh"
+#include "kernels/backward/sm90_dq_postprocess.cuh"
+#include "kernels/backward/sm90_semaphore_releaser.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/backward/sm90_warpgroup.cuh"
 #include "kernels/backward/sm90_wide_dq_rounding.cuh"
@@ -14,8 +14,8 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/query_walk.cuh"
-#include "kernels/schedule/stage_ring.cuh"
 #include "kernels/schedule/work_queue.cuh"
 #include "kernels/tile/panel.h"
 
@@ -74,7 +74,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // are filled for both, and given back to both.
   template <int kCount>
   using RingOf =
-      Either<kPaired, StageRing<kCount, kConfig.warps, true>, SharedStageRing<kCount, kThreads>>;
+      Either<kPaired, Pipeline<kCount, kConfig.warps, true>, SharedPipeline<kCount, kThreads>>;
   using Ring = RingOf<kStages>;
   using DoRing = RingOf<kDoStages>;
 
@@ -84,11 +84,12 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr bool kPasses = kConfig.sm90_sends_ds();
   // Are sums as they come cleared and rounded in the same grid? Then a thread counts works that
   // have ended.
-  static constexpr bool kCounts = kConfig.dq_fused() && !Dq::kOrdered;
-  static constexpr bool kParts = kConfig.parts_last;
+  static constexpr bool kCounts = kConfig.dq_fused() && !Dq::kSerialized;
+  static constexpr bool kParts = kConfig.split_q;
   using Queue =
-      WorkQueue<kConfig.warps + 2 + (Dq::kOrdered || kPasses || kCounts) + kCounts, kParts>;
-  static_assert(!kPersistent || (kPaired && kStages == 2 && kConfig.early_turns() == Dq::kOrdered));
+      WorkQueue<kConfig.warps + 2 + (Dq::kSerialized || kPasses || kCounts) + kCounts, kParts>;
+  static_assert(!kPersistent ||
+                (kPaired && kStages == 2 && kConfig.early_release() == Dq::kSerialized));
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
 
   struct Shared {
@@ -152,7 +153,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     ptx::init_barrier(shared.v_full(), 1);
     ptx::init_barrier(shared.turn(), 1);
     ptx::init_barrier(shared.added(), kConfig.warps);
-    if constexpr (kConfig.early_turns() || kCounts) ptx::init_barrier(shared.seen(), 1);
+    if constexpr (kConfig.early_release() || kCounts) ptx::init_barrier(shared.seen(), 1);
     if constexpr (kPaired) {
       constexpr unsigned kOfDs = kWide ? kGroupThreads / 32 : kConfig.warps;  // warps that make it
       ptx::init_barrier(shared.ds_there(), kOfDs);
@@ -235,7 +236,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     const int index = static_cast<int>(ptx::block_index()) / kConfig.cluster;
     if (kParts && index < args.staying) return false;
     if (cluster >= args.rounding.owners()) {
-      ptx::follow_previous_grid();
+      ptx::griddepcontrol_wait();
       typename Rounding::Block{smem}.round(args);
     }
     return cluster >= works(args);
@@ -244,7 +245,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return {base + kRoundingAt};
   }
 
-  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts, kConfig.heads_by_tile>;
+  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts, kConfig.gqa_inner_loop>;
 
   // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
   // walked before.
@@ -454,8 +455,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
           if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
         [&](const KeyWork& work, const TurnWalk& walk) {
-          if constexpr (!Dq::kOrdered) return;
-          if constexpr (kConfig.early_turns()) {
+          if constexpr (!Dq::kSerialized) return;
+          if constexpr (kConfig.early_release()) {
             take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
           } else {
             dfa::keep_turns<Dq>(a.args, work, walk, shared.turn(), shared.added(), phase);
@@ -465,15 +466,15 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // The first warpgroup, where it does nothing else. Its last warp may round, or zero, others' dq.
   static DFA_DEVICE void serve(const Sm90BackwardArgs& a, const Shared& shared) {
-    ptx::give_registers<kGiven>();
+    ptx::setmaxnreg_dec<kGiven>();
     if (threadIdx.x < 32) {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
-      if ((Dq::kOrdered || kPersistent) && threadIdx.x == 32) keep_turns(a, shared);
+      if ((Dq::kSerialized || kPersistent) && threadIdx.x == 32) keep_turns(a, shared);
     } else if (threadIdx.x < 96) {
-      if (threadIdx.x == 64) Sm90Passer<kConfig, Sm90Keys>::run(a.args, shared);
+      if (threadIdx.x == 64) Sm90SemaphoreReleaser<kConfig, Sm90Keys>::run(a.args, shared);
     } else {
-      Sm90DqHelper<kConfig, Sm90Keys>::run(a.args, shared);
+      Sm90DqPostprocess<kConfig, Sm90Keys>::run(a.args, shared);
     }
   }
 

@@ -10,9 +10,9 @@
 //   dq^T += k^T ds^T + k'^T ds'^T     where ' is of the other block
 // so a tile has one addition to dq where it had two. The block that makes it keeps its ds, the
 // other sends its own through distributed shared memory, each warp its 16 rows or, up to 64
-// columns, a thread beside them those of a warpgroup (sm90_passer.cuh). A tile's dq is made a step
-// later, when the block has no ds of its own to keep: nobody waits for ds that has only just been
-// made, and warpgroups of a block meet nowhere.
+// columns, a thread beside them those of a warpgroup (sm90_semaphore_releaser.cuh). A tile's dq is
+// made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
+// just been made, and warpgroups of a block meet nowhere.
 //
 // With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
 // tiles of ds and turns go on counting, the next work's queries and v come in the last one's last
@@ -157,9 +157,9 @@ struct Sm90PairBackward {
 
   static DFA_DEVICE void add_dq(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
-    if constexpr (Dq::kOrdered) ptx::wait(at.turn(), phase);
+    if constexpr (Dq::kSerialized) ptx::wait(at.turn(), phase);
     Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
-    if constexpr (Dq::kOrdered) {
+    if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (Keys::lane() == 0) ptx::arrive(at.added());
     }
@@ -355,7 +355,7 @@ struct Sm90PairBackward {
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
-    if constexpr (kConfig.parts_last) at.begin_part(pair.part);
+    if constexpr (kConfig.split_q) at.begin_part(pair.part);
     HalfStep::keep_seeing(sums, a.args, Keys::key_of(pair.key, at.rank, at.group));
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
@@ -384,7 +384,7 @@ struct Sm90PairBackward {
       if (!walk.any() || kVToTheEnd) at.give_back(at.v_empty());
       ptx::wait(at.others_k_full(), at.keys_phase());  // read or not: it is there
       at.give_back(at.k_empty());
-      if constexpr (kConfig.parts_last) {
+      if constexpr (kConfig.split_q) {
         if (at.part() == 0) {
           store_gradients(a, work, at, sums);
         } else {
@@ -425,12 +425,12 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
   ptx::sync_cluster();
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     Keys::serve(a, shared);
   } else {
-    ptx::take_registers<Keys::kTaken>();
+    ptx::setmaxnreg_inc<Keys::kTaken>();
     Sm90PairBackward<kConfig>::compute(a, shared, group - 1);
   }
   ptx::sync_cluster();  // neither ends while the other sends to it

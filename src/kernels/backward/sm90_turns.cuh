@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/backward/dq_turns.cuh"
+#include "kernels/backward/dq_semaphore.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/schedule/key_work.cuh"
 
@@ -38,8 +38,9 @@ DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, Walk wal
   }
 }
 
-// ... and another passes them on (sm90_passer.cuh), of one tile after the other. It says that it
-// has seen a tile's additions, so that no barrier gets a phase ahead of one that is waited for.
+// ... and another passes them on (sm90_semaphore_releaser.cuh), of one tile after the other. It
+// says that it has seen a tile's additions, so that no barrier gets a phase ahead of one that is
+// waited for.
 template <typename Dq, typename Walk>
 DFA_DEVICE void pass_turn(const KernelArgs& args, const KeyWork& work, const Walk& at,
                           unsigned added, unsigned seen, unsigned& phase) {

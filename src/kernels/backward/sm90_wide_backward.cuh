@@ -140,10 +140,10 @@ struct Sm90WideBackward {
 
   // Before the first addition of a turn, and behind the last, as every warp says.
   static DFA_DEVICE void wait_turn(const Step& at) {
-    if constexpr (Dq::kOrdered) ptx::wait(at.shared.turn(), at.phase);
+    if constexpr (Dq::kSerialized) ptx::wait(at.shared.turn(), at.phase);
   }
   static DFA_DEVICE void pass_turn(Step& at) {
-    if constexpr (Dq::kOrdered) {
+    if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
       at.phase ^= 1;
@@ -253,7 +253,7 @@ struct Sm90WideBackward {
   // beside that step's products, so that neither p nor ds waits behind additions. Sums in turn are
   // not: a turn would last a step longer.
   static constexpr bool kAddsLate =
-      kPaired && !Dq::kOrdered && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
+      kPaired && !Dq::kSerialized && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
   struct Made {
     typename Dq::Share share;
     bool waits = false;  // to be added
@@ -542,12 +542,12 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) Keys::init(shared);
   sync_all<Keys::kPaired>();
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
     Keys::serve(a, shared);
   } else {
-    ptx::take_registers<Keys::kTaken>();
+    ptx::setmaxnreg_inc<Keys::kTaken>();
     if (group == 1) {
       Sm90WideBackward<kConfig>::compute_dv(a, shared);
     } else {

@@ -12,7 +12,7 @@ struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
   KernelArgs args;  // of its pointers o and lse are read
   Items items;
-  // Of `key_shares`: all items, those of a head, and what pieces of the last ones leave, of each
+  // Of `num_splits`: all items, those of a head, and what pieces of the last ones leave, of each
   // as many rows: [piece, rows, d_v] and [piece, rows].
   struct Pieces {
     int items, of_head, rows;
@@ -31,8 +31,8 @@ struct RowOnMap {
 };
 template <ForwardConfig kConfig>
 DFA_HOST_DEVICE RowOnMap row_on_map(int row, int head) {
-  if constexpr (kConfig.packed_heads == 1) return {row, head};
-  return {head * kConfig.packed_heads, row / kConfig.query_rows()};
+  if constexpr (kConfig.pack_gqa == 1) return {row, head};
+  return {head * kConfig.pack_gqa, row / kConfig.query_rows()};
 }
 
 }  // namespace dfa

@@ -13,12 +13,12 @@
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/schedule/item_walk.h"
 #include "kernels/schedule/key_walk.cuh"
-#include "kernels/schedule/repair_notes.cuh"
-#include "kernels/schedule/repair_walk.h"
+#include "kernels/schedule/pipeline.cuh"
+#include "kernels/schedule/recompute_notes.cuh"
+#include "kernels/schedule/recompute_queue.h"
 #include "kernels/schedule/share_walk.h"
-#include "kernels/schedule/stage_ring.cuh"
+#include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
-#include "kernels/softmax/split_softmax.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/product.cuh"
@@ -38,11 +38,11 @@
 // are followed (`static_max`). With `cluster` = 2 neighbouring blocks own neighbouring tiles of q
 // and copy k and v together, half of each for both: they walk the keys that either sees, a stage is
 // empty when both have left it, and what one asks to have done again both do again. The first
-// `held_columns` of q stay in registers: scores take them as left operands from there. With
-// `packed_heads` neighbouring rows are heads of one query, which read the same keys; where they are
-// no power of two, rows that are left hold heads of another group, or nothing. With `key_shares`
-// the items behind the last whole round are dealt out in pieces, which join_shares joins. Limits:
-// d, dv up to 256; strides in multiples of 16 bytes.
+// `q_columns_in_regs` of q stay in registers: scores take them as left operands from there. With
+// `pack_gqa` neighbouring rows are heads of one query, which read the same keys; where they are
+// no power of two, rows that are left hold heads of another group, or nothing. With `num_splits`
+// the items behind the last whole round are dealt out in pieces, which combine_splits joins.
+// Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -53,15 +53,15 @@ struct Sm90Forward {
   static constexpr int kStages = kConfig.stages;
   static constexpr int kQStages = kConfig.q_stages;
   static constexpr int kDims = kConfig.head_dim / 16;  // steps of a product
-  static constexpr int kHeld = kConfig.held_columns / 16;
+  static constexpr int kHeld = kConfig.q_columns_in_regs / 16;
   static constexpr int kSteps = kBlockK / 16;
   static constexpr int kKeys = kBlockK / 8;  // fragments
   static constexpr int kValues = kConfig.value_dim / 8;
   static constexpr int kArrivals = 4 * kGroups;  // one lane of every warp
   static constexpr bool kPaired = kConfig.cluster == 2;
-  static constexpr int kPacked = kConfig.packed_heads;
+  static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
-  static constexpr bool kShared = kConfig.key_shares > 0;
+  static constexpr bool kShared = kConfig.num_splits > 0;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -74,18 +74,18 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
-  static constexpr int kEnd = kNotesAt + (kConfig.static_max() ? kRepairBytes : 0);
+  static constexpr int kEnd = kNotesAt + (kConfig.static_max() ? kRecomputeBytes : 0);
   static_assert(kEnd == kConfig.smem_bytes());
 
-  using QRing = StageRing<kQStages, kArrivals>;
-  using Ring = StageRing<kStages, kArrivals, kPaired>;
+  using QRing = Pipeline<kQStages, kArrivals>;
+  using Ring = Pipeline<kStages, kArrivals, kPaired>;
   struct Rings {
     unsigned smem;
     QRing q;
     Ring k, v;
 
     DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
-    DFA_DEVICE RepairNotes notes() const { return RepairNotes(smem + kNotesAt); }
+    DFA_DEVICE RecomputeNotes notes() const { return RecomputeNotes(smem + kNotesAt); }
   };
 
   static DFA_DEVICE Rings rings(unsigned smem) {
@@ -113,7 +113,7 @@ struct Sm90Forward {
   // The copying thread.
 
   // With a ring of its own, so that it can send word.
-  struct Notes : RepairNotes {
+  struct Notes : RecomputeNotes {
     Rings& rings;
 
     DFA_DEVICE void meet(int time) const {
@@ -127,13 +127,13 @@ struct Sm90Forward {
     }
   };
   using BlockWalk = Either<kShared, ShareWalk, ItemWalk>;
-  using Walk = RepairWalk<Notes, kConfig.static_max(), BlockWalk>;
+  using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
   static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
     if constexpr (kShared) {
-      const KeyShares shares{a.pieces.items, kConfig.key_shares};
+      const SplitKv shares{a.pieces.items, kConfig.num_splits};
       return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
     } else {
       return BlockWalk(a.items, block, blocks);
@@ -308,10 +308,10 @@ struct Sm90Forward {
   }
 
   // The group whose turn it is puts its products into the tensor cores' queue, then the next may.
-  static DFA_DEVICE void wait_turn(int group) {
+  static DFA_DEVICE void wait_pingpong(int group) {
     if constexpr (kConfig.pingpong && kGroups > 1) ptx::sync_warps(1 + group, 256);
   }
-  static DFA_DEVICE void pass_turn(int group) {
+  static DFA_DEVICE void pass_pingpong(int group) {
     if constexpr (kConfig.pingpong && kGroups > 1) {
       ptx::arrive_warps(1 + (group + 1 == kGroups ? 0 : group + 1), 256);
     }
@@ -329,14 +329,15 @@ struct Sm90Forward {
       rings.v.release(lane());
       rings.v.next();
       if (i >= turns) continue;
-      wait_turn(group);
-      pass_turn(group);
+      wait_pingpong(group);
+      pass_pingpong(group);
     }
   }
 
   // The weights of a tile, of which scores become. Is the output to be rescaled before it takes
   // them?
-  static DFA_DEVICE bool weigh(SplitSoftmax& softmax, Scores& scores, bool& follows, bool always) {
+  static DFA_DEVICE bool weigh(LazyRescaleSoftmax& softmax, Scores& scores, bool& follows,
+                               bool always) {
     bool moved = false;
     if constexpr (!kConfig.static_max()) {
       moved = softmax.follow(scores);
@@ -349,7 +350,7 @@ struct Sm90Forward {
   }
 
   // The same of an item's first tile. For a reference that stays the keys in front will do.
-  static DFA_DEVICE void weigh_first(SplitSoftmax& softmax, Scores& scores, bool& follows,
+  static DFA_DEVICE void weigh_first(LazyRescaleSoftmax& softmax, Scores& scores, bool& follows,
                                      bool always) {
     constexpr int kInFront = 4;
     follows = always;
@@ -362,9 +363,9 @@ struct Sm90Forward {
 
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
-    SplitSoftmax softmax(args.magnitude_log2);
+    LazyRescaleSoftmax softmax(args.magnitude_log2);
     bool stored = false;  // an output may be on its way out of the stage before
-    if (group == kGroups - 1) pass_turn(group);
+    if (group == kGroups - 1) pass_pingpong(group);
     for (;; rings.q.next()) {
       rings.q.wait_full();
       const ItemOrder order = ItemOrder::told(rings.order(), lane());
@@ -415,7 +416,7 @@ struct Sm90Forward {
           round(weights, scores);
           if (moved) softmax.rescale(output);
           rings.k.wait_full();
-          wait_turn(group);
+          wait_pingpong(group);
           ptx::pin(scores);
           ptx::pin(output);
           ptx::pin(weights);
@@ -423,7 +424,7 @@ struct Sm90Forward {
           rings.v.wait_full();
           ptx::fence_products();
           multiply_values(output, weights, rings.v.tile());
-          pass_turn(group);
+          pass_pingpong(group);
           ptx::wait_products<1>();
           ptx::pin(scores);
           rings.k.release(lane());
@@ -473,7 +474,7 @@ struct Sm90Forward {
       }
     }
     ptx::wait_stores_read();
-    if (group == 0) wait_turn(group);
+    if (group == 0) wait_pingpong(group);
   }
 
   // A pair does its items again together.
@@ -495,7 +496,7 @@ struct Sm90Forward {
 
   // In rows that are left nothing asks for the item to be done again: bits would depend on another
   // group's queries.
-  static DFA_DEVICE void forget_left_rows(SplitSoftmax& softmax, int row) {
+  static DFA_DEVICE void forget_left_rows(LazyRescaleSoftmax& softmax, int row) {
     if constexpr (kPacked == kQueryRows) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -542,10 +543,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   } else {
     __syncthreads();
   }
-  ptx::follow_previous_grid();
+  ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);
   if (group == 0) {
-    ptx::give_registers<kConfig.copier_registers()>();
+    ptx::setmaxnreg_dec<kConfig.copier_registers()>();
     if (threadIdx.x < 32 && ptx::elect()) {
       ptx::prefetch(a.q);
       ptx::prefetch(a.k);
@@ -554,7 +555,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
       Kernel::copy(a, rings);
     }
   } else {
-    ptx::take_registers<kConfig.query_registers()>();
+    ptx::setmaxnreg_inc<kConfig.query_registers()>();
     Kernel::compute(a, rings, group - 1);
   }
   // Neither ends while the other may still arrive at its barriers.

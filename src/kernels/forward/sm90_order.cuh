@@ -11,7 +11,7 @@ namespace dfa {
 // over, or that it wants to know when all items so far are done.
 struct ItemOrder {
   static constexpr int kOver = -1, kMeet = -2;
-  int place;  // of RepairWalk
+  int place;  // of RecomputeQueue
   bool again;
   int batch, head, row;
   TileRange tiles;  // of all groups
@@ -30,7 +30,7 @@ struct ItemOrder {
     ptx::store_shared(to + 24, static_cast<unsigned>(tiles.end));
   }
 
-  // Of key_shares: which piece of an item, negative where it is whole.
+  // Of num_splits: which piece of an item, negative where it is whole.
   static DFA_DEVICE void tell_piece(unsigned to, int piece) {
     static_assert(kOrderBytes >= 32);
     ptx::store_shared(to + 28, static_cast<unsigned>(piece));

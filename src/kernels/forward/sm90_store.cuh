@@ -16,7 +16,7 @@ namespace dfa {
 
 // Those of a tile of q that a warpgroup owns.
 struct Sm90OutputRows {
-  int batch, head, first;  // of the tile; a head of `packed_heads`
+  int batch, head, first;  // of the tile; a head of `pack_gqa`
   int group;
   int of_warp;  // the first of the 16 of this warp
 };
@@ -25,7 +25,7 @@ template <ForwardConfig kConfig>
 struct Sm90Store {
   static constexpr DType kElement = kConfig.element;
   static constexpr int kValues = kConfig.value_dim / 8;  // fragments
-  static constexpr int kPacked = kConfig.packed_heads;
+  static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
   using Output = float[kValues][4];
 
@@ -67,7 +67,7 @@ struct Sm90Store {
     }
   }
 
-  // Of a piece of an item, in fp32, for join_shares.
+  // Of a piece of an item, in fp32, for combine_splits.
   static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, int piece,
                                const Output& output, const float (&inverse)[2],
                                const float (&lse)[2]) {

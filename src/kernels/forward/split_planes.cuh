@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/forward/sm90_split_args.h"
+#include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/ptx/arithmetic.cuh"
 
 // fp32 as a sum of three bf16. The parts of a number overlap nowhere, so that they hold all of its

@@ -49,11 +49,11 @@ DFA_DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::
 
 // Hands registers of this warpgroup back to the multiprocessor, or takes what others handed back.
 template <int kRegisters>
-DFA_DEVICE void give_registers() {
+DFA_DEVICE void setmaxnreg_dec() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 template <int kRegisters>
-DFA_DEVICE void take_registers() {
+DFA_DEVICE void setmaxnreg_inc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 

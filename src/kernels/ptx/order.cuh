@@ -52,7 +52,7 @@ DFA_DEVICE void discard_line(const void* line) {
 
 // Where the kernel ahead on the stream may not yet have ended (gpu::Launch::overlaps_previous):
 // waits until it has, and all that it wrote is there.
-DFA_DEVICE void follow_previous_grid() {
+DFA_DEVICE void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

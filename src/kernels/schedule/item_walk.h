@@ -65,7 +65,7 @@ class ItemWalk {
     } while (more() && item_ >= count());
   }
 
-  static constexpr int kAtOnce = 1024;  // what repair_walk.h has done again together
+  static constexpr int kAtOnce = 1024;  // what recompute_queue.h has done again together
 
   // Where a walk of the same items and block stands.
   struct Place {

@@ -1,16 +1,16 @@
 #pragma once
 
 #include "kernels/schedule/item_walk.h"
-#include "kernels/schedule/key_shares.h"
+#include "kernels/schedule/split_kv.h"
 
 namespace dfa {
 
-// An ItemWalk along one row of whole items and pieces of items (KeyShares), past pieces that have
+// An ItemWalk along one row of whole items and pieces of items (SplitKv), past pieces that have
 // nothing.
 class ShareWalk : public ItemWalk {
  public:
   // `row`: one head, of shares.count() tiles.
-  DFA_HOST_DEVICE ShareWalk(const KeyShares& shares, int of_head, const Items& row, int block,
+  DFA_HOST_DEVICE ShareWalk(const SplitKv& shares, int of_head, const Items& row, int block,
                             int blocks)
       : ItemWalk(row, block, blocks), shares_(shares), of_head_(of_head) {
     pass_empty();
@@ -37,7 +37,7 @@ class ShareWalk : public ItemWalk {
     while (more() && here().from == here().to) ItemWalk::next();
   }
 
-  KeyShares shares_;
+  SplitKv shares_;
   int of_head_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/forward/sm90_split_args.h"
+#include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/tile/panel.h"
 

@@ -20,8 +20,8 @@ inline void arrive_warps(unsigned barrier, unsigned threads) {
 inline void fence_async() { emulated::fence_async(); }
 
 template <int kRegisters>
-void give_registers() {}
+void setmaxnreg_dec() {}
 template <int kRegisters>
-void take_registers() {}
+void setmaxnreg_inc() {}
 
 }  // namespace dfa::ptx

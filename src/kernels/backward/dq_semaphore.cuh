@@ -1,0 +1,100 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/ptx/cluster.cuh"
+#include "kernels/ptx/order.cuh"
+#include "kernels/softmax/tile_mask.h"
+#include "spec/config.h"
+
+// Who may add to dq when. Some tiles of queries together, turn_rows() of them, have a counter; the
+// block, or pair of blocks, with key tile n adds its shares when the n before it have, so the order
+// of the sum is fixed and its bits are always the same. Blocks start in the order of their indices
+// and wait for lower ones only: none waits for ever.
+namespace dfa {
+
+template <BackwardConfig kConfig>
+struct DqSemaphore {
+  static constexpr int kTurnRows = kConfig.turn_rows();
+  static constexpr int kTurnTiles = kTurnRows / kConfig.block_q;
+
+  static DFA_DEVICE int tiles(const KernelArgs& args) {
+    return (args.sq + kConfig.block_q - 1) / kConfig.block_q;
+  }
+
+  struct Head {
+    int batch, head;
+  };
+
+  // Which of the tiles of all heads this one is.
+  static DFA_DEVICE unsigned index(const KernelArgs& args, Head head, int tile) {
+    return static_cast<unsigned>((head.batch * args.hq + head.head) * tiles(args) + tile);
+  }
+
+  // How many blocks add to rows of a tile before that of the keys from `key` on.
+  static DFA_DEVICE unsigned blocks_before(const KernelArgs& args, int row, int rows, int key) {
+    const TileRange seen = key_tiles(TileMask::of(args), row, rows, kConfig.turn_keys());
+    return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
+  }
+
+  // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile(), or of a wide
+  // pair this block's), and its number for a block.
+  static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
+    const int turns = (args.sq + kTurnRows - 1) / kTurnRows;
+    if constexpr (kConfig.turns_of_tile() > 1) {
+      const int turn = (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
+      int own = 0;
+      if constexpr (kConfig.sm90_wide_pair()) own = static_cast<int>(ptx::cluster_rank() % 2);
+      return args.turns + turn * kConfig.turns_of_tile() + own;
+    }
+    return args.turns + (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
+  }
+  static DFA_DEVICE unsigned turn(const KernelArgs& args, int tile, int key) {
+    return blocks_before(args, tile / kTurnTiles * kTurnRows, kTurnRows, key);
+  }
+
+  // Is the tile the first that a block comes by in its turn, walking down from `end`, or the last
+  // down to `begin`?
+  static DFA_DEVICE bool starts_turn(int tile, int end) {
+    return tile + 1 == end || (tile + 1) % kTurnTiles == 0;
+  }
+  static DFA_DEVICE bool ends_turn(int tile, int begin) {
+    return tile == begin || tile % kTurnTiles == 0;
+  }
+
+  static DFA_DEVICE void wait(const KernelArgs& args, Head head, int tile, int key) {
+    const unsigned* counted = counter(args, head, tile);
+    const unsigned own = turn(args, tile, key);
+    while (ptx::load_acquire(counted) != own) __nanosleep(32);
+  }
+
+  // Of sums as they come that are rounded in the same grid: how many blocks with keys of a key head
+  // (of all) have added all they add; where works are in parts, how many parts of theirs have.
+  // Behind two counters of zeros for each.
+  static DFA_DEVICE unsigned* ended(const KernelArgs& args, int key_head) {
+    return args.turns + 2 * args.b * args.hk + key_head;
+  }
+
+  // Until all that see rows of a tile have added to them. Not of turns_of_tile() > 1.
+  static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
+    if constexpr (kConfig.dq_atomic()) {
+      const unsigned* counted =
+          ended(args, (head.batch * args.hq + head.head) / (args.hq / args.hk));
+      const int keys = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
+      const int parts = kConfig.split_q ? args.parts.parts : 1;
+      const unsigned blocks = static_cast<unsigned>(keys * kConfig.cluster * parts);
+      while (ptx::load_acquire(counted) != blocks) __nanosleep(128);
+      return;
+    }
+    const TileRange seen = key_tiles(TileMask::of(args), tile / kTurnTiles * kTurnRows, kTurnRows,
+                                     kConfig.turn_keys());
+    const unsigned turns = static_cast<unsigned>(seen.end - seen.begin);
+    const unsigned* counted = counter(args, head, tile);
+    while (ptx::load_acquire(counted) != turns) __nanosleep(128);
+  }
+
+  static DFA_DEVICE void pass_on(const KernelArgs& args, Head head, int tile, int key) {
+    ptx::store_release(counter(args, head, tile), turn(args, tile, key) + 1);
+  }
+};
+
+}  // namespace dfa

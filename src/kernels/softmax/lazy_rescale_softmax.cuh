@@ -1,0 +1,129 @@
+#pragma once
+
+#include "kernels/ptx/arithmetic.cuh"
+
+// The running softmax of two rows of a thread (i and i + 8 of its warp's 16), in parts, so that a
+// product may run between them: `follow` reads scores, `weigh` turns them into weights, `rescale`
+// brings the output to the new reference.
+namespace dfa {
+
+class LazyRescaleSoftmax {
+ public:
+  explicit DFA_DEVICE LazyRescaleSoftmax(float magnitude_log2) : magnitude_(magnitude_log2) {}
+
+  DFA_DEVICE void start() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      reference_[half] = -ptx::infinity();
+      sum_[half] = 0;
+    }
+  }
+
+  // A row that nobody asked for: as if it saw no key.
+  DFA_DEVICE void forget(int half) { sum_[half] = 0; }
+
+  // Does a row of the warp have no reference yet?
+  DFA_DEVICE bool open() const {
+    const float least = fminf(reference_[0], reference_[1]);
+    return __any_sync(ptx::kWholeWarp, least == -ptx::infinity());
+  }
+
+  // Takes the maxima of these scores, a row's first, for its reference.
+  template <int kColumns>
+  DFA_DEVICE void begin(const float (&scores)[kColumns][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) reference_[half] = highest(scores, half);
+  }
+
+  // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
+  // exponent; weights and sums are up to 2^kSlack otherwise. True: rescale() is due.
+  template <int kColumns>
+  DFA_DEVICE bool follow(const float (&scores)[kColumns][4]) {
+    float highest_yet[2];
+    bool moved = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      highest_yet[half] = fmaxf(reference_[half], highest(scores, half));
+      moved |= (highest_yet[half] - reference_[half]) * magnitude_ > kSlack;
+    }
+    moved = __any_sync(ptx::kWholeWarp, moved);
+    if (moved) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        factor_[half] = ptx::exp2((reference_[half] - finite(highest_yet[half])) * magnitude_);
+        sum_[half] *= factor_[half];
+        reference_[half] = highest_yet[half];
+      }
+    }
+    return moved;
+  }
+
+  template <int kColumns>
+  DFA_DEVICE void weigh(float (&scores)[kColumns][4]) {
+    const float shift[2] = {-magnitude_ * finite(reference_[0]),
+                            -magnitude_ * finite(reference_[1])};
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float& first = scores[n][2 * half];
+        float& second = scores[n][2 * half + 1];
+        first = ptx::exp2(fmaf(first, magnitude_, shift[half]));
+        second = ptx::exp2(fmaf(second, magnitude_, shift[half]));
+        sum_[half] += first + second;
+      }
+    }
+  }
+
+  template <int kOutputs>
+  DFA_DEVICE void rescale(float (&output)[kOutputs][4]) const {
+#pragma unroll
+    for (int n = 0; n < kOutputs; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) output[n][i] *= factor_[i / 2];
+    }
+  }
+
+  // 1 / sum of each row, 0 for a row that saw no key, and its log-sum-exp. Returns the two
+  // sums together.
+  DFA_DEVICE float finish(float (&inverse)[2], float (&lse)[2]) const {
+    constexpr float kLn2 = 0.6931471805599453f;
+    float both = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = ptx::quad_sum(sum_[half]);
+      both += sum;
+      inverse[half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
+      lse[half] =
+          sum == 0 ? -ptx::infinity() : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
+    }
+    return both;
+  }
+
+ private:
+  static constexpr float kSlack = 8;
+
+  template <int kColumns>
+  static DFA_DEVICE float highest(const float (&scores)[kColumns][4], int half) {
+    float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
+    float odd = fmaxf(scores[1][2 * half], scores[1][2 * half + 1]);
+#pragma unroll
+    for (int n = 2; n < kColumns; n += 2) {
+      even = fmaxf(even, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+      odd = fmaxf(odd, fmaxf(scores[n + 1][2 * half], scores[n + 1][2 * half + 1]));
+    }
+    return ptx::quad_max(fmaxf(even, odd));
+  }
+
+  // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
+  static DFA_DEVICE float finite(float reference) {
+    return reference == -ptx::infinity() ? 0.f : reference;
+  }
+
+  float magnitude_;
+  float reference_[2];
+  float sum_[2];
+  float factor_[2];
+};
+
+}  // namespace dfa
