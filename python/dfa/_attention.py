@@ -25,8 +25,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
 
     Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
     the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
-    PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap (lse has a gradient with JAX
-    alone). GPU work is put on the library's current stream.
+    PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap; lse has a gradient, too. GPU
+    work is put on the library's current stream.
 
     Raises ValueError on shapes, strides or values it cannot take, TypeError on arrays it does not
     know, RuntimeError where no backend here can run the problem, MemoryError when memory lacks.
