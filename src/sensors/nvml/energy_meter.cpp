@@ -53,6 +53,7 @@ class EnergyMeter final : public Meter {
     status_ = device_.api().total_energy(device_.handle(), &millijoules);
     const double after = clock_.now_s();
     if (!status_) return std::nullopt;
+    slack_s_ = (after - before) / 2;
     return Reading{(before + after) / 2, static_cast<double>(millijoules) * 1e-3};
   }
 
@@ -72,15 +73,19 @@ class EnergyMeter final : public Meter {
         break_reason_ = status_.reason;
       }
     }
-    if (!last_ || now.value != last_->value) changed_s_ = now.time_s;
-    stands_ = last_ && now.time_s - changed_s_ >= kStandstill;
+    if (!last_ || now.value != last_->value) changed_s_ = now.time_s + slack_s_;
+    stands_ = last_ && unchanged_s(now) >= kStandstill;
     last_ = now;
+    last_slack_s_ = slack_s_;
     failed_ = false;
   }
 
+  // At least: a thread may have been put aside in the middle of a call.
+  double unchanged_s(const Reading& now) const { return now.time_s - slack_s_ - changed_s_; }
+
   Verdict judge(const Reading& before, const Reading& now, double largest_w) const {
     const double seconds = now.time_s - before.time_s;
-    const double most = largest_w * (seconds + 2 * period_s());
+    const double most = largest_w * (seconds + slack_s_ + last_slack_s_ + 2 * period_s());
     if (now.value < before.value) {
       return Verdict::no(fmt::format(
           "the energy counter went back from {:.3f} to {:.3f} J: the driver was loaded anew",
@@ -98,7 +103,7 @@ class EnergyMeter final : public Meter {
                       "may have started anew and reached its {:.3f} J",
                       seconds, now.value));
     }
-    if (now.value == before.value && now.time_s - changed_s_ >= kStandstill) {
+    if (now.value == before.value && unchanged_s(now) >= kStandstill) {
       return Verdict::no(fmt::format("the energy counter stands still at {:.3f} J since {:.1f} s",
                                      now.value, now.time_s - changed_s_));
     }
@@ -113,6 +118,7 @@ class EnergyMeter final : public Meter {
   std::optional<double> limit_w_;
   std::optional<Reading> last_;  // as the driver's counter shows it
   double joules_ = 0;
+  double slack_s_ = 0, last_slack_s_ = 0;  // how far its time may be off
   double changed_s_ = 0;
   bool stands_ = false;  // since the last break
   bool failed_ = false;  // the reads since the last reading
