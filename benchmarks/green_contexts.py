@@ -9,15 +9,11 @@ beside cuDNN's of the same part. Backwards are called directly, as autograd's th
 Every part first holds one call against PyTorch in fp32.
 """
 import torch
+from torch.cuda.green_contexts import GreenContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dfa
 from dfa._torch import _call, _threads
-
-try:
-    from torch.cuda.green_contexts import GreenContext
-except ImportError:  # PyTorch before 2.14
-    from torch.cuda import GreenContext
 
 PROBLEMS = [("fwd", False, 4, 16, 4096, 128), ("fwd", True, 4, 16, 4096, 128), ("fwd", True, 16, 16, 1024, 128),
             ("fwd", False, 4, 32, 4096, 64), ("fwd", False, 4, 8, 4096, 256),
