@@ -91,15 +91,6 @@ void print_head(const RunArguments& arguments, const Inputs& inputs, const bench
                                mb(plans.probabilities_bytes())));
 }
 
-std::vector<std::string> warnings_of(const bench::Prepared& plans) {
-  std::vector<std::string> list;
-  for (const std::optional<Plan>* plan : {&plans.forward, &plans.backward}) {
-    if (!*plan) continue;
-    for (std::string& warning : warnings(**plan)) list.push_back(std::move(warning));
-  }
-  return list;
-}
-
 void print_time(const bench::Summary& ms, double flops) {
   fmt::print("time      {:.4f} ms, median of {} (least {:.4f}, p95 {:.4f})\n", ms.median, ms.n,
              ms.min, ms.p95);
@@ -151,8 +142,7 @@ bench::CaseResult describe_case(const RunArguments& arguments, const Problem& pr
   record.config = plans.forward ? plans.forward->config : "";
   record.backward_config = plans.backward ? plans.backward->backward_config : "";
   record.origin = plans.any().origin;
-  record.why = plans.any().why;
-  for (const std::string& warning : warnings_of(plans)) record.why += "; " + warning;
+  record.why = plans.why();
   record.precision = dfa::name_of(problem.dtype);
   record.reason = "one run; energy, power, memory peak and sensors are measured by dfa bench";
   record.time_ms =
@@ -216,7 +206,7 @@ void run(RunArguments& arguments, int& exit_code) {
   workload.limit_sms(arguments.sm_budget);
   std::vector<bench::Sample> samples = time_runs(workload, plans);
   const bench::Summary ms = summary_ms(samples);
-  for (const std::string& text : warnings_of(plans)) fmt::print("warning   {}\n", text);
+  for (const std::string& text : plans.warnings()) fmt::print("warning   {}\n", text);
   print_time(ms, plans.flops());
 
   std::optional<CheckReport> report;

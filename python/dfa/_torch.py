@@ -127,13 +127,14 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, d_o, d_lse=None):
         calls, options = ctx.call
         # With create_graph the operator's own rule says that there is no second derivative.
-        if d_lse is None and d_o is not None and not (is_dynamo_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled):
+        alone = not (is_dynamo_compiling() or _watched() or _is_grad_enabled() or _profiler._is_profiler_enabled)
+        if alone and d_lse is None and d_o is not None:
             try:
                 return *calls.backward(d_o, *ctx.saved_tensors), None, None
             except Unfit:  # d_o of is_grads_batched, or what a hook has kept in another layout
                 pass
-        backward = _torch_operators.backward
-        return *_torch_operators.gradients(backward, d_o, d_lse, *ctx.saved_tensors, *options), None, None
+        operators = _torch_operators
+        return *operators.gradients(operators.backward, d_o, d_lse, *ctx.saved_tensors, *options), None, None
 
 
 # Function.apply without its care for torch.func, which does not come here.

@@ -315,6 +315,7 @@ class StudyRun {
     report(0.85, group, c.record.algorithm + ": checking, memory");
     c.attempt([&] {
       c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
+      if (c.plans.forward || c.plans.backward) c.record.why = c.plans.why();  // kernels have run
       c.measure_memory(group.problem);
       c.check({.max_flops = effort_.check_flops, .seed = options_.seed});
     });

@@ -126,6 +126,19 @@ int Prepared::sms() const {
   return forward ? forward->forward_sms : backward->backward_sms;
 }
 
+std::vector<std::string> Prepared::warnings() const {
+  std::vector<std::string> all = forward ? dfa::warnings(*forward) : std::vector<std::string>{};
+  if (!backward) return all;
+  for (std::string& warning : dfa::warnings(*backward)) all.push_back(std::move(warning));
+  return all;
+}
+
+std::string Prepared::why() const {
+  std::string text = any().why;
+  for (const std::string& warning : warnings()) text += "; " + warning;
+  return text;
+}
+
 Problem with_pass(Problem problem, Pass pass) {
   problem.pass = pass;
   return problem;

@@ -24,6 +24,10 @@ struct Prepared {
   double flops() const;
   int sms() const;  // of which a budget chooses, in every pass; 0: they take none
   const Plan& any() const { return forward ? *forward : *backward; }
+
+  // Of both plans, of kernels that have run; and why they run, with that.
+  std::vector<std::string> warnings() const;
+  std::string why() const;
 };
 
 // The same problem with one pass.

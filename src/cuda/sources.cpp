@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "base/env.h"
 #include "base/file.h"
@@ -44,6 +45,17 @@ std::size_t end_of_quoted(std::string_view text, std::size_t at) {
   return std::min(end + 1, text.size());
 }
 
+// Names in quotes behind #include.
+std::vector<std::string_view> included(std::string_view text) {
+  constexpr std::string_view kWord = "#include \"";
+  std::vector<std::string_view> names;
+  for (std::size_t at = text.find(kWord); at != text.npos; at = text.find(kWord, at)) {
+    at += kWord.size();
+    names.push_back(text.substr(at, text.find('"', at) - at));
+  }
+  return names;
+}
+
 }  // namespace
 
 std::string code_of(std::string_view text) {
@@ -74,6 +86,33 @@ std::span<const SourceFile> kernel_sources() {
   if (folder.empty()) return embedded_sources();
   static const ReplacedSources replaced(embedded_sources(), folder);
   return replaced.files();
+}
+
+std::vector<SourceFile> sources_of(Pass pass) {
+  const std::span<const SourceFile> all = kernel_sources();
+  std::set<std::string_view> used;
+  std::vector<std::string_view> open;
+  for (const SourceFile& file : all) {
+    const bool forward = file.name.starts_with("kernels/forward/");
+    const bool backward = file.name.starts_with("kernels/backward/");
+    if ((forward && pass != Pass::backward) || (backward && pass != Pass::forward)) {
+      open.push_back(file.name);
+    }
+  }
+  while (!open.empty()) {
+    const std::string_view name = open.back();
+    open.pop_back();
+    if (!used.insert(name).second) continue;
+    const auto file =
+        std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == name; });
+    if (file == all.end()) continue;  // of the compiler
+    for (const std::string_view other : included(file->text)) open.push_back(other);
+  }
+  std::vector<SourceFile> sources;
+  for (const SourceFile& file : all) {
+    if (used.contains(file.name)) sources.push_back(file);
+  }
+  return sources;
 }
 
 }  // namespace dfa::cuda

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dfa/problem.h"
+
 namespace dfa::cuda {
 
 // One source file as kernels include it: name "kernels/forward/x.cuh", "spec/config.h",
@@ -41,5 +43,8 @@ std::string code_of(std::string_view text);
 // What kernels are compiled from: embedded_sources(), with files of DFA_KERNEL_SOURCES in their
 // place where it names a folder. Throws as ReplacedSources does.
 std::span<const SourceFile> kernel_sources();
+
+// What the kernels of a pass are made from: their files, and what those include.
+std::vector<SourceFile> sources_of(Pass pass);
 
 }  // namespace dfa::cuda

@@ -1,7 +1,6 @@
 #include "cuda/store.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -57,17 +56,6 @@ bool take(std::string_view bytes, const std::string& name, KernelOrigin origin,
   }
 }
 
-// Names in quotes behind #include.
-std::vector<std::string_view> included(std::string_view text) {
-  constexpr std::string_view kWord = "#include \"";
-  std::vector<std::string_view> names;
-  for (std::size_t at = text.find(kWord); at != text.npos; at = text.find(kWord, at)) {
-    at += kWord.size();
-    names.push_back(text.substr(at, text.find('"', at) - at));
-  }
-  return names;
-}
-
 }  // namespace
 
 std::string digest_of_sources(std::span<const SourceFile> sources) {
@@ -77,33 +65,6 @@ std::string digest_of_sources(std::span<const SourceFile> sources) {
     add(all, code_of(file.text));
   }
   return digest(all);
-}
-
-std::vector<SourceFile> sources_of(Pass pass) {
-  const std::span<const SourceFile> all = kernel_sources();
-  std::set<std::string_view> used;
-  std::vector<std::string_view> open;
-  for (const SourceFile& file : all) {
-    const bool forward = file.name.starts_with("kernels/forward/");
-    const bool backward = file.name.starts_with("kernels/backward/");
-    if ((forward && pass != Pass::backward) || (backward && pass != Pass::forward)) {
-      open.push_back(file.name);
-    }
-  }
-  while (!open.empty()) {
-    const std::string_view name = open.back();
-    open.pop_back();
-    if (!used.insert(name).second) continue;
-    const auto file =
-        std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == name; });
-    if (file == all.end()) continue;  // of the compiler
-    for (const std::string_view other : included(file->text)) open.push_back(other);
-  }
-  std::vector<SourceFile> sources;
-  for (const SourceFile& file : all) {
-    if (used.contains(file.name)) sources.push_back(file);
-  }
-  return sources;
 }
 
 const char* name_of(KernelOrigin origin) {

@@ -22,9 +22,6 @@ const char* name_of(KernelOrigin origin);
 // Of their names and of their texts without comments and layout.
 std::string digest_of_sources(std::span<const SourceFile> sources);
 
-// What the kernels of a pass are made from: their files, and what those include.
-std::vector<SourceFile> sources_of(Pass pass);
-
 // A kernel's code and where it came from.
 struct StoredKernel {
   std::shared_ptr<const CompiledKernel> code{};

@@ -24,15 +24,15 @@ std::vector<double> work_costs(const Problem& p, const BackwardConfig& c) {
 
 double work_balance(const std::vector<double>& costs, int heads, int at_once, int last_heads,
                     int blocks) {
-  ListSchedule takers(blocks);
+  ListSchedule schedule(blocks);
   for (int first = 0; first < heads;) {
     const int count = first < last_heads ? at_once : heads - first;
     for (const double cost : costs) {
-      for (int head = 0; head < count; ++head) takers.take(cost);
+      for (int head = 0; head < count; ++head) schedule.take(cost);
     }
     first += count;
   }
-  return takers.balance();
+  return schedule.balance();
 }
 
 int last_heads(const Problem& p, const BackwardConfig& c) {

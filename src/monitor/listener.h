@@ -10,7 +10,6 @@
 namespace dfa::monitor {
 
 // A file descriptor that is closed unless somebody takes it.
-// A file descriptor that is closed unless somebody takes it.
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}

@@ -54,10 +54,10 @@ struct ForwardConfig {
   // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
   // as many rows as the least power of two that holds them; what is left of those is not stored.
   int pack_gqa = 1;
-  // The items that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
-  // shares of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
-  // where items are few. What a piece of an item leaves goes to the workspace, from which a second
-  // kernel joins it. 0: in whole items alone.
+  // Work tiles that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
+  // splits of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
+  // where items are few. What a split leaves goes to the workspace, from which a second kernel
+  // combines it. 0: whole work tiles alone.
   int num_splits = 0;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
@@ -200,8 +200,8 @@ struct BackwardConfig {
   // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
   // of their queries (0019).
   bool split_q = false;
-  // Of cuda_sm90 only, 16 bits, cluster=2, dq=ordered, d and dv up to 128, or d up to 192 and dv
-  // up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
+  // Of cuda_sm90 only, 16 bits, cluster=2, dq serialized, d and dv up to 128, or d up to 192 and
+  // dv up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
   // else one head after the other (0019).
   bool gqa_inner_loop = false;
 
@@ -224,8 +224,7 @@ struct BackwardConfig {
   // Keys whose dq is added up at once, and rows of dq that have one turn.
   constexpr int turn_keys() const { return cluster * block_k; }
   constexpr int turn_rows() const { return target == Target::cuda_sm90 ? block_q : dq_block_q; }
-  // Blocks of a pair that each make dq of half of a tile, or half of its shares, take turns of
-  // their own.
+  // Blocks of a wide pair, which each make half of the shares of dq, take turns of their own.
   constexpr int turns_of_tile() const { return sm90_wide_pair() ? cluster : 1; }
 
   constexpr int threads() const {

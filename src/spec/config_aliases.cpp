@@ -55,15 +55,14 @@ bool OldFields::take(std::string_view field, std::string_view value, bool sm90) 
   if (is_switch && value != "true" && value != "false") {
     refuse(field, value, "; accepted: true, false");
   }
-  if (count_ < kMost) fields_[count_++] = {field, value};
+  fields_.push_back({field, value});
   return true;
 }
 
 std::string_view OldFields::value_of(std::string_view name) const {
-  for (int i = count_; i-- > 0;) {
-    if (fields_[i].name == name) return fields_[i].value;
-  }
-  return {};
+  const auto last = std::find_if(fields_.rbegin(), fields_.rend(),
+                                 [&](const Field& field) { return field.name == name; });
+  return last != fields_.rend() ? last->value : std::string_view{};
 }
 
 void OldFields::require(std::string_view name, bool follows, bool whole) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "spec/config.h"
 
@@ -17,7 +18,7 @@ class OldFields {
  public:
   // Is it one of them? value: as written; sm90: of a configuration of cuda_sm90.
   bool take(std::string_view field, std::string_view value, bool sm90);
-  bool any() const { return count_ > 0; }
+  bool any() const { return !fields_.empty(); }
 
   // Turns what was taken into today's fields. whole: what a whole configuration left out was off.
   // Throws InvalidArgument where a kernel is named that is no more.
@@ -28,13 +29,11 @@ class OldFields {
   struct Field {
     std::string_view name, value;
   };
-  static constexpr int kMost = 16;
 
   std::string_view value_of(std::string_view name) const;  // empty: was not named
   void require(std::string_view name, bool follows, bool whole) const;
 
-  Field fields_[kMost] = {};
-  int count_ = 0;
+  std::vector<Field> fields_;
 };
 
 }  // namespace dfa

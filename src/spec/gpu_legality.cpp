@@ -103,11 +103,7 @@ Limits limits_of(Target target, const Limits& limits) {
 Verdict check_resources(const Tiles& t, const Limits& of_device) {
   const Limits limits = limits_of(t.target, of_device);
   const int block = limits.smem_bytes < limits.multiprocessor_smem_bytes ? kBlockSmemBytes : 0;
-  if (t.smem_bytes > limits.smem_bytes) {
-    return Verdict::no("the tiles take " + number(t.smem_bytes) +
-                       " bytes of shared memory but a thread block has " +
-                       number(limits.smem_bytes));
-  }
+  if (const Verdict fits = check_smem(t.smem_bytes, limits); !fits) return fits;
   if (t.ctas < 1 || t.ctas * (t.smem_bytes + block) > limits.multiprocessor_smem_bytes) {
     return Verdict::no("ctas=" + number(t.ctas) + " thread blocks of " + number(t.smem_bytes) +
                        " bytes do not fit the " + number(limits.multiprocessor_smem_bytes) +
@@ -346,6 +342,12 @@ Verdict check_strides(const Problem& p) {
     if (!verdict) return verdict;
   }
   return Verdict::yes();
+}
+
+Verdict check_smem(int bytes, const Limits& limits) {
+  if (bytes <= limits.smem_bytes) return Verdict::yes();
+  return Verdict::no("the tiles take " + number(bytes) +
+                     " bytes of shared memory but a thread block has " + number(limits.smem_bytes));
 }
 
 Verdict check_lengths(const Problem& p) {

@@ -10,6 +10,9 @@ namespace dfa {
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Shared memory that a thread block asks for.
+Verdict check_smem(int bytes, const Limits& limits);
+
 // Rows and thread blocks are counted in 32 bits.
 Verdict check_lengths(const Problem& problem);
 

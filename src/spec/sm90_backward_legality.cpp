@@ -340,9 +340,7 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
         check_pairs(config), check_walk(config, problem)}) {
     if (!verdict) return verdict;
   }
-  if (config.smem_bytes() <= limits.smem_bytes) return yes();
-  return Verdict::no("the tiles take " + number(config.smem_bytes()) +
-                     " bytes of shared memory but a thread block has " + number(limits.smem_bytes));
+  return check_smem(config.smem_bytes(), limits);
 }
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {

@@ -83,11 +83,7 @@ Verdict check_fp32x3(const BackwardConfig& c, const Problem& p, const Limits& li
        {check_fp32x3_problem(c.head_dim, c.value_dim, p, limits), check_shape(c), check_dq(c, p)}) {
     if (!verdict) return verdict;
   }
-  if (c.smem_bytes() > limits.smem_bytes) {
-    return Verdict::no("the tiles take " + number(c.smem_bytes()) +
-                       " bytes of shared memory but a thread block has " +
-                       number(limits.smem_bytes));
-  }
+  if (const Verdict fits = check_smem(c.smem_bytes(), limits); !fits) return fits;
   if (expected_fp32x3_registers(c) <= kRegisters) return yes();
   return Verdict::no("a thread would need " + number(expected_fp32x3_registers(c)) +
                      " registers and has " + number(kRegisters));

@@ -90,11 +90,7 @@ Verdict check_fp32x3(const ForwardConfig& config, const Problem& problem, const 
         check_shape(config)}) {
     if (!verdict) return verdict;
   }
-  if (config.smem_bytes() > limits.smem_bytes) {
-    return Verdict::no("the tiles take " + number(config.smem_bytes()) +
-                       " bytes of shared memory but a thread block has " +
-                       number(limits.smem_bytes));
-  }
+  if (const Verdict fits = check_smem(config.smem_bytes(), limits); !fits) return fits;
   if (expected_fp32x3_registers(config) <= config.query_registers()) return yes();
   return Verdict::no("a thread would need " + number(expected_fp32x3_registers(config)) +
                      " registers and has " + number(config.query_registers()));

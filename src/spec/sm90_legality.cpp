@@ -127,11 +127,7 @@ Verdict check_packed(const ForwardConfig& c, const Problem& p) {
 }
 
 Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
-  if (c.smem_bytes() > limits.smem_bytes) {
-    return Verdict::no("the tiles take " + number(c.smem_bytes()) +
-                       " bytes of shared memory but a thread block has " +
-                       number(limits.smem_bytes));
-  }
+  if (const Verdict fits = check_smem(c.smem_bytes(), limits); !fits) return fits;
   const int needed = expected_sm90_registers(c);
   const int there = c.q_columns_in_regs == 0 ? sm90_registers(c)
                                              : std::min(sm90_registers(c), kMostRegistersHolding);

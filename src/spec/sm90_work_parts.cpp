@@ -26,7 +26,7 @@ std::int64_t over(std::int64_t count, std::int64_t by) { return (count + by - 1)
 // kernels/launch.cpp): steps until the last pair ends.
 double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
   constexpr double kBesidesWhole = 1.5;
-  ListSchedule takers(pairs);
+  ListSchedule schedule(pairs);
   const std::int64_t tiles = over(p.sq, c.block_q);
   int work = 0;
   for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
@@ -35,11 +35,11 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& 
       const int parts = work < dealt.end ? dealt.parts : 1;
       const auto steps = static_cast<double>(over(seen, parts) * (p.hq / p.hk));
       for (int part = 0; part < parts; ++part) {
-        takers.take(steps + (parts == 1 ? kBesidesWhole : kBesides));
+        schedule.take(steps + (parts == 1 ? kBesidesWhole : kBesides));
       }
     }
   }
-  return takers.end() + (dealt.parts == 1 ? 0 : dealt.parts / kPartsAStep);
+  return schedule.end() + (dealt.parts == 1 ? 0 : dealt.parts / kPartsAStep);
 }
 
 WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works, int pairs) {

@@ -1,9 +1,8 @@
 // Hopper's forward and backward in fp32 on a processor, one after the other, held against fp64.
 #include "emulated/warps.h"
 // and then:
-#include "emulated/hopper.h"
+#include "emulated/hopper_fp32x3.h"
 #include "kernels/backward/sm90_fp32x3_backward.cuh"
-#include "kernels/forward/sm90_fp32x3_forward.cuh"
 
 namespace dfa {
 namespace {
@@ -29,18 +28,6 @@ constexpr ForwardConfig forward(int dim, int value_dim, int block_q) {
   ForwardConfig config = hopper_forward(kFp32, dim, block_q, 64, 1, 1);
   config.value_dim = value_dim;
   return config;
-}
-
-template <ForwardConfig kConfig>
-void run_forward(Tensors& t) {
-  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
-  ForwardArgs pointers = t.forward_args();
-  pointers.workspace = workspace.data();
-  const auto launches = forward_launches(t.p, kConfig);
-  const SplitArgs split = split_args(t.p, pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { split_planes<DType::bf16>(split); });
-  const Sm90Fp32x3Args args = cuda::HopperFp32x3Args(t.p, kConfig).with(pointers, split);
-  launch(launches[1].grid, launches[1].threads, [&] { sm90_fp32x3_forward<kConfig>(args); });
 }
 
 template <BackwardConfig kConfig>
@@ -69,7 +56,7 @@ void expect_right(const std::string& line) {
     Tensors t(line, 5);
     expect_legal(kForward, t.p);
     expect_legal(kBackward, t.p);
-    run_forward<kForward>(t);
+    run_fp32x3_forward<kForward>(t);
     run_backward<kBackward>(t);
     expect_met(check_forward(t.p, t.forward_args()), line);
     expect_met(check_backward(t.p, t.backward_args()), line);

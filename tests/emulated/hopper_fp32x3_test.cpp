@@ -1,8 +1,7 @@
 // Hopper's forward in fp32 on a processor, with its planes of bf16, held against fp64.
 #include "emulated/warps.h"
 // and then:
-#include "emulated/hopper.h"
-#include "kernels/forward/sm90_fp32x3_forward.cuh"
+#include "emulated/hopper_fp32x3.h"
 
 namespace dfa {
 namespace {
@@ -15,15 +14,8 @@ void expect_right(const std::string& line) {
     const WithTiming with(asked);
     Tensors t(line, 5);
     expect_legal(kConfig, t.p);
-    Workspace workspace(forward_workspace_bytes(t.p, kConfig));
-    ForwardArgs pointers = t.forward_args();
-    pointers.workspace = workspace.data();
-    const auto launches = forward_launches(t.p, kConfig);
-    const SplitArgs split = split_args(t.p, pointers);
-    launch(launches[0].grid, launches[0].threads, [&] { split_planes<DType::bf16>(split); });
-    const Sm90Fp32x3Args args = cuda::HopperFp32x3Args(t.p, kConfig).with(pointers, split);
-    launch(launches[1].grid, launches[1].threads, [&] { sm90_fp32x3_forward<kConfig>(args); });
-    expect_met(check_forward(t.p, pointers), line);
+    run_fp32x3_forward<kConfig>(t);
+    expect_met(check_forward(t.p, t.forward_args()), line);
   }
 }
 

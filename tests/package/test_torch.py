@@ -80,6 +80,24 @@ def test_slices_of_one_projection(device):
     assert close(o, exact(q, k, v, is_causal=True), 1e-5) and close(gradient, wanted, 1e-4)
 
 
+@pytest.mark.parametrize("dtype, bound", [(torch.float32, 2e-5), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradient_of_lse(device, dtype, bound, causal):
+    ours = tensors(device, dtype, sq=130, sk=130, grad=True)
+    theirs = [x.detach().float().requires_grad_() for x in ours]
+    weights = torch.linspace(-1, 1, 130, device=device)
+    o, lse = dfa.attention(*ours, causal=causal, return_lse=True)
+    q, k, v = theirs
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(130, 130, dtype=torch.bool, device=device).tril(), -torch.inf)
+    right = (scores.softmax(-1) @ v).square().sum() + (scores.logsumexp(-1) * weights).sum()
+    for got, wanted in zip(torch.autograd.grad(o.float().square().sum() + (lse * weights).sum(), ours),
+                           torch.autograd.grad(right, theirs)):
+        assert close(got.float(), wanted, bound)
+
+
 def test_lse(device):
     q, k, v = tensors(device, hk=4)
     _, lse = dfa.attention(q, k, v, return_lse=True)

@@ -1,0 +1,181 @@
+// What the CUDA backend's plans are made from, remembered by and changed to.
+#include <algorithm>
+
+#include "cuda/store.h"
+#include "cuda_backend/backend_test_case.h"
+#include "dfa/version.h"
+#include "spec/config_text.h"
+
+namespace dfa {
+namespace {
+
+using namespace testing::on_fake_cuda;
+
+TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSources) {
+  const std::string version = std::string(kVersion) + "+";
+  const auto kernels = [](Pass pass) { return cuda_backend().kernels(pass); };
+  EXPECT_EQ(kernels(Pass::forward).substr(0, version.size()), version);
+  EXPECT_EQ(kernels(Pass::forward_backward).substr(version.size()),
+            cuda::digest_of_sources(cuda::sources_of(Pass::forward_backward)).substr(0, 12));
+  // A change to a backward says nothing of forwards that were measured, nor the other way round.
+  EXPECT_NE(kernels(Pass::forward), kernels(Pass::backward));
+  const auto has = [](Pass pass, std::string_view name) {
+    const auto sources = cuda::sources_of(pass);
+    return std::any_of(sources.begin(), sources.end(),
+                       [&](const cuda::SourceFile& file) { return file.name == name; });
+  };
+  EXPECT_TRUE(has(Pass::forward, "kernels/forward/sm90_forward.cuh"));
+  EXPECT_FALSE(has(Pass::forward, "kernels/backward/sm90_backward.cuh"));
+  EXPECT_TRUE(has(Pass::backward, "kernels/backward/sm90_backward.cuh"));
+  EXPECT_FALSE(has(Pass::backward, "kernels/forward/sm90_forward.cuh"));
+  EXPECT_FALSE(has(Pass::forward, "spec/legality.h"));  // no kernel includes it
+  EXPECT_TRUE(has(Pass::forward, "spec/config.h") && has(Pass::backward, "spec/config.h"));
+  EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
+            cuda::digest_of_sources(cuda::kernel_sources()));
+}
+
+TEST_F(CudaBackendTest, AskedAgainAPlanIsTheSameWithAllThatIsReady) {
+  const Plan first = planned(), again = planned();
+  EXPECT_EQ(again, first);
+  EXPECT_EQ(again.ready.plan, first.ready.plan);
+}
+
+TEST_F(CudaBackendTest, WhateverDiffersInTheQuestionIsPlannedApart) {
+  const Plan first = planned();
+  const PlanOptions usual{.backend = "cuda", .algorithm = Algorithm::flash};
+  const auto expect_apart = [&](const Problem& p, const PlanOptions& options) {
+    const Plan other = plan(p, options);
+    EXPECT_NE(other.ready.plan, first.ready.plan);
+    EXPECT_EQ(other.problem, p);
+  };
+  for (const auto change :
+       {+[](Problem& p) { p.sk += 1; }, +[](Problem& p) { p.hk = 2; },
+        +[](Problem& p) { p.scale = 0.5; }, +[](Problem& p) { p.layout = Layout::bshd; },
+        +[](Problem& p) { p.mask.left = 3; }, +[](Problem& p) { p.deterministic = true; }}) {
+    Problem p = kProblem;
+    change(p);
+    expect_apart(p, usual);
+  }
+  PlanOptions forced = usual;
+  forced.config = "target=cuda_sm80";
+  expect_apart(kProblem, forced);
+  EXPECT_EQ(plan(kProblem, forced).origin, "forced");
+}
+
+TEST_F(CudaBackendTest, ARememberedPlanDoesNotHideAWrongDevice) {
+  const Plan first = planned();
+  setenv("DFA_CUDA_DEVICE", "seven", 1);
+  EXPECT_THROW(planned(), Unsupported);
+  unsetenv("DFA_CUDA_DEVICE");
+  EXPECT_EQ(planned().ready.plan, first.ready.plan);
+}
+
+TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {
+  Problem p = kProblem;
+  for (int i = 0; i < 1200; ++i) {
+    p.sk = 70 + i % 600;
+    EXPECT_EQ(plan(p, {.backend = "cuda", .algorithm = Algorithm::flash}).problem, p);
+  }
+}
+
+TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
+  Problem p = kProblem;
+  p.pass = Pass::forward;
+  p.dtype = DType::tf32;
+  const Plan portable = plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+  EXPECT_NE(portable.why.find("cuda_sm80 (as cuda_sm90 multiplies fp16, bf16 and fp32, not tf32"),
+            std::string::npos)
+      << portable.why;
+}
+
+TEST_F(CudaBackendTest, APlanSaysWhyHoppersBackwardIsNotTheOne) {
+  const auto why = [](const char* line) {
+    return plan(parse_problem(line), {.backend = "cuda", .algorithm = Algorithm::flash}).why;
+  };
+  EXPECT_NE(why("bwd bf16 b1 h1 s64 d32").find("cuda_sm80 (as cuda_sm90's backward would pad d=32"),
+            std::string::npos)
+      << why("bwd bf16 b1 h1 s64 d32");
+  const std::string both = why("fwdbwd bf16 b1 h1 s64 d64 dv256");
+  EXPECT_NE(both.find("cuda_sm90 and, backward, cuda_sm80 (as cuda_sm90's backward of dv=256"),
+            std::string::npos)
+      << both;
+}
+
+// Of any pass, so that who plans one and then the other has scores of one kind.
+TEST_F(CudaBackendTest, Fp32RunsByPartsInEveryPassAndTellsItsWorkspace) {
+  for (const char* pass : {"fwd", "bwd", "fwdbwd"}) {
+    const Plan split = plan(parse_problem(std::string(pass) + " fp32 b1 h2 sq64 sk96 d64"),
+                            {.backend = "cuda", .algorithm = Algorithm::flash});
+    EXPECT_EQ((split.config + split.backward_config).find("cuda_sm80"), std::string::npos);
+    EXPECT_NE(split.why.find("cuda_sm90"), std::string::npos) << split.why;
+    // Planes of q, k and v, of 6 bytes an element; a backward has those of do, and sums.
+    const std::size_t planes = 6 * 2 * 64 * (64 + 96 + 96);
+    EXPECT_GE(split.workspace_bytes, planes) << pass;
+    if (std::string(pass) == "fwd") {
+      EXPECT_EQ(split.workspace_bytes, planes);
+    }
+  }
+}
+
+TEST_F(CudaBackendTest, Tf32GoesToTheCardByItself) {
+  const Problem p = parse_problem("fwd tf32 b1 h1 s64 d64");
+  EXPECT_EQ(plan(p, {.algorithm = Algorithm::flash}).backend, "cuda");
+}
+
+TEST_F(CudaBackendTest, ACallAfterTheFirstAsksTheDriverForItsLaunchesOnly) {
+  const Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  forward(plan, args);
+  fake().calls = 0;
+  forward(plan, args);
+  // Six pointers, one launch, and the context put on and taken off once for all.
+  EXPECT_EQ(fake().calls, 9);
+}
+
+TEST_F(CudaBackendTest, APlanIsItsTextAndRunsWithoutWhatThePlannerKept) {
+  const Plan plan = planned();
+  Plan read = plan;
+  read.ready = {};
+  EXPECT_EQ(read, plan);
+  const ForwardArgs args = forward_args();
+  ForwardArgs with = args;
+  with.workspace = memory(plan.workspace_bytes);
+  forward(plan, with);
+  forward(read, with);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[0].kernel, fake().launches[1].kernel);
+}
+
+// A plan is plain fields that anybody may change after it was made.
+TEST_F(CudaBackendTest, AChangedPlanRunsWhatItSaysNow) {
+  Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  forward(plan, args);
+  plan.problem.sq = 6;
+  forward(plan, args);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  EXPECT_EQ(fake().launches[0].config.gridDimX, 2u);
+  EXPECT_EQ(fake().launches[1].config.gridDimX, 2u);
+  plan.problem.b = 3;
+  forward(plan, args);
+  EXPECT_EQ(fake().launches[2].config.gridDimX, 6u);
+  plan.config = "block_q=7";
+  EXPECT_THROW(forward(plan, args), InvalidArgument);
+}
+
+TEST_F(CudaBackendTest, AFailedFirstCallIsTriedAgain) {
+  const Plan plan = planned();
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  fake().failing_call = "cuLaunchKernelEx";
+  fake().failure = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_THROW(forward(plan, args), Error);
+  fake().failing_call.clear();
+  forward(plan, args);
+  EXPECT_EQ(fake().launches.size(), 1u);
+}
+
+}  // namespace
+}  // namespace dfa
