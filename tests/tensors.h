@@ -9,6 +9,7 @@
 #include "base/element.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "spec/lengths.h"
 
 namespace dfa {
 
@@ -18,12 +19,14 @@ struct Tensors {
   Problem p;
   std::vector<std::byte> q, k, v, o, d_o, dq, dk, dv;
   std::vector<float> lse;
+  std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k;  // of packed sequences
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
-    const std::int64_t q_count = extent(p.q(), p.b, p.hq, p.sq, p.d);
-    const std::int64_t k_count = extent(p.k(), p.b, p.hk, p.sk, p.d);
-    const std::int64_t v_count = extent(p.v(), p.b, p.hk, p.sk, p.dv);
-    const std::int64_t o_count = extent(p.o(), p.b, p.hq, p.sq, p.dv);
+    const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
+    const std::int64_t q_count = extent(p.q(), b, p.hq, q_rows, p.d);
+    const std::int64_t k_count = extent(p.k(), b, p.hk, k_rows, p.d);
+    const std::int64_t v_count = extent(p.v(), b, p.hk, k_rows, p.dv);
+    const std::int64_t o_count = extent(p.o(), b, p.hq, q_rows, p.dv);
     q = filled(q_count, seed);
     k = filled(k_count, seed + 1);
     v = filled(v_count, seed + 2);
@@ -32,11 +35,26 @@ struct Tensors {
     dq = empty(q_count);
     dk = empty(k_count);
     dv = empty(v_count);
-    lse.assign(static_cast<std::size_t>(p.b * p.hq * p.sq), std::nanf(""));
+    lse.assign(static_cast<std::size_t>(b * p.hq * q_rows), std::nanf(""));
+    if (p.packed()) {
+      cu_seqlens_q = cu_seqlens_of(p.lens_q);
+      cu_seqlens_k = cu_seqlens_of(p.lens_k);
+    }
+  }
+
+  // On the host.
+  Sequences sequences() const {
+    if (!p.packed()) return {};
+    return {.cu_seqlens_q = cu_seqlens_q.data(), .cu_seqlens_k = cu_seqlens_k.data()};
   }
 
   ForwardArgs forward_args() {
-    return {.q = q.data(), .k = k.data(), .v = v.data(), .o = o.data(), .lse = lse.data()};
+    return {.q = q.data(),
+            .k = k.data(),
+            .v = v.data(),
+            .o = o.data(),
+            .lse = lse.data(),
+            .sequences = sequences()};
   }
   BackwardArgs backward_args() {
     return {.q = q.data(),
@@ -47,7 +65,8 @@ struct Tensors {
             .d_o = d_o.data(),
             .dq = dq.data(),
             .dk = dk.data(),
-            .dv = dv.data()};
+            .dv = dv.data(),
+            .sequences = sequences()};
   }
 
   float at(const std::vector<std::byte>& t, std::int64_t index) const {

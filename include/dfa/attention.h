@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +66,19 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// Where packed sequences lie (Problem::packed): pointers to int32, on the host for the CPU, on the
+// device for a GPU, where kernels read them: nobody waits for lengths, and a CUDA graph may be
+// replayed with others. Sequence i has the rows of q from cu_seqlens_q[i] to cu_seqlens_q[i + 1], or
+// the first seqused_q[i] of them where that is given; of k and v likewise. So rows that are between
+// two sequences, padding left or right, are neither read nor written. The CPU throws InvalidArgument
+// where they leave the tensors or one another's order; kernels cut them to what is there.
+struct Sequences {
+  const std::int32_t* cu_seqlens_q = nullptr;  // [b + 1]
+  const std::int32_t* cu_seqlens_k = nullptr;
+  const std::int32_t* seqused_q = nullptr;  // [b], may be null
+  const std::int32_t* seqused_k = nullptr;
+};
+
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
 // workspace: plan.workspace_bytes, 64-byte aligned, or null to have it allocated for this call.
 struct ForwardArgs {
@@ -77,6 +91,7 @@ struct ForwardArgs {
   // plan.probabilities_bytes, 64-byte aligned, kept by the caller from forward() to backward();
   // not looked at where the plan stores none.
   void* probabilities = nullptr;
+  Sequences sequences{};
 };
 
 // o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,
@@ -93,6 +108,7 @@ struct BackwardArgs {
   void* dv = nullptr;
   void* workspace = nullptr;
   const void* probabilities = nullptr;  // those that forward() left
+  Sequences sequences{};
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the

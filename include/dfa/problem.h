@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dfa/dtype.h"
 #include "dfa/export.h"
@@ -29,6 +30,11 @@ enum class Layout : int { bhsd, bshd };
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
 //   o = softmax(scale * q k^T + mask) v
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
+//
+// Packed, sequences of lengths of their own follow each other: q, do, dq [total_q, hq, d]; k, dk
+// [total_k, hk, d]; v, dv [total_k, hk, dv]; o, do [total_q, hq, dv]; lse [hq, total_q]. There are b
+// of them, sq and sk are the most rows one of them has, and where each lies comes with the pointers
+// (Sequences in dfa/attention.h), so that a plan serves all lengths. The mask is each sequence's.
 struct DFA_API Problem {
   Pass pass = Pass::forward;
   DType dtype = DType::fp32;
@@ -48,6 +54,19 @@ struct DFA_API Problem {
   Strides k_strides{};
   Strides v_strides{};
   Strides o_strides{};
+  // Of packed sequences: rows of all of them; 0: dense. Strides of the batch are 0 then.
+  std::int64_t total_q = 0;
+  std::int64_t total_k = 0;
+  // Their lengths, where a problem line says them: tests, benchmarks and counts of operations go by
+  // them, kernels by the pointers.
+  std::vector<std::int64_t> lens_q{};
+  std::vector<std::int64_t> lens_k{};
+
+  bool packed() const { return total_q > 0; }
+  // As memory has it: of a packed problem all sequences are one.
+  std::int64_t batches() const { return packed() ? 1 : b; }
+  std::int64_t q_rows() const { return packed() ? total_q : sq; }
+  std::int64_t k_rows() const { return packed() ? total_k : sk; }
 
   double softmax_scale() const;
   Strides q() const;
@@ -63,7 +82,9 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
                             std::int64_t d);
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
-// [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN.
+// [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place
+// of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the
+// lengths are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often.
 // Throws InvalidArgument naming the token and what would be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 

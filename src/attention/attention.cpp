@@ -1,6 +1,7 @@
 #include "dfa/attention.h"
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "attention/plan_memo.h"
@@ -47,6 +48,23 @@ void require_budget(const char* pass, int budget, int sms) {
   if (budget < 0 || budget > sms) {
     throw InvalidArgument("sm_budget " + std::to_string(budget) + "; accepted: 1 to " +
                           std::to_string(sms) + ", or 0 for all");
+  }
+}
+
+void require_sequences(const Problem& p, const Sequences& sequences) {
+  if (!p.packed()) return;
+  const std::pair<const char*, const std::int32_t*> pointers[] = {
+      {"cu_seqlens_q", sequences.cu_seqlens_q}, {"cu_seqlens_k", sequences.cu_seqlens_k},
+      {"seqused_q", sequences.seqused_q},       {"seqused_k", sequences.seqused_k}};
+  for (const auto& [name, address] : pointers) {
+    const bool optional = std::string_view(name).substr(0, 7) == "seqused";
+    if (address == nullptr && !optional) {
+      throw InvalidArgument(std::string("pointer ") + name +
+                            " is null; packed sequences say where they begin");
+    }
+    if (reinterpret_cast<std::uintptr_t>(address) % sizeof(std::int32_t) != 0) {
+      throw InvalidArgument(std::string("pointer ") + name + " is not aligned to int32");
+    }
   }
 }
 
@@ -128,6 +146,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
   require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
+  require_sequences(p, args.sequences);
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
@@ -151,6 +170,7 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                        {"dq", args.dq},
                        {"dk", args.dk},
                        {"dv", args.dv}});
+  require_sequences(p, args.sequences);
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);

@@ -13,10 +13,12 @@
 #include "cpu/flash.h"
 #include "cpu/parallel.h"
 #include "cpu/select.h"
+#include "cpu/sequences.h"
 #include "cpu/standard.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/legality.h"
+#include "spec/lengths.h"
 #include "spec/pack_gqa.h"
 #include "spec/passes.h"
 #include "spec/standard_config.h"
@@ -53,8 +55,9 @@ int thread_count(const PlanOptions& options) {
 }
 
 // As engines see it. Heads are packed where every thread still has a key head, which no bit of an
-// output tells.
+// output tells. Of packed sequences they see the longest there may be, and one after the other.
 Problem seen(const Problem& problem, int threads) {
+  if (problem.packed()) return sequence_of(problem, problem.sq, problem.sk);
   return problem.b * problem.hk >= threads ? with_pack_gqa(problem) : problem;
 }
 
@@ -106,23 +109,37 @@ class CpuBackend final : public Backend {
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
-    if (plan.algorithm == Algorithm::standard) {
-      standard_forward(p, highest_target(), plan.threads, args);
-      return;
-    }
     const Problem of_engine = seen(p, plan.threads);
-    const ForwardConfig config = forward_config(of_engine, plan.config, limits());
-    flash_forward(of_engine, config, plan.threads, args);
+    const auto run = [&](const Problem& one, const ForwardArgs& one_args) {
+      if (plan.algorithm == Algorithm::standard) {
+        standard_forward(one, highest_target(), plan.threads, one_args);
+      } else {
+        const ForwardConfig config = forward_config(of_engine, plan.config, limits());
+        flash_forward(one, config, plan.threads, one_args);
+      }
+    };
+    if (p.packed()) {
+      for_sequences(p, args, run);
+    } else {
+      run(plan.algorithm == Algorithm::standard ? p : of_engine, args);
+    }
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
-    if (plan.algorithm == Algorithm::standard) {
-      standard_backward(p, highest_target(), plan.threads, args);
-      return;
+    const auto run = [&](const Problem& one, const BackwardArgs& one_args) {
+      if (plan.algorithm == Algorithm::standard) {
+        standard_backward(one, highest_target(), plan.threads, one_args);
+      } else {
+        const BackwardConfig config = backward_config(one, plan.backward_config, limits());
+        flash_backward(one, config, plan.threads, one_args);
+      }
+    };
+    if (p.packed()) {
+      for_sequences(p, args, run);
+    } else {
+      run(p, args);
     }
-    const BackwardConfig config = backward_config(p, plan.backward_config, limits());
-    flash_backward(p, config, plan.threads, args);
   }
 
   void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
@@ -154,8 +171,12 @@ class CpuBackend final : public Backend {
     const StandardConfig config = parse_standard_config(options.config);
     describe(plan, config);
     plan.origin = options.config.empty() ? "default" : "forced";
+    if (plan.problem.packed() && config.stored()) {
+      throw InvalidArgument("config: packed sequences store no probabilities");
+    }
+    const Problem p = plan.problem.packed() ? seen(plan.problem, plan.threads) : plan.problem;
     plan.workspace_bytes =
-        standard_workspace_bytes(plan.problem, highest_target(), plan.threads, config.stored());
+        standard_workspace_bytes(p, highest_target(), plan.threads, config.stored());
     plan.why = "standard attention was asked for; it materialises S and P for every head: " +
                std::to_string(plan.workspace_bytes) + " bytes";
     if (!config.stored()) return;

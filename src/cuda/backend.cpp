@@ -85,6 +85,10 @@ class CudaBackend final : public Backend {
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
     if (asks_standard(options)) {
+      if (p.packed()) {
+        return Verdict::no("standard attention on a GPU takes no packed sequences; leave algorithm "
+                           "to auto");
+      }
       return standard_supports(p, chosen_device());
     }
     return portable_supports(p, limits());
@@ -114,6 +118,10 @@ class CudaBackend final : public Backend {
                                         {"o", args.o},
                                         {"lse", args.lse, alignof(float)},
                                         {"workspace", args.workspace},
+                                        {"cu_seqlens_q", args.sequences.cu_seqlens_q, 4},
+                                        {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
+                                        {"seqused_q", args.sequences.seqused_q, 4},
+                                        {"seqused_k", args.sequences.seqused_k, 4},
                                         {"probabilities", args.probabilities}});
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);
@@ -131,6 +139,10 @@ class CudaBackend final : public Backend {
                                         {"dk", args.dk},
                                         {"dv", args.dv},
                                         {"workspace", args.workspace},
+                                        {"cu_seqlens_q", args.sequences.cu_seqlens_q, 4},
+                                        {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
+                                        {"seqused_q", args.sequences.seqused_q, 4},
+                                        {"seqused_k", args.sequences.seqused_k, 4},
                                         {"probabilities", args.probabilities}});
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);
@@ -183,6 +195,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows) const override {
+    if (p.packed()) throw Unsupported("rows of packed sequences are not recomputed");
     return cuda::rows_check(p, rows, chosen_device());
   }
 

@@ -19,7 +19,12 @@ class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
       : args_(p, c), device_(device), sms_(sms) {
-    const std::vector<KernelLaunch> launches = forward_launches(p, c);
+    std::vector<KernelLaunch> launches = forward_launches(p, c);
+    if (c.varlen) {
+      tiles_ = loaded_launch(device, launches[0]);
+      tiles_->shape.overlaps_previous = true;
+      launches.erase(launches.begin());
+    }
     KernelLaunch launch = launches[0];
     cluster_ = launch.cluster;
     launch.grid = std::min(launch.grid, whole_clusters(sms));
@@ -36,6 +41,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
     const gpu::Scope scope(device_);  // one for all calls
     const Sm90ForwardArgs all = args_.with(args, static_cast<int>(shape.grid.x));
+    if (tiles_) gpu::launch(tiles_->kernel, tiles_->shape, stream, all.args);
     gpu::launch(kernel_, shape, stream, all);
     if (join_) gpu::launch(join_->kernel, join_->shape, stream, all);
   }
@@ -64,7 +70,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   unsigned cluster_ = 1;
-  std::optional<LoadedLaunch> join_;  // of shares of the keys
+  std::optional<LoadedLaunch> tiles_;  // of packed sequences
+  std::optional<LoadedLaunch> join_;   // of shares of the keys
 };
 
 }  // namespace

@@ -17,21 +17,40 @@ gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std
   return hopper_tensor(p, dense, heads, rows, columns, box_rows);
 }
 
+// Of q, o and their gradients, and of k, v and theirs: dense, or of packed sequences.
+gpu::TiledTensor q_tensor(const Problem& p, const KernelArgs& args, const Strides& s,
+                          std::int64_t columns, int box_rows, int packed_heads = 1) {
+  if (p.packed()) {
+    return sequences_hopper_tensor(p, s, p.hq, p.total_q, columns, box_rows,
+                                   args.packed.q_box_origin);
+  }
+  return packed_hopper_tensor(p, s, p.hq, p.sq, columns, box_rows, packed_heads);
+}
+gpu::TiledTensor k_tensor(const Problem& p, const KernelArgs& args, const Strides& s,
+                          std::int64_t columns, int box_rows) {
+  if (p.packed()) {
+    return sequences_hopper_tensor(p, s, p.hk, p.total_k, columns, box_rows,
+                                   args.packed.k_box_origin);
+  }
+  return hopper_tensor(p, s, p.hk, p.sk, columns, box_rows);
+}
+
 // Keys that are copied at once by a backward.
 int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.block_k; }
 
 }  // namespace
 
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
-    : q_(packed_hopper_tensor(p, p.q(), p.hq, p.sq, p.d, kQBoxRows, c.query_rows())),
-      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, c.block_k)),
-      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, c.block_k)),
-      o_(packed_hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, kOBoxRows, c.query_rows())),
+    : args_(kernel_args(p, c)),
+      q_(q_tensor(p, args_, p.q(), p.d, kQBoxRows, c.query_rows())),
+      k_(k_tensor(p, args_, p.k(), p.d, c.block_k)),
+      v_(k_tensor(p, args_, p.v(), p.dv, c.block_k)),
+      o_(q_tensor(p, args_, p.o(), p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
-      config_(c),
-      args_(kernel_args(p)) {}
+      config_(c) {}
 
 Items HopperForwardArgs::items(int blocks) const {
+  if (config_.varlen) return {};  // kernels make them of the lengths
   const std::lock_guard lock(mutex_);
   const auto known = items_.find(blocks);
   if (known != items_.end()) return known->second;
@@ -75,13 +94,17 @@ Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers, const SplitAr
 }
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c, int sms)
-    : q_(hopper_tensor(p, p.q(), p.hq, p.sq, p.d, c.block_q)),
-      k_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, key_box_rows(c))),
-      v_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, key_box_rows(c))),
-      d_o_(hopper_tensor(p, p.o(), p.hq, p.sq, p.dv, c.block_q)),
-      dk_(hopper_tensor(p, p.k(), p.hk, p.sk, p.d, kGradientBoxRows)),
-      dv_(hopper_tensor(p, p.v(), p.hk, p.sk, p.dv, kGradientBoxRows)),
-      args_(kernel_args(p)) {
+    : args_(kernel_args(p, c)),
+      q_(q_tensor(p, args_, p.q(), p.d, c.block_q)),
+      k_(k_tensor(p, args_, p.k(), p.d, key_box_rows(c))),
+      v_(k_tensor(p, args_, p.v(), p.dv, key_box_rows(c))),
+      d_o_(q_tensor(p, args_, p.o(), p.dv, c.block_q)),
+      dk_(k_tensor(p, args_, p.k(), p.d, kGradientBoxRows)),
+      dv_(k_tensor(p, args_, p.v(), p.dv, kGradientBoxRows)) {
+  if (c.varlen) {
+    args_.turn_count = turn_count(p, c);
+    return;
+  }
   args_.heads_at_once = heads_at_once(p, c);
   args_.last_heads = last_heads(p, c);
   args_.turn_count = turn_count(p, c);

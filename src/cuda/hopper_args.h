@@ -23,10 +23,10 @@ class HopperForwardArgs {
  private:
   Items items(int blocks) const;
 
+  KernelArgs args_;
   gpu::TiledTensor q_, k_, v_, o_;
   Problem problem_;
   ForwardConfig config_;
-  KernelArgs args_;
   mutable std::mutex mutex_;
   mutable std::map<int, Items> items_;  // by blocks
 };
@@ -49,8 +49,8 @@ class HopperBackwardArgs {
   Sm90BackwardArgs with(const BackwardArgs& pointers) const;
 
  private:
-  gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
   KernelArgs args_;
+  gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
 };
 
 class HopperFp32x3BackwardArgs {

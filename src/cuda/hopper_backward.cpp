@@ -18,7 +18,11 @@ class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device, int sms)
       : device_(device), args_(p, c, sms) {
-    const std::vector<KernelLaunch> launches = backward_launches(p, c);
+    std::vector<KernelLaunch> launches = backward_launches(p, c);
+    if (c.varlen) {
+      tiles_ = loaded_launch(device, launches[0]);
+      launches.erase(launches.begin());
+    }
     rows_ = loaded_launch(device, launches.at(0));
     KernelLaunch keys = launches.at(1);
     if (c.persistent) {
@@ -28,7 +32,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     if (!c.dq_fused()) dq_ = loaded_launch(device, launches.at(2));
     zeroed_ = launches[1].zeroed;
     // What is zeroed is so ahead of the first kernel: only kernels overlap.
-    rows_.shape.overlaps_previous = zeroed_.bytes == 0;
+    (tiles_ ? *tiles_ : rows_).shape.overlaps_previous = zeroed_.bytes == 0;
+    if (tiles_) rows_.shape.overlaps_previous = true;
     keys_.shape.overlaps_previous = true;
     if (dq_) dq_->shape.overlaps_previous = true;
   }
@@ -39,6 +44,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     if (zeroed_.bytes > 0) {
       gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
     }
+    if (tiles_) gpu::launch(tiles_->kernel, tiles_->shape, stream, all.args);
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
@@ -47,6 +53,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
  private:
   const gpu::Device& device_;
   HopperBackwardArgs args_;
+  std::optional<LoadedLaunch> tiles_;  // of packed sequences
   LoadedLaunch rows_, keys_;
   std::optional<LoadedLaunch> dq_;  // where keys_ leaves it
   ZeroedBytes zeroed_;

@@ -1,5 +1,6 @@
 #include "cuda/hopper_tensor.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "spec/config.h"
@@ -33,9 +34,23 @@ gpu::TiledTensor packed_hopper_tensor(const Problem& p, const Strides& s, std::i
   return tensor;
 }
 
+gpu::TiledTensor sequences_hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
+                                         std::int64_t rows, std::int64_t columns, int box_rows,
+                                         int origin) {
+  gpu::TiledTensor tensor = hopper_tensor(p, s, heads, rows, columns, box_rows);
+  tensor.strides[0] = static_cast<std::uint64_t>(2 * s.row);  // also where there is one row
+  tensor.strides[2] = tensor.strides[0];
+  tensor.sizes[1] = static_cast<std::uint64_t>(origin);
+  tensor.sizes[3] = static_cast<std::uint64_t>(rows) + 1;
+  tensor.bytes_in_front = static_cast<std::uint64_t>(origin) * tensor.strides[0];
+  return tensor;
+}
+
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
   static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
-  tensor.address = address;
+  // As a number: in front of an allocation there is no address to point to.
+  tensor.address = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(address) -
+                                                 tensor.bytes_in_front);
   gpu::encode(tensor, &map);
 }
 

@@ -99,14 +99,14 @@ ForwardLauncher portable_forward(const Plan& plan, const gpu::Device& device) {
   const Problem p = with_pack_gqa(plan.problem);
   const ForwardConfig config = forward_config(p, plan.config, limits_of(device));
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
-                                                         kernel_args(p));
+                                                         kernel_args(p, config));
 }
 
 BackwardLauncher portable_backward(const Plan& plan, const gpu::Device& device) {
   const Problem& p = plan.problem;
   const BackwardConfig config = backward_config(p, plan.backward_config, limits_of(device));
   return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
-                                                          kernel_args(p));
+                                                          kernel_args(p, config));
 }
 
 }  // namespace dfa::cuda

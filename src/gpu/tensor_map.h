@@ -16,6 +16,7 @@ struct TiledTensor {
   std::uint32_t box_columns = 0;  // one copy moves this many of the first dimension, 128 bytes
   std::uint32_t box_rows = 0;     // of the second
   std::uint32_t box_planes = 1;   // and of the third
+  std::uint64_t bytes_in_front = 0;  // by which the map begins before the tensor's first element
 };
 
 inline constexpr int kTensorMapBytes = 128;

@@ -16,6 +16,29 @@ struct KernelStrides {
   long long row;
 };
 
+// A tile of the rows of a packed sequence, and where that lies (SeqlenInfo).
+struct alignas(16) SequenceTile {
+  int batch, tile, sq, sk;
+  int q_begin, k_begin, unused[2];
+};
+
+// Of packed sequences: what the caller says of them (Sequences in dfa/attention.h), and the tiles of
+// all that sequence_tiles makes of that, so many at most. Null and 0 where tensors are dense.
+struct PackedArgs {
+  const int* cu_seqlens_q;  // [b + 1]
+  const int* cu_seqlens_k;
+  const int* seqused_q;  // [b], or null
+  const int* seqused_k;
+  SequenceTile* q_tiles;
+  SequenceTile* k_tiles;
+  int* tile_counts;  // of q, of k
+  int total_q, total_k;
+  int q_tile_rows, k_tile_rows;  // 0: no such list
+  int most_q_tiles, most_k_tiles;
+  int padded_rows;  // of a head in the backward's workspace
+  int q_box_origin, k_box_origin;  // of the copy engine's maps
+};
+
 struct KernelArgs {
   const void* q;
   const void* k;
@@ -67,6 +90,7 @@ struct KernelArgs {
   WorkParts parts;         // of works that pairs take which stay
   float* part_sums;        // what those leave of dv and dk
   int last_heads;          // from this key head on all alternate
+  PackedArgs packed;
 };
 
 }  // namespace dfa

@@ -6,6 +6,7 @@
 
 #include "kernels/check/args.h"
 #include "kernels/launch_parts.h"
+#include "kernels/schedule/sequence_tiles.h"
 #include "kernels/work_balance.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
@@ -18,7 +19,7 @@ namespace {
 using namespace launch_parts;
 
 constexpr int kHeadsAtOnce = 64;
-constexpr int kDeltaThreads = 128;
+constexpr int kDeltaThreads = 128;  // backward/delta.cuh
 constexpr int kJoinThreads = 128;                   // a warp for a row
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
@@ -30,6 +31,41 @@ constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Rows of a tile in the lists of packed sequences: those of the kernels that walk them.
+int q_list_rows(const ForwardConfig& c) { return c.block_q; }
+int q_list_rows(const BackwardConfig&) { return kRowPadding; }
+int k_list_rows(const ForwardConfig&) { return 0; }  // walks none
+int k_list_rows(const BackwardConfig& c) { return c.turn_keys(); }
+
+// Counters of tiles, then the lists; ahead of all else in the workspace.
+constexpr std::size_t kTileCountBytes = 64;
+template <typename Config>
+std::size_t list_bytes(const Problem& p, const Config& c) {
+  if (!p.packed()) return 0;
+  std::int64_t tiles = most_tiles(p, p.total_q, q_list_rows(c));
+  if (k_list_rows(c) > 0) tiles += most_tiles(p, p.total_k, k_list_rows(c));
+  return aligned(kTileCountBytes + sizeof(SequenceTile) * static_cast<std::size_t>(tiles));
+}
+
+KernelLaunch tiles_launch() {
+  return {.name = "tiles",
+          .source = "kernels/schedule/sequence_tiles.cuh",
+          .entry = "dfa::sequence_tiles",
+          .grid = 2,
+          .threads = kSequenceThreads,
+          .smem_bytes = kSequenceSmemBytes};
+}
+
+// Thread blocks of a kernel that owns so many rows of q.
+template <typename Config>
+unsigned q_grid(const Problem& p, const Config& c, int rows) {
+  if (!p.packed()) return grid(tiles(p.sq, rows) * p.b * p.hq);
+  const int listed = q_list_rows(c);
+  return grid(most_tiles(p, p.total_q, listed) * (listed / rows) * p.hq);
+}
+
 // Pairs of blocks that wait for each other's turns to add to dq.
 bool pairs_in_turn(const BackwardConfig& c) {
   return c.dq_serialized() && c.cluster > 1 && !c.sm90_is_wide();
@@ -38,9 +74,6 @@ bool pairs_in_turn(const BackwardConfig& c) {
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
 }
-
-// Where what parts of works leave begins, behind counters that end here.
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int window_side(long long side) {
   constexpr long long kLongest = 1LL << 29;
@@ -62,7 +95,9 @@ const char* keys_kernel(const BackwardConfig& c) {
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters = c.dq_fused() ? rounding_order(p, c).clusters() : works_of(p, c);
+  const std::int64_t clusters = c.varlen     ? most_tiles(p, p.total_k, c.turn_keys()) * p.hk
+                                : c.dq_fused() ? rounding_order(p, c).clusters()
+                                               : works_of(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
@@ -78,21 +113,25 @@ KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
           .source = backward_source(c),
           .entry = (is_sm90(c) ? "dfa::sm90_dq<" : "dfa::sm80_serialized_dq<") +
                    qualified(to_text(c)) + ">",
-          .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+          .grid = q_grid(p, c, c.block_q),
           .threads = count(is_sm90(c) ? c.sm90_dq_threads() : 32 * c.warps),
           .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
 }
 
-// The workspace: lse, delta, then where dq is summed the sums and the counters of turns.
-std::int64_t all_rows(const Problem& p) { return p.b * p.hq * padded_rows(p); }
-std::int64_t sums_at(const Problem& p) { return 2 * all_rows(p); }
-std::int64_t turns_at(const Problem& p) { return sums_at(p) + all_rows(p) * gpu_head_dim(p.d); }
+// The workspace: lists of tiles, lse, delta, then where dq is summed the sums and the counters of
+// turns. In bytes.
+std::size_t row_bytes(const Problem& p, std::int64_t floats) {
+  return sizeof(float) * static_cast<std::size_t>(all_padded_rows(p) * floats);
+}
+std::size_t sums_at(const Problem& p, const BackwardConfig& c) {
+  return list_bytes(p, c) + row_bytes(p, 2);
+}
+std::size_t turns_at(const Problem& p, const BackwardConfig& c) {
+  return sums_at(p, c) + row_bytes(p, gpu_head_dim(p.d));
+}
 
-ZeroedBytes sums_of(const Problem& p) {
-  const auto bytes = [](std::int64_t floats) {
-    return sizeof(float) * static_cast<std::size_t>(floats);
-  };
-  return {.offset = bytes(sums_at(p)), .bytes = bytes(turns_at(p) - sums_at(p))};
+ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
+  return {.offset = sums_at(p, c), .bytes = turns_at(p, c) - sums_at(p, c)};
 }
 
 }  // namespace
@@ -114,8 +153,12 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of works
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
-  if (c.dq_serialized()) counters += tiles(p.sq, c.turn_rows()) * c.turns_of_tile() * p.b * p.hq;
-  return {.offset = sizeof(float) * static_cast<std::size_t>(turns_at(p)),
+  if (c.dq_serialized()) {
+    const std::int64_t turns = p.packed() ? padded_rows(p) / c.turn_rows()
+                                          : tiles(p.sq, c.turn_rows()) * p.b;
+    counters += turns * c.turns_of_tile() * p.hq;
+  }
+  return {.offset = turns_at(p, c),
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
@@ -124,6 +167,7 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
 namespace {
 
 std::int64_t all_items(const Problem& p, const ForwardConfig& c) {
+  if (p.packed()) return most_tiles(p, p.total_q, c.block_q) * p.hq;
   return tiles(p.sq, c.item_queries()) * p.b * p.hq / c.pack_gqa;
 }
 
@@ -136,14 +180,16 @@ std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
-  std::vector<KernelLaunch> launches{
+  std::vector<KernelLaunch> launches;
+  if (c.varlen) launches.push_back(tiles_launch());
+  launches.push_back(
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
        .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
        .grid = grid(forward_clusters(p, c) * c.cluster),
        .threads = count(c.threads()),
        .smem_bytes = count(c.smem_bytes()),
-       .cluster = count(c.cluster)}};
+       .cluster = count(c.cluster)});
   if (c.num_splits > 0) {
     const int rows = split_kv(p, c).left() * forward_pieces(p, c).rows;
     launches.push_back({.name = "join",
@@ -157,15 +203,18 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_backward_launches(p, c);
-  std::vector<KernelLaunch> launches{
-      {.name = "delta",
-       .source = source(c.target, kDeltaSource),
-       .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) + ">",
-       .grid = grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
-       .threads = kDeltaThreads}};
+  std::vector<KernelLaunch> launches;
+  if (c.varlen) launches.push_back(tiles_launch());
+  launches.push_back({.name = "delta",
+                      .source = source(c.target, kDeltaSource),
+                      .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) +
+                               (c.varlen ? ",true>" : ">"),
+                      .grid = c.varlen ? q_grid(p, c, kDeltaRows)
+                                       : grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
+                      .threads = kDeltaThreads});
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqAccumulation::separate) {
-    if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p);
+    if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
     if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
     if (!c.dq_fused()) launches.push_back(rounded_dq_launch(p, c));
     return launches;
@@ -173,7 +222,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
   launches.push_back({.name = "dq",
                       .source = source(c.target, kBackwardSource),
                       .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",
-                      .grid = grid(tiles(p.sq, c.dq_block_q) * p.b * p.hq),
+                      .grid = q_grid(p, c, c.dq_block_q),
                       .threads = count(c.dq_threads()),
                       .smem_bytes = count(c.dq_smem_bytes())});
   return launches;
@@ -303,6 +352,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_bytes(p);
+  if (c.varlen) return list_bytes(p, c);
   if (c.num_splits == 0) return 0;
   const ForwardPieces pieces = forward_pieces(p, c);
   return sizeof(float) * static_cast<std::size_t>(pieces.output_floats + pieces.lse_floats);
@@ -324,7 +374,7 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
 
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_backward_bytes(p, c);
-  if (c.dq == DqAccumulation::separate) return sizeof(float) * static_cast<std::size_t>(sums_at(p));
+  if (c.dq == DqAccumulation::separate) return sums_at(p, c);
   const ZeroedBytes last = turns_of(p, c);
   const std::size_t end = last.offset + last.bytes;
   if (!c.split_q) return end;
@@ -356,6 +406,59 @@ KernelArgs kernel_args(const Problem& p) {
   return args;
 }
 
+namespace {
+
+// Maps for the copy engine count rows of a sequence back from a power of two (SeqlenInfo), which
+// leaves their base aligned.
+int box_origin(std::int64_t total) {
+  int origin = 1;
+  while (origin < total) origin *= 2;
+  return origin;
+}
+
+template <typename Config>
+KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
+  if (!p.packed()) return args;
+  PackedArgs& packed = args.packed;
+  packed.total_q = static_cast<int>(p.total_q);
+  packed.total_k = static_cast<int>(p.total_k);
+  packed.q_tile_rows = q_list_rows(c);
+  packed.k_tile_rows = k_list_rows(c);
+  packed.most_q_tiles = static_cast<int>(most_tiles(p, p.total_q, packed.q_tile_rows));
+  if (packed.k_tile_rows > 0) {
+    packed.most_k_tiles = static_cast<int>(most_tiles(p, p.total_k, packed.k_tile_rows));
+  }
+  packed.padded_rows = static_cast<int>(padded_rows(p));
+  packed.q_box_origin = box_origin(p.total_q);
+  packed.k_box_origin = box_origin(p.total_k);
+  return args;
+}
+
+// Where the lists are and what they are made from. Returns what is left of the workspace.
+char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspace) {
+  auto* const begin = static_cast<char*>(workspace);
+  if (packed.total_q == 0) return begin;
+  packed.cu_seqlens_q = sequences.cu_seqlens_q;
+  packed.cu_seqlens_k = sequences.cu_seqlens_k;
+  packed.seqused_q = sequences.seqused_q;
+  packed.seqused_k = sequences.seqused_k;
+  packed.tile_counts = reinterpret_cast<int*>(begin);
+  packed.q_tiles = reinterpret_cast<SequenceTile*>(begin + kTileCountBytes);
+  packed.k_tiles = packed.q_tiles + packed.most_q_tiles;
+  const auto end = reinterpret_cast<char*>(packed.k_tiles + packed.most_k_tiles) - begin;
+  return begin + aligned(static_cast<std::size_t>(end));
+}
+
+}  // namespace
+
+KernelArgs kernel_args(const Problem& p, const ForwardConfig& c) {
+  return with_lists(kernel_args(p), p, c);
+}
+
+KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
+  return with_lists(kernel_args(p), p, c);
+}
+
 void alternate(KernelArgs& args, int heads_at_once) {
   args.heads_at_once = heads_at_once;
   args.last_heads = args.b * args.hk / heads_at_once * heads_at_once;
@@ -367,6 +470,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.v = pointers.v;
   args.o = pointers.o;
   args.lse = pointers.lse;
+  point_lists(args.packed, pointers.sequences, pointers.workspace);
   return args;
 }
 
@@ -380,8 +484,10 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.dq = pointers.dq;
   args.dk = pointers.dk;
   args.dv = pointers.dv;
-  args.lse_log2 = static_cast<float*>(pointers.workspace);
-  const long long rows = 1LL * args.b * args.hq * args.padded_sq;
+  args.lse_log2 =
+      reinterpret_cast<float*>(point_lists(args.packed, pointers.sequences, pointers.workspace));
+  const long long rows = args.packed.total_q > 0 ? 1LL * args.hq * args.packed.padded_rows
+                                                 : 1LL * args.b * args.hq * args.padded_sq;
   args.delta = args.lse_log2 + rows;
   args.dq_sums = args.delta + rows;
   args.turns = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));

@@ -102,6 +102,9 @@ BackwardPlanes split_args(const Problem& problem, const BackwardConfig& config,
                           const BackwardArgs& pointers);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
+// The same of kernels of packed sequences, which list tiles of so many rows (PackedArgs).
+KernelArgs kernel_args(const Problem& problem, const ForwardConfig& config);
+KernelArgs kernel_args(const Problem& problem, const BackwardConfig& config);
 // Key heads alternate, so many at once, and in the end as many as are left.
 void alternate(KernelArgs& args, int heads_at_once);
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);

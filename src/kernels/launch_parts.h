@@ -20,7 +20,16 @@ std::string qualified(std::string text);
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c);
 
 inline std::int64_t tiles(std::int64_t rows, int tile) { return (rows + tile - 1) / tile; }
-inline std::int64_t padded_rows(const Problem& p) { return tiles(p.sq, kRowPadding) * kRowPadding; }
+// Of a head in the backward's workspace; of a packed problem of all sequences of a head.
+inline std::int64_t padded_rows(const Problem& p) {
+  const std::int64_t rows = p.packed() ? p.total_q + p.b * kRowPadding : p.sq;
+  return tiles(rows, kRowPadding) * kRowPadding;
+}
+inline std::int64_t all_padded_rows(const Problem& p) { return p.batches() * p.hq * padded_rows(p); }
+// Tiles of packed sequences' rows there are at most: each may end in one of its own.
+inline std::int64_t most_tiles(const Problem& p, std::int64_t total, int rows) {
+  return total / rows + p.b;
+}
 inline unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 inline unsigned count(int value) { return static_cast<unsigned>(value); }
 inline KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/element.h"
 #include "reference/head.h"
+#include "reference/packed.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
@@ -52,26 +53,24 @@ class ReferenceBackend final : public Backend {
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
-    for (std::int64_t b = 0; b < p.b; ++b) {
-      for (std::int64_t h = 0; h < p.hq; ++h) {
-        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h);
-        for (std::int64_t i = 0; i < p.sq; ++i) {
-          const auto row = head.forward(i);
-          store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
-          if (args.lse != nullptr) {
-            args.lse[(b * p.hq + h) * p.sq + i] = static_cast<float>(row.lse);
-          }
-        }
+    if (p.packed()) {
+      for (PackedSequence& one : sequences_of(p, args)) {
+        dense_forward(one.problem, one.forward);
+        one.write_lse(args.lse);
       }
+      return;
     }
+    dense_forward(p, args);
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
-    for (std::int64_t b = 0; b < plan.problem.b; ++b) {
-      for (std::int64_t hk = 0; hk < plan.problem.hk; ++hk) {
-        backward_group(plan.problem, args, b, hk);
+    if (plan.problem.packed()) {
+      for (const PackedSequence& one : sequences_of(plan.problem, args)) {
+        dense_backward(one.problem, one.backward);
       }
+      return;
     }
+    dense_backward(plan.problem, args);
   }
 
   void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
@@ -96,6 +95,27 @@ class ReferenceBackend final : public Backend {
   void synchronize(Queue) const override {}
 
  private:
+  static void dense_forward(const Problem& p, const ForwardArgs& args) {
+    for (std::int64_t b = 0; b < p.b; ++b) {
+      for (std::int64_t h = 0; h < p.hq; ++h) {
+        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h);
+        for (std::int64_t i = 0; i < p.sq; ++i) {
+          const auto row = head.forward(i);
+          store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
+          if (args.lse != nullptr) {
+            args.lse[(b * p.hq + h) * p.sq + i] = static_cast<float>(row.lse);
+          }
+        }
+      }
+    }
+  }
+
+  static void dense_backward(const Problem& p, const BackwardArgs& args) {
+    for (std::int64_t b = 0; b < p.b; ++b) {
+      for (std::int64_t hk = 0; hk < p.hk; ++hk) backward_group(p, args, b, hk);
+    }
+  }
+
   // dq of the group's query heads, dk and dv of its key/value head.
   static void backward_group(const Problem& p, const BackwardArgs& args, std::int64_t b,
                              std::int64_t hk) {
@@ -116,6 +136,8 @@ class ReferenceBackend final : public Backend {
     }
     for (std::int64_t j = 0; j < p.sk; ++j) {
       auto& of_key = sums[static_cast<std::size_t>(j)];
+      of_key.dk.resize(static_cast<std::size_t>(p.d));  // 0, where no query adds anything
+      of_key.dv.resize(static_cast<std::size_t>(p.dv));
       for (double& x : of_key.dk) x *= p.softmax_scale();
       store_row(args.dk, p.dtype, p.k(), b, hk, j, of_key.dk);
       store_row(args.dv, p.dtype, p.v(), b, hk, j, of_key.dv);

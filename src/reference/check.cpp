@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/element.h"
+#include "reference/check_packed.h"
 #include "reference/comparer.h"
 #include "reference/finite.h"
 #include "reference/head.h"
@@ -248,6 +249,7 @@ std::string CheckReport::summary() const {
 }
 
 CheckReport check_forward(const Problem& p, const ForwardArgs& args, const CheckOptions& options) {
+  if (p.packed()) return check_packed_forward(p, args, options);
   const Sample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse);
   for (const auto [b, h] : sample.heads) {
@@ -261,6 +263,7 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
 
 CheckReport check_backward(const Problem& p, const BackwardArgs& args,
                            const CheckOptions& options) {
+  if (p.packed()) return check_packed_backward(p, args, options);
   const Sample sample = sample_backward(p, options);
   const std::int64_t group = p.hq / p.hk;
   ForwardRows given(p, args.o, args.lse);

@@ -46,7 +46,8 @@ struct CheckReport {
   std::string summary() const;       // one line a tensor
 };
 
-// Host pointers to the inputs and to the outputs under test, with the problem's strides.
+// Host pointers to the inputs and to the outputs under test, with the problem's strides, and to
+// where packed sequences lie.
 CheckReport check_forward(const Problem& problem, const ForwardArgs& args,
                           const CheckOptions& options = {});
 // A sample takes o and lse as given instead of calculating them for every row; it then checks the

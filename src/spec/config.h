@@ -26,6 +26,7 @@ inline constexpr int kGroupThreads = 128;
 
 // What the copying thread of cuda_sm90 tells the others of a tile of q.
 inline constexpr int kOrderBytes = 32;
+inline constexpr int kVarlenOrderBytes = 48;
 
 // What a block of cuda_sm90 notes in shared memory about items to be done again.
 inline constexpr int kRecomputeBytes = 192;
@@ -59,6 +60,8 @@ struct ForwardConfig {
   // where items are few. What a split leaves goes to the workspace, from which a second kernel
   // combines it. 0: whole work tiles alone.
   int num_splits = 0;
+  // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
+  bool varlen = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -71,6 +74,8 @@ struct ForwardConfig {
     return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
            value_dim > 64 && pack_gqa == query_rows();
   }
+
+  constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
 
   // Rows of q that are dealt out together, and what they are of.
   constexpr int item_rows() const { return cluster * block_q; }
@@ -103,7 +108,7 @@ struct ForwardConfig {
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
-             output_bytes() + 16 * (q_stages + 2 * stages) + kOrderBytes * q_stages +
+             output_bytes() + 16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
@@ -204,6 +209,8 @@ struct BackwardConfig {
   // dv up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
   // else one head after the other (0019).
   bool gqa_inner_loop = false;
+  // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
+  bool varlen = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -31,6 +31,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("num_splits", config.num_splits);
     }
   }
+  visit("varlen", config.varlen);
   if constexpr (requires { config.dq_warps; }) {
     visit("dq", config.dq);
     if (sm90) {
@@ -81,6 +82,7 @@ constexpr struct {
                 {"masked", "false"},
                 {"split_q", "false"},
                 {"gqa_inner_loop", "false"},
+                {"varlen", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

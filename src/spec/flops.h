@@ -46,20 +46,30 @@ constexpr double counted_pairs(const Mask& mask, std::int64_t sq, std::int64_t s
   return visible_pairs(mask, sq, sk);
 }
 
+// Those of all sequences, or batches, of one head. Of packed sequences whose lengths are not known
+// ahead nothing is counted: 0.
+inline double counted_pairs(const Problem& p) {
+  if (!p.packed()) return static_cast<double>(p.b) * counted_pairs(p.mask, p.sq, p.sk);
+  double pairs = 0;
+  for (std::size_t i = 0; i < p.lens_q.size(); ++i) {
+    pairs += counted_pairs(p.mask, p.lens_q[i], p.lens_k[i]);
+  }
+  return pairs;
+}
+
 // q k^T (d) and P v (dv): 4 b hq sq sk d when d = dv and nothing is masked.
-constexpr double forward_flops(const Problem& p) {
-  return 2.0 * static_cast<double>(p.b) * static_cast<double>(p.hq) *
-         counted_pairs(p.mask, p.sq, p.sk) * static_cast<double>(p.d + p.dv);
+inline double forward_flops(const Problem& p) {
+  return 2.0 * static_cast<double>(p.hq) * counted_pairs(p) * static_cast<double>(p.d + p.dv);
 }
 
 // q k^T again, dq and dk (d each), do v^T and dv (dv each): 2.5 times the forward when d = dv.
-constexpr double backward_flops(const Problem& p) {
-  return 2.0 * static_cast<double>(p.b) * static_cast<double>(p.hq) *
-         counted_pairs(p.mask, p.sq, p.sk) * static_cast<double>(3 * p.d + 2 * p.dv);
+inline double backward_flops(const Problem& p) {
+  return 2.0 * static_cast<double>(p.hq) * counted_pairs(p) *
+         static_cast<double>(3 * p.d + 2 * p.dv);
 }
 
 // Those of the passes that the problem asks for.
-constexpr double asked_flops(const Problem& p) {
+inline double asked_flops(const Problem& p) {
   return (has_forward(p) ? forward_flops(p) : 0) + (has_backward(p) ? backward_flops(p) : 0);
 }
 

@@ -53,7 +53,7 @@ Verdict check_strides(const char* name, const Strides& s) {
 template <typename Config>
 Verdict check_problem(const Config& c, const Problem& p) {
   for (const Verdict& verdict :
-       {check_element(c.target, c.element, p), check_dim("head_dim", c.head_dim, "d", p.d),
+       {check_element(c.target, c.element, p), check_varlen(c.varlen, p), check_dim("head_dim", c.head_dim, "d", p.d),
         check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
     if (!verdict) return verdict;
   }
@@ -186,6 +186,7 @@ Verdict check_sharing(const BackwardConfig& c) {
 // The fifth product takes dq by 16 rows, or 32, and columns in turns of 16.
 Verdict check_serialized(const BackwardConfig& c) {
   if (c.dq == DqAccumulation::separate) return yes();
+  if (c.varlen) return Verdict::no("packed sequences take dq=separate of cuda_sm80");
   if (c.dq != DqAccumulation::serialized) {
     return Verdict::no(std::string("dq=") + name_of(c.dq) +
                        " is of cuda_sm90; cuda_sm80 takes separate, serialized");
@@ -213,7 +214,8 @@ Config dims_of(const Problem& p, const Limits& limits) {
           .element = p.dtype,
           .head_dim = gpu_head_dim(p.d),
           .value_dim = gpu_head_dim(p.dv),
-          .stages = sm75 ? 1 : 2};
+          .stages = sm75 ? 1 : 2,
+          .varlen = p.packed()};
 }
 
 // Tiles in the order to try them.
@@ -350,14 +352,26 @@ Verdict check_smem(int bytes, const Limits& limits) {
                      " bytes of shared memory but a thread block has " + number(limits.smem_bytes));
 }
 
+Verdict check_varlen(bool varlen, const Problem& p) {
+  if (varlen == p.packed()) return Verdict::yes();
+  return Verdict::no(varlen ? "varlen=true is of packed sequences; this problem is dense"
+                            : "packed sequences take varlen=true");
+}
+
 Verdict check_lengths(const Problem& p) {
+  if (p.packed() && std::max(p.total_q, p.total_k) > kMaxLength) {
+    return Verdict::no("the sequences' rows " + number(p.total_q) + " and " + number(p.total_k) +
+                       " pass " + number(kMaxLength));
+  }
   if (p.sq > kMaxLength || p.sk > kMaxLength) {
     return Verdict::no("lengths sq=" + number(p.sq) + ", sk=" + number(p.sk) + " pass " +
                        number(kMaxLength));
   }
   constexpr std::int64_t kLeastRows = 16;  // a thread block has one warp of 16 rows at least
-  const std::int64_t tiles = (std::max(p.sq, p.sk) + kLeastRows - 1) / kLeastRows;
-  if (p.b > kMaxGrid / p.hq || p.b * p.hq > kMaxGrid / tiles) {
+  const std::int64_t rows = p.packed() ? std::max(p.total_q, p.total_k) : std::max(p.sq, p.sk);
+  const std::int64_t tiles = (rows + kLeastRows - 1) / kLeastRows + (p.packed() ? 8 * p.b : 0);
+  const std::int64_t heads = p.packed() ? p.hq : p.b * p.hq;
+  if (p.b > kMaxGrid / p.hq || heads > kMaxGrid / tiles) {
     return Verdict::no("b * hq * length makes more thread blocks than a grid holds");
   }
   return yes();

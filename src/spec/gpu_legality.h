@@ -14,6 +14,7 @@ Verdict check_gpu(const BackwardConfig& config, const Problem& problem, const Li
 Verdict check_smem(int bytes, const Limits& limits);
 
 // Rows and thread blocks are counted in 32 bits.
+Verdict check_varlen(bool varlen, const Problem& p);
 Verdict check_lengths(const Problem& problem);
 
 // Loads and stores move 16 bytes, 8 elements.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "spec/lengths.h"
 
 namespace dfa {
 namespace {
@@ -21,6 +22,9 @@ Strides dense(Layout layout, std::int64_t h, std::int64_t s, std::int64_t d) {
   if (layout == Layout::bhsd) return {h * s * d, s * d, d};
   return {s * h * d, d, h * d};
 }
+
+// Of packed sequences: [total, h, d].
+Strides packed(std::int64_t h, std::int64_t d) { return {0, d, h * d}; }
 
 Strides or_dense(const Strides& strides, Layout layout, std::int64_t h, std::int64_t s,
                  std::int64_t d) {
@@ -105,11 +109,15 @@ class Parser {
   Problem finish() {
     if (!pass_) bad("the pass is missing; start with fwd, bwd or fwdbwd");
     if (!dtype_) bad("the dtype is missing; give fp32, tf32, fp16, bf16 or fp8");
-    problem_.b = b_.value_or(1);
+    if (!problem_.lens_q.empty() || !problem_.lens_k.empty()) {
+      take_lengths();
+    } else {
+      problem_.b = b_.value_or(1);
+      problem_.sq = require(sq_, "sqN (or sN)");
+      problem_.sk = sk_.value_or(problem_.sq);
+    }
     problem_.hq = require(hq_, "hqN (or hN)");
     problem_.hk = hk_.value_or(problem_.hq);
-    problem_.sq = require(sq_, "sqN (or sN)");
-    problem_.sk = sk_.value_or(problem_.sq);
     problem_.d = require(d_, "dN");
     problem_.dv = dv_.value_or(problem_.d);
     if (window_) {
@@ -125,6 +133,22 @@ class Parser {
   static std::int64_t require(std::optional<std::int64_t> value, const char* what) {
     if (!value) bad(std::string("the size ") + what + " is missing");
     return *value;
+  }
+
+  // What follows from lens(…): how many there are, the longest, the rows of all.
+  void take_lengths() {
+    Problem& p = problem_;
+    if (p.lens_q.empty()) bad("lens_k(…) goes beside lens(…), which is missing");
+    if (p.lens_k.empty()) p.lens_k = p.lens_q;
+    if (b_ || sq_ || sk_ || p.packed()) {
+      bad("lens(…) says b, sq, sk and packed(…) already; leave them out");
+    }
+    p.b = static_cast<std::int64_t>(p.lens_q.size());
+    p.sq = longest_of(p.lens_q);
+    p.sk = longest_of(p.lens_k);
+    p.total_q = total_of(p.lens_q);
+    p.total_k = total_of(p.lens_k);
+    if (p.total_q == 0 || p.total_k == 0) bad("lens(…): no sequence has a row");
   }
 
   bool take_word(std::string_view token) {
@@ -177,6 +201,23 @@ class Parser {
         bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
       }
       problem_.layout = *text == "bhsd" ? Layout::bhsd : Layout::bshd;
+      return true;
+    }
+    if (const auto text = argument_of(token, "lens")) {
+      if (!problem_.lens_q.empty()) bad("a second lens(…)");
+      problem_.lens_q = lengths_of(*text);
+      return true;
+    }
+    if (const auto text = argument_of(token, "lens_k")) {
+      if (!problem_.lens_k.empty()) bad("a second lens_k(…)");
+      problem_.lens_k = lengths_of(*text);
+      return true;
+    }
+    if (const auto text = argument_of(token, "packed")) {
+      const auto totals = integers(token, *text, 2, "packed(TOTAL_Q,TOTAL_K)");
+      if (totals[0] < 1 || totals[1] < 1) bad(quoted(token) + ": totals are from 1 on");
+      problem_.total_q = totals[0];
+      problem_.total_k = totals[1];
       return true;
     }
     return take_strides(token, "strides_q", problem_.q_strides) ||
@@ -276,6 +317,31 @@ void require_disjoint(const char* name, const Strides& strides, std::int64_t b, 
   }
 }
 
+// Totals and lengths agree, and nothing has a stride from one sequence to the next.
+void require_packed(const Problem& p) {
+  require_size("total_q", p.total_q);
+  require_size("total_k", p.total_k);
+  if (p.sq > p.total_q || p.sk > p.total_k) {
+    bad("sq=" + std::to_string(p.sq) + ", sk=" + std::to_string(p.sk) +
+        " pass the rows of all sequences, packed(" + std::to_string(p.total_q) + "," +
+        std::to_string(p.total_k) + ")");
+  }
+  if (p.layout != Layout::bhsd) bad("packed sequences are [total, h, d]; leave layout(…) out");
+  for (const Strides& strides : {p.q(), p.k(), p.v(), p.o()}) {
+    if (strides.batch != 0) bad("packed sequences have no stride of the batch; give 0");
+  }
+  const auto agree = [&](const std::vector<std::int64_t>& lengths, std::int64_t most,
+                         std::int64_t total) {
+    return static_cast<std::int64_t>(lengths.size()) == p.b && longest_of(lengths) == most &&
+           total_of(lengths) == total;
+  };
+  if (p.lens_q.empty() && p.lens_k.empty()) return;
+  if (p.lens_q.empty() || p.lens_k.empty() || !agree(p.lens_q, p.sq, p.total_q) ||
+      !agree(p.lens_k, p.sk, p.total_k)) {
+    bad("lens and lens_k do not agree with b, sq, sk and the totals");
+  }
+}
+
 std::string strides_text(const char* name, const Strides& strides) {
   if (strides == Strides{}) return "";
   return std::string(" ") + name + "(" + std::to_string(strides.batch) + "," +
@@ -303,10 +369,22 @@ double Problem::softmax_scale() const {
   return scale != 0 ? scale : 1.0 / std::sqrt(static_cast<double>(d));
 }
 
-Strides Problem::q() const { return or_dense(q_strides, layout, hq, sq, d); }
-Strides Problem::k() const { return or_dense(k_strides, layout, hk, sk, d); }
-Strides Problem::v() const { return or_dense(v_strides, layout, hk, sk, dv); }
-Strides Problem::o() const { return or_dense(o_strides, layout, hq, sq, dv); }
+Strides Problem::q() const {
+  if (packed() && q_strides == Strides{}) return dfa::packed(hq, d);
+  return or_dense(q_strides, layout, hq, sq, d);
+}
+Strides Problem::k() const {
+  if (packed() && k_strides == Strides{}) return dfa::packed(hk, d);
+  return or_dense(k_strides, layout, hk, sk, d);
+}
+Strides Problem::v() const {
+  if (packed() && v_strides == Strides{}) return dfa::packed(hk, dv);
+  return or_dense(v_strides, layout, hk, sk, dv);
+}
+Strides Problem::o() const {
+  if (packed() && o_strides == Strides{}) return dfa::packed(hq, dv);
+  return or_dense(o_strides, layout, hq, sq, dv);
+}
 
 std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
                     std::int64_t d) {
@@ -325,15 +403,24 @@ std::string to_line(const Problem& p) {
   const auto size = [&](const char* name, std::int64_t value) {
     line += std::string(" ") + name + std::to_string(value);
   };
-  size("b", p.b);
+  const bool by_lengths = !p.lens_q.empty();
+  if (!by_lengths) size("b", p.b);
   size("hq", p.hq);
   size("hk", p.hk);
-  size("sq", p.sq);
-  size("sk", p.sk);
+  if (!by_lengths) {
+    size("sq", p.sq);
+    size("sk", p.sk);
+  }
   size("d", p.d);
   if (p.dv != p.d) size("dv", p.dv);
   if (!p.mask.is_full() && !p.mask.is_causal()) {
     line += " window(" + std::to_string(p.mask.left) + "," + std::to_string(p.mask.right) + ")";
+  }
+  if (by_lengths) {
+    line += " lens(" + lengths_text(p.lens_q) + ")";
+    if (p.lens_k != p.lens_q) line += " lens_k(" + lengths_text(p.lens_k) + ")";
+  } else if (p.packed()) {
+    line += " packed(" + std::to_string(p.total_q) + "," + std::to_string(p.total_k) + ")";
   }
   if (p.deterministic) line += " deterministic";
   if (p.scale != 0) line += " scale(" + shortest(p.scale) + ")";
@@ -367,15 +454,17 @@ void validate(const Problem& p) {
       bad("the tensors would hold more than 2^48 elements");
     }
   }
-  require_strides("q", p.q(), p.b, p.hq, p.sq, p.d);
-  require_strides("k", p.k(), p.b, p.hk, p.sk, p.d);
-  require_strides("v", p.v(), p.b, p.hk, p.sk, p.dv);
-  require_strides("o", p.o(), p.b, p.hq, p.sq, p.dv);
-  require_disjoint("o", p.o(), p.b, p.hq, p.sq, p.dv);
+  if (p.packed()) require_packed(p);
+  const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
+  require_strides("q", p.q(), b, p.hq, q_rows, p.d);
+  require_strides("k", p.k(), b, p.hk, k_rows, p.d);
+  require_strides("v", p.v(), b, p.hk, k_rows, p.dv);
+  require_strides("o", p.o(), b, p.hq, q_rows, p.dv);
+  require_disjoint("o", p.o(), b, p.hq, q_rows, p.dv);
   if (p.pass == Pass::forward) return;
-  require_disjoint("dq", p.q(), p.b, p.hq, p.sq, p.d);
-  require_disjoint("dk", p.k(), p.b, p.hk, p.sk, p.d);
-  require_disjoint("dv", p.v(), p.b, p.hk, p.sk, p.dv);
+  require_disjoint("dq", p.q(), b, p.hq, q_rows, p.d);
+  require_disjoint("dk", p.k(), b, p.hk, k_rows, p.d);
+  require_disjoint("dv", p.v(), b, p.hk, k_rows, p.dv);
 }
 
 }  // namespace dfa

@@ -3,6 +3,7 @@
 
 #include "spec/flops.h"
 #include "spec/gpu_legality.h"
+#include "spec/lengths.h"
 #include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_legality.h"
 
@@ -104,6 +105,14 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
   return c.dq_fused() ? check_fused(c) : yes();
 }
 
+// Grids that stay or round dq themselves count works ahead, which no list of lengths does.
+Verdict check_sequences(const BackwardConfig& c, const Problem& p) {
+  if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
+  if (!c.varlen || (!c.persistent && !c.dq_fused() && !c.gqa_inner_loop)) return yes();
+  return Verdict::no(
+      "varlen=true takes persistent=false, gqa_inner_loop=false and dq=serialized or atomic");
+}
+
 // The rest of what pairs may do.
 Verdict check_walk(const BackwardConfig& c, const Problem& p) {
   if (c.split_q && (!c.persistent || is_wide(c) || p.mask.left >= 0)) {
@@ -184,7 +193,8 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
           .stages = kStages,
           .ctas = 1,
           .dq = dq,
-          .cluster = cluster};
+          .cluster = cluster,
+          .varlen = p.packed()};
 }
 
 // On average.
@@ -337,20 +347,42 @@ Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const L
   for (const Verdict& verdict :
        {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
         check_dims(config, problem), check_shape(config), check_dq(config, problem),
-        check_pairs(config), check_walk(config, problem)}) {
+        check_pairs(config), check_walk(config, problem), check_sequences(config, problem)}) {
     if (!verdict) return verdict;
   }
   return check_smem(config.smem_bytes(), limits);
 }
 
+namespace {
+
+// Of packed sequences: sums as they come where bits may differ.
+std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limits& limits) {
+  const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
+  const auto other = DqAccumulation::serialized;
+  BackwardConfig pair = config_of(problem, dq, 2);
+  pair.masked = !problem.mask.is_full() && !is_wide(problem);
+  std::vector<BackwardConfig> legal =
+      legal_of({pair, config_of(problem, dq, 1), config_of(problem, other, 1)}, problem, limits);
+  if (steps_of_pairs(of_equal_lengths(problem), is_wide(problem) ? kWideKeys : kKeys) >
+      kPairSteps) {
+    std::stable_partition(legal.begin(), legal.end(),
+                          [](const BackwardConfig& c) { return c.cluster == 1; });
+  }
+  return legal;
+}
+
+}  // namespace
+
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
+  if (problem.packed()) return varlen_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return yes();
-  const auto dq = is_wide(p) ? DqAccumulation::atomic : DqAccumulation::serialized;
+  const auto dq =
+      is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return check_sm90(config_of(p, dq, 1), p, limits);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "spec/gpu_legality.h"
+#include "spec/lengths.h"
 #include "spec/pack_gqa.h"
 #include "spec/sm90_fp32x3_legality.h"
 #include "spec/sm90_tiles.h"
@@ -57,9 +58,10 @@ Verdict check_map(const char* name, const Strides& s, std::int64_t b, std::int64
 }
 
 Verdict check_maps(const Problem& p) {
+  const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   for (const Verdict& verdict :
-       {check_map("q", p.q(), p.b, p.hq, p.sq), check_map("k", p.k(), p.b, p.hk, p.sk),
-        check_map("v", p.v(), p.b, p.hk, p.sk), check_map("o", p.o(), p.b, p.hq, p.sq)}) {
+       {check_map("q", p.q(), b, p.hq, q_rows), check_map("k", p.k(), b, p.hk, k_rows),
+        check_map("v", p.v(), b, p.hk, k_rows), check_map("o", p.o(), b, p.hq, q_rows)}) {
     if (!verdict) return verdict;
   }
   return yes();
@@ -126,6 +128,13 @@ Verdict check_packed(const ForwardConfig& c, const Problem& p) {
                      " query heads read the same keys");
 }
 
+// Which blocks are neighbours, and how many splits there should be, no list of lengths says.
+Verdict check_sequences(const ForwardConfig& c, const Problem& p) {
+  if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
+  if (!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0)) return yes();
+  return Verdict::no("varlen=true takes cluster=1, pack_gqa=1 and num_splits=0");
+}
+
 Verdict check_resources(const ForwardConfig& c, const Limits& limits) {
   if (const Verdict fits = check_smem(c.smem_bytes(), limits); !fits) return fits;
   const int needed = expected_sm90_registers(c);
@@ -156,7 +165,8 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
           .cluster = t.cluster,
           .q_columns_in_regs = t.q_columns_in_regs,
           .pack_gqa = pack_gqa(p),
-          .num_splits = t.num_splits};
+          .num_splits = t.num_splits,
+          .varlen = p.packed()};
 }
 
 Sm90Tile tile_of(const ForwardConfig& c) {
@@ -195,7 +205,7 @@ Verdict check_sm90_problem(DType element, int head_dim, int value_dim, const Pro
 Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits) {
   for (const Verdict& verdict :
        {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
-        check_shape(config), check_packed(config, problem)}) {
+        check_shape(config), check_packed(config, problem), check_sequences(config, problem)}) {
     if (!verdict) return verdict;
   }
   return check_resources(config, limits);
@@ -212,7 +222,8 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
-  for (const Sm90Tile& tile : sm90_tiles(problem, limits.sm_count)) {
+  const Problem priced = problem.packed() ? of_equal_lengths(problem) : problem;
+  for (const Sm90Tile& tile : sm90_tiles(priced, limits.sm_count)) {
     const ForwardConfig config = config_of(problem, tile);
     if (std::none_of(legal.begin(), legal.end(),
                      [&](const ForwardConfig& c) { return tile_of(c) == tile; }) &&

@@ -44,6 +44,7 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }  // -ffp-contract=off
 inline float __frcp_rn(float x) { return 1 / x; }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline void __nanosleep(unsigned) { dfa::emulated::yield(); }
 inline void __syncwarp() { dfa::emulated::wait(dfa::emulated::warp().barrier, 32); }
 inline void __syncthreads() { dfa::emulated::wait(dfa::emulated::named_barrier(0), blockDim.x); }

@@ -3,6 +3,7 @@
 #include "kernels/args.h"
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/order.cuh"
+#include "kernels/schedule/key_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/tile.cuh"
@@ -11,6 +12,8 @@
 // so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
 // They zero the counters of turns as well, of which there are fewer than rows.
 namespace dfa {
+
+inline constexpr int kDeltaThreads = 128;  // of a block
 
 // What a product reads of an element.
 template <DType kElement>
@@ -52,16 +55,32 @@ DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
   return ptx::quad_sum(sum + __shfl_xor_sync(ptx::kWholeWarp, sum, 4));
 }
 
-template <DType kElement>
+// The first row of a thread block, of padded ones of a head.
+template <bool kVarlen>
+DFA_DEVICE QueryWork<kVarlen> delta_rows(const KernelArgs& args) {
+  constexpr int kRows = kDeltaThreads / 8;
+  if constexpr (kVarlen) {
+    return query_work<kRows, true>(args, blockIdx.x);
+  } else {
+    const int blocks = args.padded_sq / kRows;
+    const int head = static_cast<int>(blockIdx.x) / blocks;
+    return {{head / args.hq}, head % args.hq, 0, static_cast<int>(blockIdx.x) % blocks * kRows};
+  }
+}
+
+template <DType kElement, bool kVarlen = false>
 __global__ void delta(const __grid_constant__ KernelArgs args) {
   constexpr float kLog2E = 1.4426950408889634f;
   ptx::griddepcontrol_wait();
-  const int rows = static_cast<int>(blockDim.x) / 8;
-  const int blocks = args.padded_sq / rows;
-  const int head = static_cast<int>(blockIdx.x) / blocks;
-  const int row = static_cast<int>(blockIdx.x) % blocks * rows + static_cast<int>(threadIdx.x) / 8;
-  const bool exists = row < args.sq;
-  const long long offset = head_offset<kElement>(args.o_strides, head / args.hq, head % args.hq) +
+  const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
+  if (turn < static_cast<unsigned>(args.turn_count)) args.turns[turn] = 0;
+  if constexpr (kVarlen) {
+    if (!has_query_work<kDeltaThreads / 8>(args, blockIdx.x)) return;
+  }
+  const auto work = delta_rows<kVarlen>(args);
+  const int row = work.query + static_cast<int>(threadIdx.x) / 8;
+  const bool exists = row < work.seq.sq(args);
+  const long long offset = q_head_offset<kElement>(args, args.o_strides, work.seq, work.head) +
                            bytes_of(kElement) * row * args.o_strides.row;
   const char* o = static_cast<const char*>(args.o) + offset;
   const char* d_o = static_cast<const char*>(args.d_o) + offset;
@@ -72,13 +91,11 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   } else {
     sum = row_product<kElement>(o, d_o, columns);
   }
-  const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
-  if (turn < static_cast<unsigned>(args.turn_count)) args.turns[turn] = 0;
   if (threadIdx.x % 8 != 0) return;
   const float lse =
-      exists ? args.lse[static_cast<long long>(head) * args.sq + row] : -ptx::infinity();
+      exists ? args.lse[work.seq.lse_offset(args, work.head) + row] : -ptx::infinity();
   const bool seen = lse != -ptx::infinity();
-  const long long at = static_cast<long long>(head) * args.padded_sq + row;
+  const long long at = work.seq.padded_offset(args, work.head) + row;
   args.lse_log2[at] = seen ? (kStepwise<kElement> ? lse : lse * kLog2E) : ptx::infinity();
   args.delta[at] = seen ? sum : 0.f;
 }

@@ -22,34 +22,37 @@ struct DqSemaphore {
   }
 
   struct Head {
-    int batch, head;
+    SeqlenInfo<kConfig.varlen> seq;
+    int head;
   };
 
   // Which of the tiles of all heads this one is.
   static DFA_DEVICE unsigned index(const KernelArgs& args, Head head, int tile) {
-    return static_cast<unsigned>((head.batch * args.hq + head.head) * tiles(args) + tile);
+    return static_cast<unsigned>(
+        head.seq.template tiles_before<kConfig.block_q>(args, head.head) + tile);
   }
 
   // How many blocks add to rows of a tile before that of the keys from `key` on.
-  static DFA_DEVICE unsigned blocks_before(const KernelArgs& args, int row, int rows, int key) {
-    const TileRange seen = key_tiles(TileMask::of(args), row, rows, kConfig.turn_keys());
+  static DFA_DEVICE unsigned blocks_before(const KernelArgs& args, const Head& head, int row,
+                                           int rows, int key) {
+    const TileRange seen = key_tiles(TileMask::of(args, head.seq), row, rows, kConfig.turn_keys());
     return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
   }
 
   // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile(), or of a wide
   // pair this block's), and its number for a block.
   static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
-    const int turns = (args.sq + kTurnRows - 1) / kTurnRows;
+    const int turn =
+        head.seq.template tiles_before<kTurnRows>(args, head.head) + tile / kTurnTiles;
     if constexpr (kConfig.turns_of_tile() > 1) {
-      const int turn = (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
       int own = 0;
       if constexpr (kConfig.sm90_wide_pair()) own = static_cast<int>(ptx::cluster_rank() % 2);
       return args.turns + turn * kConfig.turns_of_tile() + own;
     }
-    return args.turns + (head.batch * args.hq + head.head) * turns + tile / kTurnTiles;
+    return args.turns + turn;
   }
-  static DFA_DEVICE unsigned turn(const KernelArgs& args, int tile, int key) {
-    return blocks_before(args, tile / kTurnTiles * kTurnRows, kTurnRows, key);
+  static DFA_DEVICE unsigned turn(const KernelArgs& args, const Head& head, int tile, int key) {
+    return blocks_before(args, head, tile / kTurnTiles * kTurnRows, kTurnRows, key);
   }
 
   // Is the tile the first that a block comes by in its turn, walking down from `end`, or the last
@@ -63,7 +66,7 @@ struct DqSemaphore {
 
   static DFA_DEVICE void wait(const KernelArgs& args, Head head, int tile, int key) {
     const unsigned* counted = counter(args, head, tile);
-    const unsigned own = turn(args, tile, key);
+    const unsigned own = turn(args, head, tile, key);
     while (ptx::load_acquire(counted) != own) __nanosleep(32);
   }
 
@@ -78,22 +81,22 @@ struct DqSemaphore {
   static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
     if constexpr (kConfig.dq_atomic()) {
       const unsigned* counted =
-          ended(args, (head.batch * args.hq + head.head) / (args.hq / args.hk));
+          ended(args, (head.seq.batch * args.hq + head.head) / (args.hq / args.hk));
       const int keys = (args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys();
       const int parts = kConfig.split_q ? args.parts.parts : 1;
       const unsigned blocks = static_cast<unsigned>(keys * kConfig.cluster * parts);
       while (ptx::load_acquire(counted) != blocks) __nanosleep(128);
       return;
     }
-    const TileRange seen = key_tiles(TileMask::of(args), tile / kTurnTiles * kTurnRows, kTurnRows,
-                                     kConfig.turn_keys());
+    const TileRange seen = key_tiles(TileMask::of(args, head.seq), tile / kTurnTiles * kTurnRows,
+                                     kTurnRows, kConfig.turn_keys());
     const unsigned turns = static_cast<unsigned>(seen.end - seen.begin);
     const unsigned* counted = counter(args, head, tile);
     while (ptx::load_acquire(counted) != turns) __nanosleep(128);
   }
 
   static DFA_DEVICE void pass_on(const KernelArgs& args, Head head, int tile, int key) {
-    ptx::store_release(counter(args, head, tile), turn(args, tile, key) + 1);
+    ptx::store_release(counter(args, head, tile), turn(args, head, tile, key) + 1);
   }
 };
 

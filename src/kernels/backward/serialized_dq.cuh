@@ -46,7 +46,7 @@ struct OrderedDq : DqSemaphore<kConfig> {
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key,
                              const Share& share) {
     float* to = lane_sums(args, Turns::index(args, head, tile));
-    if (Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0) {
+    if (Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0) {
       each_fragment(share, [&](int at, const float(&four)[4]) {
         *reinterpret_cast<uint4*>(to + at) = ptx::to_bits(four);
       });

@@ -62,23 +62,29 @@ struct Sm80Keys {
     int head, tile;
   };
 
-  static DFA_DEVICE KeyWork work_of(const KernelArgs& args, unsigned block) {
-    return key_work<kConfig.block_k, kSerialized>(args, block);
+  using Work = KeyWorkOf<kConfig.varlen>;
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    if constexpr (kConfig.varlen) {
+      return packed_key_work<kConfig.block_k>(args, block);
+    } else {
+      return key_work<kConfig.block_k, kSerialized>(args, block);
+    }
   }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
     return static_cast<int>(thread / 32 / kSharing) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_keys(const KernelArgs& args, const KeyWork& work, unsigned smem) {
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
     const char* k = static_cast<const char*>(args.k) +
-                    head_offset<kElement>(args.k_strides, work.batch, work.head);
+                    k_head_offset<kElement>(args, args.k_strides, work.seq, work.head);
     const char* v = static_cast<const char*>(args.v) +
-                    head_offset<kElement>(args.v_strides, work.batch, work.head);
+                    k_head_offset<kElement>(args, args.v_strides, work.seq, work.head);
+    const int rows = work.seq.sk(args);
     load_tile<kElement, kConfig.block_k, kConfig.head_dim, kThreads>(smem, k, args.k_strides.row,
-                                                                     work.key, args.sk, args.d);
+                                                                     work.key, rows, args.d);
     load_tile<kElement, kConfig.block_k, kConfig.value_dim, kThreads>(
-        smem + kKBytes, v, args.v_strides.row, work.key, args.sk, args.d_v);
+        smem + kKBytes, v, args.v_strides.row, work.key, rows, args.d_v);
   }
 
   // lse and delta are padded to whole tiles.
@@ -92,21 +98,21 @@ struct Sm80Keys {
     }
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, int batch, int head, int tile,
-                                      unsigned stage) {
+  static DFA_DEVICE void load_queries(const KernelArgs& args, SeqlenInfo<kConfig.varlen> seq,
+                                      int head, int tile, unsigned stage) {
     // Addresses are made anew for every tile: across the loop they would take registers.
-    asm volatile("" : "+r"(batch), "+r"(head));
-    const char* q =
-        static_cast<const char*>(args.q) + head_offset<kElement>(args.q_strides, batch, head);
-    const char* d_o =
-        static_cast<const char*>(args.d_o) + head_offset<kElement>(args.o_strides, batch, head);
-    const int first = tile * kConfig.block_q;
+    seq.forget([](int& value) { asm volatile("" : "+r"(value)); });
+    asm volatile("" : "+r"(head));
+    const char* q = static_cast<const char*>(args.q) +
+                    q_head_offset<kElement>(args, args.q_strides, seq, head);
+    const char* d_o = static_cast<const char*>(args.d_o) +
+                      q_head_offset<kElement>(args, args.o_strides, seq, head);
+    const int first = tile * kConfig.block_q, rows = seq.sq(args);
     load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(stage, q, args.q_strides.row,
-                                                                     first, args.sq, args.d);
+                                                                     first, rows, args.d);
     load_tile<kElement, kConfig.block_q, kConfig.value_dim, kThreads>(
-        stage + kQBytes, d_o, args.o_strides.row, first, args.sq, args.d_v);
-    const long long rows = static_cast<long long>(batch) * args.hq + head;
-    load_row_values(args, rows * args.padded_sq + first, stage);
+        stage + kQBytes, d_o, args.o_strides.row, first, rows, args.d_v);
+    load_row_values(args, seq.padded_offset(args, head) + first, stage);
   }
 
   // Warps that share keys lie next to each other, on different quarters of the multiprocessor.
@@ -276,9 +282,12 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
 
+  if constexpr (kConfig.varlen) {
+    if (!has_packed_key_work(args, blockIdx.x)) return;
+  }
   const auto work = Kernel::work_of(args, blockIdx.x);
   const int group = args.hq / args.hk;
-  const TileMask mask = TileMask::of(args);
+  const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = query_tiles(mask, work.key, kConfig.block_k, kConfig.block_q);
   const unsigned keys = ptx::shared_address(smem);
   const auto stage_at = [&](int step) {
@@ -296,7 +305,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   const auto load = [&](int step) {
     if (step < steps) {
       const auto place = place_of(step);
-      Kernel::load_queries(args, work.batch, place.head, place.tile, keys + stage_at(step));
+      Kernel::load_queries(args, work.seq, place.head, place.tile, keys + stage_at(step));
     }
     ptx::commit_copies();
   };
@@ -321,7 +330,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if (threadIdx.x != 0 || step == 0) return;
     const auto place = place_of(step - 1);
     if (Kernel::Dq::ends_turn(place.tile, tiles.begin)) {
-      Kernel::Dq::pass_on(args, {work.batch, place.head}, place.tile, work.key);
+      Kernel::Dq::pass_on(args, {work.seq, place.head}, place.tile, work.key);
     }
   };
 
@@ -361,7 +370,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     round_to_left<kElement>(ds_rounded, dp);
     if constexpr (Kernel::kSerialized) {
       using Dq = typename Kernel::Dq;
-      const typename Dq::Head head{work.batch, place.head};
+      const typename Dq::Head head{work.seq, place.head};
       Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange, [&] {
         if (threadIdx.x == 0 && Dq::starts_turn(place.tile, tiles.end)) {
           Dq::wait(args, head, place.tile, work.key);
@@ -392,12 +401,14 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   __syncthreads();
   store_tile<kElement, kConfig.block_k, kConfig.head_dim, Kernel::kThreads>(
       smem,
-      static_cast<char*>(args.dk) + head_offset<kElement>(args.k_strides, owned.batch, owned.head),
-      args.k_strides.row, owned.key, args.sk, args.d);
+      static_cast<char*>(args.dk) +
+          k_head_offset<kElement>(args, args.k_strides, owned.seq, owned.head),
+      args.k_strides.row, owned.key, owned.seq.sk(args), args.d);
   store_tile<kElement, kConfig.block_k, kConfig.value_dim, Kernel::kThreads>(
       smem + Kernel::kKBytes,
-      static_cast<char*>(args.dv) + head_offset<kElement>(args.v_strides, owned.batch, owned.head),
-      args.v_strides.row, owned.key, args.sk, args.d_v);
+      static_cast<char*>(args.dv) +
+          k_head_offset<kElement>(args, args.v_strides, owned.seq, owned.head),
+      args.v_strides.row, owned.key, owned.seq.sk(args), args.d_v);
 }
 
 }  // namespace dfa

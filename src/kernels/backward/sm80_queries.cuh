@@ -42,16 +42,20 @@ struct Sm80Queries {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const QueryWork& work,
-                                      unsigned smem) {
+  using Work = QueryWork<kConfig.varlen>;
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    return query_work<kConfig.dq_block_q, kConfig.varlen>(args, block);
+  }
+
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned smem) {
     const char* q = static_cast<const char*>(args.q) +
-                    head_offset<kElement>(args.q_strides, work.batch, work.head);
+                    q_head_offset<kElement>(args, args.q_strides, work.seq, work.head);
     const char* d_o = static_cast<const char*>(args.d_o) +
-                      head_offset<kElement>(args.o_strides, work.batch, work.head);
+                      q_head_offset<kElement>(args, args.o_strides, work.seq, work.head);
     load_tile<kElement, kConfig.dq_block_q, kConfig.head_dim, kThreads>(
-        smem, q, args.q_strides.row, work.query, args.sq, args.d);
+        smem, q, args.q_strides.row, work.query, work.seq.sq(args), args.d);
     load_tile<kElement, kConfig.dq_block_q, kConfig.value_dim, kThreads>(
-        smem + kQBytes, d_o, args.o_strides.row, work.query, args.sq, args.d_v);
+        smem + kQBytes, d_o, args.o_strides.row, work.query, work.seq.sq(args), args.d_v);
   }
 
   // What the delta kernel left for the rows of this thread.
@@ -100,8 +104,11 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
 
-  const auto work = query_work<kConfig.dq_block_q>(args, blockIdx.x);
-  const TileMask mask = TileMask::of(args);
+  if constexpr (kConfig.varlen) {
+    if (!has_query_work<kConfig.dq_block_q>(args, blockIdx.x)) return;
+  }
+  const auto work = Kernel::work_of(args, blockIdx.x);
+  const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
   const unsigned queries = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {
@@ -122,8 +129,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   const auto do_rows = Kernel::ValueReader::by_rows(queries + Kernel::kQBytes +
                                                     Kernel::kBytes * warp_row * kConfig.value_dim);
   const long long values_at =
-      (static_cast<long long>(work.batch) * args.hq + work.head) * args.padded_sq + work.query +
-      warp_row;
+      work.seq.padded_offset(args, work.head) + work.query + warp_row;
   float lse[Kernel::kRows][2], delta[Kernel::kRows][2];
   Kernel::read_row_values(args.lse_log2 + values_at, lse);
   Kernel::read_row_values(args.delta + values_at, delta);
@@ -159,7 +165,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
 
   ptx::wait_copies<0>();
   __syncthreads();  // dq takes the place of q
-  const auto owned = query_work<kConfig.dq_block_q>(args, ptx::block_index());
+  const auto owned = Kernel::work_of(args, ptx::block_index());
   float factor[Kernel::kRows][2];
 #pragma unroll
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
@@ -167,8 +173,9 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   __syncthreads();
   store_tile<kElement, kConfig.dq_block_q, kConfig.head_dim, Kernel::kThreads>(
       smem,
-      static_cast<char*>(args.dq) + head_offset<kElement>(args.q_strides, owned.batch, owned.head),
-      args.q_strides.row, owned.query, args.sq, args.d);
+      static_cast<char*>(args.dq) +
+          q_head_offset<kElement>(args, args.q_strides, owned.seq, owned.head),
+      args.q_strides.row, owned.query, owned.seq.sq(args), args.d);
 }
 
 }  // namespace dfa

@@ -26,6 +26,7 @@ struct Sm90Backward {
   using Operand = typename Keys::Operand;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
+  using Work = typename Keys::Work;
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockK = kConfig.block_k;
   static constexpr int kHalf = Keys::kHalf;
@@ -45,16 +46,16 @@ struct Sm90Backward {
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& work, const Walk& walk,
+  static DFA_DEVICE void step(const KernelArgs& args, const Work& work, const Walk& walk,
                               Shared& shared, unsigned ds, unsigned& phase, int group, Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (!kLseAhead) await_tile(shared, sums);
     ptx::wait_products<0>();
     ptx::pin(sums.p[0]);
     const int query = walk.tile * kBlockQ, key = work.key + group * kGroupRows;
-    HalfStep::template run<0>(args, query, key, shared, ds, group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
-      HalfStep::template run<1>(args, query, key, shared, ds, group, sums, p, ds_rounded);
+      HalfStep::template run<1>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all of ds is there
 
@@ -81,7 +82,7 @@ struct Sm90Backward {
 
     if constexpr (kMore && kLseAhead) await_tile(shared, sums);
     if constexpr (Dq::kSerialized) ptx::wait(shared.turn(), phase);
-    Dq::add(args, {work.batch, walk.head}, walk.tile, work.key, group, share);
+    Dq::add(args, {work.seq, walk.head}, walk.tile, work.key, group, share);
     if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (ptx::thread_index() % 32 == 0) ptx::arrive(shared.added());
@@ -90,12 +91,12 @@ struct Sm90Backward {
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, Shared shared, int group) {
-    const KeyWork work = Keys::work_of(a.args);
+    const Work work = Keys::work_of(a.args);
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, work);
-    HalfStep::keep_seeing(sums, a.args, work.key + group * kGroupRows);
+    HalfStep::keep_seeing(sums, a.args, work.seq, work.key + group * kGroupRows);
     if (walk.any()) {
       ptx::wait(shared.k_full(), 0);
       HalfStep::hold_k(sums, shared.base, group);
@@ -122,6 +123,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
+  if constexpr (kConfig.varlen) {
+    ptx::griddepcontrol_wait();
+    if (!Keys::has_work(a.args)) return;
+  }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }

@@ -8,6 +8,7 @@
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
+#include "kernels/schedule/key_walk.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/product.cuh"
 
@@ -71,9 +72,9 @@ struct Sm90Dq : DqSemaphore<kConfig> {
     return args.dq_sums + static_cast<long long>(tile) * kTileFloats + lane_offset(place);
   }
 
-  static DFA_DEVICE bool is_first(const KernelArgs& args, int tile, int key) {
+  static DFA_DEVICE bool is_first(const KernelArgs& args, const Head& head, int tile, int key) {
     return kSerialized &&
-           Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+           Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
   }
 
   static DFA_DEVICE void add_to(float* to, bool first, const Share& share) {
@@ -91,7 +92,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
                              const Share& share) {
     if (!has_share(place)) return;
-    add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, tile, key),
+    add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, head, tile, key),
            share);
   }
 
@@ -99,17 +100,41 @@ struct Sm90Dq : DqSemaphore<kConfig> {
 
   using Sums = float4[kFragments];
 
+  // One in its head, and among the sums of all.
+  struct Tile {
+    Head head;
+    int tile;
+    unsigned index;
+  };
+  static DFA_DEVICE Tile tile_at(const KernelArgs& args, int index) {
+    const int head = index / Turns::tiles(args);
+    return {{{head / args.hq}, head % args.hq},
+            index % Turns::tiles(args),
+            static_cast<unsigned>(index)};
+  }
+  // Of a thread block of the kernel of its own.
+  static DFA_DEVICE Tile own_tile(const KernelArgs& args) {
+    if constexpr (kConfig.varlen) {
+      const auto work = query_work<kConfig.block_q, true>(args, blockIdx.x);
+      const Head head{work.seq, work.head};
+      const int tile = work.query / kConfig.block_q;
+      return {head, tile, Turns::index(args, head, tile)};
+    } else {
+      return tile_at(args, static_cast<int>(blockIdx.x));
+    }
+  }
+
   // Does any key add to it?
-  static DFA_DEVICE bool is_seen(const KernelArgs& args, int tile) {
-    const int query = tile % Turns::tiles(args) * kConfig.block_q;
-    const TileRange keys =
-        key_tiles(TileMask::of(args), query, kConfig.block_q, kConfig.turn_keys());
+  static DFA_DEVICE bool is_seen(const KernelArgs& args, const Tile& tile) {
+    const TileRange keys = key_tiles(TileMask::of(args, tile.head.seq), tile.tile * kConfig.block_q,
+                                     kConfig.block_q, kConfig.turn_keys());
     return keys.begin < keys.end;
   }
 
-  static DFA_DEVICE void load_sums(const KernelArgs& args, int tile, int place, Sums& sums) {
+  static DFA_DEVICE void load_sums(const KernelArgs& args, const Tile& tile, int place,
+                                   Sums& sums) {
     const bool there = is_seen(args, tile) && has_share(place);
-    const float* from = lane_sums(args, static_cast<unsigned>(tile), place);
+    const float* from = lane_sums(args, tile.index, place);
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
       sums[n] = there ? *reinterpret_cast<const float4*>(from + n * 128) : make_float4(0, 0, 0, 0);
@@ -117,8 +142,8 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   }
 
   // From a copy of a tile's sums in shared memory.
-  static DFA_DEVICE void load_staged(const KernelArgs& args, int tile, int place, unsigned copy,
-                                     Sums& sums) {
+  static DFA_DEVICE void load_staged(const KernelArgs& args, const Tile& tile, int place,
+                                     unsigned copy, Sums& sums) {
     const bool there = is_seen(args, tile) && has_share(place);
     const unsigned from = copy + 4 * lane_offset(place);
 #pragma unroll
@@ -169,13 +194,13 @@ struct Sm90Dq : DqSemaphore<kConfig> {
 
   // Rows that exist, 16 bytes a thread.
   template <int kThreads>
-  static DFA_DEVICE void store(const KernelArgs& args, int tile, unsigned staged) {
+  static DFA_DEVICE void store(const KernelArgs& args, const Tile& tile, unsigned staged) {
     constexpr int kChunks = Layout::kChunks, kCopies = kConfig.block_q * kChunks / kThreads;
     static_assert(kCopies * kThreads == kConfig.block_q * kChunks);
-    const int head = tile / Turns::tiles(args);
-    const int query = tile % Turns::tiles(args) * kConfig.block_q;
-    char* const dq = static_cast<char*>(args.dq) +
-                     head_offset<kConfig.element>(args.q_strides, head / args.hq, head % args.hq);
+    const int query = tile.tile * kConfig.block_q;
+    char* const dq =
+        static_cast<char*>(args.dq) +
+        q_head_offset<kConfig.element>(args, args.q_strides, tile.head.seq, tile.head.head);
     const int thread = static_cast<int>(ptx::thread_index());
     uint4 words[kCopies];
 #pragma unroll
@@ -187,7 +212,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
     for (int i = 0; i < kCopies; ++i) {
       const int row = query + (thread + i * kThreads) / kChunks;
       const int chunk = (thread + i * kThreads) % kChunks;
-      if (row >= args.sq || chunk * 8 >= args.d) continue;
+      if (row >= tile.head.seq.sq(args) || chunk * 8 >= args.d) continue;
       *reinterpret_cast<uint4*>(dq + 2 * row * args.q_strides.row + chunk * 16) = words[i];
     }
   }
@@ -200,7 +225,10 @@ __global__ void __launch_bounds__(kConfig.sm90_dq_threads())
   using Dq = Sm90Dq<kConfig>;
   extern __shared__ __align__(1024) char smem[];
   ptx::griddepcontrol_wait();
-  const int tile = static_cast<int>(blockIdx.x);
+  if constexpr (kConfig.varlen) {
+    if (!has_query_work<kConfig.block_q>(args, blockIdx.x)) return;
+  }
+  const auto tile = Dq::own_tile(args);
   const int place = static_cast<int>(threadIdx.x) / kGroupThreads;
   typename Dq::Sums sums;
   Dq::load_sums(args, tile, place, sums);

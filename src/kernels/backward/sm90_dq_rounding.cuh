@@ -154,7 +154,7 @@ struct Sm90DqRounding {
     static DFA_DEVICE void await_all(const KernelArgs& args, int tile, int end, int step) {
       tile += static_cast<int>(ptx::thread_index() % 32) * step;
       for (; tile < end; tile += 32 * step) {
-        Dq::wait_complete(args, {0, tile / Dq::tiles(args)}, tile % Dq::tiles(args));
+        Dq::wait_complete(args, {{0}, tile / Dq::tiles(args)}, tile % Dq::tiles(args));
       }
       __syncwarp();
       ptx::fence_async_global();
@@ -201,7 +201,7 @@ struct Sm90DqRounding {
             head_offset<kConfig.element>(args.q_strides, head / args.hq, head % args.hq) +
             2 * row * args.q_strides.row;
         const unsigned at = static_cast<unsigned>(offset / 16);
-        const bool seen = Dq::is_seen(args, tile);
+        const bool seen = Dq::is_seen(args, Dq::tile_at(args, tile));
 #pragma unroll 1
         do {
           ptx::wait(full(n), n / kSlots % 2);
@@ -237,7 +237,7 @@ struct Sm90DqRounding {
     DFA_DEVICE unsigned full(int n) const { return base + kBarriersAt + 8 * n; }
 
     DFA_DEVICE void load(const KernelArgs& args, int tile, int n) const {
-      Dq::wait_complete(args, {0, tile / Dq::tiles(args)}, tile % Dq::tiles(args));
+      Dq::wait_complete(args, {{0}, tile / Dq::tiles(args)}, tile % Dq::tiles(args));
       ptx::fence_async_global();
       ptx::arrive_expecting(full(n), kSumsBytes);
       ptx::load_bytes(sums(n), args.dq_sums + static_cast<long long>(tile) * Dq::kTileFloats,
@@ -261,10 +261,10 @@ struct Sm90DqRounding {
         for (int i = thread; kDiscards && i < kSumsBytes / 128; i += kThreads) {
           Dq::discard(args, first + n, i);
         }
-        Dq::load_staged(args, first + n, place, this->sums(n), sums);
+        Dq::load_staged(args, Dq::tile_at(args, first + n), place, this->sums(n), sums);
         Dq::stage(args, place, sums, rounded(n));
         ptx::sync_warps(1, kThreads);  // all of it is there, and the tile before is stored
-        Dq::template store<kThreads>(args, first + n, rounded(n));
+        Dq::template store<kThreads>(args, Dq::tile_at(args, first + n), rounded(n));
       }
     }
   };

@@ -25,7 +25,7 @@ struct Sm90DqZeros {
     return static_cast<unsigned>(args.hq / args.hk * Dq::tiles(args));
   }
   static DFA_DEVICE void zero_tiles(const KernelArgs& args, const KeyWork& work) {
-    const int own = work.batch * args.hk + work.head, ahead = args.zeroed_ahead;
+    const int own = work.seq.batch * args.hk + work.head, ahead = args.zeroed_ahead;
 #pragma unroll 1
     for (int head = own < ahead ? own : own + ahead; head < args.b * args.hk; head += ahead) {
       zero_tiles_of(args, head);
@@ -49,7 +49,7 @@ struct Sm90DqZeros {
     }
   }
   static DFA_DEVICE void wait_for_tiles(const KernelArgs& args, const KeyWork& work) {
-    const int head = work.batch * args.hk + work.head;
+    const int head = work.seq.batch * args.hk + work.head;
     while (ptx::load_acquire(zeroed(args, head)) != tiles_of_head(args)) __nanosleep(32);
   }
 };

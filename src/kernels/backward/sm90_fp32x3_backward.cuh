@@ -113,7 +113,7 @@ struct Sm90Fp32x3Backward {
                                    const KernelArgs& args, const KeyWork& work) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(barrier, kPlanes * tile_bytes(kBlockK, kColumns));
-    load_planes<kBlockK, kColumns>(to, map, barrier, work.key, work.head, work.batch, args.b);
+    load_planes<kBlockK, kColumns>(to, map, barrier, work.key, work.head, work.seq.batch, args.b);
   }
 
   template <int kColumns>
@@ -124,8 +124,8 @@ struct Sm90Fp32x3Backward {
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), kPlanes * tile_bytes(kBlockQ, kColumns) + kRowBytes);
     load_planes<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
-                                   work.batch, args.b);
-    const long long head = static_cast<long long>(work.batch) * args.hq + walk.head;
+                                   work.seq.batch, args.b);
+    const long long head = static_cast<long long>(work.seq.batch) * args.hq + walk.head;
     ptx::load_bytes(to_rows, rows + head * args.padded_sq + walk.tile * kBlockQ, kRowBytes,
                     ring.full());
   }
@@ -196,7 +196,7 @@ struct Sm90Fp32x3Backward {
                                const float (&sum)[kFragments][4], float factor) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     float* head =
-        static_cast<float*>(gradient) + work.batch * strides.batch + work.head * strides.head;
+        static_cast<float*>(gradient) + work.seq.batch * strides.batch + work.head * strides.head;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int key = work.key + warp_row() + half * 8 + lane / 4;
@@ -294,7 +294,7 @@ struct Sm90Fp32x3Backward {
                                      const Shared& shared, unsigned phase,
                                      const typename Dq::Share& share) {
     ptx::wait(shared.turn(), phase);
-    Dq::add(args, {work.batch, walk.head}, walk.tile, work.key, share);
+    Dq::add(args, {work.seq, walk.head}, walk.tile, work.key, share);
     __syncwarp();
     if (ptx::thread_index() % 32 == 0) ptx::arrive(shared.added());
   }

@@ -28,7 +28,7 @@ struct Sm90Fp32x3Dq : DqSemaphore<kConfig> {
                              const Share& share) {
     const unsigned index = Turns::index(args, head, tile);
     const bool first =
-        Turns::blocks_before(args, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+        Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float* to = thread_sums(args, index, half);

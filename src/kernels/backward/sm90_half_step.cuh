@@ -14,6 +14,7 @@ struct Sm90HalfStep {
   using Operand = typename Keys::Operand;
   using Pairs = typename Keys::Pairs;
   using Scores = typename Keys::Scores;
+  using Seqlen = typename Keys::Seqlen;
   static constexpr int kHalf = Keys::kHalf;
   static constexpr int kHalves = Keys::kHalves;
   static constexpr bool kTellsDs = kConfig.cluster > 1;
@@ -35,15 +36,16 @@ struct Sm90HalfStep {
 
   // Where registers last for telling by two comparisons whether a mask hides anything.
   static constexpr bool kSeeingKept = kHalves == 1 || kConfig.value_dim <= 64;
-  static DFA_DEVICE void keep_seeing(Sums& sums, const KernelArgs& args, int key) {
-    if constexpr (kSeeingKept) sums.seeing = seeing_all(TileMask::of(args), key, kGroupRows);
+  static DFA_DEVICE void keep_seeing(Sums& sums, const KernelArgs& args, const Seqlen& seq,
+                                     int key) {
+    if constexpr (kSeeingKept) sums.seeing = seeing_all(TileMask::of(args, seq), key, kGroupRows);
   }
-  static DFA_DEVICE void hide(Scores& scores, const Sums& sums, const KernelArgs& args, int query,
-                              int key) {
+  static DFA_DEVICE void hide(Scores& scores, const Sums& sums, const KernelArgs& args,
+                              const Seqlen& seq, int query, int key) {
     if constexpr (!kSeeingKept) {
-      Keys::hide(scores, args, query, key);
+      Keys::hide(scores, args, seq, query, key);
     } else if (query < sums.seeing.begin || query + kHalf > sums.seeing.end) {
-      Keys::hide_some(scores, args, TileMask::of(args), query, key);
+      Keys::hide_some(scores, args, TileMask::of(args, seq), query, key);
     }
   }
 
@@ -100,8 +102,8 @@ struct Sm90HalfStep {
   // Half kAt of the tile `at`, whose first query and whose group's first key are given; ds goes to
   // the buffer `ds`.
   template <int kAt, typename Tile>
-  static DFA_DEVICE void run(const KernelArgs& args, int query, int key, const Tile& at,
-                             unsigned ds, int group, Sums& sums, Operand (&p)[kHalves],
+  static DFA_DEVICE void run(const KernelArgs& args, const Seqlen& seq, int query, int key,
+                             const Tile& at, unsigned ds, int group, Sums& sums, Operand (&p)[kHalves],
                              Operand (&ds_rounded)[kHalves]) {
     constexpr bool kNext = kAt + 1 < kHalves;
     const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
@@ -109,7 +111,7 @@ struct Sm90HalfStep {
     Scores dp;
     queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
-    hide(sums.p[kAt], sums, args, query + kAt * kHalf, key);
+    hide(sums.p[kAt], sums, args, seq, query + kAt * kHalf, key);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
     make_p<kAt, 0>(args, sums, p[kAt], d_o, delta);
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);

@@ -33,6 +33,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Warpgroup::kElement;
   using Warpgroup::kHalf;
   using Warpgroup::store_gradient;
+  using typename Warpgroup::Work;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kThreads = 32 * kConfig.warps;  // that compute
   static constexpr int kHalves = kBlockQ / kHalf;
@@ -179,8 +180,21 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // A pair walks the queries that see the keys of either, and takes turns as one.
-  static DFA_DEVICE KeyWork turn_work(const KernelArgs& args) {
-    return key_work<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
+  static DFA_DEVICE Work turn_work(const KernelArgs& args) {
+    const unsigned index = ptx::block_index() / kConfig.cluster;
+    if constexpr (kConfig.varlen) {
+      return packed_key_work<kConfig.turn_keys()>(args, index);
+    } else {
+      return key_work<kConfig.turn_keys(), true>(args, index);
+    }
+  }
+  // Of packed sequences there are as many thread blocks as there could be works.
+  static DFA_DEVICE bool has_work(const KernelArgs& args) {
+    if constexpr (kConfig.varlen) {
+      return has_packed_key_work(args, ptx::block_index() / kConfig.cluster);
+    } else {
+      return true;
+    }
   }
   static DFA_DEVICE int works(const KernelArgs& args) {
     return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
@@ -190,9 +204,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void take_work(const KernelArgs& args, const Shared& shared, unsigned n) {
     shared.queue(n).take(args, [&](unsigned taken) {
       const int i = static_cast<int>(taken);
-      if (i >= (kParts ? args.parts.count(works(args)) : works(args))) return KeyWork{-1, 0, 0};
+      if (i >= (kParts ? args.parts.count(works(args)) : works(args))) return Work{{-1}, 0, 0};
       const auto index = static_cast<unsigned>(kParts ? args.parts.work(i) : i);
-      KeyWork work = key_work<kConfig.turn_keys(), true>(args, index);
+      Work work = key_work<kConfig.turn_keys(), true>(args, index);
       if constexpr (kParts) work.part = args.parts.part(i);
       return work;
     });
@@ -206,7 +220,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       body(turn_work(args), 0u);
     } else {
       Queue queue = shared.queue();
-      KeyWork work;
+      Work work;
 #pragma unroll 1
       while (queue.template next<kWarp>(work)) body(work, queue.n - 1);
     }
@@ -221,11 +235,11 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return key + rank * kBlockK + group * kGroupRows;
   }
   // This block's, as a warpgroup has its keys: as if those before lay right ahead of them.
-  static DFA_DEVICE KeyWork own_work(KeyWork of_turn, int group = 0) {
+  static DFA_DEVICE Work own_work(Work of_turn, int group = 0) {
     if constexpr (kPaired) of_turn.key += key_of(0, rank(), group) - group * kGroupRows;
     return of_turn;
   }
-  static DFA_DEVICE KeyWork work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
+  static DFA_DEVICE Work work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
 
   // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
   // has rounded dq at the end or, as the last group of heads may be a small one, has nothing to do.
@@ -287,39 +301,45 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Every second panel, for both blocks; kFirst: which the first of them starts with.
   template <int kColumns, int kFirst, typename AnyRing>
   static DFA_DEVICE void load_panels_of_pair(const AnyRing& ring, const TensorMap& map,
-                                             const KeyWork& work, const Walk& walk) {
+                                             const KernelArgs& args, const Work& work,
+                                             const Walk& walk) {
     for (int panel = (rank() + kFirst) % 2; panel < panels(kColumns); panel += 2) {
       ptx::load_box_of_pair(ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(),
-                            panel * kPanelColumns, walk.tile * kBlockQ, walk.head, work.batch);
+                            panel * kPanelColumns, work.seq.q_box_row(args, walk.tile * kBlockQ),
+                            walk.head, work.seq.q_box_batch());
     }
   }
 
   template <int kColumns, int kFirst = 0, typename AnyRing>
   static DFA_DEVICE void load_queries(const AnyRing& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
-                                      const KeyWork& work, const Walk& walk) {
+                                      const Work& work, const Walk& walk) {
     // Of a pair the thread waits alone, as it may be a phase ahead of other lanes by then.
     if (kPaired && !starts_copies()) return;
     ring.wait_empty();
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockQ, kColumns) + kRowBytes);
     if constexpr (kPaired) {
-      load_panels_of_pair<kColumns, kFirst>(ring, map, work, walk);
+      load_panels_of_pair<kColumns, kFirst>(ring, map, args, work, walk);
     } else {
-      load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(), walk.tile * kBlockQ, walk.head,
-                                   work.batch);
+      load_tile<kBlockQ, kColumns>(ring.tile(), map, ring.full(),
+                                   work.seq.q_box_row(args, walk.tile * kBlockQ), walk.head,
+                                   work.seq.q_box_batch());
     }
-    const long long head = static_cast<long long>(work.batch) * args.hq + walk.head;
-    ptx::load_bytes(to_rows, rows + head * args.padded_sq + walk.tile * kBlockQ, kRowBytes,
-                    ring.full());
+    ptx::load_bytes(to_rows,
+                    rows + work.seq.padded_offset(args, walk.head) + walk.tile * kBlockQ,
+                    kRowBytes, ring.full());
   }
 
   // A tile of a block's keys, the first of which is `key`; rank: the block's.
   template <int kColumns, int kOfPanel>
-  static DFA_DEVICE void load_keys_of(int rank, unsigned to, const TensorMap& map, unsigned barrier,
-                                      const KeyWork& work, int key) {
+  static DFA_DEVICE void load_keys_of(const KernelArgs& args, int rank, unsigned to,
+                                      const TensorMap& map, unsigned barrier, const Work& work,
+                                      int key) {
+    key = work.seq.k_box_row(args, key);
     if constexpr (!kConfig.masked) {
-      load_tile<kBlockK, kColumns, kOfPanel>(to, map, barrier, key, work.head, work.batch);
+      load_tile<kBlockK, kColumns, kOfPanel>(to, map, barrier, key, work.head,
+                                             work.seq.k_box_batch());
     } else {  // a box for each warpgroup
 #pragma unroll
       for (int group = 0; group < kBlockK / kGroupRows; ++group) {
@@ -327,42 +347,43 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 #pragma unroll
         for (int panel = 0; panel < panels(kColumns); ++panel) {
           ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kGroupRows), map,
-                        barrier, panel * kOfPanel, row, work.head, work.batch);
+                        barrier, panel * kOfPanel, row, work.head, work.seq.k_box_batch());
         }
       }
     }
   }
   static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
-                                unsigned barrier, const KeyWork& work) {
-    load_keys_of<kConfig.head_dim, kKeyColumns>(rank(), shared.base + to, a.k, barrier, work,
+                                unsigned barrier, const Work& work) {
+    load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, rank(), shared.base + to, a.k, barrier, work,
                                                 work.key);
   }
   static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
-                                       unsigned barrier, const KeyWork& work) {
+                                       unsigned barrier, const Work& work) {
     constexpr int kApart = kConfig.masked ? kGroupRows : kBlockK;  // of both blocks' first keys
     const int key = work.key + (rank() == 0 ? kApart : -kApart);
     if constexpr (kConfig.sm90_halves_dq()) {
 #pragma unroll
       for (int panel = 0; panel < kOthersPanels; ++panel) {
         ptx::load_box(shared.base + kOthersKAt + panel * panel_bytes(kBlockK), a.k, barrier,
-                      (rank() * kOthersPanels + panel) * kPanelColumns, key, work.head, work.batch);
+                      (rank() * kOthersPanels + panel) * kPanelColumns,
+                      work.seq.k_box_row(a.args, key), work.head, work.seq.k_box_batch());
       }
     } else {
-      load_keys_of<kConfig.head_dim, kKeyColumns>(1 - rank(), shared.base + kOthersKAt, a.k,
+      load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, 1 - rank(), shared.base + kOthersKAt, a.k,
                                                   barrier, work, key);
     }
   }
   static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
-                                const KeyWork& work) {
-    load_keys_of<kConfig.value_dim, kPanelColumns>(rank(), shared.base + kVAt, a.v, shared.v_full(),
+                                const Work& work) {
+    load_keys_of<kConfig.value_dim, kPanelColumns>(a.args, rank(), shared.base + kVAt, a.v, shared.v_full(),
                                                    work, work.key);
   }
   static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
 
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const KeyWork& work) {
+                                   const Work& work) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
@@ -374,9 +395,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
   // long before k has been.
   static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                        const KeyWork& of_turn, unsigned works_before) {
+                                        const Work& of_turn, unsigned works_before) {
     const bool any = Walk::of(a.args, of_turn).any();
-    const KeyWork work = own_work(of_turn);
+    const Work work = own_work(of_turn);
     ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
@@ -389,7 +410,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
-                                    const KeyWork& work, const Walk& walk) {
+                                    const Work& work, const Walk& walk) {
     load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
                                    walk);
     // Where panels are odd in number the pair's other block begins, so that q and do come out even.
@@ -407,7 +428,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       const bool takes = rank() == 0;
       unsigned n = 0;
       if (takes) take_work(a.args, shared, 0);
-      for_works<false>(a.args, shared, [&](const KeyWork& work, unsigned works_before) {
+      for_works<false>(a.args, shared, [&](const Work& work, unsigned works_before) {
         for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
           shared.place(n++);
           load_tiles(a, shared, work, walk);
@@ -417,7 +438,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         if (takes) take_work(a.args, shared, works_before + 1);
       });
     } else {
-      const KeyWork of_turn = turn_work(a.args), work = own_work(of_turn);
+      const Work of_turn = turn_work(a.args), work = own_work(of_turn);
       Walk walk = Walk::of(a.args, of_turn);
       if (!walk.any()) return;
       load_keys(a, shared, work);
@@ -438,7 +459,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void for_turns(const KernelArgs& args, const Shared& shared, const Begin& begin,
                                    const Body& body) {
     unsigned tiles = 0;
-    for_works<false>(args, shared, [&](const KeyWork& work, unsigned works_before) {
+    for_works<false>(args, shared, [&](const Work& work, unsigned works_before) {
       begin(work, works_before);
       const Walk all = Walk::of(args, work);
       body(work, turn_walk(all, tiles));
@@ -451,10 +472,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     unsigned phase = 0;
     for_turns(
         a.args, shared,
-        [&](const KeyWork& work, unsigned before) {
+        [&](const Work& work, unsigned before) {
           if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
-        [&](const KeyWork& work, const TurnWalk& walk) {
+        [&](const Work& work, const TurnWalk& walk) {
           if constexpr (!Dq::kSerialized) return;
           if constexpr (kConfig.early_release()) {
             take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
@@ -522,10 +543,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // dk and dv of a warpgroup that has both.
   static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Shared& shared, int group,
-                                         const KeyWork& work, const float (&dk)[kDims][4],
+                                         const Work& work, const float (&dk)[kDims][4],
                                          const float (&dv)[kValues][4]) {
-    store_gradient(a.dv, shared.base + kVAt, group, work, dv, 1);
-    store_gradient(a.dk, shared.base, group, work, dk, a.args.scale);
+    store_gradient(a.args, a.dv, shared.base + kVAt, group, work, dv, 1);
+    store_gradient(a.args, a.dk, shared.base, group, work, dk, a.args.scale);
     ptx::wait_stores_read();
   }
 };

@@ -26,6 +26,7 @@ struct Sm90PairBackward {
   using Operand = typename Keys::Operand;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
+  using Work = typename Keys::Work;
   using Parts = Sm90WorkParts<kConfig, Keys>;
   using HalfStep = Sm90HalfStep<kConfig>;
   using Sums = typename HalfStep::Sums;
@@ -155,10 +156,10 @@ struct Sm90PairBackward {
     ptx::commit_products();
   }
 
-  static DFA_DEVICE void add_dq(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+  static DFA_DEVICE void add_dq(const KernelArgs& args, const Work& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
     if constexpr (Dq::kSerialized) ptx::wait(at.turn(), phase);
-    Dq::add(args, {pair.batch, walk.head}, walk.tile, pair.key, at.group, share);
+    Dq::add(args, {pair.seq, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (Keys::lane() == 0) ptx::arrive(at.added());
@@ -187,7 +188,7 @@ struct Sm90PairBackward {
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+  static DFA_DEVICE void step(const KernelArgs& args, const Work& pair, const Walk& walk,
                               Step& at, Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (Keys::kPersistent) at.place(at.n);
@@ -196,9 +197,9 @@ struct Sm90PairBackward {
     const int query = walk.tile * kBlockQ;
     const int key = Keys::key_of(pair.key, at.rank, at.group);
     const unsigned ds = at.ds_of_step();
-    HalfStep::template run<0>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
+    HalfStep::template run<0>(args, pair.seq, query, key, at, ds, at.group, sums, p, ds_rounded);
     if constexpr (kHalves == 2) {
-      HalfStep::template run<1>(args, query, key, at, ds, at.group, sums, p, ds_rounded);
+      HalfStep::template run<1>(args, pair.seq, query, key, at, ds, at.group, sums, p, ds_rounded);
     }
     if constexpr (Keys::kPersistent && !HalfStep::kHeldWhole && !kMore && !kConfig.masked) {
       at.give_back(at.v_empty());
@@ -238,7 +239,7 @@ struct Sm90PairBackward {
   }
 
   // Behind the last step: its dq, where it is made here.
-  static DFA_DEVICE void end_dq(const KernelArgs& args, const KeyWork& pair, const Walk& last,
+  static DFA_DEVICE void end_dq(const KernelArgs& args, const Work& pair, const Walk& last,
                                 const Step& at) {
     typename Dq::Share share;
     ptx::wait(at.ds_there(), at.phase_before());
@@ -251,23 +252,23 @@ struct Sm90PairBackward {
 
   // Of a pair that stays: through places of ds, as the next keys come into those of k and v.
   static constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
-  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const KeyWork& work,
+  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Work& work,
                                          const Step& at, const Sums& sums) {
     at.wait_places_empty();
     wait_stored();  // of the work before, where this one had no tile
-    Keys::template store_gradient<kSentDs>(a.dv, at.ds(), at.group, work, sums.dv, 1);
+    Keys::template store_gradient<kSentDs>(a.args, a.dv, at.ds(), at.group, work, sums.dv, 1);
     if constexpr (kHalves == 1) wait_stored();
-    Keys::template store_gradient<kSentDs>(a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
+    Keys::template store_gradient<kSentDs>(a.args, a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
                                            a.args.scale);
   }
   // The same of a work in parts.
-  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const KeyWork& work,
+  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const Work& work,
                                       const Step& at, const Parts& parts) {
     at.wait_places_empty();
     wait_stored();
-    parts.template join<kSentDs, 0, Keys::kValues>(a.dv, at.ds(), at.group, work, 1);
+    parts.template join<kSentDs, 0, Keys::kValues>(a.args, a.dv, at.ds(), at.group, work, 1);
     if constexpr (kHalves == 1) wait_stored();
-    parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.dk, at.ds() + kDkAt, at.group, work,
+    parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.args, a.dk, at.ds() + kDkAt, at.group, work,
                                                              a.args.scale);
   }
   // The warp's stores have been read.
@@ -278,7 +279,7 @@ struct Sm90PairBackward {
 
   // A step of queries that see none of this warpgroup's keys: its ds is 0, and dq of the tile
   // before is made as always.
-  static DFA_DEVICE void let_pass(const KernelArgs& args, const KeyWork& pair, const Walk& walk,
+  static DFA_DEVICE void let_pass(const KernelArgs& args, const Work& pair, const Walk& walk,
                                   Step& at) {
     constexpr Operand kNone = {};
     if constexpr (Keys::kPersistent) at.place(at.n);
@@ -317,7 +318,7 @@ struct Sm90PairBackward {
   static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.masked;
 
   // All steps, the first scores being queued.
-  static DFA_DEVICE void walk_all(const KernelArgs& args, const KeyWork& pair, Walk& walk, Step& at,
+  static DFA_DEVICE void walk_all(const KernelArgs& args, const Work& pair, Walk& walk, Step& at,
                                   Sums& sums) {
     await_tile(at, sums);
 #pragma unroll 1
@@ -327,14 +328,14 @@ struct Sm90PairBackward {
 
   // The same, no scores being queued, without products of queries that see none of this
   // warpgroup's keys: under a mask the pair walks those that see any of its 256.
-  static DFA_DEVICE void walk_seen(const KernelArgs& args, const KeyWork& pair, Walk& walk,
+  static DFA_DEVICE void walk_seen(const KernelArgs& args, const Work& pair, Walk& walk,
                                    Step& at, Sums& sums) {
 #pragma unroll 1
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
       if constexpr (kGroupRecalled) at.recall_group();
       const TileRange seen = query_tiles(
-          TileMask::of(args), Keys::key_of(pair.key, at.rank, at.group), kGroupRows, kBlockQ);
+          TileMask::of(args, pair.seq), Keys::key_of(pair.key, at.rank, at.group), kGroupRows, kBlockQ);
       int left = walk.left_of(seen);
       if (left > 0) {
         queue_next(at, sums);
@@ -350,13 +351,13 @@ struct Sm90PairBackward {
     }
   }
 
-  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const KeyWork& pair, Step& at) {
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Work& pair, Step& at) {
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
     Walk walk = Walk::of(a.args, pair);
     if constexpr (kConfig.split_q) at.begin_part(pair.part);
-    HalfStep::keep_seeing(sums, a.args, Keys::key_of(pair.key, at.rank, at.group));
+    HalfStep::keep_seeing(sums, a.args, pair.seq, Keys::key_of(pair.key, at.rank, at.group));
     if (Keys::kPersistent || walk.any()) ptx::wait(at.k_full(), at.keys_phase());
     if (walk.any()) {
       HalfStep::hold_k(sums, at.base, at.group);
@@ -375,7 +376,7 @@ struct Sm90PairBackward {
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
     if constexpr (kGroupRecalled) at.recall_group();
-    const KeyWork work = Keys::own_work(pair, at.group);
+    const Work work = Keys::own_work(pair, at.group);
     if constexpr (Keys::kPersistent) {
       if constexpr (Keys::kCounts) {
         ptx::wait(at.seen(), at.keys_phase() ^ 1);  // of the work before: short ones follow fast
@@ -406,7 +407,7 @@ struct Sm90PairBackward {
     if constexpr (!Keys::kPersistent) {
       compute(a, Keys::turn_work(a.args), at);
     } else {
-      KeyWork pair;
+      Work pair;
 #pragma unroll 1
       while (shared.queue(at.works()).template next<true>(pair)) compute(a, pair, at);
       ptx::wait_stores_read();
@@ -419,6 +420,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_pair_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
+  if constexpr (kConfig.varlen) {
+    ptx::griddepcontrol_wait();
+    if (!Keys::has_work(a.args)) return;
+  }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }

@@ -16,6 +16,7 @@ struct Sm90SemaphoreReleaser {
   using Dq = typename Keys::Dq;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
+  using Work = typename Keys::Work;
 
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.sm90_sends_ds()) {
@@ -24,26 +25,26 @@ struct Sm90SemaphoreReleaser {
       pass(args, shared);
     } else if constexpr (Keys::kCounts) {
       Keys::template for_works<false>(
-          args, shared, [&](const KeyWork& work, unsigned n) { count(args, shared, work, n); });
+          args, shared, [&](const Work& work, unsigned n) { count(args, shared, work, n); });
     }
   }
 
  private:
   // The n-th work's sums are there for who rounds them.
-  static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const KeyWork& work,
+  static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const Work& work,
                                unsigned n) {
     ptx::wait(shared.added(), n % 2);
     ptx::arrive(shared.seen());
     const int ends = kConfig.split_q && work.part == 0 ? args.parts.parts : 1;
-    ptx::add_release(Dq::ended(args, work.batch * args.hk + work.head),
+    ptx::add_release(Dq::ended(args, work.seq.batch * args.hk + work.head),
                      static_cast<unsigned>(ends));
   }
 
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {
     unsigned phase = 0;
     Keys::for_turns(
-        args, shared, [](const KeyWork&, unsigned) {},
-        [&](const KeyWork& work, typename Keys::TurnWalk walk) {
+        args, shared, [](const Work&, unsigned) {},
+        [&](const Work& work, typename Keys::TurnWalk walk) {
           for (; walk.any() && walk.more(); walk.next()) {
             pass_turn<Dq, Walk>(args, work, walk, shared.added(), shared.seen(), phase);
           }
@@ -55,7 +56,7 @@ struct Sm90SemaphoreReleaser {
   // where it is odd ds is sent.
   static DFA_DEVICE void send(const KernelArgs& args, const Shared& shared) {
     unsigned n = static_cast<unsigned>(Keys::rank());
-    Keys::template for_works<false>(args, shared, [&](const KeyWork& work, unsigned works) {
+    Keys::template for_works<false>(args, shared, [&](const Work& work, unsigned works) {
       typename Keys::EverySecond made{Walk::of(args, work)};
       if (!Keys::kCounts && !made.any()) return;
       const unsigned end = made.any() ? n + made.count() : n;

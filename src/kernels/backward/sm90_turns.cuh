@@ -8,11 +8,11 @@ namespace dfa {
 
 // Of the thread that waits for a block's turns and passes them on: `turn` tells the warps that they
 // may add to dq, by `added` they tell that they have. `walk`: the tiles it adds to.
-template <typename Dq, typename Walk>
-DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned turn,
+template <typename Dq, typename Walk, typename Work>
+DFA_DEVICE void keep_turns(const KernelArgs& args, const Work& work, Walk walk, unsigned turn,
                            unsigned added, unsigned& phase) {
   for (; walk.any() && walk.more(); walk.next()) {
-    const typename Dq::Head head{work.batch, walk.head};
+    const typename Dq::Head head{work.seq, walk.head};
     if (Dq::starts_turn(walk.tile, walk.tiles.end)) Dq::wait(args, head, walk.tile, work.key);
     ptx::arrive(turn);
     ptx::wait(added, phase);
@@ -25,12 +25,12 @@ DFA_DEVICE void keep_turns(const KernelArgs& args, const KeyWork& work, Walk wal
 
 // The same by two threads, so that a turn is waited for while the one before is passed on behind
 // its fence: this one waits for turns, ...
-template <typename Dq, typename Walk>
-DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, Walk walk, unsigned turn,
+template <typename Dq, typename Walk, typename Work>
+DFA_DEVICE void take_turns(const KernelArgs& args, const Work& work, Walk walk, unsigned turn,
                            unsigned seen, unsigned& phase) {
   for (; walk.any() && walk.more(); walk.next()) {
     if (Dq::starts_turn(walk.tile, walk.tiles.end)) {
-      Dq::wait(args, {work.batch, walk.head}, walk.tile, work.key);
+      Dq::wait(args, {work.seq, walk.head}, walk.tile, work.key);
     }
     ptx::wait(seen, phase ^ 1);  // of the tile before
     phase ^= 1;
@@ -41,14 +41,14 @@ DFA_DEVICE void take_turns(const KernelArgs& args, const KeyWork& work, Walk wal
 // ... and another passes them on (sm90_semaphore_releaser.cuh), of one tile after the other. It
 // says that it has seen a tile's additions, so that no barrier gets a phase ahead of one that is
 // waited for.
-template <typename Dq, typename Walk>
-DFA_DEVICE void pass_turn(const KernelArgs& args, const KeyWork& work, const Walk& at,
+template <typename Dq, typename Walk, typename Work>
+DFA_DEVICE void pass_turn(const KernelArgs& args, const Work& work, const Walk& at,
                           unsigned added, unsigned seen, unsigned& phase) {
   ptx::wait(added, phase);
   phase ^= 1;
   ptx::arrive(seen);
   if (Dq::ends_turn(at.tile, at.tiles.begin)) {
-    Dq::pass_on(args, {work.batch, at.head}, at.tile, work.key);
+    Dq::pass_on(args, {work.seq, at.head}, at.tile, work.key);
   }
 }
 

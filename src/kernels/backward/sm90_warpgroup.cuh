@@ -19,6 +19,8 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   using Fragments::kQueries;
   using typename Fragments::Pairs;
   using typename Fragments::Scores;
+  using Seqlen = SeqlenInfo<kConfig.varlen>;
+  using Work = KeyWorkOf<kConfig.varlen>;
 
   // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
   // that products wait for.
@@ -44,8 +46,9 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
     for (int n = 0; n < kQueries; ++n) pairs[n] = ptx::load_shared_2(from + n * 32);
   }
 
-  static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, int query, int key) {
-    const TileMask mask = TileMask::of(args);
+  static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, const Seqlen& seq, int query,
+                              int key) {
+    const TileMask mask = TileMask::of(args, seq);
     if (mask.needs(query, kHalf, key, kGroupRows)) hide_some(scores, args, mask, query, key);
   }
   static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
@@ -57,8 +60,8 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
   // kStride: from one of its panels to the next.
   template <int kStride = panel_bytes(kBlockK), int kFragments>
-  static DFA_DEVICE void store_gradient(const TensorMap& map, unsigned tile, int part,
-                                        const KeyWork& work, const float (&sum)[kFragments][4],
+  static DFA_DEVICE void store_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile, int part,
+                                        const Work& work, const float (&sum)[kFragments][4],
                                         float factor) {
     unsigned rounded[kFragments / 2][4];
 #pragma unroll
@@ -71,20 +74,20 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
     }
     const int first = part * kGroupRows + warp_row();
     store_rows<kBlockK, kStride>(tile, first, rounded, lane());
-    send_gradient<kStride, kFragments>(map, tile, first, work);
+    send_gradient<kStride, kFragments>(args, map, tile, first, work);
   }
 
   // Likewise of rows of a warp, from `first` on, that are there as they leave.
   template <int kStride, int kFragments>
-  static DFA_DEVICE void send_gradient(const TensorMap& map, unsigned tile, int first,
-                                       const KeyWork& work) {
+  static DFA_DEVICE void send_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile, int first,
+                                       const Work& work) {
     ptx::fence_async();
     __syncwarp();
     if (!ptx::elect()) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
       ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
-                     work.key + first, work.head, work.batch);
+                     work.seq.k_box_row(args, work.key + first), work.head, work.seq.k_box_batch());
     }
     ptx::commit_stores();
   }

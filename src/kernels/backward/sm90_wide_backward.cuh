@@ -38,6 +38,7 @@ struct Sm90WideBackward {
   using Scores = typename Keys::Scores;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
+  using Work = typename Keys::Work;
   static constexpr int kThreads = Keys::kThreads;
   static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
   static constexpr bool kPaired = Keys::kPaired;
@@ -58,7 +59,7 @@ struct Sm90WideBackward {
   // A block's place in its walk, of each warpgroup.
   struct Step {
     const KernelArgs& args;
-    KeyWork work;
+    Work work;
     Walk walk;
     Shared shared;
     unsigned phase;  // of turns
@@ -78,16 +79,16 @@ struct Sm90WideBackward {
     }
     // Where pairs stay: takes the next one, if there is any.
     DFA_DEVICE bool next_work() {
-      KeyWork pair;
+      Work pair;
       if (!shared.queue(works()).template next<true>(pair)) return false;
       work = Keys::own_work(pair);
       walk = Walk::of(args, pair);
       return true;
     }
     // Whose gradients are stored: where a register is wanted elsewhere, found out anew.
-    DFA_DEVICE KeyWork stored_work() const {
+    DFA_DEVICE Work stored_work() const {
       if constexpr (!Keys::kCounts) return work;
-      return {work.batch, walk.last_head / (args.hq / args.hk), work.key};
+      return {work.seq, walk.last_head / (args.hq / args.hk), work.key};
     }
     DFA_DEVICE void end_work() { count = (count & ~7U) | ((count + 1) & 3); }
     DFA_DEVICE void place() {
@@ -161,7 +162,7 @@ struct Sm90WideBackward {
         ptx::wait_products<0>();
         ptx::pin(share);
       }
-      Dq::add(at.args, {at.work.batch, at.walk.head}, at.walk.tile, at.work.key, place, share);
+      Dq::add(at.args, {at.work.seq, at.walk.head}, at.walk.tile, at.work.key, place, share);
     }
     pass_turn(at);
   }
@@ -230,7 +231,7 @@ struct Sm90WideBackward {
     ptx::pin(share);
     give_others_ds_back(at, m);
     wait_turn(at);
-    Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, share);
+    Dq::add(at.args, {at.work.seq, walk.head}, walk.tile, at.work.key, place, share);
     pass_turn(at);
   }
   // This warpgroup's, if there is one. Turns are waited for in any case: a warp that says that it
@@ -285,7 +286,7 @@ struct Sm90WideBackward {
     if (!kAddsLate || !made.waits) return;
     const int place = place_of<kWhich>(walk);
     if (has_place<kWhich>(place)) {
-      Dq::add(at.args, {at.work.batch, walk.head}, walk.tile, at.work.key, place, made.share);
+      Dq::add(at.args, {at.work.seq, walk.head}, walk.tile, at.work.key, place, made.share);
     }
   }
 
@@ -352,7 +353,7 @@ struct Sm90WideBackward {
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
     at.place();
     Operand p;
-    Keys::hide(of.p, at.args, at.walk.tile * kConfig.block_q, at.work.key);
+    Keys::hide(of.p, at.args, at.work.seq, at.walk.tile * kConfig.block_q, at.work.key);
     Keys::weigh(of.p, at.args.scale_log2, of.lse);
     tell_p(at, of.p);
     Keys::round(p, of.p);
@@ -384,7 +385,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
-    const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    const Work pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work()) {
       OfDv of;
@@ -407,7 +408,7 @@ struct Sm90WideBackward {
       at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.k_empty());
-      Keys::store_gradient(a.dv, shared.base + Keys::kVAt, 0, at.stored_work(), of.dv, 1);
+      Keys::store_gradient(a.args, a.dv, shared.base + Keys::kVAt, 0, at.stored_work(), of.dv, 1);
       typename Step::Rounded rounded;
       at.begin_rounding(rounded);
       ptx::wait_stores_read();
@@ -486,7 +487,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
-    const KeyWork pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    const Work pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work()) {
       OfDk of;
@@ -509,7 +510,7 @@ struct Sm90WideBackward {
       at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.v_empty());
-      Keys::store_gradient(a.dk, shared.base, 0, at.stored_work(), of.dk, a.args.scale);
+      Keys::store_gradient(a.args, a.dk, shared.base, 0, at.stored_work(), of.dk, a.args.scale);
       typename Step::Rounded rounded;
       at.begin_rounding(rounded);
       ptx::wait_stores_read();
@@ -536,6 +537,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     sm90_wide_backward(const __grid_constant__ Sm90BackwardArgs a) {
   using Keys = Sm90Keys<kConfig>;
   extern __shared__ __align__(1024) char smem[];
+  if constexpr (kConfig.varlen) {
+    ptx::griddepcontrol_wait();
+    if (!Keys::has_work(a.args)) return;
+  }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }

@@ -22,7 +22,7 @@ struct Sm90WorkParts {
   float4* first;  // of the first part, this lane's
   unsigned* ended;
 
-  DFA_DEVICE Sm90WorkParts(const KernelArgs& args, const KeyWork& of_pair, int group)
+  DFA_DEVICE Sm90WorkParts(const KernelArgs& args, const typename Keys::Work& of_pair, int group)
       : parts(args.parts.parts) {
     const auto work =
         static_cast<unsigned>(work_index<kConfig.turn_keys()>(args, of_pair) - args.parts.first);
@@ -48,8 +48,8 @@ struct Sm90WorkParts {
   // columns at a time: where this takes many registers steps have others, and are slower. Sums of
   // several parts are asked for before any is added: one after the other each waits for its own.
   template <int kStride, int kFirst, int kCount>
-  DFA_DEVICE void join(const TensorMap& map, unsigned tile, int group, const KeyWork& work,
-                       float factor) const {
+  DFA_DEVICE void join(const KernelArgs& args, const TensorMap& map, unsigned tile, int group,
+                       const typename Keys::Work& work, float factor) const {
     constexpr int kAtOnce = kCount % 4 == 0 ? 2 : 1;  // 16 columns
     constexpr int kAhead = 4;                         // parts
     const int row = group * kGroupRows + Keys::warp_row();
@@ -84,7 +84,7 @@ struct Sm90WorkParts {
         store_columns<kStride>(tile, row, k + i, rounded, Keys::lane());
       }
     }
-    Keys::template send_gradient<kStride, kCount>(map, tile, row, work);
+    Keys::template send_gradient<kStride, kCount>(args, map, tile, row, work);
   }
 
  private:

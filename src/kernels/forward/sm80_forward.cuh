@@ -37,6 +37,7 @@ struct Sm80Forward {
   static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * Keys::kBytes;
   static_assert(kFirstStage % 128 == 0);
 
+  using Work = QueryWork<kConfig.varlen>;
   using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
@@ -44,25 +45,28 @@ struct Sm80Forward {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const QueryWork& work,
-                                      unsigned q_tile) {
-    const char* q = static_cast<const char*>(args.q) +
-                    head_offset<kElement>(args.q_strides, work.batch, work.head);
-    load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(q_tile, q, args.q_strides.row,
-                                                                     work.query, args.sq, args.d);
+  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+    return query_work<kConfig.block_q, kConfig.varlen>(args, block);
   }
 
-  static DFA_DEVICE void store_lse(const KernelArgs& args, const QueryWork& work, int row,
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
+    const char* q = static_cast<const char*>(args.q) +
+                    q_head_offset<kElement>(args, args.q_strides, work.seq, work.head);
+    load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(
+        q_tile, q, args.q_strides.row, work.query, work.seq.sq(args), args.d);
+  }
+
+  static DFA_DEVICE void store_lse(const KernelArgs& args, const Work& work, int row,
                                    const float (&lse)[kRows][2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
-    float* head = args.lse + (static_cast<long long>(work.batch) * args.hq + work.head) * args.sq;
+    float* head = args.lse + work.seq.lse_offset(args, work.head);
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int query = row + m * 16 + half * 8 + lane / 4;
-        if (query < args.sq) head[query] = lse[m][half];
+        if (query < work.seq.sq(args)) head[query] = lse[m][half];
       }
     }
   }
@@ -77,8 +81,11 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
 
-  const auto work = query_work<kConfig.block_q>(args, blockIdx.x);
-  const TileMask mask = TileMask::of(args);
+  if constexpr (kConfig.varlen) {
+    if (!has_query_work<kConfig.block_q>(args, blockIdx.x)) return;
+  }
+  const auto work = Kernel::work_of(args, blockIdx.x);
+  const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
   const unsigned q_tile = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {
@@ -136,7 +143,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
   softmax.finish(inverse, lse);
-  const auto owned = query_work<kConfig.block_q>(args, ptx::block_index());
+  const auto owned = Kernel::work_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   Kernel::store_lse(args, owned, owned.query + first_row, lse);
   ptx::wait_copies<0>();
@@ -145,8 +152,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   __syncthreads();
   store_tile<kElement, kConfig.block_q, kConfig.value_dim, Kernel::kThreads>(
       smem,
-      static_cast<char*>(args.o) + head_offset<kElement>(args.o_strides, owned.batch, owned.head),
-      args.o_strides.row, owned.query, args.sq, args.d_v);
+      static_cast<char*>(args.o) +
+          q_head_offset<kElement>(args, args.o_strides, owned.seq, owned.head),
+      args.o_strides.row, owned.query, owned.seq.sq(args), args.d_v);
 }
 
 }  // namespace dfa

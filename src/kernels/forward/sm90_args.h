@@ -2,6 +2,7 @@
 
 #include "kernels/args.h"
 #include "kernels/schedule/item_walk.h"
+#include "kernels/schedule/seqlen_info.h"
 #include "kernels/tensor_map.h"
 #include "spec/config.h"
 
@@ -30,9 +31,10 @@ struct RowOnMap {
   int second, third;
 };
 template <ForwardConfig kConfig>
-DFA_HOST_DEVICE RowOnMap row_on_map(int row, int head) {
-  if constexpr (kConfig.pack_gqa == 1) return {row, head};
-  return {head * kConfig.pack_gqa, row / kConfig.query_rows()};
+DFA_HOST_DEVICE RowOnMap row_on_map(const KernelArgs& args, const SeqlenInfo<kConfig.varlen>& seq,
+                                    int row, int head) {
+  if constexpr (kConfig.pack_gqa == 1) return {seq.q_box_row(args, row), head};
+  return {head * kConfig.pack_gqa, seq.q_box_row(args, row / kConfig.query_rows())};
 }
 
 }  // namespace dfa

@@ -17,6 +17,7 @@
 #include "kernels/schedule/recompute_notes.cuh"
 #include "kernels/schedule/recompute_queue.h"
 #include "kernels/schedule/share_walk.h"
+#include "kernels/schedule/varlen_walk.h"
 #include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -62,6 +63,9 @@ struct Sm90Forward {
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
   static constexpr bool kShared = kConfig.num_splits > 0;
+  static constexpr bool kVarlen = kConfig.varlen;
+  using Seqlen = SeqlenInfo<kVarlen>;
+  using Order = ItemOrder<kVarlen>;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -73,7 +77,7 @@ struct Sm90Forward {
   static constexpr int kOutputAt = kVAt + kStages * kVBytes;
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
-  static constexpr int kNotesAt = kOrdersAt + kQStages * kOrderBytes;
+  static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
   static constexpr int kEnd = kNotesAt + (kConfig.static_max() ? kRecomputeBytes : 0);
   static_assert(kEnd == kConfig.smem_bytes());
 
@@ -84,7 +88,9 @@ struct Sm90Forward {
     QRing q;
     Ring k, v;
 
-    DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kOrderBytes; }
+    DFA_DEVICE unsigned order() const {
+      return smem + kOrdersAt + q.stage * kConfig.order_bytes();
+    }
     DFA_DEVICE RecomputeNotes notes() const { return RecomputeNotes(smem + kNotesAt); }
   };
 
@@ -104,10 +110,10 @@ struct Sm90Forward {
   }
 
   // Those that a warpgroup's own queries see; the others it lets pass.
-  static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, int row) {
+  static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, const Seqlen& seq, int row) {
     const int query = row / kQueryRows;
-    if (query >= a.args.sq) return {0, 0};
-    return key_tiles(TileMask::of(a.args), query, kGroupRows / kQueryRows, kBlockK);
+    if (query >= seq.sq(a.args)) return {0, 0};
+    return key_tiles(TileMask::of(a.args, seq), query, kGroupRows / kQueryRows, kBlockK);
   }
 
   // The copying thread.
@@ -117,7 +123,7 @@ struct Sm90Forward {
     Rings& rings;
 
     DFA_DEVICE void meet(int time) const {
-      send(rings, ItemOrder::kMeet);
+      send(rings, Order::kMeet);
       const unsigned parity = static_cast<unsigned>(time) & 1;
       if constexpr (kPaired) {
         ptx::wait_for_pair(meeting(), parity);
@@ -126,13 +132,15 @@ struct Sm90Forward {
       }
     }
   };
-  using BlockWalk = Either<kShared, ShareWalk, ItemWalk>;
+  using BlockWalk = Either<kVarlen, VarlenWalk, Either<kShared, ShareWalk, ItemWalk>>;
   using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
   static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
-    if constexpr (kShared) {
+    if constexpr (kVarlen) {
+      return BlockWalk(a.args.packed, a.args.hq / kPacked, block, blocks);
+    } else if constexpr (kShared) {
       const SplitKv shares{a.pieces.items, kConfig.num_splits};
       return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
     } else {
@@ -142,18 +150,24 @@ struct Sm90Forward {
 
   static DFA_DEVICE void send(Rings& rings, int word) {
     rings.q.wait_empty();
-    ItemOrder::tell(rings.order(), word);
+    Order::tell(rings.order(), word);
     ptx::arrive(rings.q.full());
     rings.q.next();
   }
 
   struct Work {
-    int batch, head, kv_head, row;  // a head of `kPacked`
+    Seqlen seq;
+    int head, kv_head, row;  // a head of `kPacked`
   };
   static DFA_DEVICE Work work_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head(), heads = args.hq / kPacked;
-    return {head / heads, head % heads, head % heads / (heads / args.hk),
-            walk.tile() * kConfig.item_rows()};
+    if constexpr (kVarlen) {
+      const SequenceTile& tile = walk.items().sequence_tile();
+      return {Seqlen::of(tile), head, head / (heads / args.hk), tile.tile * kConfig.item_rows()};
+    } else {
+      return {{head / heads}, head % heads, head % heads / (heads / args.hk),
+              walk.tile() * kConfig.item_rows()};
+    }
   }
 
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const Work& work, const QRing& ring) {
@@ -163,9 +177,11 @@ struct Sm90Forward {
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
       for (int panel = 0; panel < kPanels; ++panel) {
-        const RowOnMap at = row_on_map<kConfig>(work.row + group * kGroupRows, work.head);
+        const RowOnMap at =
+            row_on_map<kConfig>(a.args, work.seq, work.row + group * kGroupRows, work.head);
         ptx::load_box(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows), a.q,
-                      ring.full(), panel * kPanelColumns, at.second, at.third, work.batch);
+                      ring.full(), panel * kPanelColumns, at.second, at.third,
+                      work.seq.q_box_batch());
       }
     }
   }
@@ -173,8 +189,9 @@ struct Sm90Forward {
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
   template <int kColumns>
-  static DFA_DEVICE void load_keys(const TensorMap& map, const Work& work, int tile, Ring& ring,
-                                   unsigned half) {
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const TensorMap& map, const Work& work,
+                                   int tile, Ring& ring, unsigned half) {
+    const int row = work.seq.k_box_row(args, tile * kBlockK), batch = work.seq.k_box_batch();
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockK, kColumns));
 #pragma unroll
@@ -182,27 +199,26 @@ struct Sm90Forward {
       const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
       if constexpr (kPaired) {
         if (panel % 2 != static_cast<int>(half)) continue;
-        ptx::load_box_of_pair(to, map, ring.full(), panel * kPanelColumns, tile * kBlockK,
-                              work.kv_head, work.batch);
+        ptx::load_box_of_pair(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head,
+                              batch);
       } else {
-        ptx::load_box(to, map, ring.full(), panel * kPanelColumns, tile * kBlockK, work.kv_head,
-                      work.batch);
+        ptx::load_box(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head, batch);
       }
     }
     ring.next();
   }
   static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
-    load_keys<kConfig.head_dim>(a.k, work, tile, ring, kPaired ? ptx::cluster_rank() % 2 : 0);
+    load_keys<kConfig.head_dim>(a.args, a.k, work, tile, ring, kPaired ? ptx::cluster_rank() % 2 : 0);
   }
   static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
-    load_keys<kConfig.value_dim>(a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
+    load_keys<kConfig.value_dim>(a.args, a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
     for (Walk walk(items(a), {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
-      TileRange tiles =
-          key_tiles(TileMask::of(a.args), work.row / kQueryRows, kConfig.item_queries(), kBlockK);
+      TileRange tiles = key_tiles(TileMask::of(a.args, work.seq), work.row / kQueryRows,
+                                  kConfig.item_queries(), kBlockK);
       if constexpr (kShared) tiles = walk.items().tiles_of_piece(tiles);
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
@@ -211,9 +227,8 @@ struct Sm90Forward {
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
-      if constexpr (kShared) ItemOrder::tell_piece(rings.order(), walk.items().piece());
-      ItemOrder{walk.place(), walk.again(), work.batch, work.head, work.row, tiles}.tell(
-          rings.order());
+      if constexpr (kShared) Order::tell_piece(rings.order(), walk.items().piece());
+      Order{walk.place(), walk.again(), work.seq, work.head, work.row, tiles}.tell(rings.order());
       walk.park();
       load_q(a, work, rings.q);
       rings.q.next();
@@ -226,7 +241,7 @@ struct Sm90Forward {
       if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings.v);
       walk.unpark();
     }
-    send(rings, ItemOrder::kOver);
+    send(rings, Order::kOver);
   }
 
   // A warpgroup with queries.
@@ -284,14 +299,14 @@ struct Sm90Forward {
 
   // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
   // scale there are none.
-  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, int row) {
+  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row) {
     if (args.scale_log2 < 0) return {0, 0};
-    return seen_by_all(TileMask::of(args), row / kQueryRows, kGroupRows / kQueryRows);
+    return seen_by_all(TileMask::of(args, seq), row / kQueryRows, kGroupRows / kQueryRows);
   }
 
   // Negates under a negative scale, hides what the mask hides.
-  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const TileRange& plain,
-                                 int row, int tile) {
+  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const Seqlen& seq,
+                                 const TileRange& plain, int row, int tile) {
     if (tile * kBlockK >= plain.begin && tile * kBlockK + kBlockK <= plain.end) return;
     if (args.scale_log2 < 0) [[unlikely]] {
 #pragma unroll
@@ -300,7 +315,7 @@ struct Sm90Forward {
         for (int i = 0; i < 4; ++i) scores[n][i] = -scores[n][i];
       }
     }
-    const TileMask mask = TileMask::of(args);
+    const TileMask mask = TileMask::of(args, seq);
     if (mask.needs(row / kQueryRows, kGroupRows / kQueryRows, tile * kBlockK, kBlockK)) {
       hide_masked<kQueryRows>(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row + warp_row(),
                               tile * kBlockK, -ptx::infinity());
@@ -368,18 +383,18 @@ struct Sm90Forward {
     if (group == kGroups - 1) pass_pingpong(group);
     for (;; rings.q.next()) {
       rings.q.wait_full();
-      const ItemOrder order = ItemOrder::told(rings.order(), lane());
-      if (order.place == ItemOrder::kOver) break;
-      if (order.place == ItemOrder::kMeet) {
+      const Order order = Order::told(rings.order(), lane());
+      if (order.place == Order::kOver) break;
+      if (order.place == Order::kMeet) {
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
         stored = false;
         rings.q.release(lane());
         arrive_at_meeting(rings);
         continue;
       }
-      const int piece = kShared ? ItemOrder::told_piece(rings.order()) : -1;
+      const int piece = kShared ? Order::told_piece(rings.order()) : -1;
       const int row = order.row + group * kGroupRows;
-      TileRange tiles = own_tiles(a, row), plain = plain_keys(args, row);
+      TileRange tiles = own_tiles(a, order.seq, row), plain = plain_keys(args, order.seq, row);
       if constexpr (kShared) tiles = common(tiles, order.tiles);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
@@ -405,7 +420,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         rings.k.release(lane());
         rings.k.next();
-        prepare(scores, args, plain, row, tiles.end - 1);
+        prepare(scores, args, order.seq, plain, row, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         weigh_first(softmax, scores, follows, order.again);
         bool moved = false, under_way = false;
@@ -430,7 +445,7 @@ struct Sm90Forward {
           rings.k.release(lane());
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
-          prepare(scores, args, plain, row, tile);
+          prepare(scores, args, order.seq, plain, row, tile);
           moved = weigh(softmax, scores, follows, order.again);
         }
         end_values(output, weights, rings, under_way);
@@ -459,7 +474,7 @@ struct Sm90Forward {
         }
         if (order.again) ptx::wait_stores_written();
       }
-      const Sm90OutputRows rows{order.batch, order.head, order.row, group, row + warp_row()};
+      const typename Store::Rows rows{order.seq, order.head, order.row, group, row + warp_row()};
       if (kShared && piece >= 0) {
         Store::piece(a, rows, piece, output, inverse, lse);
         continue;

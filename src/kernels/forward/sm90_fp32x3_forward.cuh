@@ -52,7 +52,7 @@ struct Sm90Fp32x3Forward {
             {smem + kVAt, barriers + 16 * kConfig.stages, kPlanes * kVPlane}};
   }
 
-  static DFA_DEVICE TileRange tiles_of(const KernelArgs& args, const QueryWork& work) {
+  static DFA_DEVICE TileRange tiles_of(const KernelArgs& args, const QueryWork<false>& work) {
     return key_tiles(TileMask::of(args), work.query, kConfig.block_q, kBlockK);
   }
 
@@ -60,16 +60,16 @@ struct Sm90Fp32x3Forward {
 
   template <int kColumns>
   static DFA_DEVICE void load_keys(const TensorMap& map, const KernelArgs& args,
-                                   const QueryWork& work, int tile, Ring& ring) {
+                                   const QueryWork<false>& work, int tile, Ring& ring) {
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), kPlanes * tile_bytes(kBlockK, kColumns));
     load_planes<kBlockK, kColumns>(ring.tile(), map, ring.full(), tile * kBlockK, work.kv_head,
-                                   work.batch, args.b);
+                                   work.seq.batch, args.b);
     ring.next();
   }
 
   static DFA_DEVICE void copy(const Sm90Fp32x3Args& a, Rings rings) {
-    const auto work = query_work<kConfig.block_q>(a.args, blockIdx.x);
+    const auto work = query_work<kConfig.block_q, false>(a.args, blockIdx.x);
     const TileRange tiles = tiles_of(a.args, work);
     if (tiles.begin >= tiles.end) return;
     ptx::arrive_expecting(rings.q_full(), kGroups * kQGroup);
@@ -77,7 +77,7 @@ struct Sm90Fp32x3Forward {
     for (int group = 0; group < kGroups; ++group) {
       load_planes<kGroupRows, kConfig.head_dim>(rings.smem + group * kQGroup, a.q, rings.q_full(),
                                                 work.query + group * kGroupRows, work.head,
-                                                work.batch, a.args.b);
+                                                work.seq.batch, a.args.b);
     }
 #pragma unroll 1
     for (int tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -90,18 +90,18 @@ struct Sm90Fp32x3Forward {
 
   using Output = float[kValues][4];
 
-  static DFA_DEVICE void store(const KernelArgs& args, const QueryWork& work, int row,
+  static DFA_DEVICE void store(const KernelArgs& args, const QueryWork<false>& work, int row,
                                const Output& output, const float (&inverse)[1][2],
                                const float (&lse)[1][2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
-    float* head = static_cast<float*>(args.o) + work.batch * args.o_strides.batch +
+    float* head = static_cast<float*>(args.o) + work.seq.batch * args.o_strides.batch +
                   work.head * args.o_strides.head;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = row + half * 8 + lane / 4;
       if (query >= args.sq) continue;
       if (args.lse != nullptr && lane % 4 == 0) {
-        args.lse[(static_cast<long long>(work.batch) * args.hq + work.head) * args.sq + query] =
+        args.lse[(static_cast<long long>(work.seq.batch) * args.hq + work.head) * args.sq + query] =
             lse[0][half];
       }
 #pragma unroll
@@ -116,7 +116,7 @@ struct Sm90Fp32x3Forward {
 
   static DFA_DEVICE void compute(const Sm90Fp32x3Args& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
-    const auto work = query_work<kConfig.block_q>(args, ptx::block_index());
+    const auto work = query_work<kConfig.block_q, false>(args, ptx::block_index());
     const TileMask mask = TileMask::of(args);
     const TileRange tiles = tiles_of(args, work);
     const int query = work.query + group * kGroupRows;

@@ -15,8 +15,10 @@
 namespace dfa {
 
 // Those of a tile of q that a warpgroup owns.
+template <bool kVarlen>
 struct Sm90OutputRows {
-  int batch, head, first;  // of the tile; a head of `pack_gqa`
+  SeqlenInfo<kVarlen> seq;
+  int head, first;  // of the tile; a head of `pack_gqa`
   int group;
   int of_warp;  // the first of the 16 of this warp
 };
@@ -28,6 +30,7 @@ struct Sm90Store {
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
   using Output = float[kValues][4];
+  using Rows = Sm90OutputRows<kConfig.varlen>;
 
   // Of the two that a thread has of its group's rows, from `first` on, is one of a packed head, or
   // left?
@@ -54,21 +57,22 @@ struct Sm90Store {
     return zero != 0;
   }
 
-  static DFA_DEVICE void lse(const KernelArgs& args, const Sm90OutputRows& rows,
+  static DFA_DEVICE void lse(const KernelArgs& args, const Rows& rows,
                              const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
-    float* head =
-        args.lse + (static_cast<long long>(rows.batch) * args.hq + rows.head * kPacked) * args.sq;
+    float* head = args.lse + rows.seq.lse_offset(args, rows.head * kPacked);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = rows.of_warp + half * 8 + lane / 4, query = row / kQueryRows;
-      if (query < args.sq && is_of_head(row)) head[of_head(row) * args.sq + query] = lse[half];
+      if (query < rows.seq.sq(args) && is_of_head(row)) {
+        head[of_head(row) * rows.seq.lse_stride(args) + query] = lse[half];
+      }
     }
   }
 
   // Of a piece of an item, in fp32, for combine_splits.
-  static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, int piece,
+  static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Rows& rows, int piece,
                                const Output& output, const float (&inverse)[2],
                                const float (&lse)[2]) {
     const KernelArgs& args = a.args;
@@ -76,7 +80,7 @@ struct Sm90Store {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = rows.of_warp + half * 8 + lane / 4;
-      if (row / kQueryRows >= args.sq || !is_of_head(row)) continue;
+      if (row / kQueryRows >= rows.seq.sq(args) || !is_of_head(row)) continue;
       const long long at =
           static_cast<long long>(piece) * a.pieces.rows + row % kConfig.item_rows();
       if (lane % 4 == 0) a.pieces.lse[at] = lse[half];
@@ -94,12 +98,12 @@ struct Sm90Store {
   // With one stage of q the next one takes the place of this as soon as the last scores are there,
   // and the output goes straight to memory, as it does where boxes would hold rows of no head.
   // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
-  static DFA_DEVICE void straight(const KernelArgs& args, const Sm90OutputRows& rows,
+  static DFA_DEVICE void straight(const KernelArgs& args, const Rows& rows,
                                   const Output& output, const float (&inverse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     const int odd = lane % 2;
     char* head = static_cast<char*>(args.o) +
-                 head_offset<kElement>(args.o_strides, rows.batch, rows.head * kPacked);
+                 q_head_offset<kElement>(args, args.o_strides, rows.seq, rows.head * kPacked);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = rows.of_warp + half * 8 + lane / 4, query = row / kQueryRows;
@@ -115,7 +119,7 @@ struct Sm90Store {
         }
         const unsigned got = __shfl_xor_sync(ptx::kWholeWarp, odd ? pair[0] : pair[1], 1);
         const int column = (n + odd) * 8 + lane % 4 / 2 * 4;
-        if (query >= args.sq || column >= args.d_v || !is_of_head(row)) continue;
+        if (query >= rows.seq.sq(args) || column >= args.d_v || !is_of_head(row)) continue;
         *reinterpret_cast<uint2*>(to + bytes_of(kElement) * column) =
             odd ? make_uint2(got, pair[1]) : make_uint2(pair[0], got);
       }
@@ -123,14 +127,14 @@ struct Sm90Store {
   }
 
   // With two, every warp stores its 16 rows through the part of q that its group has read.
-  static DFA_DEVICE void through_q(const Sm90ForwardArgs& a, const Sm90OutputRows& rows, unsigned q,
+  static DFA_DEVICE void through_q(const Sm90ForwardArgs& a, const Rows& rows, unsigned q,
                                    const Output& output, const float (&inverse)[2]) {
     ptx::sync_warps(8 + rows.group, 128);  // all have read q
     send_panels<0, panels(kConfig.value_dim)>(a, rows, q, output, inverse);
   }
 
   // With a place of its own for half of it, one half after the other.
-  static DFA_DEVICE void by_halves(const Sm90ForwardArgs& a, const Sm90OutputRows& rows,
+  static DFA_DEVICE void by_halves(const Sm90ForwardArgs& a, const Rows& rows,
                                    unsigned places, const Output& output,
                                    const float (&inverse)[2]) {
     constexpr int kHalf = panels(kConfig.output_columns());
@@ -151,7 +155,7 @@ struct Sm90Store {
 
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>
-  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Sm90OutputRows& rows,
+  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Rows& rows,
                                      unsigned place, const Output& output,
                                      const float (&inverse)[2]) {
     constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
@@ -178,9 +182,11 @@ struct Sm90Store {
 #pragma unroll
       for (int panel = 0; panel < kCount; ++panel) {
         const RowOnMap at = row_on_map<kConfig>(
-            rows.first + rows.group * kGroupRows + static_cast<int>(first), rows.head);
+            a.args, rows.seq, rows.first + rows.group * kGroupRows + static_cast<int>(first),
+            rows.head);
         ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       (kFirst + panel) * kPanelColumns, at.second, at.third, rows.batch);
+                       (kFirst + panel) * kPanelColumns, at.second, at.third,
+                       rows.seq.q_box_batch());
       }
       ptx::commit_stores();
     }

@@ -84,6 +84,16 @@ DFA_DEVICE void or_shared(unsigned address, unsigned bits) {
   asm volatile("red.shared.or.b32 [%0], %1;" ::"r"(address), "r"(bits) : "memory");
 }
 
+// What was there before.
+DFA_DEVICE unsigned add_shared(unsigned address, unsigned more) {
+  unsigned before;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(address), "r"(more)
+               : "memory");
+  return before;
+}
+
 // Ends a group of copies: those since the last call.
 DFA_DEVICE void commit_copies() {
   if constexpr (!kSm75) asm volatile("cp.async.commit_group;" ::: "memory");

@@ -41,9 +41,12 @@ struct Items {
 // most keys, whoever had the longer item of one round has the shorter one of the next. The last
 // round of a section leaves blocks without an item; with a shift those are not the same in the next
 // one.
-class ItemWalk {
+//
+// Kept: the items, or a reference to those in constant memory, which costs no register.
+template <typename Kept>
+class BasicItemWalk {
  public:
-  DFA_HOST_DEVICE ItemWalk(const Items& items, int block, int blocks)
+  DFA_HOST_DEVICE BasicItemWalk(const Items& items, int block, int blocks)
       : items_(items), block_(block), blocks_(blocks), first_head_(0), round_(0), odd_(false) {
     item_ = block;
     if (item_ >= count()) next();
@@ -89,10 +92,12 @@ class ItemWalk {
  private:
   DFA_HOST_DEVICE int count() const { return items_.count(first_head_); }
 
-  const Items& items_;
+  Kept items_;
   int block_, blocks_, first_head_, round_;
   bool odd_;
   int item_;
 };
+
+using ItemWalk = BasicItemWalk<const Items&>;
 
 }  // namespace dfa

@@ -7,19 +7,36 @@
 namespace dfa {
 
 // Which rows of which head a thread block owns.
+template <bool kVarlen>
 struct QueryWork {
-  int batch, head, kv_head, query;
+  SeqlenInfo<kVarlen> seq;
+  int head, kv_head, query;
 };
 
 // Late queries come first: under a causal mask they see the most keys, and the short blocks fill
 // the gaps at the end.
-template <int kBlockQ>
-DFA_DEVICE QueryWork query_work(const KernelArgs& args, unsigned block) {
-  const int tiles = (args.sq + kBlockQ - 1) / kBlockQ;
+template <int kBlockQ, bool kVarlen>
+DFA_DEVICE QueryWork<kVarlen> query_work(const KernelArgs& args, unsigned block) {
   const int index = static_cast<int>(block);
-  const int head = index / tiles;
-  const int tile = tiles - 1 - index % tiles;
-  return {head / args.hq, head % args.hq, head % args.hq / (args.hq / args.hk), tile * kBlockQ};
+  if constexpr (kVarlen) {  // a list's tile may hold several of a kernel's
+    const int parts = args.packed.q_tile_rows / kBlockQ, head = index % args.hq;
+    const SequenceTile& tile = args.packed.q_tiles[index / args.hq / parts];
+    const int part = parts - 1 - index / args.hq % parts;
+    return {SeqlenInfo<true>::of(tile), head, head / (args.hq / args.hk),
+            (tile.tile * parts + part) * kBlockQ};
+  } else {
+    const int tiles = (args.sq + kBlockQ - 1) / kBlockQ;
+    const int head = index / tiles;
+    const int tile = tiles - 1 - index % tiles;
+    return {{head / args.hq}, head % args.hq, head % args.hq / (args.hq / args.hk), tile * kBlockQ};
+  }
+}
+
+// Has a thread block of packed sequences anything to do? There are as many as there could be tiles.
+template <int kBlockQ>
+DFA_DEVICE bool has_query_work(const KernelArgs& args, unsigned block) {
+  const int tile = static_cast<int>(block) / args.hq / (args.packed.q_tile_rows / kBlockQ);
+  return tile < args.packed.tile_counts[0];
 }
 
 // A tile of k, then of v, in shared memory.
@@ -29,19 +46,21 @@ struct KeyTile {
   static constexpr int kBytes = kKBytes + bytes_of(kElement) * kBlockK * kValueDim;
   static_assert(kKBytes % 128 == 0 && kBytes % 128 == 0);
 
-  template <int kThreads>
-  static DFA_DEVICE void load(const KernelArgs& args, QueryWork work, int tile, unsigned to) {
+  template <int kThreads, bool kVarlen>
+  static DFA_DEVICE void load(const KernelArgs& args, QueryWork<kVarlen> work, int tile,
+                              unsigned to) {
     // Addresses are made anew for every tile: across the loop they would take four registers.
-    asm volatile("" : "+r"(work.batch), "+r"(work.kv_head));
+    work.seq.forget([](int& value) { asm volatile("" : "+r"(value)); });
+    asm volatile("" : "+r"(work.kv_head));
     const char* k = static_cast<const char*>(args.k) +
-                    head_offset<kElement>(args.k_strides, work.batch, work.kv_head);
+                    k_head_offset<kElement>(args, args.k_strides, work.seq, work.kv_head);
     const char* v = static_cast<const char*>(args.v) +
-                    head_offset<kElement>(args.v_strides, work.batch, work.kv_head);
-    const int first = tile * kBlockK;
-    load_tile<kElement, kBlockK, kHeadDim, kThreads>(to, k, args.k_strides.row, first, args.sk,
+                    k_head_offset<kElement>(args, args.v_strides, work.seq, work.kv_head);
+    const int first = tile * kBlockK, rows = work.seq.sk(args);
+    load_tile<kElement, kBlockK, kHeadDim, kThreads>(to, k, args.k_strides.row, first, rows,
                                                      args.d);
     load_tile<kElement, kBlockK, kValueDim, kThreads>(to + kKBytes, v, args.v_strides.row, first,
-                                                      args.sk, args.d_v);
+                                                      rows, args.d_v);
   }
 };
 

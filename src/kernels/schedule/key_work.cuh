@@ -2,14 +2,18 @@
 
 #include "kernels/args.h"
 #include "kernels/device.h"
+#include "kernels/schedule/seqlen_info.h"
 
 // What thread blocks of the backward own that own keys and walk queries.
 namespace dfa {
 
 // Which rows of which key head; where works are in parts (WorkParts), which part of the queries.
-struct KeyWork {
-  int batch, head, key, part = 0;
+template <bool kVarlen>
+struct KeyWorkOf {
+  SeqlenInfo<kVarlen> seq;
+  int head, key, part = 0;
 };
+using KeyWork = KeyWorkOf<false>;
 
 // The key heads with which one alternates: the first, and how many.
 struct AlternatingHeads {
@@ -36,14 +40,25 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
     head = first + index % heads;
     tile = index / heads;
   }
-  return {head / args.hk, head % args.hk, tile * kBlockK};
+  return {{head / args.hk}, head % args.hk, tile * kBlockK};
+}
+
+// The same of packed sequences, whose list has them by sequence and with early keys first, too.
+template <int kBlockK>
+DFA_DEVICE KeyWorkOf<true> packed_key_work(const KernelArgs& args, unsigned block) {
+  const int index = static_cast<int>(block);
+  const SequenceTile& tile = args.packed.k_tiles[index / args.hk];
+  return {SeqlenInfo<true>::of(tile), index % args.hk, tile.tile * kBlockK};
+}
+DFA_DEVICE bool has_packed_key_work(const KernelArgs& args, unsigned block) {
+  return static_cast<int>(block) / args.hk < args.packed.tile_counts[1];
 }
 
 // Which `block` has it of key_work(), where works alternate.
 template <int kBlockK>
 DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
-  const int head = work.batch * args.hk + work.head;
+  const int head = work.seq.batch * args.hk + work.head;
   const auto [first, heads] = alternating_heads(args, head);
   return first * tiles + work.key / kBlockK * heads + head - first;
 }

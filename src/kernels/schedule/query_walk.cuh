@@ -14,8 +14,9 @@ struct QueryWalk {
   TileRange tiles;
   int tile, head, last_head, first_head = 0;
 
-  static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWork& work) {
-    TileRange tiles = query_tiles(TileMask::of(args), work.key, kBlockK, kBlockQ);
+  template <bool kVarlen>
+  static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWorkOf<kVarlen>& work) {
+    TileRange tiles = query_tiles(TileMask::of(args, work.seq), work.key, kBlockK, kBlockQ);
     if (kParts && work.part > 0) {
       const int first = tiles.begin, all = tiles.end - first;
       tiles = {first + args.parts.begin(work.part, all),

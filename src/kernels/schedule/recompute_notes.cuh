@@ -63,14 +63,16 @@ class RecomputeNotes {
     return memory_ + 16 + static_cast<unsigned>(item / 32 * 4);
   }
 
-  static DFA_DEVICE void write(unsigned to, const ItemWalk& walk) {
-    const ItemWalk::Place place = walk.place();
+  template <typename Walk>
+  static DFA_DEVICE void write(unsigned to, const Walk& walk) {
+    const typename Walk::Place place = walk.place();
     ptx::store_shared(to, static_cast<unsigned>(place.first_head));
     ptx::store_shared(to + 4, static_cast<unsigned>(place.round));
     ptx::store_shared(to + 8, static_cast<unsigned>(place.turn));
     ptx::store_shared(to + 12, static_cast<unsigned>(place.item));
   }
-  static DFA_DEVICE ItemWalk::Place read(unsigned from, const ItemWalk&) {
+  template <typename Walk>
+  static DFA_DEVICE typename Walk::Place read(unsigned from, const Walk&) {
     const auto word = [&](unsigned i) { return static_cast<int>(ptx::load_shared(from + 4 * i)); };
     return {word(0), word(1), word(2), word(3)};
   }

@@ -41,10 +41,10 @@ struct WorkQueue {
   template <typename WorkAt>
   DFA_DEVICE void take(const KernelArgs& args, const WorkAt& work_at) const {
     ptx::wait(empty(), phase() ^ 1);
-    const KeyWork work = work_at(ptx::add_1(args.turns + args.turn_count - 1));
+    const auto work = work_at(ptx::add_1(args.turns + args.turn_count - 1));
     for (unsigned half = 0; half < 2; ++half) {
       const unsigned there = ptx::of_pair(slot(), half);
-      ptx::store_there(there, static_cast<unsigned>(work.batch));
+      ptx::store_there(there, static_cast<unsigned>(work.seq.batch));
       ptx::store_there(there + 4, static_cast<unsigned>(work.head));
       ptx::store_there(there + 8, static_cast<unsigned>(work.key));
       if constexpr (kParts) ptx::store_there(there + 12, static_cast<unsigned>(work.part));
@@ -54,22 +54,22 @@ struct WorkQueue {
   }
 
   // Of a reader, a warp or, unless kWarp, a thread. False: there is no more.
-  template <bool kWarp>
-  DFA_DEVICE bool next(KeyWork& work) {
+  template <bool kWarp, typename Work>
+  DFA_DEVICE bool next(Work& work) {
     ptx::wait_for_pair(full(), phase());
-    work.batch = static_cast<int>(ptx::load_shared(slot()));
+    work.seq.batch = static_cast<int>(ptx::load_shared(slot()));
     work.head = static_cast<int>(ptx::load_shared(slot() + 4));
     work.key = static_cast<int>(ptx::load_shared(slot() + 8));
     if constexpr (kParts) work.part = static_cast<int>(ptx::load_shared(slot() + 12));
     if constexpr (kWarp) {
-      work.batch = __shfl_sync(ptx::kWholeWarp, work.batch, 0);
+      work.seq.batch = __shfl_sync(ptx::kWholeWarp, work.seq.batch, 0);
       work.head = __shfl_sync(ptx::kWholeWarp, work.head, 0);
       work.key = __shfl_sync(ptx::kWholeWarp, work.key, 0);
       if constexpr (kParts) work.part = __shfl_sync(ptx::kWholeWarp, work.part, 0);
     }
     if (!kWarp || ptx::thread_index() % 32 == 0) ptx::arrive_there(ptx::of_pair(empty(), 0));
     ++n;
-    return work.batch >= 0;
+    return work.seq.batch >= 0;
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include "kernels/args.h"
 #include "kernels/device.h"
+#include "kernels/schedule/seqlen_info.h"
 
 // Mask of dfa/mask.h in 32-bit arithmetic: which keys a query sees and which tiles need masking.
 namespace dfa {
@@ -15,6 +16,10 @@ struct TileMask {
   int left, right, sq, sk;
 
   static DFA_HOST_DEVICE TileMask of(const KernelArgs& a) { return {a.left, a.right, a.sq, a.sk}; }
+  template <bool kVarlen>
+  static DFA_HOST_DEVICE TileMask of(const KernelArgs& a, const SeqlenInfo<kVarlen>& seq) {
+    return {a.left, a.right, seq.sq(a), seq.sk(a)};
+  }
 
   static DFA_HOST_DEVICE int clamp(int value, int limit) {
     return value < 0 ? 0 : (value > limit ? limit : value);

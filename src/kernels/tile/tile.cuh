@@ -3,15 +3,27 @@
 #include "kernels/args.h"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/matrix.cuh"
+#include "kernels/schedule/seqlen_info.h"
 #include "kernels/tile/swizzle.h"
 
 // Tiles of 16-bit elements: their way into shared memory, and out of it as matrix operands.
 namespace dfa {
 
-// Start of a head in global memory, in bytes.
+// Start of a head in global memory, in bytes: of a dense tensor, ...
 template <DType kElement>
 DFA_DEVICE long long head_offset(const KernelStrides& strides, int batch, int head) {
   return bytes_of(kElement) * (batch * strides.batch + head * strides.head);
+}
+// ... and of a sequence of q, o and their gradients, or of k, v and theirs.
+template <DType kElement, typename Seqlen>
+DFA_DEVICE long long q_head_offset(const KernelArgs& args, const KernelStrides& strides,
+                                   const Seqlen& seq, int head) {
+  return bytes_of(kElement) * (seq.q_offset(args, strides) + head * strides.head);
+}
+template <DType kElement, typename Seqlen>
+DFA_DEVICE long long k_head_offset(const KernelArgs& args, const KernelStrides& strides,
+                                   const Seqlen& seq, int head) {
+  return bytes_of(kElement) * (seq.k_offset(args, strides) + head * strides.head);
 }
 
 // A tile of 4-byte elements lies in memory as one of twice as many 2-byte ones.

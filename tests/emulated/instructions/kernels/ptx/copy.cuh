@@ -62,6 +62,11 @@ inline void store_shared(unsigned address, unsigned value) {
 inline void or_shared(unsigned address, unsigned bits) {
   store_shared(address, load_shared(address) | bits);
 }
+inline unsigned add_shared(unsigned address, unsigned more) {
+  const unsigned before = load_shared(address);
+  store_shared(address, before + more);
+  return before;
+}
 
 inline void commit_copies() {}
 template <int kPending>

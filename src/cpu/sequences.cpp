@@ -1,0 +1,111 @@
+#include "cpu/sequences.h"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "spec/lengths.h"
+#include "spec/sequences.h"
+
+namespace dfa::cpu {
+namespace {
+
+template <typename Pointer>
+Pointer* moved(Pointer* base, const Problem& p, const Strides& strides, std::int64_t row) {
+  using Byte = std::conditional_t<std::is_const_v<Pointer>, const char, char>;
+  return static_cast<Byte*>(base) + row * strides.row * bytes_of(p.dtype);
+}
+
+void clear(void* base, const Problem& p, const Strides& strides, std::int64_t first,
+           std::int64_t rows, std::int64_t heads, std::int64_t columns) {
+  for (std::int64_t row = first; row < first + rows; ++row) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      char* const at = static_cast<char*>(base) +
+                       (row * strides.row + head * strides.head) * bytes_of(p.dtype);
+      std::memset(at, 0, static_cast<std::size_t>(columns * bytes_of(p.dtype)));
+    }
+  }
+}
+
+// lse of a sequence as a dense problem has it, [hq, rows], in the place of [hq, total_q].
+class LseOfSequence {
+ public:
+  LseOfSequence(const Problem& p, const SequencePlace& place)
+      : p_(p), place_(place), rows_(static_cast<std::size_t>(p.hq * place.q_rows)) {}
+
+  float* data() { return rows_.data(); }
+  void fill(float value) { rows_.assign(rows_.size(), value); }
+  void read(const float* lse) {
+    each_head([&](float* own, std::int64_t at, std::size_t bytes) {
+      std::memcpy(own, lse + at, bytes);
+    });
+  }
+  void write(float* lse) {
+    each_head([&](float* own, std::int64_t at, std::size_t bytes) {
+      std::memcpy(lse + at, own, bytes);
+    });
+  }
+
+ private:
+  template <typename Copy>
+  void each_head(const Copy& copy) {
+    for (std::int64_t h = 0; h < p_.hq; ++h) {
+      copy(rows_.data() + h * place_.q_rows, h * p_.total_q + place_.q_begin,
+           static_cast<std::size_t>(place_.q_rows) * sizeof(float));
+    }
+  }
+
+  const Problem& p_;
+  const SequencePlace& place_;
+  std::vector<float> rows_;
+};
+
+}  // namespace
+
+void for_sequences(const Problem& p, const ForwardArgs& args,
+                   const std::function<void(const Problem&, const ForwardArgs&)>& run) {
+  for (const SequencePlace& place : places_of(p, args.sequences)) {
+    if (place.q_rows == 0) continue;
+    LseOfSequence lse(p, place);
+    if (place.k_rows == 0) {
+      clear(args.o, p, p.o(), place.q_begin, place.q_rows, p.hq, p.dv);
+      lse.fill(-std::numeric_limits<float>::infinity());
+    } else {
+      ForwardArgs one = args;
+      one.q = moved(args.q, p, p.q(), place.q_begin);
+      one.k = moved(args.k, p, p.k(), place.k_begin);
+      one.v = moved(args.v, p, p.v(), place.k_begin);
+      one.o = moved(args.o, p, p.o(), place.q_begin);
+      one.lse = args.lse == nullptr ? nullptr : lse.data();
+      run(sequence_of(p, place.q_rows, place.k_rows), one);
+    }
+    if (args.lse != nullptr) lse.write(args.lse);
+  }
+}
+
+void for_sequences(const Problem& p, const BackwardArgs& args,
+                   const std::function<void(const Problem&, const BackwardArgs&)>& run) {
+  for (const SequencePlace& place : places_of(p, args.sequences)) {
+    if (place.q_rows == 0 || place.k_rows == 0) {
+      clear(args.dq, p, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
+      clear(args.dk, p, p.k(), place.k_begin, place.k_rows, p.hk, p.d);
+      clear(args.dv, p, p.v(), place.k_begin, place.k_rows, p.hk, p.dv);
+      continue;
+    }
+    LseOfSequence lse(p, place);
+    lse.read(args.lse);
+    BackwardArgs one = args;
+    one.q = moved(args.q, p, p.q(), place.q_begin);
+    one.k = moved(args.k, p, p.k(), place.k_begin);
+    one.v = moved(args.v, p, p.v(), place.k_begin);
+    one.o = moved(args.o, p, p.o(), place.q_begin);
+    one.lse = lse.data();
+    one.d_o = moved(args.d_o, p, p.o(), place.q_begin);
+    one.dq = moved(args.dq, p, p.q(), place.q_begin);
+    one.dk = moved(args.dk, p, p.k(), place.k_begin);
+    one.dv = moved(args.dv, p, p.v(), place.k_begin);
+    run(sequence_of(p, place.q_rows, place.k_rows), one);
+  }
+}
+
+}  // namespace dfa::cpu

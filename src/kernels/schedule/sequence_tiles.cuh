@@ -1,0 +1,111 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/ptx/copy.cuh"
+#include "kernels/ptx/order.cuh"
+#include "kernels/schedule/sequence_tiles.h"
+
+// Before a kernel of packed sequences: the tiles of all of them, longest sequences first, so that
+// the grid's last blocks have little to do. Lengths are known on the device alone: nobody waits for
+// them, and CUDA graphs hold.
+//
+// One thread block makes the list of q's tiles, another that of k's. Sequences are sorted by classes
+// of lengths, two to a power of two; within one they come as they come. Tiles of queries come late
+// ones first, as these see the most keys under a causal mask, tiles of keys early ones first, as
+// most queries see those and blocks wait for lower ones only (DqSemaphore).
+//
+// Whatever cu_seqlens and seqused say, no tile leaves the tensors: begins and lengths are cut to what
+// is there, and a list to the tiles it has room for.
+namespace dfa {
+
+struct SequenceTiles {
+  static constexpr int kClasses = kLengthClasses;
+
+  static DFA_DEVICE int cut(int value, int most) {
+    return value < 0 ? 0 : (value > most ? most : value);
+  }
+
+  static DFA_DEVICE int begin(const int* cu_seqlens, int i, int total) {
+    return cut(cu_seqlens[i], total);
+  }
+  static DFA_DEVICE int rows(const int* cu_seqlens, const int* used, int i, int total) {
+    const int first = begin(cu_seqlens, i, total);
+    const int all = used != nullptr ? used[i] : cu_seqlens[i + 1] - first;
+    return cut(all, total - first);
+  }
+
+  static DFA_DEVICE SequenceTile sequence(const PackedArgs& p, int i) {
+    return {i,
+            0,
+            rows(p.cu_seqlens_q, p.seqused_q, i, p.total_q),
+            rows(p.cu_seqlens_k, p.seqused_k, i, p.total_k),
+            begin(p.cu_seqlens_q, i, p.total_q),
+            begin(p.cu_seqlens_k, i, p.total_k),
+            {0, 0}};
+  }
+
+  // By the work that one of its tiles has: the longer, the lower.
+  static DFA_DEVICE int length_class(int rows) {
+    if (rows < 2) return kClasses - 1;
+    const int power = 31 - __clz(rows);
+    return kClasses - 2 - 2 * power - (rows >> (power - 1) & 1);
+  }
+};
+
+// Block 0: tiles of q, block 1: of k.
+__global__ void __launch_bounds__(kSequenceThreads)
+    sequence_tiles(const __grid_constant__ KernelArgs args) {
+  using Tiles = SequenceTiles;
+  extern __shared__ __align__(128) char smem[];
+  int* const offsets = reinterpret_cast<int*>(smem);
+  const unsigned offsets_at = ptx::shared_address(smem);
+  const PackedArgs& p = args.packed;
+  const bool of_q = blockIdx.x == 0;
+  const int tile_rows = of_q ? p.q_tile_rows : p.k_tile_rows;
+  if (tile_rows == 0) return;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < Tiles::kClasses; i += kSequenceThreads) offsets[i] = 0;
+  ptx::griddepcontrol_wait();
+  __syncthreads();
+
+  const auto tiles_of = [&](const SequenceTile& s) {
+    return ((of_q ? s.sq : s.sk) + tile_rows - 1) / tile_rows;
+  };
+  const auto class_of = [&](const SequenceTile& s) {
+    return Tiles::length_class(of_q ? s.sk : s.sq);
+  };
+  for (int i = thread; i < args.b; i += kSequenceThreads) {
+    const SequenceTile s = Tiles::sequence(p, i);
+    ptx::add_shared(offsets_at + 4 * class_of(s), static_cast<unsigned>(tiles_of(s)));
+  }
+  __syncthreads();
+  if (thread == 0) {
+    int sum = 0;
+    for (int i = 0; i < Tiles::kClasses; ++i) {
+      const int of_class = offsets[i];
+      offsets[i] = sum;
+      sum += of_class;
+    }
+    const int most = of_q ? p.most_q_tiles : p.most_k_tiles;
+    p.tile_counts[of_q ? 0 : 1] = sum < most ? sum : most;
+  }
+  __syncthreads();
+
+  SequenceTile* const list = of_q ? p.q_tiles : p.k_tiles;
+  const int most = of_q ? p.most_q_tiles : p.most_k_tiles;
+  const int lane = thread % 32;
+  for (int i = thread / 32; i < args.b; i += kSequenceThreads / 32) {
+    SequenceTile s = Tiles::sequence(p, i);
+    const int count = tiles_of(s);
+    unsigned reserved = 0;
+    if (lane == 0) reserved = ptx::add_shared(offsets_at + 4 * class_of(s), count);
+    const int first = static_cast<int>(__shfl_sync(ptx::kWholeWarp, reserved, 0));
+    for (int n = lane; n < count && first + n < most; n += 32) {
+      s.tile = of_q ? count - 1 - n : n;
+      list[first + n] = s;
+    }
+  }
+}
+
+}  // namespace dfa

@@ -1,0 +1,10 @@
+#pragma once
+
+namespace dfa {
+
+// Of the kernel that lists tiles of packed sequences (sequence_tiles.cuh), and its shared memory.
+inline constexpr int kSequenceThreads = 256;
+inline constexpr int kLengthClasses = 64;
+inline constexpr int kSequenceSmemBytes = 4 * kLengthClasses;
+
+}  // namespace dfa

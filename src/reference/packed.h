@@ -1,0 +1,26 @@
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "dfa/attention.h"
+
+namespace dfa {
+
+// One sequence of a packed problem as a dense problem with pointers of its own, in the reference's
+// own words: what engines and kernels make of cu_seqlens is held against this. Host pointers. Sizes
+// may be 0.
+struct PackedSequence {
+  Problem problem;
+  ForwardArgs forward;
+  BackwardArgs backward;
+  std::int64_t first_row = 0, all_rows = 0;
+  std::vector<float> lse;  // [hq, rows] of [hq, total_q]
+
+  void write_lse(float* packed) const;  // null: nothing
+};
+
+std::deque<PackedSequence> sequences_of(const Problem& packed, const ForwardArgs& args);
+std::deque<PackedSequence> sequences_of(const Problem& packed, const BackwardArgs& args);
+
+}  // namespace dfa
