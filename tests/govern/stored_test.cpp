@@ -93,7 +93,8 @@ TEST_F(StoredChoice, TuningMeasuresBothAndTellsWhatItLeftOut) {
   EXPECT_EQ(with.kept, 1);
   EXPECT_EQ(with.wrong, 0);  // the check against fp64
   EXPECT_TRUE(with.refused.empty());
-  const auto row = store_->find(machine_of("cpu", kProblem.pass).card, to_line(kProblem), "cpu", kStored);
+  const auto row =
+      store_->find(machine_of("cpu", kProblem.pass).card, to_line(kProblem), "cpu", kStored);
   ASSERT_TRUE(row);
   EXPECT_TRUE(row->point.stores_probabilities);
   EXPECT_GT(row->point.memory_bytes, 2 * kMatrix);  // P and dP
