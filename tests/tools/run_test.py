@@ -17,7 +17,7 @@ did() { echo "$*" >>"$FAKES/calls.txt"; }
 stay() { did "$1 begins"; while [[ -e $FAKES/hold/$1 ]]; do sleep 0.05; done; did "$1 ends"; }
 case "${0##*/} $*" in
   dpkg-query*) echo installed ;;
-  python*' -m venv --clear '*) rm -rf "${@: -1}" && mkdir -p "${@: -1}/bin" && cp "$0" "${@: -1}/bin/python" && did "venv ${@: -1}" ;;
+  python*' -m venv --clear '*) rm -rf "$4" && mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && did "venv $4" ;;
   python*' -m pip '*) stay pip ;;
   python*' --version') echo Python 3 ;;
   python*' tools/junit_counts.py '*) echo 1 0 0 ;;
@@ -26,6 +26,8 @@ case "${0##*/} $*" in
   'cmake --build '*) stay build && mkdir -p "$2/cli" && cp "$0" "$2/cli/dfa" ;;
   ctest*) stay ctest && touch "$(sed 's/.*--output-junit \\([^ ]*\\).*/\\1/' <<<"$*")" ;;
   dfa*) stay dfa ;;
+  clang-format-14*)
+    if bad=$(grep -l BAD "${@:3}"); then sed 's/$/:1:2: error: code should be clang-formatted [-W]/' <<<"$bad" >&2; exit 1; fi ;;
 esac
 """
 
@@ -35,7 +37,7 @@ class Checkout:
         self.folder, self.fakes = folder / "tree", folder / "fakes"
         shutil.copytree(ROOT / "packaging", self.folder / "packaging")
         (self.fakes / "hold").mkdir(parents=True)
-        for name in ("cmake", "ctest", "dpkg-query", "python3"):
+        for name in ("clang-format-14", "cmake", "ctest", "dpkg-query", "python3"):
             (self.fakes / name).write_text(TOOL)
             (self.fakes / name).chmod(0o755)
         text = (ROOT / "run").read_text().replace("/usr/bin/python3", str(self.fakes / "python3"))
@@ -137,9 +139,21 @@ def an_environment_in_use_is_not_made_anew(tree):
     assert tree.calls().count("venv .venv/requirements") == 2
 
 
+def a_file_that_is_not_formatted_is_named(tree):
+    for name, text in (("good.h", "GOOD"), ("bad.h", "BAD")):
+        (tree.folder / name).write_text(text)
+    for words in (("init", "-q"), ("add", "good.h", "bad.h")):
+        subprocess.run(["git", *words], cwd=tree.folder, check=True)
+    tests = tree.start("test", "quick")
+    assert tests.wait(HUNG_S) == 1
+    said = tests.log.read_text()
+    assert "\nbad.h is not formatted; ./run format mends it\n" in said and "good.h is" not in said, said
+    assert said.endswith("1 passed, 1 failed, 0 skipped\n"), said
+
+
 def main():
     for case in (a_story_beside_tests_takes_no_environment_away, tests_wait_for_tests_until_those_are_killed,
-                 one_builds_at_a_time, an_environment_in_use_is_not_made_anew):
+                 one_builds_at_a_time, an_environment_in_use_is_not_made_anew, a_file_that_is_not_formatted_is_named):
         with tempfile.TemporaryDirectory() as name:
             tree = Checkout(pathlib.Path(name))
             try:
