@@ -31,7 +31,7 @@ double TurningCounter::longest_gap_s() const {
 
 Verdict TurningCounter::add(double now_uj, double time_s) {
   double used_uj = 0;
-  const Verdict verdict = begun_ ? judge(now_uj, time_s, used_uj) : Verdict::yes();
+  Verdict verdict = begun_ ? judge(now_uj, time_s, used_uj) : Verdict::yes();
   if (!begun_ || !verdict || now_uj != last_uj_) changed_s_ = time_s;
   begun_ = true;
   last_uj_ = now_uj;
