@@ -95,8 +95,9 @@ void add_analyze(CLI::App& app, int&) {
   command->add_option("--problem", arguments->problem, "the problem line");
   command->add_option("--machine", arguments->machine,
                       "h200 (default), h100, a100, t4, or this: the CPU, measured for a second");
-  command->add_option("--sram", arguments->sram_bytes,
-                      "bytes of fast memory one tile may use; default: the machine's")
+  command
+      ->add_option("--sram", arguments->sram_bytes,
+                   "bytes of fast memory one tile may use; default: the machine's")
       ->check(whole_number(1, std::uint64_t{1} << 40));
   command->add_option("--config", arguments->config,
                       "tiles, e.g. block_q=128,block_k=64; default: the best that fit");

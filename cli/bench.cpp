@@ -198,7 +198,8 @@ bool any_failed(const bench::Result& result) {
 // The three lists stand beside the result.
 void write_three_way(const std::string& out, const bench::Result& result) {
   if (is_stream(out)) {
-    fmt::print("baseline, flash and dynamic lists: not written, no file can stand beside '{}'\n", out);
+    fmt::print("baseline, flash and dynamic lists: not written, no file can stand beside '{}'\n",
+               out);
     return;
   }
   const std::filesystem::path folder = output_target(out).parent_path();
@@ -306,7 +307,9 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
   command->add_option("--threads", a.study.threads, "CPU threads, 1 to 1024, or 0 for all")
       ->check(thread_count());
-  command->add_option("--seed", a.study.seed, "of the inputs and of the order, an integer from 0 to 2^64-1")
+  command
+      ->add_option("--seed", a.study.seed,
+                   "of the inputs and of the order, an integer from 0 to 2^64-1")
       ->check(seed());
   command->add_option("--out", a.out, "result file, JSON")->required();
   command->footer(suites_help());

@@ -54,7 +54,8 @@ void add_compare(CLI::App& app, int& exit_code) {
   command->add_flag("--json", a.json, "print JSON");
   command->footer(
       "same, faster, slower or unclear by the 95 % intervals of the medians; in joules, faster\n"
-      "means fewer. Exit code 1 when a case got slower, took more joules, is wrong, no longer runs\n"
+      "means fewer. Exit code 1 when a case got slower, took more joules, is wrong, no longer"
+      " runs\n"
       "or is gone, and when nothing could be compared. A line tells where the machines differ.\n\n"
       "Example: dfa compare before.json after.json");
   command->callback([arguments, &exit_code] {

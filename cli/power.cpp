@@ -166,8 +166,10 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
                   "' is not there; accepted: a file that dfa tune made, shipped");
   }
   govern::KnownPoints known =
-      profile == "shipped" ? govern::shipped_points(problem, options)
-                           : govern::stored_points(problem, profile::Store(profile, profile::Access::existing), options);
+      profile == "shipped"
+          ? govern::shipped_points(problem, options)
+          : govern::stored_points(problem, profile::Store(profile, profile::Access::existing),
+                                  options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
   return std::move(known.candidates);

@@ -5,7 +5,11 @@ set_property(CACHE DFA_CUDA PROPERTY STRINGS AUTO ON OFF)
 
 set(DFA_HAVE_CUDA OFF)
 if(DFA_CUDA)  # AUTO and ON
-  file(GLOB python_packages ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/*/include)
+  set(packages lib/python3*/site-packages/nvidia/*/include)
+  # Of the environments that ./run makes, the one in use: another may be made anew at any time.
+  file(GLOB python_packages $ENV{VIRTUAL_ENV}/${packages})
+  file(GLOB others ${PROJECT_SOURCE_DIR}/.venv/*/${packages})
+  list(APPEND python_packages ${others})
   if(SKBUILD)  # a wheel is being built: its build environment has cuda.h too
     execute_process(COMMAND ${Python_EXECUTABLE} -c
       "import glob, sys; print(';'.join(f for p in sys.path for f in glob.glob(p + '/nvidia/*/include')))"
@@ -14,7 +18,7 @@ if(DFA_CUDA)  # AUTO and ON
   endif()
   find_path(DFA_CUDA_INCLUDE cuda.h DOC "folder of cuda.h" NO_DEFAULT_PATH
     PATHS ${python_packages} $ENV{CUDA_HOME}/include /usr/local/cuda/include)
-  set(problem "cuda.h is in none of .venv, CUDA_HOME, /usr/local/cuda; DFA_CUDA_INCLUDE names its folder")
+  set(problem "cuda.h is in none of VIRTUAL_ENV, .venv, CUDA_HOME, /usr/local/cuda; DFA_CUDA_INCLUDE names its folder")
   if(EXISTS "${DFA_CUDA_INCLUDE}/cuda.h")
     file(STRINGS ${DFA_CUDA_INCLUDE}/cuda.h version REGEX "^#define CUDA_VERSION +[0-9]+")
     string(REGEX MATCH "[0-9]+" version "${version}")

@@ -26,7 +26,8 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t most) {
   while (stream.read(block, sizeof block), stream.gcount() > 0) {
     bytes.append(block, static_cast<std::size_t>(stream.gcount()));
     if (bytes.size() > most) {
-      fail_to_read(path, "it has more than " + std::to_string(most) + " bytes, the most that is accepted");
+      fail_to_read(
+          path, "it has more than " + std::to_string(most) + " bytes, the most that is accepted");
     }
   }
   if (stream.bad()) fail_to_read(path, std::strerror(EIO));

@@ -21,9 +21,9 @@ inline constexpr std::uint64_t kMostText = std::uint64_t{1} << 28U;
 // - A symbolic link: it stays, and what it points to is written, be it there or not.
 // - A device, a pipe or a descriptor (/dev/null, a FIFO, /dev/stdout, /dev/fd/3): opened and
 //   written to, never replaced; of a descriptor at the place where it stands.
-// - A file with several names (hard links), of an owner that we cannot give it, or in a folder where
-//   nothing can be renamed (read-only, a mount of this one file): written in place, after the space
-//   was reserved. Only there can a reader see a part.
+// - A file with several names (hard links), of an owner that we cannot give it, or in a folder
+//   where nothing can be renamed (read-only, a mount of this one file): written in place, after the
+//   space was reserved. Only there can a reader see a part.
 // Throws IoError (disk full, no permission, folder missing, links in a circle) and leaves the old
 // file as it was.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);

@@ -41,7 +41,8 @@ std::string holder_in(int fd) {
 
 // One that unlinks at its end may leave us the lock of a file that is no longer there.
 bool still_at(const std::filesystem::path& path, int fd) {
-  struct stat held {}, found {};
+  struct stat held {};
+  struct stat found {};
   return ::fstat(fd, &held) == 0 && ::stat(path.c_str(), &found) == 0 &&
          held.st_dev == found.st_dev && held.st_ino == found.st_ino;
 }
@@ -62,7 +63,7 @@ LockFile::LockFile(std::filesystem::path path, const std::string& place) : path_
       if (!still_at(path_, fd_)) ::close(std::exchange(fd_, -1));
     } else if (errno == EWOULDBLOCK) {
       fail_to_lock(fd, place + " is in use by " + holder_in(fd) +
-                   "; accepted: another place, or this one when that has ended");
+                           "; accepted: another place, or this one when that has ended");
     } else if (errno != EINTR) {
       fail_to_lock(fd, "cannot lock '" + path_.string() + "': " + std::strerror(errno));
     } else {

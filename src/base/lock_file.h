@@ -6,7 +6,8 @@
 namespace dfa {
 
 // Keeps a second process from the same work in the same place. The lock is the kernel's (flock), so
-// it ends with the process, however that ends; the file tells who holds it and goes with the object.
+// it ends with the process, however that ends; the file tells who holds it and goes with the
+// object of this class.
 class LockFile {
  public:
   // `place` is what is locked, for messages. Throws IoError where another process holds it, naming

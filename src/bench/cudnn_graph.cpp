@@ -123,7 +123,7 @@ CudnnForward::Tensor CudnnForward::reduce(int mode, const Tensor& x) {
   what.set(kReductionMode, kOfReductionMode, mode);
   what.set(kReductionPrecision, kOfDataType, kFloat32);
   what.finalize("reduction");
-  const Tensor y = between(kFloat32, true);
+  Tensor y = between(kFloat32, true);
   auto operation = std::make_unique<CudnnDescriptor>(library_, kReductionOperation);
   operation->set(kReductionOf, what);
   operation->set(kReductionX, *x);
@@ -180,6 +180,7 @@ void CudnnForward::make_plan() {
   constexpr std::int64_t kMost = 8;
   std::vector<CudnnDescriptor> configs;
   std::vector<Descriptor> handles;
+  handles.reserve(kMost);
   for (int i = 0; i < kMost; ++i) {
     handles.push_back(configs.emplace_back(library_, kEngineConfig).handle());
   }

@@ -19,7 +19,7 @@ struct SustainedEnergy {
   std::optional<double> utilization_pct;
   std::optional<double> clock_hz;  // medians over the window
   std::optional<double> temp_c;
-  Throttle throttle;  // share of the time
+  Throttle throttle;            // share of the time
   std::string throttle_reason;  // where a counter of time showed what is no share of it
   double seconds = 0;
   int runs = 0;

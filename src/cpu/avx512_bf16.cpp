@@ -1,6 +1,6 @@
-#include "cpu/peak.h"
 #include "cpu/avx512_bf16.h"
 
+#include "cpu/peak.h"
 #include "cpu/simd_avx512.h"
 #include "cpu/simd_engine.h"
 

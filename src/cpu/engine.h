@@ -6,13 +6,14 @@
 #include "dfa/mask.h"
 #include "spec/config.h"
 
-// What one instruction-set level implements. An engine knows tiles, packing and arithmetic; it knows
-// nothing of batches, heads, threads or allocation: the driver (backend.cpp) owns those. All structs
-// are plain, so that the ISA files, compiled with their own flags, need no library header.
+// What one instruction-set level implements. An engine knows tiles, packing and arithmetic; it
+// knows nothing of batches, heads, threads or allocation: the driver (backend.cpp) owns those. All
+// structs are plain, so that the ISA files, compiled with their own flags, need no library header.
 //
 // Life of a forward call:   pack_kv once per (b, hk) → forward_tile per (b, hq, query block)
-// Life of a backward call:  pack_kv per (b, hk), pack_q per (b, hq) → backward_tile per (b, hk, range
-//                           of keys), all query heads of the group in it → finish_dq per (b, hq)
+// Life of a backward call:  pack_kv per (b, hk), pack_q per (b, hq) → backward_tile per (b, hk,
+//                           range of keys), all query heads of the group in it → finish_dq per
+//                           (b, hq)
 namespace dfa::cpu {
 
 // Sizes and constants of one head, the same for every head of a problem.
@@ -20,7 +21,7 @@ struct HeadShape {
   std::int64_t sq, sk;
   int d, dv;
   Mask mask;
-  float scale;                       // multiplies q k^T
+  float scale;                              // multiplies q k^T
   std::int64_t q_row, k_row, v_row, o_row;  // row strides in elements
 };
 
@@ -60,12 +61,12 @@ struct PackQ {
 // element of its dq sums (they arrive uninitialised).
 struct BackwardTile {
   const std::byte* packed_kv;
-  const std::byte* packed_q;   // of the group's first query head
-  std::size_t packed_q_stride; // bytes from one query head of the group to the next
-  float* dq_sums;              // of the group's first query head
-  std::size_t dq_sums_stride;  // floats from one query head of the group to the next
-  int group;                   // hq / hk
-  void* dk;                    // the (b, hk)'s first row
+  const std::byte* packed_q;    // of the group's first query head
+  std::size_t packed_q_stride;  // bytes from one query head of the group to the next
+  float* dq_sums;               // of the group's first query head
+  std::size_t dq_sums_stride;   // floats from one query head of the group to the next
+  int group;                    // hq / hk
+  void* dk;                     // the (b, hk)'s first row
   void* dv;
   std::byte* scratch;
   std::int64_t key_begin, key_end;

@@ -14,8 +14,8 @@ namespace dfa::power {
 
 // Sensors of one card; null where there is none. They must outlive who holds them.
 struct Telemetry {
-  Meter* power = nullptr;   // instantaneous
-  Meter* mean = nullptr;    // of the last second
+  Meter* power = nullptr;  // instantaneous
+  Meter* mean = nullptr;   // of the last second
   std::vector<Meter*>
       energy{};  // counters, read where there is no power; it is that of all of them
   Meter* temperature = nullptr;

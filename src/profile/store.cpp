@@ -163,8 +163,8 @@ static void require_place(const std::filesystem::path& path, Access access) {
                               path.string()));
   }
   if (there && !std::filesystem::is_regular_file(status)) {
-    throw IoError(fmt::format("profile '{}' is no file; accepted: a file that dfa tune made",
-                              path.string()));
+    throw IoError(
+        fmt::format("profile '{}' is no file; accepted: a file that dfa tune made", path.string()));
   }
   if (!there && path.has_parent_path()) {
     std::filesystem::create_directories(path.parent_path(), ignored);

@@ -17,8 +17,8 @@ enum class Access : int { create, existing };
 class Store {
  public:
   // With Access::create, makes the file and its folder where they are not there; who only reads
-  // makes nothing. Throws IoError that names the file: not there, not writable, not ours, of a newer
-  // version.
+  // makes nothing. Throws IoError that names the file: not there, not writable, not ours, of a
+  // newer version.
   explicit Store(const std::filesystem::path& path, Access access = Access::create);
   ~Store();
   Store(const Store&) = delete;

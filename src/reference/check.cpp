@@ -48,6 +48,7 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
 std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
                                    const void* d_o, std::int64_t b, std::int64_t h, int orders) {
   std::vector<Head<float>> heads;
+  heads.reserve(static_cast<std::size_t>(orders));
   for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n);
   return heads;
 }

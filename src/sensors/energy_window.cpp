@@ -83,8 +83,8 @@ std::vector<EnergyWindow::Mark> EnergyWindow::marks() {
 }
 
 // One value. Its time is the meter's own, or with a clock the interval in which it was answered. A
-// read that fails is tried once more: a counter that broke off answers again, with another number of
-// breaks, and what was before a window began is no matter of the window's.
+// read that fails is tried once more: a counter that broke off answers again, with another number
+// of breaks, and what was before a window began is no matter of the window's.
 EnergyWindow::Mark EnergyWindow::read(Meter& meter) {
   std::optional<Reading> reading;
   double before = 0;

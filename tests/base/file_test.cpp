@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "dfa/error.h"
+#include "temp_dir.h"
 
 namespace dfa {
 namespace {
@@ -19,12 +20,6 @@ namespace fs = std::filesystem;
 
 class Files : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "dfa-file-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   fs::path make(const std::string& name, const std::string& text, mode_t mode = 0644) const {
     std::ofstream(root_ / name) << text;
     ::chmod((root_ / name).c_str(), mode);
@@ -47,7 +42,8 @@ class Files : public ::testing::Test {
     return "written";
   }
 
-  fs::path root_;
+  const testing::TempDir folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(Files, AnOldFileKeepsItsModeAndANewOneHasThatOfTheUmask) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "dfa/error.h"
+#include "temp_dir.h"
 
 namespace dfa {
 namespace {
@@ -22,8 +23,8 @@ std::string lock_refusal(const std::filesystem::path& path) {
 }
 
 TEST(LockFile, ASecondHolderIsToldWhoTheFirstIs) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("dfa-lock-" + std::to_string(::getpid()));
+  const testing::TempDir folder;
+  const auto path = folder / "lock";
   {
     const LockFile held(path, "the place");
     const std::string text = lock_refusal(path);
@@ -38,8 +39,8 @@ TEST(LockFile, ASecondHolderIsToldWhoTheFirstIs) {
 }
 
 TEST(LockFile, TheLockOfAProcessThatWasKilledIsFree) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("dfa-dead-" + std::to_string(::getpid()));
+  const testing::TempDir folder;
+  const auto path = folder / "lock";
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const int pid = ::fork();

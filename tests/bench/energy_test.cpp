@@ -73,7 +73,7 @@ TEST(MeasureEnergy, AGpuSettlesBeforeItsWindowBegins) {
       },
       0.2, gpu, clock);
   EXPECT_NEAR(energy.power_avg_w, 700, 40);  // ticks are caught to milliseconds; else 800
-  EXPECT_LT(energy.runs, runs);  // those before do not count
+  EXPECT_LT(energy.runs, runs);              // those before do not count
 }
 
 TEST(MeasureEnergy, WithoutCountersNothingRunsAndTheReasonIsKept) {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::bench {
 namespace {
@@ -29,9 +29,9 @@ TEST(MemoryPeak, SeesWhatTheBodyTouchedEvenThoughItWasFreed) {
 }
 
 TEST(MemoryPeak, WhereTheKernelDoesNotTellTheBodyStillRunsAndThereIsAReason) {
-  dfa::testing::FakeTree tree;
+  dfa::testing::TempDir tree;
   bool ran = false;
-  const MemoryGrowth growth = measure_growth([&] { ran = true; }, tree.root());
+  const MemoryGrowth growth = measure_growth([&] { ran = true; }, tree.path());
   EXPECT_TRUE(ran);
   EXPECT_FALSE(growth.bytes);
   EXPECT_NE(growth.reason.find("clear_refs"), std::string::npos);

@@ -8,7 +8,7 @@
 #include "bench/study.h"
 #include "bench/torch_peer.h"
 #include "dfa/error.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::bench {
 namespace {
@@ -117,8 +117,8 @@ TEST_F(PeerTest, APythonThatIsNotThereIsAReason) {
 }
 
 TEST(ChildProcess, SilenceEndsAtTheTimeout) {
-  const dfa::testing::FakeTree tree;
-  ChildProcess silent({"sleep", "1000"}, tree.root() / "errors");
+  const dfa::testing::TempDir tree;
+  ChildProcess silent({"sleep", "1000"}, tree.path() / "errors");
   try {
     silent.ask("hello", 0.05);
     FAIL();
@@ -128,8 +128,8 @@ TEST(ChildProcess, SilenceEndsAtTheTimeout) {
 }
 
 TEST(ChildProcess, LinesComeBackInOrder) {
-  const dfa::testing::FakeTree tree;
-  ChildProcess echo({"cat"}, tree.root() / "errors");
+  const dfa::testing::TempDir tree;
+  ChildProcess echo({"cat"}, tree.path() / "errors");
   EXPECT_EQ(echo.ask("one", 5), "one");
   const std::string large(100'000, 'x');
   EXPECT_EQ(echo.ask(large, 5), large);

@@ -9,7 +9,7 @@
 #include "bench/sample_result.h"
 #include "bench/three_way.h"
 #include "dfa/error.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::bench {
 namespace {
@@ -90,7 +90,7 @@ TEST(Result, TextThatIsNoJsonIsRefusedInOneLine) {
 }
 
 TEST(Result, ReadingNamesTheFile) {
-  dfa::testing::FakeTree tree;
+  dfa::testing::TempDir tree;
   const auto path = tree.write("r.json", "{}");
   try {
     read_result(path);
@@ -98,18 +98,18 @@ TEST(Result, ReadingNamesTheFile) {
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find(path.string()), std::string::npos);
   }
-  EXPECT_THROW(read_result(tree.root() / "none.json"), IoError);
+  EXPECT_THROW(read_result(tree.path() / "none.json"), IoError);
 }
 
 TEST(ThreeWay, LeavesOneFileAKernelWithNullForWhatWasNotMeasured) {
-  dfa::testing::FakeTree tree;
+  dfa::testing::TempDir tree;
   Result result = sample_result();
   result.cases[1].power_avg_w = 120;
   result.cases[1].energy_j = 0.25;
-  write_three_way(tree.root(), result);
-  const Json baseline = Json::parse(read_file(tree.root() / "baseline_results.json"));
-  const Json flash = Json::parse(read_file(tree.root() / "flash_results.json"));
-  const Json dynamic = Json::parse(read_file(tree.root() / "dynamic_results.json"));
+  write_three_way(tree.path(), result);
+  const Json baseline = Json::parse(read_file(tree.path() / "baseline_results.json"));
+  const Json flash = Json::parse(read_file(tree.path() / "flash_results.json"));
+  const Json dynamic = Json::parse(read_file(tree.path() / "dynamic_results.json"));
   ASSERT_EQ(baseline.size(), 2u);
   ASSERT_EQ(flash.size(), 1u);
   ASSERT_EQ(dynamic.size(), 1u);

@@ -9,12 +9,12 @@
 #include "base/file.h"
 #include "bench/sample_result.h"
 #include "dfa/error.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::bench {
 namespace {
 
-using dfa::testing::FakeTree;
+using dfa::testing::TempDir;
 using testing::sample_result;
 
 // A disk that is full after `bytes`, as far as this process can tell.
@@ -47,8 +47,8 @@ int files_in(const std::filesystem::path& folder) {
 }
 
 TEST(ResultWriter, SamplesStandBesideTheResultAndAreReadBack) {
-  FakeTree tree;
-  const auto path = tree.root() / "r.json";
+  TempDir tree;
+  const auto path = tree.path() / "r.json";
   Result result = sample_result();
   write_result(path, result, samples_of(0.25));
   const Result read = read_result(path);
@@ -60,23 +60,23 @@ TEST(ResultWriter, SamplesStandBesideTheResultAndAreReadBack) {
   EXPECT_EQ(rows[0], (std::vector<float>{0.5f, 0.25f, 2000.0f, 60.0f}));
   EXPECT_TRUE(std::isnan(rows[1][2]));
   EXPECT_FLOAT_EQ(read_samples(path, read.cases[1]).at(0)[0], 2.5f);
-  EXPECT_EQ(files_in(tree.root()), 2);
+  EXPECT_EQ(files_in(tree.path()), 2);
 }
 
 TEST(ResultWriter, ANewerResultReplacesTheOlderOneAndItsSamples) {
-  FakeTree tree;
-  const auto path = tree.root() / "r.json";
+  TempDir tree;
+  const auto path = tree.path() / "r.json";
   Result first = sample_result(), second = sample_result();
   write_result(path, first, samples_of(0.25));
   write_result(path, second, samples_of(0.5));
   EXPECT_NE(first.cases[0].samples_file, second.cases[0].samples_file);
-  EXPECT_EQ(files_in(tree.root()), 2);
+  EXPECT_EQ(files_in(tree.path()), 2);
   EXPECT_FLOAT_EQ(read_samples(path, read_result(path).cases[0]).at(0)[1], 0.5f);
 }
 
 TEST(ResultWriter, OnAFullDiskTheOldResultAndItsSamplesSurvive) {
-  FakeTree tree;
-  const auto path = tree.root() / "r.json";
+  TempDir tree;
+  const auto path = tree.path() / "r.json";
   Result old = sample_result();
   write_result(path, old, samples_of(0.25));
   const std::string before = read_file(path);
@@ -88,20 +88,20 @@ TEST(ResultWriter, OnAFullDiskTheOldResultAndItsSamplesSurvive) {
   }
   EXPECT_EQ(read_file(path), before);
   EXPECT_FLOAT_EQ(read_samples(path, read_result(path).cases[0]).at(0)[1], 0.25f);
-  EXPECT_EQ(files_in(tree.root()), 2);  // nothing half-written is left
+  EXPECT_EQ(files_in(tree.path()), 2);  // nothing half-written is left
 }
 
 TEST(ResultWriter, OfALinkTheSamplesStandBesideItsTarget) {
-  FakeTree tree;
+  TempDir tree;
   tree.write("far/r.json", "old");
-  std::filesystem::create_symlink("far/r.json", tree.root() / "link.json");
+  std::filesystem::create_symlink("far/r.json", tree.path() / "link.json");
   Result result = sample_result();
-  write_result(tree.root() / "link.json", result, samples_of(0.25));
-  EXPECT_TRUE(std::filesystem::is_symlink(tree.root() / "link.json"));
-  EXPECT_EQ(files_in(tree.root() / "far"), 2);
+  write_result(tree.path() / "link.json", result, samples_of(0.25));
+  EXPECT_TRUE(std::filesystem::is_symlink(tree.path() / "link.json"));
+  EXPECT_EQ(files_in(tree.path() / "far"), 2);
   for (const char* name : {"link.json", "far/r.json"}) {
-    const Result read = read_result(tree.root() / name);
-    EXPECT_FLOAT_EQ(read_samples(tree.root() / name, read.cases[0]).at(0)[1], 0.25f) << name;
+    const Result read = read_result(tree.path() / name);
+    EXPECT_FLOAT_EQ(read_samples(tree.path() / name, read.cases[0]).at(0)[1], 0.25f) << name;
   }
 }
 
@@ -115,8 +115,8 @@ TEST(ResultWriter, BesideADeviceNoSamplesAreWrittenAndThatIsTold) {
 }
 
 TEST(ResultWriter, AShortSidecarIsRefused) {
-  FakeTree tree;
-  const auto path = tree.root() / "r.json";
+  TempDir tree;
+  const auto path = tree.path() / "r.json";
   Result result = sample_result();
   write_result(path, result, samples_of(0.25));
   tree.write(*result.cases[0].samples_file, "short");
@@ -124,13 +124,13 @@ TEST(ResultWriter, AShortSidecarIsRefused) {
 }
 
 TEST(ResultWriter, APlaceThatCannotBeWrittenIsKnownBeforeMeasuring) {
-  FakeTree tree;
-  EXPECT_NO_THROW(require_writable(tree.root() / "r.json"));
+  TempDir tree;
+  EXPECT_NO_THROW(require_writable(tree.path() / "r.json"));
   EXPECT_NO_THROW(require_writable("r.json"));
-  EXPECT_THROW(require_writable(tree.root() / "none" / "r.json"), IoError);
-  EXPECT_THROW(require_writable(tree.root()), IoError);
+  EXPECT_THROW(require_writable(tree.path() / "none" / "r.json"), IoError);
+  EXPECT_THROW(require_writable(tree.path()), IoError);
   tree.write("file", "x");
-  EXPECT_THROW(require_writable(tree.root() / "file" / "r.json"), IoError);
+  EXPECT_THROW(require_writable(tree.path() / "file" / "r.json"), IoError);
 }
 
 }  // namespace

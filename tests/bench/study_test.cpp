@@ -7,7 +7,7 @@
 #include "bench/result_writer.h"
 #include "bench/workload.h"
 #include "dfa/error.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::bench {
 namespace {
@@ -179,12 +179,12 @@ TEST(Study, UnknownAlgorithmsAndBackendsAreRefused) {
 
 // Its file is what the Python validator of the schema reads.
 TEST(Study, ItsResultFileIsReadBackAsItIs) {
-  dfa::testing::FakeTree tree;
+  dfa::testing::TempDir tree;
   Study study = run_study(
       group("fwd fp32 b1 h1 s32 d16\nfwd tf32 b1 h1 s16 d8", {"standard", "flash", "dynamic"}),
       short_study());
   study.result.created = "2026-01-31T12:00:00Z";
-  const auto path = tree.root() / "r.json";
+  const auto path = tree.path() / "r.json";
   write_result(path, study.result, study.samples);
   EXPECT_EQ(read_result(path), study.result);
   EXPECT_EQ(read_samples(path, study.result.cases[0]).size(), study.samples[0].size());

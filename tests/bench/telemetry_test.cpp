@@ -7,6 +7,7 @@
 
 #include "bench/candidate.h"
 #include "bench/energy.h"
+#include "sensors/fakes.h"
 #include "sensors/nvml_world.h"
 
 namespace dfa::bench {

@@ -18,7 +18,8 @@ struct EmulatedTiles {
   static void configure() { configured = true; }
   static void release() {
     configured = false;
-    __builtin_memset(tiles, 0xff, sizeof tiles);  // NaN: what is kept in a tile over a release shows
+    // NaN: what is kept in a tile over a release shows
+    __builtin_memset(tiles, 0xff, sizeof tiles);
   }
 
   template <int tile>
@@ -44,7 +45,9 @@ struct EmulatedTiles {
 
   static float flush(float x) { return __builtin_fabsf(x) < __FLT_MIN__ ? 0.0f * x : x; }
   static float low(std::uint32_t pair) { return flush(__builtin_bit_cast(float, pair << 16)); }
-  static float high(std::uint32_t pair) { return flush(__builtin_bit_cast(float, pair & 0xffff0000u)); }
+  static float high(std::uint32_t pair) {
+    return flush(__builtin_bit_cast(float, pair & 0xffff0000u));
+  }
 
   template <int sum, int a, int b>
   static void dot() {

@@ -1,12 +1,18 @@
 #pragma once
 
+#include <stdlib.h>
+
+#include <filesystem>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cuda/compiler.h"
 #include "cuda/request.h"
 #include "cuda/store.h"
 #include "gpu/fake_cuda.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::testing {
 
@@ -33,24 +39,26 @@ class FakeCompiler final : public cuda::Compiler {
 // for its kernels the first time: by fake_kernels().
 class FakeKernels {
  public:
-  FakeKernels() {
-    ::setenv("DFA_CACHE_DIR", tree_.root().c_str(), 1);
+  explicit FakeKernels(std::filesystem::path folder) : folder_(std::move(folder)) {
+    ::setenv("DFA_CACHE_DIR", folder_.c_str(), 1);
     ::setenv("DFA_NVRTC", "none-in-tests", 1);
   }
 
   // From now on they can be loaded; each was compiled with the warning.
   void add(const std::vector<KernelLaunch>& launches, const std::string& warning = "") {
-    cuda::KernelStore store(tree_.root(), std::make_shared<const FakeCompiler>(warning));
+    cuda::KernelStore store(folder_, std::make_shared<const FakeCompiler>(warning));
     for (const KernelLaunch& launch : launches) store.get(cuda::request_of(launch, "sm_90a"));
   }
 
  private:
-  const FakeTree tree_;
+  const std::filesystem::path folder_;
 };
 
-// The process's: it looks for its kernels in one folder. Never destroyed, as they are not.
+// The process's: it looks for its kernels in one folder. Never destroyed, as they are not; the
+// folder goes when the process ends.
 inline FakeKernels& fake_kernels() {
-  static auto* const kernels = new FakeKernels;
+  static const TempDir folder;
+  static auto* const kernels = new FakeKernels(folder.path());
   return *kernels;
 }
 

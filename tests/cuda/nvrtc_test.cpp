@@ -5,7 +5,7 @@
 #include <fstream>
 #include <thread>
 
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::cuda {
 namespace {
@@ -173,9 +173,9 @@ TEST(NvrtcAbsent, AnotherLibraryIsToldWhatItLacks) {
 TEST(NvrtcAbsent, TheNameThatWasForcedIsNotReplacedByAnother) {
   ::setenv("DFA_NVRTC", "/dfa/is/not/there.so", 1);
   EXPECT_NE(Nvrtc(kSources).available().reason.find("/dfa/is/not/there.so"), std::string::npos);
-  const testing::FakeTree tree;
-  ::setenv("DFA_NVRTC", tree.root().c_str(), 1);
-  EXPECT_NE(Nvrtc(kSources).available().reason.find(tree.root().string()), std::string::npos);
+  const testing::TempDir tree;
+  ::setenv("DFA_NVRTC", tree.path().c_str(), 1);
+  EXPECT_NE(Nvrtc(kSources).available().reason.find(tree.path().string()), std::string::npos);
   ::unsetenv("DFA_NVRTC");
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "dfa/error.h"
+#include "temp_dir.h"
 
 namespace dfa::cuda {
 namespace {
@@ -69,11 +70,10 @@ TEST(KernelSources, WhatTheyIncludeIsThereAndIsOurs) {
 }
 
 TEST(KernelSources, AFoldersFilesTakeTheirPlaces) {
-  const fs::path folder = fs::path(::testing::TempDir()) / "kernel_sources";
-  fs::create_directories(folder / "kernels/forward");
-  write_file_atomic(folder / "kernels/forward/sm90_forward.cuh", "another");
-  write_file_atomic(folder / "kernels/forward/no_kernel_of_ours.cuh", "not asked for");
-  const ReplacedSources replaced(embedded_sources(), folder);
+  const testing::TempDir folder;
+  folder.write("kernels/forward/sm90_forward.cuh", "another");
+  folder.write("kernels/forward/no_kernel_of_ours.cuh", "not asked for");
+  const ReplacedSources replaced(embedded_sources(), folder.path());
   const auto before = embedded_sources();
   ASSERT_EQ(replaced.files().size(), before.size());
   for (std::size_t i = 0; i < before.size(); ++i) {
@@ -81,7 +81,6 @@ TEST(KernelSources, AFoldersFilesTakeTheirPlaces) {
     const bool same = before[i].name != "kernels/forward/sm90_forward.cuh";
     EXPECT_EQ(replaced.files()[i].text, same ? before[i].text : "another");
   }
-  fs::remove_all(folder);
 }
 
 TEST(KernelSources, AFolderWithoutAnyIsRefusedWithWhatItShouldHold) {

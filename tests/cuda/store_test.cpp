@@ -13,7 +13,7 @@
 #include "cuda/cache.h"
 #include "cuda/counting_compiler.h"
 #include "dfa/error.h"
-#include "sensors/fakes.h"
+#include "temp_dir.h"
 
 namespace dfa::cuda {
 namespace {
@@ -41,8 +41,8 @@ class StoreTest : public ::testing::Test {
     return paths;
   }
 
-  const testing::FakeTree tree;
-  const fs::path folder = tree.root() / "deep" / "cache";
+  const testing::TempDir tree;
+  const fs::path folder = tree.path() / "deep" / "cache";
   const std::shared_ptr<CountingCompiler> compiler = std::make_shared<CountingCompiler>();
 };
 
@@ -232,7 +232,7 @@ int wait_for(pid_t child) {
 }
 
 TEST_F(StoreTest, TwoProcessesCompileAKernelOnce) {
-  const fs::path log = tree.root() / "compilations";
+  const fs::path log = tree.path() / "compilations";
   compiler->work = [&] {
     std::ofstream(log, std::ios::app) << "x";
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

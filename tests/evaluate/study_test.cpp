@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "base/file.h"
 #include "dfa/error.h"
 #include "evaluate/command.h"
+#include "temp_dir.h"
 
 namespace dfa::evaluate {
 namespace {
@@ -24,12 +24,9 @@ namespace fs = std::filesystem;
 class StudySteps : public ::testing::Test {
  protected:
   StudySteps() {
-    std::string pattern = (fs::temp_directory_path() / "dfa-study-XXXXXX").string();
-    out_ = ::mkdtemp(pattern.data());
     run_.out = out_;
     run_.machine = "this machine";
   }
-  ~StudySteps() override { fs::remove_all(out_); }
 
   Step step(const std::string& name, const std::string& script, bool makes_file = true) const {
     const fs::path file = out_ / (name + ".json");
@@ -44,7 +41,8 @@ class StudySteps : public ::testing::Test {
   }
   std::string ran() const { return fs::exists(out_ / "ran") ? read_file(out_ / "ran") : ""; }
 
-  fs::path out_;
+  const testing::TempDir folder_;
+  const fs::path out_ = folder_.path();
   StudyRun run_;
 };
 

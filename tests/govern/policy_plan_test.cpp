@@ -1,14 +1,12 @@
 #include "govern/policy_plan.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <filesystem>
 
 #include "bench/workload.h"
 #include "dfa/error.h"
 #include "govern/points.h"
 #include "govern/tune.h"
+#include "temp_dir.h"
 
 namespace dfa::govern {
 namespace {
@@ -17,16 +15,10 @@ namespace {
 class PolicyPlan : public ::testing::Test {
  protected:
   PolicyPlan() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-plan-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     store_ = std::make_unique<profile::Store>(folder_ / "p.db");
     const auto plans = candidate_plans(problem_, {.backend = "cpu", .candidates = 2}).plans;
     fast_ = label_of(plans.at(0));
     frugal_ = label_of(plans.at(1));
-  }
-  ~PolicyPlan() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void put(const std::string& label, double time_s, std::optional<double> energy_j) {
@@ -46,7 +38,7 @@ class PolicyPlan : public ::testing::Test {
   }
 
   const Problem problem_ = parse_problem("fwd fp32 b1 h2 s256 d64");
-  std::filesystem::path folder_;
+  const testing::TempDir folder_;
   std::unique_ptr<profile::Store> store_;
   std::string fast_, frugal_;
 };

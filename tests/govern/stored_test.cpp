@@ -1,8 +1,5 @@
 // Recomputed or stored probabilities as a choice of the scheduler.
 #include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <filesystem>
 
 #include "attention/registry.h"
 #include "bench/tuner.h"
@@ -10,6 +7,7 @@
 #include "govern/policy_plan.h"
 #include "govern/tune.h"
 #include "sensors/system_clock.h"
+#include "temp_dir.h"
 
 namespace dfa::govern {
 namespace {
@@ -21,14 +19,8 @@ constexpr std::int64_t kMatrix = 4LL * 2 * 128 * 128;
 class StoredChoice : public ::testing::Test {
  protected:
   StoredChoice() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-kept-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
     store_ = std::make_unique<profile::Store>(folder_ / "p.db");
     recomputed_ = label_of(candidate_plans(kProblem, {.backend = "cpu"}).plans.at(0));
-  }
-  ~StoredChoice() override {
-    store_.reset();
-    std::filesystem::remove_all(folder_);
   }
 
   void put(const std::string& label, double time_s, double energy_j) {
@@ -48,7 +40,7 @@ class StoredChoice : public ::testing::Test {
     return policy_plan(kProblem, (folder_ / "p.db").string(), "cpu", power::parse_policy(policy));
   }
 
-  std::filesystem::path folder_;
+  const testing::TempDir folder_;
   std::unique_ptr<profile::Store> store_;
   std::string recomputed_;
 };
@@ -93,7 +85,8 @@ TEST_F(StoredChoice, TuningMeasuresBothAndTellsWhatItLeftOut) {
   EXPECT_EQ(with.kept, 1);
   EXPECT_EQ(with.wrong, 0);  // the check against fp64
   EXPECT_TRUE(with.refused.empty());
-  const auto row = store_->find(machine_of("cpu", kProblem.pass).card, to_line(kProblem), "cpu", kStored);
+  const auto row =
+      store_->find(machine_of("cpu", kProblem.pass).card, to_line(kProblem), "cpu", kStored);
   ASSERT_TRUE(row);
   EXPECT_TRUE(row->point.stores_probabilities);
   EXPECT_GT(row->point.memory_bytes, 2 * kMatrix);  // P and dP

@@ -10,6 +10,7 @@
 #include "gpu/cublaslt_library.h"
 #include "gpu/fake_cublaslt.h"
 #include "gpu/fake_cuda_test_case.h"
+#include "temp_dir.h"
 
 namespace dfa::gpu {
 namespace {
@@ -156,14 +157,14 @@ TEST_F(ProductTest, NoLibraryIsAReasonThatNamesItAndSaysWhereThereIsOne) {
 TEST_F(ProductTest, AMissingFunctionIsNamed) {
   std::ifstream in(DFA_FAKE_CUBLASLT, std::ios::binary);
   const std::string library(std::istreambuf_iterator<char>(in), {});
+  const testing::TempDir folder;
   for (const std::string name : {"cublasLtCreate", "cublasLtMatmul", "cublasLtMatrixLayoutCreate",
                                  "cublasLtMatmulAlgoGetHeuristic", "cublasLtGetVersion"}) {
     std::string spoiled = library;
     for (std::size_t at = 0; (at = spoiled.find(name + '\0', at)) != std::string::npos;) {
       spoiled[at + name.size() - 1] = '_';
     }
-    const std::string path = ::testing::TempDir() + "spoiled_" + name + ".so";
-    std::ofstream(path, std::ios::binary) << spoiled;
+    const std::string path = folder.write(name + ".so", spoiled).string();
     const CublasLtLibrary opened({path});
     EXPECT_EQ(opened.status.reason, "'" + path + "' lacks " + name);
   }

@@ -1,12 +1,11 @@
 // Shares of the last items: each place of each item in one piece, the same number of places a
 // share.
-#include "kernels/schedule/split_kv.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "kernels/schedule/item_walk.h"
+#include "kernels/schedule/split_kv.h"
 
 namespace dfa {
 namespace {

@@ -1,7 +1,10 @@
 #include "monitor/watch.h"
 
+#include <gtest/gtest.h>
+
 #include "monitor/metrics.h"
 #include "sensors/nvml_world.h"
+#include "temp_dir.h"
 
 namespace dfa::testing {
 namespace {
@@ -125,7 +128,7 @@ TEST(Watch, ASensorThatFailedAtTheStartIsTriedAgain) {
 }
 
 TEST(Watch, TheLimitAndMigModeAreThoseOfTheMoment) {
-  const FakeTree tree;
+  const TempDir tree;
   const std::string file = tree.write("settings", "limit 500\n").string();
   NvmlWorld world("clock virtual\ncard H200 GPU-aa 00000000:3B:00.0\nsettings " + file + "\n");
   monitor::Watch watch({}, world);

@@ -8,14 +8,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "power/pacer.h"
 #include "sensors/nvml/meters.h"
 #include "sensors/system_clock.h"
+#include "temp_dir.h"
 
 namespace dfa::power {
 namespace {
@@ -116,11 +115,11 @@ TEST(Driver, ManyThreadsMayTalkToIt) {
 
 // NVML through the real path: a library loaded at run time, its fields, its statuses.
 TEST(Driver, GovernsByNvml) {
-  std::string folder = (std::filesystem::temp_directory_path() / "dfa-test-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
-  const std::filesystem::path file = std::filesystem::path(folder) / "world";
-  std::ofstream(file) << "clock real\ncard H200 GPU-1 00000000:3B:00.0\npower sine 480 30 0.7\n"
-                         "tick 0.02\nlimit 700\ntemperature 61 70\n";
+  const testing::TempDir folder;
+  const auto file = folder.write("world",
+                                 "clock real\ncard H200 GPU-1 00000000:3B:00.0\n"
+                                 "power sine 480 30 0.7\n"
+                                 "tick 0.02\nlimit 700\ntemperature 61 70\n");
   ::setenv("DFA_FAKE_NVML", file.c_str(), 1);
   ::setenv("DFA_NVML", DFA_FAKE_NVML_LIBRARY, 1);
   {
@@ -157,7 +156,6 @@ TEST(Driver, GovernsByNvml) {
   }
   ::unsetenv("DFA_NVML");
   ::unsetenv("DFA_FAKE_NVML");
-  std::filesystem::remove_all(folder);
 }
 
 // A clock whose sleeps take longer than asked for.

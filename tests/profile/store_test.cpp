@@ -1,8 +1,6 @@
 #include "profile/store.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,25 +12,12 @@
 #include "dfa/error.h"
 #include "profile/frontier.h"
 #include "profile/json.h"
+#include "temp_dir.h"
 
 namespace dfa::profile {
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-test-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
+using testing::TempDir;
 
 Row sample_row(const std::string& config = "tile 128", double time_s = 1e-3) {
   return {.machine = {"H200 GPU-1", "580.1", "0.1.0"},
@@ -56,7 +41,7 @@ Row sample_row(const std::string& config = "tile 128", double time_s = 1e-3) {
 std::string text(const std::vector<Row>& rows) { return to_json(rows); }
 
 TEST(Store, KeepsRowsWhole) {
-  const Folder folder;
+  const TempDir folder;
   const Row row = sample_row();
   {
     Store store(folder / "sub/p.db");
@@ -67,7 +52,7 @@ TEST(Store, KeepsRowsWhole) {
 }
 
 TEST(Store, ReplacesTheSameConfigurationOnly) {
-  const Folder folder;
+  const TempDir folder;
   Store store(folder / "p.db");
   store.put(sample_row("a", 2));
   store.put(sample_row("b", 3));
@@ -78,7 +63,7 @@ TEST(Store, ReplacesTheSameConfigurationOnly) {
 }
 
 TEST(Store, FindsByCardAndProblem) {
-  const Folder folder;
+  const TempDir folder;
   Store store(folder / "p.db");
   store.put(sample_row("a"));
   Row other = sample_row("b");
@@ -90,7 +75,7 @@ TEST(Store, FindsByCardAndProblem) {
 }
 
 TEST(Store, AllRowsOrNone) {
-  const Folder folder;
+  const TempDir folder;
   Store store(folder / "p.db");
   Row bad = sample_row("bad");
   bad.point.time_s = std::numeric_limits<double>::quiet_NaN();  // null to SQLite, which refuses it
@@ -101,7 +86,7 @@ TEST(Store, AllRowsOrNone) {
 }
 
 TEST(Store, TwoWritersLoseNothing) {
-  const Folder folder;
+  const TempDir folder;
   const auto path = folder / "p.db";
   { Store create(path); }
   const auto write = [&](const std::string& name) {
@@ -115,7 +100,7 @@ TEST(Store, TwoWritersLoseNothing) {
 }
 
 TEST(Store, BadFilesAreNamed) {
-  const Folder folder;
+  const TempDir folder;
   std::ofstream(folder / "text.db")
       << "this is no database, and long enough to be looked at as one";
   for (const auto& path : {folder / "text.db", std::filesystem::path("/proc/none/p.db")}) {
@@ -130,7 +115,7 @@ TEST(Store, BadFilesAreNamed) {
 
 // Rows that no tuning wrote, and a file of which a part is gone.
 TEST(Store, DamagedRowsAreNamedAndNotBelieved) {
-  const Folder folder;
+  const TempDir folder;
   const auto reason = [&](auto spoil) -> std::string {
     const auto path = folder / "spoilt.db";
     std::filesystem::remove(path);
@@ -236,20 +221,17 @@ TEST(Stale, SaysWhatChanged) {
 }
 
 TEST(Store, ReadingMakesNothing) {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("dfa-read-" + std::to_string(::getpid()));
-  std::filesystem::create_directory(folder);
+  const TempDir folder;
   EXPECT_THROW(Store(folder / "none.db", Access::existing), IoError);
   EXPECT_THROW(Store(folder / "deep/none.db", Access::existing), IoError);
   EXPECT_THROW(Store("", Access::create), IoError);
-  EXPECT_THROW(Store(folder, Access::create), IoError);
-  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  EXPECT_THROW(Store(folder.path(), Access::create), IoError);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   std::ofstream(folder / "empty.db").close();
   EXPECT_THROW(Store(folder / "empty.db", Access::existing), IoError);
   EXPECT_EQ(std::filesystem::file_size(folder / "empty.db"), 0u);
   { const Store made(folder / "made.db"); }
   EXPECT_TRUE(Store(folder / "made.db", Access::existing).rows().empty());
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "sensors/fakes.h"
 #include "sensors/rapl/rapl.h"
 #include "sensors/replay/replay.h"
+#include "temp_dir.h"
 
 namespace dfa::sensors {
 namespace {
@@ -90,13 +91,13 @@ class WatchedMeter final : public Meter {
 };
 
 TEST(EnergyWindow, ItsThreadAndOthersReadAtOnceAndNoJouleIsLostOrCountedTwice) {
-  const testing::FakeTree tree;
+  const testing::TempDir tree;
   FakeClock clock;
   const std::string zone = "class/powercap/intel-rapl:0/";
   tree.write(zone + "name", "package-0\n");
   tree.write(zone + "energy_uj", "0\n");
   tree.write(zone + "max_energy_range_uj", "10000000\n");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   ASSERT_FALSE(set.empty()) << set.status.reason;
   Meter& counter = *set.meters[0];
   WatchedMeter watched(counter);
@@ -119,7 +120,7 @@ TEST(EnergyWindow, ItsThreadAndOthersReadAtOnceAndNoJouleIsLostOrCountedTwice) {
     const auto enough = [&] { return steps >= 100 && watched.by_others - before >= 5; };
     for (; !enough() && steps < 100000; ++steps) {
       tree.write(zone + "new", std::to_string((steps + 1) * 500000 % 10000000) + "\n");
-      std::filesystem::rename(tree.root() / (zone + "new"), tree.root() / (zone + "energy_uj"));
+      std::filesystem::rename(tree.path() / (zone + "new"), tree.path() / (zone + "energy_uj"));
       clock.sleep_s(0.01);
       counter.read();
     }

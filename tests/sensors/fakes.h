@@ -1,12 +1,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 
@@ -21,33 +18,6 @@ class FakeClock final : public Clock {
   double now_s() const override { return now; }
   void sleep_s(double seconds) override { now += seconds; }
   std::atomic<double> now = 0;
-};
-
-// A folder of made-up files that goes away with it; readable by everyone.
-class FakeTree {
- public:
-  FakeTree() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dfa-test-XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-    std::filesystem::permissions(root_, std::filesystem::perms{0755});
-  }
-  ~FakeTree() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  FakeTree(const FakeTree&) = delete;
-  FakeTree& operator=(const FakeTree&) = delete;
-
-  const std::filesystem::path& root() const { return root_; }
-  std::filesystem::path write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path file = root_ / path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-    return file;
-  }
-
- private:
-  std::filesystem::path root_;
 };
 
 // Says what it was told to say.

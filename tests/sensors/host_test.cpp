@@ -4,19 +4,20 @@
 
 #include "sensors/fakes.h"
 #include "sensors/host_meters.h"
+#include "temp_dir.h"
 
 namespace dfa::sensors {
 namespace {
 
 using testing::FakeClock;
-using testing::FakeTree;
+using testing::TempDir;
 
-HostRoots roots_of(const FakeTree& tree) {
-  return {.proc = tree.root() / "proc", .sys = tree.root() / "sys", .etc = tree.root() / "etc"};
+HostRoots roots_of(const TempDir& tree) {
+  return {.proc = tree.path() / "proc", .sys = tree.path() / "sys", .etc = tree.path() / "etc"};
 }
 
 TEST(Host, ReadsTheFactsOfAMachine) {
-  FakeTree tree;
+  TempDir tree;
   tree.write("proc/cpuinfo",
              "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: fpu hypervisor avx2\n");
   tree.write("proc/meminfo", "MemTotal:       16 kB\nMemFree: 1 kB\nMemAvailable:   8 kB\n");
@@ -48,7 +49,7 @@ TEST(Host, ReadsTheFactsOfAMachine) {
 }
 
 TEST(Host, AnEmptyTreeGivesEmptyFactsNotAnError) {
-  FakeTree tree;
+  TempDir tree;
   const HostFacts facts = read_host_facts(roots_of(tree));
   EXPECT_EQ(facts.cpu_model, "");
   EXPECT_EQ(facts.memory_bytes, 0);
@@ -56,7 +57,7 @@ TEST(Host, AnEmptyTreeGivesEmptyFactsNotAnError) {
 }
 
 TEST(Host, AvailableMemoryIsTheLesserOfMachineAndControlGroup) {
-  FakeTree tree;
+  TempDir tree;
   tree.write("proc/meminfo", "MemAvailable:   1000 kB\n");
   EXPECT_EQ(available_memory_bytes(roots_of(tree)), 1000 << 10);
   tree.write("sys/fs/cgroup/memory.max", "max\n");
@@ -68,7 +69,7 @@ TEST(Host, AvailableMemoryIsTheLesserOfMachineAndControlGroup) {
 }
 
 TEST(HostMeters, TemperaturePrefersTheProcessorsHwmonSensor) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   tree.write("sys/class/hwmon/hwmon0/name", "nvme\n");
   tree.write("sys/class/hwmon/hwmon0/temp1_input", "30000\n");
@@ -82,7 +83,7 @@ TEST(HostMeters, TemperaturePrefersTheProcessorsHwmonSensor) {
 }
 
 TEST(HostMeters, TemperatureFallsBackToTheThermalZone) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   tree.write("sys/class/thermal/thermal_zone0/type", "acpitz\n");
   tree.write("sys/class/thermal/thermal_zone0/temp", "20000\n");
@@ -95,7 +96,7 @@ TEST(HostMeters, TemperatureFallsBackToTheThermalZone) {
 }
 
 TEST(HostMeters, ClockIsTheMeanOfCpufreq) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   tree.write("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "2000000\n");
   tree.write("sys/devices/system/cpu/cpu1/cpufreq/scaling_cur_freq", "3000000\n");
@@ -105,7 +106,7 @@ TEST(HostMeters, ClockIsTheMeanOfCpufreq) {
 }
 
 TEST(HostMeters, ClockFromCpuinfoOnlyOnRealHardware) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   tree.write("proc/cpuinfo", "flags\t: fpu\ncpu MHz\t\t: 1000\ncpu MHz\t\t: 1500\n");
   const MeterSet real = open_cpu_clock(roots_of(tree), clock);

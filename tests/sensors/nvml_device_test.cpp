@@ -2,6 +2,7 @@
 
 #include "sensors/nvml/device.h"
 #include "sensors/nvml_world.h"
+#include "temp_dir.h"
 
 namespace dfa::nvml {
 namespace {
@@ -70,7 +71,7 @@ TEST(NvmlDevice, OneThatIsCountedAndDoesNotAnswerIsListedWithTheReasonInItsPlace
 }
 
 TEST(NvmlDevice, WhatMayChangeIsReadAnew) {
-  const testing::FakeTree tree;
+  const testing::TempDir tree;
   const std::string file = tree.write("settings", "limit 500\n").string();
   const NvmlWorld world(kCard + "settings " + file + "\n");
   const Device card = world.card();

@@ -9,6 +9,7 @@
 #include "sensors/nvml/meters.h"
 #include "sensors/nvml_world.h"
 #include "sensors/sampler.h"
+#include "temp_dir.h"
 
 namespace dfa::nvml {
 namespace {
@@ -235,7 +236,7 @@ TEST(NvmlEnergy, AJumpIsSeenWhereNoLimitIsToldToo) {
 }
 
 TEST(NvmlEnergy, TheLimitIsThatOfTheMomentOrOfTheReadingBefore) {
-  const testing::FakeTree tree;
+  const testing::TempDir tree;
   const std::string file = tree.write("settings", "limit 200\n").string();
   NvmlWorld world(kCard + "power constant 500\nsettings " + file + "\n");
   const auto energy = opened(world, Gauge::energy);

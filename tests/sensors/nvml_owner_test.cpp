@@ -1,3 +1,4 @@
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "sensors/nvml/guardian.h"
 #include "sensors/nvml/owner.h"
 #include "sensors/nvml_world.h"
+#include "temp_dir.h"
 
 namespace dfa::testing {
 namespace {
@@ -15,17 +17,17 @@ namespace {
 // A card whose settings are a file, so that several processes see one card.
 class NvmlOwner : public ::testing::Test {
  protected:
-  NvmlOwner() { ::setenv("DFA_STATE_DIR", tree_.root().c_str(), 1); }
+  NvmlOwner() { ::setenv("DFA_STATE_DIR", tree_.path().c_str(), 1); }
   ~NvmlOwner() override { ::unsetenv("DFA_STATE_DIR"); }
 
   std::string scenario(const std::string& more = "") const {
     return more + kCard + "limit 700\nlimits 200 700\nsettings " + settings().string() + "\n";
   }
-  std::filesystem::path settings() const { return tree_.root() / "settings"; }
+  std::filesystem::path settings() const { return tree_.path() / "settings"; }
   std::string set() const {
     return std::filesystem::exists(settings()) ? read_file(settings()) : "";
   }
-  std::filesystem::path memory() const { return tree_.root() / "dfa-card-0000-3b-00.0"; }
+  std::filesystem::path memory() const { return tree_.path() / "dfa-card-0000-3b-00.0"; }
 
   bool ends_with(const std::string& text) const {
     for (int i = 0; i < 400; ++i) {
@@ -35,7 +37,7 @@ class NvmlOwner : public ::testing::Test {
     return false;
   }
 
-  FakeTree tree_;
+  TempDir tree_;
 };
 
 TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
@@ -86,7 +88,7 @@ TEST_F(NvmlOwner, OneProcessAtATimeHoldsACard) {
 }
 
 TEST_F(NvmlOwner, AFolderThatCannotBeWrittenRefusesTheLevers) {
-  ::setenv("DFA_STATE_DIR", (tree_.root() / "nowhere").c_str(), 1);
+  ::setenv("DFA_STATE_DIR", (tree_.path() / "nowhere").c_str(), 1);
   const NvmlWorld world(scenario());
   const auto opened = nvml::OwnerLevers::open(world.card());
   EXPECT_FALSE(opened.levers);

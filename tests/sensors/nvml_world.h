@@ -7,9 +7,10 @@
 #include <string>
 
 #include "base/file.h"
-#include "sensors/fakes.h"
+#include "contract/clock.h"
 #include "sensors/nvml/device.h"
 #include "sensors/nvml/library.h"
+#include "temp_dir.h"
 
 namespace dfa::testing {
 
@@ -75,7 +76,7 @@ class NvmlWorld final : public Clock {
     return reinterpret_cast<Signature*>(::dlsym(handle_, name));
   }
 
-  FakeTree tree_;
+  TempDir tree_;
   std::string library_file_;
   void* handle_ = nullptr;
 };

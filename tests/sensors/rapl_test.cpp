@@ -7,14 +7,15 @@
 
 #include "sensors/fakes.h"
 #include "sensors/rapl/counter.h"
+#include "temp_dir.h"
 
 namespace dfa::sensors {
 namespace {
 
 using testing::FakeClock;
-using testing::FakeTree;
+using testing::TempDir;
 
-void add_zone(const FakeTree& tree, const std::string& zone, const std::string& name,
+void add_zone(const TempDir& tree, const std::string& zone, const std::string& name,
               const std::string& microjoules, const std::string& range = "262143328850") {
   const std::string folder = "class/powercap/" + zone + "/";
   tree.write(folder + "name", name + "\n");
@@ -23,7 +24,7 @@ void add_zone(const FakeTree& tree, const std::string& zone, const std::string& 
 }
 
 TEST(Rapl, FindsPackagesAndTheirMemoryButNotWhatIsPartOfThem) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "1000");
   add_zone(tree, "intel-rapl:0:0", "core", "1000");
@@ -31,7 +32,7 @@ TEST(Rapl, FindsPackagesAndTheirMemoryButNotWhatIsPartOfThem) {
   add_zone(tree, "intel-rapl:1", "package-1", "1000");
   add_zone(tree, "intel-rapl:2", "psys", "1000");
   add_zone(tree, "intel-rapl-mmio:0", "package-0", "1000");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   ASSERT_EQ(set.meters.size(), 3u);
   EXPECT_EQ(set.meters[0]->name(), "rapl:package-0");
   EXPECT_EQ(set.meters[1]->name(), "rapl:package-0:dram");
@@ -41,10 +42,10 @@ TEST(Rapl, FindsPackagesAndTheirMemoryButNotWhatIsPartOfThem) {
 }
 
 TEST(Rapl, CountsJoulesSinceItWasOpenedWithTheClocksTime) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "5000000");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   add_zone(tree, "intel-rapl:0", "package-0", "7500000");
   clock.now = 3;
   const auto reading = set.meters.at(0)->read();
@@ -54,10 +55,10 @@ TEST(Rapl, CountsJoulesSinceItWasOpenedWithTheClocksTime) {
 }
 
 TEST(Rapl, KeepsCountingOverSeveralWrapArounds) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "9000000", "10000000");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   double last = 0;
   for (const char* raw : {"1000000", "9500000", "500000"}) {
     add_zone(tree, "intel-rapl:0", "package-0", raw, "10000000");
@@ -67,45 +68,45 @@ TEST(Rapl, KeepsCountingOverSeveralWrapArounds) {
 }
 
 TEST(Rapl, RefusesToGuessAWrapAroundWithoutARange) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "9000000", "0");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   add_zone(tree, "intel-rapl:0", "package-0", "1000000", "0");
   EXPECT_FALSE(set.meters.at(0)->read());
   EXPECT_NE(set.meters[0]->status().reason.find("max_energy_range_uj"), std::string::npos);
 }
 
 TEST(Rapl, SaysWhyWhereThereIsNoCounter) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   EXPECT_TRUE(set.empty());
   EXPECT_FALSE(set.status);
   EXPECT_NE(set.status.reason.find("no energy counter"), std::string::npos);
 }
 
 TEST(Rapl, AnUnreadablePackageLeavesNoMeterAtAll) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "1000");
   add_zone(tree, "intel-rapl:1", "package-1", "not a number");
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   EXPECT_TRUE(set.empty());
   EXPECT_NE(set.status.reason.find("not a number"), std::string::npos);
 }
 
 TEST(Rapl, PermissionDeniedIsAReason) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "1000");
-  std::filesystem::permissions(tree.root() / "class/powercap/intel-rapl:0/energy_uj",
+  std::filesystem::permissions(tree.path() / "class/powercap/intel-rapl:0/energy_uj",
                                std::filesystem::perms::none);
   const bool root = ::geteuid() == 0;
   if (root) {
     ASSERT_EQ(::seteuid(65534), 0);  // root may read everything
   }
-  const MeterSet set = open_rapl(tree.root(), clock);
+  const MeterSet set = open_rapl(tree.path(), clock);
   if (root) {
     ASSERT_EQ(::seteuid(0), 0);
   }
@@ -114,11 +115,11 @@ TEST(Rapl, PermissionDeniedIsAReason) {
 }
 
 TEST(Rapl, AReadThatFailsLaterIsNoReadingWithAReason) {
-  FakeTree tree;
+  TempDir tree;
   FakeClock clock;
   add_zone(tree, "intel-rapl:0", "package-0", "1000");
-  const MeterSet set = open_rapl(tree.root(), clock);
-  std::filesystem::remove(tree.root() / "class/powercap/intel-rapl:0/energy_uj");
+  const MeterSet set = open_rapl(tree.path(), clock);
+  std::filesystem::remove(tree.path() / "class/powercap/intel-rapl:0/energy_uj");
   EXPECT_FALSE(set.meters.at(0)->read());
   EXPECT_FALSE(set.meters[0]->status());
 }

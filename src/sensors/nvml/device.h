@@ -19,10 +19,10 @@ struct Value {
 
 // What does not change while a program runs. Empty where the library does not tell.
 struct DeviceFacts {
-  std::string name;    // "NVIDIA H200"
-  std::string uuid;    // "GPU-…"
-  std::string pci_id;  // "0000:3b:00.0", lower case
-  std::string driver;  // "580.159.04"
+  std::string name;          // "NVIDIA H200"
+  std::string uuid;          // "GPU-…"
+  std::string pci_id;        // "0000:3b:00.0", lower case
+  std::string driver;        // "580.159.04"
   std::optional<int> index;  // in NVML's order, which is neither CUDA's nor that of a choice
   std::optional<int> minor;  // of its file, /dev/nvidia0
 };

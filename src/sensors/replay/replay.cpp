@@ -15,10 +15,9 @@
 namespace dfa::sensors {
 namespace {
 
-constexpr Quantity kQuantities[] = {Quantity::energy_j,        Quantity::power_w,
-                                    Quantity::temp_c,          Quantity::clock_hz,
-                                    Quantity::utilization_pct, Quantity::memory_bytes,
-                                    Quantity::duration_s,      Quantity::event_bits};
+constexpr Quantity kQuantities[] = {
+    Quantity::energy_j,        Quantity::power_w,      Quantity::temp_c,     Quantity::clock_hz,
+    Quantity::utilization_pct, Quantity::memory_bytes, Quantity::duration_s, Quantity::event_bits};
 
 class ReplayMeter final : public Meter {
  public:

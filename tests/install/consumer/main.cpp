@@ -10,7 +10,8 @@ int main() {
   const std::vector<float> q(3 * 8, 1.0f), k(4 * 8, 1.0f);
   std::vector<float> v(4 * 8), o(3 * 8), lse(3);
   for (int i = 0; i < 32; ++i) v[static_cast<std::size_t>(i)] = static_cast<float>(i / 8);
-  dfa::forward(plan, {.q = q.data(), .k = k.data(), .v = v.data(), .o = o.data(), .lse = lse.data()});
+  dfa::forward(plan,
+               {.q = q.data(), .k = k.data(), .v = v.data(), .o = o.data(), .lse = lse.data()});
   for (const float value : o) {
     if (std::abs(value - 1.5f) > 1e-6f) return 1;
   }
