@@ -31,7 +31,8 @@ Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .ro
 
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
-                   const std::array<StrideTuple, 4>& tensors) {
+                   const std::array<StrideTuple, 4>& tensors,
+                   const std::array<std::int64_t, 2>& totals) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1]};
@@ -48,6 +49,8 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   p.k_strides = strides(tensors[1]);
   p.v_strides = strides(tensors[2]);
   p.o_strides = strides(tensors[3]);
+  p.total_q = totals[0];
+  p.total_k = totals[1];
   return p;
 }
 
@@ -59,21 +62,31 @@ PlanOptions options(const std::string& backend, const std::string& algorithm,
           .threads = threads};
 }
 
+// Pointers of Sequences, in its order; 0 where the problem is dense, or none is given.
+using SequencePointers = std::array<Pointer, 4>;
+Sequences sequences(const SequencePointers& s) {
+  return {.cu_seqlens_q = at<std::int32_t>(s[0]),
+          .cu_seqlens_k = at<std::int32_t>(s[1]),
+          .seqused_q = at<std::int32_t>(s[2]),
+          .seqused_k = at<std::int32_t>(s[3])};
+}
+
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
-                 Pointer workspace, Pointer stream) {
+                 Pointer workspace, Pointer stream, const SequencePointers& where) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
            .v = at<void>(v),
            .o = at<void>(o),
            .lse = at<float>(lse),
-           .workspace = at<void>(workspace)},
+           .workspace = at<void>(workspace),
+           .sequences = sequences(where)},
           {.stream = at<void>(stream)});
 }
 
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
-                  Pointer stream) {
+                  Pointer stream, const SequencePointers& where) {
   backward(plan,
            {.q = at<void>(q),
             .k = at<void>(k),
@@ -84,7 +97,8 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .dq = at<void>(dq),
             .dk = at<void>(dk),
             .dv = at<void>(dv),
-            .workspace = at<void>(workspace)},
+            .workspace = at<void>(workspace),
+            .sequences = sequences(where)},
            {.stream = at<void>(stream)});
 }
 
@@ -133,8 +147,11 @@ void bind_plan(nb::module_& core) {
       .def_ro("forward_flops", &Plan::forward_flops)
       .def_ro("backward_flops", &Plan::backward_flops)
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
-      .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>())
-      .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>())
+      .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
+           "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{})
+      .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
+           "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
+           "sequences"_a = SequencePointers{})
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -155,14 +172,17 @@ void bind_plan(nb::module_& core) {
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
-         int threads) {
-        const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors);
+         int threads, const std::array<std::int64_t, 2>& totals) {
+        const Problem problem =
+            problem_of(head, sizes, window, scale, deterministic, tensors, totals);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
-      "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o.");
+      "totals"_a = std::array<std::int64_t, 2>{},
+      "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of all "
+      "packed sequences, 0 where dense.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -10,22 +10,33 @@
 #include "base/fill.h"
 #include "dfa/attention.h"
 #include "sensors/host.h"
+#include "spec/lengths.h"
 
 namespace dfa::bench {
 namespace {
 
 std::size_t bytes_in(const Strides& strides, const Problem& p, std::int64_t h, std::int64_t s,
                      std::int64_t d) {
-  return static_cast<std::size_t>(extent(strides, p.b, h, s, d)) *
+  return static_cast<std::size_t>(extent(strides, p.batches(), h, s, d)) *
          static_cast<std::size_t>(bytes_of(p.dtype));
 }
 
-std::size_t q_bytes(const Problem& p) { return bytes_in(p.q(), p, p.hq, p.sq, p.d); }
-std::size_t k_bytes(const Problem& p) { return bytes_in(p.k(), p, p.hk, p.sk, p.d); }
-std::size_t v_bytes(const Problem& p) { return bytes_in(p.v(), p, p.hk, p.sk, p.dv); }
-std::size_t o_bytes(const Problem& p) { return bytes_in(p.o(), p, p.hq, p.sq, p.dv); }
+std::size_t q_bytes(const Problem& p) { return bytes_in(p.q(), p, p.hq, p.q_rows(), p.d); }
+std::size_t k_bytes(const Problem& p) { return bytes_in(p.k(), p, p.hk, p.k_rows(), p.d); }
+std::size_t v_bytes(const Problem& p) { return bytes_in(p.v(), p, p.hk, p.k_rows(), p.dv); }
+std::size_t o_bytes(const Problem& p) { return bytes_in(p.o(), p, p.hq, p.q_rows(), p.dv); }
 std::size_t lse_bytes(const Problem& p) {
-  return static_cast<std::size_t>(p.b * p.hq * p.sq) * sizeof(float);
+  return static_cast<std::size_t>(p.batches() * p.hq * p.q_rows()) * sizeof(float);
+}
+
+// cu_seqlens of packed sequences, which a problem to be run must say; none where it is dense.
+std::vector<std::int32_t> begins_of(const Problem& p, const std::vector<std::int64_t>& lengths) {
+  if (!p.packed()) return {};
+  if (lengths.empty()) {
+    throw InvalidArgument("problem: '" + to_line(p) +
+                          "' does not say its lengths; give lens(…) in the place of packed(…)");
+  }
+  return cu_seqlens_of(lengths);
 }
 
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
@@ -173,7 +184,24 @@ struct Workload::Tensors {
         d_o(on, gradients ? o_bytes(p) : 0),
         dq(on, gradients ? q_bytes(p) : 0),
         dk(on, gradients ? k_bytes(p) : 0),
-        dv(on, gradients ? v_bytes(p) : 0) {}
+        dv(on, gradients ? v_bytes(p) : 0),
+        q_begins(begins_of(p, p.lens_q)),
+        k_begins(begins_of(p, p.lens_k)),
+        cu_seqlens_q(on, sizeof(std::int32_t) * q_begins.size()),
+        cu_seqlens_k(on, sizeof(std::int32_t) * k_begins.size()) {
+    if (!p.packed()) return;
+    on.copy_in(cu_seqlens_q.data(), q_begins.data(), cu_seqlens_q.size());
+    on.copy_in(cu_seqlens_k.data(), k_begins.data(), cu_seqlens_k.size());
+  }
+
+  Sequences sequences() const {
+    return {.cu_seqlens_q = static_cast<const std::int32_t*>(cu_seqlens_q.data()),
+            .cu_seqlens_k = static_cast<const std::int32_t*>(cu_seqlens_k.data())};
+  }
+  Sequences host_sequences() const {
+    if (!problem.packed()) return {};
+    return {.cu_seqlens_q = q_begins.data(), .cu_seqlens_k = k_begins.data()};
+  }
 
   ForwardArgs forward_args(void* space) const {
     return {.q = q.data(),
@@ -182,7 +210,8 @@ struct Workload::Tensors {
             .o = o.data(),
             .lse = static_cast<float*>(lse.data()),
             .workspace = space,
-            .probabilities = kept()};
+            .probabilities = kept(),
+            .sequences = sequences()};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -196,7 +225,8 @@ struct Workload::Tensors {
             .dk = dk.data(),
             .dv = dv.data(),
             .workspace = space,
-            .probabilities = kept()};
+            .probabilities = kept(),
+            .sequences = sequences()};
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
@@ -220,6 +250,8 @@ struct Workload::Tensors {
   const Backend& backend;
   int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
+  std::vector<std::int32_t> q_begins, k_begins;
+  Buffer cu_seqlens_q, cu_seqlens_k;
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -341,7 +373,8 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
                                   .k = in.k.data(),
                                   .v = in.v.data(),
                                   .o = mutable_of(outputs.o),
-                                  .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr},
+                                  .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr,
+                                  .sequences = tensors_->host_sequences()},
                                  options));
   }
   if (has_backward(p)) {
@@ -356,7 +389,8 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
                                    .d_o = in.d_o.data(),
                                    .dq = mutable_of(outputs.dq),
                                    .dk = mutable_of(outputs.dk),
-                                   .dv = mutable_of(outputs.dv)},
+                                   .dv = mutable_of(outputs.dv),
+                                   .sequences = tensors_->host_sequences()},
                                   options));
   }
   return report;

@@ -1,5 +1,6 @@
 #include "cpu/sequences.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -60,11 +61,31 @@ class LseOfSequence {
   std::vector<float> rows_;
 };
 
+// visit(first, rows): what is of no sequence, between them and at both ends.
+template <typename Visit>
+void each_gap(const std::vector<SequencePlace>& places, bool of_q, std::int64_t total,
+              const Visit& visit) {
+  std::int64_t row = 0;
+  for (const SequencePlace& place : places) {
+    const std::int64_t begin = of_q ? place.q_begin : place.k_begin;
+    if (begin > row) visit(row, begin - row);
+    row = begin + (of_q ? place.q_rows : place.k_rows);
+  }
+  if (total > row) visit(row, total - row);
+}
+
 }  // namespace
 
 void for_sequences(const Problem& p, const ForwardArgs& args,
                    const std::function<void(const Problem&, const ForwardArgs&)>& run) {
-  for (const SequencePlace& place : places_of(p, args.sequences)) {
+  const std::vector<SequencePlace> places = places_of(p, args.sequences);
+  each_gap(places, true, p.total_q, [&](std::int64_t row, std::int64_t rows) {
+    clear(args.o, p, p.o(), row, rows, p.hq, p.dv);
+    for (std::int64_t h = 0; args.lse != nullptr && h < p.hq; ++h) {
+      std::fill_n(args.lse + h * p.total_q + row, rows, -std::numeric_limits<float>::infinity());
+    }
+  });
+  for (const SequencePlace& place : places) {
     if (place.q_rows == 0) continue;
     LseOfSequence lse(p, place);
     if (place.k_rows == 0) {
@@ -85,7 +106,15 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
 
 void for_sequences(const Problem& p, const BackwardArgs& args,
                    const std::function<void(const Problem&, const BackwardArgs&)>& run) {
-  for (const SequencePlace& place : places_of(p, args.sequences)) {
+  const std::vector<SequencePlace> places = places_of(p, args.sequences);
+  each_gap(places, true, p.total_q, [&](std::int64_t row, std::int64_t rows) {
+    clear(args.dq, p, p.q(), row, rows, p.hq, p.d);
+  });
+  each_gap(places, false, p.total_k, [&](std::int64_t row, std::int64_t rows) {
+    clear(args.dk, p, p.k(), row, rows, p.hk, p.d);
+    clear(args.dv, p, p.v(), row, rows, p.hk, p.dv);
+  });
+  for (const SequencePlace& place : places) {
     if (place.q_rows == 0 || place.k_rows == 0) {
       clear(args.dq, p, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
       clear(args.dk, p, p.k(), place.k_begin, place.k_rows, p.hk, p.d);

@@ -35,6 +35,8 @@ struct PackedArgs {
   int total_q, total_k;
   int q_tile_rows, k_tile_rows;  // 0: no such list
   int most_q_tiles, most_k_tiles;
+  int gap_slices;   // thread blocks that clear the rows between two sequences
+  int element_bytes;
   int padded_rows;  // of a head in the backward's workspace
   int q_box_origin, k_box_origin;  // of the copy engine's maps
 };

@@ -49,11 +49,16 @@ std::size_t list_bytes(const Problem& p, const Config& c) {
   return aligned(kTileCountBytes + sizeof(SequenceTile) * static_cast<std::size_t>(tiles));
 }
 
-KernelLaunch tiles_launch() {
+// Few sequences have wide gaps where they have any.
+int gap_slices(const Problem& p) {
+  return static_cast<int>(std::clamp<std::int64_t>(256 / p.b, 1, 16));
+}
+
+KernelLaunch tiles_launch(const Problem& p) {
   return {.name = "tiles",
           .source = "kernels/schedule/sequence_tiles.cuh",
           .entry = "dfa::sequence_tiles",
-          .grid = 2,
+          .grid = grid(kListBlocks + (p.b + 1) * gap_slices(p)),
           .threads = kSequenceThreads,
           .smem_bytes = kSequenceSmemBytes};
 }
@@ -181,7 +186,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches;
-  if (c.varlen) launches.push_back(tiles_launch());
+  if (c.varlen) launches.push_back(tiles_launch(p));
   launches.push_back(
       {.name = "forward",
        .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
@@ -204,7 +209,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
 std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_backward_launches(p, c);
   std::vector<KernelLaunch> launches;
-  if (c.varlen) launches.push_back(tiles_launch());
+  if (c.varlen) launches.push_back(tiles_launch(p));
   launches.push_back({.name = "delta",
                       .source = source(c.target, kDeltaSource),
                       .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) +
@@ -428,6 +433,8 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   if (packed.k_tile_rows > 0) {
     packed.most_k_tiles = static_cast<int>(most_tiles(p, p.total_k, packed.k_tile_rows));
   }
+  packed.gap_slices = gap_slices(p);
+  packed.element_bytes = bytes_of(p.dtype);
   packed.padded_rows = static_cast<int>(padded_rows(p));
   packed.q_box_origin = box_origin(p.total_q);
   packed.k_box_origin = box_origin(p.total_k);

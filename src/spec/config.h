@@ -312,8 +312,9 @@ struct BackwardConfig {
     if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
     return early_release() ? 5 : 4;
   }
-  // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each.
-  constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : 0; }
+  // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each. Of
+  // packed sequences: the block's work.
+  constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : varlen ? 32 : 0; }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
   // queries a slot, with a barrier each, in wide kernels through registers; and tiles that a block

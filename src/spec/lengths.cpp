@@ -1,39 +1,21 @@
 #include "spec/lengths.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <optional>
 
 #include "dfa/error.h"
+#include "spec/parse.h"
 
 namespace dfa {
 namespace {
 
-constexpr std::size_t kMost = 65536;             // sequences
+constexpr std::size_t kMostSequences = 65536;
 constexpr std::int64_t kLongest = 1LL << 28;     // rows of one: kernels count them in 32 bits
 constexpr std::size_t kShown = 40;               // characters of a text that is refused
 
 [[noreturn]] void bad(std::string_view text, const std::string& why) {
   throw InvalidArgument("problem: lens(" + std::string(text.substr(0, kShown)) +
                         (text.size() > kShown ? "…" : "") + "): " + why);
-}
-
-std::optional<std::int64_t> to_integer(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    parts.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) return parts;
-    text.remove_prefix(comma + 1);
-  }
 }
 
 // Logarithms are spread evenly. The mixer is splitmix64's.
@@ -53,16 +35,17 @@ std::vector<std::int64_t> drawn(std::size_t count, std::uint64_t seed) {
 }  // namespace
 
 std::vector<std::int64_t> lengths_of(std::string_view text) {
-  const std::vector<std::string_view> parts = split(text);
+  const std::vector<std::string_view> parts = split(text, ",");
+  if (parts.empty()) bad(text, "no lengths");
   if (parts[0] == "zipf") {
     const auto count = parts.size() == 3 ? to_integer(parts[1]) : std::nullopt;
     const auto seed = parts.size() == 3 ? to_integer(parts[2]) : std::nullopt;
-    if (!count || !seed || *count < 1 || *count > static_cast<std::int64_t>(kMost)) {
-      bad(text, "expected zipf,N,SEED with N from 1 to " + std::to_string(kMost));
+    if (!count || !seed || *count < 1 || *count > static_cast<std::int64_t>(kMostSequences)) {
+      bad(text, "expected zipf,N,SEED with N from 1 to " + std::to_string(kMostSequences));
     }
     return drawn(static_cast<std::size_t>(*count), static_cast<std::uint64_t>(*seed));
   }
-  if (parts.size() > kMost) bad(text, "more than " + std::to_string(kMost) + " sequences");
+  if (parts.size() > kMostSequences) bad(text, "more than " + std::to_string(kMostSequences) + " sequences");
   std::vector<std::int64_t> lengths;
   for (const std::string_view part : parts) {
     const auto length = to_integer(part);

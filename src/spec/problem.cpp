@@ -10,6 +10,7 @@
 
 #include "dfa/error.h"
 #include "spec/lengths.h"
+#include "spec/parse.h"
 
 namespace dfa {
 namespace {
@@ -33,30 +34,11 @@ Strides or_dense(const Strides& strides, Layout layout, std::int64_t h, std::int
 
 [[noreturn]] void bad(const std::string& text) { throw InvalidArgument("problem: " + text); }
 
-std::optional<std::int64_t> to_integer(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<double> to_real(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const std::size_t end = text.find_first_of(separators);
-    const std::string_view part = text.substr(0, end);
-    if (!part.empty()) parts.push_back(part);
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
-  return parts;
 }
 
 // The N of "name(…)", or nothing when the token is not of that form.

@@ -91,7 +91,7 @@ struct Sm90Backward {
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, Shared shared, int group) {
-    const Work work = Keys::work_of(a.args);
+    const Work work = Keys::work_of(a.args, shared);
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
@@ -114,7 +114,7 @@ struct Sm90Backward {
       step<false>(a.args, work, walk, shared, ds, phase, group, sums);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all have read k
-    Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);
+    Keys::store_gradients(a, shared, group, Keys::again(shared, work), sums.dk, sums.dv);
   }
 };
 
@@ -131,7 +131,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
-  if (threadIdx.x == 0) Keys::init(shared);
+  if (threadIdx.x == 0) {
+    Keys::init(shared);
+    Keys::tell_work(a.args, shared);
+  }
   __syncthreads();
   ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);

@@ -41,11 +41,13 @@ struct Sm90HalfStep {
     if constexpr (kSeeingKept) sums.seeing = seeing_all(TileMask::of(args, seq), key, kGroupRows);
   }
   static DFA_DEVICE void hide(Scores& scores, const Sums& sums, const KernelArgs& args,
-                              const Seqlen& seq, int query, int key) {
+                              const typename Keys::Shared& shared, const Seqlen& seq, int query,
+                              int key) {
     if constexpr (!kSeeingKept) {
       Keys::hide(scores, args, seq, query, key);
     } else if (query < sums.seeing.begin || query + kHalf > sums.seeing.end) {
-      Keys::hide_some(scores, args, TileMask::of(args, seq), query, key);
+      const TileMask mask = TileMask::of(args, Keys::again(shared, {seq}).seq);
+      Keys::hide_some(scores, args, mask, query, key);
     }
   }
 
@@ -111,7 +113,7 @@ struct Sm90HalfStep {
     Scores dp;
     queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
-    hide(sums.p[kAt], sums, args, seq, query + kAt * kHalf, key);
+    hide(sums.p[kAt], sums, args, at, seq, query + kAt * kHalf, key);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
     make_p<kAt, 0>(args, sums, p[kAt], d_o, delta);
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);

@@ -40,7 +40,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr int kDims = kConfig.head_dim / 8;  // fragments; likewise below
   static constexpr int kValues = kConfig.value_dim / 8;
-  static constexpr int kGiven = 24;  // registers of the first warpgroup
+  static constexpr int kGiven = kConfig.varlen ? 32 : 24;  // registers of the first warpgroup
   static constexpr int kTaken = 240;
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr bool kWide = kConfig.sm90_is_wide();
@@ -124,6 +124,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     DFA_DEVICE unsigned others_k_full() const { return base + kQueueAt; }
     DFA_DEVICE unsigned k_empty() const { return base + kQueueAt + 8; }
     DFA_DEVICE unsigned v_empty() const { return base + kQueueAt + 16; }
+    DFA_DEVICE unsigned sequence() const { return base + kQueueAt; }  // of packed sequences
     DFA_DEVICE Queue queue(unsigned taken = 0) const { return {base + kQueueAt + 24, taken}; }
     // Both rings at the n-th tile, q's of two stages, where registers are few.
     DFA_DEVICE void place(unsigned n) {
@@ -180,13 +181,31 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // A pair walks the queries that see the keys of either, and takes turns as one.
-  static DFA_DEVICE Work turn_work(const KernelArgs& args) {
-    const unsigned index = ptx::block_index() / kConfig.cluster;
+  static DFA_DEVICE Work turn_work(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.varlen) {
-      return packed_key_work<kConfig.turn_keys()>(args, index);
+      return told_work(shared);
     } else {
-      return key_work<kConfig.turn_keys(), true>(args, index);
+      return key_work<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
     }
+  }
+  // Of packed sequences a thread looks up the work for all: read once more from shared memory, it
+  // takes no register from before a loop to behind it.
+  static DFA_DEVICE void tell_work(const KernelArgs& args, const Shared& shared) {
+    if constexpr (!kConfig.varlen) return;
+    const auto work =
+        packed_key_work<kConfig.turn_keys()>(args, ptx::block_index() / kConfig.cluster);
+    const int words[] = {work.seq.batch,   work.seq.q_rows, work.seq.k_rows, work.seq.q_begin,
+                         work.seq.k_begin, work.head,       work.key};
+#pragma unroll
+    for (unsigned i = 0; i < 7; ++i) {
+      ptx::store_shared(shared.sequence() + 4 * i, static_cast<unsigned>(words[i]));
+    }
+  }
+  static DFA_DEVICE Work told_work(const Shared& shared) {
+    const auto word = [&](unsigned i) {
+      return static_cast<int>(ptx::load_shared(shared.sequence() + 4 * i));
+    };
+    return {{word(0), word(1), word(2), word(3), word(4)}, word(5), word(6)};
   }
   // Of packed sequences there are as many thread blocks as there could be works.
   static DFA_DEVICE bool has_work(const KernelArgs& args) {
@@ -217,12 +236,19 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   template <bool kWarp, typename Body>
   static DFA_DEVICE void for_works(const KernelArgs& args, const Shared& shared, const Body& body) {
     if constexpr (!kPersistent) {
-      body(turn_work(args), 0u);
+      body(turn_work(args, shared), 0u);
     } else {
       Queue queue = shared.queue();
       Work work;
 #pragma unroll 1
       while (queue.template next<kWarp>(work)) body(work, queue.n - 1);
+    }
+  }
+  static DFA_DEVICE Work again(const Shared& shared, const Work& work) {
+    if constexpr (kConfig.varlen) {
+      return told_work(shared);
+    } else {
+      return work;
     }
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
@@ -239,7 +265,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     if constexpr (kPaired) of_turn.key += key_of(0, rank(), group) - group * kGroupRows;
     return of_turn;
   }
-  static DFA_DEVICE Work work_of(const KernelArgs& args) { return own_work(turn_work(args)); }
+  static DFA_DEVICE Work work_of(const KernelArgs& args, const Shared& shared) {
+    return own_work(turn_work(args, shared));
+  }
 
   // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
   // has rounded dq at the end or, as the last group of heads may be a small one, has nothing to do.
@@ -438,7 +466,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         if (takes) take_work(a.args, shared, works_before + 1);
       });
     } else {
-      const Work of_turn = turn_work(a.args), work = own_work(of_turn);
+      const Work of_turn = turn_work(a.args, shared), work = own_work(of_turn);
       Walk walk = Walk::of(a.args, of_turn);
       if (!walk.any()) return;
       load_keys(a, shared, work);

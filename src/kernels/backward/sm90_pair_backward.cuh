@@ -132,6 +132,9 @@ struct Sm90PairBackward {
     }
   };
 
+  // Where registers are too few to keep it from step to step.
+  static constexpr bool kSeqAgain = kConfig.head_dim > kPanelColumns;
+
   // Where registers last for reading lse ahead of the products of scores.
   static constexpr bool kLseFirst = kHalves == 1;
   static DFA_DEVICE void await_tile(const Step& at, Sums& sums) {
@@ -159,7 +162,8 @@ struct Sm90PairBackward {
   static DFA_DEVICE void add_dq(const KernelArgs& args, const Work& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
     if constexpr (Dq::kSerialized) ptx::wait(at.turn(), phase);
-    Dq::add(args, {pair.seq, walk.head}, walk.tile, pair.key, at.group, share);
+    const auto seq = kSeqAgain ? Keys::again(at, pair).seq : pair.seq;
+    Dq::add(args, {seq, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (Keys::lane() == 0) ptx::arrive(at.added());
@@ -335,7 +339,8 @@ struct Sm90PairBackward {
       if constexpr (!Keys::kPersistent) at.forget_places();
       if constexpr (kGroupRecalled) at.recall_group();
       const TileRange seen = query_tiles(
-          TileMask::of(args, pair.seq), Keys::key_of(pair.key, at.rank, at.group), kGroupRows, kBlockQ);
+          TileMask::of(args, Keys::again(at, pair).seq),
+          Keys::key_of(Keys::again(at, pair).key, at.rank, at.group), kGroupRows, kBlockQ);
       int left = walk.left_of(seen);
       if (left > 0) {
         queue_next(at, sums);
@@ -376,7 +381,7 @@ struct Sm90PairBackward {
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
     if constexpr (kGroupRecalled) at.recall_group();
-    const Work work = Keys::own_work(pair, at.group);
+    const Work work = Keys::own_work(Keys::again(at, pair), at.group);
     if constexpr (Keys::kPersistent) {
       if constexpr (Keys::kCounts) {
         ptx::wait(at.seen(), at.keys_phase() ^ 1);  // of the work before: short ones follow fast
@@ -405,7 +410,7 @@ struct Sm90PairBackward {
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
     Step at(shared, group);
     if constexpr (!Keys::kPersistent) {
-      compute(a, Keys::turn_work(a.args), at);
+      compute(a, Keys::turn_work(a.args, shared), at);
     } else {
       Work pair;
 #pragma unroll 1
@@ -428,7 +433,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
-  if (threadIdx.x == 0) Keys::init(shared);
+  if (threadIdx.x == 0) {
+    Keys::init(shared);
+    Keys::tell_work(a.args, shared);
+  }
   ptx::sync_cluster();
   ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);

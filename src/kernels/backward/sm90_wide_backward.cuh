@@ -87,6 +87,7 @@ struct Sm90WideBackward {
     }
     // Whose gradients are stored: where a register is wanted elsewhere, found out anew.
     DFA_DEVICE Work stored_work() const {
+      if constexpr (kConfig.varlen) return Keys::work_of(args, shared);
       if constexpr (!Keys::kCounts) return work;
       return {work.seq, walk.last_head / (args.hq / args.hk), work.key};
     }
@@ -162,7 +163,7 @@ struct Sm90WideBackward {
         ptx::wait_products<0>();
         ptx::pin(share);
       }
-      Dq::add(at.args, {at.work.seq, at.walk.head}, at.walk.tile, at.work.key, place, share);
+      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, at.walk.head}, at.walk.tile, at.work.key, place, share);
     }
     pass_turn(at);
   }
@@ -231,7 +232,7 @@ struct Sm90WideBackward {
     ptx::pin(share);
     give_others_ds_back(at, m);
     wait_turn(at);
-    Dq::add(at.args, {at.work.seq, walk.head}, walk.tile, at.work.key, place, share);
+    Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key, place, share);
     pass_turn(at);
   }
   // This warpgroup's, if there is one. Turns are waited for in any case: a warp that says that it
@@ -286,7 +287,7 @@ struct Sm90WideBackward {
     if (!kAddsLate || !made.waits) return;
     const int place = place_of<kWhich>(walk);
     if (has_place<kWhich>(place)) {
-      Dq::add(at.args, {at.work.seq, walk.head}, walk.tile, at.work.key, place, made.share);
+      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key, place, made.share);
     }
   }
 
@@ -353,7 +354,7 @@ struct Sm90WideBackward {
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
     at.place();
     Operand p;
-    Keys::hide(of.p, at.args, at.work.seq, at.walk.tile * kConfig.block_q, at.work.key);
+    Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q, at.work.key);
     Keys::weigh(of.p, at.args.scale_log2, of.lse);
     tell_p(at, of.p);
     Keys::round(p, of.p);
@@ -385,7 +386,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
-    const Work pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    const Work pair = Keys::turn_work(a.args, shared), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work()) {
       OfDv of;
@@ -487,7 +488,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
-    const Work pair = Keys::turn_work(a.args), work = Keys::own_work(pair);
+    const Work pair = Keys::turn_work(a.args, shared), work = Keys::own_work(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work()) {
       OfDk of;
@@ -545,7 +546,10 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
   }
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
-  if (threadIdx.x == 0) Keys::init(shared);
+  if (threadIdx.x == 0) {
+    Keys::init(shared);
+    Keys::tell_work(a.args, shared);
+  }
   sync_all<Keys::kPaired>();
   ptx::griddepcontrol_wait();
   const int group = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 128, 0);

@@ -7,8 +7,8 @@
 #include "kernels/schedule/sequence_tiles.h"
 
 // Before a kernel of packed sequences: the tiles of all of them, longest sequences first, so that
-// the grid's last blocks have little to do. Lengths are known on the device alone: nobody waits for
-// them, and CUDA graphs hold.
+// the grid's last blocks have little to do, and zeros in rows of outputs that are of no sequence.
+// Lengths are known on the device alone: nobody waits for them, and CUDA graphs hold.
 //
 // One thread block makes the list of q's tiles, another that of k's. Sequences are sorted by classes
 // of lengths, two to a power of two; within one they come as they come. Tiles of queries come late
@@ -53,10 +53,76 @@ struct SequenceTiles {
   }
 };
 
-// Block 0: tiles of q, block 1: of k.
+// Zeros, by all threads of a block, in its slice of the rows behind a sequence, or of those ahead of
+// the first.
+struct SequenceGaps {
+  struct Rows {
+    int begin, end;
+  };
+
+  static DFA_DEVICE Rows gap(const int* cu_seqlens, const int* used, int i, int count, int total) {
+    using Tiles = SequenceTiles;
+    const int begin =
+        i == 0 ? 0
+               : Tiles::begin(cu_seqlens, i - 1, total) + Tiles::rows(cu_seqlens, used, i - 1, total);
+    return {begin, i == count ? total : Tiles::begin(cu_seqlens, i, total)};
+  }
+
+  static DFA_DEVICE void clear(void* tensor, const KernelStrides& s, int bytes, const Rows& rows,
+                               int heads, int columns) {
+    const int chunks = columns * bytes / 16, of_row = heads * chunks;
+    const long long all = static_cast<long long>(rows.end - rows.begin) * of_row;
+    for (long long i = threadIdx.x; i < all; i += kSequenceThreads) {
+      const int chunk = static_cast<int>(i % chunks), head = static_cast<int>(i % of_row) / chunks;
+      char* const row = static_cast<char*>(tensor) +
+                        bytes * ((rows.begin + i / of_row) * s.row + head * s.head);
+      reinterpret_cast<uint4*>(row)[chunk] = make_uint4(0, 0, 0, 0);
+    }
+  }
+  static DFA_DEVICE void clear_lse(float* lse, int total, const Rows& rows, int heads) {
+    if (lse == nullptr) return;
+    const int count = rows.end - rows.begin;
+    for (int head = 0; head < heads; ++head) {
+      for (int i = static_cast<int>(threadIdx.x); i < count; i += kSequenceThreads) {
+        lse[static_cast<long long>(head) * total + rows.begin + i] = -ptx::infinity();
+      }
+    }
+  }
+
+  static DFA_DEVICE Rows slice(const Rows& rows, int n, int slices) {
+    const int count = rows.end > rows.begin ? rows.end - rows.begin : 0;
+    const int each = (count + slices - 1) / slices;
+    const int begin = rows.begin + (n * each < count ? n * each : count);
+    return {begin, begin + each < rows.begin + count ? begin + each : rows.begin + count};
+  }
+
+  static DFA_DEVICE void run(const KernelArgs& args, int block) {
+    const PackedArgs& p = args.packed;
+    const int i = block / p.gap_slices, n = block % p.gap_slices;
+    const Rows q =
+        slice(gap(p.cu_seqlens_q, p.seqused_q, i, args.b, p.total_q), n, p.gap_slices);
+    if (args.d_o == nullptr) {
+      clear(args.o, args.o_strides, p.element_bytes, q, args.hq, args.d_v);
+      clear_lse(args.lse, p.total_q, q, args.hq);
+      return;
+    }
+    const Rows k =
+        slice(gap(p.cu_seqlens_k, p.seqused_k, i, args.b, p.total_k), n, p.gap_slices);
+    clear(args.dq, args.q_strides, p.element_bytes, q, args.hq, args.d);
+    clear(args.dk, args.k_strides, p.element_bytes, k, args.hk, args.d);
+    clear(args.dv, args.v_strides, p.element_bytes, k, args.hk, args.d_v);
+  }
+};
+
+// Block 0: tiles of q, block 1: of k, the others: what is of no sequence.
 __global__ void __launch_bounds__(kSequenceThreads)
     sequence_tiles(const __grid_constant__ KernelArgs args) {
   using Tiles = SequenceTiles;
+  if (blockIdx.x >= kListBlocks) {
+    ptx::griddepcontrol_wait();
+    SequenceGaps::run(args, static_cast<int>(blockIdx.x) - kListBlocks);
+    return;
+  }
   extern __shared__ __align__(128) char smem[];
   int* const offsets = reinterpret_cast<int*>(smem);
   const unsigned offsets_at = ptx::shared_address(smem);
