@@ -12,6 +12,7 @@
 #include "base/npy.h"
 #include "base/safetensors.h"
 #include "dfa/error.h"
+#include "spec/lengths.h"
 
 namespace dfa::cli {
 namespace {
@@ -223,6 +224,7 @@ Inputs read_inputs(const std::string& line, const InputFiles& files) {
   inputs.problem = parse_problem(complete_line(line, q.sizes, k.sizes, v.sizes));
   inputs.batched = q.batched;
   const Problem& p = inputs.problem;
+  require_dense(p, "tensors from files");
   require_shape(q, p, {p.b, p.hq, p.sq, p.d});
   require_shape(k, p, {p.b, p.hk, p.sk, p.d});
   require_shape(v, p, {p.b, p.hk, p.sk, p.dv});

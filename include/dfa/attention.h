@@ -68,10 +68,10 @@ struct Plan {
 
 // Where packed sequences lie (Problem::packed): pointers to int32, on the host for the CPU, on the
 // device for a GPU, where kernels read them: nobody waits for lengths, and a CUDA graph may be
-// replayed with others. Sequence i has the rows of q from cu_seqlens_q[i] to cu_seqlens_q[i + 1], or
-// the first seqused_q[i] of them where that is given; of k and v likewise. Rows that are of none,
-// padding left or right, are not read: o and gradients are zeros there, lse is -inf. The CPU throws
-// InvalidArgument where begins fall or leave the tensors; kernels cut them to what is there.
+// replayed with others. Sequence i has the rows of q from cu_seqlens_q[i] to cu_seqlens_q[i + 1],
+// or the first seqused_q[i] of them where that is given; of k and v likewise. Rows that are of
+// none, padding left or right, are not read: o and gradients are zeros there, lse is -inf. The CPU
+// throws InvalidArgument where begins fall or leave the tensors; kernels cut them to what is there.
 struct Sequences {
   const std::int32_t* cu_seqlens_q = nullptr;  // [b + 1]
   const std::int32_t* cu_seqlens_k = nullptr;

@@ -32,9 +32,10 @@ enum class Layout : int { bhsd, bshd };
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
 //
 // Packed, sequences of lengths of their own follow each other: q, do, dq [total_q, hq, d]; k, dk
-// [total_k, hk, d]; v, dv [total_k, hk, dv]; o, do [total_q, hq, dv]; lse [hq, total_q]. There are b
-// of them, sq and sk are the most rows one of them has, and where each lies comes with the pointers
-// (Sequences in dfa/attention.h), so that a plan serves all lengths. The mask is each sequence's.
+// [total_k, hk, d]; v, dv [total_k, hk, dv]; o, do [total_q, hq, dv]; lse [hq, total_q]. There are
+// b of them, sq and sk are the most rows one of them has, and where each lies comes with the
+// pointers (Sequences in dfa/attention.h), so that a plan serves all lengths. The mask is each
+// sequence's.
 struct DFA_API Problem {
   Pass pass = Pass::forward;
   DType dtype = DType::fp32;
@@ -82,10 +83,11 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
                             std::int64_t d);
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
-// [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place
-// of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the
-// lengths are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often.
-// Throws InvalidArgument naming the token and what would be accepted; the result is validated.
+// [scale(X)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the
+// place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)`
+// where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more
+// often. Throws InvalidArgument naming the token and what would be accepted; the result is
+// validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

@@ -181,7 +181,8 @@ void bind_plan(nb::module_& core) {
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{},
-      "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of all "
+      "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
+      "all "
       "packed sequences, 0 where dense.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }

@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 # Loaded when first used: the report (dfa.report) needs none of it.
 _PLACES = {
     "attention": "dfa._attention",
+    "attention_varlen": "dfa._torch_varlen",
     "backends": "dfa._plan",
     "plan": "dfa._plan",
     "Plan": "dfa._core",

@@ -42,7 +42,7 @@ def plan_of(*question):
 
 
 @lru_cache(maxsize=1024)
-def _plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0):
-    """choice: of choice_of; threads: of the CPU, 0 for all."""
+def _plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0, totals=(0, 0)):
+    """choice: of choice_of; threads: of the CPU, 0 for all; totals: rows of all packed sequences, 0 where dense."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
-                            backend, *split(choice), threads)
+                            backend, *split(choice), threads, totals)

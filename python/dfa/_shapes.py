@@ -26,6 +26,19 @@ def sizes_of(q, k, v):
     return b, hq, hk, sq, sk, d, dv
 
 
+def varlen_sizes_of(q, k, v):
+    """(total_q, total_k, hq, hk, d, dv) of shapes [total_q, hq, d], [total_k, hk, d], [total_k, hk, dv]."""
+    for name, shape in (("q", q), ("k", k), ("v", v)):
+        if len(shape) != 3:
+            raise ValueError(f"{name} has {len(shape)} dimensions; 3 are expected: rows of all sequences, heads, head dim")
+    total_k, hk, dv = v
+    if tuple(k) != (total_k, hk, q[2]):
+        raise ValueError(f"shapes do not match: q {tuple(q)}, k {tuple(k)}, v {tuple(v)}; expected q [total_q, hq, d], "
+                         "k [total_k, hk, d], v [total_k, hk, dv]")
+    _, hq, _, _, _, d, dv = sizes_of((1, q[1], q[0], q[2]), (1, hk, total_k, q[2]), (1, hk, total_k, dv))
+    return q[0], total_k, hq, hk, d, dv
+
+
 def nothing_to_read(sizes):
     """Is there no query or no key? Then o is zeros and lse is -inf, as of queries that see no key."""
     b, hq, _, sq, sk, _, _ = sizes

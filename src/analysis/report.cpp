@@ -2,6 +2,7 @@
 
 #include "dfa/error.h"
 #include "spec/flops.h"
+#include "spec/lengths.h"
 #include "spec/passes.h"
 
 namespace dfa::analysis {
@@ -103,6 +104,7 @@ MachineReport report_on(const Machine& machine, const Problem& p, const AnalyzeO
 
 Analysis analyze(const Problem& p, const AnalyzeOptions& options) {
   validate(p);
+  require_dense(p, "dfa analyze");
   Analysis analysis;
   analysis.problem = p;
   analysis.visible_pairs = visible_pairs(p.mask, p.sq, p.sk);

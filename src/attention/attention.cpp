@@ -54,8 +54,10 @@ void require_budget(const char* pass, int budget, int sms) {
 void require_sequences(const Problem& p, const Sequences& sequences) {
   if (!p.packed()) return;
   const std::pair<const char*, const std::int32_t*> pointers[] = {
-      {"cu_seqlens_q", sequences.cu_seqlens_q}, {"cu_seqlens_k", sequences.cu_seqlens_k},
-      {"seqused_q", sequences.seqused_q},       {"seqused_k", sequences.seqused_k}};
+      {"cu_seqlens_q", sequences.cu_seqlens_q},
+      {"cu_seqlens_k", sequences.cu_seqlens_k},
+      {"seqused_q", sequences.seqused_q},
+      {"seqused_k", sequences.seqused_k}};
   for (const auto& [name, address] : pointers) {
     const bool optional = std::string_view(name).substr(0, 7) == "seqused";
     if (address == nullptr && !optional) {

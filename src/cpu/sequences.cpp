@@ -21,8 +21,8 @@ void clear(void* base, const Problem& p, const Strides& strides, std::int64_t fi
            std::int64_t rows, std::int64_t heads, std::int64_t columns) {
   for (std::int64_t row = first; row < first + rows; ++row) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      char* const at = static_cast<char*>(base) +
-                       (row * strides.row + head * strides.head) * bytes_of(p.dtype);
+      char* const at =
+          static_cast<char*>(base) + (row * strides.row + head * strides.head) * bytes_of(p.dtype);
       std::memset(at, 0, static_cast<std::size_t>(columns * bytes_of(p.dtype)));
     }
   }
@@ -37,14 +37,12 @@ class LseOfSequence {
   float* data() { return rows_.data(); }
   void fill(float value) { rows_.assign(rows_.size(), value); }
   void read(const float* lse) {
-    each_head([&](float* own, std::int64_t at, std::size_t bytes) {
-      std::memcpy(own, lse + at, bytes);
-    });
+    each_head(
+        [&](float* own, std::int64_t at, std::size_t bytes) { std::memcpy(own, lse + at, bytes); });
   }
   void write(float* lse) {
-    each_head([&](float* own, std::int64_t at, std::size_t bytes) {
-      std::memcpy(lse + at, own, bytes);
-    });
+    each_head(
+        [&](float* own, std::int64_t at, std::size_t bytes) { std::memcpy(lse + at, own, bytes); });
   }
 
  private:

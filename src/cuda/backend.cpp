@@ -86,8 +86,9 @@ class CudaBackend final : public Backend {
     if (const Verdict there = available(); !there) return there;
     if (asks_standard(options)) {
       if (p.packed()) {
-        return Verdict::no("standard attention on a GPU takes no packed sequences; leave algorithm "
-                           "to auto");
+        return Verdict::no(
+            "standard attention on a GPU takes no packed sequences; leave algorithm "
+            "to auto");
       }
       return standard_supports(p, chosen_device());
     }

@@ -12,6 +12,7 @@
 #include "dfa/error.h"
 #include "power/pacer.h"
 #include "spec/config_text.h"
+#include "spec/lengths.h"
 #include "spec/passes.h"
 #include "spec/sm90_fp32x3_legality.h"
 
@@ -168,6 +169,7 @@ static void add_stored(CandidatePlans& all, const Problem& problem, const PointO
 }
 
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
+  require_dense(problem, "operating points");
   CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
   std::vector<bench::Prepared>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);

@@ -5,6 +5,7 @@
 #include "govern/shipped.h"
 #include "govern/tune.h"
 #include "power/choose.h"
+#include "spec/lengths.h"
 
 namespace dfa::govern {
 namespace {
@@ -34,6 +35,7 @@ KnownPoints points_of(const Problem& problem, const std::string& profile,
 
 Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
                  const power::Policy& policy) {
+  require_dense(problem, "policies");
   if (policy.goal == power::Goal::power_cap || policy.goal == power::Goal::temp_cap) {
     throw InvalidArgument(fmt::format(
         "policy {} holds over time, not for one call; accepted here: max_performance, min_energy, "

@@ -22,8 +22,8 @@ struct alignas(16) SequenceTile {
   int q_begin, k_begin, unused[2];
 };
 
-// Of packed sequences: what the caller says of them (Sequences in dfa/attention.h), and the tiles of
-// all that sequence_tiles makes of that, so many at most. Null and 0 where tensors are dense.
+// Of packed sequences: what the caller says of them (Sequences in dfa/attention.h), and the tiles
+// of all that sequence_tiles makes of that, so many at most. Null and 0 where tensors are dense.
 struct PackedArgs {
   const int* cu_seqlens_q;  // [b + 1]
   const int* cu_seqlens_k;
@@ -31,13 +31,13 @@ struct PackedArgs {
   const int* seqused_k;
   SequenceTile* q_tiles;
   SequenceTile* k_tiles;
-  int* tile_counts;  // of q, of k
+  int* tile_counts;  // of q, of k, and items of q that were taken (VarlenWalk)
   int total_q, total_k;
   int q_tile_rows, k_tile_rows;  // 0: no such list
   int most_q_tiles, most_k_tiles;
-  int gap_slices;   // thread blocks that clear the rows between two sequences
+  int gap_slices;  // thread blocks that clear the rows between two sequences
   int element_bytes;
-  int padded_rows;  // of a head in the backward's workspace
+  int padded_rows;                 // of a head in the backward's workspace
   int q_box_origin, k_box_origin;  // of the copy engine's maps
 };
 

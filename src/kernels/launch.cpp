@@ -19,7 +19,7 @@ namespace {
 using namespace launch_parts;
 
 constexpr int kHeadsAtOnce = 64;
-constexpr int kDeltaThreads = 128;  // backward/delta.cuh
+constexpr int kDeltaThreads = 128;                  // backward/delta.cuh
 constexpr int kJoinThreads = 128;                   // a warp for a row
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
@@ -100,7 +100,7 @@ const char* keys_kernel(const BackwardConfig& c) {
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters = c.varlen     ? most_tiles(p, p.total_k, c.turn_keys()) * p.hk
+  const std::int64_t clusters = c.varlen       ? most_tiles(p, p.total_k, c.turn_keys()) * p.hk
                                 : c.dq_fused() ? rounding_order(p, c).clusters()
                                                : works_of(p, c);
   return {.name = "dk dv",
@@ -159,12 +159,11 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) {
-    const std::int64_t turns = p.packed() ? padded_rows(p) / c.turn_rows()
-                                          : tiles(p.sq, c.turn_rows()) * p.b;
+    const std::int64_t turns =
+        p.packed() ? padded_rows(p) / c.turn_rows() : tiles(p.sq, c.turn_rows()) * p.b;
     counters += turns * c.turns_of_tile() * p.hq;
   }
-  return {.offset = turns_at(p, c),
-          .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
+  return {.offset = turns_at(p, c), .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
 }  // namespace launch_parts
@@ -210,13 +209,13 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
   if (is_fp32x3(c)) return fp32x3_backward_launches(p, c);
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
-  launches.push_back({.name = "delta",
-                      .source = source(c.target, kDeltaSource),
-                      .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) +
-                               (c.varlen ? ",true>" : ">"),
-                      .grid = c.varlen ? q_grid(p, c, kDeltaRows)
-                                       : grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
-                      .threads = kDeltaThreads});
+  launches.push_back(
+      {.name = "delta",
+       .source = source(c.target, kDeltaSource),
+       .entry = std::string("dfa::delta<dfa::DType::") + name_of(c.element) +
+                (c.varlen ? ",true>" : ">"),
+       .grid = c.varlen ? q_grid(p, c, kDeltaRows) : grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
+       .threads = kDeltaThreads});
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqAccumulation::separate) {
     if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);

@@ -25,7 +25,9 @@ inline std::int64_t padded_rows(const Problem& p) {
   const std::int64_t rows = p.packed() ? p.total_q + p.b * kRowPadding : p.sq;
   return tiles(rows, kRowPadding) * kRowPadding;
 }
-inline std::int64_t all_padded_rows(const Problem& p) { return p.batches() * p.hq * padded_rows(p); }
+inline std::int64_t all_padded_rows(const Problem& p) {
+  return p.batches() * p.hq * padded_rows(p);
+}
 // Tiles of packed sequences' rows there are at most: each may end in one of its own.
 inline std::int64_t most_tiles(const Problem& p, std::int64_t total, int rows) {
   return total / rows + p.b;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "spec/flops.h"
+#include "spec/lengths.h"
 #include "spec/pack_gqa.h"
 
 namespace dfa::profile {
@@ -43,6 +44,7 @@ Row scaled(Row row, const Problem& from, const Problem& to) {
 }  // namespace
 
 Nearest nearest(const std::vector<Row>& rows, const Problem& wanted) {
+  require_dense(wanted, "profiles");
   const std::string line = to_line(wanted);
   Nearest found;
   double least = std::numeric_limits<double>::infinity();

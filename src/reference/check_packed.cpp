@@ -105,9 +105,9 @@ CheckReport check_packed_forward(const Problem& p, const ForwardArgs& args,
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const PackedSequence& one = sequences[i];
     if (one.problem.sq == 0) continue;
-    worst.add(one.problem.sk == 0 ? check_unseeing(one)
-                                  : check_forward(one.problem, one.forward,
-                                                  of_sequence(options, one.problem, all)),
+    worst.add(one.problem.sk == 0
+                  ? check_unseeing(one)
+                  : check_forward(one.problem, one.forward, of_sequence(options, one.problem, all)),
               i);
   }
   return worst.report();

@@ -38,7 +38,8 @@ PackedSequence sequence(const Problem& packed, const Sequences& s, std::int64_t 
 
 void require(const Sequences& s) {
   if (s.cu_seqlens_q != nullptr && s.cu_seqlens_k != nullptr) return;
-  throw InvalidArgument("cu_seqlens_q and cu_seqlens_k say where packed sequences lie; one is null");
+  throw InvalidArgument(
+      "cu_seqlens_q and cu_seqlens_k say where packed sequences lie; one is null");
 }
 
 void read_lse(PackedSequence& one, const float* packed) {

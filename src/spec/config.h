@@ -27,6 +27,7 @@ inline constexpr int kGroupThreads = 128;
 // What the copying thread of cuda_sm90 tells the others of a tile of q.
 inline constexpr int kOrderBytes = 32;
 inline constexpr int kVarlenOrderBytes = 48;
+inline constexpr int kVarlenItemsAtOnce = 128;  // that may be done again together (VarlenWalk)
 
 // What a block of cuda_sm90 notes in shared memory about items to be done again.
 inline constexpr int kRecomputeBytes = 192;
@@ -75,6 +76,7 @@ struct ForwardConfig {
            value_dim > 64 && pack_gqa == query_rows();
   }
 
+  constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenItemsAtOnce + 4) : 0; }
   constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
 
   // Rows of q that are dealt out together, and what they are of.
@@ -109,7 +111,7 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
              output_bytes() + 16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
-             (static_max() ? kRecomputeBytes : 0);
+             (static_max() ? kRecomputeBytes + noted_bytes() : 0);
     }
     return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
   }

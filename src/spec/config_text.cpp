@@ -31,7 +31,6 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("num_splits", config.num_splits);
     }
   }
-  visit("varlen", config.varlen);
   if constexpr (requires { config.dq_warps; }) {
     visit("dq", config.dq);
     if (sm90) {
@@ -40,13 +39,14 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("masked", config.masked);
       visit("split_q", config.split_q);
       visit("gqa_inner_loop", config.gqa_inner_loop);
-      return;
+    } else {
+      visit("dq_block_q", config.dq_block_q);
+      visit("dq_block_k", config.dq_block_k);
+      visit("dq_warps", config.dq_warps);
+      visit("dq_ctas", config.dq_ctas);
     }
-    visit("dq_block_q", config.dq_block_q);
-    visit("dq_block_k", config.dq_block_k);
-    visit("dq_warps", config.dq_warps);
-    visit("dq_ctas", config.dq_ctas);
   }
+  visit("varlen", config.varlen);  // last, as in the types: kernels are named by this text
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target

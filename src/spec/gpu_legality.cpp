@@ -53,7 +53,8 @@ Verdict check_strides(const char* name, const Strides& s) {
 template <typename Config>
 Verdict check_problem(const Config& c, const Problem& p) {
   for (const Verdict& verdict :
-       {check_element(c.target, c.element, p), check_varlen(c.varlen, p), check_dim("head_dim", c.head_dim, "d", p.d),
+       {check_element(c.target, c.element, p), check_varlen(c.varlen, p),
+        check_dim("head_dim", c.head_dim, "d", p.d),
         check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
     if (!verdict) return verdict;
   }

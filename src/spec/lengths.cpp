@@ -10,8 +10,8 @@ namespace dfa {
 namespace {
 
 constexpr std::size_t kMostSequences = 65536;
-constexpr std::int64_t kLongest = 1LL << 28;     // rows of one: kernels count them in 32 bits
-constexpr std::size_t kShown = 40;               // characters of a text that is refused
+constexpr std::int64_t kLongest = 1LL << 28;  // rows of one: kernels count them in 32 bits
+constexpr std::size_t kShown = 40;            // characters of a text that is refused
 
 [[noreturn]] void bad(std::string_view text, const std::string& why) {
   throw InvalidArgument("problem: lens(" + std::string(text.substr(0, kShown)) +
@@ -45,7 +45,8 @@ std::vector<std::int64_t> lengths_of(std::string_view text) {
     }
     return drawn(static_cast<std::size_t>(*count), static_cast<std::uint64_t>(*seed));
   }
-  if (parts.size() > kMostSequences) bad(text, "more than " + std::to_string(kMostSequences) + " sequences");
+  if (parts.size() > kMostSequences)
+    bad(text, "more than " + std::to_string(kMostSequences) + " sequences");
   std::vector<std::int64_t> lengths;
   for (const std::string_view part : parts) {
     const auto length = to_integer(part);
@@ -99,6 +100,13 @@ Problem sequence_of(const Problem& packed, std::int64_t q_rows, std::int64_t k_r
   p.lens_q.clear();
   p.lens_k.clear();
   return p;
+}
+
+void require_dense(const Problem& p, const char* what) {
+  if (!p.packed()) return;
+  throw Unsupported(std::string(what) +
+                    ": takes no packed sequences; accepted: problems with b, sq "
+                    "and sk, in the place of lens(…) or packed(…)");
 }
 
 Problem of_equal_lengths(const Problem& packed) {

@@ -25,6 +25,10 @@ std::vector<std::int32_t> cu_seqlens_of(const std::vector<std::int64_t>& lengths
 // tensors; lse is the caller's to find. Requires rows: an empty sequence is no problem.
 Problem sequence_of(const Problem& packed, std::int64_t q_rows, std::int64_t k_rows);
 
+// Throws Unsupported where sequences are packed; what: who takes dense problems alone, "dfa
+// analyze".
+void require_dense(const Problem& problem, const char* what);
+
 // As many dense sequences of the mean length: what is planned by where no length is known.
 Problem of_equal_lengths(const Problem& packed);
 

@@ -20,7 +20,8 @@ Rows rows_of(const char* of, const std::int32_t* cu_seqlens, const std::int32_t*
   const std::int64_t begin = cu_seqlens[i], end = cu_seqlens[i + 1];
   const std::string name = std::string("cu_seqlens_") + of;
   if (i == 0 && begin < 0) bad(name + " begins with " + std::to_string(begin));
-  if (end < begin) bad(name + " falls from " + std::to_string(begin) + " to " + std::to_string(end));
+  if (end < begin)
+    bad(name + " falls from " + std::to_string(begin) + " to " + std::to_string(end));
   if (end > total) {
     bad(name + " ends at " + std::to_string(end) + ", but the tensor has " + std::to_string(total) +
         " rows, at the end");

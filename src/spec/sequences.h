@@ -14,8 +14,8 @@ struct SequencePlace {
   std::int64_t k_begin = 0, k_rows = 0;
 };
 
-// Throws InvalidArgument where a pointer is missing, begins fall or leave the tensors, or a sequence
-// has more rows than its place or than sq or sk.
+// Throws InvalidArgument where a pointer is missing, begins fall or leave the tensors, or a
+// sequence has more rows than its place or than sq or sk.
 std::vector<SequencePlace> places_of(const Problem& packed, const Sequences& sequences);
 
 }  // namespace dfa

@@ -8,6 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import dfa.transformers  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -129,6 +131,65 @@ def test_sequences_told_by_cu_seq_lens():
                                              max_length_q=5, max_length_k=5)[0]
     parts = [dfa.attention(*(x[:, :, part] for x in (q, k, v)), causal=True) for part in (slice(0, 4), slice(4, 9))]
     assert torch.equal(got, torch.cat(parts, 2).transpose(1, 2))
+
+
+class Calls(TorchDispatchMode):
+    """The names of the operators of dfa that run inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if function.namespace == "dfa":
+            self.names.append(function._schema.name)
+        return function(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("make", [llama, mistral])
+@pytest.mark.parametrize("kind", ["padded", "packed", "generate"])
+def test_a_layer_is_one_call(make, kind):
+    model = make(dfa.transformers.register()).eval().to(DEVICE)
+    ids = torch.arange(3, 31, device=DEVICE).reshape(2, 14)
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0
+    places = torch.cat([torch.arange(6), torch.arange(1), torch.arange(7)])[None].to(DEVICE)
+    with torch.no_grad(), Calls() as calls:
+        if kind == "padded":
+            model(ids, attention_mask=mask, use_cache=False)
+        elif kind == "packed":
+            model(ids[:1], position_ids=places, use_cache=False)
+        else:
+            model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0,
+                           cache_implementation="static", disable_compile=True)
+    dense = 4 if (make, kind) == (mistral, "generate") else 0  # tokens whose windows have left the padding behind
+    assert calls.names == ["dfa::varlen_forward"] * ((6 if kind == "generate" else 2) - dense) + ["dfa::forward"] * dense
+
+
+@pytest.mark.parametrize("ends", [torch.tensor([0, 4, 5, 9], dtype=torch.int32), [0, 4, 5, 9]])
+def test_cu_seq_lens_are_one_call_and_read_once_for_all_layers(monkeypatch, ends):
+    q, k, v = torch.randn(3, 1, 2, 9, 8)
+    reads = []
+    monkeypatch.setattr(dfa.transformers._attention, "_packed", lambda *given, of=dfa.transformers._attention._packed:
+                        reads.append(1) or of(*given))
+
+    def layer():
+        return dfa.transformers.attention_forward(None, q, k, v, None, is_causal=True, cu_seq_lens_q=ends,
+                                                  cu_seq_lens_k=ends)[0]
+    with Calls() as calls:
+        first, second = layer(), layer()
+    assert calls.names == ["dfa::varlen_forward"] * 2 and len(reads) == 1 and torch.equal(first, second)
+    ends[1] = 2
+    parts = [dfa.attention(*(x[:, :, slice(*part)] for x in (q, k, v)), causal=True) for part in ((0, 2), (2, 5), (5, 9))]
+    assert (layer() - torch.cat(parts, 2).transpose(1, 2)).abs().max() < 1e-6 and len(reads) == 2
+
+
+def test_one_mask_for_all_sequences_and_queries():
+    q = torch.randn(3, 2, 4, 8, device=DEVICE)
+    for part, causal in (dfa.transformers.attention_mask(1, 4, 4, device=DEVICE), True), \
+                        (dfa.transformers.attention_mask(3, 4, 4, device=DEVICE)[:, :, 3:], False):
+        got = dfa.transformers.attention_forward(None, q, q, q, part)[0]
+        assert torch.equal(got, dfa.attention(q, q, q, causal=causal).transpose(1, 2))
 
 
 def test_enable_names_the_layers_and_refuses_models_that_never_ask():

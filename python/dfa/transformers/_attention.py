@@ -54,15 +54,34 @@ def _unmasked(query, key, value, causal, options):
 @torch.compiler.disable  # how often attention is called depends on the mask's elements
 def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, options):
     if isinstance(mask, Mask) and cu_q is None:
-        known(mask.intervals)
         _shapes_agree(mask.shape, query, key)
-        segments = mask.segments
-    else:
+        return attend(query, key, value, mask.segments_for(query.shape[0], query.shape[2]), **options)
+
+    def read_anew():
         intervals = known(_intervals_of(mask, query, key, causal, sliding_window))
         if cu_q is not None:
             intervals = _packed(intervals, query, key, cu_q, cu_k)
-        segments = segments_of(intervals, query.shape[0])
-    return attend(query, key, value, segments, **options)
+        return segments_of(intervals, query.shape[0])
+
+    others = [tuple(ends) for ends in (cu_q, cu_k) if ends is not None and not isinstance(ends, torch.Tensor)]
+    facts = query.shape[:3], key.shape[2], causal, sliding_window, others
+    return attend(query, key, value, _kept(read_anew, (mask, cu_q, cu_k), facts), **options)
+
+
+_last = None  # of what layers were given last: tensors, weakly, with their versions; all else; the segments
+
+
+def _kept(read_anew, given, facts):
+    """The segments that are read from these tensors, once for all layers that get the same."""
+    global _last
+    tensors = [x for x in given if isinstance(x, torch.Tensor)]
+    if any(x.is_inference() for x in tensors) or torch._C._are_functorch_transforms_active():
+        return read_anew()
+    facts = facts, [*map(type, given)], [x._version for x in tensors]
+    kept = _last
+    if kept is None or kept[1] != facts or any(ref() is not x for ref, x in zip(kept[0], tensors)):
+        kept = _last = [weakref.ref(x) for x in tensors], facts, read_anew()
+    return kept[2]
 
 
 def _shapes_agree(shape, query, key):
@@ -80,7 +99,7 @@ def _intervals_of(mask, query, key, causal, sliding_window):
         refuse(f"a mask of type {type(mask).__name__}")
     if mask is not None and mask.dim() == 4:
         _shapes_agree(mask.shape, query, key)
-        return _kept(mask, sq)
+        return _of_tensor(mask, sq)
     if mask is None and causal and sq not in (1, sk):
         _unmasked(query, key, None, True, {})
     intervals = diagonal(sq, sk, sk - sq) if causal else everything(sq, sk)
@@ -94,20 +113,6 @@ def _intervals_of(mask, query, key, causal, sliding_window):
         refuse(f"a mask {list(mask.shape)} for q {list(query.shape)}, k {list(key.shape)}")
     ends = intervals_of(lambda rows: mask.bool()[:, None], mask.shape[0], 1, sk)
     return None if ends is None else intervals.intersected(ends.low, ends.high)
-
-
-_last = None  # the tensor that layers were given last, its version, its intervals
-
-
-def _kept(mask, sq):
-    """Intervals of a tensor of four dimensions, read once for all layers that get it."""
-    global _last
-    if mask.is_inference():
-        return _of_tensor(mask, sq)
-    kept = _last
-    if kept is None or kept[0]() is not mask or kept[1] != mask._version:
-        kept = _last = weakref.ref(mask), mask._version, _of_tensor(mask, sq)
-    return kept[2]
 
 
 def _of_tensor(mask, sq):

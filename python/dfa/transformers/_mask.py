@@ -1,7 +1,6 @@
 """The mask that a model of transformers asks for, kept as what each query sees."""
 
-import functools
-
+import numpy
 import torch
 from transformers.masking_utils import (and_masks, bidirectional_mask_function, causal_mask_function,
                                         padding_mask_function, sdpa_mask)
@@ -23,10 +22,14 @@ class Mask(torch.Tensor):
 
     def __init__(self, intervals, shape, device):
         self.intervals = intervals  # None where a query sees keys that do not lie together
+        self._segments = {}
 
-    @functools.cached_property
-    def segments(self):
-        return segments_of(known(self.intervals), self.shape[0])
+    def segments_for(self, b, sq):
+        """Its Segments for b sequences of sq queries, to which one of it broadcasts: made once for all layers."""
+        if (b, sq) not in self._segments:
+            low, high = (numpy.broadcast_to(ends, (ends.shape[0], sq)) for ends in known(self.intervals))
+            self._segments[b, sq] = segments_of(Intervals(low, high), b)
+        return self._segments[b, sq]
 
     def __repr__(self, **_):
         return f"<dfa.transformers.Mask {list(self.shape)} on {self.device}>"

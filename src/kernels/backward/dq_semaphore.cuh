@@ -28,8 +28,8 @@ struct DqSemaphore {
 
   // Which of the tiles of all heads this one is.
   static DFA_DEVICE unsigned index(const KernelArgs& args, Head head, int tile) {
-    return static_cast<unsigned>(
-        head.seq.template tiles_before<kConfig.block_q>(args, head.head) + tile);
+    return static_cast<unsigned>(head.seq.template tiles_before<kConfig.block_q>(args, head.head) +
+                                 tile);
   }
 
   // How many blocks add to rows of a tile before that of the keys from `key` on.
@@ -42,8 +42,7 @@ struct DqSemaphore {
   // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile(), or of a wide
   // pair this block's), and its number for a block.
   static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
-    const int turn =
-        head.seq.template tiles_before<kTurnRows>(args, head.head) + tile / kTurnTiles;
+    const int turn = head.seq.template tiles_before<kTurnRows>(args, head.head) + tile / kTurnTiles;
     if constexpr (kConfig.turns_of_tile() > 1) {
       int own = 0;
       if constexpr (kConfig.sm90_wide_pair()) own = static_cast<int>(ptx::cluster_rank() % 2);

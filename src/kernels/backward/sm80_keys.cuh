@@ -103,8 +103,8 @@ struct Sm80Keys {
     // Addresses are made anew for every tile: across the loop they would take registers.
     seq.forget([](int& value) { asm volatile("" : "+r"(value)); });
     asm volatile("" : "+r"(head));
-    const char* q = static_cast<const char*>(args.q) +
-                    q_head_offset<kElement>(args, args.q_strides, seq, head);
+    const char* q =
+        static_cast<const char*>(args.q) + q_head_offset<kElement>(args, args.q_strides, seq, head);
     const char* d_o = static_cast<const char*>(args.d_o) +
                       q_head_offset<kElement>(args, args.o_strides, seq, head);
     const int first = tile * kConfig.block_q, rows = seq.sq(args);

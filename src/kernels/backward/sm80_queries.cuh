@@ -128,8 +128,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
       Kernel::DimReader::by_rows(queries + Kernel::kBytes * warp_row * kConfig.head_dim);
   const auto do_rows = Kernel::ValueReader::by_rows(queries + Kernel::kQBytes +
                                                     Kernel::kBytes * warp_row * kConfig.value_dim);
-  const long long values_at =
-      work.seq.padded_offset(args, work.head) + work.query + warp_row;
+  const long long values_at = work.seq.padded_offset(args, work.head) + work.query + warp_row;
   float lse[Kernel::kRows][2], delta[Kernel::kRows][2];
   Kernel::read_row_values(args.lse_log2 + values_at, lse);
   Kernel::read_row_values(args.delta + values_at, delta);

@@ -105,8 +105,8 @@ struct Sm90HalfStep {
   // the buffer `ds`.
   template <int kAt, typename Tile>
   static DFA_DEVICE void run(const KernelArgs& args, const Seqlen& seq, int query, int key,
-                             const Tile& at, unsigned ds, int group, Sums& sums, Operand (&p)[kHalves],
-                             Operand (&ds_rounded)[kHalves]) {
+                             const Tile& at, unsigned ds, int group, Sums& sums,
+                             Operand (&p)[kHalves], Operand (&ds_rounded)[kHalves]) {
     constexpr bool kNext = kAt + 1 < kHalves;
     const unsigned q = at.q.tile() + kAt * panel_bytes(kHalf);
     const unsigned d_o = at.d_o.tile() + kAt * panel_bytes(kHalf);

@@ -28,20 +28,24 @@ namespace dfa {
 template <BackwardConfig kConfig>
 struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Warpgroup = Sm90Warpgroup<kConfig>;
+  using typename Warpgroup::Work;
   using Warpgroup::kBlockK;
   using Warpgroup::kBlockQ;
   using Warpgroup::kElement;
   using Warpgroup::kHalf;
   using Warpgroup::store_gradient;
-  using typename Warpgroup::Work;
   static constexpr int kStages = kConfig.stages;
   static constexpr int kThreads = 32 * kConfig.warps;  // that compute
   static constexpr int kHalves = kBlockQ / kHalf;
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
   static constexpr int kDims = kConfig.head_dim / 8;  // fragments; likewise below
   static constexpr int kValues = kConfig.value_dim / 8;
-  static constexpr int kGiven = kConfig.varlen ? 32 : 24;  // registers of the first warpgroup
+  // Registers of the first warpgroup, and of one that computes: no more than a block starts with,
+  // or who asks for more would wait for ever.
+  static constexpr int kGiven = 24;
   static constexpr int kTaken = 240;
+  static constexpr int kAtStart = 65536 / kConfig.threads() / 8 * 8;
+  static_assert(kGroupThreads * kGiven + kThreads * kTaken <= kConfig.threads() * kAtStart);
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr bool kWide = kConfig.sm90_is_wide();
   using Dq = Sm90Dq<kConfig>;
@@ -340,8 +344,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   template <int kColumns, int kFirst = 0, typename AnyRing>
   static DFA_DEVICE void load_queries(const AnyRing& ring, const TensorMap& map, unsigned to_rows,
-                                      const float* rows, const KernelArgs& args,
-                                      const Work& work, const Walk& walk) {
+                                      const float* rows, const KernelArgs& args, const Work& work,
+                                      const Walk& walk) {
     // Of a pair the thread waits alone, as it may be a phase ahead of other lanes by then.
     if (kPaired && !starts_copies()) return;
     ring.wait_empty();
@@ -354,8 +358,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                    work.seq.q_box_row(args, walk.tile * kBlockQ), walk.head,
                                    work.seq.q_box_batch());
     }
-    ptx::load_bytes(to_rows,
-                    rows + work.seq.padded_offset(args, walk.head) + walk.tile * kBlockQ,
+    ptx::load_bytes(to_rows, rows + work.seq.padded_offset(args, walk.head) + walk.tile * kBlockQ,
                     kRowBytes, ring.full());
   }
 
@@ -382,8 +385,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
   static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
                                 unsigned barrier, const Work& work) {
-    load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, rank(), shared.base + to, a.k, barrier, work,
-                                                work.key);
+    load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, rank(), shared.base + to, a.k, barrier,
+                                                work, work.key);
   }
   static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
@@ -402,10 +405,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                                   barrier, work, key);
     }
   }
-  static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
-                                const Work& work) {
-    load_keys_of<kConfig.value_dim, kPanelColumns>(a.args, rank(), shared.base + kVAt, a.v, shared.v_full(),
-                                                   work, work.key);
+  static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared, const Work& work) {
+    load_keys_of<kConfig.value_dim, kPanelColumns>(a.args, rank(), shared.base + kVAt, a.v,
+                                                   shared.v_full(), work, work.key);
   }
   static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
@@ -439,12 +441,12 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
                                     const Work& work, const Walk& walk) {
-    load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args, work,
-                                   walk);
+    load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args,
+                                   again(shared, work), walk);
     // Where panels are odd in number the pair's other block begins, so that q and do come out even.
     constexpr int kFirst = kWide || panels(kConfig.value_dim) % 2 == 1 ? 1 : 0;
     load_queries<kConfig.value_dim, kFirst>(shared.d_o, a.d_o, shared.delta(), a.args.delta, a.args,
-                                            work, walk);
+                                            again(shared, work), walk);
   }
 
   // By a whole warp or, of pairs, by one of its threads. Where pairs stay: queries of the next work

@@ -192,8 +192,8 @@ struct Sm90PairBackward {
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const Work& pair, const Walk& walk,
-                              Step& at, Sums& sums) {
+  static DFA_DEVICE void step(const KernelArgs& args, const Work& pair, const Walk& walk, Step& at,
+                              Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (Keys::kPersistent) at.place(at.n);
     ptx::wait_products<0>();
@@ -266,14 +266,14 @@ struct Sm90PairBackward {
                                            a.args.scale);
   }
   // The same of a work in parts.
-  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const Work& work,
-                                      const Step& at, const Parts& parts) {
+  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const Work& work, const Step& at,
+                                      const Parts& parts) {
     at.wait_places_empty();
     wait_stored();
     parts.template join<kSentDs, 0, Keys::kValues>(a.args, a.dv, at.ds(), at.group, work, 1);
     if constexpr (kHalves == 1) wait_stored();
-    parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.args, a.dk, at.ds() + kDkAt, at.group, work,
-                                                             a.args.scale);
+    parts.template join<kSentDs, Keys::kValues, Keys::kDims>(a.args, a.dk, at.ds() + kDkAt,
+                                                             at.group, work, a.args.scale);
   }
   // The warp's stores have been read.
   static DFA_DEVICE void wait_stored() {
@@ -332,15 +332,15 @@ struct Sm90PairBackward {
 
   // The same, no scores being queued, without products of queries that see none of this
   // warpgroup's keys: under a mask the pair walks those that see any of its 256.
-  static DFA_DEVICE void walk_seen(const KernelArgs& args, const Work& pair, Walk& walk,
-                                   Step& at, Sums& sums) {
+  static DFA_DEVICE void walk_seen(const KernelArgs& args, const Work& pair, Walk& walk, Step& at,
+                                   Sums& sums) {
 #pragma unroll 1
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
       if constexpr (kGroupRecalled) at.recall_group();
-      const TileRange seen = query_tiles(
-          TileMask::of(args, Keys::again(at, pair).seq),
-          Keys::key_of(Keys::again(at, pair).key, at.rank, at.group), kGroupRows, kBlockQ);
+      const TileRange seen = query_tiles(TileMask::of(args, Keys::again(at, pair).seq),
+                                         Keys::key_of(Keys::again(at, pair).key, at.rank, at.group),
+                                         kGroupRows, kBlockQ);
       int left = walk.left_of(seen);
       if (left > 0) {
         queue_next(at, sums);

@@ -42,8 +42,8 @@ DFA_DEVICE void take_turns(const KernelArgs& args, const Work& work, Walk walk, 
 // says that it has seen a tile's additions, so that no barrier gets a phase ahead of one that is
 // waited for.
 template <typename Dq, typename Walk, typename Work>
-DFA_DEVICE void pass_turn(const KernelArgs& args, const Work& work, const Walk& at,
-                          unsigned added, unsigned seen, unsigned& phase) {
+DFA_DEVICE void pass_turn(const KernelArgs& args, const Work& work, const Walk& at, unsigned added,
+                          unsigned seen, unsigned& phase) {
   ptx::wait(added, phase);
   phase ^= 1;
   ptx::arrive(seen);

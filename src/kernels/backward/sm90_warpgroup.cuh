@@ -60,9 +60,9 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
   // kStride: from one of its panels to the next.
   template <int kStride = panel_bytes(kBlockK), int kFragments>
-  static DFA_DEVICE void store_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile, int part,
-                                        const Work& work, const float (&sum)[kFragments][4],
-                                        float factor) {
+  static DFA_DEVICE void store_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile,
+                                        int part, const Work& work,
+                                        const float (&sum)[kFragments][4], float factor) {
     unsigned rounded[kFragments / 2][4];
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
@@ -79,8 +79,8 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
 
   // Likewise of rows of a warp, from `first` on, that are there as they leave.
   template <int kStride, int kFragments>
-  static DFA_DEVICE void send_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile, int first,
-                                       const Work& work) {
+  static DFA_DEVICE void send_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile,
+                                       int first, const Work& work) {
     ptx::fence_async();
     __syncwarp();
     if (!ptx::elect()) return;

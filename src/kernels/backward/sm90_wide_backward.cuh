@@ -163,7 +163,8 @@ struct Sm90WideBackward {
         ptx::wait_products<0>();
         ptx::pin(share);
       }
-      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, at.walk.head}, at.walk.tile, at.work.key, place, share);
+      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, at.walk.head}, at.walk.tile,
+              at.work.key, place, share);
     }
     pass_turn(at);
   }
@@ -232,7 +233,8 @@ struct Sm90WideBackward {
     ptx::pin(share);
     give_others_ds_back(at, m);
     wait_turn(at);
-    Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key, place, share);
+    Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key,
+            place, share);
     pass_turn(at);
   }
   // This warpgroup's, if there is one. Turns are waited for in any case: a warp that says that it
@@ -287,7 +289,8 @@ struct Sm90WideBackward {
     if (!kAddsLate || !made.waits) return;
     const int place = place_of<kWhich>(walk);
     if (has_place<kWhich>(place)) {
-      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key, place, made.share);
+      Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key,
+              place, made.share);
     }
   }
 
@@ -354,7 +357,8 @@ struct Sm90WideBackward {
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
     at.place();
     Operand p;
-    Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q, at.work.key);
+    Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q,
+               at.work.key);
     Keys::weigh(of.p, at.args.scale_log2, of.lse);
     tell_p(at, of.p);
     Keys::round(p, of.p);

@@ -17,7 +17,7 @@
 #include "kernels/schedule/recompute_notes.cuh"
 #include "kernels/schedule/recompute_queue.h"
 #include "kernels/schedule/share_walk.h"
-#include "kernels/schedule/varlen_walk.h"
+#include "kernels/schedule/varlen_walk.cuh"
 #include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -78,7 +78,9 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
-  static constexpr int kEnd = kNotesAt + (kConfig.static_max() ? kRecomputeBytes : 0);
+  static constexpr int kNotedAt = kNotesAt + kRecomputeBytes;  // of packed sequences: which items
+  static constexpr int kEnd =
+      kNotesAt + (kConfig.static_max() ? kRecomputeBytes + kConfig.noted_bytes() : 0);
   static_assert(kEnd == kConfig.smem_bytes());
 
   using QRing = Pipeline<kQStages, kArrivals>;
@@ -88,9 +90,7 @@ struct Sm90Forward {
     QRing q;
     Ring k, v;
 
-    DFA_DEVICE unsigned order() const {
-      return smem + kOrdersAt + q.stage * kConfig.order_bytes();
-    }
+    DFA_DEVICE unsigned order() const { return smem + kOrdersAt + q.stage * kConfig.order_bytes(); }
     DFA_DEVICE RecomputeNotes notes() const { return RecomputeNotes(smem + kNotesAt); }
   };
 
@@ -132,14 +132,15 @@ struct Sm90Forward {
       }
     }
   };
-  using BlockWalk = Either<kVarlen, VarlenWalk, Either<kShared, ShareWalk, ItemWalk>>;
+  using BlockWalk =
+      Either<kVarlen, VarlenWalk<kConfig.static_max()>, Either<kShared, ShareWalk, ItemWalk>>;
   using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
-  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a) {
+  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a, const Rings& rings) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
     if constexpr (kVarlen) {
-      return BlockWalk(a.args.packed, a.args.hq / kPacked, block, blocks);
+      return BlockWalk(a.args.packed, a.args.hq, rings.smem + kNotedAt);
     } else if constexpr (kShared) {
       const SplitKv shares{a.pieces.items, kConfig.num_splits};
       return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
@@ -165,7 +166,9 @@ struct Sm90Forward {
       const SequenceTile& tile = walk.items().sequence_tile();
       return {Seqlen::of(tile), head, head / (heads / args.hk), tile.tile * kConfig.item_rows()};
     } else {
-      return {{head / heads}, head % heads, head % heads / (heads / args.hk),
+      return {{head / heads},
+              head % heads,
+              head % heads / (heads / args.hk),
               walk.tile() * kConfig.item_rows()};
     }
   }
@@ -208,14 +211,16 @@ struct Sm90Forward {
     ring.next();
   }
   static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
-    load_keys<kConfig.head_dim>(a.args, a.k, work, tile, ring, kPaired ? ptx::cluster_rank() % 2 : 0);
+    load_keys<kConfig.head_dim>(a.args, a.k, work, tile, ring,
+                                kPaired ? ptx::cluster_rank() % 2 : 0);
   }
   static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
-    load_keys<kConfig.value_dim>(a.args, a.v, work, tile, ring, kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
+    load_keys<kConfig.value_dim>(a.args, a.v, work, tile, ring,
+                                 kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    for (Walk walk(items(a), {rings.notes(), rings}); walk.more(); walk.next()) {
+    for (Walk walk(items(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
       Work work = work_of(a.args, walk);
       TileRange tiles = key_tiles(TileMask::of(a.args, work.seq), work.row / kQueryRows,
                                   kConfig.item_queries(), kBlockK);

@@ -57,8 +57,7 @@ struct Sm90Store {
     return zero != 0;
   }
 
-  static DFA_DEVICE void lse(const KernelArgs& args, const Rows& rows,
-                             const float (&lse)[2]) {
+  static DFA_DEVICE void lse(const KernelArgs& args, const Rows& rows, const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
     float* head = args.lse + rows.seq.lse_offset(args, rows.head * kPacked);
@@ -98,8 +97,8 @@ struct Sm90Store {
   // With one stage of q the next one takes the place of this as soon as the last scores are there,
   // and the output goes straight to memory, as it does where boxes would hold rows of no head.
   // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
-  static DFA_DEVICE void straight(const KernelArgs& args, const Rows& rows,
-                                  const Output& output, const float (&inverse)[2]) {
+  static DFA_DEVICE void straight(const KernelArgs& args, const Rows& rows, const Output& output,
+                                  const float (&inverse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     const int odd = lane % 2;
     char* head = static_cast<char*>(args.o) +
@@ -134,9 +133,8 @@ struct Sm90Store {
   }
 
   // With a place of its own for half of it, one half after the other.
-  static DFA_DEVICE void by_halves(const Sm90ForwardArgs& a, const Rows& rows,
-                                   unsigned places, const Output& output,
-                                   const float (&inverse)[2]) {
+  static DFA_DEVICE void by_halves(const Sm90ForwardArgs& a, const Rows& rows, unsigned places,
+                                   const Output& output, const float (&inverse)[2]) {
     constexpr int kHalf = panels(kConfig.output_columns());
     const unsigned place = places + rows.group * kHalf * panel_bytes(kGroupRows);
     ptx::wait_stores_read();
@@ -155,9 +153,8 @@ struct Sm90Store {
 
   // Panels of 64 columns, every warp its 16 rows.
   template <int kFirst, int kCount>
-  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Rows& rows,
-                                     unsigned place, const Output& output,
-                                     const float (&inverse)[2]) {
+  static DFA_DEVICE void send_panels(const Sm90ForwardArgs& a, const Rows& rows, unsigned place,
+                                     const Output& output, const float (&inverse)[2]) {
     constexpr int kEnd = 8 * (kFirst + kCount) < kValues ? 8 * (kFirst + kCount) : kValues;
     const unsigned lane = ptx::kept_thread_index() % 32;
     const unsigned first = ptx::kept_thread_index() / 32 % 4 * 16;

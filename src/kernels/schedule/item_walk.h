@@ -41,12 +41,9 @@ struct Items {
 // most keys, whoever had the longer item of one round has the shorter one of the next. The last
 // round of a section leaves blocks without an item; with a shift those are not the same in the next
 // one.
-//
-// Kept: the items, or a reference to those in constant memory, which costs no register.
-template <typename Kept>
-class BasicItemWalk {
+class ItemWalk {
  public:
-  DFA_HOST_DEVICE BasicItemWalk(const Items& items, int block, int blocks)
+  DFA_HOST_DEVICE ItemWalk(const Items& items, int block, int blocks)
       : items_(items), block_(block), blocks_(blocks), first_head_(0), round_(0), odd_(false) {
     item_ = block;
     if (item_ >= count()) next();
@@ -85,6 +82,7 @@ class BasicItemWalk {
     item_ = place.item;
   }
   DFA_HOST_DEVICE void go_back(const Place& place) { go(place); }
+  DFA_HOST_DEVICE void start() {}  // the place says it all
 
   DFA_HOST_DEVICE int head() const { return items_.head(first_head_, item_); }
   DFA_HOST_DEVICE int tile() const { return items_.tile(first_head_, item_); }
@@ -92,12 +90,10 @@ class BasicItemWalk {
  private:
   DFA_HOST_DEVICE int count() const { return items_.count(first_head_); }
 
-  Kept items_;
+  const Items& items_;
   int block_, blocks_, first_head_, round_;
   bool odd_;
   int item_;
 };
-
-using ItemWalk = BasicItemWalk<const Items&>;
 
 }  // namespace dfa

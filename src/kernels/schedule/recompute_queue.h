@@ -18,7 +18,7 @@ class RecomputeQueue {
  public:
   DFA_HOST_DEVICE RecomputeQueue(const Walk& walk, const Notes& notes)
       : walk_(walk), notes_(notes), state_(0) {
-    if constexpr (kRecomputes) notes_.start(walk_);
+    if constexpr (kRecomputes) start();
   }
 
   DFA_HOST_DEVICE bool more() const { return walk_.more(); }
@@ -62,6 +62,11 @@ class RecomputeQueue {
       if (!at_end()) return;
       state_ &= ~(kMeeting - 1);
     }
+    start();
+  }
+
+  DFA_HOST_DEVICE void start() {
+    walk_.start();
     notes_.start(walk_);
   }
 

@@ -3,8 +3,8 @@
 #include "kernels/args.h"
 #include "kernels/device.h"
 
-// Where a sequence lies and how long it is. Kernels ask here and nowhere else, so that the same code
-// walks dense tensors, whose sequences are all alike, and packed ones.
+// Where a sequence lies and how long it is. Kernels ask here and nowhere else, so that the same
+// code walks dense tensors, whose sequences are all alike, and packed ones.
 namespace dfa {
 
 // Rows of the backward's workspace begin at multiples of it, in each sequence.
@@ -54,10 +54,10 @@ struct SeqlenInfo<false> {
   }
 };
 
-// Packed. A map for the copy engine ends where no sequence does, so rows behind the end of one would
-// be those of the next: it counts rows from the end of the sequence back from a common origin, which
-// is the map's own end, and the fourth dimension, with the stride of a row, says where that end is.
-// What lies behind reads as zeros and is not written.
+// Packed. A map for the copy engine ends where no sequence does, so rows behind the end of one
+// would be those of the next: it counts rows from the end of the sequence back from a common
+// origin, which is the map's own end, and the fourth dimension, with the stride of a row, says
+// where that end is. What lies behind reads as zeros and is not written.
 template <>
 struct SeqlenInfo<true> {
   int batch, q_rows, k_rows, q_begin, k_begin;

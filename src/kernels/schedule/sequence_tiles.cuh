@@ -10,13 +10,13 @@
 // the grid's last blocks have little to do, and zeros in rows of outputs that are of no sequence.
 // Lengths are known on the device alone: nobody waits for them, and CUDA graphs hold.
 //
-// One thread block makes the list of q's tiles, another that of k's. Sequences are sorted by classes
-// of lengths, two to a power of two; within one they come as they come. Tiles of queries come late
-// ones first, as these see the most keys under a causal mask, tiles of keys early ones first, as
-// most queries see those and blocks wait for lower ones only (DqSemaphore).
+// One thread block makes the list of q's tiles, another that of k's. Sequences are sorted by
+// classes of lengths, two to a power of two; within one they come as they come. Tiles of queries
+// come late ones first, as these see the most keys under a causal mask, tiles of keys early ones
+// first, as most queries see those and blocks wait for lower ones only (DqSemaphore).
 //
-// Whatever cu_seqlens and seqused say, no tile leaves the tensors: begins and lengths are cut to what
-// is there, and a list to the tiles it has room for.
+// Whatever cu_seqlens and seqused say, no tile leaves the tensors: begins and lengths are cut to
+// what is there, and a list to the tiles it has room for.
 namespace dfa {
 
 struct SequenceTiles {
@@ -53,8 +53,8 @@ struct SequenceTiles {
   }
 };
 
-// Zeros, by all threads of a block, in its slice of the rows behind a sequence, or of those ahead of
-// the first.
+// Zeros, by all threads of a block, in its slice of the rows behind a sequence, or of those ahead
+// of the first.
 struct SequenceGaps {
   struct Rows {
     int begin, end;
@@ -62,9 +62,9 @@ struct SequenceGaps {
 
   static DFA_DEVICE Rows gap(const int* cu_seqlens, const int* used, int i, int count, int total) {
     using Tiles = SequenceTiles;
-    const int begin =
-        i == 0 ? 0
-               : Tiles::begin(cu_seqlens, i - 1, total) + Tiles::rows(cu_seqlens, used, i - 1, total);
+    const int begin = i == 0 ? 0
+                             : Tiles::begin(cu_seqlens, i - 1, total) +
+                                   Tiles::rows(cu_seqlens, used, i - 1, total);
     return {begin, i == count ? total : Tiles::begin(cu_seqlens, i, total)};
   }
 
@@ -74,8 +74,8 @@ struct SequenceGaps {
     const long long all = static_cast<long long>(rows.end - rows.begin) * of_row;
     for (long long i = threadIdx.x; i < all; i += kSequenceThreads) {
       const int chunk = static_cast<int>(i % chunks), head = static_cast<int>(i % of_row) / chunks;
-      char* const row = static_cast<char*>(tensor) +
-                        bytes * ((rows.begin + i / of_row) * s.row + head * s.head);
+      char* const row =
+          static_cast<char*>(tensor) + bytes * ((rows.begin + i / of_row) * s.row + head * s.head);
       reinterpret_cast<uint4*>(row)[chunk] = make_uint4(0, 0, 0, 0);
     }
   }
@@ -99,15 +99,13 @@ struct SequenceGaps {
   static DFA_DEVICE void run(const KernelArgs& args, int block) {
     const PackedArgs& p = args.packed;
     const int i = block / p.gap_slices, n = block % p.gap_slices;
-    const Rows q =
-        slice(gap(p.cu_seqlens_q, p.seqused_q, i, args.b, p.total_q), n, p.gap_slices);
+    const Rows q = slice(gap(p.cu_seqlens_q, p.seqused_q, i, args.b, p.total_q), n, p.gap_slices);
     if (args.d_o == nullptr) {
       clear(args.o, args.o_strides, p.element_bytes, q, args.hq, args.d_v);
       clear_lse(args.lse, p.total_q, q, args.hq);
       return;
     }
-    const Rows k =
-        slice(gap(p.cu_seqlens_k, p.seqused_k, i, args.b, p.total_k), n, p.gap_slices);
+    const Rows k = slice(gap(p.cu_seqlens_k, p.seqused_k, i, args.b, p.total_k), n, p.gap_slices);
     clear(args.dq, args.q_strides, p.element_bytes, q, args.hq, args.d);
     clear(args.dk, args.k_strides, p.element_bytes, k, args.hk, args.d);
     clear(args.dv, args.v_strides, p.element_bytes, k, args.hk, args.d_v);
@@ -155,6 +153,7 @@ __global__ void __launch_bounds__(kSequenceThreads)
     }
     const int most = of_q ? p.most_q_tiles : p.most_k_tiles;
     p.tile_counts[of_q ? 0 : 1] = sum < most ? sum : most;
+    if (of_q) p.tile_counts[2] = 0;  // items that were taken
   }
   __syncthreads();
 

@@ -1,0 +1,228 @@
+"""Packed sequences of PyTorch: dfa.attention_varlen, and the operators dfa::varlen_forward and dfa::varlen_backward.
+
+Kernels read lengths where they lie, on the device: nobody waits for them, so that CUDA graphs and torch.compile hold.
+On a processor they are read here, and what cannot be is refused.
+"""
+
+import os
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from dfa import _torch_operators
+from dfa._plan import plan_of
+from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, varlen_sizes_of, window_of
+from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule
+
+_LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
+_OPTIONS = "int left, int right, float scale, bool deterministic"
+_library = torch.library.Library("dfa", "FRAGMENT")
+_library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
+_library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}) "
+                "-> (Tensor, Tensor, Tensor)")
+
+
+def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, *, causal=False,
+                     window=None, scale=None, seqused_q=None, seqused_k=None, return_lse=False, deterministic=False):
+    """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
+
+    q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
+    the rows from cu_seqlens[i] to cu_seqlens[i + 1], none where both are the same; cu_seqlens_k is cu_seqlens_q unless given.
+    seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
+    aligned to its last query and key. max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them
+    and none is looked at; on a processor a sequence with more rows is refused. scale, deterministic, return_lse: as in
+    dfa.attention.
+
+    Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
+    see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
+
+    Raises ValueError on shapes, types and devices; on a processor also on cu_seqlens that do not begin with 0, fall, or pass
+    the tensors. On a GPU lengths are not read here: kernels cut them to what is there, and read and write nothing else.
+    """
+    cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
+    if not torch.compiler.is_compiling():
+        _refuse_what_has_no_rule(q, k, v)
+    if _any_autocast():
+        q, k, v = _autocast(q, k, v)
+    lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
+    _check(q, k, v, *lengths)
+    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+        _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
+    _, _, _, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
+    deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
+    options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic
+    q, k, v = (_fitting(x) for x in (q, k, v))
+    if 0 in q.shape or 0 in k.shape or cu_seqlens_q.shape[0] == 1:
+        o, lse = _of_nothing(q, k, v)
+    else:
+        o, lse = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *options)
+    o = o[..., :dv] if o.shape[2] != dv else o
+    return (o, lse) if flag_of("return_lse", return_lse) else o
+
+
+def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.is_nested or tensor.layout != torch.strided:
+            raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
+    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
+                         f"{', '.join(map(str, DTYPES))} for all")
+    if q.device.type not in ("cpu", "cuda") or not q.device == k.device == v.device:
+        raise ValueError(f"q, k, v are on {q.device}, {k.device}, {v.device}; accepted: one CPU or CUDA device for all")
+    b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
+    for name, tensor, size in (("cu_seqlens_q", cu_seqlens_q, b + 1), ("cu_seqlens_k", cu_seqlens_k, b + 1),
+                               ("seqused_q", seqused_q, b), ("seqused_k", seqused_k, b)):
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
+            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
+            raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device}, q on {q.device}; one device is expected")
+        if b < 0 or tuple(tensor.shape) != (size,) or not tensor.is_contiguous():
+            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: [{'b + 1' if name[0] == 'c' else 'b'}], "
+                             "contiguous, of one b for all")
+
+
+def _check_most(cu_seqlens, most, name):
+    if not cu_seqlens.shape[0] or cu_seqlens[0] != 0:
+        raise ValueError(f"cu_seqlens_{name[-1]} does not begin with 0")
+    if most is not None and cu_seqlens.shape[0] > 1 and int(most) < (longest := int(cu_seqlens.diff().max())):
+        raise ValueError(f"{name} is {int(most)}, but a sequence has {longest} rows")
+
+
+def _fitting(x):
+    """As kernels take it: head dims in multiples of 8, the last dimension dense, no element twice."""
+    width = x.shape[2]
+    if width != padded_width(width):
+        x = torch.nn.functional.pad(x, (0, padded_width(width) - width))
+    return x if lies_apart((1, *x.shape), (0, *x.stride())) else x.contiguous()
+
+
+def _of_nothing(q, k, v):
+    nothing = sum(x[..., :0].sum() for x in (q, k, v))
+    lse = q.new_full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32)
+    return q.new_zeros(*q.shape[:2], v.shape[2]) + nothing, lse
+
+
+def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic):
+    total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
+    longest, threads = (total_q, total_k), 0
+    if q.device.type == "cpu":
+        longest = _longest(cu_seqlens_q, total_q), _longest(cu_seqlens_k, total_k)
+        threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
+    strides = *((0, *x.stride()[1::-1]) for x in (q, k, v)), (0, dv, hq * dv)
+    sizes = cu_seqlens_q.shape[0] - 1, hq, hk, *longest, d, dv
+    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
+                   threads, (total_q, total_k))
+    lengths = [0 if x is None else x.data_ptr() for x in (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)]
+    return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), lengths
+
+
+def _longest(cu_seqlens, total):
+    return min(max(1, int(cu_seqlens.diff().max())), total)
+
+
+class _On:
+    """The device of a tensor as the current one, and its current stream."""
+
+    def __init__(self, tensor):
+        self._device = torch.cuda.device(tensor.device) if tensor.is_cuda else None
+        self._tensor = tensor
+
+    def __enter__(self):
+        if self._device is None:
+            return 0
+        self._device.__enter__()
+        return torch.cuda.current_stream().cuda_stream
+
+    def __exit__(self, *error):
+        if self._device is not None:
+            self._device.__exit__(*error)
+
+
+def _empty_outputs(q, v):
+    return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
+
+
+def _forward(q, k, v, *rest):
+    with _On(q) as stream:
+        plan, workspace, lengths = _planned("fwd", q, k, v, *rest)
+        o, lse = _empty_outputs(q, v)
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths)
+    return o, lse
+
+
+def _backward(d_o, q, k, v, o, lse, *rest):
+    d_o, o = d_o.contiguous(), o.contiguous()
+    with _On(q) as stream:
+        plan, workspace, lengths = _planned("bwd", q, k, v, *rest)
+        gradients = [_torch_operators.like(x) for x in (q, k, v)]
+        plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, lengths)
+    return tuple(gradients)
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("varlen_forward", _forward, _device)
+    _library.impl("varlen_backward", _backward, _device)
+
+
+@torch.library.register_fake("dfa::varlen_forward")
+def _fake_forward(q, k, v, *rest):
+    return _empty_outputs(q, v)
+
+
+@torch.library.register_fake("dfa::varlen_backward")
+def _fake_backward(d_o, q, k, v, *rest):
+    return tuple(_torch_operators.like(x) for x in (q, k, v))
+
+
+def _keep(ctx, inputs, output):
+    q, k, v, *lengths, ctx.left, ctx.right, ctx.scale, ctx.deterministic = inputs
+    ctx.save_for_backward(q, k, v, *output, *lengths)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx, d_o, d_lse):
+    q, k, v, o, lse, *lengths = ctx.saved_tensors
+    options = *lengths, ctx.left, ctx.right, ctx.scale, ctx.deterministic
+    return *_gradients(d_o, d_lse, q, k, v, o, lse, *options), *(None,) * 8
+
+
+def _gradients(d_o, d_lse, q, k, v, o, lse, *options):
+    if d_lse is None:
+        return torch.ops.dfa.varlen_backward(torch.zeros_like(o) if d_o is None else d_o, q, k, v, o, lse, *options)
+    d_o = torch.zeros_like(o) if d_o is None else d_o
+
+    def backward(d_o, q, k, v, o, lse, *options):
+        """As a batch of one, of which the columns for lse are made."""
+        d_q, d_k, d_v = torch.ops.dfa.varlen_backward(*(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)), lse[0],
+                                                      *options)
+        return [x.transpose(0, 1).unsqueeze(0) for x in (d_q, d_k, d_v)]
+    batch = [x.transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
+    gradients = _torch_operators.gradients(backward, d_o.transpose(0, 1).unsqueeze(0), d_lse[None], *batch, lse[None], *options)
+    return [x.squeeze(0).transpose(0, 1) for x in gradients]
+
+
+torch.library.register_autograd("dfa::varlen_forward", _differentiate, setup_context=_keep, lib=_library)
+torch.library.register_autograd("dfa::varlen_backward", _torch_operators._refuse_to_differentiate,
+                                setup_context=_torch_operators._keep_nothing, lib=_library)
+
+
+@register_flop_formula(torch.ops.dfa.varlen_forward, get_raw=True)
+def _forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, *_, **__):
+    """Every query with every key of its sequence, whatever a mask hides, as PyTorch counts its own."""
+    return 2 * _pairs(cu_seqlens_q, cu_seqlens_k) * q.shape[1] * (q.shape[2] + v.shape[2])
+
+
+@register_flop_formula(torch.ops.dfa.varlen_backward, get_raw=True)
+def _backward_flops(d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *_, **__):
+    return 2 * _pairs(cu_seqlens_q, cu_seqlens_k) * q.shape[1] * (3 * q.shape[2] + 2 * v.shape[2])
+
+
+def _pairs(cu_seqlens_q, cu_seqlens_k):
+    return int((cu_seqlens_q.diff().long() * cu_seqlens_k.diff().long()).sum())

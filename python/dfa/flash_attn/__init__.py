@@ -1,0 +1,54 @@
+"""The functions of the package flash-attn (2.8), by dfa: in the place of `from flash_attn import …`.
+
+    from dfa.flash_attn import flash_attn_func, flash_attn_varlen_func
+
+Arguments, layouts and results are theirs; what no kernel here does (dropout, softcap, ALiBi, paged keys) raises ValueError by
+its name. Other than there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
+flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
+"""
+
+from dfa._torch_varlen import attention_varlen
+from dfa.flash_attn._adapted import attend, refuse, window_of
+
+__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False):
+    """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o [b, sq, hq, dv]; with return_attn_probs (o, lse, None), lse
+    float32 [b, hq, sq]."""
+    refuse(dropout_p=dropout_p, softcap=softcap, alibi_slopes=alibi_slopes)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic)
+    return (o, lse, None) if return_attn_probs else o
+
+
+def flash_attn_kvpacked_func(q, kv, *options, **named):
+    """kv [b, sk, 2, hk, d]; all else as flash_attn_func."""
+    return flash_attn_func(q, *kv.unbind(2), *options, **named)
+
+
+def flash_attn_qkvpacked_func(qkv, *options, **named):
+    """qkv [b, s, 3, h, d]; all else as flash_attn_func."""
+    return flash_attn_func(*qkv.unbind(2), *options, **named)
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None):
+    """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1] → o [total_q, hq, dv]; with
+    return_attn_probs (o, lse, None), lse float32 [hq, total_q]."""
+    refuse(dropout_p=dropout_p, softcap=softcap, alibi_slopes=alibi_slopes, block_table=block_table)
+    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
+                              causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True)
+    return (o, lse, None) if return_attn_probs else o
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):
+    """kv [total_k, 2, hk, d]; all else as flash_attn_varlen_func."""
+    return flash_attn_varlen_func(q, *kv.unbind(1), *options, **named)
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *options, **named):
+    """qkv [total, 3, h, d]; all else as flash_attn_varlen_func."""
+    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)

@@ -1,0 +1,32 @@
+"""What the three generations of names have in common."""
+
+from dfa._attention import attention
+
+# Values that ask for nothing.
+_NOTHING = {"dropout_p": (0,), "softcap": (0, None), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
+
+
+def refuse(**arguments):
+    """Raises on what no kernel here does, by the name of the argument."""
+    for name, value in arguments.items():
+        accepted = _NOTHING.get(name, (None,))
+        if not any(value is one or isinstance(value, (int, float)) and not isinstance(value, bool) and value == one
+                   for one in accepted):
+            raise ValueError(f"{name} is not supported; accepted: {accepted[0]}")
+
+
+def window_of(window_size):
+    """dfa's: -1 on a side without a limit, which FlashAttention-4 calls None."""
+    if window_size is None:
+        return None
+    return tuple(-1 if side is None else side for side in window_size)
+
+
+def attend(q, k, v, scale, causal, window_size, deterministic):
+    """(o, lse) of [b, s, h, d] tensors; o likewise."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, sequence, heads, head dim")
+    o, lse = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, window=window_of(window_size), scale=scale,
+                       deterministic=deterministic, return_lse=True)
+    return o.transpose(1, 2), lse

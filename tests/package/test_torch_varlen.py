@@ -1,0 +1,225 @@
+"""dfa.attention_varlen and dfa.flash_attn: packed sequences are what each is alone, on a processor and, where there is one, a GPU."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch._dynamo.testing  # noqa: E402
+
+dfa = pytest.importorskip("dfa")
+
+from dfa import flash_attn  # noqa: E402
+from dfa.flash_attn import cute, flash_attn_interface  # noqa: E402
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+LENGTHS = [([70, 1, 0, 130, 65], [150, 1, 9, 129, 30]), ([33, 128, 5], [33, 128, 5]), ([3, 40], [0, 17])]
+
+
+def packed(lengths, heads, d, device, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(sum(lengths), heads, d, generator=generator).to(device, dtype)
+
+
+def begins(lengths, device):
+    return torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
+
+
+def problem(lens_q, lens_k, device, hq=4, hk=2, d=64, dtype=torch.float32, grad=False):
+    tensors = packed(lens_q, hq, d, device, dtype, 1), packed(lens_k, hk, d, device, dtype, 2), packed(lens_k, hk, d, device, dtype, 3)
+    return [x.requires_grad_(grad) for x in tensors], (begins(lens_q, device), begins(lens_k, device))
+
+
+def one_by_one(tensors, lens_q, lens_k, causal=False, window=None, scale=None):
+    """(o, lse) by the definition, in float64, each sequence alone."""
+    q, k, v = (x.double() for x in tensors)
+    os, lses, q_at, k_at = [], [], 0, 0
+    for n, m in zip(lens_q, lens_k):
+        qi, ki, vi = q[q_at:q_at + n], k[k_at:k_at + m], v[k_at:k_at + m]
+        group = q.shape[1] // k.shape[1]
+        ki, vi = (x.repeat_interleave(group, 1) for x in (ki, vi))
+        s = torch.einsum("qhd,khd->hqk", qi, ki) * (scale or 1 / math.sqrt(q.shape[2]))
+        i, j = torch.arange(n, device=q.device)[:, None] + m - n, torch.arange(m, device=q.device)
+        left, right = window or (-1, -1)
+        right = 0 if causal else right
+        hidden = torch.zeros(n, m, dtype=bool, device=q.device)
+        if right >= 0:
+            hidden |= j > i + right
+        if left >= 0:
+            hidden |= j < i - left
+        s = s.masked_fill(hidden, -torch.inf)
+        p = s.softmax(-1).nan_to_num(0) if m else s
+        os.append(torch.einsum("hqk,khd->qhd", p, vi))
+        lses.append(s.logsumexp(-1) if m else s.new_full((q.shape[1], n), -torch.inf))
+        q_at, k_at = q_at + n, k_at + m
+    return torch.cat(os), torch.cat(lses, 1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lens_q, lens_k", LENGTHS)
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (20, 5)}, {"causal": True, "scale": 0.3}])
+def test_each_sequence_is_as_alone(device, lens_q, lens_k, options):
+    tensors, lengths = problem(lens_q, lens_k, device, grad=True)
+    o, lse = dfa.attention_varlen(*tensors, *lengths, max(lens_q), max(lens_k), return_lse=True, **options)
+    right = [x.detach().clone().requires_grad_() for x in tensors]
+    right_o, right_lse = one_by_one(right, lens_q, lens_k, **options)
+    torch.testing.assert_close(o.double(), right_o, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(lse.double(), right_lse, rtol=1e-4, atol=1e-4)
+    d_o = torch.randn_like(o)
+    o.backward(d_o)
+    right_o.backward(d_o.double())
+    for got, wanted in zip(tensors, right):
+        torch.testing.assert_close(got.grad, wanted.grad, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("d, dv", [(64, 64), (128, 128), (40, 72), (20, 12)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_and_head_dims(device, d, dv, dtype):
+    lens_q, lens_k = LENGTHS[0]
+    (q, k, _), lengths = problem(lens_q, lens_k, device, d=d, dtype=dtype, grad=True)
+    v = packed(lens_k, 2, dv, device, dtype, 3).requires_grad_()
+    o = dfa.attention_varlen(q, k, v, *lengths, causal=True)
+    assert o.shape == (sum(lens_q), 4, dv)
+    right = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+    right_o, _ = one_by_one(right, lens_q, lens_k, causal=True)
+    torch.testing.assert_close(o.double(), right_o, rtol=2e-2, atol=2e-2)
+    d_o = torch.randn_like(o)
+    o.backward(d_o)
+    right_o.backward(d_o.double())
+    for got, wanted in zip((q, k, v), right):
+        torch.testing.assert_close(got.grad, wanted.grad, rtol=4e-2, atol=4e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_lse_has_a_gradient(device):
+    lens_q, lens_k = LENGTHS[1]
+    tensors, lengths = problem(lens_q, lens_k, device, grad=True)
+    weights = torch.randn(4, sum(lens_q), device=device)
+    (dfa.attention_varlen(*tensors, *lengths, causal=True, return_lse=True)[1] * weights).sum().backward()
+    right = [x.detach().clone().requires_grad_() for x in tensors]
+    (one_by_one(right, lens_q, lens_k, causal=True)[1] * weights.double()).sum().backward()
+    for got, wanted in zip(tensors[:2], right[:2]):
+        torch.testing.assert_close(got.grad, wanted.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_of_no_sequence_are_zeros_and_not_read(device):
+    lens = [40, 30, 50]
+    tensors, lengths = problem(lens, lens, device)
+    used = torch.tensor([33, 30, 0], dtype=torch.int32, device=device)
+    for x in tensors:
+        for begin, n, rows in zip(lengths[0].tolist(), used.tolist(), lens):
+            x[begin + n:begin + rows] = torch.nan
+    tensors = [x.requires_grad_() for x in tensors]
+    o, lse = dfa.attention_varlen(*tensors, *lengths, seqused_q=used, seqused_k=used, causal=True, return_lse=True)
+    assert (o[33:40] == 0).all() and (o[70:] == 0).all() and (lse[:, 70:] == -torch.inf).all()
+    alone = dfa.attention_varlen(*(x[40:70] for x in tensors), begins([30], device), causal=True)
+    torch.testing.assert_close(o[40:70], alone)
+    o.sum().backward()
+    for x in tensors:
+        assert (x.grad[33:40] == 0).all() and (x.grad[70:] == 0).all() and x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_views_are_read_as_they_lie(device):
+    lens = [17, 40]
+    qkv = packed(lens, 3 * 2, 64, device).view(-1, 3, 2, 64)
+    cu = begins(lens, device)
+    o = dfa.attention_varlen(*qkv.unbind(1), cu, causal=True)
+    torch.testing.assert_close(o, dfa.attention_varlen(*(x.contiguous() for x in qkv.unbind(1)), cu, causal=True))
+    torch.testing.assert_close(o, flash_attn.flash_attn_varlen_qkvpacked_func(qkv, cu, max(lens), causal=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_operators_are_as_pytorch_wants_them(device):
+    lens_q, lens_k = LENGTHS[1]
+    tensors, lengths = problem(lens_q, lens_k, device, grad=True)
+    torch.library.opcheck(torch.ops.dfa.varlen_forward, (*tensors, *lengths, None, None, -1, 0, 0.0, True),
+                          test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_graph_serves_other_lengths(device):
+    counter = torch._dynamo.testing.CompileCounter()
+    call = torch.compile(lambda q, k, v, cu, most: dfa.attention_varlen(q, k, v, cu, cu, most, most, causal=True),
+                         fullgraph=True, dynamic=True, backend=counter)
+    for lens in ([40, 30], [20, 50], [69, 1]):
+        tensors, (cu, _) = problem(lens, lens, device)
+        torch.testing.assert_close(call(*tensors, cu, torch.tensor(max(lens))), dfa.attention_varlen(*tensors, cu, causal=True))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU")
+def test_a_cuda_graph_serves_other_lengths():
+    tensors, (cu, _) = problem([40, 30, 60], [40, 30, 60], "cuda", dtype=torch.bfloat16)
+    for _ in range(2):
+        dfa.attention_varlen(*tensors, cu, causal=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = dfa.attention_varlen(*tensors, cu, causal=True)
+    for lens in ([100, 10, 20], [1, 1, 128]):
+        cu.copy_(begins(lens, "cuda"))
+        graph.replay()
+        torch.testing.assert_close(o.double(), one_by_one(tensors, lens, lens, causal=True)[0], rtol=2e-2, atol=2e-2)
+
+
+def test_nothing_to_read():
+    empty, cu = torch.zeros(0, 2, 64), torch.zeros(3, dtype=torch.int32)
+    assert dfa.attention_varlen(empty, empty, empty, cu).shape == (0, 2, 64)
+    q = torch.randn(3, 2, 64, requires_grad=True)
+    o = dfa.attention_varlen(q, empty, empty, begins([1, 2], "cpu"), cu)
+    o.sum().backward()
+    assert (o == 0).all() and (q.grad == 0).all()
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"cu_seqlens_q": torch.tensor([0, 5, 3], dtype=torch.int32)}, "cu_seqlens_q falls from 5 to 3"),
+    ({"cu_seqlens_q": torch.tensor([0, 2, 9], dtype=torch.int32)}, "the tensor has 8 rows"),
+    ({"cu_seqlens_q": torch.tensor([1, 2, 8], dtype=torch.int32)}, "does not begin with 0"),
+    ({"cu_seqlens_q": torch.tensor([0, 3, 8])}, "torch.int64; accepted: an int32 tensor"),
+    ({"cu_seqlens_q": torch.tensor([0, 8], dtype=torch.int32)}, r"cu_seqlens_k has shape \[3\]"),
+    ({"seqused_k": torch.tensor([4, 5], dtype=torch.int32)}, "seqused_k is 4, but cu_seqlens_k leaves 3 rows"),
+    ({"max_seqlen_k": 4}, "max_seqlen_k is 4, but a sequence has 5 rows"),
+    ({"q": torch.zeros(8, 3, 64)}, "not a multiple"),
+    ({"k": torch.zeros(8, 2, 32)}, "shapes do not match"),
+    ({"q": torch.zeros(1, 8, 2, 64)}, "q has 4 dimensions"),
+    ({"q": torch.zeros(8, 2, 64, dtype=torch.float64)}, "element types"),
+    ({"scale": 0.0}, "scale"),
+])
+def test_what_cannot_be_is_refused(change, message):
+    cu = begins([3, 5], "cpu")
+    given = dict(zip("qkv", (torch.zeros(8, 2, 64) for _ in range(3)))) | {"cu_seqlens_q": cu, "cu_seqlens_k": cu} | change
+    with pytest.raises((ValueError, TypeError), match=message):
+        dfa.attention_varlen(**given)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_names_of_flash_attn(device):
+    q, k, v = (torch.randn(2, 50, heads, 64, device=device) for heads in (4, 2, 2))
+    o = dfa.attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=True, window=(20, -1)).transpose(1, 2)
+    options = {"causal": True, "window_size": (20, -1)}
+    torch.testing.assert_close(flash_attn.flash_attn_func(q, k, v, **options), o)
+    torch.testing.assert_close(flash_attn.flash_attn_kvpacked_func(q, torch.stack((k, v), 2), **options), o)
+    torch.testing.assert_close(flash_attn_interface.flash_attn_func(q, k, v, **options), o)
+    torch.testing.assert_close(cute.flash_attn_func(q, k, v, causal=True, window_size=(20, None))[0], o)
+    o, lse, nothing = flash_attn.flash_attn_func(q, k, v, return_attn_probs=True)
+    assert o.shape == q.shape and lse.shape == (2, 4, 50) and lse.dtype == torch.float32 and nothing is None
+    flat, cu = [x.flatten(0, 1) for x in (q, k, v)], begins([50, 50], device)
+    for function in (flash_attn.flash_attn_varlen_func, flash_attn_interface.flash_attn_varlen_func):
+        o2, lse2 = function(*flat, cu, cu, 50, 50, return_attn_probs=True)[:2]
+        torch.testing.assert_close(o2.view_as(q), o)
+        torch.testing.assert_close(lse2, lse.transpose(0, 1).flatten(1))
+    torch.testing.assert_close(cute.flash_attn_varlen_func(*flat, cu, cu)[0].view_as(q), o)
+
+
+@pytest.mark.parametrize("module, name, argument, value", [
+    (flash_attn, "flash_attn_func", "dropout_p", 0.1), (flash_attn, "flash_attn_func", "softcap", 30.0),
+    (flash_attn, "flash_attn_func", "alibi_slopes", torch.ones(2)), (flash_attn_interface, "flash_attn_func", "attention_chunk", 64),
+    (flash_attn_interface, "flash_attn_func", "qv", torch.ones(1)), (cute, "flash_attn_func", "learnable_sink", torch.ones(2)),
+    (cute, "flash_attn_func", "score_mod", print),
+])
+def test_what_is_not_supported_is_refused_by_its_name(module, name, argument, value):
+    q = torch.zeros(1, 8, 2, 64)
+    with pytest.raises(ValueError, match=f"{argument} is not supported"):
+        getattr(module, name)(q, q, q, **{argument: value})
