@@ -214,15 +214,18 @@ torch.library.register_autograd("dfa::varlen_backward", _torch_operators._refuse
 
 
 @register_flop_formula(torch.ops.dfa.varlen_forward, get_raw=True)
-def _forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, *_, **__):
+def _forward_flops(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
     """Every query with every key of its sequence, whatever a mask hides, as PyTorch counts its own."""
-    return 2 * _pairs(cu_seqlens_q, cu_seqlens_k) * q.shape[1] * (q.shape[2] + v.shape[2])
+    pairs = _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
+    return 2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2])
 
 
 @register_flop_formula(torch.ops.dfa.varlen_backward, get_raw=True)
-def _backward_flops(d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *_, **__):
-    return 2 * _pairs(cu_seqlens_q, cu_seqlens_k) * q.shape[1] * (3 * q.shape[2] + 2 * v.shape[2])
+def _backward_flops(d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *_, **__):
+    pairs = _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)
+    return 2 * pairs * q.shape[1] * (3 * q.shape[2] + 2 * v.shape[2])
 
 
-def _pairs(cu_seqlens_q, cu_seqlens_k):
-    return int((cu_seqlens_q.diff().long() * cu_seqlens_k.diff().long()).sum())
+def _pairs(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
+    rows, keys = (cu.diff() if used is None else used for cu, used in ((cu_seqlens_q, seqused_q), (cu_seqlens_k, seqused_k)))
+    return int((rows.long() * keys.long()).sum())

@@ -108,6 +108,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
 // Grids that stay or round dq themselves count works ahead, which no list of lengths does.
 Verdict check_sequences(const BackwardConfig& c, const Problem& p) {
   if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
+  if (c.varlen && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   if (c.varlen && c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim) {
     return Verdict::no(
         "varlen=true and cluster=2 have registers for head_dim and value_dim up to " +
@@ -383,6 +384,7 @@ std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limi
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
+  if (problem.packed() && !kPackedOnSm90) return {};
   if (problem.packed()) return varlen_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
@@ -390,6 +392,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return yes();
+  if (p.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return check_sm90(config_of(p, dq, 1), p, limits);

@@ -131,6 +131,7 @@ Verdict check_packed(const ForwardConfig& c, const Problem& p) {
 // Which blocks are neighbours, and how many splits there should be, no list of lengths says.
 Verdict check_sequences(const ForwardConfig& c, const Problem& p) {
   if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
+  if (c.varlen && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   if (!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0)) return yes();
   return Verdict::no("varlen=true takes cluster=1, pack_gqa=1 and num_splits=0");
 }
@@ -214,6 +215,7 @@ Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Li
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return yes();
+  if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
   if (!verdict) return verdict;
   return Verdict::no("cuda_sm90 would pad heads of up to " + number(kPortableDim) + " to 64");
@@ -247,6 +249,7 @@ std::vector<Sm90Tile> tiles_to_try(const Problem& p, const Limits& limits) {
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
+  if (problem.packed() && !kPackedOnSm90) return legal;
   for (const Sm90Tile& tile : tiles_to_try(problem, limits)) {
     const ForwardConfig config = config_of(problem, tile);
     if (std::none_of(legal.begin(), legal.end(),

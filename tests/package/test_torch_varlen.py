@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch._dynamo.testing  # noqa: E402
+import torch.utils.flop_counter  # noqa: E402
 
 dfa = pytest.importorskip("dfa")
 
@@ -223,3 +224,17 @@ def test_what_is_not_supported_is_refused_by_its_name(module, name, argument, va
     q = torch.zeros(1, 8, 2, 64)
     with pytest.raises(ValueError, match=f"{argument} is not supported"):
         getattr(module, name)(q, q, q, **{argument: value})
+
+
+def test_arguments_that_there_are_none_of_are_refused():
+    q = torch.zeros(1, 8, 2, 64)
+    with pytest.raises(TypeError, match="softcaps"):
+        cute.flash_attn_func(q, q, q, softcaps=None)
+
+
+def test_operations_are_counted_by_the_rows_that_count():
+    q, cu = torch.zeros(8, 2, 64), begins([3, 5], "cpu")
+    used = torch.tensor([2, 5], dtype=torch.int32)
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+        dfa.attention_varlen(q, q, q, cu, seqused_q=used, seqused_k=used)
+    assert counter.get_total_flops() == 4 * (2 * 2 + 5 * 5) * 2 * 64

@@ -15,6 +15,19 @@ def refuse(**arguments):
             raise ValueError(f"{name} is not supported; accepted: {accepted[0]}")
 
 
+# Further arguments of FlashAttention-4's functions, none of which is supported.
+_OF_CUTE = {"qv", "score_mod", "score_mod_bwd", "mask_mod", "aux_tensors", "block_sparse_tensors", "block_sparse_tensors_bwd",
+            "full_block_cnt", "full_block_idx", "mask_block_cnt", "mask_block_idx", "block_size", "q_descale", "k_descale", "v_descale"}
+
+
+def refuse_others(others):
+    """Arguments by name that a signature does not list: FlashAttention-4's are not supported, others are none."""
+    for name in others:
+        if name not in _OF_CUTE:
+            raise TypeError(f"got an unexpected keyword argument '{name}'")
+    refuse(**others)
+
+
 def window_of(window_size):
     """dfa's: -1 on a side without a limit, which FlashAttention-4 calls None."""
     if window_size is None:
