@@ -22,6 +22,9 @@ from dfa._torch_varlen import attention_varlen
 
 _BLOCK = 1 << 24  # elements of a mask that are looked at together
 _MOST_ROWS = 1 << 28  # of all packed sequences, for kernels
+# Keys that a sequence has on average, above which a GPU has a call for each: of packed sequences portable kernels run, dense
+# ones have Hopper's. Alone, sequences of 512 came to 80 TFLOP/s on an H200, of 630 to 200; where they are even is not measured.
+_MOST_KEYS_ON_GPU = 768
 
 
 class Segment(NamedTuple):
@@ -58,6 +61,7 @@ class Packed:
         places = [(entry, rows.start, rows.stop, keys.start, keys.stop) for group in batches
                   for entry in range(group[0].batch.start, group[0].batch.stop) for _, rows, keys, _ in group]
         self._places = numpy.array(places, dtype=numpy.int64).T
+        self.mean_keys = float((self._places[4] - self._places[3]).mean()) if places else 0.0
         self._lengths = {}
 
     def lengths(self, device, q_pitch, k_pitch):
@@ -207,7 +211,7 @@ def attend(query, key, value, segments, **options):
     whole = slice(0, query.shape[0]), slice(0, query.shape[2])
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
-    if segments.packed is not None and _may_be_packed(query, key, value, **options):
+    if segments.packed is not None and _may_be_packed(query, key, value, segments.packed, **options):
         return _attend_packed(query, key, value, segments.packed, **options)
     batches = {}
     for segment in segments:
@@ -226,10 +230,12 @@ def _attend(query, key, value, segment, options):
     return attention(query, key, value, window=segment.window, **options)
 
 
-def _may_be_packed(query, key, value, scale=None, **_):
+def _may_be_packed(query, key, value, packed, scale=None, **_):
     """Not inside transforms, with subclasses of tensors, scales that are tensors, or batches that broadcast: these are
-    dfa.attention's, to serve or to refuse."""
+    dfa.attention's, to serve or to refuse. Nor where a call for each sequence is the faster."""
     b, sk = query.shape[0], key.shape[2]
+    if query.is_cuda and query.shape[2] > 1 and packed.mean_keys > _MOST_KEYS_ON_GPU:
+        return False
     transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._is_tracing()
     return (not transformed and not isinstance(scale, torch.Tensor)
             and all(type(x) in (torch.Tensor, torch.nn.Parameter) and x.shape[0] == b for x in (query, key, value))
