@@ -37,8 +37,7 @@ struct PackedArgs {
   int most_q_tiles, most_k_tiles;
   int gap_slices;  // thread blocks that clear the rows between two sequences
   int element_bytes;
-  int padded_rows;                 // of a head in the backward's workspace
-  int q_box_origin, k_box_origin;  // of the copy engine's maps
+  int padded_rows;  // of a head in the backward's workspace
 };
 
 struct KernelArgs {

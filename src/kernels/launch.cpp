@@ -412,14 +412,6 @@ KernelArgs kernel_args(const Problem& p) {
 
 namespace {
 
-// Maps for the copy engine count rows of a sequence back from a power of two (SeqlenInfo), which
-// leaves their base aligned.
-int box_origin(std::int64_t total) {
-  int origin = 1;
-  while (origin < total) origin *= 2;
-  return origin;
-}
-
 template <typename Config>
 KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   if (!p.packed()) return args;
@@ -435,8 +427,6 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   packed.gap_slices = gap_slices(p);
   packed.element_bytes = bytes_of(p.dtype);
   packed.padded_rows = static_cast<int>(padded_rows(p));
-  packed.q_box_origin = box_origin(p.total_q);
-  packed.k_box_origin = box_origin(p.total_k);
   return args;
 }
 

@@ -86,8 +86,9 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
     if (!ptx::elect()) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
-      ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
-                     work.seq.k_box_row(args, work.key + first), work.head, work.seq.k_box_batch());
+      ptx::store_box<kConfig.varlen>(
+          map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
+          work.seq.k_box_row(args, work.key + first), work.head, work.seq.k_box_batch());
     }
     ptx::commit_stores();
   }
