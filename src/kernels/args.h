@@ -40,6 +40,15 @@ struct PackedArgs {
   int padded_rows;  // of a head in the backward's workspace
 };
 
+// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
+struct LogitArgs {
+  float softcap, inverse_softcap;
+  const float* alibi_slopes;
+  long long slopes_of_batch;
+  const float* sinks;
+  float* d_sinks;
+};
+
 struct KernelArgs {
   const void* q;
   const void* k;
@@ -92,6 +101,7 @@ struct KernelArgs {
   float* part_sums;        // what those leave of dv and dk
   int last_heads;          // from this key head on all alternate
   PackedArgs packed;
+  LogitArgs logits;
 };
 
 }  // namespace dfa

@@ -54,7 +54,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
                                    int query, int key) {
     hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
-                           query, hidden_score(args));
+                           query, PlainLogits::hidden(args));
   }
 
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
