@@ -127,6 +127,40 @@ Lines forward_backward(Scale scale) {
   return lines;
 }
 
+// Packed lists of lengths, each beside the same sequences padded to the longest.
+Lines varlen(Scale scale) {
+  constexpr const char* kShapes[] = {"hq16 hk16 d128", "hq16 hk4 d128", "hq32 hk8 d64"};
+  constexpr std::size_t kFewShapes = 1;
+  struct List {
+    std::string lengths;
+    int count, longest;
+  };
+  const auto alike = [](int count, int rows) {
+    std::string text = std::to_string(rows);
+    for (int i = 1; i < count; ++i) text += "," + std::to_string(rows);
+    return List{text, count, rows};
+  };
+  const auto drawn = [](int count) {
+    const Problem p = parse_problem(fmt::format("fwd bf16 h1 d64 lens(zipf,{},1)", count));
+    return List{fmt::format("{}", fmt::join(p.lens_q, ",")), count, static_cast<int>(p.sq)};
+  };
+  const std::vector<List> lists =
+      scale == Scale::cpu ? std::vector<List>{drawn(8), alike(16, 64), alike(2, 512)}
+                          : std::vector<List>{drawn(32), alike(128, 512), alike(8, 2048)};
+  const std::size_t shapes = scale == Scale::cpu ? kFewShapes : std::size(kShapes);
+  Lines lines;
+  for (std::size_t i = 0; i < shapes; ++i) {
+    for (const List& list : lists) {
+      for (const char* pass : {"fwd", "bwd"}) {
+        const std::string head = fmt::format("{} bf16 causal {}", pass, kShapes[i]);
+        lines.push_back(fmt::format("{} lens({})", head, list.lengths));
+        lines.push_back(fmt::format("{} b{} s{}", head, list.count, list.longest));
+      }
+    }
+  }
+  return lines;
+}
+
 // Calls as short as launching them takes.
 Lines launch(Scale scale) {
   Lines lines;
@@ -172,6 +206,9 @@ const std::vector<Suite>& suites() {
       {{"forward_backward", "forward, backward and both against sequence length"},
        forward_backward,
        {"standard", "flash"}},
+      {{"varlen", "packed sequences beside the same ones padded to the longest"},
+       varlen,
+       {"flash"}},
       {{"launch", "short calls, 32 in a row, made one by one or replayed as a CUDA graph"},
        launch,
        {"flash"},

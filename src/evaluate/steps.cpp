@@ -43,6 +43,7 @@ constexpr Part kParts[] = {
     {"memory", "", {}},
     {"forward_backward", "torch-efficient,torch-math", Extent::whole},
     {"heatmap", "", {}},
+    {"varlen", "", {}},
     {"launch", "torch-flash,torch-cudnn", {}, true},
 };
 

@@ -11,7 +11,7 @@
 // instructions/kernels/ptx, which stands before src in the include path; all else is the kernels'
 // own source.
 #define __CUDACC__ 1
-#define __global__
+#define __global__ inline
 #define __device__
 #define __host__
 #define __forceinline__ inline

@@ -71,6 +71,14 @@ def both(suite, energy, algorithms=("standard", "flash"), **shape):
     return [case(suite, algorithm, energy, **shape) for algorithm in algorithms]
 
 
+def packed(lengths, energy=False):
+    """Packed sequences that take half the time of the same ones padded, and those."""
+    padded = case("varlen", "flash", energy, dtype="bf16", mask="causal", b=len(lengths), s=max(lengths))
+    one = padded | {"problem": f"fwd bf16 causal hq8 hk8 d64 lens({','.join(map(str, lengths))})"}
+    one["time_ms"] = {name: value / 2 if name != "n" else value for name, value in padded["time_ms"].items()}
+    return [one, padded]
+
+
 def cases(energy=False):
     """Every suite, small."""
     three = ("standard", "flash", "dynamic")
@@ -102,6 +110,8 @@ def cases(energy=False):
     for b in (1, 2, 4, 8):
         for s in (128, 256, 512, 1024):
             rows += both("heatmap", energy, ("flash",), dtype="bf16", b=b, s=s)
+    for lengths in ((512, 37, 100), (256, 256)):
+        rows += packed(lengths, energy)
     for s in (64, 256):
         rows += both("launch", energy, ("flash",), dtype="bf16", s=s, mask="causal")
         rows += [rows[-1] | {"launch": "graph"}]

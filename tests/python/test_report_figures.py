@@ -15,7 +15,7 @@ from dfa.report.load import load
 LENGTHS = [128, 256, 512, 1024, 2048]
 NAMES = ["speedup", "latency", "throughput", "memory", "three_panel", "efficiency", "power",
          "energy", "causal", "forward_backward", "batch", "heads", "head_dim", "embedding",
-         "heatmap", "launch"]
+         "heatmap", "varlen", "launch"]
 
 
 @pytest.fixture(scope="module")
@@ -222,11 +222,17 @@ def test_the_page_draws_the_same_numbers(with_energy):
             assert drawn == [list(series.y) for series in panel.series]
 
 
+def test_packed_sequences_stand_beside_the_same_ones_padded(plain):
+    rate, gain = plain["varlen"].panels
+    assert gain.series[0].x == ("3 of 37–512", "2 of 256") and gain.series[0].y == pytest.approx((2, 2))
+    assert gain.reference == 1 and rate.series[0].x == gain.series[0].x
+
+
 def test_without_the_suite_there_is_no_figure_but_the_command_for_it(charts):
     found = charts(synthetic.both("sequence", False, s=128) + synthetic.both("sequence", False))
     assert [n for n, c in found.items() if isinstance(c, Absent)] == [
         "causal", "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap",
-        "launch"]
+        "varlen", "launch"]
     assert "dfa bench --suite heads" in found["heads"].reason
 
 

@@ -94,6 +94,9 @@ def test_reasons_are_kept_a_row_a_field(study_of):
     ("fwd fp32 b1 h1 s1 d8 dv16", "dv", 16),
     ("fwd fp32 b1 h1 s1 d8 window(4,0) deterministic", "mask", "window(4,0)"),
     ("fwd fp32 b1 h1 s1 d8 window(4,0) deterministic", "extra", "deterministic"),
+    ("fwd bf16 hq4 hk2 d64 lens(70,1,130)", "b", 3), ("fwd bf16 hq4 hk2 d64 lens(70,1,130)", "sk", 130),
+    ("fwd bf16 hq4 hk2 d64 lens(70,1,130) lens_k(9,8,7)", "sk", 9), ("fwd bf16 h4 d64 lens(70,1,130)", "lengths", "3 of 1–130"),
+    ("fwd bf16 h4 d64 lens(64,64)", "lengths", "2 of 64"), ("fwd fp32 b1 h1 s1 d8 softcap(3) sink", "extra", "softcap(3) sink"),
     ("fwd fp32 b1 h4 s1 d32", "width", 128)])
 def test_a_problem_line_gives_its_columns(text, column, value):
     assert parse_problem(text)[column] == value

@@ -14,7 +14,7 @@ import synthetic
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = ["speedup", "latency", "throughput", "memory", "three_panel", "causal",
            "forward_backward", "batch", "heads", "head_dim", "embedding", "heatmap",
-           "launch"]
+           "varlen", "launch"]
 NOT_MEASURED = ["efficiency", "power", "energy"]
 
 

@@ -24,7 +24,9 @@ _PANEL_W, _PANEL_H, _LINE = 4.3, 3.0, 0.17
 
 
 def size_text(value):
-    """128, 2048, 16k: lengths that double stay short."""
+    """128, 2048, 16k: lengths that double stay short. A text stays itself."""
+    if isinstance(value, str):
+        return value
     value = int(value) if float(value).is_integer() else value
     return f"{value // 1024}k" if value >= 8192 and value % 1024 == 0 else f"{value:g}"
 

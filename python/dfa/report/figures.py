@@ -4,7 +4,7 @@ import dataclasses
 import functools
 
 from dfa.report import (derive, figures_energy, figures_memory, figures_shape, figures_time,
-                        kernels)
+                        figures_varlen, kernels)
 from dfa.report.chart import Absent
 
 FIGURES = {
@@ -21,6 +21,7 @@ FIGURES = {
     **{name: functools.partial(figures_shape.shape, name)
        for name in ("batch", "heads", "head_dim", "embedding")},
     "heatmap": figures_shape.heatmap,
+    "varlen": figures_varlen.varlen,
     "launch": figures_time.launch,
 }
 

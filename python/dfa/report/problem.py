@@ -1,4 +1,6 @@
-"""The problem line, `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] …`, as a dict of columns."""
+"""The problem line, `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] …`, as a dict of columns.
+
+Packed sequences, `lens(N,N,…)` in the place of b, sq and sk, are that many of the longest."""
 
 import re
 
@@ -6,11 +8,12 @@ PASSES = ("fwd", "bwd", "fwdbwd")
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
 SIZES = ("b", "hq", "hk", "sq", "sk", "d", "dv")
 _SHORTHANDS = {"h": ("hq", "hk"), "s": ("sq", "sk")}
+_LENGTHS = re.compile(r"(lens|lens_k)\(([0-9]+(?:,[0-9]+)*)\)")
 _SIZE = re.compile(r"(hq|hk|sq|sk|dv|b|h|s|d)([1-9][0-9]*)")
 
 
 def parse_problem(line):
-    """Columns pass, dtype, mask, b, hq, hk, sq, sk, d, dv, width, extra.
+    """Columns pass, dtype, mask, b, hq, hk, sq, sk, d, dv, width, lengths, extra; lengths: of packed sequences in words.
 
     ValueError names the token that is wrong.
     """
@@ -18,11 +21,14 @@ def parse_problem(line):
     if len(tokens) < 2 or tokens[0] not in PASSES or tokens[1] not in DTYPES:
         raise ValueError(f"problem '{line}' starts with neither of {', '.join(PASSES)} "
                          f"and one of {', '.join(DTYPES)}")
-    columns = {"pass": tokens[0], "dtype": tokens[1], "mask": "full"}
+    columns = {"pass": tokens[0], "dtype": tokens[1], "mask": "full", "lengths": ""}
     extra = []
     for token in tokens[2:]:
         size = _SIZE.fullmatch(token)
-        if size:
+        lengths = _LENGTHS.fullmatch(token)
+        if lengths:
+            _take_lengths(columns, lengths[1], [int(length) for length in lengths[2].split(",")])
+        elif size:
             for name in _SHORTHANDS.get(size[1], (size[1],)):
                 columns[name] = int(size[2])
         elif token in ("full", "causal") or token.startswith("window("):
@@ -36,3 +42,14 @@ def parse_problem(line):
     columns["width"] = columns["hq"] * columns["d"]
     columns["extra"] = " ".join(extra)
     return columns
+
+
+def _take_lengths(columns, of, lengths):
+    longest = max(*lengths, 1)
+    if of == "lens":
+        columns |= {"b": len(lengths), "sq": longest}
+        columns.setdefault("sk", longest)
+        low, high = min(lengths), max(lengths)
+        columns["lengths"] = f"{len(lengths)} of {low}" + (f"–{high}" if high > low else "")
+    else:
+        columns["sk"] = longest
