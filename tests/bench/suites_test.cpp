@@ -11,7 +11,7 @@ namespace dfa::bench {
 namespace {
 
 TEST(Suites, EveryProblemIsLegalUniqueAndOfKnownAlgorithmsAtBothScales) {
-  EXPECT_EQ(suite_list().size(), 11u);
+  EXPECT_EQ(suite_list().size(), 12u);
   for (const SuiteInfo& suite : suite_list()) {
     for (const Scale scale : {Scale::cpu, Scale::full}) {
       std::set<std::string> lines;
