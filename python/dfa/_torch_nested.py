@@ -18,7 +18,8 @@ def check(**tensors):
         if not isinstance(x, NestedTensor):
             raise ValueError(f"{name} is a nested tensor of the strided layout; accepted: layout=torch.jagged")
         if x.dim() != 4 or x._ragged_idx not in (1, 2):
-            raise ValueError(f"{name} is a nested tensor of {x.dim()} dimensions, ragged in dimension {x._ragged_idx}; {_ACCEPTED}")
+            raise ValueError(f"{name} is a nested tensor of {x.dim()} dimensions, ragged in dimension {x._ragged_idx}; "
+                             f"{_ACCEPTED}")
     if len({x._ragged_idx for x in tensors.values()}) > 1:
         raise ValueError(f"nested tensors are ragged in dimensions {', '.join(str(x._ragged_idx) for x in tensors.values())}; "
                          f"one for all is expected, {_ACCEPTED}")
@@ -42,13 +43,14 @@ def attend(query, key, value, is_causal, scale, spread):
 def attend_within_rows(attention, query, key, value, **options):
     """o of nested tensors [b, j, s, d], ragged in j: each of the j is a batch of its own, as PyTorch has it."""
     if not _alike(query, key) or not _alike(key, value):
-        raise ValueError(f"nested tensors that are ragged in dimension 1 have other lengths; expected are the same, or {_ACCEPTED[10:]}")
+        raise ValueError(f"nested tensors that are ragged in dimension 1 have other lengths; expected are the same; "
+                         f"{_ACCEPTED}")
     return _like(attention(*(x.values() for x in (query, key, value)), **options), query)
 
 
 def _like(values, nested):
-    return torch.nested.nested_tensor_from_jagged(values, nested.offsets(), nested.lengths(), min_seqlen=nested._maybe_min_seqlen,
-                                                  max_seqlen=nested._maybe_max_seqlen)
+    return torch.nested.nested_tensor_from_jagged(values, nested.offsets(), nested.lengths(),
+                                                  min_seqlen=nested._maybe_min_seqlen, max_seqlen=nested._maybe_max_seqlen)
 
 
 def _alike(one, other):
@@ -56,8 +58,8 @@ def _alike(one, other):
     if one.shape[one._ragged_idx] == other.shape[other._ragged_idx]:
         return True
     if torch.compiler.is_compiling():
-        raise ValueError("nested tensors of offsets of their own, whose lengths are not known while they are traced; accepted here: "
-                         "the same offsets for query, key and value")
+        raise ValueError("nested tensors of offsets of their own, whose lengths are not known while they are traced; accepted "
+                         "here: the same offsets for query, key and value")
     apart = [(x.lengths() if x.lengths() is not None else x.offsets()) for x in (one, other)]
     return (one.lengths() is None) == (other.lengths() is None) and torch.equal(*apart) and torch.equal(
         one.offsets(), other.offsets())
@@ -73,8 +75,8 @@ def _lengths(query, key, from_the_first):
     if from_the_first:
         rows, keys = (cu.diff() if used is None else used for cu, used in (q, k))
         if (rows > keys).any():
-            raise ValueError("is_causal=True, and a nested tensor has more queries than keys in a sequence; accepted: as many, or "
-                             "fewer")
+            raise ValueError("is_causal=True, and a nested tensor has more queries than keys in a sequence; accepted: as many, "
+                             "or fewer")
         k = k[0], torch.minimum(rows, keys)
     return {"cu_seqlens_q": q[0], "cu_seqlens_k": k[0], "seqused_q": q[1], "seqused_k": k[1]}
 

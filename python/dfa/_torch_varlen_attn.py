@@ -8,10 +8,11 @@ from dfa._torch_varlen import attention_varlen
 
 def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1),
                 enable_gqa=False, seqused_k=None, block_table=None, num_splits=None):
-    """torch.nn.attention.varlen.varlen_attn, by dfa.attention_varlen: on the CPU as well, in float32 too, and lse has a gradient.
+    """torch.nn.attention.varlen.varlen_attn, by dfa.attention_varlen: on the CPU as well, in float32 too, and lse has
+    a gradient.
 
-    query [total_q, hq, d], key [total_k, hk, d], value [total_k, hk, dv], cu_seq_q, cu_seq_k int32 [b + 1] → o [total_q, hq, dv],
-    or (o, lse) where return_aux.lse is True, as of torch.nn.attention.varlen.AuxRequest: lse float32 [hq, total_q].
+    query [total_q, hq, d], key [total_k, hk, d], value [total_k, hk, dv], cu_seq_q, cu_seq_k int32 [b + 1] → o
+    [total_q, hq, dv], or (o, lse) where return_aux.lse is True, as of torch.nn.attention.varlen.AuxRequest: lse float32 [hq, total_q].
     window_size (left, right): (-1, -1) all keys, (-1, 0) causal, aligned to a sequence's last query and key. With enable_gqa hq
     is a multiple of hk, else hq = hk. seqused_k int32 [b]: how many keys of a sequence count; gradients are computed as well.
     max_q, max_k: looked at on a processor only, where a longer sequence is refused.

@@ -2,6 +2,7 @@
 
     dfa.torch.MultiheadAttention(512, 8)     # in the place of torch.nn.MultiheadAttention
     with dfa.torch.enable(): model(x)        # torch.nn.functional.scaled_dot_product_attention is ours
+    torch.nn.attention.activate_flash_attention_impl("dfa")  # what PyTorch gives its flash kernels, is ours
     dfa.torch.varlen_attn(q, k, v, …)        # in the place of torch.nn.attention.varlen.varlen_attn
 """
 
@@ -13,12 +14,13 @@ import torch
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
-from dfa import _torch_masks, _torch_nested
+from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._shapes import flag_of, shown
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out  # noqa: F401: served from here
 
 _functional = torch.nn.functional
+_torch_flash.register()
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *,

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("dfa")
 
 from dfa.torch import varlen_attn, varlen_attn_out  # noqa: E402
-from test_torch_varlen import LENGTHS, begins, one_by_one, problem  # noqa: E402
+from test_torch_varlen import LENGTHS, one_by_one, problem  # noqa: E402
 
 theirs = pytest.importorskip("torch.nn.attention.varlen")  # from PyTorch 2.10 on
 LSE = theirs.AuxRequest(lse=True)
