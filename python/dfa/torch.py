@@ -17,7 +17,9 @@ from dfa import _torch as _operators  # noqa: F401: programs that torch.export h
 from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._shapes import flag_of, shown
-from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out  # noqa: F401: served from here
+from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
+
+__all__ = ["MultiheadAttention", "enable", "scaled_dot_product_attention", "varlen_attn", "varlen_attn_out"]
 
 _functional = torch.nn.functional
 _torch_flash.register()
