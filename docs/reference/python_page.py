@@ -9,7 +9,7 @@ import textwrap
 
 import griffe
 
-MODULES = ("torch", "transformers")  # beside the package itself
+MODULES = ("torch", "transformers", "flash_attn", "hub", "jax")  # beside the package itself
 
 
 def public_names(package):
@@ -63,9 +63,10 @@ def page(package):
         parts.append(entry(f"dfa.{name}", dfa[place]))
     for name in MODULES:
         module = dfa[name]
+        exported = {str(word) for word in module.exports or ()}
         parts += [f"# dfa.{name}", "```\n" + text_of(module) + "\n```"]
         parts += [entry(f"dfa.{name}.{key}", item) for key, item in module.members.items()
-                  if not key.startswith("_") and not item.is_alias and text_of(item)]
+                  if not key.startswith("_") and (not item.is_alias or key in exported) and text_of(item)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -15,7 +15,8 @@
 
 // Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d];
 // dimensions in front of them count as batch. A batch of none has nothing to compute; the package
-// lets no other empty buffers come here.
+// lets no other empty buffers come here. Packed sequences are [rows of all, h, d], with where they
+// lie in int32 buffers on the same device: begins [n + 1] and used lengths [n].
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
@@ -57,6 +58,39 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   p.dv = size(v, 1);
   const auto leading = q.dimensions().first(q.dimensions().size() - 3);
   p.b = std::accumulate(leading.begin(), leading.end(), std::int64_t{1}, std::multiplies<>());
+  p.scale = call.scale;
+  p.deterministic = call.deterministic;
+  return p;
+}
+
+struct Lengths {
+  ffi::Buffer<ffi::S32> cu_q, cu_k, used_q, used_k;
+
+  Sequences sequences() const {
+    return {.cu_seqlens_q = cu_q.typed_data(),
+            .cu_seqlens_k = cu_k.typed_data(),
+            .seqused_q = used_q.typed_data(),
+            .seqused_k = used_k.typed_data()};
+  }
+};
+
+// The most rows of one sequence are said by the caller, who has them from shapes.
+Problem packed_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
+                          const ffi::AnyBuffer& v, const Lengths& lengths, std::int64_t most_q,
+                          std::int64_t most_k) {
+  Problem p;
+  p.pass = call.pass;
+  p.dtype = type_of(q);
+  p.mask = {call.left, call.right};
+  p.b = lengths.used_q.dimensions()[0];
+  p.total_q = q.dimensions()[0];
+  p.total_k = k.dimensions()[0];
+  p.sq = most_q;
+  p.sk = most_k;
+  p.hq = q.dimensions()[1];
+  p.hk = k.dimensions()[1];
+  p.d = q.dimensions()[2];
+  p.dv = v.dimensions()[2];
   p.scale = call.scale;
   p.deterministic = call.deterministic;
   return p;
@@ -145,6 +179,59 @@ ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAl
   });
 }
 
+ffi::Error run_packed_forward(const std::string& backend, void* stream,
+                              ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                              ffi::AnyBuffer v, ffi::Buffer<ffi::S32> cu_q,
+                              ffi::Buffer<ffi::S32> cu_k, ffi::Buffer<ffi::S32> used_q,
+                              ffi::Buffer<ffi::S32> used_k, ffi::Result<ffi::AnyBuffer> o,
+                              ffi::Result<ffi::Buffer<ffi::F32>> lse, std::int64_t left,
+                              std::int64_t right, double scale, std::int64_t most_q,
+                              std::int64_t most_k) {
+  return guarded([&] {
+    const Call call{backend, Pass::forward, left, right, scale, false};
+    const Lengths lengths{cu_q, cu_k, used_q, used_k};
+    const Plan plan = plan_of(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k));
+    forward(plan,
+            {.q = q.untyped_data(),
+             .k = k.untyped_data(),
+             .v = v.untyped_data(),
+             .o = o->untyped_data(),
+             .lse = lse->typed_data(),
+             .workspace = workspace_of(plan, scratch),
+             .sequences = lengths.sequences()},
+            {.stream = stream});
+  });
+}
+
+ffi::Error run_packed_backward(const std::string& backend, void* stream,
+                               ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                               ffi::AnyBuffer v, ffi::AnyBuffer o, ffi::Buffer<ffi::F32> lse,
+                               ffi::AnyBuffer d_o, ffi::Buffer<ffi::S32> cu_q,
+                               ffi::Buffer<ffi::S32> cu_k, ffi::Buffer<ffi::S32> used_q,
+                               ffi::Buffer<ffi::S32> used_k, ffi::Result<ffi::AnyBuffer> dq,
+                               ffi::Result<ffi::AnyBuffer> dk, ffi::Result<ffi::AnyBuffer> dv,
+                               std::int64_t left, std::int64_t right, double scale,
+                               bool deterministic, std::int64_t most_q, std::int64_t most_k) {
+  return guarded([&] {
+    const Call call{backend, Pass::backward, left, right, scale, deterministic};
+    const Lengths lengths{cu_q, cu_k, used_q, used_k};
+    const Plan plan = plan_of(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k));
+    backward(plan,
+             {.q = q.untyped_data(),
+              .k = k.untyped_data(),
+              .v = v.untyped_data(),
+              .o = o.untyped_data(),
+              .lse = lse.typed_data(),
+              .d_o = d_o.untyped_data(),
+              .dq = dq->untyped_data(),
+              .dk = dk->untyped_data(),
+              .dv = dv->untyped_data(),
+              .workspace = workspace_of(plan, scratch),
+              .sequences = lengths.sequences()},
+             {.stream = stream});
+  });
+}
+
 template <typename Binding>
 auto forward_arguments(Binding binding) {
   return std::move(binding)
@@ -176,6 +263,50 @@ auto backward_arguments(Binding binding) {
       .template Attr<bool>("deterministic");
 }
 
+template <typename Binding>
+auto lengths_after(Binding binding) {
+  return std::move(binding)
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>();
+}
+
+template <typename Binding>
+auto packed_forward_arguments(Binding binding) {
+  return lengths_after(std::move(binding)
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::AnyBuffer>())
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::Buffer<ffi::F32>>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale")
+      .template Attr<std::int64_t>("most_q")
+      .template Attr<std::int64_t>("most_k");
+}
+
+template <typename Binding>
+auto packed_backward_arguments(Binding binding) {
+  return lengths_after(std::move(binding)
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::AnyBuffer>()
+                           .template Arg<ffi::Buffer<ffi::F32>>()
+                           .template Arg<ffi::AnyBuffer>())
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale")
+      .template Attr<bool>("deterministic")
+      .template Attr<std::int64_t>("most_q")
+      .template Attr<std::int64_t>("most_k");
+}
+
 auto on_cpu() { return ffi::Ffi::Bind(); }
 auto on_cuda() {
   return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>();
@@ -200,6 +331,27 @@ XLA_FFI_DEFINE_HANDLER(
     },
     backward_arguments(on_cuda()));
 
+XLA_FFI_DEFINE_HANDLER(
+    kPackedForwardCpu,
+    [](auto&&... rest) { return run_packed_forward("cpu", nullptr, nullptr, rest...); },
+    packed_forward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kPackedBackwardCpu,
+    [](auto&&... rest) { return run_packed_backward("cpu", nullptr, nullptr, rest...); },
+    packed_backward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kPackedForwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_packed_forward("cuda", stream, &scratch, rest...);
+    },
+    packed_forward_arguments(on_cuda()));
+XLA_FFI_DEFINE_HANDLER(
+    kPackedBackwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_packed_backward("cuda", stream, &scratch, rest...);
+    },
+    packed_backward_arguments(on_cuda()));
+
 nb::capsule capsule(XLA_FFI_Handler* handler) {
   return nb::capsule(reinterpret_cast<void*>(handler));
 }
@@ -212,6 +364,10 @@ void bind_jax(nb::module_& core) {
   targets[nb::make_tuple("dfa_backward", "cpu")] = capsule(kBackwardCpu);
   targets[nb::make_tuple("dfa_forward", "CUDA")] = capsule(kForwardCuda);
   targets[nb::make_tuple("dfa_backward", "CUDA")] = capsule(kBackwardCuda);
+  targets[nb::make_tuple("dfa_packed_forward", "cpu")] = capsule(kPackedForwardCpu);
+  targets[nb::make_tuple("dfa_packed_backward", "cpu")] = capsule(kPackedBackwardCpu);
+  targets[nb::make_tuple("dfa_packed_forward", "CUDA")] = capsule(kPackedForwardCuda);
+  targets[nb::make_tuple("dfa_packed_backward", "CUDA")] = capsule(kPackedBackwardCuda);
   core.attr("jax_targets") = targets;
 }
 

@@ -5,6 +5,7 @@ from dfa._meter import EnergyMeter as EnergyMeter
 from dfa._plan import backends as backends
 from dfa._plan import plan as plan
 from dfa._policy import Policy as Policy
+from dfa._torch_varlen import attention_varlen as attention_varlen
 
 __version__: str
 __all__: list[str]

@@ -20,9 +20,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
                          "None or max_performance")
     if algorithm not in ("auto", "flash"):
         raise ValueError(f"algorithm '{algorithm}' with JAX; accepted: auto, flash")
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
-        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
-                         "float32, float16, bfloat16 for all")
+    check_types(q, k, v)
     q, k, v = _one_batch(q, k, v)
     sizes = sizes_of(q.shape, k.shape, v.shape)
     *_, d, dv = sizes
@@ -38,6 +36,12 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         o, lse = _attended(q, k, v, left, right, scale, deterministic)
         o = o[..., :dv]
     return (o, lse) if return_lse else o
+
+
+def check_types(q, k, v):
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
+        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
+                         "float32, float16, bfloat16 for all")
 
 
 def _one_batch(*arrays):
@@ -64,9 +68,9 @@ def _padded(x):
     return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x
 
 
-def _attended(q, k, v, left, right, scale, deterministic):
+def _attended(q, k, v, left, right, scale, deterministic, by=None):
     try:
-        return _attention(q, k, v, left, right, scale, deterministic)
+        return (by or _attention)(q, k, v, left, right, scale, deterministic)
     except TypeError as error:
         if _FORWARD_MODE not in str(error):
             raise

@@ -1,8 +1,9 @@
-"""XLA's foreign functions dfa_forward and dfa_backward, with rules for vmap, for arrays that lie on several devices
-and for derivatives, which they have none of.
+"""XLA's foreign functions dfa_forward and dfa_backward, and those of packed sequences, with rules for vmap, for arrays that
+lie on several devices and for derivatives, which they have none of.
 
 All operands and results are [b, heads, …], so what holds for one of them holds for all: vmap counts as batch, and devices
-share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together.
+share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together. Lengths of packed
+sequences are [b, …]: each entry of the batch has sequences of its own.
 """
 
 from functools import lru_cache, partial
@@ -29,6 +30,17 @@ def forward(q, k, v, **attributes):
 def backward(q, k, v, o, lse, d_o, **attributes):
     """(dq, dk, dv)"""
     return _call(("dfa_backward", *attributes.items()), q, k, v, o, lse, d_o)
+
+
+def packed_forward(q, k, v, lengths, **attributes):
+    """(o, lse) of q, k, v [b, h, s, d]. lengths: int32 begins of the sequences of each entry of the batch, of q and k [b, n + 1],
+    and how many rows of each count, of q and k [b, n]."""
+    return _call(("dfa_packed_forward", *attributes.items()), q, k, v, *lengths)
+
+
+def packed_backward(q, k, v, o, lse, d_o, lengths, **attributes):
+    """(dq, dk, dv)"""
+    return _call(("dfa_packed_backward", *attributes.items()), q, k, v, o, lse, d_o, *lengths)
 
 
 def in_same_axes(*arrays):
@@ -83,6 +95,15 @@ def _on_explicit_devices(what, operands):
     return jax.sharding.auto_axes(partial(_first_derivative, what), out_sharding=results)
 
 
+def with_devices_outside_types(call, q, k):
+    """A call of which the results (o, lse) are placed as q and k are, that itself needs not say at each step where arrays lie."""
+    mesh, places = _explicit_places(q, k)
+    if mesh is None:
+        return call
+    results = tuple(NamedSharding(mesh, PartitionSpec(*places, *rest)) for rest in ((None, None), (None,)))
+    return jax.jit(jax.sharding.auto_axes(call, out_sharding=results))
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _first_derivative(what, *operands):
     return _batched(what)(*operands)
@@ -114,15 +135,49 @@ def _batched(what):
 
 
 def _results(what, *operands):
-    if what[0] == "dfa_backward":
+    if what[0].endswith("backward"):
         return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
-    q, _, v = operands
+    q, _, v = operands[:3]
     return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
 
 
 def _here(what, *operands):
+    if what[0].startswith("dfa_packed"):
+        return _packed_here(what, *operands)
     results = jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **dict(what[1:]))
     return tuple(_in_axes(result, _axes_of(operands[0])) for result in results)  # here, where vmap has its own rule
+
+
+def _packed_here(what, *operands):
+    """By rows of all sequences one after the other, [b · s, h, d]: those of an entry of the batch, then the rest of it."""
+    *tensors, cu_q, cu_k, used_q, used_k = operands
+    (b, _, sq, _), sk = tensors[0].shape, tensors[1].shape[2]
+    lengths = _joined(cu_q, sq), _joined(cu_k, sk), *(jnp.pad(used, ((0, 0), (0, 1))).reshape(-1) for used in (used_q, used_k))
+    shapes = [jax.ShapeDtypeStruct(_rows_shape(x.shape), x.dtype) for x in _results(what, *operands)]
+    results = jax.ffi.ffi_call(what[0], shapes)(*map(_rows, tensors), *lengths, **dict(what[1:]), most_q=sq, most_k=sk)
+    return tuple(_in_axes(_entries(result, b), _axes_of(operands[0])) for result in results)
+
+
+def _joined(cu_seqlens, rows):
+    """[b · (n + 1) + 1] of the begins [b, n + 1] in each entry of the batch: behind its last sequence one of what is left."""
+    b = cu_seqlens.shape[0]
+    begins = cu_seqlens + jnp.arange(b, dtype=jnp.int32)[:, None] * rows
+    return jnp.append(begins.reshape(-1), jnp.int32(b * rows))
+
+
+def _rows(x):
+    return jnp.moveaxis(x, -2, 1).reshape(_rows_shape(x.shape)) if x.ndim == 4 else x.swapaxes(0, 1).reshape(_rows_shape(x.shape))
+
+
+def _rows_shape(shape):
+    b, heads, rows, *columns = shape
+    return (b * rows, heads, *columns) if columns else (heads, b * rows)
+
+
+def _entries(x, b):
+    if x.ndim == 3:
+        return jnp.moveaxis(x.reshape(b, -1, *x.shape[1:]), 1, -2)
+    return x.reshape(x.shape[0], b, -1).swapaxes(0, 1)
 
 
 def _places(mesh_shape, q_spec, k_spec, k_shape):
@@ -146,9 +201,17 @@ def _partition(what, mesh, operands, results):
     places = _places(mesh.shape, q, k, operands[1].shape)
 
     def placed(x):
+        if len(x.shape) == 2:  # lengths
+            return NamedSharding(mesh, PartitionSpec(places[0], None))
         return NamedSharding(mesh, PartitionSpec(*places, *(None,) * (len(x.shape) - 2)))
 
-    return mesh, partial(_here, what), tuple(map(placed, results)), tuple(map(placed, operands))
+    return mesh, partial(_on_one_device, what), tuple(map(placed, results)), tuple(map(placed, operands))
+
+
+def _on_one_device(what, *operands):
+    """What is left when arrays have been shared out: a mesh that is set would have each step say anew where arrays lie."""
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        return _here(what, *operands)
 
 
 def _rule(what, mesh, operands, results):
@@ -158,7 +221,11 @@ def _rule(what, mesh, operands, results):
     k_heads = "h" if hk > 1 or hq == hk else "j"
     q, k, v = f"b {q_heads} s d", f"b {k_heads} t d", f"b {k_heads} t e"
     o, lse = f"b {q_heads} s e", f"b {q_heads} s"
-    text = f"{q}, {k}, {v} -> {o}, {lse}" if what[0] == "dfa_forward" else f"{q}, {k}, {v}, {o}, {lse}, {o} -> {q}, {k}, {v}"
+    lengths = ", b m, b m, b n, b n" if what[0].startswith("dfa_packed") else ""
+    if what[0].endswith("forward"):
+        text = f"{q}, {k}, {v}{lengths} -> {o}, {lse}"
+    else:
+        text = f"{q}, {k}, {v}, {o}, {lse}, {o}{lengths} -> {q}, {k}, {v}"
     return (text, {"g": hq // hk}) if "(" in text else text
 
 

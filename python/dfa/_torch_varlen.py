@@ -7,6 +7,7 @@ On a processor they are read here, and what cannot be is refused.
 import os
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_operators
@@ -24,9 +25,12 @@ _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tens
                 "-> (Tensor, Tensor, Tensor, Tensor)")
 
 
-def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, *, causal=False,
-                     window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, seqused_q=None, seqused_k=None,
-                     return_lse=False, deterministic=False):
+def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None = None,
+                     max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
+                     causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
+                     softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
+                     seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
+                     deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has

@@ -2,6 +2,8 @@
 
     dfa.torch.MultiheadAttention(512, 8)     # in the place of torch.nn.MultiheadAttention
     with dfa.torch.enable(): model(x)        # torch.nn.functional.scaled_dot_product_attention is ours
+    torch.nn.attention.activate_flash_attention_impl("dfa")  # what PyTorch gives its flash kernels, is ours
+    dfa.torch.varlen_attn(q, k, v, …)        # in the place of torch.nn.attention.varlen.varlen_attn
 """
 
 import inspect
@@ -12,11 +14,15 @@ import torch
 from torch.nn.attention.bias import CausalBias, CausalVariant
 
 from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
-from dfa import _torch_masks
+from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._shapes import flag_of, shown
+from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
+
+__all__ = ["MultiheadAttention", "enable", "scaled_dot_product_attention", "varlen_attn", "varlen_attn_out"]
 
 _functional = torch.nn.functional
+_torch_flash.register()
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *,
@@ -29,10 +35,15 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     attn_mask: of torch.nn.attention.bias; or a tensor that broadcasts to [..., hq, sq, sk], boolean or of 0 and -inf, the
     same for all heads, that shows each query keys that lie together. Its elements are read at each call, for which a GPU is
     waited for. A query that sees no key gets zeros.
+    Nested tensors of the jagged layout, all three: [b, heads, j, d] with a ragged j, packed sequences, in one call; o has the
+    offsets of query. No attn_mask beside them. A GPU is waited for where key, value or, with is_causal, query have offsets of
+    their own, or lengths beside them (holes), and where is_causal meets a sequence of more queries than keys it is refused.
     Raises ValueError on other masks, biases and dropout: no kernel here has them.
     """
     _check(query, key, value, dropout_p)
     is_causal, enable_gqa = flag_of("is_causal", is_causal), flag_of("enable_gqa", enable_gqa)
+    if query.is_nested:
+        return _of_nested(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     if attn_mask is not None:
         if is_causal:
             raise ValueError("attn_mask beside is_causal=True; accepted: one of them")
@@ -50,10 +61,18 @@ def _check(query, key, value, dropout_p):
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
-        if tensor.is_nested:
-            raise ValueError(f"{name} is a nested tensor; accepted: dense tensors, with a mask where sequences are shorter")
         if tensor.dim() < 2:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; accepted: [..., sequence, head dim]")
+    if query.is_nested or key.is_nested or value.is_nested:
+        _torch_nested.check(query=query, key=key, value=value)
+
+
+def _of_nested(query, key, value, mask, is_causal, scale, gqa):
+    if mask is not None:
+        raise ValueError("attn_mask beside nested tensors is not supported; accepted: None, and is_causal")
+    if query._ragged_idx == 1:
+        return _torch_nested.attend_within_rows(scaled_dot_product_attention, query, key, value, is_causal=is_causal, scale=scale)
+    return _torch_nested.attend(query, key, value, is_causal, scale, lambda *rows: _with_heads(*rows, gqa))
 
 
 def _of_four(query, key, value, mask, is_causal, scale, gqa):
@@ -76,7 +95,8 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa):
 
 
 def _with_heads(query, key, value, gqa):
-    """Heads that broadcast are repeated, except one head of keys and values, which all of query read anyhow."""
+    """Heads, the second dimension, that broadcast are repeated, except one head of keys and values, which all of query read
+    anyhow."""
     hq, hk, hv = (x.shape[1] for x in (query, key, value))
     if hq == hk == hv:
         return query, key, value
@@ -90,7 +110,7 @@ def _with_heads(query, key, value, gqa):
         raise ValueError(f"query has {hq} heads, key {hk}, value {hv}; enable_gqa=True lets them share")
     if hk == hv == 1:
         return query, key, value
-    return (x.expand(-1, most, -1, -1) for x in (query, key, value))
+    return (x.expand(-1, most, *x.shape[2:]) for x in (query, key, value))
 
 
 def _of_any(query, key, value, mask, is_causal, scale, gqa):

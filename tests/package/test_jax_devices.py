@@ -8,6 +8,7 @@ from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 import dfa  # noqa: E402
+import dfa.jax  # noqa: E402
 from dfa import _core  # noqa: E402
 from test_jax import close, inputs  # noqa: E402
 
@@ -136,3 +137,48 @@ def test_vmap_over_what_devices_share():
     compiled = jax.jit(jax.vmap(gradients)).lower(*placed).compile()
     assert "all-gather" not in compiled.as_text()
     assert all_close(compiled(*placed), jax.vmap(gradients)(*arrays))
+
+
+def packed(q, k, v, lengths):
+    o, lse = dfa.jax.dot_product_attention(*(x.swapaxes(1, 2) for x in (q, k, v)), is_causal=True, query_seq_lengths=lengths,
+                                           key_value_seq_lengths=lengths, return_residual=True)
+    return (o.astype(jnp.float32) ** 2).sum() + jnp.where(jnp.isinf(lse), 0, lse).sum()
+
+
+gradients_of_packed = jax.grad(packed, argnums=(0, 1, 2))
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P("x", "y")])
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_packed_sequences_stay_on_their_devices(spec, kind):
+    mesh = mesh_of(kind, x=2, y=2)
+    arrays, lengths = inputs(**SHAPES), jnp.array([9, 4, 0, 7], jnp.int32)
+    placed = [jax.device_put(x, NamedSharding(mesh, spec)) for x in arrays]
+    where = jax.device_put(lengths, NamedSharding(mesh, P(*spec[:1])))
+    compiled = jax.jit(gradients_of_packed).lower(*placed, where).compile()
+    if kind == "Auto":
+        assert not any(word in compiled.as_text() for word in ("all-gather", "all-to-all", "collective-permute"))
+    got = compiled(*placed, where)
+    assert all(x.sharding.is_equivalent_to(placed[0].sharding, 4) for x in got)
+    assert all_close(got, gradients_of_packed(*arrays, lengths))
+    with jax.set_mesh(mesh):
+        assert all_close(jax.jit(gradients_of_packed)(*placed, where), gradients_of_packed(*arrays, lengths))
+
+
+def test_packed_sequences_inside_a_shard_map():
+    mesh, arrays, lengths = mesh_of(x=4), inputs(**SHAPES), jnp.array([9, 4, 0, 7], jnp.int32)
+    mapped = jax.shard_map(gradients_of_packed, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    assert all_close(mapped(*arrays, lengths), gradients_of_packed(*arrays, lengths))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_segments_on_devices(kind):
+    mesh, arrays = mesh_of(kind, x=4), inputs(**SHAPES)
+    ids = jnp.array([[0] * 4 + [1] * 5, [1, 1, 0, 0, 1, 1, 2, 2, 2], [7] * 9, [3, 2, 2, 1, 1, 1, 0, 0, 3]], jnp.int32)
+
+    def step(q, k, v, ids):
+        return dfa.jax.dot_product_attention(*(x.swapaxes(1, 2) for x in (q, k, v)), is_causal=True, segment_ids=ids)
+    placed = [jax.device_put(x, NamedSharding(mesh, P("x"))) for x in (*arrays, ids)]
+    assert all_close([jax.jit(step)(*placed)], [step(*arrays, ids)])
+    with jax.set_mesh(mesh):
+        assert all_close([jax.jit(step)(*placed)], [step(*arrays, ids)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dfa
+import dfa._core
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = ("README.md", "docs/guide/python.md")
@@ -49,12 +50,13 @@ def test_snippets_run_as_they_stand_there(page, monkeypatch, capsys):
         text if profile is None else "max_performance"), raising=False)
     draw = np.random.default_rng(1)
     q, k, v = (draw.standard_normal((1, 2, 1500, 64), dtype=np.float32) for _ in range(3))
-    names = {"q": q, "k": k, "v": v, "batches": range(3), "train_step": lambda batch: time.sleep(0.001),
-             "dfa": dfa}
+    slopes, sinks = draw.random((2, 2), dtype=np.float32)
+    names = {"q": q, "k": k, "v": v, "slopes": slopes, "sinks": sinks, "batches": range(3),
+             "train_step": lambda batch: time.sleep(0.001), "dfa": dfa}
     ran = 0
     for snippet in snippets(page):
-        if "torch" in snippet or "transformers" in snippet:
-            continue  # with a model: below, where PyTorch is
+        if any(word in snippet for word in ("torch", "transformers", "dfa.jax")):
+            continue  # with a model, or arrays of their own: below, where these are
         exec(snippet, names)
         ran += 1
     assert ran >= 1 and names["o"].shape == q.shape
@@ -71,8 +73,23 @@ def test_snippets_with_a_model_run_where_pytorch_is():
             return type("Output", (), {"loss": o.sum()})
 
     names = {"dfa": dfa, "model": Model(), "x": torch.randn(1, 2, 16, 64)}
-    switch, layer = [s for s in snippets("docs/guide/python.md") if "dfa.torch" in s]
+    switch, name, layer = [s for s in snippets("docs/guide/python.md") if "dfa.torch" in s]
     exec(switch, names)
     assert torch.isfinite(names["loss"])
+    if hasattr(torch.nn.attention, "activate_flash_attention_impl"):
+        exec(name, names | {"torch": torch})
+        assert torch.nn.attention.current_flash_attention_impl() == "dfa"
+        torch.nn.attention.restore_flash_attention_impl()
     exec(layer, names)
     assert names["layer"](*[torch.randn(2, 16, 512)] * 3)[0].shape == (2, 16, 512)
+
+
+def test_snippets_of_jax_run_where_it_is():
+    jax = pytest.importorskip("jax")
+    if not hasattr(dfa._core, "jax_targets"):
+        pytest.skip("dfa was built without JAX")
+    x = jax.numpy.ones((2, 16, 4, 64))
+    names = {"q": x, "k": x, "v": x, "lengths": jax.numpy.array([16, 5]), "ids": jax.numpy.array([[0] * 9 + [1] * 7] * 2)}
+    snippet, = [s for s in snippets("docs/guide/python.md") if "dfa.jax" in s]
+    exec(snippet, names)
+    assert names["o"].shape == x.shape

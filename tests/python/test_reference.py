@@ -26,6 +26,8 @@ def test_every_public_python_name_is_there_with_its_text(python_page):
         assert re.search(rf"^## dfa\.{name}\n\n```\ndfa\.{name}\(.*?```\n\n```\n\S", python_page,
                          re.MULTILINE | re.DOTALL), name
     assert "q: [b, hq, sq, d]" in python_page and "## dfa.torch.enable" in python_page
+    for name in ("torch.varlen_attn", "flash_attn.flash_attn_varlen_func", "hub.write", "jax.dot_product_attention"):
+        assert f"## dfa.{name}\n" in python_page, name
 
 
 @pytest.mark.skipif(not shutil.which("doxygen"), reason="no doxygen here (packaging/debian-test.txt)")

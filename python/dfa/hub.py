@@ -1,0 +1,90 @@
+"""dfa as a kernel repository of the Hugging Face hub: the functions that such a module has at its top, and the folder around it.
+
+    python -m dfa.hub FOLDER                                        # writes the repository, to be kept or uploaded
+    LOCAL_KERNELS="me/dfa-flash-attn=FOLDER" python train.py        # of kernels: that name is this folder
+    AutoModel.from_pretrained(name, attn_implementation="me/dfa-flash-attn")
+
+transformers then prepares packed sequences itself, as for flash-attn. dfa.transformers needs none of this and serves more masks.
+The module in the folder imports this one: dfa has to be installed where it is loaded.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from dfa import __version__
+from dfa._torch_varlen import attention_varlen
+from dfa.flash_attn import (flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_kvpacked_func,
+                            flash_attn_varlen_qkvpacked_func)
+from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
+
+__all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
+
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
+                    alibi_slopes=None, deterministic=False, return_attn_probs=False, s_aux=None):
+    """dfa.flash_attn.flash_attn_func, and s_aux: attention sinks [hq], as dfa.attention's. Without that argument transformers
+    would leave them out in silence."""
+    refuse(dropout_p=dropout_p)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, alibi_slopes, s_aux))
+    return (o, lse, None) if return_attn_probs else o
+
+
+def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
+                           softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                           deterministic=False, return_attn_probs=False, block_table=None, s_aux=None):
+    """dfa.flash_attn.flash_attn_varlen_func; s_aux as in flash_attn_func."""
+    refuse(dropout_p=dropout_p, block_table=block_table)
+    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
+                              causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
+                              **logits_of(softcap, alibi_slopes, s_aux))
+    return (o, lse, None) if return_attn_probs else o
+
+
+def write(folder):
+    """Writes the repository into a folder, which is made if need be; returns its path. For the CPU and CUDA, any PyTorch.
+
+    Raises FileExistsError where the folder has such a module of somebody else.
+    """
+    folder = Path(folder)
+    builds = {backend: folder / "build" / f"torch-{backend}" for backend in ("cpu", "cuda")}
+    for build in builds.values():
+        if build.exists() and not _is_ours(build):
+            raise FileExistsError(f"{build} is there and not of dfa.hub; accepted: another folder")
+    for backend, build in builds.items():
+        build.mkdir(parents=True, exist_ok=True)
+        (build / "metadata.json").write_text(json.dumps(_metadata(backend), indent=2) + "\n")
+        (build / "__init__.py").write_text(_MODULE)
+    return folder
+
+
+def _is_ours(build):
+    try:
+        return json.loads((build / "metadata.json").read_text())["name"] == "dfa"
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _metadata(backend):
+    return {"id": f"dfa_{backend}_{__version__.replace('.', '_')}", "name": "dfa", "version": 1, "license": "Apache-2.0",
+            "python-depends": [], "backend": {"type": backend}}
+
+
+_MODULE = '''"""The package dfa, as a kernel: written by dfa.hub."""
+
+try:
+    from dfa.hub import *  # noqa: F403
+    from dfa.hub import __all__  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"this kernel is the package dfa, which cannot be imported here: {error}") from error
+'''
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit("usage: python -m dfa.hub FOLDER")
+    try:
+        print(write(sys.argv[1]))
+    except OSError as error:
+        sys.exit(f"dfa.hub: {error}")

@@ -1,0 +1,107 @@
+"""For models written in JAX: the function jax.nn.dot_product_attention, by the kernels of dfa.attention.
+
+    o = dfa.jax.dot_product_attention(q, k, v, is_causal=True, key_value_seq_lengths=lengths)   # [b, s, heads, d]
+    o = dfa.jax.dot_product_attention(q, k, v, is_causal=True, segment_ids=ids)                 # packed sequences
+"""
+
+from operator import index
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dfa import _jax, _jax_lengths, _jax_segments
+from dfa._shapes import flag_of, shown
+
+
+class SegmentIds(NamedTuple):
+    """Numbers of the sequences that queries, q [b, sq], and keys, kv [b, sk], are of: as JAX's own kernels have them."""
+
+    q: jax.Array
+    kv: jax.Array
+
+
+def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
+                          key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
+                          segment_ids=None, max_segments_per_seq=None, deterministic=False):
+    """jax.nn.dot_product_attention, by the kernels of dfa.attention: inside jit, grad and vmap.
+
+    query [b, sq, hq, d], key [b, sk, hk, d], value [b, sk, hk, dv], or all without b → [b, sq, hq, dv], and with
+    return_residual (o, lse), lse [b, sq, hq]. hq is a multiple of hk. As there, is_causal and local_window_size count from the
+    first query and key: query i sees keys up to i; keys from i - left to i + right, and one number is both. query_seq_lengths,
+    key_value_seq_lengths: int32 [b], how many of each count.
+    segment_ids: integers [b, s] for queries and keys, or SegmentIds(q [b, sq], kv [b, sk]), those of JAX's kernels too; a query
+    sees keys of its own number alone. Numbers may come in any order and again. What is causal or has a window needs
+    one array for both. max_segments_per_seq: of how many numbers an entry of the batch has at most, s unless given; the fewer, the less
+    there is to look through.
+
+    Other than there: a query that sees no key has zeros and lse of -inf, there the mean of all values; lse is float32;
+    d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than
+    max_segments_per_seq in their rows, and a number that comes again, with a window.
+    deterministic: as in dfa.attention.
+
+    Raises ValueError on bias, mask and implementation, which no kernel here has, and on other shapes and types.
+    """
+    for name, given in (("bias", bias), ("mask", mask), ("implementation", implementation)):
+        if given is not None:
+            raise ValueError(f"{name} is not supported; accepted: None")
+    query, key, value = (jnp.asarray(x) for x in (query, key, value))
+    batched = query.ndim == 4
+    if {query.ndim, key.ndim, value.ndim} - {3, 4} or not query.ndim == key.ndim == value.ndim:
+        raise ValueError(f"query, key, value have {query.ndim}, {key.ndim}, {value.ndim} dimensions; accepted: [b, s, heads, d] "
+                         "or [s, heads, d] for all")
+    if not batched:
+        query, key, value = (x[None] for x in (query, key, value))
+    _check(query, key, value)
+    q, k, v = (x.swapaxes(1, 2) for x in (query, key, value))
+    window = _window(flag_of("is_causal", is_causal), local_window_size)
+    options = {"scale": scale, "deterministic": flag_of("deterministic", deterministic)}
+    rows = _lengths("query_seq_lengths", query_seq_lengths, q.shape[0])
+    same = query_seq_lengths is key_value_seq_lengths
+    keys = rows if same else _lengths("key_value_seq_lengths", key_value_seq_lengths, q.shape[0])
+    if segment_ids is None:
+        if max_segments_per_seq is not None:
+            raise ValueError("max_segments_per_seq without segment_ids; accepted: None")
+        o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, **options)
+    else:
+        if rows is not None or keys is not None:
+            raise ValueError("segment_ids beside query_seq_lengths or key_value_seq_lengths; accepted: one of them, and a number "
+                             "of its own for what is padding")
+        o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, **options)
+    o, lse = (x.swapaxes(1, 2) if batched else x[0].swapaxes(0, 1) for x in (o, lse))
+    return (o, lse) if flag_of("return_residual", return_residual) else o
+
+
+def _check(query, key, value):
+    _jax.check_types(query, key, value)
+    (b, _, hq, d), (_, _, hk, _) = query.shape, key.shape
+    if key.shape[:3] != value.shape[:3] or key.shape[0] != b or key.shape[3] != d or (hq % hk if hk else hq):
+        raise ValueError(f"shapes do not match: query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}; "
+                         "expected are [b, sq, hq, d], [b, sk, hk, d], [b, sk, hk, dv], with hq a multiple of hk")
+
+
+def _window(is_causal, sides):
+    """(left, right): how many keys before and after its own place a query sees, None where there is no limit."""
+    left, right = None, None
+    if sides is not None:
+        try:
+            left, right = map(_side, sides if isinstance(sides, (tuple, list)) else (sides, sides))
+        except (TypeError, ValueError):
+            raise ValueError(f"local_window_size {shown(sides)}; accepted: a whole number of keys, 0 or more, or (left, right)"
+                             ) from None
+    return left, 0 if is_causal else right
+
+
+def _side(side):
+    if isinstance(side, (bool, jax.core.Tracer)) or index(side) < 0:
+        raise ValueError
+    return index(side)
+
+
+def _lengths(name, given, b):
+    if given is None:
+        return None
+    given = jnp.asarray(given)
+    if given.dtype != jnp.int32 or given.shape != (b,):
+        raise ValueError(f"{name} is {given.dtype} {list(given.shape)}; accepted: int32 [{b}]")
+    return given
