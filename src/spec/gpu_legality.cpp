@@ -37,6 +37,13 @@ Verdict check_element(Target target, DType element, const Problem& p) {
   return yes();
 }
 
+template <typename Config>
+void set_logits(Config& c, const Problem& p) {
+  c.softcap = p.softcap != 0;
+  c.alibi = p.alibi;
+  if constexpr (requires { c.sink; }) c.sink = p.sink;
+}
+
 Verdict check_dim(const char* field, int value, const char* name, std::int64_t dim) {
   if (value == gpu_head_dim(dim)) return yes();
   return Verdict::no(std::string(field) + "=" + number(value) + " but " + name + "=" + number(dim) +
@@ -51,9 +58,17 @@ Verdict check_strides(const char* name, const Strides& s) {
 }
 
 template <typename Config>
+Verdict check_logits(const Config& c, const Problem& p) {
+  Config wanted = c;
+  set_logits(wanted, p);
+  if (wanted == c) return yes();
+  return Verdict::no("softcap, alibi and sink are not those of the problem");
+}
+
+template <typename Config>
 Verdict check_problem(const Config& c, const Problem& p) {
   for (const Verdict& verdict :
-       {check_element(c.target, c.element, p), check_varlen(c.varlen, p),
+       {check_element(c.target, c.element, p), check_varlen(c.varlen, p), check_logits(c, p),
         check_dim("head_dim", c.head_dim, "d", p.d),
         check_dim("value_dim", c.value_dim, "dv", p.dv), check_strides(p), check_lengths(p)}) {
     if (!verdict) return verdict;
@@ -211,12 +226,14 @@ Verdict check_serialized(const BackwardConfig& c) {
 template <typename Config>
 Config dims_of(const Problem& p, const Limits& limits) {
   const bool sm75 = limits.highest == Target::cuda_sm75;
-  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
-          .element = p.dtype,
-          .head_dim = gpu_head_dim(p.d),
-          .value_dim = gpu_head_dim(p.dv),
-          .stages = sm75 ? 1 : 2,
-          .varlen = p.packed()};
+  Config config{.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+                .element = p.dtype,
+                .head_dim = gpu_head_dim(p.d),
+                .value_dim = gpu_head_dim(p.dv),
+                .stages = sm75 ? 1 : 2,
+                .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
 }
 
 // Tiles in the order to try them.
@@ -359,6 +376,11 @@ Verdict check_varlen(bool varlen, const Problem& p) {
                             : "packed sequences take varlen=true");
 }
 
+Verdict check_plain_logits(const Problem& p) {
+  if (p.plain_logits()) return Verdict::yes();
+  return Verdict::no("cuda_sm90 takes plain logits alone, without softcap, alibi and sink");
+}
+
 Verdict check_lengths(const Problem& p) {
   if (p.packed() && std::max(p.total_q, p.total_k) > kMaxLength) {
     return Verdict::no("the sequences' rows " + number(p.total_q) + " and " + number(p.total_k) +
@@ -384,14 +406,16 @@ int expected_registers(const ForwardConfig& c) {
 }
 
 int expected_registers(const BackwardConfig& c) {
-  const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
+  const int of_scores = c.softcap ? 3 : 2;  // p, dp and what softcap leaves of ds
+  const int columns = c.head_dim + c.value_dim + of_scores * c.block_q;  // dk, dv first
   // A share of dq follows p and dp; about half of it comes on top.
   const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
   return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
 }
 
 int expected_dq_registers(const BackwardConfig& c) {
-  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + other_registers(c);
+  const int of_scores = c.softcap ? 3 : 2;
+  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c);
 }
 
 Verdict check_gpu(const ForwardConfig& config, const Problem& problem, const Limits& limits) {

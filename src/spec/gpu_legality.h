@@ -15,6 +15,10 @@ Verdict check_smem(int bytes, const Limits& limits);
 
 // Rows and thread blocks are counted in 32 bits.
 Verdict check_varlen(bool varlen, const Problem& p);
+
+// Of cuda_sm90, whose kernels have scores as they come.
+Verdict check_plain_logits(const Problem& problem);
+
 Verdict check_lengths(const Problem& problem);
 
 // Loads and stores move 16 bytes, 8 elements.

@@ -70,6 +70,10 @@ Verdict check_any(const Config& c, const Problem& p, const Limits& limits) {
     return Verdict::no("cpu_amx multiplies bf16 only; use cpu_avx512 for " +
                        std::string(name_of(p.dtype)));
   }
+  if (c.target == Target::cpu_amx && !p.plain_logits()) {
+    return Verdict::no(
+        "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi and sink");
+  }
   if (c.element != p.dtype) {
     return Verdict::no(std::string("element=") + name_of(c.element) + " but the problem is " +
                        name_of(p.dtype));

@@ -109,6 +109,7 @@ Verdict check_dq(const BackwardConfig& c, const Problem& p) {
 Verdict check_sequences(const BackwardConfig& c, const Problem& p) {
   if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
   if (c.varlen && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
+  if (const Verdict plain = check_plain_logits(p); !plain) return plain;
   if (c.varlen && c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim) {
     return Verdict::no(
         "varlen=true and cluster=2 have registers for head_dim and value_dim up to " +
@@ -392,6 +393,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return yes();
+  if (const Verdict plain = check_plain_logits(p); !plain) return plain;
   if (p.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;

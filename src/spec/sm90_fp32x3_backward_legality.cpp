@@ -90,7 +90,7 @@ Verdict check_fp32x3(const BackwardConfig& c, const Problem& p, const Limits& li
 }
 
 std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const Limits& limits) {
-  if (p.packed()) return {};
+  if (p.packed() || !p.plain_logits()) return {};
   std::vector<BackwardConfig> legal;
   for (const Tile& tile : kTiles) {
     const BackwardConfig config = config_of(p, tile);
@@ -100,6 +100,7 @@ std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const L
 }
 
 Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
+  if (const Verdict plain = check_plain_logits(p); !plain) return plain;
   if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
   constexpr int kLeast = 64;  // the rows of a warpgroup
   if (fp32x3_candidates(p, limits).empty()) {

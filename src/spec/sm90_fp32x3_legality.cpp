@@ -97,7 +97,7 @@ Verdict check_fp32x3(const ForwardConfig& config, const Problem& problem, const 
 }
 
 std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
-  if (p.packed()) return {};
+  if (p.packed() || !p.plain_logits()) return {};
   std::vector<ForwardConfig> legal;
   if (std::max(p.d, p.dv) <= kPortableDim) return legal;
   for (const Tile& tile : kTiles) {

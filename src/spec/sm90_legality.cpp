@@ -132,6 +132,7 @@ Verdict check_packed(const ForwardConfig& c, const Problem& p) {
 Verdict check_sequences(const ForwardConfig& c, const Problem& p) {
   if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
   if (c.varlen && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
+  if (const Verdict plain = check_plain_logits(p); !plain) return plain;
   if (!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0)) return yes();
   return Verdict::no("varlen=true takes cluster=1, pack_gqa=1 and num_splits=0");
 }
@@ -215,6 +216,7 @@ Verdict check_sm90(const ForwardConfig& config, const Problem& problem, const Li
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return yes();
+  if (const Verdict plain = check_plain_logits(problem); !plain) return plain;
   if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = check_sm90(config_of(problem, kLeastTile), problem, limits);
   if (!verdict) return verdict;
