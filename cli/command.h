@@ -15,6 +15,7 @@ void add_compare(CLI::App& app, int& exit_code);
 void add_power(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
+void add_selftest(CLI::App& app, int& exit_code);
 void add_study(CLI::App& app, int& exit_code);
 void add_monitor(CLI::App& app, int& exit_code);
 void add_cache(CLI::App& app, int& exit_code);

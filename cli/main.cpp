@@ -113,6 +113,7 @@ void set_up(CLI::App& app, int& exit_code) {
   add_tune(app, exit_code);
   add_power(app, exit_code);
   add_simulate(app, exit_code);
+  add_selftest(app, exit_code);
   add_study(app, exit_code);
   add_monitor(app, exit_code);
   add_cache(app, exit_code);

@@ -13,4 +13,5 @@ NB_MODULE(_core, core) {
   dfa::python::bind_policy(core);
   dfa::python::bind_jax(core);
   dfa::python::bind_torch(core);
+  dfa::python::bind_selftest(core);
 }

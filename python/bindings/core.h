@@ -14,6 +14,7 @@ void bind_plan(nanobind::module_& core);
 void bind_policy(nanobind::module_& core);
 void bind_meter(nanobind::module_& core);
 void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
+void bind_selftest(nanobind::module_& core);
 void bind_torch(nanobind::module_& core);
 
 // The plan that a policy chooses from a profile.

@@ -72,8 +72,12 @@ Fields fields_of(const std::int64_t* shape, const std::int64_t* strides, std::in
   return fields;
 }
 
+// Both calls below are of the stable ABI, unlike PyObject_CallOneArg, and cost as little: the place
+// in front of the argument is lent, so that a method can put its object there.
 nb::object call(nb::handle function, nb::handle argument) {
-  PyObject* result = PyObject_CallOneArg(function.ptr(), argument.ptr());
+  PyObject* arguments[] = {nullptr, argument.ptr()};
+  PyObject* result = PyObject_Vectorcall(function.ptr(), arguments + 1,
+                                         1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (result == nullptr) throw nb::python_error();
   return nb::steal(result);
 }
@@ -81,7 +85,9 @@ nb::object call(nb::handle function, nb::handle argument) {
 // The answer of tensor.is_neg().
 bool is_negative(nb::handle tensor) {
   static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  PyObject* answer = PyObject_CallMethodNoArgs(tensor.ptr(), name);
+  PyObject* arguments[] = {nullptr, tensor.ptr()};
+  PyObject* answer =
+      PyObject_VectorcallMethod(name, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   if (answer == nullptr) throw nb::python_error();
   Py_DECREF(answer);  // True and False outlive all
   return answer == Py_True;

@@ -7,8 +7,6 @@
 
 import importlib
 
-__version__ = "0.1.0"
-
 # Loaded when first used: the report (dfa.report) needs none of it.
 _PLACES = {
     "attention": "dfa._attention",
@@ -24,6 +22,9 @@ __all__ = [*_PLACES]
 
 
 def __getattr__(name):
+    if name == "__version__":
+        globals()[name] = importlib.import_module("dfa._version").read()
+        return globals()[name]
     if name not in _PLACES:
         raise AttributeError(f"module 'dfa' has no attribute '{name}'")
     globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)  # found faster next time

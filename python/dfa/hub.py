@@ -56,6 +56,7 @@ def write(folder):
         build.mkdir(parents=True, exist_ok=True)
         (build / "metadata.json").write_text(json.dumps(_metadata(backend), indent=2) + "\n")
         (build / "__init__.py").write_text(_MODULE)
+    (folder / "README.md").write_text(_CARD)
     return folder
 
 
@@ -76,8 +77,36 @@ _MODULE = '''"""The package dfa, as a kernel: written by dfa.hub."""
 try:
     from dfa.hub import *  # noqa: F403
     from dfa.hub import __all__  # noqa: F401
-except ImportError as error:
-    raise ImportError(f"this kernel is the package dfa, which cannot be imported here: {error}") from error
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "dfa":
+        raise
+    raise ImportError("this kernel is the package dfa-attention, which is not installed; type: pip install "
+                      "'dfa-attention[cuda]'") from error
+'''
+
+_CARD = '''---
+license: apache-2.0
+library_name: kernels
+tags:
+  - kernels
+  - attention
+---
+
+# dfa
+
+Exact attention by flash-attn's names, forward and backward, on NVIDIA GPUs from compute capability 8.0 on and on processors. The builds
+here are of Python alone and use the package that is installed:
+
+    pip install 'dfa-attention[cuda]' kernels
+
+```python
+from kernels import get_kernel
+
+dfa = get_kernel("OWNER/dfa", version=1, trust_remote_code=True)
+o = dfa.flash_attn_func(q, k, v, causal=True)  # q, k, v [b, length, heads, head dim]
+```
+
+What no kernel of dfa does raises ValueError by the argument's name.
 '''
 
 

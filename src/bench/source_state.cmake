@@ -1,10 +1,11 @@
-# Writes OUTPUT with the state of the source tree SOURCE; run at every build, touched only on change.
+# Writes OUTPUT with the state of the source tree SOURCE, or with SHA where that is no checkout; run at every build, touched only on
+# change.
 set(sha "")
 set(dirty "false")
 execute_process(COMMAND git -C ${SOURCE} rev-parse HEAD
   OUTPUT_VARIABLE sha OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 if(failed)
-  set(sha "")
+  set(sha "${SHA}")
 else()
   execute_process(COMMAND git -C ${SOURCE} status --porcelain --untracked-files=no
     OUTPUT_VARIABLE changes ERROR_QUIET)

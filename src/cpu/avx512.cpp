@@ -1,4 +1,5 @@
 #include "cpu/avx512_bf16.h"
+#include "cpu/cpuid.h"
 #include "cpu/engine.h"
 #include "cpu/matrix.h"
 #include "cpu/peak.h"
@@ -11,7 +12,7 @@ namespace {
 constexpr Engine kFp32 = make_engine<Fp32Math<Avx512>>(Target::cpu_avx512);
 
 const Engine& engine_for(DType element) {
-  const bool dots = element == DType::bf16 && __builtin_cpu_supports("avx512bf16");
+  const bool dots = element == DType::bf16 && has_avx512_bf16();
   return dots ? avx512_bf16_engine() : kFp32;
 }
 

@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include "base/env.h"
@@ -11,21 +13,55 @@
 namespace dfa::cpu {
 namespace {
 
+// What the processor says and what the system saves of it. __builtin_cpu_supports would ask the
+// compiler's run-time library, which not every compiler fills in: Zig's says no to all.
+struct Features {
+  unsigned ecx1 = 0;                          // of leaf 1
+  unsigned ebx7 = 0, edx7 = 0, eax7_1 = 0;    // of leaf 7, and of its subleaf 1
+  bool saves_ymm = false, saves_zmm = false;  // XCR0: registers kept when threads take turns
+
+  static bool all(unsigned word, std::initializer_list<int> bits) {
+    return std::all_of(bits.begin(), bits.end(),
+                       [word](int bit) { return (word >> bit & 1U) != 0; });
+  }
+};
+
+Features read_features() {
+  Features read;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &read.ecx1, &edx) == 0) return read;
+  constexpr int kOsxsave = 27;
+  if (read.all(read.ecx1, {kOsxsave})) {
+    unsigned low = 0, high = 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    read.saves_ymm = (low & 0x6U) == 0x6U;
+    read.saves_zmm = (low & 0xE6U) == 0xE6U;
+  }
+  if (__get_cpuid_count(7, 0, &eax, &read.ebx7, &ecx, &read.edx7) == 0 || eax < 1) return read;
+  __get_cpuid_count(7, 1, &read.eax7_1, &ebx, &ecx, &edx);
+  return read;
+}
+
+const Features& features() {
+  static const Features read = read_features();
+  return read;
+}
+
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  constexpr int kFma = 12, kF16c = 29, kAvx2 = 5;
+  const Features& f = features();
+  return f.saves_ymm && f.all(f.ecx1, {kFma, kF16c}) && f.all(f.ebx7, {kAvx2});
 }
 
 bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  constexpr int kF = 16, kDq = 17, kBw = 30, kVl = 31;
+  const Features& f = features();
+  return has_avx2() && f.saves_zmm && f.all(f.ebx7, {kF, kDq, kBw, kVl});
 }
 
 bool cpuid_has_amx_bf16() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
+  constexpr int kAmxBf16 = 22, kAmxTile = 24;
+  return features().all(features().edx7, {kAmxBf16, kAmxTile});
 }
 
 // Linux keeps the 8 KiB of tile registers off until a process asks for them.
@@ -37,7 +73,10 @@ bool kernel_grants_tiles() {
 
 }  // namespace
 
-bool has_avx512_bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_bf16() {
+  constexpr int kBf16 = 5;
+  return has_avx512() && features().all(features().eax7_1, {kBf16});
+}
 
 Verdict has(Target target) {
   switch (target) {

@@ -66,6 +66,13 @@ def test_the_module_of_each_build(folder, backend):
     assert all(module[name] is getattr(dfa.hub, name) for name in FUNCTIONS)
 
 
+def test_it_says_what_to_install_where_the_package_is_missing(folder):
+    code = ("import sys, runpy\nsys.modules['dfa'] = None\n"
+            f"try: runpy.run_path({str(folder / 'build/torch-cpu/__init__.py')!r})\nexcept ImportError as error: print(error)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'dfa-attention[cuda]'" in done.stdout
+
+
 def test_a_folder_is_written_anew_but_not_somebody_elses(tmp_path):
     dfa.hub.write(tmp_path)
     (tmp_path / "build/torch-cpu/__init__.py").write_text("")
