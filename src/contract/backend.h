@@ -9,7 +9,7 @@
 
 #include "dfa/attention.h"
 #include "dfa/version.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 
@@ -62,7 +62,7 @@ class Backend {
   // What its kernels of a pass are made from: measurements with other ones tell nothing of these.
   virtual std::string kernels(Pass) const { return kVersion; }
 
-  // What legality needs to know of the machine. Throws where available() says no.
+  // What a plan needs to know of the machine. Throws where available() says no.
   virtual Limits limits() const = 0;
 
   // Can this backend run the problem with these options?

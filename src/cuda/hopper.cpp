@@ -7,10 +7,11 @@
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_fp32x3.h"
 #include "cuda/loaded_kernels.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
-#include "spec/pack_gqa.h"
-#include "spec/sm90_fp32x3_legality.h"
+#include "spec/fp32x3.h"
+#include "spec/limits.h"
 
 namespace dfa::cuda {
 namespace {

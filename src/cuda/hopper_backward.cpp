@@ -6,9 +6,11 @@
 #include "cuda/hopper_fp32x3_backward.h"
 #include "cuda/loaded_kernels.h"
 #include "gpu/buffer.h"
+#include "plan/schedule.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
-#include "spec/sm90_fp32x3_legality.h"
+#include "spec/fp32x3.h"
+#include "spec/limits.h"
 
 namespace dfa::cuda {
 namespace {

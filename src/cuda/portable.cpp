@@ -4,11 +4,13 @@
 
 #include "cuda/chosen_device.h"
 #include "cuda/launch_list.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/pack_gqa.h"
+#include "spec/fp32x3.h"
+#include "spec/limits.h"
 #include "spec/passes.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -23,7 +25,7 @@ BackwardConfig backward_config(const Problem& p, const std::string& text, const 
 
 void require_pair(const Problem& p, const std::string& text, const Limits& limits) {
   const Verdict fits =
-      check_pair(forward_config(p, text, limits), backward_config(p, text, limits));
+      validate_pair(forward_config(p, text, limits), backward_config(p, text, limits));
   if (!fits) throw InvalidArgument("config: " + fits.reason);
 }
 
@@ -34,10 +36,10 @@ std::string as(const Verdict& hopper) { return " (as " + hopper.reason + ")"; }
 
 Verdict portable_supports(const Problem& p, const Limits& limits) {
   if (has_forward(p)) {
-    if (const Verdict ok = check(default_gpu_forward(p, limits), p, limits); !ok) return ok;
+    if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
   if (has_backward(p)) {
-    if (const Verdict ok = check(default_gpu_backward(p, limits), p, limits); !ok) return ok;
+    if (const Verdict ok = validate_config(select_backward(p, limits), p, limits); !ok) return ok;
   }
   return Verdict::yes();
 }

@@ -4,7 +4,7 @@
 
 #include "cuda/launcher.h"
 #include "kernels/launch.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 // FlashAttention with the portable kernels, sm_80 and up.
 namespace dfa::cuda {

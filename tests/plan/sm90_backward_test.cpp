@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/hopper_plan.h"
+#include "plan/hopper_plan.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
+#include "spec/fp32x3.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -34,7 +36,7 @@ TEST(Sm90BackwardLegality, HalfPrecisionBackwardsMayTakeHopper) {
 TEST(Sm90BackwardLegality, BackwardsItCannotRunTakeThePortableKernelsWithTheReason) {
   const auto reason = [&](const char* line) {
     const Problem p = parse_problem(line);
-    EXPECT_EQ(default_gpu_backward(p, kHopper90).target, Target::cuda_sm80) << line;
+    EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80) << line;
     return sm90_backward_fits(p, kHopper90).reason;
   };
   EXPECT_NE(reason("bwd tf32 h1 s64 d64").find("fp32, not tf32"), std::string::npos);
@@ -51,7 +53,7 @@ TEST(Sm90BackwardLegality, HoppersBackwardOfWideHeadsIsTheDefault) {
     const Problem p = parse_problem(line);
     EXPECT_EQ(backward_candidates(p, kHopper90).back().target, Target::cuda_sm80);
     EXPECT_EQ(gpu_backward_base("target=cuda_sm80", p, kHopper90).target, Target::cuda_sm80);
-    const BackwardConfig named = default_gpu_backward(p, kHopper90);
+    const BackwardConfig named = select_backward(p, kHopper90);
     EXPECT_EQ(hopper_backward(p), named);
     EXPECT_EQ(named.target, Target::cuda_sm90);
     EXPECT_EQ(named.block_k, 64);
@@ -130,8 +132,9 @@ TEST(Sm90BackwardLegality, WideBackwardsAddUpInOrderWhereAProblemAsksForTheSameB
   const Problem same = parse_problem("bwd bf16 h1 s64 d256 deterministic");
   EXPECT_EQ(hopper_backward(same).dq, DqAccumulation::serialized);
   EXPECT_TRUE(hopper_backward(same).early_release());
-  EXPECT_NE(check(free, same, kHopper90).reason.find("deterministic problems take serialized"),
-            std::string::npos);
+  EXPECT_NE(
+      validate_config(free, same, kHopper90).reason.find("deterministic problems take serialized"),
+      std::string::npos);
   for (const BackwardConfig& config : sm90_backward_candidates(same, kHopper90)) {
     EXPECT_EQ(config.dq, DqAccumulation::serialized) << to_text(config);
   }
@@ -164,7 +167,7 @@ TEST(Sm90BackwardLegality, WidePairsAreTheDefaultWhereTheyFit) {
       hopper_backward(parse_problem("bwd bf16 h1 s4096 d192 deterministic"));
   EXPECT_EQ(in_turn.cluster, 2);
   EXPECT_TRUE(in_turn.dq == DqAccumulation::serialized && in_turn.early_release());
-  const auto reason = [&] { return check(pair, p, kHopper90).reason; };
+  const auto reason = [&] { return validate_config(pair, p, kHopper90).reason; };
   EXPECT_EQ(reason(), "");
   pair.dq = DqAccumulation::atomic;  // by name
   EXPECT_EQ(reason(), "");
@@ -255,7 +258,8 @@ TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   const Problem p = parse_problem("bwd bf16 causal b2 hq32 hk8 s4096 d128");
   BackwardConfig config = hopper_backward(p);
   config.gqa_inner_loop = true;
-  EXPECT_EQ(check(config, p, kHopper90).reason.find("gqa_inner_loop=true is of cluster=2"), 0u);
+  EXPECT_EQ(
+      validate_config(config, p, kHopper90).reason.find("gqa_inner_loop=true is of cluster=2"), 0u);
 }
 
 TEST(Sm90BackwardLegality, PairsOfBlocksMakeDqWhereAQuerySeesEnoughKeys) {
@@ -380,7 +384,8 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   BackwardConfig config = hopper_backward(p);
   EXPECT_NE(to_text(config).find(".persistent=true"), std::string::npos) << to_text(config);
   config.cluster = 1;
-  EXPECT_NE(check(config, p, kHopper90).reason.find("are of cluster=2"), std::string::npos);
+  EXPECT_NE(validate_config(config, p, kHopper90).reason.find("are of cluster=2"),
+            std::string::npos);
 }
 
 // What a text says may not go with the usual tile: then another is meant.
@@ -416,11 +421,11 @@ TEST(Sm90BackwardLegality, WholeTextsAreOffWhereTheySayNothing) {
 TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const Problem p = parse_problem("bwd bf16 h2 s64 d128");
   const BackwardConfig good = hopper_backward(p);
-  ASSERT_TRUE(check(good, p, kHopper90));
+  ASSERT_TRUE(validate_config(good, p, kHopper90));
   const auto refused = [&](auto change, const char* why) {
     BackwardConfig config = good;
     change(config);
-    return check(config, p, kHopper90).reason.find(why) != std::string::npos;
+    return validate_config(config, p, kHopper90).reason.find(why) != std::string::npos;
   };
   EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
   EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
@@ -435,7 +440,7 @@ TEST(Sm90BackwardLegality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.masked = true; }, "masked=true are of cluster=2"));
   EXPECT_TRUE(refused([](auto& c) { c.split_q = true; }, "split_q=true is of persistent"));
   const auto reason = [&](const char* line, BackwardConfig config) {
-    return check(config, parse_problem(line), kHopper90).reason;
+    return validate_config(config, parse_problem(line), kHopper90).reason;
   };
   BackwardConfig pair = hopper_backward(parse_problem("bwd bf16 h1 s64 d64 dv128"));
   pair.cluster = 2;

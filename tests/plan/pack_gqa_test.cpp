@@ -1,4 +1,5 @@
-#include "spec/pack_gqa.h"
+
+#include "plan/pack_gqa.h"
 
 #include <gtest/gtest.h>
 
@@ -46,7 +47,7 @@ TEST(PackedHeads, APlanSaysSo) {
 
 // What Hopper's forward packs of problems that stay as they are.
 TEST(PackedHeads, UnderAMaskAndInAnyLayout) {
-  const auto heads = [](const char* line) { return pack_gqa(packed(line)); };
+  const auto heads = [](const char* line) { return select_pack_gqa(packed(line)); };
   EXPECT_EQ(heads("fwd bf16 causal b3 hq32 hk4 sq4 sk700 d128"), 8);
   EXPECT_EQ(heads("fwd bf16 b3 hq32 hk1 sq4 sk700 d128 layout(bshd)"), 16);  // twice
   EXPECT_EQ(heads("fwd bf16 b3 hq24 hk4 sq1 sk700 d128 window(100,0)"), 6);

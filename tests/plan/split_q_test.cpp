@@ -5,8 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/hopper_plan.h"
-#include "spec/sm90_legality.h"
+#include "plan/hopper_plan.h"
+#include "plan/schedule.h"
+#include "plan/validate.h"
 
 namespace dfa {
 namespace {
@@ -15,7 +16,7 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   const auto parts = [](const char* line, int sms = 132) {
     const Problem p = parse_problem(line);
     const BackwardConfig c = hopper_backward(p);
-    const WorkParts found = work_parts(p, c, sms);
+    const WorkParts found = select_split_q(p, c, sms);
     EXPECT_TRUE(c.split_q || found.parts == 1) << line;
     const auto works = static_cast<int>((p.sk + c.turn_keys() - 1) / c.turn_keys() * p.b * p.hk);
     std::vector<int> taken(static_cast<std::size_t>(works));
@@ -60,7 +61,7 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
     const Problem p = parse_problem(line);
     BackwardConfig config = hopper_backward(p);
     config.split_q = true;
-    return check(config, p, kHopper90).reason;
+    return validate_config(config, p, kHopper90).reason;
   };
   EXPECT_EQ(reason("bwd bf16 b4 h16 s4096 d128"), "");
   for (const char* line : {"bwd bf16 h1 s4096 d128 window(900,0)", "bwd bf16 h1 s4096 d192",

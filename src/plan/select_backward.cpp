@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <string>
+#include <span>
+#include <vector>
 
+#include "plan/schedule.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "plan/validate_gpu.h"
 #include "spec/flops.h"
-#include "spec/gpu_legality.h"
-#include "spec/lengths.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -19,121 +20,7 @@ constexpr int kMaxDim = 128;
 constexpr int kMediumDim = 96;
 constexpr int kWideDim = 192;
 
-std::string number(long long value) { return std::to_string(value); }
-
-Verdict yes() { return Verdict::yes(); }
-
 bool is_wide(const Problem& p) { return p.d > kMaxDim || p.dv > kMaxDim; }
-bool is_wide(const BackwardConfig& c) { return c.head_dim > kMaxDim || c.value_dim > kMaxDim; }
-
-// The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
-// a wide one at least as many as two warpgroups share.
-Verdict check_dims(const BackwardConfig& c, const Problem& p) {
-  if (is_wide(c) && c.head_dim <= kGroupRows) {
-    return Verdict::no("cuda_sm90's backward of dv=" + number(p.dv) + " has d from 65 on, not " +
-                       number(p.d));
-  }
-  if (c.head_dim == gpu_head_dim(p.d)) return yes();
-  return Verdict::no("cuda_sm90's backward would pad d=" + number(p.d) + " to " +
-                     number(c.head_dim));
-}
-
-// A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
-Verdict check_shape(const BackwardConfig& c) {
-  const int keys = is_wide(c) ? kWideKeys : kKeys;
-  if (c.block_k != keys || c.warps != kWarps || c.ctas != 1) {
-    return Verdict::no("block_k=" + number(c.block_k) + ", warps=" + number(c.warps) + ", ctas=" +
-                       number(c.ctas) + "; cuda_sm90 takes " + number(keys) + ", 8 and 1");
-  }
-  const int queries = c.head_dim > kGroupRows ? 64 : 128;
-  if (c.block_q != queries) {
-    return Verdict::no("block_q=" + number(c.block_q) + "; head_dim=" + number(c.head_dim) +
-                       " takes " + number(queries) + " of cuda_sm90");
-  }
-  if (c.stages == kStages) return yes();
-  return Verdict::no("stages=" + number(c.stages) + "; cuda_sm90 takes " + number(kStages));
-}
-
-Verdict check_pairs(const BackwardConfig& c) {
-  if (c.cluster != 1 && c.cluster != 2) {
-    return Verdict::no("cluster=" + number(c.cluster) + "; 1 or 2");
-  }
-  if (c.cluster == 1) {
-    if (!c.persistent && !c.masked) return yes();
-    return Verdict::no("persistent=true and masked=true are of cluster=2");
-  }
-  if (is_wide(c)) {
-    if (!c.masked && !(c.persistent && c.dq_serialized())) return yes();
-    return Verdict::no("cluster=2 with head_dim or value_dim above " + number(kMaxDim) +
-                       " takes masked=false, and persistent=true with dq=atomic or atomic_fused");
-  }
-  if (c.head_dim > kGroupRows || c.value_dim <= kGroupRows) return yes();
-  return Verdict::no("cluster=2 of a backward with head_dim up to " + number(kGroupRows) +
-                     " has value_dim up to " + number(kGroupRows) + ", not " + number(c.value_dim));
-}
-
-bool takes_gqa_inner_loop(const BackwardConfig& c) {
-  const bool fits = !is_wide(c) || (c.head_dim <= kWideDim && c.value_dim <= c.head_dim);
-  return c.cluster == 2 && c.dq_serialized() && fits;
-}
-
-Verdict check_fused(const BackwardConfig& c) {
-  if (c.dq == DqAccumulation::atomic_fused) {
-    if (c.persistent) return yes();
-    return Verdict::no("dq=atomic_fused is of persistent=true");
-  }
-  if (!is_wide(c) && c.value_dim <= c.head_dim) return yes();
-  return Verdict::no("dq=serialized_fused has value_dim up to head_dim, both up to " +
-                     number(kMaxDim));
-}
-
-Verdict check_dq(const BackwardConfig& c, const Problem& p) {
-  if (c.dq == DqAccumulation::separate) {
-    return Verdict::no(
-        "dq=separate is of cuda_sm80; cuda_sm90 takes serialized, serialized_fused, atomic, "
-        "atomic_fused");
-  }
-  if (c.dq_atomic() && p.deterministic) {
-    return Verdict::no(std::string("dq=") + name_of(c.dq) +
-                       " has other bits in every run; deterministic problems take serialized, "
-                       "serialized_fused");
-  }
-  if (c.dq_atomic() && c.value_dim > c.head_dim && !is_wide(c)) {
-    return Verdict::no(std::string("dq=") + name_of(c.dq) +
-                       " of cuda_sm90 has value_dim up to head_dim: registers spill");
-  }
-  return c.dq_fused() ? check_fused(c) : yes();
-}
-
-// Grids that stay or round dq themselves count works ahead, which no list of lengths does.
-Verdict check_sequences(const BackwardConfig& c, const Problem& p) {
-  if (const Verdict fits = check_varlen(c.varlen, p); !fits) return fits;
-  if (c.varlen && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
-  if (c.varlen && c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim) {
-    return Verdict::no(
-        "varlen=true and cluster=2 have registers for head_dim and value_dim up to " +
-        number(kWideDim));
-  }
-  if (!c.varlen || (!c.persistent && !c.dq_fused() && !c.gqa_inner_loop)) return yes();
-  return Verdict::no(
-      "varlen=true takes persistent=false, gqa_inner_loop=false and dq=serialized or atomic");
-}
-
-// The rest of what pairs may do.
-Verdict check_walk(const BackwardConfig& c, const Problem& p) {
-  if (c.split_q && (!c.persistent || is_wide(c) || p.mask.left >= 0)) {
-    return Verdict::no("split_q=true is of persistent=true, head_dim and value_dim up to " +
-                       number(kMaxDim) + ", without a left side of a mask");
-  }
-  if (c.gqa_inner_loop && !takes_gqa_inner_loop(c)) {
-    return Verdict::no(
-        "gqa_inner_loop=true is of cluster=2, dq=serialized or serialized_fused, head_dim and "
-        "value_dim up to " +
-        number(kMaxDim) + ", or head_dim up to " + number(kWideDim) +
-        " and value_dim up to head_dim");
-  }
-  return yes();
-}
 
 // Halves what blocks read and add up beside the tensor cores. What it walks more than one block
 // (steps_of_pairs) costs: 1.12 of its speed at d 128 and 512 keys, 0.92 at 384 (1.33 of its steps);
@@ -233,7 +120,7 @@ std::vector<BackwardConfig> legal_of(std::initializer_list<BackwardConfig> confi
                                      const Problem& problem, const Limits& limits) {
   std::vector<BackwardConfig> legal;
   for (const BackwardConfig& config : configs) {
-    if (check_sm90(config, problem, limits)) legal.push_back(config);
+    if (validate_sm90(config, problem, limits)) legal.push_back(config);
   }
   return legal;
 }
@@ -255,7 +142,7 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
   const auto prefer = [&](const auto& change) {
     BackwardConfig changed = best;
     change(changed);
-    if (check_sm90(changed, problem, limits)) best = changed;
+    if (validate_sm90(changed, problem, limits)) best = changed;
   };
   const bool causal = problem.mask == kCausal, windowed = !full && !causal;
   const bool medium = sm90_head_dim(problem.d) <= kMediumDim;
@@ -287,7 +174,7 @@ std::vector<BackwardConfig> narrow_candidates(const Problem& problem, const Limi
   prefer([&](BackwardConfig& c) {
     c.split_q = true;
     if (!full) c.persistent = true;
-    if (work_parts(problem, c, limits.sm_count).parts == 1) c = whole;
+    if (select_split_q(problem, c, limits.sm_count).parts == 1) c = whole;
   });
   // Works that all begin at once would wait for each other's turns. Sums as they come have, of the
   // speed and work per joule in turn at 1024 and 2048 keys, in parts without a mask 0.99 to 1.42
@@ -347,20 +234,6 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
   return legal;
 }
 
-}  // namespace
-
-Verdict check_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits) {
-  for (const Verdict& verdict :
-       {check_sm90_problem(config.element, config.head_dim, config.value_dim, problem, limits),
-        check_dims(config, problem), check_shape(config), check_dq(config, problem),
-        check_pairs(config), check_walk(config, problem), check_sequences(config, problem)}) {
-    if (!verdict) return verdict;
-  }
-  return check_smem(config.smem_bytes(), limits);
-}
-
-namespace {
-
 // Of packed sequences: sums as they come where bits may differ.
 std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limits& limits) {
   const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
@@ -381,6 +254,127 @@ std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limi
   return legal;
 }
 
+struct KeyTile {
+  int block_k, block_q, warps, sharing, ctas;
+};
+
+constexpr KeyTile kKeyTiles[] = {
+    {128, 32, 4, 1, 2}, {64, 64, 4, 2, 2}, {128, 64, 8, 2, 1}, {64, 64, 8, 2, 1}, {64, 32, 8, 2, 1},
+    {64, 32, 4, 1, 2},  {64, 32, 4, 1, 1}, {32, 32, 4, 2, 1},  {16, 32, 2, 2, 1},
+};
+
+constexpr KeyTile kWideKeyTiles[] = {
+    {64, 32, 4, 1, 2}, {64, 32, 4, 1, 1}, {64, 32, 8, 2, 1}, {32, 32, 4, 2, 1},
+    {32, 16, 4, 2, 1}, {32, 16, 2, 1, 1}, {16, 16, 2, 2, 1}, {16, 16, 1, 1, 1},
+};
+
+// dq = serialized: tiles of keys, the rows of a turn, and where they were measured to be faster
+// than a separate kernel: the head dim, and how many thread blocks it takes for those of one head,
+// which start behind one another, not to be all there is to do. 0: nowhere.
+struct SerializedTile {
+  KeyTile keys;
+  int turn;
+  int dim;
+  int blocks;
+};
+
+constexpr SerializedTile kSerializedTiles[] = {
+    {{128, 64, 8, 2, 1}, 128, 128, 512},
+    {{128, 32, 4, 1, 2}, 128, 64, 1024},
+    {{64, 64, 8, 2, 1}, 128, 256, 1024},
+    {{64, 64, 4, 2, 2}, 128, 0, 0},
+};
+
+struct QueryTile {
+  int block_q, block_k, warps, ctas;
+};
+
+constexpr QueryTile kQueryTiles[] = {
+    {128, 64, 4, 2}, {128, 32, 4, 2}, {64, 64, 4, 2}, {64, 32, 4, 2},
+    {128, 32, 8, 1}, {64, 32, 4, 1},  {32, 32, 2, 1},
+};
+
+constexpr QueryTile kWideQueryTiles[] = {
+    {64, 32, 4, 2}, {64, 32, 4, 1}, {64, 16, 4, 1}, {32, 16, 2, 1}, {16, 16, 1, 1},
+};
+
+// fp32x3, in the order to try them.
+struct Fp32x3Tile {
+  int block_q, stages;
+};
+
+constexpr Fp32x3Tile kFp32x3Tiles[] = {{128, 1}, {64, 2}, {64, 1}};
+
+BackwardConfig config_of(const Problem& p, const Fp32x3Tile& tile) {
+  return {.target = Target::cuda_sm90,
+          .element = DType::fp32,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = tile.block_q,
+          .block_k = kGroupRows,
+          .warps = kWarps,
+          .stages = tile.stages,
+          .ctas = 1,
+          .dq = DqAccumulation::serialized};
+}
+
+// Of cuda_sm80, or of cuda_sm75, where without asynchronous copies a second stage would only take
+// room.
+BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile& queries,
+                         const Limits& limits) {
+  const bool sm75 = limits.highest == Target::cuda_sm75;
+  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+          .element = p.dtype,
+          .head_dim = gpu_head_dim(p.d),
+          .value_dim = gpu_head_dim(p.dv),
+          .block_q = keys.block_q,
+          .block_k = keys.block_k,
+          .warps = keys.warps,
+          .sharing = keys.sharing,
+          .stages = sm75 ? 1 : 2,
+          .ctas = keys.ctas,
+          .dq_block_q = queries.block_q,
+          .dq_block_k = queries.block_k,
+          .dq_warps = queries.warps,
+          .dq_ctas = queries.ctas,
+          .varlen = p.packed()};
+}
+
+BackwardConfig config_of(const Problem& p, const SerializedTile& tile, const Limits& limits) {
+  constexpr BackwardConfig kNone;  // there is no kernel of dq with tiles of its own
+  BackwardConfig c =
+      config_of(p, tile.keys, {tile.turn, kNone.dq_block_k, kNone.dq_warps, kNone.dq_ctas}, limits);
+  c.dq = DqAccumulation::serialized;
+  return c;
+}
+
+bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const Problem& p) {
+  const std::int64_t blocks = p.b * p.hk * ((p.sk + c.block_k - 1) / c.block_k);
+  return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
+}
+
+std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
+  std::vector<BackwardConfig> legal, later;
+  for (const SerializedTile& tile : kSerializedTiles) {
+    const BackwardConfig config = config_of(p, tile, limits);
+    if (!validate_portable(config, p, limits)) continue;
+    (serialized_pays(tile, config, p) ? legal : later).push_back(config);
+  }
+  const bool wide = bytes_of(p.dtype) == 4;
+  const std::span<const QueryTile> query_tiles =
+      wide ? std::span<const QueryTile>(kWideQueryTiles) : kQueryTiles;
+  const std::span<const KeyTile> key_tiles =
+      wide ? std::span<const KeyTile>(kWideKeyTiles) : kKeyTiles;
+  for (const QueryTile& queries : query_tiles) {
+    for (const KeyTile& keys : key_tiles) {
+      const BackwardConfig config = config_of(p, keys, queries, limits);
+      if (validate_portable(config, p, limits)) legal.push_back(config);
+    }
+  }
+  legal.insert(legal.end(), later.begin(), later.end());
+  return legal;
+}
+
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
@@ -389,13 +383,44 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
+std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const Limits& limits) {
+  std::vector<BackwardConfig> legal;
+  if (p.packed()) return legal;
+  for (const Fp32x3Tile& tile : kFp32x3Tiles) {
+    const BackwardConfig config = config_of(p, tile);
+    if (validate_fp32x3(config, p, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+template <>
+std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<BackwardConfig> legal = sm90_backward_candidates(problem, limits);
+  const std::vector<BackwardConfig> portable = portable_candidates(problem, limits);
+  legal.insert(legal.end(), portable.begin(), portable.end());
+  const std::vector<BackwardConfig> fp32x3 = fp32x3_backward_candidates(problem, limits);
+  const bool first = legal.empty() || fp32x3_fits(problem, limits);  // as in the forward
+  legal.insert(legal.begin() + (first ? 0 : 1), fp32x3.begin(), fp32x3.end());
+  return legal;
+}
+
+BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
+  const std::vector<BackwardConfig> legal = gpu_candidates<BackwardConfig>(problem, limits);
+  return legal.empty() ? config_of(problem, kKeyTiles[0], kQueryTiles[0], limits) : legal[0];
+}
+
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
-  if (!sm90_backward_candidates(p, limits).empty()) return yes();
+  if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
-  return check_sm90(config_of(p, dq, 1), p, limits);
+  return validate_sm90(config_of(p, dq, 1), p, limits);
+}
+
+Verdict fp32x3_backward_fits(const Problem& p, const Limits& limits) {
+  if (!fp32x3_backward_candidates(p, limits).empty()) return Verdict::yes();
+  return validate_fp32x3(config_of(p, Fp32x3Tile{64, 1}), p, limits);
 }
 
 }  // namespace dfa

@@ -1,10 +1,10 @@
-#include "kernels/work_balance.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "kernels/launch.h"
+#include "plan/schedule.h"
 
 namespace dfa {
 namespace {
@@ -32,8 +32,8 @@ struct Ends {
 
 Ends ends(const std::string& line, const BackwardConfig& config) {
   const Problem p = parse_problem(line);
-  const int heads = static_cast<int>(p.b * p.hk), at_once = heads_at_once(p, config),
-            from = last_heads(p, config);
+  const int heads = static_cast<int>(p.b * p.hk), at_once = select_heads_at_once(p, config),
+            from = select_tail_heads(p, config);
   EXPECT_EQ(from % at_once, 0) << line;
   const auto costs = work_costs(p, config);
   return {heads - from, work_balance(costs, heads, at_once, heads / at_once * at_once, kPairs),

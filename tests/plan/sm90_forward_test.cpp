@@ -1,4 +1,3 @@
-#include "spec/sm90_legality.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +6,11 @@
 #include <string>
 
 #include "kernels/launch.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/gpu_legality.h"
-#include "spec/pack_gqa.h"
-#include "spec/sm90_fp32x3_legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -23,10 +23,10 @@ TEST(Sm90Legality, HopperAloneRunsItAndEveryWideHalfPrecisionProblemTakesIt) {
       for (const int dv : {8, d, 256}) {
         const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
         const bool wide = std::max(d, dv) > 32;
-        EXPECT_EQ(default_gpu_forward(p, kHopper).target == Target::cuda_sm90, wide) << d << dv;
+        EXPECT_EQ(select_forward(p, kHopper).target == Target::cuda_sm90, wide) << d << dv;
         EXPECT_EQ(bool(sm90_fits(p, kHopper)), wide);
         for (const int other : {80, 89, 100, 120}) {
-          EXPECT_EQ(default_gpu_forward(p, gpu_limits(other)).target, Target::cuda_sm80);
+          EXPECT_EQ(select_forward(p, gpu_limits(other)).target, Target::cuda_sm80);
         }
       }
     }
@@ -41,7 +41,7 @@ TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
   EXPECT_EQ(forced("").target, Target::cuda_sm90);
   Limits portable = kHopper;
   portable.highest = Target::cuda_sm80;
-  EXPECT_EQ(forced(".target=cuda_sm80"), default_gpu_forward(p, portable));
+  EXPECT_EQ(forced(".target=cuda_sm80"), select_forward(p, portable));
   EXPECT_EQ(forced("ForwardConfig{.target=Target::cuda_sm80,.block_k=32}").block_k, 32);
   EXPECT_EQ(forced("BackwardConfig{.target=cuda_sm80}").target, Target::cuda_sm90);
   EXPECT_FALSE(forced("pingpong=false").pingpong);
@@ -51,7 +51,7 @@ TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
 
 TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJoules) {
   const auto tile = [](const char* line) {
-    const ForwardConfig c = default_gpu_forward(parse_problem(line), kHopper);
+    const ForwardConfig c = select_forward(parse_problem(line), kHopper);
     return std::to_string(c.block_q) + "x" + std::to_string(c.block_k);
   };
   EXPECT_EQ(tile("fwd bf16 causal b32 h32 s512 d64"), "256x64");
@@ -102,7 +102,7 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
       const Problem p = with_pack_gqa(asked);
       const std::string text = "ForwardConfig{" + changes + "}";
       EXPECT_NE(legal_config(text, gpu_forward_base(text, p, kHopper), p, kHopper),
-                default_gpu_forward(p, kHopper))
+                select_forward(p, kHopper))
           << changes;
     });
   }
@@ -116,7 +116,7 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
 
 TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {
   const auto turns = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).pingpong;
+    return select_forward(parse_problem(line), kHopper).pingpong;
   };
   EXPECT_FALSE(turns("fwd bf16 b32 h16 s512 d128"));
   EXPECT_TRUE(turns("fwd bf16 b16 h16 s1024 d128"));
@@ -124,9 +124,7 @@ TEST(Sm90Legality, TurnsAreOfLongItemsWithoutAMask) {
 }
 
 TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
-  const auto taken = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper);
-  };
+  const auto taken = [](const char* line) { return select_forward(parse_problem(line), kHopper); };
   for (const char* line : {"fwd bf16 b1 h16 s16384 d128", "fwd bf16 causal b1 h16 s16384 d128",
                            "fwd bf16 b4 h16 s4096 d128", "fwd bf16 b4 h8 s4096 d256",
                            "fwd bf16 b1 h8 s16384 d256", "fwd bf16 causal b4 h8 s4096 d256",
@@ -150,8 +148,8 @@ TEST(Sm90Legality, PairsOfBlocksAreOfLongItemsAndWideOutputsLeaveByHalves) {
 TEST(Sm90Legality, PairsWithWideOutputsTake64Keys) {
   const auto reason = [](const std::string& changes) {
     const Problem p = parse_problem("fwd bf16 h2 s300 d64 dv256");
-    const ForwardConfig base = default_gpu_forward(p, kHopper);
-    return check(parse_config("ForwardConfig{" + changes + "}", base), p, kHopper).reason;
+    const ForwardConfig base = select_forward(p, kHopper);
+    return validate_config(parse_config("ForwardConfig{" + changes + "}", base), p, kHopper).reason;
   };
   EXPECT_EQ(reason("block_k=80,cluster=1,q_stages=2,block_q=64,warps=4"), "");
   EXPECT_EQ(reason("block_k=80,cluster=2,q_stages=2,block_q=64,warps=4")
@@ -163,7 +161,7 @@ TEST(Sm90Legality, PairsWithWideOutputsTake64Keys) {
 
 TEST(Sm90Legality, TextNamesPairsWhereTheyAreTakenAlone) {
   const auto text = [](const char* line) {
-    return to_text(default_gpu_forward(parse_problem(line), kHopper));
+    return to_text(select_forward(parse_problem(line), kHopper));
   };
   EXPECT_EQ(text("fwd bf16 b16 h16 s1024 d128").find("cluster"), std::string::npos);
   const std::string both = text("fwd bf16 b1 h8 s16384 d256");
@@ -173,7 +171,7 @@ TEST(Sm90Legality, TextNamesPairsWhereTheyAreTakenAlone) {
 
 TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
   const auto held = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).q_columns_in_regs;
+    return select_forward(parse_problem(line), kHopper).q_columns_in_regs;
   };
   EXPECT_EQ(held("fwd bf16 b4 h32 s4096 d64"), 0);
   EXPECT_EQ(held("fwd bf16 b4 h21 s4096 d96"), 96);
@@ -182,7 +180,7 @@ TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
   EXPECT_EQ(held("fwd bf16 b16 h8 s1024 d256"), 96);
   EXPECT_EQ(held("fwd fp16 b4 h21 s4096 d96"), 0);
   const Problem p = parse_problem("fwd bf16 b1 h8 s16384 d256");
-  const ForwardConfig planned = default_gpu_forward(p, kHopper);
+  const ForwardConfig planned = select_forward(p, kHopper);
   EXPECT_EQ(planned.q_columns_in_regs, 96);
   EXPECT_NE(to_text(planned).find(",.q_columns_in_regs=96}"), std::string::npos);
   const auto forced = [&](const char* text) { return legal_config(text, planned, p, kHopper); };
@@ -194,7 +192,7 @@ TEST(Sm90Legality, ColumnsOfQAreHeldByTilesOf64KeysOrWhereTheyAreNamedAndFit) {
 
 TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideAGroup) {
   const Problem p = parse_problem("fwd bf16 causal b3 hq48 hk4 sq20 sk700 d128");
-  const ForwardConfig planned = default_gpu_forward(p, kHopper);
+  const ForwardConfig planned = select_forward(p, kHopper);
   EXPECT_EQ(planned.pack_gqa, 4);
   EXPECT_NE(to_text(planned).find(",.pack_gqa=4}"), std::string::npos);
   EXPECT_EQ(parse_config(to_text(planned), ForwardConfig{}), planned);
@@ -215,14 +213,15 @@ TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideA
   Problem endless = p;
   endless.hq = 64;
   endless.sq = 1LL << 25;
-  ForwardConfig config = default_gpu_forward(endless, kHopper);
-  ASSERT_TRUE(check(config, endless, kHopper)) << check(config, endless, kHopper).reason;
+  ForwardConfig config = select_forward(endless, kHopper);
+  ASSERT_TRUE(validate_config(config, endless, kHopper))
+      << validate_config(config, endless, kHopper).reason;
   EXPECT_EQ(config.pack_gqa, 1);
   config.pack_gqa = 16;
-  EXPECT_NE(check(config, endless, kHopper).reason.find("more rows"), std::string::npos);
+  EXPECT_NE(validate_config(config, endless, kHopper).reason.find("more rows"), std::string::npos);
   const Problem single = parse_problem("fwd fp32 causal b3 hq48 hk4 sq20 sk700 d128");
-  EXPECT_EQ(default_gpu_forward(single, kHopper).pack_gqa, 1);
-  EXPECT_THROW(legal_config("pack_gqa=4", default_gpu_forward(single, kHopper), single, kHopper),
+  EXPECT_EQ(select_forward(single, kHopper).pack_gqa, 1);
+  EXPECT_THROW(legal_config("pack_gqa=4", select_forward(single, kHopper), single, kHopper),
                InvalidArgument);
 }
 
@@ -235,10 +234,10 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
     ASSERT_NE(packed, p);
     const auto candidates = forward_candidates(p, kHopper);
     EXPECT_EQ(candidates, forward_candidates(packed, kHopper)) << line;
-    EXPECT_EQ(default_gpu_forward(p, kHopper), default_gpu_forward(packed, kHopper)) << line;
+    EXPECT_EQ(select_forward(p, kHopper), select_forward(packed, kHopper)) << line;
     for (const ForwardConfig& config : candidates) {
-      EXPECT_TRUE(check(config, p, kHopper)) << to_text(config);
-      EXPECT_TRUE(check(config, packed, kHopper)) << to_text(config);
+      EXPECT_TRUE(validate_config(config, p, kHopper)) << to_text(config);
+      EXPECT_TRUE(validate_config(config, packed, kHopper)) << to_text(config);
       EXPECT_EQ(config.pack_gqa, 1);
     }
   }
@@ -247,7 +246,7 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
 // 20 items of 12 heads in 16 rows a query where there were 240 of 5 rows.
 TEST(Sm90Legality, PackedHeadsMakeFewerItems) {
   const Problem p = parse_problem("fwd bf16 causal b10 hq24 hk2 sq5 sk700 d128");
-  const ForwardConfig packed = default_gpu_forward(p, kHopper);
+  const ForwardConfig packed = select_forward(p, kHopper);
   EXPECT_EQ(packed.pack_gqa, 12);
   EXPECT_EQ(forward_launches(p, packed)[0].grid, 20u);
   EXPECT_EQ(forward_items(p, packed, 132).heads, 20);
@@ -259,7 +258,7 @@ TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
     for (const char* d : {"40", "64", "96", "128", "192", "256"}) {
       const Problem p =
           parse_problem("fwd " + std::string(type) + " causal b10 hq14 hk2 sq5 sk700 d" + d);
-      const ForwardConfig c = default_gpu_forward(p, kHopper);
+      const ForwardConfig c = select_forward(p, kHopper);
       EXPECT_EQ(c.target, Target::cuda_sm90) << to_line(p);
       EXPECT_EQ(c.pack_gqa, 7) << to_line(p);
       EXPECT_LE(c.block_q, 128) << to_line(p);
@@ -268,11 +267,12 @@ TEST(Sm90Legality, OddGroupsHaveATileInEveryHeadDim) {
     }
   }
   const Problem p = parse_problem("fwd bf16 causal b10 hq14 hk2 sq5 sk700 d64");
-  ForwardConfig wide = default_gpu_forward(p, kHopper);
+  ForwardConfig wide = select_forward(p, kHopper);
   wide.block_q = 256;
   wide.block_k = 64;
   wide.warps = 16;
-  EXPECT_NE(check(wide, p, kHopper).reason.find("pack_gqa=7, no power of two"), std::string::npos);
+  EXPECT_NE(validate_config(wide, p, kHopper).reason.find("pack_gqa=7, no power of two"),
+            std::string::npos);
 }
 
 TEST(Sm90Legality, NoTileIsListedTwice) {
@@ -287,7 +287,7 @@ TEST(Sm90Legality, NoTileIsListedTwice) {
 
 TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
   const auto stays = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).static_max();
+    return select_forward(parse_problem(line), kHopper).static_max();
   };
   EXPECT_TRUE(stays("fwd bf16 h4 s512 d128"));
   EXPECT_FALSE(stays("fwd fp16 h4 s512 d128"));
@@ -295,14 +295,14 @@ TEST(Sm90Legality, OfBf16AloneTheReferenceStays) {
 
 TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   const Problem p = parse_problem("fwd bf16 h66 sq200 sk8192 d128");  // whole rounds
-  const ForwardConfig usual = default_gpu_forward(p, kHopper);
+  const ForwardConfig usual = select_forward(p, kHopper);
   EXPECT_EQ(usual.num_splits, 0);
   EXPECT_EQ(to_text(usual).find("num_splits"), std::string::npos);
   ForwardConfig shares = legal_config("num_splits=132", usual, p, kHopper);
   EXPECT_NE(to_text(shares).find(",.num_splits=132}"), std::string::npos);
   EXPECT_EQ(parse_config(to_text(shares), ForwardConfig{}), shares);
   EXPECT_THROW(parse_config("target=cuda_sm80,num_splits=8", ForwardConfig{}), InvalidArgument);
-  const auto reason = [&] { return check(shares, p, kHopper).reason; };
+  const auto reason = [&] { return validate_config(shares, p, kHopper).reason; };
   shares.num_splits = 257;
   EXPECT_NE(reason().find("num_splits=257; 0 to 256"), std::string::npos);
   shares.num_splits = 132;
@@ -318,13 +318,13 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
 // that is short, or of a mask that leaves items apart, stays whole.
 TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
   const auto shares_of = [](const char* line) {
-    return default_gpu_forward(parse_problem(line), kHopper).num_splits;
+    return select_forward(parse_problem(line), kHopper).num_splits;
   };
   for (const char* line :
        {"fwd bf16 b4 h8 sq8 sk8192 d128", "fwd bf16 b1 h8 sq8 sk32768 d128",
         "fwd fp16 b1 h8 sq256 sk16384 d64", "fwd bf16 causal b1 h8 sq100 sk16384 d256"}) {
     const Problem p = parse_problem(line);
-    const ForwardConfig c = default_gpu_forward(p, kHopper);
+    const ForwardConfig c = select_forward(p, kHopper);
     const auto items = p.b * p.hq * ((p.sq + c.block_q - 1) / c.block_q);
     EXPECT_GE(c.num_splits, 2 * items) << line;
     EXPECT_LE(c.num_splits, 132) << line;
@@ -343,12 +343,12 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd bf16 h2 s256 d128");
-  const ForwardConfig good = default_gpu_forward(p, kHopper);
-  ASSERT_TRUE(check(good, p, kHopper));
+  const ForwardConfig good = select_forward(p, kHopper);
+  ASSERT_TRUE(validate_config(good, p, kHopper));
   const auto refused = [&](auto change, const char* why) {
     ForwardConfig config = good;
     change(config);
-    return check(config, p, kHopper).reason.find(why) != std::string::npos;
+    return validate_config(config, p, kHopper).reason.find(why) != std::string::npos;
   };
   EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
   EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
@@ -366,13 +366,13 @@ TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.stages = 4; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 256, c.stages = 2; }, "shared memory"));
   EXPECT_TRUE(refused([](auto& c) { c.block_q = 192, c.warps = 12, c.q_stages = 1; }, "registers"));
-  EXPECT_NE(check(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
+  EXPECT_NE(validate_config(good, p, gpu_limits(100)).reason.find("9.0 only"), std::string::npos);
 }
 
 TEST(Sm90Legality, ProblemsItCannotRunTakeThePortableKernelsWithTheReason) {
   const auto reason = [&](const char* line) {
     const Problem p = parse_problem(line);
-    EXPECT_EQ(default_gpu_forward(p, kHopper).target, Target::cuda_sm80) << line;
+    EXPECT_EQ(select_forward(p, kHopper).target, Target::cuda_sm80) << line;
     return sm90_fits(p, kHopper).reason;
   };
   EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("fp32, not tf32"), std::string::npos);

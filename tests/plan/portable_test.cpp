@@ -1,9 +1,10 @@
-#include "spec/legality.h"
 
 #include <gtest/gtest.h>
 
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/gpu_legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -26,10 +27,12 @@ TEST(GpuLegality, DefaultsAreLegalForEveryHeadDimOnEveryArchitecture) {
       for (int d = 8; d <= 256; d += 8) {
         for (const int dv : {8, d, 256}) {
           const Problem p{.dtype = type, .sq = 100, .sk = 100, .d = d, .dv = dv};
-          const ForwardConfig forward = default_gpu_forward(p, limits);
-          const BackwardConfig backward = default_gpu_backward(p, limits);
-          EXPECT_TRUE(check(forward, p, limits)) << to_text(forward) << " " << architecture;
-          EXPECT_TRUE(check(backward, p, limits)) << to_text(backward) << " " << architecture;
+          const ForwardConfig forward = select_forward(p, limits);
+          const BackwardConfig backward = select_backward(p, limits);
+          EXPECT_TRUE(validate_config(forward, p, limits))
+              << to_text(forward) << " " << architecture;
+          EXPECT_TRUE(validate_config(backward, p, limits))
+              << to_text(backward) << " " << architecture;
         }
       }
     }
@@ -42,13 +45,13 @@ TEST(GpuLegality, CandidatesAreLegalAndTheirTextParsesBack) {
   const auto forward = forward_candidates(p, limits);
   ASSERT_GT(forward.size(), 3u);
   for (const ForwardConfig& config : forward) {
-    EXPECT_TRUE(check(config, p, limits));
+    EXPECT_TRUE(validate_config(config, p, limits));
     EXPECT_EQ(parse_config(to_text(config), ForwardConfig{}), config);
   }
   const auto backward = backward_candidates(p, limits);
   ASSERT_GT(backward.size(), 3u);
   for (const BackwardConfig& config : backward) {
-    EXPECT_TRUE(check(config, p, limits));
+    EXPECT_TRUE(validate_config(config, p, limits));
     EXPECT_EQ(parse_config(to_text(config), BackwardConfig{}), config);
   }
 }
@@ -57,11 +60,12 @@ TEST(GpuLegality, AProcessorRefusesGpuTargetsAndAGpuThoseOfAProcessor) {
   const Problem p = problem_of("fwdbwd bf16 h1 s64 d64");
   const Limits processor{.highest = Target::cpu_amx, .cache_bytes = 1 << 20};
   const Limits gpu = gpu_limits(90);
-  const ForwardConfig for_gpu = default_gpu_forward(p, gpu);
-  EXPECT_NE(check(for_gpu, p, processor).reason.find("cuda_sm90 is not there"), std::string::npos);
+  const ForwardConfig for_gpu = select_forward(p, gpu);
+  EXPECT_NE(validate_config(for_gpu, p, processor).reason.find("cuda_sm90 is not there"),
+            std::string::npos);
   const ForwardConfig for_processor{.target = Target::cpu_portable, .element = DType::bf16};
-  ASSERT_TRUE(check(for_processor, p, processor));
-  EXPECT_NE(check(for_processor, p, gpu).reason.find("cpu_portable"), std::string::npos);
+  ASSERT_TRUE(validate_config(for_processor, p, processor));
+  EXPECT_NE(validate_config(for_processor, p, gpu).reason.find("cpu_portable"), std::string::npos);
 }
 
 TEST(GpuLegality, TuringTakesFp16AndFp32In64KiBOfSharedMemory) {
@@ -70,46 +74,49 @@ TEST(GpuLegality, TuringTakesFp16AndFp32In64KiBOfSharedMemory) {
        {"fwdbwd fp16 h1 s64 d8", "fwdbwd fp16 h1 s64 d256", "fwdbwd fp16 h1 s64 d192 dv128",
         "fwdbwd fp32 h1 s64 d192", "fwd fp32 h1 s64 d256"}) {
     const Problem p = problem_of(line);
-    const ForwardConfig forward = default_gpu_forward(p, turing);
-    EXPECT_TRUE(check(forward, p, turing)) << line << check(forward, p, turing).reason;
+    const ForwardConfig forward = select_forward(p, turing);
+    EXPECT_TRUE(validate_config(forward, p, turing))
+        << line << validate_config(forward, p, turing).reason;
     EXPECT_EQ(forward.target, Target::cuda_sm75);
     EXPECT_LE(forward.ctas * forward.smem_bytes(), 64 << 10) << line;
     if (p.pass == Pass::forward) continue;
-    const BackwardConfig backward = default_gpu_backward(p, turing);
-    EXPECT_TRUE(check(backward, p, turing)) << line << check(backward, p, turing).reason;
+    const BackwardConfig backward = select_backward(p, turing);
+    EXPECT_TRUE(validate_config(backward, p, turing))
+        << line << validate_config(backward, p, turing).reason;
     EXPECT_LE(backward.ctas * backward.smem_bytes(), 64 << 10) << line;
     EXPECT_LE(backward.dq_ctas * backward.dq_smem_bytes(), 64 << 10) << line;
   }
   const auto reason = [&](const char* line) {
     const Problem p = problem_of(line);
-    return check(default_gpu_forward(p, turing), p, turing).reason;
+    return validate_config(select_forward(p, turing), p, turing).reason;
   };
   EXPECT_NE(reason("fwd bf16 h1 s64 d64").find("bf16 takes compute capability 8.0"),
             std::string::npos);
   EXPECT_NE(reason("fwd tf32 h1 s64 d64").find("tf32 takes"), std::string::npos);
   const Problem wide = problem_of("bwd fp32 h1 s64 d256");
-  EXPECT_NE(check(default_gpu_backward(wide, turing), wide, turing).reason.find("shared memory"),
-            std::string::npos);
+  EXPECT_NE(
+      validate_config(select_backward(wide, turing), wide, turing).reason.find("shared memory"),
+      std::string::npos);
 }
 
 TEST(GpuLegality, KernelsOfTuringMayBeForcedOnLaterMachinesButNotTheOtherWay) {
   const Problem p = problem_of("fwdbwd fp16 h1 s64 d128");
   const Limits turing = gpu_limits(75), hopper = gpu_limits(90);
   const ForwardConfig forward = gpu_forward_base("target=cuda_sm75", p, hopper);
-  EXPECT_EQ(forward, default_gpu_forward(p, turing));
-  EXPECT_TRUE(check(forward, p, hopper));
-  EXPECT_EQ(gpu_backward_base("target=cuda_sm75", p, hopper), default_gpu_backward(p, turing));
+  EXPECT_EQ(forward, select_forward(p, turing));
+  EXPECT_TRUE(validate_config(forward, p, hopper));
+  EXPECT_EQ(gpu_backward_base("target=cuda_sm75", p, hopper), select_backward(p, turing));
   EXPECT_EQ(gpu_backward_base("ForwardConfig{.target=cuda_sm75}", p, hopper),
-            default_gpu_backward(p, hopper));
+            select_backward(p, hopper));
   ForwardConfig large = forward;
   large.block_k = 128;  // more than Turing has, wherever it runs
-  EXPECT_NE(check(large, p, hopper).reason.find("shared memory"), std::string::npos);
-  const ForwardConfig portable = default_gpu_forward(p, gpu_limits(80));
-  EXPECT_NE(check(portable, p, turing).reason.find("from compute capability 8.0"),
+  EXPECT_NE(validate_config(large, p, hopper).reason.find("shared memory"), std::string::npos);
+  const ForwardConfig portable = select_forward(p, gpu_limits(80));
+  EXPECT_NE(validate_config(portable, p, turing).reason.find("from compute capability 8.0"),
             std::string::npos);
-  BackwardConfig ordered = default_gpu_backward(p, turing);
+  BackwardConfig ordered = select_backward(p, turing);
   ordered.dq = DqAccumulation::serialized;
-  EXPECT_NE(check(ordered, p, turing).reason.find("dq=serialized takes cuda_sm80"),
+  EXPECT_NE(validate_config(ordered, p, turing).reason.find("dq=serialized takes cuda_sm80"),
             std::string::npos);
 }
 
@@ -122,12 +129,12 @@ TEST(GpuLegality, FieldsOfAGpuAreUnknownToAProcessorsConfiguration) {
 TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
   const Limits limits = gpu_limits(80);
   const Problem p = problem_of("fwd bf16 h1 s64 d128");
-  const ForwardConfig good = default_gpu_forward(p, limits);
-  ASSERT_TRUE(check(good, p, limits));
+  const ForwardConfig good = select_forward(p, limits);
+  ASSERT_TRUE(validate_config(good, p, limits));
   const auto refused = [&](auto change, const char* why) {
     ForwardConfig config = good;
     change(config);
-    return check(config, p, limits).reason.find(why) != std::string::npos;
+    return validate_config(config, p, limits).reason.find(why) != std::string::npos;
   };
   EXPECT_TRUE(refused([](auto& c) { c.element = DType::fp16; }, "element=fp16"));
   EXPECT_TRUE(refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128"));
@@ -139,14 +146,14 @@ TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
   EXPECT_TRUE(refused([](auto& c) { c.block_k = 128, c.ctas = 1; }, "registers"));
   EXPECT_TRUE(refused([](auto& c) { c.ctas = 3; }, "ctas=3"));
   const Limits small = gpu_limits(86);
-  EXPECT_NE(check(ForwardConfig{.target = Target::cuda_sm80,
-                                .element = DType::bf16,
-                                .head_dim = 128,
-                                .value_dim = 128,
-                                .block_q = 128,
-                                .block_k = 128,
-                                .ctas = 1},
-                  p, small)
+  EXPECT_NE(validate_config(ForwardConfig{.target = Target::cuda_sm80,
+                                          .element = DType::bf16,
+                                          .head_dim = 128,
+                                          .value_dim = 128,
+                                          .block_q = 128,
+                                          .block_k = 128,
+                                          .ctas = 1},
+                            p, small)
                 .reason.find("shared memory"),
             std::string::npos);
 }
@@ -154,12 +161,12 @@ TEST(GpuLegality, EveryForwardRuleRefusesWithItsReason) {
 TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
   const Limits limits = portable_limits();
   const Problem p = problem_of("bwd bf16 h1 s64 d128");
-  const BackwardConfig good = default_gpu_backward(p, limits);
-  ASSERT_TRUE(check(good, p, limits));
+  const BackwardConfig good = select_backward(p, limits);
+  ASSERT_TRUE(validate_config(good, p, limits));
   const auto refused = [&](auto change, const char* why) {
     BackwardConfig config = good;
     change(config);
-    return check(config, p, limits).reason.find(why) != std::string::npos;
+    return validate_config(config, p, limits).reason.find(why) != std::string::npos;
   };
   EXPECT_TRUE(refused([](auto& c) { c.warps = 1; }, "sharing=2"));
   EXPECT_TRUE(refused([](auto& c) { c.sharing = 3; }, "sharing=3"));
@@ -173,7 +180,7 @@ TEST(GpuLegality, EveryBackwardRuleRefusesWithItsReason) {
 TEST(GpuLegality, SumsInOrderAreTheDefaultWhereThereAreBlocksEnough) {
   const Limits limits = portable_limits();
   const auto chosen = [&](const char* line) {
-    return default_gpu_backward(problem_of(line), limits).dq;
+    return select_backward(problem_of(line), limits).dq;
   };
   EXPECT_EQ(chosen("bwd bf16 b4 h32 s4096 d64"), DqAccumulation::serialized);
   EXPECT_EQ(chosen("bwd fp16 b16 h16 s1024 d128"), DqAccumulation::serialized);
@@ -187,7 +194,7 @@ TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
   const auto reason = [](const char* line, const char* config) {
     const Limits limits = portable_limits();
     const Problem p = problem_of(line);
-    return check(parse_config(config, default_gpu_backward(p, limits)), p, limits).reason;
+    return validate_config(parse_config(config, select_backward(p, limits)), p, limits).reason;
   };
   const char* line = "bwd bf16 h1 s64 d64";
   const std::string good = "dq=serialized,block_k=128,block_q=32,warps=4,sharing=1,ctas=2";
@@ -209,7 +216,7 @@ TEST(GpuLegality, ProblemsThatTheKernelsCannotRunAreRefusedWithTheReason) {
   const Limits limits = gpu_limits(90);
   const auto reason = [&](const char* line) {
     const Problem p = problem_of(line);
-    return check(default_gpu_forward(p, limits), p, limits).reason;
+    return validate_config(select_forward(p, limits), p, limits).reason;
   };
   EXPECT_NE(reason("fwd fp8 h1 s64 d64").find("fp8"), std::string::npos);
   EXPECT_EQ(reason("fwd tf32 h1 s64 d64"), "");
@@ -227,7 +234,7 @@ TEST(GpuForward, Fp32OfHeadDim64TakesTheTileThatWasMeasuredFastest) {
   EXPECT_EQ(chosen.block_q, 128);
   EXPECT_EQ(chosen.warps, 4);
   EXPECT_EQ(chosen.ctas, 2);
-  EXPECT_EQ(default_gpu_forward(p, gpu_limits(86)).warps, 8);  // where two do not fit
+  EXPECT_EQ(select_forward(p, gpu_limits(86)).warps, 8);  // where two do not fit
 }
 
 }  // namespace

@@ -33,7 +33,4 @@ struct PricedTile {
 // are of all of a card's together, and hold for a part of it as its share of them.
 std::vector<PricedTile> priced_sm90_tiles(const Problem& problem, int sm_count);
 
-// All tiles in the order to try them: the priced ones, then the others.
-std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count);
-
 }  // namespace dfa

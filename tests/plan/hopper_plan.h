@@ -1,6 +1,7 @@
 #pragma once
 
-#include "spec/gpu_legality.h"
+#include "plan/select.h"
+#include "spec/limits.h"
 
 namespace dfa {
 

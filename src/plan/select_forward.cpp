@@ -1,15 +1,21 @@
-#include "spec/sm90_tiles.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
+#include "plan/pack_gqa.h"
+#include "plan/prices_forward.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "plan/validate_gpu.h"
 #include "spec/flops.h"
-#include "spec/pack_gqa.h"
-#include "spec/sm90_legality.h"
+#include "spec/lengths.h"
 
 namespace dfa {
 namespace {
+
+// Heads up to here would be padded to twice their size and more: portable kernels run them.
+constexpr int kPortableDim = 32;
 
 // What the multiprocessors take together at the power limit, of an item each and on top of that of
 // every step along the keys.
@@ -201,12 +207,190 @@ std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   return priced;
 }
 
+namespace {
+
+// Tiles in the order to try them: the priced ones, then the others.
 std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   std::vector<Sm90Tile> tiles;
   for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
     tiles.push_back(priced.tile);
   tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
   return tiles;
+}
+
+constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
+
+ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
+  return {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1,
+          .q_stages = t.q_stages,
+          .pingpong = t.pingpong,
+          .cluster = t.cluster,
+          .q_columns_in_regs = t.q_columns_in_regs,
+          .pack_gqa = select_pack_gqa(p),
+          .num_splits = t.num_splits,
+          .varlen = p.packed()};
+}
+
+// Tiles in the order to try them; of packed sequences those first that were the fastest there, from
+// so many rows on average on. Of the speed of the next best: d 128 1.07 (26 sequences of 16 to 2048
+// rows), 1.11 (128 of 512), 0.98 (one of 8192 among short ones); d 64 1.18 (19 of 16 to 2048).
+std::vector<Sm90Tile> tiles_to_try(const Problem& p, const Limits& limits) {
+  if (!p.packed()) return sm90_tiles(p, limits.sm_count);
+  struct VarlenTile {
+    int dim;
+    std::int64_t rows;
+    Sm90Tile tile;
+  };
+  constexpr VarlenTile kFastest[] = {{64, 512, {256, 64, 4, 2, false}},
+                                     {128, 0, {128, 64, 4, 2, false, 1, 128}}};
+  std::vector<Sm90Tile> tiles = sm90_tiles(of_equal_lengths(p), limits.sm_count);
+  for (const auto& [dim, rows, tile] : kFastest) {
+    if (sm90_head_dim(p.d) == dim && sm90_head_dim(p.dv) == dim && p.total_q >= rows * p.b) {
+      tiles.insert(tiles.begin(), tile);
+    }
+  }
+  return tiles;
+}
+
+// Tiles in the order to try them.
+struct ForwardTile {
+  int block_q, block_k, warps, stages, ctas;
+};
+
+constexpr ForwardTile kForwardTiles[] = {
+    {128, 64, 4, 2, 2}, {128, 32, 4, 2, 2}, {128, 64, 8, 2, 1}, {128, 32, 8, 2, 1},
+    {64, 64, 4, 2, 2},  {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},  {128, 64, 4, 3, 2},
+    {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},  {32, 32, 2, 2, 1},
+};
+// fp32: rows are twice as long, and 32 keys keep the unrolled products in the instruction cache.
+constexpr ForwardTile kWideForwardTiles[] = {
+    {128, 32, 8, 2, 1}, {64, 32, 4, 2, 2}, {128, 32, 4, 2, 2},
+    {64, 32, 4, 2, 1},  {64, 16, 4, 2, 1}, {32, 16, 2, 2, 1},
+};
+
+// fp32x3, in the order to try them.
+struct Fp32x3Tile {
+  int block_q, block_k, stages;
+};
+
+constexpr Fp32x3Tile kFp32x3Tiles[] = {
+    {128, 80, 1}, {128, 64, 2}, {128, 96, 2}, {192, 64, 2}, {128, 64, 1}, {64, 64, 1},
+};
+
+ForwardConfig config_of(const Problem& p, const Fp32x3Tile& t) {
+  return {.target = Target::cuda_sm90,
+          .element = DType::fp32,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1};
+}
+
+// Of cuda_sm80, or of cuda_sm75, where without asynchronous copies a second stage would only take
+// room.
+ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& limits) {
+  const bool sm75 = limits.highest == Target::cuda_sm75;
+  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+          .element = p.dtype,
+          .head_dim = gpu_head_dim(p.d),
+          .value_dim = gpu_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.warps,
+          .stages = sm75 ? 1 : t.stages,
+          .ctas = t.ctas,
+          .varlen = p.packed()};
+}
+
+std::span<const ForwardTile> portable_tiles(const Problem& p) {
+  if (bytes_of(p.dtype) == 4) return kWideForwardTiles;
+  return kForwardTiles;
+}
+
+std::vector<ForwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  for (const ForwardTile& tile : portable_tiles(p)) {
+    const ForwardConfig config = config_of(p, tile, limits);
+    const bool is_new = std::ranges::find(legal, config) == legal.end();
+    if (is_new && validate_portable(config, p, limits)) legal.push_back(config);
+  }
+  if (p.dtype == DType::fp32 && p.d == 64 && p.dv == 64) {
+    // Measured at this head dim: two small blocks of a multiprocessor are 1.47 times one large.
+    std::stable_partition(legal.begin(), legal.end(),
+                          [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
+  }
+  return legal;
+}
+
+}  // namespace
+
+std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
+  if (problem.packed() && !kPackedOnSm90) return legal;
+  for (const Sm90Tile& tile : tiles_to_try(problem, limits)) {
+    const ForwardConfig config = config_of(problem, tile);
+    const bool is_new = std::ranges::find(legal, config) == legal.end();
+    if (is_new && validate_sm90(config, problem, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  if (p.packed() || std::max(p.d, p.dv) <= kPortableDim) return legal;
+  for (const Fp32x3Tile& tile : kFp32x3Tiles) {
+    const ForwardConfig config = config_of(p, tile);
+    if (validate_fp32x3(config, p, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+template <>
+std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
+  const Problem problem = with_pack_gqa(asked);
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
+  legal.insert(legal.end(), portable.begin(), portable.end());
+  // The default where both passes can be: they have to round a problem's scores alike, and who
+  // plans one may run the other.
+  const std::vector<ForwardConfig> fp32x3 = fp32x3_candidates(problem, limits);
+  const bool first = legal.empty() || fp32x3_fits(problem, limits);
+  legal.insert(legal.begin() + (first ? 0 : 1), fp32x3.begin(), fp32x3.end());
+  return legal;
+}
+
+ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
+  const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
+  return legal.empty() ? config_of(problem, kForwardTiles[0], limits) : legal[0];
+}
+
+Verdict sm90_fits(const Problem& problem, const Limits& limits) {
+  if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
+  const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
+  return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
+}
+
+Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
+  if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
+  if (fp32x3_candidates(p, limits).empty()) {
+    const Verdict verdict = validate_fp32x3(config_of(p, Fp32x3Tile{64, 64, 1}), p, limits);
+    return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
+  }
+  return fp32x3_backward_fits(p, limits);
 }
 
 }  // namespace dfa

@@ -19,7 +19,7 @@ Problem with_pack_gqa(const Problem& problem);
 // is not packed, under a mask or where memory has heads and queries otherwise
 // (ForwardConfig::pack_gqa): of the parts of a group, up to 16, the largest power of two, or
 // one that takes fewer tiles than that by a tenth; 1 where tiles fill no better so.
-int pack_gqa(const Problem& problem);
+int select_pack_gqa(const Problem& problem);
 
 // Query heads that are rows of a tile of Hopper's forward, one way or the other.
 std::int64_t heads_of_a_tile(const Problem& problem);

@@ -1,4 +1,4 @@
-#include "spec/pack_gqa.h"
+#include "plan/pack_gqa.h"
 
 #include <algorithm>
 #include <optional>
@@ -46,7 +46,7 @@ Problem with_pack_gqa(const Problem& p) {
   return all;
 }
 
-int pack_gqa(const Problem& p) {
+int select_pack_gqa(const Problem& p) {
   constexpr int kMost = 16;
   const std::int64_t group = p.hq / p.hk;
   if (p.packed() || has_backward(p)) return 1;
@@ -62,11 +62,11 @@ int pack_gqa(const Problem& p) {
 
 std::int64_t heads_of_a_tile(const Problem& p) {
   const Problem all = with_pack_gqa(p);
-  return p.hq / all.hq * pack_gqa(all);
+  return p.hq / all.hq * select_pack_gqa(all);
 }
 
 Problem priced_with_pack_gqa(const Problem& p) {
-  const int heads = pack_gqa(p);
+  const int heads = select_pack_gqa(p);
   if (heads == 1) return p;
   Problem all = p;
   all.hq = p.hq / heads;

@@ -1,10 +1,15 @@
-#include "spec/sm90_fp32x3_legality.h"
+
+#include "spec/fp32x3.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "dfa/error.h"
+#include "plan/registers.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -28,9 +33,9 @@ TEST(Sm90Fp32x3Legality, ForwardsInFp32OfDimsUpTo128MayTakeHopperAndDoWhereTheBa
       const bool fits = std::max(d, dv) > 32 && d <= 128 && dv <= 128;
       EXPECT_EQ(is_fp32x3(named(p)), fits) << d << " " << dv;
       EXPECT_EQ(fp32x3_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
-      EXPECT_EQ(is_fp32x3(default_gpu_forward(p, kHopper)), fits && d > 32) << d << " " << dv;
+      EXPECT_EQ(is_fp32x3(select_forward(p, kHopper)), fits && d > 32) << d << " " << dv;
       EXPECT_TRUE(fp32x3_candidates(p, gpu_limits(100)).empty());
-      EXPECT_EQ(default_gpu_forward(p, gpu_limits(100)).target, Target::cuda_sm80);
+      EXPECT_EQ(select_forward(p, gpu_limits(100)).target, Target::cuda_sm80);
     }
   }
 }
@@ -49,11 +54,11 @@ TEST(Sm90Fp32x3Legality, CandidatesOfAForwardHaveItInFrontAndThePortableOnesBehi
 TEST(Sm90Fp32x3Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd fp32 h2 s64 d128");
   const ForwardConfig good = named(p);
-  ASSERT_TRUE(check(good, p, kHopper)) << check(good, p, kHopper).reason;
+  ASSERT_TRUE(validate_config(good, p, kHopper)) << validate_config(good, p, kHopper).reason;
   const auto refused = [&](auto change, const char* why) {
     ForwardConfig config = good;
     change(config);
-    const std::string reason = check(config, p, kHopper).reason;
+    const std::string reason = validate_config(config, p, kHopper).reason;
     EXPECT_NE(reason.find(why), std::string::npos) << reason;
   };
   refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128");
@@ -69,7 +74,7 @@ TEST(Sm90Fp32x3Legality, EveryRuleRefusesWithItsReason) {
   refused([](auto& c) { c.stages = 2; }, "shared memory");
   const auto reason = [&](const char* line, int architecture) {
     ForwardConfig config = good;
-    return check(config, parse_problem(line), gpu_limits(architecture)).reason;
+    return validate_config(config, parse_problem(line), gpu_limits(architecture)).reason;
   };
   for (const char* line : {"fwd fp32 h2 s64 d128 strides_v(16640,8320,130)",
                            "fwd fp32 h2 s64 d128 strides_q(16385,8192,128)",
@@ -82,7 +87,7 @@ TEST(Sm90Fp32x3Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_NE(reason("fwd fp32 h2 s64 d256", 90).find("up to 128"), std::string::npos);
   ForwardConfig wide = good;
   wide.block_q = 192, wide.warps = 12, wide.block_k = 64;
-  EXPECT_FALSE(check(wide, p, kHopper));
+  EXPECT_FALSE(validate_config(wide, p, kHopper));
 }
 
 TEST(Sm90Fp32x3Legality, BackwardsOfDimsUpTo128TakeHopper) {
@@ -93,7 +98,7 @@ TEST(Sm90Fp32x3Legality, BackwardsOfDimsUpTo128TakeHopper) {
       const bool fits = d > 32 && d <= 128 && dv <= 128;
       EXPECT_EQ(is_fp32x3(named_backward(p)), fits) << d << " " << dv;
       EXPECT_EQ(fp32x3_backward_candidates(p, kHopper).empty(), !fits) << d << " " << dv;
-      EXPECT_EQ(is_fp32x3(default_gpu_backward(p, kHopper)), fits) << d << " " << dv;
+      EXPECT_EQ(is_fp32x3(select_backward(p, kHopper)), fits) << d << " " << dv;
       EXPECT_TRUE(fp32x3_backward_candidates(p, gpu_limits(100)).empty());
     }
   }
@@ -102,11 +107,11 @@ TEST(Sm90Fp32x3Legality, BackwardsOfDimsUpTo128TakeHopper) {
 TEST(Sm90Fp32x3Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   const Problem p = parse_problem("bwd fp32 h2 s64 d128");
   const BackwardConfig good = named_backward(p);
-  ASSERT_TRUE(check(good, p, kHopper)) << check(good, p, kHopper).reason;
+  ASSERT_TRUE(validate_config(good, p, kHopper)) << validate_config(good, p, kHopper).reason;
   const auto refused = [&](auto change, const char* why) {
     BackwardConfig config = good;
     change(config);
-    const std::string reason = check(config, p, kHopper).reason;
+    const std::string reason = validate_config(config, p, kHopper).reason;
     EXPECT_NE(reason.find(why), std::string::npos) << reason;
   };
   refused([](auto& c) { c.head_dim = 64; }, "d=128 takes 128");
@@ -126,7 +131,7 @@ TEST(Sm90Fp32x3Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
   refused([](auto& c) { c.split_q = true; }, "split_q=true is of 16 bits");
   refused([](auto& c) { c.gqa_inner_loop = true; }, "gqa_inner_loop=true is of 16 bits");
   const auto reason = [&](const char* line, int architecture) {
-    return check(good, parse_problem(line), gpu_limits(architecture)).reason;
+    return validate_config(good, parse_problem(line), gpu_limits(architecture)).reason;
   };
   EXPECT_NE(reason("bwd fp32 h2 s64 d128 strides_o(16392,8196,128)", 90).find("16-byte access"),
             std::string::npos);
@@ -138,13 +143,13 @@ TEST(Sm90Fp32x3Legality, EveryRuleOfTheBackwardRefusesWithItsReason) {
 TEST(Sm90Fp32x3Legality, BothPassesOfAProblemTakeItOrNone) {
   const Problem p = parse_problem("fwdbwd fp32 h2 s64 d64");
   const ForwardConfig usual = gpu_forward_base("target=cuda_sm80", p, kHopper);
-  const ForwardConfig split = default_gpu_forward(p, kHopper);
+  const ForwardConfig split = select_forward(p, kHopper);
   const BackwardConfig usual_backward = gpu_backward_base("target=cuda_sm80", p, kHopper);
-  const BackwardConfig split_backward = default_gpu_backward(p, kHopper);
-  EXPECT_TRUE(check_pair(usual, usual_backward));
-  EXPECT_TRUE(check_pair(split, split_backward));
-  EXPECT_FALSE(check_pair(usual, split_backward));
-  const Verdict refused = check_pair(split, usual_backward);
+  const BackwardConfig split_backward = select_backward(p, kHopper);
+  EXPECT_TRUE(validate_pair(usual, usual_backward));
+  EXPECT_TRUE(validate_pair(split, split_backward));
+  EXPECT_FALSE(validate_pair(usual, split_backward));
+  const Verdict refused = validate_pair(split, usual_backward);
   EXPECT_NE(refused.reason.find("the forward is cuda_sm90, the backward cuda_sm80"),
             std::string::npos)
       << refused.reason;
@@ -158,7 +163,7 @@ TEST(Sm90Fp32x3Legality, WhateverIsPlannedBothPassesAreOfOneFamily) {
                                "BackwardConfig{target=cuda_sm80}", "ForwardConfig{block_k=64}"}) {
         const Problem p{.dtype = DType::fp32, .sq = 100, .sk = 100, .d = d, .dv = dv};
         EXPECT_TRUE(
-            check_pair(gpu_forward_base(text, p, kHopper), gpu_backward_base(text, p, kHopper)))
+            validate_pair(gpu_forward_base(text, p, kHopper), gpu_backward_base(text, p, kHopper)))
             << text << " d" << d << " dv" << dv;
       }
     }

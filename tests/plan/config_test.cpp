@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "dfa/error.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -66,11 +68,11 @@ TEST(Legality, EveryCandidateIsLegalAndFitsTheCache) {
 TEST(Legality, EveryRuleRefusesWithItsReason) {
   const Problem p = parse_problem("fwd fp32 h1 s64 d64");
   const ForwardConfig good{.target = Target::cpu_avx512};
-  ASSERT_TRUE(check(good, p, kBig));
+  ASSERT_TRUE(validate_config(good, p, kBig));
   const auto reason = [&](auto change) {
     ForwardConfig config = good;
     change(config);
-    return check(config, p, kBig).reason;
+    return validate_config(config, p, kBig).reason;
   };
   EXPECT_NE(reason([](auto& c) { c.target = Target::cpu_amx; }).find("bf16 only"),
             std::string::npos);
@@ -80,11 +82,11 @@ TEST(Legality, EveryRuleRefusesWithItsReason) {
   EXPECT_NE(reason([](auto& c) { c.block_q = 12; }).find("block_q=12"), std::string::npos);
   EXPECT_NE(reason([](auto& c) { c.block_k = 1024; }).find("block_k=1024"), std::string::npos);
   const Limits small{.highest = Target::cpu_avx2, .cache_bytes = 1 << 20};
-  EXPECT_NE(check(good, p, small).reason.find("cpu_avx2"), std::string::npos);
+  EXPECT_NE(validate_config(good, p, small).reason.find("cpu_avx2"), std::string::npos);
   const Limits tiny{.highest = Target::cpu_avx512, .cache_bytes = 1024};
-  EXPECT_NE(check(good, p, tiny).reason.find("1024"), std::string::npos);
-  EXPECT_FALSE(check(good, parse_problem("fwd tf32 h1 s64 d64"), kBig));
-  EXPECT_FALSE(check(good, parse_problem("fwd fp8 h1 s64 d64"), kBig));
+  EXPECT_NE(validate_config(good, p, tiny).reason.find("1024"), std::string::npos);
+  EXPECT_FALSE(validate_config(good, parse_problem("fwd tf32 h1 s64 d64"), kBig));
+  EXPECT_FALSE(validate_config(good, parse_problem("fwd fp8 h1 s64 d64"), kBig));
 }
 
 }  // namespace
