@@ -2,6 +2,7 @@
 
 #include "cuda/hopper_tensor.h"
 #include "kernels/item_balance.h"
+#include "plan/prices_backward.h"
 #include "plan/schedule.h"
 
 namespace dfa::cuda {
@@ -132,7 +133,7 @@ HopperFp32x3BackwardArgs::HopperFp32x3BackwardArgs(const Problem& p, const Backw
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
       args_(kernel_args(p)) {
-  alternate(args_, kSm90HeadsAtOnce);
+  alternate(args_, prices::kSm90HeadsAtOnce);
 }
 
 Sm90Fp32x3DeltaArgs HopperFp32x3BackwardArgs::delta(const BackwardArgs& pointers,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "plan/list_schedule.h"
+#include "plan/prices_backward.h"
 #include "plan/steps.h"
 #include "spec/flops.h"
 #include "spec/limits.h"
@@ -11,24 +12,11 @@
 namespace dfa {
 namespace {
 
-// In steps of a pair. Beside its own a part takes its keys and leaves its sums, and who ends last
-// has those of all.
-constexpr std::int64_t kBesides = 4, kPartsAStep = 2;
-// Where dq is rounded in the same grid, that of the last heads no longer is beside the last works:
-// so many steps, and of sums as they come a share of all. At d 128 10 fewer steps of 1000 (4096
-// keys) were 0.99 of the speed and 0.98 of the work per joule, 76 of 4000 (16384) 0.97 to 1.01 and
-// 1.00 to 1.01, at d 96 28 of 1300 0.99 to 1.00 and 1.00 to 1.015.
-constexpr std::int64_t kRounding = 16, kShareOfAll = 20;
-// Where works are fewer than pairs: so large a share of their steps. 16 works of 16 steps at d 128
-// in four 1.29 of the speed and 0.94 of the work per joule, 8 in eight 1.39 and 1.07, 40 of 32 in
-// three (two rounds, one step fewer) 1.06 and 0.85; d 96 24 of 32 in two 1.35 and 1.05, d 64 32 of
-// 16 in two 1.33 and 1.04, 16 of 32 in four 1.41 and 1.06.
-constexpr std::int64_t kShareOfFew = 10;
+using namespace prices;
 
 // Under a mask works differ, the longest come first, of all heads (select_heads_at_once): steps
 // until the last pair ends.
 double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
-  constexpr double kBesidesWhole = 1.5;
   ListSchedule schedule(pairs);
   const std::int64_t tiles = tiles_of(p.sq, c.block_q);
   int work = 0;
@@ -38,7 +26,7 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& 
       const int parts = work < dealt.end ? dealt.parts : 1;
       const auto steps = static_cast<double>(tiles_of(seen, parts) * (p.hq / p.hk));
       for (int part = 0; part < parts; ++part) {
-        schedule.take(steps + (parts == 1 ? kBesidesWhole : kBesides));
+        schedule.take(steps + (parts == 1 ? kWorkBesides : static_cast<double>(kPartBesides)));
       }
     }
   }
@@ -98,13 +86,14 @@ WorkParts select_split_q(const Problem& p, const BackwardConfig& c, int sms) {
   const std::int64_t tiles = tiles_of(p.sq, c.block_q), steps = tiles * (p.hq / p.hk);
   const auto last_round = [&](int parts) {
     const std::int64_t rounds = tiles_of(static_cast<std::int64_t>(left) * parts, pairs);
-    return rounds * (tiles_of(steps, parts) + kBesides) + parts / kPartsAStep;
+    return rounds * (tiles_of(steps, parts) + kPartBesides) + parts / kPartsAStep;
   };
   WorkParts best{.first = works, .end = works, .parts = 1};
   if (!c.split_q) return best;
   if (!p.mask.is_full()) return masked_work_parts(p, c, works, pairs);
   if (left == 0 || left > kWorksInParts) return best;
-  std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : c.dq_fused() ? kRounding : 0);
+  const std::int64_t rounding = c.dq_fused() ? kRoundingSteps : std::int64_t{0};
+  std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : rounding);
   if (c.dq == DqAccumulation::atomic_fused)
     least = std::min(least, steps - works * steps / pairs / kShareOfAll);
   for (int parts = 2; parts <= tiles && left * parts <= kPartPlaces; ++parts) {
@@ -122,12 +111,8 @@ int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
   }
   if (c.dq_atomic()) {
     if (!c.dq_fused()) return 1;  // sums need not stay in the L2 until they are rounded
-    // None waits for a turn: works for the pairs of a card. Twice as many have, at 4096 keys, 0.985
-    // of the speed and work per joule at d 128, under a causal mask 1.00 and 1.00, at d 96 1.00 and
-    // 0.99, at d 256 and 1024 keys 0.98 and 0.98.
-    constexpr std::int64_t kPairs = 64;
     const std::int64_t of_head = tiles_of(p.sk, c.turn_keys());
-    return static_cast<int>((kPairs + of_head - 1) / of_head);
+    return static_cast<int>(tiles_of(kPairsAtOnce, of_head));
   }
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
   const std::int64_t query_heads = p.hq / p.hk;
@@ -137,10 +122,8 @@ int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
   if (!pairs_in_turn(c) || p.mask.is_full()) return few;
   // Works of later keys are shorter under a mask: they catch up with those whose turn is before
-  // theirs, the less so the more heads there are in between; on paper, where the last heads' long
-  // works begin late, some pairs have nothing to do at the end, too. So as many heads as the L2 has
-  // of all their rows, where these are many, in groups of one size. Of 8 heads' speed and work per
-  // joule at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
+  // theirs, the less so the more heads there are in between. So as many heads as the L2 has of all
+  // their rows, where these are many, in groups of one size.
   const std::int64_t many = kL2Share / walked_head_bytes(p), heads = p.b * p.hk;
   if (many < 2 * kSm90HeadsAtOnce) return few;
   const std::int64_t groups = std::max<std::int64_t>((heads + many / 2) / many, 1);
@@ -149,17 +132,12 @@ int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
 
 int select_heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
   // Those that alternate next, so that none waits for zeros. Without a mask the blocks of a head
-  // are better held together by that wait: 4096 keys, d 128 0.98 of the speed, d 96 0.99, d 192
-  // 0.95; under a causal one d 128 1.03 and 1.02 of the work per joule (0019).
+  // are better held together by that wait.
   return c.dq == DqAccumulation::atomic_fused && !p.mask.is_full() ? select_heads_at_once(p, c) : 0;
 }
 
 int select_blocks_behind(const BackwardConfig& c) {
-  // A card's blocks run at once, and a half more: what is rounded has mostly been added up. By
-  // pairs in turn four times as many, measured: at 1024 keys d 128 1.035 of the speed and work per
-  // joule, under a causal mask 1.095 and 1.055, at 4096 keys under window(127,0) 1.125 and 1.07,
-  // else 1.00 to 1.01 (0019).
-  return pairs_in_turn(c) ? 560 : 192;
+  return pairs_in_turn(c) ? kPairBlocksBehind : kBlocksBehind;
 }
 
 int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
@@ -169,11 +147,10 @@ int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
 }
 
 std::vector<double> work_costs(const Problem& p, const BackwardConfig& c) {
-  constexpr double kPerWork = 1.5;  // its keys, dq of its last tile, its gradients: in steps (0019)
   std::vector<double> costs;
   for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
     const std::int64_t steps = query_steps(p, key, c.turn_keys(), c.block_q) * (p.hq / p.hk);
-    costs.push_back(static_cast<double>(steps) + kPerWork);
+    costs.push_back(static_cast<double>(steps) + kWorkBesides);
   }
   return costs;
 }
@@ -193,10 +170,6 @@ double work_balance(const std::vector<double>& costs, int heads, int at_once, in
 
 int select_tail_heads(const Problem& p, const BackwardConfig& c) {
   constexpr int kMostWorks = 1 << 12;
-  // What heads that alternate cost, as they share the L2, for each kL2Share of theirs: at 4096 keys
-  // and d 128 eight heads' 50 MB in place of four's took up to 0.5 % of the speed and work per
-  // joule, 12 with three query heads each, 175 MB, 4 %, where on paper they gain (0019).
-  constexpr double kWorth = 0.005;
   const int heads = static_cast<int>(p.b * p.hk), at_once = select_heads_at_once(p, c);
   // Where there are other multiprocessors works end as right, not as much together.
   const int plain = heads / at_once * at_once, takers = kUsualMultiprocessors / c.cluster;
@@ -210,7 +183,8 @@ int select_tail_heads(const Problem& p, const BackwardConfig& c) {
   for (int from = plain; from > 0 && (heads - from) * of_head < 2 * takers;) {
     from -= at_once;
     const double shared = static_cast<double>((heads - from) * walked_head_bytes(p)) / kL2Share;
-    const double worth = work_balance(costs, heads, at_once, from, takers) - kWorth * shared;
+    const double worth =
+        work_balance(costs, heads, at_once, from, takers) - kSharedHeadsCost * shared;
     if (worth <= most) continue;
     best = from;
     most = worth;

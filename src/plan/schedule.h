@@ -11,10 +11,7 @@
 // for the configuration that was selected.
 namespace dfa {
 
-// What is walked again and again may take of the L2: of 50 MB, as the rest passes through it too.
-inline constexpr std::int64_t kL2Share = 32 << 20;
-
-// Forward: heads (of packed ones) whose k and v fit that share together, one at least.
+// Forward: heads (of packed ones) whose k and v fit the share of the L2 together, one at least.
 int fitting_heads(const Problem& problem, const ForwardConfig& config);
 
 // Backward: how many work tiles there are, the keys of a block, or of a cluster, and of one head.
@@ -24,12 +21,8 @@ std::int64_t works_of(const Problem& problem, const BackwardConfig& config);
 // (BackwardConfig::split_q).
 WorkParts select_split_q(const Problem& problem, const BackwardConfig& config, int sms);
 
-// Key heads whose blocks run at once where they take turns on cuda_sm90. With 8, q, do and the sums
-// of dq of one are read and added to by 16 blocks before they leave the L2; blocks of more than
-// that wait for each other's turns.
-inline constexpr int kSm90HeadsAtOnce = 8;
-
-// In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
+// Key heads whose blocks run at once where they take turns on cuda_sm90, kSm90HeadsAtOnce of them.
+// In 16 bits fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
 // of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
 // With sums as they come that are rounded in the same grid: those of a round of works.
 int select_heads_at_once(const Problem& problem, const BackwardConfig& config);

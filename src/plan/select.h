@@ -5,6 +5,7 @@
 
 #include "dfa/error.h"
 #include "dfa/problem.h"
+#include "plan/prices_forward.h"
 #include "spec/config.h"
 #include "spec/limits.h"
 
@@ -24,6 +25,18 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 std::vector<ForwardConfig> fp32x3_candidates(const Problem& problem, const Limits& limits);
 std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& problem,
                                                        const Limits& limits);
+
+// The tiles of Hopper's forward whose joules were measured for a problem's element type and head
+// dim, the least first (larger ones with a margin on top), also with work tiles cut along their
+// keys where that promises enough; none of other types and dims. Whether a tile is legal of the
+// problem is not asked. With the time that a call is predicted to take while the card stands at its
+// power limit of 700 W, in us. Prices are of all multiprocessors of a card together, and hold for
+// sm_count of them as their share.
+struct PricedTile {
+  double us;
+  Sm90Tile tile;
+};
+std::vector<PricedTile> priced_sm90_tiles(const Problem& problem, int sm_count);
 
 // The GPU's configuration to run with where nothing was measured. When validate_config() refuses
 // it, no configuration is legal and its reason is the problem's.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/result.h"
-#include "plan/prices_forward.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
 

@@ -8,7 +8,7 @@ class Varlen : public Device {};
 
 TEST_F(Varlen, EverySequenceMeetsTheRule) {
   const int all = static_cast<int>(problem_lines("varlen.txt").size());
-  EXPECT_EQ(ran_of({"varlen.txt"}, {.backend = "cuda"}), all);
+  EXPECT_EQ(dfa::ran_of({"varlen.txt"}, {.backend = "cuda"}), all);
 }
 
 }  // namespace
