@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "cuda/launcher.h"
+#include "spec/plan_config.h"
 
 namespace dfa::cuda {
 
@@ -11,7 +12,8 @@ namespace dfa::cuda {
 // first call of a pass, so that planning compiles nothing. Thread-safe.
 class ReadyCudaPlan final : public ReadyPlan {
  public:
-  ReadyCudaPlan(const Plan& plan, const gpu::Device& device);
+  // config: what the plan says in text.
+  ReadyCudaPlan(const Plan& plan, const PlanConfig& config, const gpu::Device& device);
 
   bool current() const override;
   bool fits_context() const override;
@@ -26,6 +28,7 @@ class ReadyCudaPlan final : public ReadyPlan {
 
  private:
   Plan plan_;
+  PlanConfig config_;
   const gpu::Device& device_;
   int sms_;  // that it may use there
   mutable std::once_flag forward_once_;
