@@ -71,6 +71,10 @@ class Backend {
   // Requires supports(). Throws InvalidArgument when options.config is malformed or illegal.
   virtual Plan plan(const Problem& problem, const PlanOptions& options) const = 0;
 
+  // plan() of a problem that differs from that of a plan of this backend, which is current, in the
+  // number of keys alone (a cache that grows), if the same configuration is selected for it.
+  virtual std::optional<Plan> with_keys(const Plan&, const Problem&) const { return std::nullopt; }
+
   // Require a plan of this backend and a workspace of plan.workspace_bytes.
   virtual void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const = 0;
   virtual void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const = 0;

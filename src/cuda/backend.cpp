@@ -116,6 +116,11 @@ class CudaBackend final : public Backend {
     return plan;
   }
 
+  std::optional<Plan> with_keys(const Plan& plan, const Problem& problem) const override {
+    const auto ready = std::dynamic_pointer_cast<const ReadyCudaPlan>(plan.ready.plan);
+    return ready != nullptr ? ready->with_keys(problem) : std::nullopt;
+  }
+
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
     const auto ready = ready_plan(plan);
     require_memory_of(ready->device(), {{"q", args.q},

@@ -10,6 +10,8 @@
 #include "cuda/standard_steps.h"
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/flops.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
@@ -47,6 +49,28 @@ PlanConfig config_of(const Plan& plan, const gpu::Device& device) {
 ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const PlanConfig& config, const gpu::Device& device)
     : plan_(plan), config_(config), device_(device), sms_(device.usable_sms()) {
   plan_.ready = {};  // else a changed plan keeps alive what it was made from
+}
+
+bool ReadyCudaPlan::is_selected_for(const Problem& problem) const {
+  const auto* flash = std::get_if<FlashConfig>(&config_);
+  if (flash == nullptr || plan_.origin != "default" || has_backward(problem)) return false;
+  const Limits limits = limits_of(device_);
+  const Problem p = with_pack_gqa(problem), planned = with_pack_gqa(plan_.problem);
+  const ForwardConfig& config = *flash->forward;
+  // Else the plan says why these kernels run, which may name the keys.
+  if (config.target != limits.highest || p.hq != planned.hq) return false;
+  return select_forward(p, limits) == config && validate_config(config, p, limits);
+}
+
+std::optional<Plan> ReadyCudaPlan::with_keys(const Problem& problem) const {
+  if (!is_selected_for(problem)) return std::nullopt;
+  const ForwardConfig& config = *std::get<FlashConfig>(config_).forward;
+  Plan plan = plan_;
+  plan.problem = problem;
+  plan.forward_flops = forward_flops(problem);
+  plan.workspace_bytes = forward_workspace_bytes(with_pack_gqa(problem), config);
+  plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, config_, device_);
+  return plan;
 }
 
 bool ReadyCudaPlan::current() const {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "cuda/launcher.h"
 #include "spec/plan_config.h"
@@ -15,6 +16,9 @@ class ReadyCudaPlan final : public ReadyPlan {
   // config: what the plan says in text.
   ReadyCudaPlan(const Plan& plan, const PlanConfig& config, const gpu::Device& device);
 
+  // The plan for another number of keys, if the same configuration is selected for that.
+  std::optional<Plan> with_keys(const Problem& problem) const;
+
   bool current() const override;
   bool fits_context() const override;
   std::vector<std::string> warnings() const override;
@@ -27,6 +31,8 @@ class ReadyCudaPlan final : public ReadyPlan {
   const Launcher<BackwardArgs>& backward() const;
 
  private:
+  bool is_selected_for(const Problem& problem) const;
+
   Plan plan_;
   PlanConfig config_;
   const gpu::Device& device_;

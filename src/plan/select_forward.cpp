@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "plan/pack_gqa.h"
@@ -245,6 +246,25 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
           .varlen = p.packed()};
 }
 
+// In the order to try them, while `visit` says so.
+template <typename Visit>
+void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
+  if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
+  if (limits.highest != Target::cuda_sm90 || (p.packed() && !kPackedOnSm90)) return;
+  for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
+    if (!visit(config_of(p, tile))) return;
+  }
+}
+
+std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
+  std::optional<ForwardConfig> first;
+  for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
+    if (validate_sm90(config, p, limits)) first = config;
+    return !first;
+  });
+  return first;
+}
+
 std::span<const ForwardTile> portable_tiles(const Problem& p) {
   if (bytes_of(p.dtype) == 4) return kWideForwardTiles;
   return kForwardTiles;
@@ -269,13 +289,11 @@ std::vector<ForwardConfig> portable_candidates(const Problem& p, const Limits& l
 
 std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
   std::vector<ForwardConfig> legal;
-  if (std::max(problem.d, problem.dv) <= kPortableDim) return legal;
-  if (problem.packed() && !kPackedOnSm90) return legal;
-  for (const Sm90Tile& tile : tiles_to_try(problem, limits)) {
-    const ForwardConfig config = config_of(problem, tile);
+  for_sm90_tiles(problem, limits, [&](const ForwardConfig& config) {
     const bool is_new = std::ranges::find(legal, config) == legal.end();
     if (is_new && validate_sm90(config, problem, limits)) legal.push_back(config);
-  }
+    return true;
+  });
   return legal;
 }
 
@@ -303,7 +321,9 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
   return legal;
 }
 
+// Asked for every token of a growing cache, so it prices all tiles and looks at the rules of few.
 ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
+  if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, kForwardTiles[0], limits) : legal[0];
 }

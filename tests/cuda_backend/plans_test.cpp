@@ -78,6 +78,29 @@ TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {
   }
 }
 
+// A cache grows by a key a token: plans are those that would be made anew, and few are.
+TEST_F(CudaBackendTest, AGrowingCacheIsPlannedNowAndThen) {
+  const PlanOptions options{.backend = "cuda"};
+  Problem p = parse_problem("fwd bf16 causal b4 hq32 hk8 sq1 sk4096 d128 layout(bshd)");
+  Plan last = cuda_backend().plan(p, options);
+  int made = 1;
+  for (; p.sk < 8192; ++p.sk) {
+    const auto same = cuda_backend().with_keys(last, p);
+    const Plan anew = cuda_backend().plan(p, options);
+    made += same ? 0 : 1;
+    last = same.value_or(anew);
+    ASSERT_EQ(last, anew) << p.sk;
+    ASSERT_EQ(plan(p, options), anew) << p.sk;
+  }
+  EXPECT_LT(made, 150);
+  p.pass = Pass::forward_backward;  // a gradient's kernels go by the keys
+  EXPECT_FALSE(cuda_backend().with_keys(cuda_backend().plan(p, options), [&] {
+    Problem more = p;
+    more.sk += 1;
+    return more;
+  }()));
+}
+
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {
   Problem p = kProblem;
   p.pass = Pass::forward;
