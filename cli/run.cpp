@@ -197,7 +197,7 @@ void require_places(const RunArguments& arguments) {
 void run(RunArguments& arguments, int& exit_code) {
   arguments.options.algorithm = parse_algorithm(arguments.algorithm);
   const Inputs inputs = read_inputs(arguments.problem, arguments.files);
-  if (!arguments.out.empty()) require_dense(inputs.problem, "--out");
+  if (!arguments.out.empty()) require_plain(inputs.problem, "--out");
   const bench::Prepared plans = bench::prepare(inputs.problem, arguments.options);
   require_memory(inputs.problem, plans);
   require_places(arguments);

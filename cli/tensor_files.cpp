@@ -224,7 +224,7 @@ Inputs read_inputs(const std::string& line, const InputFiles& files) {
   inputs.problem = parse_problem(complete_line(line, q.sizes, k.sizes, v.sizes));
   inputs.batched = q.batched;
   const Problem& p = inputs.problem;
-  require_dense(p, "tensors from files");
+  require_plain(p, "tensors from files");
   require_shape(q, p, {p.b, p.hq, p.sq, p.d});
   require_shape(k, p, {p.b, p.hk, p.sk, p.d});
   require_shape(v, p, {p.b, p.hk, p.sk, p.dv});

@@ -20,6 +20,7 @@ struct Tensors {
   std::vector<std::byte> q, k, v, o, d_o, dq, dk, dv;
   std::vector<float> lse;
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k;  // of packed sequences
+  std::vector<float> slopes, sinks, d_sinks;             // of [b, hq] for alibi, else of [hq]
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
@@ -36,6 +37,9 @@ struct Tensors {
     dk = empty(k_count);
     dv = empty(v_count);
     lse.assign(static_cast<std::size_t>(b * p.hq * q_rows), std::nanf(""));
+    if (p.alibi) slopes = floats(p.b * p.hq, seed + 4, 0.2f);
+    if (p.sink) sinks = floats(p.hq, seed + 5, 1.5f);
+    d_sinks.assign(sinks.size(), std::nanf(""));
     if (p.packed()) {
       cu_seqlens_q = cu_seqlens_of(p.lens_q);
       cu_seqlens_k = cu_seqlens_of(p.lens_k);
@@ -48,13 +52,20 @@ struct Tensors {
     return {.cu_seqlens_q = cu_seqlens_q.data(), .cu_seqlens_k = cu_seqlens_k.data()};
   }
 
+  Logits logits() const {
+    return {.alibi_slopes = p.alibi ? slopes.data() : nullptr,
+            .slopes_of_batch = p.alibi ? p.hq : 0,
+            .sinks = p.sink ? sinks.data() : nullptr};
+  }
+
   ForwardArgs forward_args() {
     return {.q = q.data(),
             .k = k.data(),
             .v = v.data(),
             .o = o.data(),
             .lse = lse.data(),
-            .sequences = sequences()};
+            .sequences = sequences(),
+            .logits = logits()};
   }
   BackwardArgs backward_args() {
     return {.q = q.data(),
@@ -66,7 +77,9 @@ struct Tensors {
             .dq = dq.data(),
             .dk = dk.data(),
             .dv = dv.data(),
-            .sequences = sequences()};
+            .sequences = sequences(),
+            .logits = logits(),
+            .d_sinks = p.sink ? d_sinks.data() : nullptr};
   }
 
   float at(const std::vector<std::byte>& t, std::int64_t index) const {
@@ -80,6 +93,12 @@ struct Tensors {
   }
 
  private:
+  static std::vector<float> floats(std::int64_t count, std::uint64_t seed, float size) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    fill_normal(values.data(), DType::fp32, count, seed);
+    for (float& value : values) value *= size;
+    return values;
+  }
   std::vector<std::byte> empty(std::int64_t count) const {
     return std::vector<std::byte>(static_cast<std::size_t>(count * bytes_of(p.dtype)),
                                   std::byte{0xff});

@@ -79,6 +79,14 @@ struct Sequences {
   const std::int32_t* seqused_k = nullptr;
 };
 
+// What problems with alibi or sink read, in fp32, on the host for the CPU, on the device for a GPU;
+// else not looked at.
+struct Logits {
+  const float* alibi_slopes = nullptr;  // [hq], or [b, hq]; of packed sequences b counts those
+  std::int64_t slopes_of_batch = 0;     // elements from one batch's slopes to the next's: 0 or hq
+  const float* sinks = nullptr;         // [hq]
+};
+
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
 // workspace: plan.workspace_bytes, 64-byte aligned, or null to have it allocated for this call.
 struct ForwardArgs {
@@ -92,6 +100,7 @@ struct ForwardArgs {
   // not looked at where the plan stores none.
   void* probabilities = nullptr;
   Sequences sequences{};
+  Logits logits{};
 };
 
 // o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,
@@ -109,6 +118,8 @@ struct BackwardArgs {
   void* workspace = nullptr;
   const void* probabilities = nullptr;  // those that forward() left
   Sequences sequences{};
+  Logits logits{};
+  float* d_sinks = nullptr;  // [hq], where the problem has sinks
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the
@@ -142,10 +153,10 @@ DFA_API std::vector<std::string> warnings(const Plan& plan);
 // context) that is current? A plan for another part runs, and right, but not at its best.
 DFA_API bool fits_context(const Plan& plan);
 
-// o = softmax(scale q k^T + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse =
-// -inf. Throws InvalidArgument on null or misaligned pointers and on a budget of multiprocessors
-// that is out of range, Unsupported where the plan takes none, OutOfMemory when the workspace
-// cannot be had.
+// o = softmax(logits + mask) v and its log-sum-exp. Rows that see no key get o = 0, lse = -inf, or
+// the sink. Throws InvalidArgument on null or misaligned pointers and on a budget of
+// multiprocessors that is out of range, Unsupported where the plan takes none, OutOfMemory when the
+// workspace cannot be had.
 DFA_API void forward(const Plan& plan, const ForwardArgs& args, Queue queue = {});
 
 // dq, dk, dv from q, k, v, o, lse and do. The probabilities are computed anew, unless the plan

@@ -21,6 +21,7 @@ namespace {
 
 using Pointer = std::uintptr_t;  // 0: null
 using StrideTuple = std::array<std::int64_t, 3>;
+using LogitTuple = std::tuple<double, bool, bool>;  // softcap, alibi, sink of Problem
 
 template <typename T>
 T* at(Pointer pointer) {
@@ -32,7 +33,7 @@ Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .ro
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
-                   const std::array<std::int64_t, 2>& totals) {
+                   const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1]};
@@ -51,6 +52,7 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   p.o_strides = strides(tensors[3]);
   p.total_q = totals[0];
   p.total_k = totals[1];
+  std::tie(p.softcap, p.alibi, p.sink) = logits;
   return p;
 }
 
@@ -71,8 +73,17 @@ Sequences sequences(const SequencePointers& s) {
           .seqused_k = at<std::int32_t>(s[3])};
 }
 
+// Of Logits: alibi_slopes, slopes_of_batch, sinks.
+using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer>;
+Logits logits_of(const LogitPointers& given) {
+  const auto& [slopes, of_batch, sinks] = given;
+  return {
+      .alibi_slopes = at<float>(slopes), .slopes_of_batch = of_batch, .sinks = at<float>(sinks)};
+}
+
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
-                 Pointer workspace, Pointer stream, const SequencePointers& where) {
+                 Pointer workspace, Pointer stream, const SequencePointers& where,
+                 const LogitPointers& logits) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -80,13 +91,15 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .o = at<void>(o),
            .lse = at<float>(lse),
            .workspace = at<void>(workspace),
-           .sequences = sequences(where)},
+           .sequences = sequences(where),
+           .logits = logits_of(logits)},
           {.stream = at<void>(stream)});
 }
 
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
-                  Pointer stream, const SequencePointers& where) {
+                  Pointer stream, const SequencePointers& where, const LogitPointers& logits,
+                  Pointer d_sinks) {
   backward(plan,
            {.q = at<void>(q),
             .k = at<void>(k),
@@ -98,7 +111,9 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .dk = at<void>(dk),
             .dv = at<void>(dv),
             .workspace = at<void>(workspace),
-            .sequences = sequences(where)},
+            .sequences = sequences(where),
+            .logits = logits_of(logits),
+            .d_sinks = at<float>(d_sinks)},
            {.stream = at<void>(stream)});
 }
 
@@ -148,10 +163,11 @@ void bind_plan(nb::module_& core) {
       .def_ro("backward_flops", &Plan::backward_flops)
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
-           "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{})
+           "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
+           "logits"_a = LogitPointers{})
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
-           "sequences"_a = SequencePointers{})
+           "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{}, "d_sinks"_a = 0)
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -172,18 +188,17 @@ void bind_plan(nb::module_& core) {
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
-         int threads, const std::array<std::int64_t, 2>& totals) {
+         int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
         const Problem problem =
-            problem_of(head, sizes, window, scale, deterministic, tensors, totals);
+            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
-      "totals"_a = std::array<std::int64_t, 2>{},
+      "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{},
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
-      "all "
-      "packed sequences, 0 where dense.");
+      "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

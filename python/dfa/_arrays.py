@@ -1,5 +1,7 @@
 """What NumPy's and CuPy's arrays have in common: shapes and byte strides."""
 
+from typing import Any, NamedTuple
+
 from dfa._plan import plan_of
 from dfa._shapes import (dense_strides, flag_of, lies_apart, nothing_to_read, padded_width, rows_before_heads,
                          scale_at_width, scale_of, sizes_of, strides_of, window_of)
@@ -54,8 +56,15 @@ def element_strides(array):
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
+class Logits(NamedTuple):
+    """What becomes of logits: as plans, and as kernels are told of it, and the sinks themselves."""
+    planned: tuple = (0.0, False, False)
+    pointers: tuple = (0, 0, 0)
+    sinks: Any = None
+
+
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
-        algorithm):
+        algorithm, logits=Logits()):
     """The call for arrays of `module` (numpy or cupy)."""
     for name, array in zip("qkv", (q, k, v)):
         refuse_masked(name, array)
@@ -76,14 +85,14 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
     options = window_of(causal, window), scale_of(scale), flag_of("deterministic", deterministic)
     if nothing_to_read(sizes):
         if return_lse:
-            lse.fill(-module.inf)
+            lse[:] = -module.inf if logits.sinks is None else logits.sinks[:, None]
     else:
         strides = tuple(strides_of(name, array.shape, element_strides(array))
                         for name, array in (("q", q), ("k", k), ("v", v)))
         plan = plan_of("fwd", dtype_of(q, k, v), sizes, *options,
-                       (*strides, dense_strides(o.shape, rows_first)), backend, algorithm)
+                       (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned)
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
-                      (pointer(workspace) + 63) // 64 * 64, stream)
+                      (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers)
     o = o[..., :shapes[2][-1]]
     return (o, lse) if return_lse else o

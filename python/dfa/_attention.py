@@ -9,9 +9,9 @@ _AUTO = "auto"
 _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
-def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=False,
-              deterministic=False, algorithm="auto", policy=None):
-    """o = softmax(scale · q kᵀ + mask) v, exactly, in O(N·d) memory.
+def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None,
+              return_lse=False, deterministic=False, algorithm="auto", policy=None):
+    """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
     one library, device and element type (float32, float16, bfloat16). Head dims are up to 256; a batch of 1 is
@@ -19,12 +19,16 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
     multiples of 8, else by a copy. hq is a multiple of hk: query head h reads key head h // (hq // hk).
     causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that
     position, -1 for no limit. scale: 1 / sqrt(d) unless given.
+    softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
+    slope · |i + sk - sq - j|. sinks: [hq], one more logit of each row of a head, in the denominator and in lse, without a
+    value. These three: NumPy and PyTorch on a processor so far, with gradients of q, k, v and sinks.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).
 
     Returns o [b, hq, sq, dv] on the same device and, with return_lse, (o, lse): the natural log of
-    the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf.
+    the sum of exponentials, float32 [b, hq, sq]. A query that sees no key has o = 0, lse = -inf,
+    or the sink.
     PyTorch tensors take part in autograd, JAX arrays in grad, jit and vmap; lse has a gradient, too. GPU
     work is put on the library's current stream.
 
@@ -37,7 +41,26 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, return_lse=Fals
         return_lse = flag_of("return_lse", return_lse)
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
+    if softcap is not None or alibi_slopes is not None or sinks is not None:
+        options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
+                   "alibi_slopes": alibi_slopes, "sinks": sinks}
+        return _of_logits(q, k, v, return_lse, algorithm, options)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
+
+
+def _of_logits(q, k, v, return_lse, algorithm, options):
+    if algorithm not in (_AUTO, "flash"):
+        raise ValueError("softcap, alibi_slopes and sinks take algorithm auto and no policy")
+    library = type(q).__module__.partition(".")[0]
+    if library in ("numpy", "cupy"):
+        from dfa._numpy import attention_of_logits as adapted
+        if library == "cupy":
+            raise ValueError("softcap, alibi_slopes and sinks are not supported on CuPy arrays; accepted: NumPy and PyTorch")
+    elif library in ("jax", "jaxlib"):
+        raise ValueError("softcap, alibi_slopes and sinks are not supported on JAX arrays; accepted: NumPy and PyTorch")
+    else:
+        from dfa._torch_logits import attention as adapted
+    return adapted(q, k, v, return_lse, **options)
 
 
 def _choice(algorithm, policy):

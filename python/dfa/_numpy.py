@@ -3,6 +3,7 @@
 import numpy
 
 from dfa import _arrays
+from dfa._logits import check_shapes, slopes_of_batch, softcap_of
 
 
 def _pointer(array):
@@ -11,3 +12,23 @@ def _pointer(array):
 
 def attention(q, k, v, *options):
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, *options)
+
+
+def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks):
+    b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
+    hq = q.shape[1] if q.ndim == 4 else 0
+    alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
+    check_shapes(alibi_slopes, sinks, b, hq)
+    pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks)]
+    logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None),
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), pointers[1]), sinks)
+    return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
+
+
+def _floats(name, values):
+    if values is None:
+        return None
+    array = numpy.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} is of {array.dtype}; accepted: real numbers")
+    return numpy.ascontiguousarray(array, dtype="float32")

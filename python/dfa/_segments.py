@@ -16,6 +16,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd import forward_ad
 
 from dfa._attention import attention
+from dfa._logits import softcap_of
 from dfa._shapes import lies_apart, scale_of, window_of
 from dfa._torch_calls import DTYPES
 from dfa._torch_varlen import attention_varlen
@@ -207,7 +208,7 @@ def _segment(batch, rows, low, high):
 
 def attend(query, key, value, segments, **options):
     """o [b, hq, sq, dv] of q, k, v [b, h, s, d] and the Segments of a mask: one call for packed sequences, else one for each
-    segment. A query that sees no key has zeros. options: scale, deterministic, as in dfa.attention. Raises as it does."""
+    segment. A query that sees no key has zeros. options: scale, softcap, sinks, deterministic, as in dfa.attention. Raises as it does."""
     whole = slice(0, query.shape[0]), slice(0, query.shape[2])
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
@@ -242,18 +243,21 @@ def _may_be_packed(query, key, value, packed, scale=None, **_):
             and value.shape[2] == sk and 0 < b * max(query.shape[2], sk) <= _MOST_ROWS)
 
 
-def _attend_packed(query, key, value, packed, scale=None, deterministic=False):
+def _attend_packed(query, key, value, packed, scale=None, deterministic=False, softcap=None, sinks=None):
     b, _, sq, _ = query.shape
     pitch = _pitch_to_read(query, key, value)
     q, lengths = _rows_of(query), packed.lengths(query.device, sq, pitch or key.shape[2])
     if pitch is None:
         cu_q, cu_k, used_q, used_k = lengths
         o = attention_varlen(q, _rows_of(key), _rows_of(value), cu_q, cu_k, window=packed.window, scale=scale,
-                             seqused_q=used_q, seqused_k=used_k, deterministic=deterministic)
+                             seqused_q=used_q, seqused_k=used_k, deterministic=deterministic, softcap=softcap,
+                             sinks=sinks)
     else:
         q = q if lies_apart((1, *q.shape), (0, *q.stride())) else q.contiguous()
         k, v = (_rows_at(x, pitch) for x in (key, value))
-        o, _ = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *window_of(False, packed.window), scale_of(scale), False)
+        sinks = None if sinks is None else sinks.float()
+        o, _ = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *window_of(False, packed.window), scale_of(scale), False,
+                                            None, sinks, softcap_of(softcap))
     return o.unflatten(0, (b, sq)).transpose(1, 2)
 
 

@@ -10,28 +10,31 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_operators
+from dfa._logits import check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
-_OPTIONS = "int left, int right, float scale, bool deterministic"
+_OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
+            "float softcap=0.0")
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
 _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}) "
-                "-> (Tensor, Tensor, Tensor)")
+                "-> (Tensor, Tensor, Tensor, Tensor)")
 
 
 def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, *, causal=False,
-                     window=None, scale=None, seqused_q=None, seqused_k=None, return_lse=False, deterministic=False):
+                     window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, seqused_q=None, seqused_k=None,
+                     return_lse=False, deterministic=False):
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
     the rows from cu_seqlens[i] to cu_seqlens[i + 1], none where both are the same; cu_seqlens_k is cu_seqlens_q unless given.
     seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
     aligned to its last query and key. max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them
-    and none is looked at; on a processor a sequence with more rows is refused. scale, deterministic, return_lse: as in
-    dfa.attention.
+    and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
+    return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
@@ -52,12 +55,13 @@ def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, max_seqlen_q=None
     if q.device.type == "cpu" and not torch.compiler.is_compiling():
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
-    _, _, _, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
+    _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
+    logits = _logits_of(alibi_slopes, sinks, softcap, q.device, cu_seqlens_q.shape[0] - 1, hq)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic
+    options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic, *logits
     q, k, v = (_fitting(x) for x in (q, k, v))
     if 0 in q.shape or 0 in k.shape or cu_seqlens_q.shape[0] == 1:
-        o, lse = _of_nothing(q, k, v)
+        o, lse = _of_nothing(q, k, v, logits[1])
     else:
         o, lse = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *options)
     o = o[..., :dv] if o.shape[2] != dv else o
@@ -88,6 +92,22 @@ def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
                              "contiguous, of one b for all")
 
 
+def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
+    """(alibi_slopes, sinks, softcap) as the operators take them."""
+    for name, tensor in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
+        if tensor is not None and not (isinstance(tensor, torch.Tensor) and tensor.is_floating_point()):
+            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
+            raise TypeError(f"{name} is {kind}; accepted: a floating-point tensor")
+        if tensor is not None and tensor.device != device:
+            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
+    check_shapes(alibi_slopes, sinks, b, hq)
+    if alibi_slopes is not None and alibi_slopes.requires_grad and torch.is_grad_enabled():
+        raise ValueError("alibi_slopes requires a gradient, which is not computed; accepted: slopes that are not learned")
+    if alibi_slopes is not None:
+        alibi_slopes = alibi_slopes.detach().float().contiguous()
+    return alibi_slopes, None if sinks is None else sinks.float().contiguous(), softcap_of(softcap)
+
+
 def _check_most(cu_seqlens, most, name):
     if not cu_seqlens.shape[0] or cu_seqlens[0] != 0:
         raise ValueError(f"cu_seqlens_{name[-1]} does not begin with 0")
@@ -103,13 +123,15 @@ def _fitting(x):
     return x if lies_apart((1, *x.shape), (0, *x.stride())) else x.contiguous()
 
 
-def _of_nothing(q, k, v):
+def _of_nothing(q, k, v, sinks):
     nothing = sum(x[..., :0].sum() for x in (q, k, v))
     lse = q.new_full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32)
+    lse = lse if sinks is None else sinks[:, None].expand_as(lse)
     return q.new_zeros(*q.shape[:2], v.shape[2]) + nothing, lse
 
 
-def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic):
+def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic,
+             alibi_slopes=None, sinks=None, softcap=0.0):
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (total_q, total_k), 0
     if q.device.type == "cpu":
@@ -118,9 +140,14 @@ def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, 
     strides = *((0, *x.stride()[1::-1]) for x in (q, k, v)), (0, dv, hq * dv)
     sizes = cu_seqlens_q.shape[0] - 1, hq, hk, *longest, d, dv
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
-                   threads, (total_q, total_k))
-    lengths = [0 if x is None else x.data_ptr() for x in (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k)]
-    return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), lengths
+                   threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None))
+    lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
+    logits = _pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks)
+    return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits)
+
+
+def _pointer(tensor):
+    return 0 if tensor is None else tensor.data_ptr()
 
 
 def _longest(cu_seqlens, total):
@@ -151,19 +178,20 @@ def _empty_outputs(q, v):
 
 def _forward(q, k, v, *rest):
     with _On(q) as stream:
-        plan, workspace, lengths = _planned("fwd", q, k, v, *rest)
+        plan, workspace, data = _planned("fwd", q, k, v, *rest)
         o, lse = _empty_outputs(q, v)
-        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths)
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, *data)
     return o, lse
 
 
 def _backward(d_o, q, k, v, o, lse, *rest):
     d_o, o = d_o.contiguous(), o.contiguous()
     with _On(q) as stream:
-        plan, workspace, lengths = _planned("bwd", q, k, v, *rest)
-        gradients = [_torch_operators.like(x) for x in (q, k, v)]
-        plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, lengths)
-    return tuple(gradients)
+        plan, workspace, data = _planned("bwd", q, k, v, *rest)
+        *gradients, d_sinks = _fake_backward(d_o, q, k, v, o, lse, *rest)
+        plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, *data,
+                       d_sinks.data_ptr())
+    return *gradients, d_sinks
 
 
 for _device in ("CPU", "CUDA"):
@@ -177,35 +205,40 @@ def _fake_forward(q, k, v, *rest):
 
 
 @torch.library.register_fake("dfa::varlen_backward")
-def _fake_backward(d_o, q, k, v, *rest):
-    return tuple(_torch_operators.like(x) for x in (q, k, v))
+def _fake_backward(d_o, q, k, v, o, lse, *rest):
+    """dq, dk, dv, and of the sinks, or of none."""
+    sinks = rest[9] if len(rest) > 9 else None
+    return *map(_torch_operators.like, (q, k, v)), q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, *lengths, ctx.left, ctx.right, ctx.scale, ctx.deterministic = inputs
-    ctx.save_for_backward(q, k, v, *output, *lengths)
+    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, d_o, d_lse):
-    q, k, v, o, lse, *lengths = ctx.saved_tensors
-    options = *lengths, ctx.left, ctx.right, ctx.scale, ctx.deterministic
-    return *_gradients(d_o, d_lse, q, k, v, o, lse, *options), *(None,) * 8
+    q, k, v, o, lse, *lengths, slopes, sinks = ctx.saved_tensors
+    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap
+    d_q, d_k, d_v, d_sinks = _gradients(d_o, d_lse, q, k, v, o, lse, *options)
+    return d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None
 
 
 def _gradients(d_o, d_lse, q, k, v, o, lse, *options):
     if d_lse is None:
         return torch.ops.dfa.varlen_backward(torch.zeros_like(o) if d_o is None else d_o, q, k, v, o, lse, *options)
     d_o = torch.zeros_like(o) if d_o is None else d_o
+    of_sinks = []
 
     def backward(d_o, q, k, v, o, lse, *options):
         """As a batch of one, of which the columns for lse are made."""
-        d_q, d_k, d_v = torch.ops.dfa.varlen_backward(*(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)), lse[0],
-                                                      *options)
-        return [x.transpose(0, 1).unsqueeze(0) for x in (d_q, d_k, d_v)]
+        *gradients, d_sinks = torch.ops.dfa.varlen_backward(*(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)),
+                                                            lse[0], *options)
+        of_sinks.append(d_sinks)
+        return [x.transpose(0, 1).unsqueeze(0) for x in gradients]
     batch = [x.transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
     gradients = _torch_operators.gradients(backward, d_o.transpose(0, 1).unsqueeze(0), d_lse[None], *batch, lse[None], *options)
-    return [x.squeeze(0).transpose(0, 1) for x in gradients]
+    return *(x.squeeze(0).transpose(0, 1) for x in gradients), *of_sinks
 
 
 torch.library.register_autograd("dfa::varlen_forward", _differentiate, setup_context=_keep, lib=_library)

@@ -71,6 +71,24 @@ void require_sequences(const Problem& p, const Sequences& sequences) {
   }
 }
 
+void require_floats(const char* name, const float* address) {
+  if (address == nullptr) {
+    throw InvalidArgument(std::string("pointer ") + name + " is null; this problem has them");
+  }
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(float) != 0) {
+    throw InvalidArgument(std::string("pointer ") + name + " is not aligned to fp32");
+  }
+}
+
+void require_logits(const Problem& p, const Logits& logits) {
+  if (p.sink) require_floats("sinks", logits.sinks);
+  if (!p.alibi) return;
+  require_floats("alibi_slopes", logits.alibi_slopes);
+  if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;
+  throw InvalidArgument("slopes_of_batch is " + std::to_string(logits.slopes_of_batch) +
+                        "; accepted: 0, or hq for slopes of each batch");
+}
+
 // The caller's workspace, or one that lives as long as this call.
 class Workspace {
  public:
@@ -154,6 +172,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
   require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
   require_sequences(p, args.sequences);
+  require_logits(p, args.logits);
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
@@ -178,6 +197,8 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                        {"dk", args.dk},
                        {"dv", args.dv}});
   require_sequences(p, args.sequences);
+  require_logits(p, args.logits);
+  if (p.sink) require_floats("d_sinks", args.d_sinks);
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);

@@ -12,7 +12,7 @@ using namespace cudnn;
 namespace {
 
 int element_of(const Problem& p) {
-  require_dense(p, "cudnn");
+  require_plain(p, "cudnn");
   if (has_backward(p)) throw Unsupported("cudnn: the graph is of a forward; no backward is built");
   if (p.dtype != DType::fp16 && p.dtype != DType::bf16) {
     throw Unsupported(std::string("cudnn: attention takes fp16 and bf16, not ") + name_of(p.dtype));

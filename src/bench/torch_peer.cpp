@@ -58,7 +58,7 @@ AlignedBuffer read_bytes(const std::filesystem::path& path) {
 Json strides_json(const Strides& s) { return Json::array({s.batch, s.head, s.row}); }
 
 Json problem_json(const Problem& p) {
-  require_dense(p, "torch");
+  require_plain(p, "torch");
   return {{"forward", has_forward(p)},
           {"backward", has_backward(p)},
           {"dtype", name_of(p.dtype)},

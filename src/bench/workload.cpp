@@ -1,6 +1,7 @@
 #include "bench/workload.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -37,6 +38,23 @@ std::vector<std::int32_t> begins_of(const Problem& p, const std::vector<std::int
                           "' does not say its lengths; give lens(…) in the place of packed(…)");
   }
   return cu_seqlens_of(lengths);
+}
+
+// ALiBi's own slopes, a geometric row, where the problem takes some.
+std::vector<float> slopes_of(const Problem& p) {
+  std::vector<float> slopes(static_cast<std::size_t>(p.alibi ? p.hq : 0));
+  for (std::size_t h = 0; h < slopes.size(); ++h) {
+    slopes[h] = std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(p.hq));
+  }
+  return slopes;
+}
+
+// As large as logits are.
+std::vector<float> sinks_of(const Problem& p) {
+  constexpr std::uint64_t kSeed = 11;
+  std::vector<float> sinks(static_cast<std::size_t>(p.sink ? p.hq : 0));
+  fill_normal(sinks.data(), DType::fp32, std::ssize(sinks), kSeed);
+  return sinks;
 }
 
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
@@ -187,8 +205,15 @@ struct Workload::Tensors {
         dv(on, gradients ? v_bytes(p) : 0),
         q_begins(begins_of(p, p.lens_q)),
         k_begins(begins_of(p, p.lens_k)),
+        host_slopes(slopes_of(p)),
+        host_sinks(sinks_of(p)),
         cu_seqlens_q(on, sizeof(std::int32_t) * q_begins.size()),
-        cu_seqlens_k(on, sizeof(std::int32_t) * k_begins.size()) {
+        cu_seqlens_k(on, sizeof(std::int32_t) * k_begins.size()),
+        slopes(on, sizeof(float) * host_slopes.size()),
+        sinks(on, sizeof(float) * host_sinks.size()),
+        d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0) {
+    if (p.alibi) on.copy_in(slopes.data(), host_slopes.data(), slopes.size());
+    if (p.sink) on.copy_in(sinks.data(), host_sinks.data(), sinks.size());
     if (!p.packed()) return;
     on.copy_in(cu_seqlens_q.data(), q_begins.data(), cu_seqlens_q.size());
     on.copy_in(cu_seqlens_k.data(), k_begins.data(), cu_seqlens_k.size());
@@ -203,6 +228,14 @@ struct Workload::Tensors {
     return {.cu_seqlens_q = q_begins.data(), .cu_seqlens_k = k_begins.data()};
   }
 
+  Logits logits() const {
+    return {.alibi_slopes = static_cast<const float*>(slopes.data()),
+            .sinks = static_cast<const float*>(sinks.data())};
+  }
+  Logits host_logits() const {
+    return {.alibi_slopes = host_slopes.data(), .sinks = host_sinks.data()};
+  }
+
   ForwardArgs forward_args(void* space) const {
     return {.q = q.data(),
             .k = k.data(),
@@ -211,7 +244,8 @@ struct Workload::Tensors {
             .lse = static_cast<float*>(lse.data()),
             .workspace = space,
             .probabilities = kept(),
-            .sequences = sequences()};
+            .sequences = sequences(),
+            .logits = logits()};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -226,7 +260,9 @@ struct Workload::Tensors {
             .dv = dv.data(),
             .workspace = space,
             .probabilities = kept(),
-            .sequences = sequences()};
+            .sequences = sequences(),
+            .logits = logits(),
+            .d_sinks = static_cast<float*>(d_sinks.data())};
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
@@ -251,7 +287,8 @@ struct Workload::Tensors {
   int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
   std::vector<std::int32_t> q_begins, k_begins;
-  Buffer cu_seqlens_q, cu_seqlens_k;
+  std::vector<float> host_slopes, host_sinks;
+  Buffer cu_seqlens_q, cu_seqlens_k, slopes, sinks, d_sinks;
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -325,7 +362,8 @@ ForwardArgs Workload::forward_args() const { return tensors_->forward_args(tenso
 
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
-  return {t.o.to_host(), t.lse.to_host(), t.dq.to_host(), t.dk.to_host(), t.dv.to_host()};
+  return {t.o.to_host(),  t.lse.to_host(), t.dq.to_host(),
+          t.dk.to_host(), t.dv.to_host(),  t.d_sinks.to_host()};
 }
 
 MemoryGrowth Workload::growth(const Prepared& plans) {
@@ -347,7 +385,7 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
     t.o.poison();
     t.lse.poison();
   }
-  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv}) gradient->poison();
+  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv, &t.d_sinks}) gradient->poison();
   reserve(plans);
   t.workspace->poison(kPoisonedWorkspace);
   t.probabilities->poison(kPoisonedWorkspace);
@@ -374,7 +412,8 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
                                   .v = in.v.data(),
                                   .o = mutable_of(outputs.o),
                                   .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr,
-                                  .sequences = tensors_->host_sequences()},
+                                  .sequences = tensors_->host_sequences(),
+                                  .logits = tensors_->host_logits()},
                                  options));
   }
   if (has_backward(p)) {
@@ -390,7 +429,9 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
                                    .dq = mutable_of(outputs.dq),
                                    .dk = mutable_of(outputs.dk),
                                    .dv = mutable_of(outputs.dv),
-                                   .sequences = tensors_->host_sequences()},
+                                   .sequences = tensors_->host_sequences(),
+                                   .logits = tensors_->host_logits(),
+                                   .d_sinks = lse_of(outputs.d_sinks)},
                                   options));
   }
   return report;

@@ -120,7 +120,10 @@ class CpuBackend final : public Backend {
             .cache_bytes = std::max<long long>(kLeastCache, l2_cache_bytes())};
   }
 
-  Verdict supports(const Problem& p, const PlanOptions&) const override {
+  Verdict supports(const Problem& p, const PlanOptions& options) const override {
+    if (asks_standard(options) && !p.plain_logits()) {
+      return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
+    }
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
     }
@@ -165,6 +168,7 @@ class CpuBackend final : public Backend {
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
     const FlashConfig* flash = config_of(plan);
+    if (p.sink) std::fill_n(args.d_sinks, p.hq, 0.0f);
     const auto run = [&](const Problem& one, const BackwardArgs& one_args) {
       if (plan.algorithm == Algorithm::standard) {
         standard_backward(one, highest_target(), plan.threads, one_args);
@@ -230,7 +234,7 @@ class CpuBackend final : public Backend {
     const Limits limits = this->limits();
     plan.algorithm = Algorithm::flash;
     plan.origin = options.config.empty() ? "default" : "forced";
-    Target target = target_for(limits.highest, p.dtype);
+    Target target = target_for(limits.highest, p);
     FlashConfig flash;
     if (has_forward(p)) {
       const ForwardConfig config = forward_config(p, options.config, limits);

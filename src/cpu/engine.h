@@ -23,6 +23,12 @@ struct HeadShape {
   Mask mask;
   float scale;                              // multiplies q k^T
   std::int64_t q_row, k_row, v_row, o_row;  // row strides in elements
+  float softcap = 0;                        // as in Problem, likewise below
+  bool alibi = false;
+
+  bool transforms() const { return softcap != 0 || alibi; }
+  // What multiplies scores, as they come or transformed, in exponents.
+  float exponent_scale() const { return transforms() ? 1.0f : scale; }
 };
 
 // Keys and values of one (b, hk), for packing keys [key_begin, key_end). key_begin is a multiple of
@@ -43,6 +49,8 @@ struct ForwardTile {
   const std::byte* packed;  // of the (b, hk) that this head reads
   std::byte* scratch;       // forward_scratch_bytes, private to the caller's thread
   std::int64_t q_begin, q_end;
+  float slope = 0;                 // of alibi
+  float sink = -__builtin_inff();  // none
 };
 
 // Queries, do, o and lse of one (b, hq), for packing rows [q_begin, q_end); also computes
@@ -70,6 +78,7 @@ struct BackwardTile {
   void* dv;
   std::byte* scratch;
   std::int64_t key_begin, key_end;
+  const float* slopes = nullptr;  // of alibi, of the group's query heads
 };
 
 // Sums the shares of `splits` key ranges in order, scales, rounds, stores rows [q_begin, q_end).

@@ -9,6 +9,7 @@
 #include "cpu/engine.h"
 #include "cpu/head_start.h"
 #include "cpu/parallel.h"
+#include "cpu/sinks.h"
 
 namespace dfa::cpu {
 namespace {
@@ -36,7 +37,14 @@ HeadShape head_shape(const Problem& p) {
           .q_row = p.q().row,
           .k_row = p.k().row,
           .v_row = p.v().row,
-          .o_row = p.o().row};
+          .o_row = p.o().row,
+          .softcap = static_cast<float>(p.softcap),
+          .alibi = p.alibi};
+}
+
+// Of the batch's first head.
+const float* slopes_of(const Problem& p, const Logits& logits, std::int64_t b) {
+  return p.alibi ? logits.alibi_slopes + b * logits.slopes_of_batch : nullptr;
 }
 
 std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
@@ -179,15 +187,17 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     const std::int64_t head = index / tiles, tile = tiles - 1 - index % tiles;
     const std::int64_t b = head / p.hq, h = head % p.hq;
     const std::int64_t q_begin = tile * rows;
-    engine.forward_tile(
-        config, shape,
-        {.q = head_start(args.q, p.q(), p.dtype, b, h),
-         .o = head_start(args.o, p.o(), p.dtype, b, h),
-         .lse = args.lse == nullptr ? nullptr : args.lse + head * p.sq,
-         .packed = packed_of(b, h / group),
-         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
-         .q_begin = q_begin,
-         .q_end = std::min(q_begin + rows, p.sq)});
+    ForwardTile task = {
+        .q = head_start(args.q, p.q(), p.dtype, b, h),
+        .o = head_start(args.o, p.o(), p.dtype, b, h),
+        .lse = args.lse == nullptr ? nullptr : args.lse + head * p.sq,
+        .packed = packed_of(b, h / group),
+        .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
+        .q_begin = q_begin,
+        .q_end = std::min(q_begin + rows, p.sq)};
+    if (p.alibi) task.slope = slopes_of(p, args.logits, b)[h];
+    if (p.sink) task.sink = args.logits.sinks[h];
+    engine.forward_tile(config, shape, task);
   });
 }
 
@@ -248,7 +258,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .dv = head_start(args.dv, p.v(), p.dtype, b, h),
          .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
          .key_begin = space.ranges[static_cast<std::size_t>(range)],
-         .key_end = space.ranges[static_cast<std::size_t>(range) + 1]});
+         .key_end = space.ranges[static_cast<std::size_t>(range) + 1],
+         .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr});
   });
 
   parallel_for(threads, p.b * p.hq * q_chunks, [&](std::int64_t index, int) {
@@ -261,6 +272,7 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
                       .q_begin = chunk * q_step,
                       .q_end = std::min((chunk + 1) * q_step, p.sq)});
   });
+  if (p.sink) add_sink_gradients(p, threads, args);
 }
 
 }  // namespace dfa::cpu

@@ -5,6 +5,7 @@
 
 #include "cpu/engine.h"
 #include "cpu/simd_kernel.h"
+#include "cpu/simd_logits.h"
 #include "cpu/simd_pack.h"
 
 // FlashAttention backward of a range of keys, probabilities recomputed from lse:
@@ -12,7 +13,7 @@
 //   for each block of keys, for each query head of the group, for each block of queries that sees
 //   it
 //     S = q k^T,  P = exp(scale S - lse)
-//     dP = do v^T,  dS = P (dP - delta)
+//     dP = do v^T,  dS = P (dP - delta), times what softcap leaves of it
 //     dv += P^T do,  dk += dS^T q,  dq += dS k      (scale joins dk and dq at the end)
 //
 // Every sum runs in one fixed order, so equal key ranges give equal bits.
@@ -41,7 +42,7 @@ struct FlashBackward {
     int q_stride, do_stride;
     std::ptrdiff_t v_columns, k_rows, kv_words;                            // in a block of keys
     std::ptrdiff_t do_rows, q_as_steps, do_as_steps, lse, delta, q_words;  // in a block of queries
-    std::ptrdiff_t dp, ds, dk, dv, scratch_words;                          // in scratch, after S
+    std::ptrdiff_t dp, ds, dk, dv, derivatives, scratch_words;             // in scratch, after S
 
     Layout(const BackwardConfig& c, const HeadShape& shape)
         : k_steps(Packing::words(shape.d)),
@@ -66,7 +67,8 @@ struct FlashBackward {
       ds = 2 * dp;
       dk = ds + (kRowsAreSteps ? 0 : line(1LL * c.block_q * c.block_k / kPack));
       dv = dk + line(1LL * c.block_k * k_cols);
-      scratch_words = dv + line(1LL * c.block_k * v_cols);
+      derivatives = dv + line(1LL * c.block_k * v_cols);
+      scratch_words = derivatives + (shape.softcap == 0 ? 0 : line(1LL * c.block_q * c.block_k));
     }
 
     static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
@@ -184,7 +186,8 @@ struct FlashBackward {
           dp_(s_ + layout_.dp),
           ds_(kRowsAreSteps ? dp_ : s_ + layout_.ds),
           dk_(s_ + layout_.dk),
-          dv_(s_ + layout_.dv) {}
+          dv_(s_ + layout_.dv),
+          derivatives_(shape.softcap == 0 ? nullptr : s_ + layout_.derivatives) {}
 
     void run() {
       for (int head = 0; head < args_.group; ++head) {
@@ -235,6 +238,7 @@ struct FlashBackward {
       Product<Math>::run({q + layout_.do_rows, layout_.do_stride, 1},
                          {kv + layout_.v_columns, block_k, layout_.v_steps, true},
                          {dp_, block_k, false}, rows, cols, layout_.v_steps);
+      if (shape_.transforms()) transform(head, first, rows, key, cols);
       if (!sees_all(first, count, key, cols)) mask(first, count, key, cols);
       for (int row = 0; row < rows; row += kPack) {
         gradients(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
@@ -264,9 +268,18 @@ struct FlashBackward {
              key + cols <= shape_.mask.key_end(first, shape_.sq, shape_.sk);
     }
 
+    void transform(int head, std::int64_t first, int rows, std::int64_t key, int cols) {
+      const SimdLogits<Isa> logits(shape_, shape_.alibi ? args_.slopes[head] : 0.0f);
+      for (int row = 0; row < rows; ++row) {
+        const std::ptrdiff_t at = 1LL * row * config_.block_k;
+        logits.transform(s_ + at, cols, first + row, key,
+                         derivatives_ == nullptr ? nullptr : derivatives_ + at);
+      }
+    }
+
     // S = -inf or, with a negative scale, inf: exp2 gives 0.
     void mask(std::int64_t first, int count, std::int64_t key, int cols) {
-      const Vec hidden = Isa::splat(shape_.scale < 0 ? kInf : -kInf);
+      const Vec hidden = Isa::splat(shape_.exponent_scale() < 0 ? kInf : -kInf);
       for (int row = 0; row < count; ++row) {
         const int begin =
             within(shape_.mask.key_begin(first + row, shape_.sq, shape_.sk) - key, cols);
@@ -294,7 +307,7 @@ struct FlashBackward {
     template <int kCount>
     void gradients_at(int row, int index, const float* lse, const float* delta) {
       const int block_k = config_.block_k;
-      const Vec scale = Isa::splat(shape_.scale), log2e = Isa::splat(kLog2E);
+      const Vec scale = Isa::splat(shape_.exponent_scale()), log2e = Isa::splat(kLog2E);
       Vec p[kPack * kCount], ds[kPack][kCount];
       for (int r = 0; r < kPack; ++r) {
         const float* s = s_ + (row + r) * block_k + index * kLanes;
@@ -311,6 +324,9 @@ struct FlashBackward {
         for (int i = 0; i < kCount; ++i) {
           ds[r][i] = p[r * kCount + i] * (Isa::load(dp + i * kLanes) - mean);
         }
+        if (derivatives_ == nullptr) continue;
+        const float* derivatives = derivatives_ + (row + r) * block_k + index * kLanes;
+        for (int i = 0; i < kCount; ++i) ds[r][i] = ds[r][i] * Isa::load(derivatives + i * kLanes);
       }
       float* s = s_ + row * block_k;
       float* dp = dp_ + row * block_k;
@@ -351,6 +367,7 @@ struct FlashBackward {
     float* ds_;     // dS once more where a word is a pair
     float* dk_;
     float* dv_;
+    float* derivatives_;  // of softcap, or null
   };
 };
 

@@ -5,12 +5,13 @@
 
 #include "cpu/engine.h"
 #include "cpu/simd_kernel.h"
+#include "cpu/simd_logits.h"
 #include "cpu/simd_pack.h"
 
 // FlashAttention forward of one query tile, on the vectors of Math::Isa:
 //
 //   for each block of keys that some row sees
-//     scores:       S = q k^T
+//     scores:       S = q k^T, or the logits that softcap and alibi make of it
 //     mask:         S = -inf where a row does not see a key (boundary tiles only)
 //     softmax_step: m' = max(m, rowmax S), P = exp(scale (S - m')), l = l exp(scale (m - m')) + sum
 //     P
@@ -92,7 +93,9 @@ struct FlashForward {
           args_(args),
           layout_(c, shape),
           rows_(static_cast<int>(args.q_end - args.q_begin)),
-          scale_log2_((shape.scale < 0 ? -shape.scale : shape.scale) * kLog2E) {
+          magnitude_(__builtin_fabsf(shape.exponent_scale())),
+          scale_log2_(magnitude_ * kLog2E),
+          logits_(shape, args.slope) {
       q_ = reinterpret_cast<float*>(args.scratch);
       s_ = q_ + layout_.q_words;
       o_ = s_ + layout_.s_words;
@@ -112,6 +115,7 @@ struct FlashForward {
             reinterpret_cast<const float*>(args_.packed) + block * layout_.block_words;
         keys_ = seen(keys_end - key);
         scores(packed);
+        if (shape_.transforms()) transform(key);
         if (!sees_all(key)) mask(key);
         for (int row = 0; row < rows_; ++row) softmax_step(row, first);
         accumulate(packed + layout_.k_words, first);
@@ -146,7 +150,7 @@ struct FlashForward {
           static_cast<const std::byte*>(args_.q) + args_.q_begin * shape_.q_row * size;
       Packing::rows_flat({config_.element, first, shape_.q_row * size, rows_, shape_.d}, rows_,
                          layout_.k_steps, q_);
-      if (shape_.scale < 0) Math::negate(q_, 1LL * rows_ * layout_.k_steps);
+      if (shape_.exponent_scale() < 0) Math::negate(q_, 1LL * rows_ * layout_.k_steps);
       for (int row = 0; row < rows_; ++row) {
         max_[row] = kMinusInf;
         Isa::store(sum_ + row * kLanes, Isa::splat(0.0f));
@@ -156,6 +160,12 @@ struct FlashForward {
     void scores(const float* k) {
       Product<Math>::run({q_, layout_.k_steps, 1}, {k, config_.block_k, layout_.k_steps, true},
                          {s_, config_.block_k, false}, rows_, keys_, layout_.k_steps);
+    }
+
+    void transform(std::int64_t key) {
+      for (int row = 0; row < rows_; ++row) {
+        logits_.transform(s_ + row * config_.block_k, keys_, args_.q_begin + row, key, nullptr);
+      }
     }
 
     void mask(std::int64_t key) {
@@ -236,7 +246,8 @@ struct FlashForward {
       const std::int64_t i = args_.q_begin + row;
       const bool blind = key_begin(i) >= key_end(i);
       const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
-      const Vec share = Isa::splat(1.0f / total);
+      const Denominator below = denominator(blind, max_[row] * magnitude_, total);
+      const Vec share = Isa::splat(below.share);
       float* o = o_ + row * layout_.v_cols;
       for (int col = 0; col < layout_.v_cols; col += kLanes) {
         Isa::store(o + col, blind ? Isa::splat(0.0f) : Isa::load(o + col) * share);
@@ -244,10 +255,22 @@ struct FlashForward {
       auto* out = static_cast<std::byte*>(args_.o) + i * shape_.o_row * bytes_of(config_.element);
       Isa::write_row(config_.element, out, shape_.dv, o);
       if (args_.lse == nullptr) return;
-      const float magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
+      args_.lse[i] = below.lse;
+    }
+
+    struct Denominator {
+      float share, lse;
+    };
+    // Of a row with this maximum of the logits, and the sum of exponentials above it.
+    Denominator denominator(bool blind, float maximum, float total) const {
+      if (blind) return {0.0f, args_.sink};
       // scale m rounded first, as the backward rounds scale s before it takes lse away: what the
       // largest score loses there then cancels, and a row that one key dominates has P = 1.
-      args_.lse[i] = blind ? kMinusInf : max_[row] * magnitude + __builtin_logf(total);
+      if (args_.sink == kMinusInf) return {1.0f / total, maximum + __builtin_logf(total)};
+      const float high = maximum > args_.sink ? maximum : args_.sink;
+      const float own = __builtin_expf(maximum - high);
+      const float all = total * own + __builtin_expf(args_.sink - high);
+      return {own / all, high + __builtin_logf(all)};
     }
 
     const ForwardConfig& config_;
@@ -255,7 +278,8 @@ struct FlashForward {
     const ForwardTile& args_;
     const Layout layout_;
     const int rows_;
-    const float scale_log2_;
+    const float magnitude_, scale_log2_;
+    const SimdLogits<Isa> logits_;
     int keys_ = 0;  // of the current block that some row sees
     float* q_;
     float* s_;    // scores, then probabilities in place

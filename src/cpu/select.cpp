@@ -50,7 +50,7 @@ int round_up_to(std::int64_t length, int step, int limit) {
 template <typename Config>
 Config default_tile(Target highest, const Problem& problem, Tile vectors, Tile amx) {
   constexpr int kStep = 32;  // legal for every target
-  const Target target = target_for(highest, problem.dtype);
+  const Target target = target_for(highest, problem);
   const Tile tile = target == Target::cpu_amx ? amx : vectors;
   return {.target = target,
           .element = problem.dtype,
@@ -62,8 +62,9 @@ Config default_tile(Target highest, const Problem& problem, Tile vectors, Tile a
 
 }  // namespace
 
-Target target_for(Target highest, DType element) {
-  return highest == Target::cpu_amx && element != DType::bf16 ? Target::cpu_avx512 : highest;
+Target target_for(Target highest, const Problem& p) {
+  const bool amx = p.dtype == DType::bf16 && p.plain_logits();
+  return highest == Target::cpu_amx && !amx ? Target::cpu_avx512 : highest;
 }
 
 ForwardConfig default_forward(Target highest, const Problem& problem) {

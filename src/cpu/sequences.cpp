@@ -35,7 +35,13 @@ class LseOfSequence {
       : p_(p), place_(place), rows_(static_cast<std::size_t>(p.hq * place.q_rows)) {}
 
   float* data() { return rows_.data(); }
-  void fill(float value) { rows_.assign(rows_.size(), value); }
+  // Of rows that see no key.
+  void fill_unseeing(const float* sinks) {
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      rows_[i] = sinks != nullptr ? sinks[i / static_cast<std::size_t>(place_.q_rows)]
+                                  : -std::numeric_limits<float>::infinity();
+    }
+  }
   void read(const float* lse) {
     each_head(
         [&](float* own, std::int64_t at, std::size_t bytes) { std::memcpy(own, lse + at, bytes); });
@@ -72,6 +78,14 @@ void each_gap(const std::vector<SequencePlace>& places, bool of_q, std::int64_t 
   if (total > row) visit(row, total - row);
 }
 
+Logits logits_of(const Logits& all, std::size_t sequence) {
+  Logits one = all;
+  if (all.alibi_slopes != nullptr) {
+    one.alibi_slopes += static_cast<std::int64_t>(sequence) * all.slopes_of_batch;
+  }
+  return one;
+}
+
 }  // namespace
 
 void for_sequences(const Problem& p, const ForwardArgs& args,
@@ -83,12 +97,13 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
       std::fill_n(args.lse + h * p.total_q + row, rows, -std::numeric_limits<float>::infinity());
     }
   });
-  for (const SequencePlace& place : places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const SequencePlace& place = places[i];
     if (place.q_rows == 0) continue;
     LseOfSequence lse(p, place);
     if (place.k_rows == 0) {
       clear(args.o, p, p.o(), place.q_begin, place.q_rows, p.hq, p.dv);
-      lse.fill(-std::numeric_limits<float>::infinity());
+      lse.fill_unseeing(p.sink ? args.logits.sinks : nullptr);
     } else {
       ForwardArgs one = args;
       one.q = moved(args.q, p, p.q(), place.q_begin);
@@ -96,6 +111,7 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
       one.v = moved(args.v, p, p.v(), place.k_begin);
       one.o = moved(args.o, p, p.o(), place.q_begin);
       one.lse = args.lse == nullptr ? nullptr : lse.data();
+      one.logits = logits_of(args.logits, i);
       run(sequence_of(p, place.q_rows, place.k_rows), one);
     }
     if (args.lse != nullptr) lse.write(args.lse);
@@ -112,7 +128,8 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
     clear(args.dk, p, p.k(), row, rows, p.hk, p.d);
     clear(args.dv, p, p.v(), row, rows, p.hk, p.dv);
   });
-  for (const SequencePlace& place : places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const SequencePlace& place = places[i];
     if (place.q_rows == 0 || place.k_rows == 0) {
       clear(args.dq, p, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
       clear(args.dk, p, p.k(), place.k_begin, place.k_rows, p.hk, p.d);
@@ -131,6 +148,7 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
     one.dq = moved(args.dq, p, p.q(), place.q_begin);
     one.dk = moved(args.dk, p, p.k(), place.k_begin);
     one.dv = moved(args.dv, p, p.v(), place.k_begin);
+    one.logits = logits_of(args.logits, i);
     run(sequence_of(p, place.q_rows, place.k_rows), one);
   }
 }

@@ -89,6 +89,9 @@ class CudaBackend final : public Backend {
             "standard attention on a GPU takes no packed sequences; leave algorithm "
             "to auto");
       }
+      if (!p.plain_logits()) {
+        return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
+      }
       return standard_supports(p, chosen_device());
     }
     return flash_supports(p, limits());
@@ -133,6 +136,8 @@ class CudaBackend final : public Backend {
                                         {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
                                         {"seqused_q", args.sequences.seqused_q, 4},
                                         {"seqused_k", args.sequences.seqused_k, 4},
+                                        {"alibi_slopes", args.logits.alibi_slopes, 4},
+                                        {"sinks", args.logits.sinks, 4},
                                         {"probabilities", args.probabilities}});
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);
@@ -154,6 +159,9 @@ class CudaBackend final : public Backend {
                                         {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
                                         {"seqused_q", args.sequences.seqused_q, 4},
                                         {"seqused_k", args.sequences.seqused_k, 4},
+                                        {"alibi_slopes", args.logits.alibi_slopes, 4},
+                                        {"sinks", args.logits.sinks, 4},
+                                        {"d_sinks", args.d_sinks, 4},
                                         {"probabilities", args.probabilities}});
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);

@@ -18,19 +18,16 @@ gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std
 }
 
 // Of q, o and their gradients, and of k, v and theirs: dense, or of packed sequences.
-gpu::TiledTensor q_tensor(const Problem& p, const KernelArgs& args, const Strides& s,
-                          std::int64_t columns, int box_rows, int packed_heads = 1) {
+gpu::TiledTensor q_tensor(const Problem& p, const Strides& s, std::int64_t columns, int box_rows,
+                          int packed_heads = 1) {
   if (p.packed()) {
-    return sequences_hopper_tensor(p, s, p.hq, p.total_q, columns, box_rows,
-                                   args.packed.q_box_origin);
+    return sequences_hopper_tensor(p, s, p.hq, p.total_q, columns, box_rows);
   }
   return packed_hopper_tensor(p, s, p.hq, p.sq, columns, box_rows, packed_heads);
 }
-gpu::TiledTensor k_tensor(const Problem& p, const KernelArgs& args, const Strides& s,
-                          std::int64_t columns, int box_rows) {
+gpu::TiledTensor k_tensor(const Problem& p, const Strides& s, std::int64_t columns, int box_rows) {
   if (p.packed()) {
-    return sequences_hopper_tensor(p, s, p.hk, p.total_k, columns, box_rows,
-                                   args.packed.k_box_origin);
+    return sequences_hopper_tensor(p, s, p.hk, p.total_k, columns, box_rows);
   }
   return hopper_tensor(p, s, p.hk, p.sk, columns, box_rows);
 }
@@ -42,10 +39,10 @@ int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.blo
 
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
     : args_(kernel_args(p, c)),
-      q_(q_tensor(p, args_, p.q(), p.d, kQBoxRows, c.query_rows())),
-      k_(k_tensor(p, args_, p.k(), p.d, c.block_k)),
-      v_(k_tensor(p, args_, p.v(), p.dv, c.block_k)),
-      o_(q_tensor(p, args_, p.o(), p.dv, kOBoxRows, c.query_rows())),
+      q_(q_tensor(p, p.q(), p.d, kQBoxRows, c.query_rows())),
+      k_(k_tensor(p, p.k(), p.d, c.block_k)),
+      v_(k_tensor(p, p.v(), p.dv, c.block_k)),
+      o_(q_tensor(p, p.o(), p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
       config_(c) {}
 
@@ -95,12 +92,12 @@ Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers, const SplitAr
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c, int sms)
     : args_(kernel_args(p, c)),
-      q_(q_tensor(p, args_, p.q(), p.d, c.block_q)),
-      k_(k_tensor(p, args_, p.k(), p.d, key_box_rows(c))),
-      v_(k_tensor(p, args_, p.v(), p.dv, key_box_rows(c))),
-      d_o_(q_tensor(p, args_, p.o(), p.dv, c.block_q)),
-      dk_(k_tensor(p, args_, p.k(), p.d, kGradientBoxRows)),
-      dv_(k_tensor(p, args_, p.v(), p.dv, kGradientBoxRows)) {
+      q_(q_tensor(p, p.q(), p.d, c.block_q)),
+      k_(k_tensor(p, p.k(), p.d, key_box_rows(c))),
+      v_(k_tensor(p, p.v(), p.dv, key_box_rows(c))),
+      d_o_(q_tensor(p, p.o(), p.dv, c.block_q)),
+      dk_(k_tensor(p, p.k(), p.d, kGradientBoxRows)),
+      dv_(k_tensor(p, p.v(), p.dv, kGradientBoxRows)) {
   if (c.varlen) {
     args_.turn_count = turn_count(p, c);
     return;

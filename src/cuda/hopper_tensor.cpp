@@ -1,8 +1,8 @@
 #include "cuda/hopper_tensor.h"
 
-#include <cstdint>
 #include <utility>
 
+#include "kernels/schedule/seqlen_info.h"
 #include "spec/config.h"
 
 namespace dfa::cuda {
@@ -35,22 +35,20 @@ gpu::TiledTensor packed_hopper_tensor(const Problem& p, const Strides& s, std::i
 }
 
 gpu::TiledTensor sequences_hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
-                                         std::int64_t rows, std::int64_t columns, int box_rows,
-                                         int origin) {
+                                         std::int64_t rows, std::int64_t columns, int box_rows) {
+  static_assert(kBoxOrigin == gpu::kFifthCoordinate);
   gpu::TiledTensor tensor = hopper_tensor(p, s, heads, rows, columns, box_rows);
   tensor.strides[0] = static_cast<std::uint64_t>(2 * s.row);  // also where there is one row
   tensor.strides[2] = tensor.strides[0];
-  tensor.sizes[1] = static_cast<std::uint64_t>(origin);
+  tensor.sizes[1] = kBoxOrigin;
   tensor.sizes[3] = static_cast<std::uint64_t>(rows) + 1;
-  tensor.bytes_in_front = static_cast<std::uint64_t>(origin) * tensor.strides[0];
+  tensor.has_fifth = true;
   return tensor;
 }
 
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
   static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
-  // As a number: in front of an allocation there is no address to point to.
-  tensor.address = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(address) -
-                                                 tensor.bytes_in_front);
+  tensor.address = address;
   gpu::encode(tensor, &map);
 }
 

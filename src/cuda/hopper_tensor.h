@@ -17,11 +17,10 @@ gpu::TiledTensor packed_hopper_tensor(const Problem& problem, const Strides& str
                                       int box_rows, int packed);
 
 // One of packed sequences of so many rows in all (SeqlenInfo): its second dimension ends where a
-// sequence does, `origin` rows from its begin, its fourth is where that end lies. What is left of
-// both lies in front of the tensor and is never asked for.
+// sequence does, its fourth is where that end lies, its fifth takes the second's origin back.
 gpu::TiledTensor sequences_hopper_tensor(const Problem& problem, const Strides& strides,
                                          std::int64_t heads, std::int64_t rows,
-                                         std::int64_t columns, int box_rows, int origin);
+                                         std::int64_t columns, int box_rows);
 
 // On the device of the caller's gpu::Scope.
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map);

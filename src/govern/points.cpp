@@ -169,7 +169,7 @@ static void add_stored(CandidatePlans& all, const Problem& problem, const PointO
 }
 
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
-  require_dense(problem, "operating points");
+  require_plain(problem, "operating points");
   CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
   std::vector<bench::Prepared>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);

@@ -35,7 +35,7 @@ KnownPoints points_of(const Problem& problem, const std::string& profile,
 
 Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
                  const power::Policy& policy) {
-  require_dense(problem, "policies");
+  require_plain(problem, "policies");
   if (policy.goal == power::Goal::power_cap || policy.goal == power::Goal::temp_cap) {
     throw InvalidArgument(fmt::format(
         "policy {} holds over time, not for one call; accepted here: max_performance, min_energy, "

@@ -6,16 +6,25 @@
 
 namespace dfa::gpu {
 
+std::uint64_t fifth_stride(const TiledTensor& tensor) {
+  // Times 2^30: 2^64 less 2^30 rows.
+  return (std::uint64_t{1} << 34) - tensor.strides[0];
+}
+
 void encode(const TiledTensor& tensor, void* map) {
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
-  const cuuint32_t box[4] = {tensor.box_columns, tensor.box_rows, tensor.box_planes, 1};
-  constexpr cuuint32_t kEach[4] = {1, 1, 1, 1};
+  const cuuint32_t box[5] = {tensor.box_columns, tensor.box_rows, tensor.box_planes, 1, 1};
+  constexpr cuuint32_t kEach[5] = {1, 1, 1, 1, 1};
+  const cuuint64_t sizes[5] = {tensor.sizes[0], tensor.sizes[1], tensor.sizes[2], tensor.sizes[3],
+                               kFifthCoordinate + 1};
+  const cuuint64_t strides[4] = {tensor.strides[0], tensor.strides[1], tensor.strides[2],
+                                 fifth_stride(tensor)};
   CUtensorMap encoded;  // aligned as the driver's header wants it, which kernels need not be given
   check(driver().cuTensorMapEncodeTiled(
             &encoded,
             tensor.element == Half::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            4, const_cast<void*>(tensor.address), tensor.sizes, tensor.strides, box, kEach,
+            tensor.has_fifth ? 5 : 4, const_cast<void*>(tensor.address), sizes, strides, box, kEach,
             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");

@@ -5,21 +5,27 @@
 // How the copy engine of compute capability 9.0 is told of a tensor.
 namespace dfa::gpu {
 
+inline constexpr std::uint64_t kFifthCoordinate = std::uint64_t{1} << 30;
+
 enum class Half { fp16, bf16 };
 
-// Four dimensions of 16-bit elements, the contiguous one first.
+// Four dimensions of 16-bit elements, the contiguous one first, or five: one coordinate of the
+// fifth, kFifthCoordinate, takes kFifthCoordinate rows back, as addresses are counted modulo 2^64.
 struct TiledTensor {
   const void* address = nullptr;  // 16-byte aligned
   Half element = Half::bf16;
   std::uint64_t sizes[4] = {};
-  std::uint64_t strides[3] = {};     // of the other three, in bytes, multiples of 16
-  std::uint32_t box_columns = 0;     // one copy moves this many of the first dimension, 128 bytes
-  std::uint32_t box_rows = 0;        // of the second
-  std::uint32_t box_planes = 1;      // and of the third
-  std::uint64_t bytes_in_front = 0;  // by which the map begins before the tensor's first element
+  std::uint64_t strides[3] = {};  // of the other three, in bytes, multiples of 16
+  std::uint32_t box_columns = 0;  // one copy moves this many of the first dimension, 128 bytes
+  std::uint32_t box_rows = 0;     // of the second
+  std::uint32_t box_planes = 1;   // and of the third
+  bool has_fifth = false;
 };
 
 inline constexpr int kTensorMapBytes = 128;
+
+// Requires rows of less than 2^34 bytes.
+std::uint64_t fifth_stride(const TiledTensor& tensor);
 
 // Writes the driver's description, kTensorMapBytes, with the 128-byte swizzle
 // and zeros for what a box covers outside. Queues nothing; wants a current context (Scope). Throws

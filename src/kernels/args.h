@@ -37,8 +37,16 @@ struct PackedArgs {
   int most_q_tiles, most_k_tiles;
   int gap_slices;  // thread blocks that clear the rows between two sequences
   int element_bytes;
-  int padded_rows;                 // of a head in the backward's workspace
-  int q_box_origin, k_box_origin;  // of the copy engine's maps
+  int padded_rows;  // of a head in the backward's workspace
+};
+
+// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
+struct LogitArgs {
+  float softcap, inverse_softcap;
+  const float* alibi_slopes;
+  long long slopes_of_batch;
+  const float* sinks;
+  float* d_sinks;
 };
 
 struct KernelArgs {
@@ -93,6 +101,7 @@ struct KernelArgs {
   float* part_sums;        // what those leave of dv and dk
   int last_heads;          // from this key head on all alternate
   PackedArgs packed;
+  LogitArgs logits;
 };
 
 }  // namespace dfa

@@ -18,6 +18,7 @@ using namespace launch_parts;
 
 constexpr int kHeadsAtOnce = 64;
 constexpr int kDeltaThreads = 128;                  // backward/delta.cuh
+constexpr int kSinkThreads = 256;                   // backward/sink_gradient.cuh
 constexpr int kJoinThreads = 128;                   // a warp for a row
 constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a row
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
@@ -28,6 +29,7 @@ constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh"
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
+constexpr const char* kSinkSource = "kernels/backward/sink_gradient.cuh";
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -104,6 +106,16 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
           .cluster = count(c.cluster)};
+}
+
+KernelLaunch sink_launch(const Problem& p, const BackwardConfig& c) {
+  return {.name = "dsinks",
+          .source = source(c.target, kSinkSource),
+          .entry = std::string("dfa::sink_gradient<dfa::DType::") + name_of(c.element) + "," +
+                   (c.varlen ? "true>" : "false>"),
+          .grid = grid(p.hq),
+          .threads = kSinkThreads,
+          .smem_bytes = kSinkThreads / 32 * sizeof(float)};
 }
 
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
@@ -209,6 +221,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
                 (c.varlen ? ",true>" : ">"),
        .grid = c.varlen ? q_grid(p, c, kDeltaRows) : grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads});
+  if (p.sink) launches.push_back(sink_launch(p, c));
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqAccumulation::separate) {
     if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
@@ -344,18 +357,13 @@ KernelArgs kernel_args(const Problem& p) {
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);
+  if (p.softcap == 0) return args;
+  args.logits.softcap = static_cast<float>(p.softcap);
+  args.logits.inverse_softcap = static_cast<float>(1 / p.softcap);
   return args;
 }
 
 namespace {
-
-// Maps for the copy engine count rows of a sequence back from a power of two (SeqlenInfo), which
-// leaves their base aligned.
-int box_origin(std::int64_t total) {
-  int origin = 1;
-  while (origin < total) origin *= 2;
-  return origin;
-}
 
 template <typename Config>
 KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
@@ -372,8 +380,6 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   packed.gap_slices = gap_slices(p);
   packed.element_bytes = bytes_of(p.dtype);
   packed.padded_rows = static_cast<int>(padded_rows(p));
-  packed.q_box_origin = box_origin(p.total_q);
-  packed.k_box_origin = box_origin(p.total_k);
   return args;
 }
 
@@ -390,6 +396,12 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   packed.k_tiles = packed.q_tiles + packed.most_q_tiles;
   const auto end = reinterpret_cast<char*>(packed.k_tiles + packed.most_k_tiles) - begin;
   return begin + aligned(static_cast<std::size_t>(end));
+}
+
+void point_logits(LogitArgs& args, const Logits& logits) {
+  args.alibi_slopes = logits.alibi_slopes;
+  args.slopes_of_batch = logits.slopes_of_batch;
+  args.sinks = logits.sinks;
 }
 
 }  // namespace
@@ -413,6 +425,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.v = pointers.v;
   args.o = pointers.o;
   args.lse = pointers.lse;
+  point_logits(args.logits, pointers.logits);
   point_lists(args.packed, pointers.sequences, pointers.workspace);
   return args;
 }
@@ -424,6 +437,8 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.o = const_cast<void*>(pointers.o);
   args.lse = const_cast<float*>(pointers.lse);
   args.d_o = pointers.d_o;
+  point_logits(args.logits, pointers.logits);
+  args.logits.d_sinks = pointers.d_sinks;
   args.dq = pointers.dq;
   args.dk = pointers.dk;
   args.dv = pointers.dv;

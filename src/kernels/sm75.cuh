@@ -5,5 +5,6 @@
 #define DFA_SM75
 
 #include "kernels/backward/delta.cuh"
+#include "kernels/backward/sink_gradient.cuh"
 #include "kernels/backward/sm80_backward.cuh"
 #include "kernels/forward/sm80_forward.cuh"

@@ -33,7 +33,8 @@ std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t
 
 Problem with_pack_gqa(const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || group == 1 || has_backward(p) || hides_keys(p) || !fills_tiles_better(p, group))
+  if (p.packed() || !p.plain_logits() || group == 1 || has_backward(p) || hides_keys(p) ||
+      !fills_tiles_better(p, group))
     return p;
   const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);
   if (!q || !o) return p;
@@ -49,7 +50,7 @@ Problem with_pack_gqa(const Problem& p) {
 int select_pack_gqa(const Problem& p) {
   constexpr int kMost = 16;
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || has_backward(p)) return 1;
+  if (p.packed() || !p.plain_logits() || has_backward(p)) return 1;
   const auto items = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
   int best = 1;
   while (best < kMost && group % (2 * best) == 0) best *= 2;

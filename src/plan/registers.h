@@ -21,14 +21,16 @@ constexpr int expected_registers(const ForwardConfig& c) {
 }
 
 constexpr int expected_registers(const BackwardConfig& c) {
-  const int columns = c.head_dim + c.value_dim + 2 * c.block_q;  // dk, dv, p and dp
+  const int of_scores = c.softcap ? 3 : 2;  // p, dp and what softcap leaves of ds
+  const int columns = c.head_dim + c.value_dim + of_scores * c.block_q;  // dk, dv first
   // A share of dq follows p and dp; about half of it comes on top.
   const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
   return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
 }
 
 constexpr int expected_dq_registers(const BackwardConfig& c) {
-  return c.dq_warp_rows() * (c.head_dim + 2 * c.dq_block_k) / 32 + other_registers(c);
+  const int of_scores = c.softcap ? 3 : 2;
+  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c);
 }
 
 // Of cuda_sm90: of a thread with queries.

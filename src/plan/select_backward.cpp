@@ -308,21 +308,23 @@ BackwardConfig config_of(const Problem& p, const Fp32x3Tile& tile) {
 BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile& queries,
                          const Limits& limits) {
   const bool sm75 = limits.highest == Target::cuda_sm75;
-  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
-          .element = p.dtype,
-          .head_dim = gpu_head_dim(p.d),
-          .value_dim = gpu_head_dim(p.dv),
-          .block_q = keys.block_q,
-          .block_k = keys.block_k,
-          .warps = keys.warps,
-          .sharing = keys.sharing,
-          .stages = sm75 ? 1 : 2,
-          .ctas = keys.ctas,
-          .dq_block_q = queries.block_q,
-          .dq_block_k = queries.block_k,
-          .dq_warps = queries.warps,
-          .dq_ctas = queries.ctas,
-          .varlen = p.packed()};
+  BackwardConfig config{.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+                        .element = p.dtype,
+                        .head_dim = gpu_head_dim(p.d),
+                        .value_dim = gpu_head_dim(p.dv),
+                        .block_q = keys.block_q,
+                        .block_k = keys.block_k,
+                        .warps = keys.warps,
+                        .sharing = keys.sharing,
+                        .stages = sm75 ? 1 : 2,
+                        .ctas = keys.ctas,
+                        .dq_block_q = queries.block_q,
+                        .dq_block_k = queries.block_k,
+                        .dq_warps = queries.warps,
+                        .dq_ctas = queries.ctas,
+                        .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
 }
 
 BackwardConfig config_of(const Problem& p, const SerializedTile& tile, const Limits& limits) {
@@ -370,7 +372,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 
 std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const Limits& limits) {
   std::vector<BackwardConfig> legal;
-  if (p.packed()) return legal;
+  if (p.packed() || !p.plain_logits()) return legal;
   for (const Fp32x3Tile& tile : kFp32x3Tiles) {
     const BackwardConfig config = config_of(p, tile);
     if (validate_fp32x3(config, p, limits)) legal.push_back(config);
@@ -397,6 +399,7 @@ BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
+  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
   if (p.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;

@@ -234,16 +234,18 @@ ForwardConfig config_of(const Problem& p, const Fp32x3Tile& t) {
 // room.
 ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& limits) {
   const bool sm75 = limits.highest == Target::cuda_sm75;
-  return {.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
-          .element = p.dtype,
-          .head_dim = gpu_head_dim(p.d),
-          .value_dim = gpu_head_dim(p.dv),
-          .block_q = t.block_q,
-          .block_k = t.block_k,
-          .warps = t.warps,
-          .stages = sm75 ? 1 : t.stages,
-          .ctas = t.ctas,
-          .varlen = p.packed()};
+  ForwardConfig config{.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+                       .element = p.dtype,
+                       .head_dim = gpu_head_dim(p.d),
+                       .value_dim = gpu_head_dim(p.dv),
+                       .block_q = t.block_q,
+                       .block_k = t.block_k,
+                       .warps = t.warps,
+                       .stages = sm75 ? 1 : t.stages,
+                       .ctas = t.ctas,
+                       .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
 }
 
 // In the order to try them, while `visit` says so.
@@ -299,7 +301,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 
 std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
   std::vector<ForwardConfig> legal;
-  if (p.packed() || std::max(p.d, p.dv) <= kPortableDim) return legal;
+  if (p.packed() || !p.plain_logits() || std::max(p.d, p.dv) <= kPortableDim) return legal;
   for (const Fp32x3Tile& tile : kFp32x3Tiles) {
     const ForwardConfig config = config_of(p, tile);
     if (validate_fp32x3(config, p, limits)) legal.push_back(config);
@@ -331,12 +333,14 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
   if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }
 
 Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
+  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
   if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
   if (fp32x3_candidates(p, limits).empty()) {
     const Verdict verdict = validate_fp32x3(config_of(p, Fp32x3Tile{64, 64, 1}), p, limits);

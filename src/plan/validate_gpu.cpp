@@ -37,9 +37,16 @@ Verdict validate_strides(const char* name, const Strides& s) {
 }
 
 template <typename Config>
+Verdict validate_logits(const Config& c, const Problem& p) {
+  Config wanted = c;
+  set_logits(wanted, p);
+  return require(wanted == c, "softcap, alibi and sink are not those of the problem");
+}
+
+template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
   return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
-              validate_dim("head_dim", c.head_dim, "d", p.d),
+              validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
               validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
               validate_lengths(p)});
 }
@@ -202,6 +209,11 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
   return require(varlen == p.packed(),
                  varlen ? "varlen=true is of packed sequences; this problem is dense"
                         : "packed sequences take varlen=true");
+}
+
+Verdict validate_plain_logits(const Problem& p) {
+  return require(p.plain_logits(),
+                 "cuda_sm90 takes plain logits alone, without softcap, alibi and sink");
 }
 
 Verdict validate_lengths(const Problem& p) {

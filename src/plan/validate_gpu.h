@@ -38,10 +38,19 @@ int sm90_head_dim(std::int64_t dim);
 // (BackwardConfig::gqa_inner_loop)?
 bool takes_gqa_inner_loop(const BackwardConfig& config);
 
+// What becomes of logits, as the problem says; not of cuda_sm90.
+template <typename Config>
+void set_logits(Config& c, const Problem& p) {
+  c.softcap = p.softcap != 0;
+  c.alibi = p.alibi;
+  if constexpr (requires { c.sink; }) c.sink = p.sink;
+}
+
 // What rules of several families ask for: shared memory of a block, one kind of sequences, rows and
 // thread blocks that 32 bits count, and strides in steps of 16 bytes, which loads and stores move.
 Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
+Verdict validate_plain_logits(const Problem& problem);  // of cuda_sm90: scores as they come
 Verdict validate_lengths(const Problem& problem);
 Verdict validate_strides(const Problem& problem);
 

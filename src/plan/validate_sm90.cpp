@@ -116,6 +116,7 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
+      validate_plain_logits(p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });
@@ -209,6 +210,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
+      validate_plain_logits(p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
               kWideDim),

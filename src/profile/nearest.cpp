@@ -44,7 +44,7 @@ Row scaled(Row row, const Problem& from, const Problem& to) {
 }  // namespace
 
 Nearest nearest(const std::vector<Row>& rows, const Problem& wanted) {
-  require_dense(wanted, "profiles");
+  require_plain(wanted, "profiles");
   const std::string line = to_line(wanted);
   Nearest found;
   double least = std::numeric_limits<double>::infinity();

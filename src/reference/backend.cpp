@@ -5,6 +5,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/element.h"
+#include "reference/check_sinks.h"
 #include "reference/head.h"
 #include "reference/packed.h"
 #include "spec/flops.h"
@@ -64,6 +65,9 @@ class ReferenceBackend final : public Backend {
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
+    for (std::int64_t h = 0; plan.problem.sink && h < plan.problem.hq; ++h) {
+      args.d_sinks[h] = static_cast<float>(sink_gradient(plan.problem, args, h));
+    }
     if (plan.problem.packed()) {
       for (const PackedSequence& one : sequences_of(plan.problem, args)) {
         dense_backward(one.problem, one.backward);
@@ -98,7 +102,7 @@ class ReferenceBackend final : public Backend {
   static void dense_forward(const Problem& p, const ForwardArgs& args) {
     for (std::int64_t b = 0; b < p.b; ++b) {
       for (std::int64_t h = 0; h < p.hq; ++h) {
-        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h);
+        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits);
         for (std::int64_t i = 0; i < p.sq; ++i) {
           const auto row = head.forward(i);
           store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
@@ -122,7 +126,7 @@ class ReferenceBackend final : public Backend {
     const std::int64_t group = p.hq / p.hk;
     std::vector<Head<double>::KeyGradient> sums(static_cast<std::size_t>(p.sk));
     for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
-      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h);
+      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h, 0, args.logits);
       std::vector<double> lse, delta;
       for (std::int64_t i = 0; i < p.sq; ++i) {
         const auto row = head.forward(i);

@@ -7,6 +7,7 @@
 
 #include "base/element.h"
 #include "reference/check_packed.h"
+#include "reference/check_sinks.h"
 #include "reference/comparer.h"
 #include "reference/finite.h"
 #include "reference/head.h"
@@ -46,10 +47,11 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
 
 // The yardstick of one query head.
 std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
-                                   const void* d_o, std::int64_t b, std::int64_t h, int orders) {
+                                   const void* d_o, std::int64_t b, std::int64_t h, int orders,
+                                   const Logits& logits) {
   std::vector<Head<float>> heads;
   heads.reserve(static_cast<std::size_t>(orders));
-  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n);
+  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n, logits);
   return heads;
 }
 
@@ -254,8 +256,9 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   const Sample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse);
   for (const auto [b, h] : sample.heads) {
-    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h);
-    const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders);
+    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits);
+    const auto naive =
+        yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders, args.logits);
     rows.add(truth, naive, sample.rows, b, h);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);
@@ -274,8 +277,9 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
     std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
                                            KeyGradients<float>(sample.keys.size()));
     for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
-      const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq);
-      const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders);
+      const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits);
+      const auto naive =
+          yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders, args.logits);
       if (!sample.complete) given.add(truth, naive, sample.rows, b, hq);
       const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
       right.add(truth, exact, sample.keys);
@@ -294,6 +298,7 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
   std::vector<TensorCheck> tensors;
   if (!sample.complete) tensors = given.finish(scan);
   gradients.finish(scan, tensors);
+  if (p.sink && args.d_sinks != nullptr) tensors.push_back(check_sinks(p, args));
   return report_of(std::move(tensors), !sample.complete);
 }
 

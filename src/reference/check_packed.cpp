@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/element.h"
+#include "reference/check_sinks.h"
 #include "reference/packed.h"
 
 namespace dfa {
@@ -66,13 +67,17 @@ CheckReport zeros(std::vector<TensorCheck> tensors) {
   return report;
 }
 
-// A sequence that sees no key.
+// A sequence that sees no key: lse is the sink, or -inf.
 CheckReport check_unseeing(const PackedSequence& one) {
   const Problem& p = one.problem;
   std::vector<TensorCheck> tensors{zeros("o", p, one.forward.o, p.o(), p.hq, p.sq, p.dv)};
   if (one.forward.lse != nullptr) {
-    TensorCheck lse{.name = "lse", .detail = "-inf"};
-    for (const float value : one.lse) lse.ok = lse.ok && value == -INFINITY;
+    TensorCheck lse{.name = "lse", .detail = p.sink ? "the sink" : "-inf"};
+    for (std::int64_t i = 0; i < std::ssize(one.lse); ++i) {
+      const double right = p.sink ? one.forward.logits.sinks[i / p.sq] : -INFINITY;
+      const double got = one.lse[static_cast<std::size_t>(i)];
+      lse.ok = lse.ok && (got == right || std::fabs(got - right) <= 1e-5 * (1 + std::fabs(right)));
+    }
     tensors.push_back(lse);
   }
   return zeros(std::move(tensors));
@@ -120,7 +125,8 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
   const double all = rows_by_keys(sequences);
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const Problem& one = sequences[i].problem;
-    const BackwardArgs& of = sequences[i].backward;
+    BackwardArgs of = sequences[i].backward;
+    of.d_sinks = nullptr;  // of all sequences together, below
     if (one.sq > 0 && one.sk > 0) {
       worst.add(check_backward(one, of, of_sequence(options, one, all)), i);
       continue;
@@ -130,7 +136,11 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
                      zeros("dv", one, of.dv, one.v(), one.hk, one.sk, one.dv)}),
               i);
   }
-  return worst.report();
+  CheckReport report = worst.report();
+  if (!p.sink) return report;
+  report.tensors.push_back(check_sinks(p, args));
+  report.ok = report.ok && report.tensors.back().ok;
+  return report;
 }
 
 }  // namespace dfa

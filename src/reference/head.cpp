@@ -132,8 +132,11 @@ bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
 
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
-                 const void* d_o, std::int64_t b, std::int64_t hq, int order)
-    : p_(problem), scale_(static_cast<Real>(problem.softmax_scale())), order_{order} {
+                 const void* d_o, std::int64_t b, std::int64_t hq, int order, const Logits& logits)
+    : p_(problem),
+      scale_(static_cast<Real>(problem.softmax_scale())),
+      logits_(problem, logits, b, hq),
+      order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
   k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d);
@@ -161,29 +164,25 @@ template <typename Real>
 std::vector<Real> Head<Real>::plain_scores(std::int64_t i, std::int64_t begin,
                                            std::int64_t end) const {
   std::vector<Real> s = products(q_.row(i), k_t_, begin, end, order_);
-  for (Real& value : s) value *= scale_;
+  for (std::int64_t j = begin; j < end; ++j) {
+    Real& value = s[static_cast<std::size_t>(j - begin)];
+    value = logits_.of(value, i, j);
+  }
   return s;
 }
 
 template <typename Real>
-std::vector<Real> Head<Real>::scores(std::int64_t i, std::int64_t begin, std::int64_t end) const {
-  std::vector<Real> s = plain_scores(i, begin, end);
-  for (Real& value : s) value = round(value);
-  return s;
-}
-
-template <typename Real>
-Real log_sum_exp(const std::vector<Real>& s) {
-  const Real maximum = *std::max_element(s.begin(), s.end());
-  Real sum = 0;
+Real log_sum_exp(const std::vector<Real>& s, Real sink) {
+  const Real maximum = std::max(sink, *std::max_element(s.begin(), s.end()));
+  Real sum = std::exp(sink - maximum);
   for (const Real value : s) sum += std::exp(value - maximum);
   return maximum + std::log(sum);
 }
 
 template <typename Real>
 Real Head<Real>::softmax(std::vector<Real>& s) const {
-  const Real maximum = *std::max_element(s.begin(), s.end());
-  Real sum = 0;
+  const Real maximum = std::max(logits_.sink(), *std::max_element(s.begin(), s.end()));
+  Real sum = std::exp(logits_.sink() - maximum);
   for (Real& value : s) {
     value = std::exp(value - maximum);
     sum += value;
@@ -197,12 +196,11 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
   if (begin == end) {
     const std::vector<Real> zeros(static_cast<std::size_t>(p_.dv), Real(0));
-    return {zeros, zeros, -std::numeric_limits<Real>::infinity(),
-            -std::numeric_limits<Real>::infinity()};
+    return {zeros, zeros, logits_.sink(), logits_.sink()};
   }
   std::vector<Real> s = plain_scores(i, begin, end);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
-  const Real plain = rounds ? log_sum_exp(s) : Real(0);
+  const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
   for (Real& value : s) value = round(value);
   const Real lse = softmax(s);
   return {weighted_sum(s, v_, begin, order_), terms_of(s, v_size_, begin, order_), lse,
@@ -230,12 +228,13 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
   const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
   const std::vector<Real> zeros(static_cast<std::size_t>(p_.d), Real(0));
   if (begin == end) return {zeros, zeros};
-  const std::vector<Real> s = scores(i, begin, end);
+  const std::vector<Real> plain = products(q_.row(i), k_t_, begin, end, order_);
   std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_), terms = ds;
-  for (std::size_t j = 0; j < ds.size(); ++j) {
-    const Real p = round(std::exp(s[j] - lse));
-    terms[j] = ds_terms(p, ds[j], delta);
-    ds[j] = round(p * (round(ds[j]) - delta));
+  for (std::size_t n = 0; n < ds.size(); ++n) {
+    const Real s = round(logits_.of(plain[n], i, begin + static_cast<std::int64_t>(n)));
+    const Real p = round(std::exp(s - lse)), derivative = logits_.derivative(plain[n]);
+    terms[n] = ds_terms(p, ds[n], delta) * derivative;
+    ds[n] = round(p * (round(ds[n]) - delta) * derivative);
   }
   Gradient gradient = {weighted_sum(ds, k_, begin, order_),
                        terms_of(terms, k_size_, begin, order_)};
@@ -252,9 +251,11 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
   std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_), terms = ds;
   for (std::size_t i = 0; i < ds.size(); ++i) {
     const std::size_t row = static_cast<std::size_t>(begin) + i;
-    probabilities[i] = round(std::exp(round(scale_ * probabilities[i]) - lse[row]));
-    terms[i] = ds_terms(probabilities[i], ds[i], delta[row]);
-    ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]));
+    const Real derivative = logits_.derivative(probabilities[i]);
+    const Real s = round(logits_.of(probabilities[i], static_cast<std::int64_t>(row), j));
+    probabilities[i] = round(std::exp(s - lse[row]));
+    terms[i] = ds_terms(probabilities[i], ds[i], delta[row]) * derivative;
+    ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]) * derivative);
   }
   add_weighted(sum.dk, ds, q_, begin, order_);
   add_weighted(sum.dv, probabilities, d_o_, begin, order_);

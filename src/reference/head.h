@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dfa/attention.h"
+#include "reference/head_logits.h"
 
 namespace dfa {
 
@@ -47,10 +48,11 @@ class Head {
   // Host pointers as in the public API; d_o may be null when no gradient is asked for. `order`
   // names one of many equally good orders of every sum.
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
-       std::int64_t b, std::int64_t hq, int order = 0);
+       std::int64_t b, std::int64_t hq, int order = 0, const Logits& logits = {});
 
-  // One row of o (dv values) and its log-sum-exp; zeros and -inf when the row sees no key. In fp64
-  // `terms` of a result are the sums of the absolute values of what it is the sum of.
+  // One row of o (dv values) and its log-sum-exp; zeros and the sink, -inf without one, when the
+  // row sees no key. In fp64 `terms` of a result are the sums of the absolute values of what it is
+  // the sum of.
   struct Row {
     std::vector<Real> o, terms;
     Real lse;
@@ -68,6 +70,9 @@ class Head {
   };
   Gradient dq(std::int64_t i, Real lse, Real delta) const;
 
+  // A row's share of the sink's gradient, given its lse and delta.
+  Real d_sink(Real lse, Real delta) const { return -std::exp(logits_.sink() - lse) * delta; }
+
   // dk and dv of a key: one sum over the rows of all query heads of its group.
   struct KeyGradient {
     std::vector<Real> dk, dv;  // dk yet to be multiplied by the scale, and so dk_terms
@@ -80,15 +85,14 @@ class Head {
 
  private:
   Real round(Real value) const;
-  // Scores of row i against keys [begin, end), scaled, before S is rounded.
+  // Logits of row i and keys [begin, end), before S is rounded.
   std::vector<Real> plain_scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
-  // The same, rounded.
-  std::vector<Real> scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
-  // Turns scores into probabilities, returns their log-sum-exp.
+  // Turns scores into probabilities, returns their log-sum-exp, the sink's among them.
   Real softmax(std::vector<Real>& s) const;
 
   Problem p_;
   Real scale_;
+  HeadLogits<Real> logits_;
   SumOrder order_;
   Matrix<Real> q_, k_, v_, d_o_;
   Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;

@@ -42,6 +42,12 @@ void require(const Sequences& s) {
       "cu_seqlens_q and cu_seqlens_k say where packed sequences lie; one is null");
 }
 
+Logits logits_of(const Logits& all, std::int64_t sequence) {
+  Logits one = all;
+  if (all.alibi_slopes != nullptr) one.alibi_slopes += sequence * all.slopes_of_batch;
+  return one;
+}
+
 void read_lse(PackedSequence& one, const float* packed) {
   const std::int64_t rows = one.problem.sq;
   for (std::int64_t i = 0; i < one.problem.hq * rows; ++i) {
@@ -71,7 +77,8 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const ForwardArgs& arg
                    .k = at_row(args.k, p, p.k(), k_row),
                    .v = at_row(args.v, p, p.v(), k_row),
                    .o = at_row(args.o, p, p.o(), q_row),
-                   .lse = args.lse == nullptr ? nullptr : one.lse.data()};
+                   .lse = args.lse == nullptr ? nullptr : one.lse.data(),
+                   .logits = logits_of(args.logits, i)};
     if (args.lse != nullptr) read_lse(one, args.lse);
   }
   return all;
@@ -92,7 +99,9 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const BackwardArgs& ar
                     .d_o = at_row(args.d_o, p, p.o(), q_row),
                     .dq = at_row(args.dq, p, p.q(), q_row),
                     .dk = at_row(args.dk, p, p.k(), k_row),
-                    .dv = at_row(args.dv, p, p.v(), k_row)};
+                    .dv = at_row(args.dv, p, p.v(), k_row),
+                    .logits = logits_of(args.logits, i),
+                    .d_sinks = args.d_sinks};
     read_lse(one, args.lse);
   }
   return all;

@@ -63,6 +63,10 @@ struct ForwardConfig {
   int num_splits = 0;
   // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
   bool varlen = false;
+  // Of cuda_sm80 and below: what becomes of logits (LogitTransform), as the problem says.
+  bool softcap = false;
+  bool alibi = false;
+  bool sink = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -213,6 +217,8 @@ struct BackwardConfig {
   bool gqa_inner_loop = false;
   // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
   bool varlen = false;
+  bool softcap = false;  // as in ForwardConfig
+  bool alibi = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

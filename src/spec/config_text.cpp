@@ -46,7 +46,11 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("dq_ctas", config.dq_ctas);
     }
   }
-  visit("varlen", config.varlen);  // last, as in the types: kernels are named by this text
+  visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
+  if (sm90) return;
+  visit("softcap", config.softcap);
+  visit("alibi", config.alibi);
+  if constexpr (requires { config.sink; }) visit("sink", config.sink);
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -83,6 +87,9 @@ constexpr struct {
                 {"split_q", "false"},
                 {"gqa_inner_loop", "false"},
                 {"varlen", "false"},
+                {"softcap", "false"},
+                {"alibi", "false"},
+                {"sink", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

@@ -109,6 +109,13 @@ void require_dense(const Problem& p, const char* what) {
                     "and sk, in the place of lens(…) or packed(…)");
 }
 
+void require_plain(const Problem& p, const char* what) {
+  require_dense(p, what);
+  if (p.plain_logits()) return;
+  throw Unsupported(std::string(what) +
+                    ": takes plain logits alone; leave softcap(…), alibi and sink out");
+}
+
 Problem of_equal_lengths(const Problem& packed) {
   const auto mean = [&](std::int64_t total) { return (total + packed.b - 1) / packed.b; };
   Problem p = sequence_of(packed, mean(packed.total_q), mean(packed.total_k));

@@ -29,6 +29,9 @@ Problem sequence_of(const Problem& packed, std::int64_t q_rows, std::int64_t k_r
 // analyze".
 void require_dense(const Problem& problem, const char* what);
 
+// Likewise where logits are not plain, and as require_dense().
+void require_plain(const Problem& problem, const char* what);
+
 // As many dense sequences of the mean length: what is planned by where no length is known.
 Problem of_equal_lengths(const Problem& packed);
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,7 +86,8 @@ class Parser {
     if (take_word(token) || take_call(token) || take_size(token)) return;
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
-        " with PASS fwd|bwd|fwdbwd, DTYPE fp32|tf32|fp16|bf16|fp8, MASK full|causal");
+        " [scale(X)] [softcap(X)] [alibi] [sink] with PASS fwd|bwd|fwdbwd, DTYPE "
+        "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
 
   Problem finish() {
@@ -147,6 +149,8 @@ class Parser {
       return true;
     }
     if (token == "deterministic") return problem_.deterministic = true;
+    if (token == "alibi") return problem_.alibi = true;
+    if (token == "sink") return problem_.sink = true;
     return false;
   }
 
@@ -176,6 +180,13 @@ class Parser {
       if (!scale) bad(quoted(token) + " is not of the form scale(X)");
       problem_.scale = *scale;
       if (*scale == 0) bad("scale(0) would ignore q and k; leave it out for 1/sqrt(d)");
+      return true;
+    }
+    if (const auto text = argument_of(token, "softcap")) {
+      const std::optional<double> cap = to_real(*text);
+      if (!cap || *cap <= 0) bad(quoted(token) + " is not of the form softcap(X), X above 0");
+      if (problem_.softcap != 0) bad("a second softcap " + quoted(token));
+      problem_.softcap = *cap;
       return true;
     }
     if (const auto text = argument_of(token, "layout")) {
@@ -406,6 +417,9 @@ std::string to_line(const Problem& p) {
   }
   if (p.deterministic) line += " deterministic";
   if (p.scale != 0) line += " scale(" + shortest(p.scale) + ")";
+  if (p.softcap != 0) line += " softcap(" + shortest(p.softcap) + ")";
+  if (p.alibi) line += " alibi";
+  if (p.sink) line += " sink";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
@@ -430,6 +444,9 @@ void validate(const Problem& p) {
   }
   if (p.mask.left < -1 || p.mask.right < -1) bad("window sides must be -1 (no limit) or more");
   if (!std::isfinite(p.scale)) bad("scale is not finite");
+  if (!(p.softcap >= 0 && p.softcap <= std::numeric_limits<float>::max())) {
+    bad("softcap is a finite number above 0, or 0 for none");
+  }
   for (const std::int64_t heads : {p.hq, p.hk}) {
     const std::int64_t s = heads == p.hq ? std::max(p.sq, p.sk) : p.sk;
     if (p.b > kMaxExtent / 4 / heads || p.b * heads > kMaxExtent / 4 / s / kMaxHeadDim) {

@@ -32,10 +32,12 @@ TEST(Select, DefaultsAreLegalForEveryProblemInAMebibyteOfCache) {
 }
 
 TEST(Select, AmxServesBf16Only) {
-  EXPECT_EQ(target_for(Target::cpu_amx, DType::bf16), Target::cpu_amx);
-  EXPECT_EQ(target_for(Target::cpu_amx, DType::fp16), Target::cpu_avx512);
-  EXPECT_EQ(target_for(Target::cpu_amx, DType::fp32), Target::cpu_avx512);
-  EXPECT_EQ(target_for(Target::cpu_avx2, DType::bf16), Target::cpu_avx2);
+  EXPECT_EQ(target_for(Target::cpu_amx, parse_problem("fwd bf16 h1 s8 d64")), Target::cpu_amx);
+  EXPECT_EQ(target_for(Target::cpu_amx, parse_problem("fwd fp16 h1 s8 d64")), Target::cpu_avx512);
+  EXPECT_EQ(target_for(Target::cpu_amx, parse_problem("fwd fp32 h1 s8 d64")), Target::cpu_avx512);
+  EXPECT_EQ(target_for(Target::cpu_avx2, parse_problem("fwd bf16 h1 s8 d64")), Target::cpu_avx2);
+  EXPECT_EQ(target_for(Target::cpu_amx, parse_problem("fwd bf16 h1 s8 d64 softcap(9)")),
+            Target::cpu_avx512);
 }
 
 }  // namespace

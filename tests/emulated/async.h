@@ -30,6 +30,7 @@ std::string describe_phase(unsigned address, unsigned parity);
 
 struct Place {
   int column, row, plane, batch;
+  int fifth = 0;
 };
 
 void load_box(unsigned target, const TensorMap& map, unsigned barrier, Place place);

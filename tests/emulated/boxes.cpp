@@ -12,8 +12,8 @@ namespace {
 
 // What a map of this program holds.
 struct Map {
-  const char* address;
-  std::uint64_t sizes[4], strides[3];
+  std::uint64_t address;
+  std::uint64_t sizes[5], strides[4];
   std::uint32_t box_columns, box_rows, box_planes;
 };
 static_assert(sizeof(Map) <= sizeof(TensorMap));
@@ -36,19 +36,20 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
     const int at_row = place.row + static_cast<int>(row % m.box_rows);
     const int at_plane = place.plane + static_cast<int>(row / m.box_rows);
     const bool row_exists = inside(at_row, m.sizes[1]) && inside(at_plane, m.sizes[2]) &&
-                            inside(place.batch, m.sizes[3]);
+                            inside(place.batch, m.sizes[3]) && inside(place.fifth, m.sizes[4]);
     for (unsigned at = 0; at < kRowBytes; at += kChunk) {
       const auto column = static_cast<std::uint64_t>(place.column) + at / kElementBytes;
       if (!row_exists || column >= m.sizes[0]) {
         visit(row * kRowBytes + at, nullptr, 0u);
         continue;
       }
-      const char* address = m.address + column * kElementBytes +
-                            static_cast<std::uint64_t>(at_row) * m.strides[0] +
-                            static_cast<std::uint64_t>(at_plane) * m.strides[1] +
-                            static_cast<std::uint64_t>(place.batch) * m.strides[2];
+      const std::uint64_t address = m.address + column * kElementBytes +
+                                    static_cast<std::uint64_t>(at_row) * m.strides[0] +
+                                    static_cast<std::uint64_t>(at_plane) * m.strides[1] +
+                                    static_cast<std::uint64_t>(place.batch) * m.strides[2] +
+                                    static_cast<std::uint64_t>(place.fifth) * m.strides[3];
       const std::uint64_t left = (m.sizes[0] - column) * kElementBytes;
-      visit(row * kRowBytes + at, address,
+      visit(row * kRowBytes + at, reinterpret_cast<const char*>(address),
             static_cast<unsigned>(std::min<std::uint64_t>(left, kChunk)));
     }
   }
@@ -88,6 +89,10 @@ void BoxStore::write() {
 
 }  // namespace emulated
 
+std::uint64_t gpu::fifth_stride(const TiledTensor& tensor) {
+  return (std::uint64_t{1} << 34) - tensor.strides[0];
+}
+
 // In the driver's place, and as particular.
 void gpu::encode(const TiledTensor& tensor, void* map) {
   constexpr std::uint64_t kMostStride = 1ULL << 40, kMostSize = 1ULL << 32;
@@ -105,7 +110,7 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
       tensor.box_planes == 0 || tensor.box_planes > 256) {
     refuse("its box");
   }
-  emulated::Map m{static_cast<const char*>(tensor.address),
+  emulated::Map m{reinterpret_cast<std::uint64_t>(tensor.address),
                   {},
                   {},
                   tensor.box_columns,
@@ -113,6 +118,8 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
                   tensor.box_planes};
   std::copy_n(tensor.sizes, 4, m.sizes);
   std::copy_n(tensor.strides, 3, m.strides);
+  m.sizes[4] = tensor.has_fifth ? kFifthCoordinate + 1 : 1;
+  m.strides[3] = tensor.has_fifth ? fifth_stride(tensor) : 0;
   std::memcpy(map, &m, sizeof m);
 }
 

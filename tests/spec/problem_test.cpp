@@ -22,6 +22,8 @@ TEST(Problem, TheCanonicalLineIsAFixedPoint) {
            "bwd fp32 b1 hq1 hk1 sq1 sk1 d8 dv16",
            "fwdbwd fp16 b3 hq6 hk2 sq17 sk33 d64 window(4,7) deterministic scale(0.25)",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 layout(bshd)",
+           "fwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 scale(0.5) softcap(30) alibi sink",
+           "bwd fp16 hq4 hk2 d64 lens(3,4) softcap(0.5) sink",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 strides_q(4096,512,32) strides_o(2048,256,32)",
        }) {
     EXPECT_EQ(to_line(parse_problem(line)), line);
@@ -60,6 +62,9 @@ TEST(Problem, ErrorsNameTheTokenAndWhatIsAccepted) {
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 window(1)").find("window(L,R)"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 strides_q(64,8,4)").find("row stride"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 strides_o(0,64,8) b2").find("overlap"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(0)").find("above 0"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(inf)").find("finite"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(2) softcap(3)").find("second"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h99999999999 s99999999999 d8"), "");
   EXPECT_NE(error_of(""), "");
 }

@@ -2,13 +2,13 @@
 
     from dfa.flash_attn import flash_attn_func, flash_attn_varlen_func
 
-Arguments, layouts and results are theirs; what no kernel here does (dropout, softcap, ALiBi, paged keys) raises ValueError by
+Arguments, layouts and results are theirs; what no kernel here does (dropout, paged keys) raises ValueError by
 its name. Other than there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, refuse, window_of
+from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
@@ -18,8 +18,8 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
                     alibi_slopes=None, deterministic=False, return_attn_probs=False):
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o [b, sq, hq, dv]; with return_attn_probs (o, lse, None), lse
     float32 [b, hq, sq]."""
-    refuse(dropout_p=dropout_p, softcap=softcap, alibi_slopes=alibi_slopes)
-    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic)
+    refuse(dropout_p=dropout_p)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, alibi_slopes))
     return (o, lse, None) if return_attn_probs else o
 
 
@@ -38,9 +38,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
                            deterministic=False, return_attn_probs=False, block_table=None):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1] → o [total_q, hq, dv]; with
     return_attn_probs (o, lse, None), lse float32 [hq, total_q]."""
-    refuse(dropout_p=dropout_p, softcap=softcap, alibi_slopes=alibi_slopes, block_table=block_table)
+    refuse(dropout_p=dropout_p, block_table=block_table)
     o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
-                              causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True)
+                              causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
+                              **logits_of(softcap, alibi_slopes))
     return (o, lse, None) if return_attn_probs else o
 
 

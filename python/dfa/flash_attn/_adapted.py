@@ -3,7 +3,7 @@
 from dfa._attention import attention
 
 # Values that ask for nothing.
-_NOTHING = {"dropout_p": (0,), "softcap": (0, None), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
+_NOTHING = {"dropout_p": (0,), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
 
 
 def refuse(**arguments):
@@ -35,11 +35,17 @@ def window_of(window_size):
     return tuple(-1 if side is None else side for side in window_size)
 
 
-def attend(q, k, v, scale, causal, window_size, deterministic):
-    """(o, lse) of [b, s, h, d] tensors; o likewise."""
+def logits_of(softcap, alibi_slopes=None, sinks=None):
+    """Options of dfa.attention: only what is there, as its usual call is the faster."""
+    given = {"softcap": softcap or None, "alibi_slopes": alibi_slopes, "sinks": sinks}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def attend(q, k, v, scale, causal, window_size, deterministic, logits):
+    """(o, lse) of [b, s, h, d] tensors; o likewise. logits: of logits_of()."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, sequence, heads, head dim")
     o, lse = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, window=window_of(window_size), scale=scale,
-                       deterministic=deterministic, return_lse=True)
+                       deterministic=deterministic, return_lse=True, **logits)
     return o.transpose(1, 2), lse

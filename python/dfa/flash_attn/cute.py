@@ -2,7 +2,7 @@
 num_splits and pack_gqa, which change no result, are the library's own to choose."""
 
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, refuse, refuse_others, window_of
+from dfa.flash_attn._adapted import attend, logits_of, refuse, refuse_others, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
 
@@ -10,9 +10,8 @@ __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(None, None), learnable_sink=None, softcap=0.0,
                     num_splits=1, pack_gqa=None, deterministic=False, return_lse=False, **others):
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → (o, lse): lse float32 [b, hq, sq], or None without return_lse."""
-    refuse(learnable_sink=learnable_sink, softcap=softcap)
     refuse_others(others)
-    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, None, learnable_sink))
     return o, lse if return_lse else None
 
 
@@ -22,11 +21,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                            return_lse=False, **others):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → (o, lse): lse
     float32 [hq, total_q], or None without return_lse."""
-    refuse(page_table=page_table, learnable_sink=learnable_sink, softcap=softcap)
+    refuse(page_table=page_table)
     refuse_others(others)
     if cu_seqlens_q is None or cu_seqlens_k is None:
         raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
     o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
-                              deterministic=deterministic, return_lse=True)
+                              deterministic=deterministic, return_lse=True,
+                              **logits_of(softcap, None, learnable_sink))
     return o, lse if return_lse else None

@@ -2,7 +2,7 @@
 num_splits and pack_gqa, which change no result, are the library's own to choose."""
 
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, refuse, window_of
+from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func"]
 
@@ -13,8 +13,8 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o, or with return_attn_probs (o, lse), lse float32
     [b, hq, sq]."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
-           softcap=softcap, sm_margin=sm_margin)
-    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic)
+           sm_margin=sm_margin)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap))
     return (o, lse) if return_attn_probs else o
 
 
@@ -40,8 +40,8 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → o, or with
     return_attn_probs (o, lse), lse float32 [hq, total_q]."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
-           softcap=softcap, sm_margin=sm_margin)
+           sm_margin=sm_margin)
     o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
-                              deterministic=deterministic, return_lse=True)
+                              deterministic=deterministic, return_lse=True, **logits_of(softcap))
     return (o, lse) if return_attn_probs else o

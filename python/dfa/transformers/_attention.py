@@ -19,15 +19,16 @@ _NOT_OURS = {
 
 
 def attention_forward(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, is_causal=None,
-                      sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, deterministic=False, **options):
+                      sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, softcap=None, s_aux=None,
+                      deterministic=False, **options):
     """query [b, hq, sq, d], key [b, hk, sk, d], value [b, hk, sk, dv] → (output [b, sq, hq, dv], None).
 
     attention_mask: what attention_mask() of this package made; or a tensor [b or 1, 1 or hq, sq or 1, sk], boolean
     (true is seen) or added (0 is seen, -inf or the type's minimum is hidden); or [b, sk], true where a key is no padding; or
     None, and then is_causal decides (the module's own where it is None). cu_seq_lens_q, cu_seq_lens_k [n + 1]: where
-    sequences that are packed in one row begin and end.
+    sequences that are packed in one row begin and end. softcap: a number, s_aux: sinks [hq], as dfa.attention's.
 
-    A query that sees no key gets zeros. Raises ValueError, with what is accepted, on dropout, biases, sinks, softcap,
+    A query that sees no key gets zeros. Raises ValueError, with what is accepted, on dropout, biases,
     attention weights that are asked for, and masks in which a query's keys do not lie together.
     """
     if dropout:
@@ -38,6 +39,7 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
             refuse(f"{name} ({type(asked).__name__})")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = {"scale": scaling, "deterministic": bool(deterministic)}
+    options |= {name: given for name, given in (("softcap", softcap), ("sinks", s_aux)) if given is not None}
     if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
         return _unmasked(query, key, value, bool(causal), options).transpose(1, 2).contiguous(), None
     o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)

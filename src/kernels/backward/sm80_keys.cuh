@@ -16,7 +16,7 @@
 // every query head that shares the key head, one after another: sums stay in registers and their
 // order is fixed. Everything is transposed, keys as rows, so that a warp's probabilities are the
 // left operands of its own products:
-//   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
+//   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do     (LogitTransform)
 //   ds^T = p^T * (v do^T - delta)                 dk += ds^T q
 // With sharing = 2, two warps own the same keys: each computes the scores of half of a tile's
 // queries and sums half of the columns of dk and dv, and they exchange p and ds once a step. q, do,
@@ -62,6 +62,7 @@ struct Sm80Keys {
     int head, tile;
   };
 
+  using Logits = LogitsOf<kConfig>;
   using Work = KeyWorkOf<kConfig.varlen>;
   static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
     if constexpr (kConfig.varlen) {
@@ -250,7 +251,7 @@ struct Sm80Keys {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float of_query = i % 2 == 0 ? lse.x : lse.y;
-          scores[m][n][i] = probability<kElement>(args, scores[m][n][i], of_query);
+          scores[m][n][i] = probability<kElement, Logits>(args, scores[m][n][i], of_query);
         }
       }
     }
@@ -357,13 +358,18 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
         dp, v_rows,
         Kernel::ValueReader::by_columns(stage + Kernel::kQBytes +
                                         Kernel::kBytes * part_row * kConfig.value_dim));
+    typename Kernel::Logits::template Shares<Kernel::kRows, Kernel::kQueries> shares;
+    typename Kernel::Logits(args, work.seq, place.head)
+        .apply_transposed(args, p, work.key + Kernel::warp_row(ptx::thread_index()),
+                          place.tile * kConfig.block_q + static_cast<int>(part_row), shares);
     if (mask.needs(place.tile * kConfig.block_q, kConfig.block_q, work.key, kConfig.block_k)) {
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
                              place.tile * kConfig.block_q + static_cast<int>(part_row),
-                             hidden_score(args));
+                             Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, rows);
     Kernel::score_gradients(dp, p, rows + kConfig.block_q);
+    Kernel::Logits::chain(dp, shares);
 
     typename Kernel::Operand p_rounded, ds_rounded;
     round_to_left<kElement>(p_rounded, p);

@@ -14,7 +14,7 @@
 // A thread block owns dq_block_q queries of one head and walks the keys they see, computing the
 // scores again: two more products than sums from the other kernel would take, but no atomics, no
 // partial sums in memory, and an order that is fixed.
-//   p  = exp2(scale_log2 q k^T - lse_log2)
+//   p  = exp2(scale_log2 q k^T - lse_log2), or of the logits that LogitTransform makes of q k^T
 //   ds = p * (do v^T - delta)                     dq += ds k
 namespace dfa {
 
@@ -43,6 +43,7 @@ struct Sm80Queries {
   }
 
   using Work = QueryWork<kConfig.varlen>;
+  using Logits = LogitsOf<kConfig>;
   static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
     return query_work<kConfig.dq_block_q, kConfig.varlen>(args, block);
   }
@@ -76,7 +77,7 @@ struct Sm80Queries {
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          scores[m][n][i] = probability<kElement>(args, scores[m][n][i], lse[m][i / 2]);
+          scores[m][n][i] = probability<kElement, Logits>(args, scores[m][n][i], lse[m][i / 2]);
         }
       }
     }
@@ -132,6 +133,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   float lse[Kernel::kRows][2], delta[Kernel::kRows][2];
   Kernel::read_row_values(args.lse_log2 + values_at, lse);
   Kernel::read_row_values(args.delta + values_at, delta);
+  const typename Kernel::Logits logits(args, work.seq, work.head);
   Sum<Kernel::kRows, Kernel::kDims> dq;
   clear(dq);
 
@@ -149,13 +151,17 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     clear(p);
     clear(dp);
     multiply_rows<kElement>(p, q_rows, Kernel::DimReader::by_columns(k_tile));
+    typename Kernel::Logits::template Shares<Kernel::kRows, Kernel::kKeys> shares;
+    logits.apply(args, p, work.query + Kernel::warp_row(ptx::thread_index()),
+                 tile * kConfig.dq_block_k, shares);
     if (mask.needs(work.query, kConfig.dq_block_q, tile * kConfig.dq_block_k, kConfig.dq_block_k)) {
       hide_masked(p, mask, work.query + Kernel::warp_row(ptx::thread_index()),
-                  tile * kConfig.dq_block_k, hidden_score(args));
+                  tile * kConfig.dq_block_k, Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, lse);
     multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Keys::kKBytes));
     Kernel::score_gradients(dp, p, delta);
+    Kernel::Logits::chain(dp, shares);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;
     round_to_left<kElement>(ds, dp);

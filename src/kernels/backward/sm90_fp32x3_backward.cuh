@@ -217,7 +217,7 @@ struct Sm90Fp32x3Backward {
                                int query, unsigned lse) {
     const TileMask mask = TileMask::of(args);
     if (mask.needs(query, kBlockQ, work.key, kBlockK)) {
-      hide_masked_transposed(scores, mask, work.key + warp_row(), query, hidden_score(args));
+      hide_masked_transposed(scores, mask, work.key + warp_row(), query, PlainLogits::hidden(args));
     }
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {

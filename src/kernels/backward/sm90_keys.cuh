@@ -325,8 +325,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                    int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < panels(kColumns); ++panel) {
-      ptx::load_box(to + panel * panel_bytes(kRows), map, barrier, panel * kOfPanel, row, head,
-                    batch);
+      ptx::load_box<kConfig.varlen>(to + panel * panel_bytes(kRows), map, barrier, panel * kOfPanel,
+                                    row, head, batch);
     }
   }
 
@@ -336,9 +336,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                              const KernelArgs& args, const Work& work,
                                              const Walk& walk) {
     for (int panel = (rank() + kFirst) % 2; panel < panels(kColumns); panel += 2) {
-      ptx::load_box_of_pair(ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(),
-                            panel * kPanelColumns, work.seq.q_box_row(args, walk.tile * kBlockQ),
-                            walk.head, work.seq.q_box_batch());
+      ptx::load_box_of_pair<kConfig.varlen>(
+          ring.tile() + panel * panel_bytes(kBlockQ), map, ring.full(), panel * kPanelColumns,
+          work.seq.q_box_row(args, walk.tile * kBlockQ), walk.head, work.seq.q_box_batch());
     }
   }
 
@@ -377,8 +377,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         const int row = key_of(key, rank, group) - key_of(0, rank, 0);
 #pragma unroll
         for (int panel = 0; panel < panels(kColumns); ++panel) {
-          ptx::load_box(to + panel * panel_bytes(kBlockK) + group * panel_bytes(kGroupRows), map,
-                        barrier, panel * kOfPanel, row, work.head, work.seq.k_box_batch());
+          ptx::load_box<kConfig.varlen>(
+              to + panel * panel_bytes(kBlockK) + group * panel_bytes(kGroupRows), map, barrier,
+              panel * kOfPanel, row, work.head, work.seq.k_box_batch());
         }
       }
     }
@@ -396,9 +397,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     if constexpr (kConfig.sm90_halves_dq()) {
 #pragma unroll
       for (int panel = 0; panel < kOthersPanels; ++panel) {
-        ptx::load_box(shared.base + kOthersKAt + panel * panel_bytes(kBlockK), a.k, barrier,
-                      (rank() * kOthersPanels + panel) * kPanelColumns,
-                      work.seq.k_box_row(a.args, key), work.head, work.seq.k_box_batch());
+        ptx::load_box<kConfig.varlen>(shared.base + kOthersKAt + panel * panel_bytes(kBlockK), a.k,
+                                      barrier, (rank() * kOthersPanels + panel) * kPanelColumns,
+                                      work.seq.k_box_row(a.args, key), work.head,
+                                      work.seq.k_box_batch());
       }
     } else {
       load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, 1 - rank(), shared.base + kOthersKAt, a.k,

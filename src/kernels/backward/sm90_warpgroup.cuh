@@ -54,7 +54,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
                                    int query, int key) {
     hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
-                           query, hidden_score(args));
+                           query, PlainLogits::hidden(args));
   }
 
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.
@@ -86,8 +86,9 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
     if (!ptx::elect()) return;
 #pragma unroll
     for (int panel = 0; panel < panels(kFragments * 8); ++panel) {
-      ptx::store_box(map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
-                     work.seq.k_box_row(args, work.key + first), work.head, work.seq.k_box_batch());
+      ptx::store_box<kConfig.varlen>(
+          map, tile + panel * kStride + first * kPanelRowBytes, panel * kPanelColumns,
+          work.seq.k_box_row(args, work.key + first), work.head, work.seq.k_box_batch());
     }
     ptx::commit_stores();
   }

@@ -38,6 +38,7 @@ struct Sm80Forward {
   static_assert(kFirstStage % 128 == 0);
 
   using Work = QueryWork<kConfig.varlen>;
+  using Logits = LogitsOf<kConfig>;
   using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
@@ -106,7 +107,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   LeftOperand<Kernel::kRows, Kernel::kDims> q_operand;
   Sum<Kernel::kRows, Kernel::kValues> output;
   clear(output);
-  OnlineSoftmax<Kernel::kRows, kStepwise<kElement>> softmax(args);
+  OnlineSoftmax<Kernel::kRows, kStepwise<kElement>, typename Kernel::Logits> softmax(args);
+  const typename Kernel::Logits logits(args, work.seq, work.head);
 
 #pragma unroll 1
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -129,6 +131,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     } else {
       multiply_rows<kElement>(scores, q_rows, k_columns);
     }
+    logits.apply(args, scores, work.query + Kernel::warp_row(ptx::thread_index()),
+                 tile * kConfig.block_k);
     softmax.orient(scores);
     if (mask.needs(work.query, kConfig.block_q, tile * kConfig.block_k, kConfig.block_k)) {
       hide_masked(scores, mask, work.query + Kernel::warp_row(ptx::thread_index()),
@@ -142,8 +146,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   }
 
   float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
-  softmax.finish(inverse, lse);
+  if constexpr (!kConfig.sink) softmax.finish(inverse, lse);
   const auto owned = Kernel::work_of(args, ptx::block_index());
+  if constexpr (kConfig.sink) softmax.finish(inverse, lse, args.logits.sinks[owned.head]);
   const int first_row = Kernel::warp_row(ptx::thread_index());
   Kernel::store_lse(args, owned, owned.query + first_row, lse);
   ptx::wait_copies<0>();

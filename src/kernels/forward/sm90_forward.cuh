@@ -182,9 +182,9 @@ struct Sm90Forward {
       for (int panel = 0; panel < kPanels; ++panel) {
         const RowOnMap at =
             row_on_map<kConfig>(a.args, work.seq, work.row + group * kGroupRows, work.head);
-        ptx::load_box(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows), a.q,
-                      ring.full(), panel * kPanelColumns, at.second, at.third,
-                      work.seq.q_box_batch());
+        ptx::load_box<kVarlen>(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows),
+                               a.q, ring.full(), panel * kPanelColumns, at.second, at.third,
+                               work.seq.q_box_batch());
       }
     }
   }
@@ -202,10 +202,11 @@ struct Sm90Forward {
       const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
       if constexpr (kPaired) {
         if (panel % 2 != static_cast<int>(half)) continue;
-        ptx::load_box_of_pair(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head,
-                              batch);
+        ptx::load_box_of_pair<kVarlen>(to, map, ring.full(), panel * kPanelColumns, row,
+                                       work.kv_head, batch);
       } else {
-        ptx::load_box(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head, batch);
+        ptx::load_box<kVarlen>(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head,
+                               batch);
       }
     }
     ring.next();

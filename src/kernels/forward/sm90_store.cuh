@@ -181,9 +181,9 @@ struct Sm90Store {
         const RowOnMap at = row_on_map<kConfig>(
             a.args, rows.seq, rows.first + rows.group * kGroupRows + static_cast<int>(first),
             rows.head);
-        ptx::store_box(a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
-                       (kFirst + panel) * kPanelColumns, at.second, at.third,
-                       rows.seq.q_box_batch());
+        ptx::store_box<kConfig.varlen>(
+            a.o, place + panel * panel_bytes(kGroupRows) + first * kPanelRowBytes,
+            (kFirst + panel) * kPanelColumns, at.second, at.third, rows.seq.q_box_batch());
       }
       ptx::commit_stores();
     }

@@ -59,13 +59,23 @@ DFA_DEVICE void sync_cluster() {
 }
 
 // As load_box(), into the same place of both blocks; each has the bytes count at its own barrier.
+template <bool kFifth = false>
 DFA_DEVICE void load_box_of_pair(unsigned target, const TensorMap& map, unsigned barrier,
                                  int column, int row, int head, int batch) {
+  const auto both = static_cast<unsigned short>(3u << (cluster_rank() & ~1u));
+  if constexpr (kFifth) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(1 << 30),
+        "h"(both)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".multicast::cluster [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(target),
-      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch),
-      "h"(static_cast<unsigned short>(3u << (cluster_rank() & ~1u)))
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "h"(both)
       : "memory");
 }
 

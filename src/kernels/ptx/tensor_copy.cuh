@@ -20,10 +20,22 @@ DFA_DEVICE void prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
+// The one coordinate of a fifth dimension (gpu::TiledTensor).
+inline constexpr int kFifthCoordinate = 1 << 30;
+
 // The box at (column, row, head, batch) into shared memory; its bytes count at the barrier. What
-// lies outside of the tensor becomes zero.
+// lies outside of the tensor becomes zero. kFifth: the map has five dimensions; likewise below.
+template <bool kFifth = false>
 DFA_DEVICE void load_box(unsigned target, const TensorMap& map, unsigned barrier, int column,
                          int row, int head, int batch) {
+  if constexpr (kFifth) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(kFifthCoordinate)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(target),
@@ -42,8 +54,17 @@ DFA_DEVICE void load_bytes(unsigned target, const void* source, unsigned bytes, 
 
 // A box from shared memory to the tensor; what lies behind its end is not written. A box that
 // starts before it is an illegal instruction to an H200, though one may be loaded.
+template <bool kFifth = false>
 DFA_DEVICE void store_box(const TensorMap& map, unsigned source, int column, int row, int head,
                           int batch) {
+  if constexpr (kFifth) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}],"
+        " [%1];" ::"l"(&map),
+        "r"(source), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(kFifthCoordinate)
+        : "memory");
+    return;
+  }
   asm volatile(
       "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::
           "l"(&map),

@@ -10,6 +10,9 @@ namespace dfa {
 // Rows of the backward's workspace begin at multiples of it, in each sequence.
 inline constexpr int kPaddedRows = 128;
 
+// Where the copy engine counts rows of packed sequences back from.
+inline constexpr int kBoxOrigin = 1 << 30;
+
 template <bool kVarlen>
 struct SeqlenInfo;
 
@@ -57,7 +60,8 @@ struct SeqlenInfo<false> {
 // Packed. A map for the copy engine ends where no sequence does, so rows behind the end of one
 // would be those of the next: it counts rows from the end of the sequence back from a common
 // origin, which is the map's own end, and the fourth dimension, with the stride of a row, says
-// where that end is. What lies behind reads as zeros and is not written.
+// where that end is. A fifth takes the origin back (gpu::TiledTensor). What lies behind the end
+// reads as zeros and is not written.
 template <>
 struct SeqlenInfo<true> {
   int batch, q_rows, k_rows, q_begin, k_begin;
@@ -89,11 +93,11 @@ struct SeqlenInfo<true> {
     static_assert(kPaddedRows % kRows == 0);
     return head * (a.packed.padded_rows / kRows) + padded_begin() / kRows;
   }
-  DFA_HOST_DEVICE int q_box_row(const KernelArgs& a, int row) const {
-    return a.packed.q_box_origin - q_rows + row;
+  DFA_HOST_DEVICE int q_box_row(const KernelArgs&, int row) const {
+    return kBoxOrigin - q_rows + row;
   }
-  DFA_HOST_DEVICE int k_box_row(const KernelArgs& a, int row) const {
-    return a.packed.k_box_origin - k_rows + row;
+  DFA_HOST_DEVICE int k_box_row(const KernelArgs&, int row) const {
+    return kBoxOrigin - k_rows + row;
   }
   DFA_HOST_DEVICE int q_box_batch() const { return q_begin + q_rows; }
   DFA_HOST_DEVICE int k_box_batch() const { return k_begin + k_rows; }

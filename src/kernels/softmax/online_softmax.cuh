@@ -3,6 +3,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/softmax/tile_mask.h"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/logit_transform.cuh"
 
 // The running softmax of a warp's rows, and masks on its scores.
 namespace dfa {
@@ -57,27 +58,22 @@ DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const TileM
       [&](int row) { return row < mask.sk ? mask.query_end(row) : 0; });
 }
 
-// The score whose weight is 0 under a scale of either sign.
-DFA_DEVICE float hidden_score(const KernelArgs& args) {
-  return args.scale_log2 < 0 ? ptx::infinity() : -ptx::infinity();
-}
-
 // exp(scale * score - lse) with what the delta kernel left of lse: its base-2 logarithm, or, where
 // steps are rounded, the natural one.
-template <DType kElement>
+template <DType kElement, typename Logits = PlainLogits>
 DFA_DEVICE float probability(const KernelArgs& args, float score, float lse) {
   constexpr float kLog2E = 1.4426950408889634f;
   if constexpr (kStepwise<kElement>) {
-    return ptx::exp2((__fmul_rn(score, args.scale) - lse) * kLog2E);
+    return ptx::exp2((__fmul_rn(score, Logits::scale(args)) - lse) * kLog2E);
   } else {
-    return ptx::exp2(fmaf(score, args.scale_log2, -lse));
+    return ptx::exp2(fmaf(score, Logits::scale_log2(args), -lse));
   }
 }
 
 // Maximum and sum of each row so far. The reference that is subtracted may lag behind the maximum
 // by kSlack in the exponent: sums and weights then are up to 2^kSlack, and the output is rescaled
 // only when the maximum has moved further. Rounded stepwise, it is the maximum.
-template <int kRows, bool kStepwise = false>
+template <int kRows, bool kStepwise = false, typename Logits = PlainLogits>
 class OnlineSoftmax {
  public:
   explicit DFA_DEVICE OnlineSoftmax(const KernelArgs& args) : args_(args) {
@@ -94,7 +90,7 @@ class OnlineSoftmax {
   // Under a negative scale the largest weight is the least score's.
   template <int kColumns>
   DFA_DEVICE void orient(Sum<kRows, kColumns>& scores) const {
-    if (args_.scale_log2 >= 0) return;
+    if (Logits::scale_log2(args_) >= 0) return;
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
@@ -114,13 +110,13 @@ class OnlineSoftmax {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float reference = finite(reference_[m][half]);
-        const float shift = -args_.magnitude_log2 * reference;
+        const float shift = -magnitude_log2() * reference;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
           for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            const float exponent = kStepwise ? (scores[m][n][i] - reference) * args_.magnitude_log2
-                                             : fmaf(scores[m][n][i], args_.magnitude_log2, shift);
+            const float exponent = kStepwise ? (scores[m][n][i] - reference) * magnitude_log2()
+                                             : fmaf(scores[m][n][i], magnitude_log2(), shift);
             scores[m][n][i] = ptx::exp2(exponent);
             sum_[m][half] += scores[m][n][i];
           }
@@ -142,15 +138,35 @@ class OnlineSoftmax {
     }
   }
 
+  // The same where one more logit, without a value, is in the denominator.
+  DFA_DEVICE void finish(float (&inverse)[kRows][2], float (&lse)[kRows][2], float sink) const {
+    constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
+#pragma unroll
+    for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float reference = magnitude_log2() * reference_[m][half];
+        const float highest = fmaxf(reference, sink * kLog2E);
+        const float own = ptx::exp2(reference - finite(highest));
+        const float sum =
+            fmaf(ptx::quad_sum(sum_[m][half]), own, ptx::exp2(sink * kLog2E - finite(highest)));
+        inverse[m][half] = sum == 0 ? 0.f : own / sum;
+        lse[m][half] = sum == 0 ? -ptx::infinity() : (highest + ptx::log2(sum)) * kLn2;
+      }
+    }
+  }
+
  private:
   static constexpr float kSlack = kStepwise ? 0 : 8;
+
+  DFA_DEVICE float magnitude_log2() const { return Logits::magnitude_log2(args_); }
 
   DFA_DEVICE float log_sum(float reference, float sum) const {
     constexpr float kLn2 = 0.6931471805599453f;
     if constexpr (kStepwise) {
-      return __fmul_rn(fabsf(args_.scale), reference) + ptx::log2(sum) * kLn2;
+      return __fmul_rn(fabsf(Logits::scale(args_)), reference) + ptx::log2(sum) * kLn2;
     } else {
-      return (args_.magnitude_log2 * reference + ptx::log2(sum)) * kLn2;
+      return (magnitude_log2() * reference + ptx::log2(sum)) * kLn2;
     }
   }
 
@@ -173,7 +189,7 @@ class OnlineSoftmax {
           most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
         }
         highest[m][half] = fmaxf(reference_[m][half], ptx::quad_max(most));
-        moved |= (highest[m][half] - reference_[m][half]) * args_.magnitude_log2 > kSlack;
+        moved |= (highest[m][half] - reference_[m][half]) * magnitude_log2() > kSlack;
       }
     }
     if (__any_sync(ptx::kWholeWarp, moved)) rescale(highest, output);
@@ -186,7 +202,7 @@ class OnlineSoftmax {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float factor =
-            ptx::exp2((reference_[m][half] - finite(highest[m][half])) * args_.magnitude_log2);
+            ptx::exp2((reference_[m][half] - finite(highest[m][half])) * magnitude_log2());
         reference_[m][half] = highest[m][half];
         sum_[m][half] *= factor;
 #pragma unroll

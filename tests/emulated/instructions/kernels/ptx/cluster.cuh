@@ -30,11 +30,12 @@ inline void sync_cluster() {
   emulated::wait(emulated::cluster_barrier, emulated::cluster_size * blockDim.x);
 }
 
-inline void load_box_of_pair(unsigned target, const TensorMap& map, unsigned barrier, int column,
-                             int row, int head, int batch) {
+template <bool kFifth = false>
+void load_box_of_pair(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+                      int head, int batch) {
   for (unsigned half = 0; half < 2; ++half) {
     emulated::load_box(of_pair(target, half), map, of_pair(barrier, half),
-                       {column, row, head, batch});
+                       {column, row, head, batch, kFifth ? 1 << 30 : 0});
   }
 }
 

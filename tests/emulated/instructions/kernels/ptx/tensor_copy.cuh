@@ -10,18 +10,19 @@ inline bool elect() { return threadIdx.x % 32 == 0; }
 
 inline void prefetch(const TensorMap&) {}
 
-inline void load_box(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
-                     int head, int batch) {
-  emulated::load_box(target, map, barrier, {column, row, head, batch});
+template <bool kFifth = false>
+void load_box(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+              int head, int batch) {
+  emulated::load_box(target, map, barrier, {column, row, head, batch, kFifth ? 1 << 30 : 0});
 }
 
 inline void load_bytes(unsigned target, const void* source, unsigned bytes, unsigned barrier) {
   emulated::load_bytes(target, source, bytes, barrier);
 }
 
-inline void store_box(const TensorMap& map, unsigned source, int column, int row, int head,
-                      int batch) {
-  emulated::store_box(map, source, {column, row, head, batch});
+template <bool kFifth = false>
+void store_box(const TensorMap& map, unsigned source, int column, int row, int head, int batch) {
+  emulated::store_box(map, source, {column, row, head, batch, kFifth ? 1 << 30 : 0});
 }
 
 inline void commit_stores() { emulated::commit_stores(); }

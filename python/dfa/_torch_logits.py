@@ -1,0 +1,25 @@
+"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi or sinks: sequences of one length, packed."""
+
+import torch
+
+from dfa._shapes import sizes_of
+from dfa._torch_varlen import attention_varlen
+
+
+def attention(q, k, v, return_lse, **options):
+    """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], and the options of attention_varlen."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
+    b = max(q.shape[0], k.shape[0], v.shape[0]) if 0 not in (q.shape[0], k.shape[0], v.shape[0]) else 0
+    q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
+    _, _, _, sq, sk, _, _ = sizes_of(q.shape, k.shape, v.shape)
+    begins = torch.arange(b + 1, dtype=torch.int32, device=q.device)
+    o, lse = attention_varlen(*map(_rows_of, (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True, **options)
+    o = o.unflatten(0, (b, sq)).transpose(1, 2)
+    return (o, lse.unflatten(1, (b, sq)).transpose(0, 1).contiguous()) if return_lse else o
+
+
+def _rows_of(x):
+    """[b · s, h, d] of [b, h, s, d]: without a copy where it lies in memory as [b, s, h, d]."""
+    return x.transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/engine.h"
+
+// What becomes of scores q k^T before the softmax where logits are not plain: logit = scale *
+// score, capped, less ALiBi's distance. Exponents are of the logits then, and the scale is 1.
+namespace dfa::cpu {
+
+template <class Isa>
+class SimdLogits {
+ public:
+  using Vec = typename Isa::Vec;
+  static constexpr int kLanes = Isa::kLanes;
+
+  SimdLogits(const HeadShape& shape, float slope) : shape_(shape), slope_(slope) {}
+
+  // `count` scores of the query `row` and the keys from `key` on become logits, and where softcap
+  // is on `derivatives`, if not null, what of a logit's gradient goes to scale * score.
+  void transform(float* scores, int count, std::int64_t row, std::int64_t key,
+                 float* derivatives) const {
+    const Vec scale = Isa::splat(shape_.scale), slope = Isa::splat(slope_);
+    const std::int64_t diagonal = row + shape_.sk - shape_.sq;
+    for (int i = 0; i < count; i += kLanes) {
+      Vec logit = Isa::load(scores + i) * scale;
+      if (shape_.softcap != 0)
+        logit = capped(logit, derivatives == nullptr ? nullptr : derivatives + i);
+      if (shape_.alibi) {
+        const Vec after = Isa::splat(static_cast<float>(key + i - diagonal)) + lanes();
+        logit = logit - slope * Isa::max(after, zero() - after);
+      }
+      Isa::store(scores + i, logit);
+    }
+  }
+
+ private:
+  static Vec zero() { return Isa::splat(0.0f); }
+  static Vec lanes() {
+    static constexpr float kNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static_assert(kLanes <= 16);
+    return Isa::load(kNumbers);
+  }
+
+  Vec capped(Vec logit, float* derivative) const {
+    const Vec t = tanh(logit * Isa::splat(1.0f / shape_.softcap));
+    if (derivative != nullptr) Isa::store(derivative, Isa::splat(1.0f) - t * t);
+    return t * Isa::splat(shape_.softcap);
+  }
+
+  // Small ones by the series, to x^11, as 1 - 2 / (e^2x + 1) would lose their last bits.
+  static Vec tanh(Vec x) {
+    constexpr float kSmall = 0.35f, kLarge = 10.0f, kTwiceLog2E = 0x1.715476p+1f;
+    const Vec size = Isa::max(x, zero() - x);
+    Vec e[] = {(zero() - Isa::max(zero() - size, Isa::splat(-kLarge))) * Isa::splat(kTwiceLog2E)};
+    Isa::template exp2<false>(e);
+    const Vec far = Isa::splat(1.0f) - Isa::splat(2.0f) / (e[0] + Isa::splat(1.0f));
+    const Vec square = x * x;
+    Vec series = Isa::splat(-1382.0f / 155925.0f);
+    constexpr float kTerms[] = {62.0f / 2835.0f, -17.0f / 315.0f, 2.0f / 15.0f, -1.0f / 3.0f, 1.0f};
+    for (const float term : kTerms) {
+      series = Isa::fma(series, square, Isa::splat(term));
+    }
+    const Vec signed_far = x < zero() ? zero() - far : far;
+    return size < Isa::splat(kSmall) ? series * x : signed_far;
+  }
+
+  const HeadShape& shape_;
+  float slope_;
+};
+
+}  // namespace dfa::cpu

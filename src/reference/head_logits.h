@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "dfa/attention.h"
+
+namespace dfa {
+
+// What becomes of the products q k^T of one query head before the softmax, as the definition says
+// it; no engine shares this.
+template <typename Real>
+class HeadLogits {
+ public:
+  HeadLogits(const Problem& p, const Logits& given, std::int64_t b, std::int64_t hq)
+      : scale_(static_cast<Real>(p.softmax_scale())),
+        cap_(static_cast<Real>(p.softcap)),
+        shift_(p.sk - p.sq) {
+    if (p.alibi) slope_ = static_cast<Real>(given.alibi_slopes[b * given.slopes_of_batch + hq]);
+    if (p.sink) sink_ = static_cast<Real>(given.sinks[hq]);
+  }
+
+  Real of(Real product, std::int64_t i, std::int64_t j) const {
+    Real logit = scale_ * product;
+    if (cap_ != 0) logit = cap_ * std::tanh(logit / cap_);
+    return logit - slope_ * static_cast<Real>(std::abs(i + shift_ - j));
+  }
+
+  // How much of a logit's gradient scale * product gets.
+  Real derivative(Real product) const {
+    if (cap_ == 0) return 1;
+    const Real t = std::tanh(scale_ * product / cap_);
+    return 1 - t * t;
+  }
+
+  // -inf where there is none, which adds nothing to a sum of exponentials.
+  Real sink() const { return sink_; }
+
+ private:
+  Real scale_, cap_;
+  std::int64_t shift_;
+  Real slope_ = 0;
+  Real sink_ = -std::numeric_limits<Real>::infinity();
+};
+
+}  // namespace dfa

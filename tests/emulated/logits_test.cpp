@@ -1,0 +1,143 @@
+// The portable kernels' own sources with logits that are not plain, on a processor, held against
+// fp64.
+#include "emulated/hopper_backward.h"
+// and then:
+#include "kernels/backward/delta.cuh"
+#include "kernels/backward/sink_gradient.cuh"
+#include "kernels/backward/sm80_backward.cuh"
+#include "kernels/forward/sm80_forward.cuh"
+#include "kernels/schedule/sequence_tiles.cuh"
+
+namespace dfa {
+namespace {
+
+using namespace emulated;
+
+constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4;
+
+template <typename Config>
+constexpr Config with(Config config, int logits) {
+  config.softcap = (logits & kSoftcap) != 0;
+  config.alibi = (logits & kAlibi) != 0;
+  if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
+  return config;
+}
+
+constexpr ForwardConfig forward_config(DType element, int dim, int logits, bool varlen = false) {
+  return with(ForwardConfig{.target = Target::cuda_sm80,
+                            .element = element,
+                            .head_dim = dim,
+                            .value_dim = dim,
+                            .block_q = 64,
+                            .block_k = 32,
+                            .warps = 4,
+                            .varlen = varlen},
+              logits);
+}
+
+constexpr BackwardConfig backward_config(DType element, int dim, int logits, bool varlen = false) {
+  return with(BackwardConfig{.target = Target::cuda_sm80,
+                             .element = element,
+                             .head_dim = dim,
+                             .value_dim = dim,
+                             .block_q = 32,
+                             .block_k = 64,
+                             .warps = 4,
+                             .dq_block_q = 64,
+                             .dq_block_k = 32,
+                             .varlen = varlen},
+              logits);
+}
+
+std::string line_of(DType element, int dim, const char* rest, int logits) {
+  std::string line = std::string("fwdbwd ") + name_of(element) + " " + rest;
+  line += " d" + std::to_string(dim);
+  if ((logits & kSoftcap) != 0) line += " softcap(4)";
+  if ((logits & kAlibi) != 0) line += " alibi";
+  if ((logits & kSink) != 0) line += " sink";
+  return line;
+}
+
+// The launches of a pass, in order, by the names that backends log.
+template <typename Args, typename Run>
+void run_all(const std::vector<KernelLaunch>& launches, const Args& args, const Run& run) {
+  for (const KernelLaunch& one : launches) {
+    launch(one.grid, one.threads, [&] {
+      if (one.name == "tiles") return sequence_tiles(args);
+      run(one.name, args);
+    });
+  }
+}
+
+template <ForwardConfig kConfig>
+void run_forward(Tensors& t) {
+  expect_legal(kConfig, t.p);
+  ForwardArgs pointers = t.forward_args();
+  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
+  pointers.workspace = workspace.data();
+  run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
+          [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
+}
+
+template <BackwardConfig kConfig>
+void run_backward(Tensors& t) {
+  expect_legal(kConfig, t.p);
+  BackwardArgs pointers = t.backward_args();
+  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
+  pointers.workspace = workspace.data();
+  run_all(backward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
+          [](const std::string& name, const KernelArgs& args) {
+            if (name == "delta") return delta<kConfig.element, kConfig.varlen>(args);
+            if (name == "dsinks") return sink_gradient<kConfig.element, kConfig.varlen>(args);
+            if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
+            sm80_backward_queries<kConfig>(args);
+          });
+}
+
+template <DType kElement, int kDim, int kLogits, bool kVarlen = false>
+void expect_right(const char* rest) {
+  const std::string line = line_of(kElement, kDim, rest, kLogits);
+  Tensors t(line, 5);
+  run_forward<forward_config(kElement, kDim, kLogits, kVarlen)>(t);
+  expect_met(check_forward(t.p, t.forward_args()), line);
+  run_backward<backward_config(kElement, kDim, kLogits, kVarlen)>(t);
+  expect_met(check_backward(t.p, t.backward_args()), line);
+}
+
+constexpr const char* kMasks[] = {"causal b2 hq4 hk2 sq70 sk100", "b1 hq2 hk1 sq100 sk65",
+                                  "window(20,3) b1 hq2 hk2 sq90 sk40"};
+
+TEST(EmulatedLogits, Softcap) {
+  for (const char* rest : kMasks) {
+    expect_right<DType::bf16, 64, kSoftcap>(rest);
+    expect_right<DType::fp32, 64, kSoftcap>(rest);
+  }
+}
+
+TEST(EmulatedLogits, Alibi) {
+  for (const char* rest : kMasks) {
+    expect_right<DType::bf16, 64, kAlibi>(rest);
+    expect_right<DType::fp32, 32, kAlibi>(rest);
+  }
+}
+
+TEST(EmulatedLogits, Sinks) {
+  for (const char* rest : kMasks) {
+    expect_right<DType::bf16, 64, kSink>(rest);
+    expect_right<DType::fp32, 32, kSink>(rest);
+  }
+}
+
+TEST(EmulatedLogits, AllAtOnce) {
+  for (const char* rest : kMasks) expect_right<DType::bf16, 128, kSoftcap | kAlibi | kSink>(rest);
+  expect_right<DType::fp32, 64, kSoftcap | kAlibi>("causal scale(-2) b1 hq2 hk2 sq70 sk70");
+}
+
+TEST(EmulatedLogits, PackedSequences) {
+  const char* rest = "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)";
+  expect_right<DType::bf16, 64, kSoftcap | kAlibi | kSink, true>(rest);
+  expect_right<DType::fp32, 32, kSink, true>(rest);
+}
+
+}  // namespace
+}  // namespace dfa
