@@ -1,6 +1,7 @@
 #include "dfa/attention.h"
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -149,9 +150,13 @@ Plan plan(const Problem& asked, const PlanOptions& options) {
   problem.mask = within_reach(problem.mask);
   if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);
   validate(problem);
-  Plan made = choose(problem, options).plan(problem, options);
-  remember_plan(problem, options, made);
-  return made;
+  std::optional<Plan> made;
+  if (const auto other = plan_of_other_keys(problem, options)) {
+    made = find_backend(other->backend).with_keys(*other, problem);
+  }
+  if (!made) made = choose(problem, options).plan(problem, options);
+  remember_plan(problem, options, *made);
+  return *std::move(made);
 }
 
 std::vector<std::string> warnings(const Plan& plan) {

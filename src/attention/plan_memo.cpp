@@ -37,10 +37,30 @@ struct Hash {
   }
 };
 
+using Plans = std::unordered_map<Question, Plan, Hash>;
+
 struct Memo {
   std::mutex mutex;
-  std::unordered_map<Question, Plan, Hash> plans;
+  Plans plans;
+  Plans of_any_keys;  // the last one, by a question of no keys
 };
+
+std::optional<Plan> current_plan(const Plans& plans, const Question& question) {
+  const auto found = plans.find(question);
+  const bool current = found != plans.end() && found->second.ready.plan->current();
+  return current ? std::optional(found->second) : std::nullopt;
+}
+
+void insert(Plans& plans, const Question& question, const Plan& plan) {
+  if (plans.size() >= kMost) plans.clear();
+  plans.insert_or_assign(question, plan);
+}
+
+Question without_keys(const Problem& problem, const PlanOptions& options) {
+  Question question{problem, options};
+  question.problem.sk = 0;
+  return question;
+}
 
 // Never destroyed: plans hold on to a driver that may be gone before static objects are.
 Memo& memo() {
@@ -52,16 +72,19 @@ Memo& memo() {
 
 std::optional<Plan> remembered_plan(const Problem& problem, const PlanOptions& options) {
   const std::lock_guard lock(memo().mutex);
-  const auto found = memo().plans.find({problem, options});
-  if (found == memo().plans.end() || !found->second.ready.plan->current()) return std::nullopt;
-  return found->second;
+  return current_plan(memo().plans, {problem, options});
+}
+
+std::optional<Plan> plan_of_other_keys(const Problem& problem, const PlanOptions& options) {
+  const std::lock_guard lock(memo().mutex);
+  return current_plan(memo().of_any_keys, without_keys(problem, options));
 }
 
 void remember_plan(const Problem& problem, const PlanOptions& options, const Plan& plan) {
   if (plan.ready.plan == nullptr) return;
   const std::lock_guard lock(memo().mutex);
-  if (memo().plans.size() >= kMost) memo().plans.clear();
-  memo().plans.insert_or_assign({problem, options}, plan);
+  insert(memo().plans, {problem, options}, plan);
+  insert(memo().of_any_keys, without_keys(problem, options), plan);
 }
 
 }  // namespace dfa

@@ -7,8 +7,9 @@
 
 #include "attention/registry.h"
 #include "bench/statistics.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 #include "spec/standard_config.h"
 
 namespace dfa::bench {

@@ -8,7 +8,7 @@
 #include "bench/result.h"
 #include "bench/workload.h"
 #include "contract/clock.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 // Choosing a tile by measuring: short, before the timing, and reported apart from it.
 namespace dfa::bench {

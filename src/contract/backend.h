@@ -9,7 +9,7 @@
 
 #include "dfa/attention.h"
 #include "dfa/version.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 
@@ -62,7 +62,7 @@ class Backend {
   // What its kernels of a pass are made from: measurements with other ones tell nothing of these.
   virtual std::string kernels(Pass) const { return kVersion; }
 
-  // What legality needs to know of the machine. Throws where available() says no.
+  // What a plan needs to know of the machine. Throws where available() says no.
   virtual Limits limits() const = 0;
 
   // Can this backend run the problem with these options?
@@ -70,6 +70,10 @@ class Backend {
 
   // Requires supports(). Throws InvalidArgument when options.config is malformed or illegal.
   virtual Plan plan(const Problem& problem, const PlanOptions& options) const = 0;
+
+  // plan() of a problem that differs from that of a plan of this backend, which is current, in the
+  // number of keys alone (a cache that grows), if the same configuration is selected for it.
+  virtual std::optional<Plan> with_keys(const Plan&, const Problem&) const { return std::nullopt; }
 
   // Require a plan of this backend and a workspace of plan.workspace_bytes.
   virtual void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "base/aligned.h"
@@ -15,12 +16,14 @@
 #include "cpu/select.h"
 #include "cpu/sequences.h"
 #include "cpu/standard.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
-#include "spec/legality.h"
 #include "spec/lengths.h"
-#include "spec/pack_gqa.h"
+#include "spec/limits.h"
 #include "spec/passes.h"
+#include "spec/plan_config.h"
 #include "spec/standard_config.h"
 
 namespace dfa {
@@ -59,6 +62,37 @@ int thread_count(const PlanOptions& options) {
 Problem seen(const Problem& problem, int threads) {
   if (problem.packed()) return sequence_of(problem, problem.sq, problem.sk);
   return problem.b * problem.hk >= threads ? with_pack_gqa(problem) : problem;
+}
+
+// A plan of FlashAttention with its configuration as a value.
+class ReadyCpuPlan final : public ReadyPlan {
+ public:
+  ReadyCpuPlan(const Plan& plan, const PlanOptions& options, const FlashConfig& config)
+      : plan_(plan), options_(options), highest_(highest_target()), config_(config) {}
+
+  bool current() const override {
+    try {
+      return thread_count(options_) == plan_.threads && highest_target() == highest_;
+    } catch (const Error&) {  // planning will say why
+      return false;
+    }
+  }
+
+  const FlashConfig* config_of(const Plan& plan) const {
+    return runs_the_same(plan, plan_) ? &config_ : nullptr;
+  }
+
+ private:
+  Plan plan_;
+  PlanOptions options_;
+  Target highest_;
+  FlashConfig config_;
+};
+
+// As a value, if the plan still carries it.
+const FlashConfig* config_of(const Plan& plan) {
+  const auto* ready = dynamic_cast<const ReadyCpuPlan*>(plan.ready.plan.get());
+  return ready != nullptr ? ready->config_of(plan) : nullptr;
 }
 
 class CpuBackend final : public Backend {
@@ -113,12 +147,15 @@ class CpuBackend final : public Backend {
   void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
     const Problem of_engine = seen(p, plan.threads);
+    const FlashConfig* flash = config_of(plan);
     const auto run = [&](const Problem& one, const ForwardArgs& one_args) {
       if (plan.algorithm == Algorithm::standard) {
         standard_forward(one, highest_target(), plan.threads, one_args);
       } else {
-        const ForwardConfig config = forward_config(of_engine, plan.config, limits());
-        flash_forward(one, config, plan.threads, one_args);
+        flash_forward(one,
+                      flash != nullptr ? flash->forward.value()
+                                       : forward_config(of_engine, plan.config, limits()),
+                      plan.threads, one_args);
       }
     };
     if (p.packed()) {
@@ -130,13 +167,16 @@ class CpuBackend final : public Backend {
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
+    const FlashConfig* flash = config_of(plan);
     if (p.sink) std::fill_n(args.d_sinks, p.hq, 0.0f);
     const auto run = [&](const Problem& one, const BackwardArgs& one_args) {
       if (plan.algorithm == Algorithm::standard) {
         standard_backward(one, highest_target(), plan.threads, one_args);
       } else {
-        const BackwardConfig config = backward_config(one, plan.backward_config, limits());
-        flash_backward(one, config, plan.threads, one_args);
+        flash_backward(one,
+                       flash != nullptr ? flash->backward.value()
+                                        : backward_config(one, plan.backward_config, limits()),
+                       plan.threads, one_args);
       }
     };
     if (p.packed()) {
@@ -195,14 +235,17 @@ class CpuBackend final : public Backend {
     plan.algorithm = Algorithm::flash;
     plan.origin = options.config.empty() ? "default" : "forced";
     Target target = target_for(limits.highest, p);
+    FlashConfig flash;
     if (has_forward(p)) {
       const ForwardConfig config = forward_config(p, options.config, limits);
+      flash.forward = config;
       plan.config = to_text(config);
       plan.workspace_bytes = flash_forward_workspace(p, config, plan.threads);
       target = config.target;
     }
     if (has_backward(p)) {
       const BackwardConfig config = backward_config(p, options.config, limits);
+      flash.backward = config;
       plan.backward_config = to_text(config);
       plan.workspace_bytes =
           std::max(plan.workspace_bytes, flash_backward_workspace(p, config, plan.threads));
@@ -212,6 +255,7 @@ class CpuBackend final : public Backend {
                (plan.origin == "forced" ? ", tile as asked for"
                                         : ", the default tile for this element type and head dim") +
                rows_of_heads(plan.problem.hq / p.hq);
+    plan.ready.plan = std::make_shared<const ReadyCpuPlan>(plan, options, flash);
   }
 };
 

@@ -8,7 +8,7 @@
 
 #include "cuda/ceilings.h"
 #include "cuda/chosen_device.h"
-#include "cuda/portable.h"
+#include "cuda/flash.h"
 #include "cuda/ready_plan.h"
 #include "cuda/rows_check.h"
 #include "cuda/standard.h"
@@ -19,7 +19,6 @@
 #include "kernels/launch.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
-#include "spec/standard_config.h"
 
 namespace dfa {
 namespace {
@@ -95,23 +94,34 @@ class CudaBackend final : public Backend {
       }
       return standard_supports(p, chosen_device());
     }
-    return portable_supports(p, limits());
+    return flash_supports(p, limits());
   }
 
   Plan plan(const Problem& p, const PlanOptions& options) const override {
     const gpu::Device& device = chosen_device();
     Plan plan{.problem = p, .algorithm = Algorithm::flash, .backend = name()};
-    plan.origin = options.config.empty() ? "default" : "forced";
+    const bool forced = !options.config.empty();
+    plan.origin = forced ? "forced" : "default";
     plan.threads = 0;
     plan.forward_flops = has_forward(p) ? forward_flops(p) : 0;
     plan.backward_flops = has_backward(p) ? backward_flops(p) : 0;
+    PlanConfig config;
     if (asks_standard(options)) {
-      plan_standard(plan, options, device);
+      const StandardConfig standard = parse_standard_config(options.config);
+      describe_standard(plan, standard, device);
+      config = standard;
     } else {
-      plan_flash(plan, options, device);
+      const FlashConfig flash = asked_flash(p, options.config, limits_of(device));
+      describe_flash(plan, flash, forced, device);
+      config = flash;
     }
-    plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, device);
+    plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, config, device);
     return plan;
+  }
+
+  std::optional<Plan> with_keys(const Plan& plan, const Problem& problem) const override {
+    const auto ready = std::dynamic_pointer_cast<const ReadyCudaPlan>(plan.ready.plan);
+    return ready != nullptr ? ready->with_keys(problem) : std::nullopt;
   }
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gpu/device.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa::cuda {
 

@@ -7,10 +7,7 @@
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_fp32x3.h"
 #include "cuda/loaded_kernels.h"
-#include "spec/config_text.h"
-#include "spec/legality.h"
-#include "spec/pack_gqa.h"
-#include "spec/sm90_fp32x3_legality.h"
+#include "spec/fp32x3.h"
 
 namespace dfa::cuda {
 namespace {
@@ -76,16 +73,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
 
 }  // namespace
 
-bool is_hopper(const Plan& plan) {
-  return !plan.config.empty() &&
-         parse_config(plan.config, ForwardConfig{}).target == Target::cuda_sm90;
-}
-
-ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device, int sms) {
-  const Problem p = with_pack_gqa(plan.problem);
-  const Limits limits = gpu_limits(device.facts().capability);
-  const ForwardConfig config =
-      legal_config(plan.config, gpu_forward_base(plan.config, p, limits), p, limits);
+ForwardLauncher hopper_forward(const Problem& p, const ForwardConfig& config,
+                               const gpu::Device& device, int sms) {
   if (is_fp32x3(config)) return hopper_fp32x3_forward(p, config, device);
   return std::make_unique<const HopperForward>(p, config, device, sms);
 }

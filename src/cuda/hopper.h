@@ -1,13 +1,14 @@
 #pragma once
 
 #include "cuda/launcher.h"
+#include "spec/config.h"
 
-// The forward with Hopper's own kernel (cuda_sm90).
+// Passes by Hopper's own kernels (cuda_sm90). sms: multiprocessors that their grids are for.
 namespace dfa::cuda {
 
-bool is_hopper(const Plan& plan);
-
-// Requires is_hopper(plan). sms: multiprocessors that its grid is for.
-ForwardLauncher hopper_forward(const Plan& plan, const gpu::Device& device, int sms);
+ForwardLauncher hopper_forward(const Problem& problem, const ForwardConfig& config,
+                               const gpu::Device& device, int sms);
+BackwardLauncher hopper_backward(const Problem& problem, const BackwardConfig& config,
+                                 const gpu::Device& device, int sms);
 
 }  // namespace dfa::cuda

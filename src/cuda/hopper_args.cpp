@@ -2,8 +2,8 @@
 
 #include "cuda/hopper_tensor.h"
 #include "kernels/item_balance.h"
-#include "kernels/work_balance.h"
-#include "spec/sm90_legality.h"
+#include "plan/prices_backward.h"
+#include "plan/schedule.h"
 
 namespace dfa::cuda {
 namespace {
@@ -102,12 +102,12 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
     args_.turn_count = turn_count(p, c);
     return;
   }
-  args_.heads_at_once = heads_at_once(p, c);
-  args_.last_heads = last_heads(p, c);
+  args_.heads_at_once = select_heads_at_once(p, c);
+  args_.last_heads = select_tail_heads(p, c);
   args_.turn_count = turn_count(p, c);
-  args_.zeroed_ahead = heads_zeroed_ahead(p, c);
+  args_.zeroed_ahead = select_heads_zeroed_ahead(p, c);
   args_.staying = staying_clusters(p, c, sms);
-  args_.parts = work_parts(p, c, sms);
+  args_.parts = select_split_q(p, c, sms);
   if (c.dq_fused()) args_.rounding = rounding_order(p, c);
 }
 
@@ -130,7 +130,7 @@ HopperFp32x3BackwardArgs::HopperFp32x3BackwardArgs(const Problem& p, const Backw
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       d_o_(planes_of(p, p.hq, p.sq, p.dv, c.block_q)),
       args_(kernel_args(p)) {
-  alternate(args_, kSm90HeadsAtOnce);
+  alternate(args_, prices::kSm90HeadsAtOnce);
 }
 
 Sm90Fp32x3DeltaArgs HopperFp32x3BackwardArgs::delta(const BackwardArgs& pointers,

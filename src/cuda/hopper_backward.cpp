@@ -1,14 +1,12 @@
-#include "cuda/hopper_backward.h"
-
 #include <optional>
 
+#include "cuda/hopper.h"
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_fp32x3_backward.h"
 #include "cuda/loaded_kernels.h"
 #include "gpu/buffer.h"
-#include "spec/config_text.h"
-#include "spec/legality.h"
-#include "spec/sm90_fp32x3_legality.h"
+#include "plan/schedule.h"
+#include "spec/fp32x3.h"
 
 namespace dfa::cuda {
 namespace {
@@ -61,16 +59,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
 
 }  // namespace
 
-bool is_hopper_backward(const Plan& plan) {
-  return !plan.backward_config.empty() &&
-         parse_config(plan.backward_config, BackwardConfig{}).target == Target::cuda_sm90;
-}
-
-BackwardLauncher hopper_backward(const Plan& plan, const gpu::Device& device, int sms) {
-  const Problem& p = plan.problem;
-  const Limits limits = gpu_limits(device.facts().capability);
-  const BackwardConfig config = legal_config(
-      plan.backward_config, gpu_backward_base(plan.backward_config, p, limits), p, limits);
+BackwardLauncher hopper_backward(const Problem& p, const BackwardConfig& config,
+                                 const gpu::Device& device, int sms) {
   if (is_fp32x3(config)) return hopper_fp32x3_backward(p, config, device);
   return std::make_unique<const HopperBackward>(p, config, device, sms);
 }

@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "cuda/launcher.h"
+#include "spec/plan_config.h"
 
 namespace dfa::cuda {
 
@@ -11,7 +13,11 @@ namespace dfa::cuda {
 // first call of a pass, so that planning compiles nothing. Thread-safe.
 class ReadyCudaPlan final : public ReadyPlan {
  public:
-  ReadyCudaPlan(const Plan& plan, const gpu::Device& device);
+  // config: what the plan says in text.
+  ReadyCudaPlan(const Plan& plan, const PlanConfig& config, const gpu::Device& device);
+
+  // The plan for another number of keys, if the same configuration is selected for that.
+  std::optional<Plan> with_keys(const Problem& problem) const;
 
   bool current() const override;
   bool fits_context() const override;
@@ -25,7 +31,10 @@ class ReadyCudaPlan final : public ReadyPlan {
   const Launcher<BackwardArgs>& backward() const;
 
  private:
+  bool is_selected_for(const Problem& problem) const;
+
   Plan plan_;
+  PlanConfig config_;
   const gpu::Device& device_;
   int sms_;  // that it may use there
   mutable std::once_flag forward_once_;

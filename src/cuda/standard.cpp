@@ -7,7 +7,6 @@
 #include "cuda/loaded_kernels.h"
 #include "cuda/standard_steps.h"
 #include "spec/passes.h"
-#include "spec/standard_config.h"
 
 namespace dfa::cuda {
 namespace {
@@ -129,8 +128,7 @@ Verdict standard_supports(const Problem& p, const gpu::Device& device) {
   return can ? gpu::products_available() : can;
 }
 
-void plan_standard(Plan& plan, const PlanOptions& options, const gpu::Device& device) {
-  const StandardConfig config = parse_standard_config(options.config);
+void describe_standard(Plan& plan, const StandardConfig& config, const gpu::Device& device) {
   const Problem& p = plan.problem;
   describe(plan, config);
   StandardPass largest;
@@ -144,16 +142,16 @@ void plan_standard(Plan& plan, const PlanOptions& options, const gpu::Device& de
   plan.why = why(p, device, largest);
 }
 
-ForwardLauncher standard_forward(const Plan& plan, const gpu::Device& device) {
-  const StandardConfig config = parse_standard_config(plan.config);
+ForwardLauncher standard_forward(const Problem& p, const StandardConfig& config,
+                                 const gpu::Device& device) {
   return std::make_unique<const StandardLauncher<ForwardArgs>>(
-      device, standard_forward_pass(plan.problem, config.stored()));
+      device, standard_forward_pass(p, config.stored()));
 }
 
-BackwardLauncher standard_backward(const Plan& plan, const gpu::Device& device) {
-  const StandardConfig config = parse_standard_config(plan.backward_config);
+BackwardLauncher standard_backward(const Problem& p, const StandardConfig& config,
+                                   const gpu::Device& device) {
   return std::make_unique<const StandardLauncher<BackwardArgs>>(
-      device, standard_backward_pass(plan.problem, config.stored()));
+      device, standard_backward_pass(p, config.stored()));
 }
 
 }  // namespace dfa::cuda

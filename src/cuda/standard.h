@@ -4,6 +4,7 @@
 
 #include "cuda/launcher.h"
 #include "dfa/error.h"
+#include "spec/standard_config.h"
 
 // Standard attention: products by cuBLASLt, the softmax by kernels of ours (standard_steps.h).
 namespace dfa::cuda {
@@ -13,11 +14,12 @@ std::string standard_products();
 
 Verdict standard_supports(const Problem& problem, const gpu::Device& device);
 
-// Fills in what the passes of plan.problem need. Throws InvalidArgument for an
-// options.config that is none of standard attention.
-void plan_standard(Plan& plan, const PlanOptions& options, const gpu::Device& device);
+// Fills in what the passes of plan.problem need.
+void describe_standard(Plan& plan, const StandardConfig& config, const gpu::Device& device);
 
-ForwardLauncher standard_forward(const Plan& plan, const gpu::Device& device);
-BackwardLauncher standard_backward(const Plan& plan, const gpu::Device& device);
+ForwardLauncher standard_forward(const Problem& problem, const StandardConfig& config,
+                                 const gpu::Device& device);
+BackwardLauncher standard_backward(const Problem& problem, const StandardConfig& config,
+                                   const gpu::Device& device);
 
 }  // namespace dfa::cuda

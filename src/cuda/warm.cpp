@@ -8,8 +8,10 @@
 #include "cuda/standard_steps.h"
 #include "cuda/store.h"
 #include "kernels/launch.h"
-#include "spec/legality.h"
-#include "spec/pack_gqa.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/limits.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
@@ -33,7 +35,8 @@ template <class Config>
 void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Config& config,
          const Limits& limits,
          std::vector<KernelLaunch> (*launches_of)(const Problem&, const Config&)) {
-  if (const Verdict legal = check(config, problem, limits); !legal) throw Unsupported(legal.reason);
+  if (const Verdict legal = validate_config(config, problem, limits); !legal)
+    throw Unsupported(legal.reason);
   for (KernelLaunch& launch : launches_of(problem, config)) launches.push_back(std::move(launch));
 }
 
@@ -41,10 +44,10 @@ std::vector<KernelLaunch> default_launches(const Problem& of, const Limits& limi
   const Problem problem = with_pack_gqa(of);
   std::vector<KernelLaunch> launches;
   if (has_forward(problem)) {
-    add(launches, problem, default_gpu_forward(problem, limits), limits, &forward_launches);
+    add(launches, problem, select_forward(problem, limits), limits, &forward_launches);
   }
   if (has_backward(problem)) {
-    add(launches, problem, default_gpu_backward(problem, limits), limits, &backward_launches);
+    add(launches, problem, select_backward(problem, limits), limits, &backward_launches);
   }
   return launches;
 }

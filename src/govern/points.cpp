@@ -12,9 +12,9 @@
 #include "dfa/error.h"
 #include "power/pacer.h"
 #include "spec/config_text.h"
+#include "spec/fp32x3.h"
 #include "spec/lengths.h"
 #include "spec/passes.h"
-#include "spec/sm90_fp32x3_legality.h"
 
 namespace dfa::govern {
 namespace {
@@ -127,7 +127,7 @@ static bool are_split(const bench::Prepared& plans) {
 }
 
 std::string label_of(const bench::Prepared& plans) {
-  if (are_split(plans)) return kSplitText;
+  if (are_split(plans)) return kFp32x3Text;
   const Plan& plan = plans.any();
   return plan.backward_config.empty() ? plan.config : plan.backward_config;
 }

@@ -2,7 +2,6 @@
 
 #include "kernels/launch_parts.h"
 #include "spec/config_text.h"
-#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -48,7 +47,7 @@ KernelLaunch planes_launch(const char* source, std::int64_t elements) {
   return {.name = "planes",
           .source = source,
           .entry = "dfa::split_planes<dfa::DType::bf16>",
-          .grid = grid(tiles(elements / kSplitColumns, kSplitThreads)),
+          .grid = grid(tiles_of(elements / kSplitColumns, kSplitThreads)),
           .threads = kSplitThreads};
 }
 
@@ -83,7 +82,7 @@ std::vector<KernelLaunch> fp32x3_forward_launches(const Problem& p, const Forwar
           {.name = "forward",
            .source = kForwardSource,
            .entry = "dfa::sm90_fp32x3_forward<" + qualified(to_text(c)) + ">",
-           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+           .grid = grid(tiles_of(p.sq, c.block_q) * p.b * p.hq),
            .threads = count(c.threads()),
            .smem_bytes = count(c.smem_bytes())}};
 }
@@ -96,14 +95,14 @@ std::vector<KernelLaunch> fp32x3_backward_launches(const Problem& p, const Backw
           {.name = "dk dv",
            .source = kBackwardSource,
            .entry = "dfa::sm90_fp32x3_backward<" + config + ">",
-           .grid = grid(tiles(p.sk, c.block_k) * p.b * p.hk),
+           .grid = grid(tiles_of(p.sk, c.block_k) * p.b * p.hk),
            .threads = count(c.threads()),
            .smem_bytes = count(c.smem_bytes()),
            .zeroed = turns_of(p, c)},
           {.name = "dq",
            .source = kBackwardSource,
            .entry = "dfa::sm90_fp32x3_dq<" + config + ">",
-           .grid = grid(tiles(p.sq, c.block_q) * p.b * p.hq),
+           .grid = grid(tiles_of(p.sq, c.block_q) * p.b * p.hq),
            .threads = kGroupThreads}};
 }
 

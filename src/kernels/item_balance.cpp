@@ -4,17 +4,17 @@
 #include <numeric>
 
 #include "kernels/schedule/item_walk.h"
-#include "kernels/softmax/tile_mask.h"
+#include "plan/prices_forward.h"
+#include "plan/schedule.h"
+#include "plan/steps.h"
 
 namespace dfa {
 
 std::vector<double> item_costs(const Problem& p, const ForwardConfig& c) {
-  constexpr double kPerItem = 1.5;  // first scores, last product and store, in steps (0015)
-  const TileMask mask = TileMask::of(kernel_args(p));
   std::vector<double> costs;
-  for (int query = 0; query < p.sq; query += c.item_queries()) {
-    const TileRange tiles = key_tiles(mask, query, c.item_queries(), c.block_k);
-    costs.push_back(tiles.end - tiles.begin + kPerItem);
+  for (std::int64_t query = 0; query < p.sq; query += c.item_queries()) {
+    const std::int64_t steps = key_steps(p, query, c.item_queries(), c.block_k);
+    costs.push_back(static_cast<double>(steps) + prices::kTileBesides);
   }
   return costs;
 }
@@ -59,7 +59,7 @@ struct Search {
 }  // namespace
 
 Items balanced_items(const Problem& p, const ForwardConfig& c, int blocks) {
-  constexpr double kWorth = 0.01;
+  constexpr double kWorth = prices::kSectionWorth;
   constexpr int kMostItems = 1 << 14, kMostSections = 16, kMostWalked = 1 << 18;
   const Items plain = forward_items(p, c, blocks);
   // Of many items what the last section leaves idle is a small part.

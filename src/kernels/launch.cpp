@@ -7,11 +7,9 @@
 #include "kernels/check/args.h"
 #include "kernels/launch_parts.h"
 #include "kernels/schedule/sequence_tiles.h"
-#include "kernels/work_balance.h"
+#include "plan/schedule.h"
 #include "spec/config_text.h"
-#include "spec/flops.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
+#include "spec/fp32x3.h"
 
 namespace dfa {
 namespace {
@@ -68,14 +66,9 @@ KernelLaunch tiles_launch(const Problem& p) {
 // Thread blocks of a kernel that owns so many rows of q.
 template <typename Config>
 unsigned q_grid(const Problem& p, const Config& c, int rows) {
-  if (!p.packed()) return grid(tiles(p.sq, rows) * p.b * p.hq);
+  if (!p.packed()) return grid(tiles_of(p.sq, rows) * p.b * p.hq);
   const int listed = q_list_rows(c);
   return grid(most_tiles(p, p.total_q, listed) * (listed / rows) * p.hq);
-}
-
-// Pairs of blocks that wait for each other's turns to add to dq.
-bool pairs_in_turn(const BackwardConfig& c) {
-  return c.dq_serialized() && c.cluster > 1 && !c.sm90_is_wide();
 }
 
 std::string source(Target target, const char* usual) {
@@ -172,7 +165,7 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) {
     const std::int64_t turns =
-        p.packed() ? padded_rows(p) / c.turn_rows() : tiles(p.sq, c.turn_rows()) * p.b;
+        p.packed() ? padded_rows(p) / c.turn_rows() : tiles_of(p.sq, c.turn_rows()) * p.b;
     counters += turns * c.turns_of_tile() * p.hq;
   }
   return {.offset = turns_at(p, c), .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
@@ -184,7 +177,7 @@ namespace {
 
 std::int64_t all_items(const Problem& p, const ForwardConfig& c) {
   if (p.packed()) return most_tiles(p, p.total_q, c.block_q) * p.hq;
-  return tiles(p.sq, c.item_queries()) * p.b * p.hq / c.pack_gqa;
+  return tiles_of(p.sq, c.item_queries()) * p.b * p.hq / c.pack_gqa;
 }
 
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
@@ -211,7 +204,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
     launches.push_back({.name = "join",
                         .source = "kernels/forward/combine_splits.cuh",
                         .entry = "dfa::combine_splits<" + qualified(to_text(c)) + ">",
-                        .grid = grid(tiles(rows, kJoinThreads / 32)),
+                        .grid = grid(tiles_of(rows, kJoinThreads / 32)),
                         .threads = kJoinThreads});
   }
   return launches;
@@ -250,70 +243,21 @@ int turn_count(const Problem& p, const BackwardConfig& c) {
   return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
 }
 
-int heads_at_once(const Problem& p, const BackwardConfig& c) {
-  // Few works, all of which begin at once: parts are of the first ones, the longest of all heads.
-  if (c.split_q && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
-    return static_cast<int>(p.b * p.hk);
-  }
-  if (c.dq_atomic()) {
-    if (!c.dq_fused()) return 1;  // sums need not stay in the L2 until they are rounded
-    // None waits for a turn: works for the pairs of a card. Twice as many have, at 4096 keys, 0.985
-    // of the speed and work per joule at d 128, under a causal mask 1.00 and 1.00, at d 96 1.00 and
-    // 0.99, at d 256 and 1024 keys 0.98 and 0.98.
-    constexpr std::int64_t kPairs = 64;
-    const std::int64_t of_head = tiles(p.sk, c.turn_keys());
-    return static_cast<int>((kPairs + of_head - 1) / of_head);
-  }
-  const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
-  const std::int64_t query_heads = p.hq / p.hk;
-  const std::int64_t row = walked_row_bytes(p);
-  const double walked = std::max(seen * static_cast<double>(row * query_heads), 1.0);
-  const auto few =
-      static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
-  if (!pairs_in_turn(c) || p.mask.is_full()) return few;
-  // Works of later keys are shorter under a mask: they catch up with those whose turn is before
-  // theirs, the less so the more heads there are in between; on paper, where the last heads' long
-  // works begin late, some pairs have nothing to do at the end, too. So as many heads as the L2 has
-  // of all their rows, where these are many, in groups of one size. Of 8 heads' speed and work per
-  // joule at 1024 keys d 64 1.055 and 1.01, d 96 1.02 and 1.00, at 512 d 64 1.065 and 1.03 (0019).
-  const std::int64_t many = kL2Share / walked_head_bytes(p), heads = p.b * p.hk;
-  if (many < 2 * kSm90HeadsAtOnce) return few;
-  const std::int64_t groups = std::max<std::int64_t>((heads + many / 2) / many, 1);
-  return static_cast<int>((heads + groups - 1) / groups);
-}
-
-int heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
-  // Those that alternate next, so that none waits for zeros. Without a mask the blocks of a head
-  // are better held together by that wait: 4096 keys, d 128 0.98 of the speed, d 96 0.99, d 192
-  // 0.95; under a causal one d 128 1.03 and 1.02 of the work per joule (0019).
-  return c.dq == DqAccumulation::atomic_fused && !p.mask.is_full() ? heads_at_once(p, c) : 0;
-}
-
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
-  // A card's blocks run at once, and a half more: what is rounded has mostly been added up. By
-  // pairs in turn four times as many, measured: at 1024 keys d 128 1.035 of the speed and work per
-  // joule, under a causal mask 1.095 and 1.055, at 4096 keys under window(127,0) 1.125 and 1.07,
-  // else 1.00 to 1.01 (0019).
-  const int blocks_behind = pairs_in_turn(c) ? 560 : 192;
   const std::int64_t heads = p.b * p.hk;
-  const std::int64_t at_once = std::min<std::int64_t>(heads, heads_at_once(p, c));
-  const auto keys = static_cast<int>(at_once * tiles(p.sk, c.turn_keys()));
-  const std::int64_t queries = at_once * p.hq / p.hk * tiles(p.sq, c.block_q);
-  const auto groups = static_cast<int>(tiles(heads, static_cast<int>(at_once)));
-  const auto behind = static_cast<int>(tiles(blocks_behind, keys * c.cluster));
-  const auto joined = static_cast<int>(tiles(heads - last_heads(p, c), static_cast<int>(at_once)));
+  const std::int64_t at_once = std::min<std::int64_t>(heads, select_heads_at_once(p, c));
+  const auto keys = static_cast<int>(at_once * tiles_of(p.sk, c.turn_keys()));
+  const std::int64_t queries = at_once * p.hq / p.hk * tiles_of(p.sq, c.block_q);
+  const auto groups = static_cast<int>(tiles_of(heads, static_cast<int>(at_once)));
+  const auto behind = static_cast<int>(tiles_of(select_blocks_behind(c), keys * c.cluster));
+  const auto joined =
+      static_cast<int>(tiles_of(heads - select_tail_heads(p, c), static_cast<int>(at_once)));
   const int small = heads % at_once == 0 ? 0 : 1;  // the last group, with fewer to share
   return {.groups = groups,
           .keys = keys,
-          .roundings = static_cast<int>(tiles(queries, c.rounded_tiles() * c.cluster)),
+          .roundings = static_cast<int>(tiles_of(queries, c.rounded_tiles() * c.cluster)),
           .behind = behind,
           .last = std::min(std::max(behind + small, joined), groups)};
-}
-
-int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
-  if (!c.persistent) return 0;
-  const int taken = work_parts(p, c, sms).count(static_cast<int>(works_of(p, c)));
-  return std::clamp(sms / c.cluster, 1, taken);
 }
 
 unsigned staying_grid(const Problem& p, const BackwardConfig& c, int staying) {
@@ -337,13 +281,6 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
           .smem_bytes = count(kCheckWarps * check_part(held) * static_cast<int>(sizeof(float)))};
 }
 
-int fitting_heads(const Problem& p, const ForwardConfig& c) {
-  const std::int64_t bytes = bytes_of(p.dtype) * p.sk * (p.d + p.dv);
-  const std::int64_t group = p.hq / p.hk / c.pack_gqa;
-  const std::int64_t heads = p.b * p.hq / c.pack_gqa;
-  return static_cast<int>(std::min(heads, std::max<std::int64_t>(1, kL2Share / bytes) * group));
-}
-
 Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
   if (c.num_splits > 0) {  // in one row, pieces behind whole items
@@ -351,7 +288,7 @@ Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
   }
   const std::int64_t heads = p.b * p.hq / c.pack_gqa;
   const int fitting = fitting_heads(p, c);
-  const auto of_head = static_cast<int>(tiles(p.sq, c.item_queries()));
+  const auto of_head = static_cast<int>(tiles_of(p.sq, c.item_queries()));
   blocks /= c.cluster;
   // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
   // length run beside each other, where those of a larger section that see all of k and v came
@@ -383,7 +320,7 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
   // Of an item that holds a whole head no more than that has.
   const auto rows = std::min<std::int64_t>(c.item_rows(), p.sq * c.query_rows());
   const std::int64_t all = split_kv(p, c).pieces() * rows;
-  return {.of_head = static_cast<int>(tiles(p.sq, c.item_queries())),
+  return {.of_head = static_cast<int>(tiles_of(p.sq, c.item_queries())),
           .rows = static_cast<int>(rows),
           .output_floats = all * p.dv,
           .lse_floats = all};

@@ -33,8 +33,8 @@ struct KernelLaunch {
   ZeroedBytes zeroed{};     // before it starts
 };
 
-// Requires check(config, problem, limits). A forward of cuda_sm90 runs on any grid: the one given
-// has a block for every tile of queries.
+// Requires validate_config(config, problem, limits). A forward of cuda_sm90 runs on any grid: the
+// one given has a block for every tile of queries.
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
 
@@ -42,31 +42,12 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 // others a launch names them as `zeroed`.
 int turn_count(const Problem& problem, const BackwardConfig& config);
 
-// Key heads whose blocks run at once where they take turns on cuda_sm90. With 8, q, do and the sums
-// of dq of one are read and added to by 16 blocks before they leave the L2; blocks of more than
-// that wait for each other's turns.
-inline constexpr int kSm90HeadsAtOnce = 8;
-
-// In 16 bits: fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
-// of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
-// With sums as they come that are rounded in the same grid: those of a round of works.
-int heads_at_once(const Problem& problem, const BackwardConfig& config);
-
-// Where sums of dq are zeroed and rounded in the same grid: blocks zero those of so many key heads
-// later, or of their own (0).
-int heads_zeroed_ahead(const Problem& problem, const BackwardConfig& config);
-
 // The grid of a backward that rounds dq as well (DqAccumulation).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 
-// Clusters of the kernel of dk and dv that take works on so many multiprocessors, and its grid,
-// with those that round dq at the end, where they stay (BackwardConfig::persistent); 0 where not.
-// The grid given by backward_launches() has one for every work.
-int staying_clusters(const Problem& problem, const BackwardConfig& config, int sms);
+// The grid of the kernel of dk and dv where so many clusters stay (staying_clusters), with those
+// that round dq at the end. The grid given by backward_launches() has one for every work.
 unsigned staying_grid(const Problem& problem, const BackwardConfig& config, int staying);
-
-// Heads (of packed ones) whose k and v fit a forward's share of the L2 together, one at least.
-int fitting_heads(const Problem& problem, const ForwardConfig& config);
 
 // What a forward of cuda_sm90 walks through on a grid of `blocks`.
 Items forward_items(const Problem& problem, const ForwardConfig& config, int blocks);

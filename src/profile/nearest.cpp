@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "plan/pack_gqa.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
-#include "spec/pack_gqa.h"
 
 namespace dfa::profile {
 namespace {

@@ -1,4 +1,5 @@
-#include "spec/pack_gqa.h"
+
+#include "plan/pack_gqa.h"
 
 #include <gtest/gtest.h>
 

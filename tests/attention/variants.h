@@ -5,9 +5,10 @@
 
 #include "cpu/cpuid.h"
 #include "dfa/attention.h"
+#include "plan/validate.h"
 #include "problem_lines.h"
 #include "reference/check.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 #include "tensors.h"
 
 namespace dfa {
@@ -20,7 +21,7 @@ struct Variant {
 
 // FlashAttention on every target that this processor has, with the tiles of the library's choice
 // and with small ones, so that short sequences cross many tiles. Illegal ones are left out by the
-// rules of legality, never because planning failed.
+// rules, never because planning failed.
 inline std::vector<Variant> flash_variants_of(const Problem& problem) {
   const Limits limits{.highest = cpu::highest_target()};
   std::vector<Variant> variants;
@@ -31,7 +32,7 @@ inline std::vector<Variant> flash_variants_of(const Problem& problem) {
                               .value_dim = static_cast<int>(problem.dv),
                               .block_q = 32,
                               .block_k = 32};
-    if (!check(small, problem, limits)) continue;
+    if (!validate_config(small, problem, limits)) continue;
     for (const char* tiles : {"", ", block_q=32, block_k=32"}) {
       const std::string config = std::string("target=") + name_of(target) + tiles;
       variants.push_back({config, {.algorithm = Algorithm::flash, .config = config}});

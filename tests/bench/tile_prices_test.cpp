@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "bench/result.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/sm90_tiles.h"
+#include "spec/limits.h"
 
 // The prices that choose a tile of Hopper's forward, held against the joules that were measured.
 namespace dfa::bench {

@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "dfa/error.h"
+#include "plan/select.h"
 #include "sensors/fakes.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa::bench {
 namespace {
@@ -86,7 +87,7 @@ TEST(TileCandidates, OfAGpuAreThoseOfThePlansKernelsThatFitItsLimits) {
     const Limits limits = gpu_limits(architecture);
     Plan plan;
     plan.problem = parse_problem("fwd bf16 b1 h1 s512 d64");
-    const ForwardConfig usual = default_gpu_forward(plan.problem, limits);
+    const ForwardConfig usual = select_forward(plan.problem, limits);
     plan.config = to_text(usual);
     const auto candidates = tile_candidates(plan, limits);
     const auto legal = forward_candidates(plan.problem, limits);
@@ -103,7 +104,7 @@ TEST(TileCandidates, OfFp32OnHopperAllAreOfPartsInEitherPass) {
   const Limits limits = gpu_limits(90);
   Plan plan;
   plan.problem = parse_problem("fwd fp32 b1 h1 s512 d64");
-  plan.config = to_text(default_gpu_forward(plan.problem, limits));
+  plan.config = to_text(select_forward(plan.problem, limits));
   const auto split_of = [](const std::vector<std::string>& texts) {
     return std::count_if(texts.begin(), texts.end(), [](const std::string& text) {
       return text.find("cuda_sm90") != std::string::npos;
@@ -113,7 +114,7 @@ TEST(TileCandidates, OfFp32OnHopperAllAreOfPartsInEitherPass) {
   EXPECT_GE(forwards.size(), 4u);
   EXPECT_EQ(split_of(forwards), std::ssize(forwards));
   plan.problem.pass = Pass::backward;
-  plan.backward_config = to_text(default_gpu_backward(plan.problem, limits));
+  plan.backward_config = to_text(select_backward(plan.problem, limits));
   const auto backwards = tile_candidates(plan, limits);
   EXPECT_GE(backwards.size(), 2u);
   EXPECT_EQ(split_of(backwards), std::ssize(backwards));

@@ -7,9 +7,11 @@
 
 #include "dfa/error.h"
 #include "kernels/launch.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "problem_lines.h"
-#include "spec/legality.h"
-#include "spec/pack_gqa.h"
+#include "spec/limits.h"
 #include "spec/passes.h"
 
 namespace dfa {
@@ -30,12 +32,14 @@ inline void add_defaults(std::map<std::string, DefaultKernel>& kernels, const st
     }
   };
   if (has_forward(problem)) {
-    const ForwardConfig config = default_gpu_forward(problem, limits);
-    add(check(config, problem, limits), [&] { return forward_launches(problem, config); });
+    const ForwardConfig config = select_forward(problem, limits);
+    add(validate_config(config, problem, limits),
+        [&] { return forward_launches(problem, config); });
   }
   if (has_backward(problem)) {
-    const BackwardConfig config = default_gpu_backward(problem, limits);
-    add(check(config, problem, limits), [&] { return backward_launches(problem, config); });
+    const BackwardConfig config = select_backward(problem, limits);
+    add(validate_config(config, problem, limits),
+        [&] { return backward_launches(problem, config); });
   }
 }
 

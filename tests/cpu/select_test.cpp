@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa::cpu {
 namespace {
@@ -19,8 +20,8 @@ TEST(Select, DefaultsAreLegalForEveryProblemInAMebibyteOfCache) {
             Problem p{.dtype = type, .sq = length, .sk = length, .d = d, .dv = dv};
             const ForwardConfig forward = default_forward(target, p);
             const BackwardConfig backward = default_backward(target, p);
-            ASSERT_TRUE(check(forward, p, limits)) << to_text(forward);
-            ASSERT_TRUE(check(backward, p, limits)) << to_text(backward);
+            ASSERT_TRUE(validate_config(forward, p, limits)) << to_text(forward);
+            ASSERT_TRUE(validate_config(backward, p, limits)) << to_text(backward);
             ++checked;
           }
         }

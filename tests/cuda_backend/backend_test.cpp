@@ -4,6 +4,7 @@
 
 #include "cuda_backend/backend_test_case.h"
 #include "gpu/stream.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
 
 namespace dfa {
@@ -33,8 +34,7 @@ TEST_F(CudaBackendTest, WarningsOfThePlansKernelsAreToldOnceTheyAreLoaded) {
   Problem p = kProblem;
   p.pass = Pass::forward;
   p.d = p.dv = 32;
-  testing::fake_kernels().add(forward_launches(p, default_gpu_forward(p, kLimits)),
-                              "4 bytes spill");
+  testing::fake_kernels().add(forward_launches(p, select_forward(p, kLimits)), "4 bytes spill");
   const Plan plan = dfa::plan(p, {.backend = "cuda", .algorithm = Algorithm::flash});
   EXPECT_TRUE(warnings(plan).empty());
   forward(plan, forward_args());
@@ -48,7 +48,7 @@ TEST_F(CudaBackendTest, ThePassesAreQueuedOnTheCallersStreamInOrder) {
   const BackwardArgs args = backward_args(plan.workspace_bytes);
   backward(plan, args, {.stream = stream.handle()});
   ASSERT_EQ(fake().launches.size(), 3u);
-  const auto expected = backward_launches(kProblem, default_gpu_backward(kProblem, kLimits));
+  const auto expected = backward_launches(kProblem, select_backward(kProblem, kLimits));
   for (std::size_t i = 0; i < 3; ++i) {
     const testing::FakeLaunch& seen = fake().launches[i];
     EXPECT_EQ(seen.kernel, "_Z" + expected[i].entry);

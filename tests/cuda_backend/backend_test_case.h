@@ -8,7 +8,8 @@
 #include "cuda/fake_kernels.h"
 #include "dfa/attention.h"
 #include "gpu/fake_cuda_test_case.h"
-#include "spec/legality.h"
+#include "plan/select.h"
+#include "spec/limits.h"
 
 // The CUDA backend on a driver without a GPU, with kernels for one problem.
 namespace dfa::testing::on_fake_cuda {
@@ -19,9 +20,8 @@ inline const Limits kLimits = gpu_limits(90);
 class CudaBackendTest : public testing::FakeCudaTest {
  protected:
   CudaBackendTest() {
-    testing::fake_kernels().add(forward_launches(kProblem, default_gpu_forward(kProblem, kLimits)));
-    testing::fake_kernels().add(
-        backward_launches(kProblem, default_gpu_backward(kProblem, kLimits)));
+    testing::fake_kernels().add(forward_launches(kProblem, select_forward(kProblem, kLimits)));
+    testing::fake_kernels().add(backward_launches(kProblem, select_backward(kProblem, kLimits)));
   }
 
   void TearDown() override {  // kernels stay loaded

@@ -28,7 +28,7 @@ TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSourc
   EXPECT_FALSE(has(Pass::forward, "kernels/backward/sm90_backward.cuh"));
   EXPECT_TRUE(has(Pass::backward, "kernels/backward/sm90_backward.cuh"));
   EXPECT_FALSE(has(Pass::backward, "kernels/forward/sm90_forward.cuh"));
-  EXPECT_FALSE(has(Pass::forward, "spec/legality.h"));  // no kernel includes it
+  EXPECT_FALSE(has(Pass::forward, "plan/validate.h"));  // no kernel includes it
   EXPECT_TRUE(has(Pass::forward, "spec/config.h") && has(Pass::backward, "spec/config.h"));
   EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
             cuda::digest_of_sources(cuda::kernel_sources()));
@@ -76,6 +76,29 @@ TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {
     p.sk = 70 + i % 600;
     EXPECT_EQ(plan(p, {.backend = "cuda", .algorithm = Algorithm::flash}).problem, p);
   }
+}
+
+// A cache grows by a key a token: plans are those that would be made anew, and few are.
+TEST_F(CudaBackendTest, AGrowingCacheIsPlannedNowAndThen) {
+  const PlanOptions options{.backend = "cuda"};
+  Problem p = parse_problem("fwd bf16 causal b4 hq32 hk8 sq1 sk4096 d128 layout(bshd)");
+  Plan last = cuda_backend().plan(p, options);
+  int made = 1;
+  for (; p.sk < 8192; ++p.sk) {
+    const auto same = cuda_backend().with_keys(last, p);
+    const Plan anew = cuda_backend().plan(p, options);
+    made += same ? 0 : 1;
+    last = same.value_or(anew);
+    ASSERT_EQ(last, anew) << p.sk;
+    ASSERT_EQ(plan(p, options), anew) << p.sk;
+  }
+  EXPECT_LT(made, 150);
+  p.pass = Pass::forward_backward;  // a gradient's kernels go by the keys
+  EXPECT_FALSE(cuda_backend().with_keys(cuda_backend().plan(p, options), [&] {
+    Problem more = p;
+    more.sk += 1;
+    return more;
+  }()));
 }
 
 TEST_F(CudaBackendTest, APlanSaysWhyHoppersForwardIsNotTheOne) {

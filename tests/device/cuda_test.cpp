@@ -1,9 +1,8 @@
 // The CUDA backend's FlashAttention on a real device: what cannot be known without one.
 #include "device/device_case.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
 #include "spec/passes.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {

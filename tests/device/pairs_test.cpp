@@ -1,7 +1,9 @@
 // Hopper's forward with pairs of thread blocks that copy k and v together, on a real device.
 #include "device/device_case.h"
+#include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -22,7 +24,7 @@ TEST_F(Pairs, TheirTilesMeetTheRule) {
       const PlanOptions options = pairs(tile);
       const Limits limits = cuda().limits();
       const ForwardConfig base = gpu_forward_base(options.config, p, limits);
-      if (!check(parse_config(options.config, base), p, limits)) continue;
+      if (!validate_config(parse_config(options.config, base), p, limits)) continue;
       ran += checked(line, 5, options);
     }
   }

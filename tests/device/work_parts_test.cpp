@@ -1,7 +1,7 @@
 // Hopper's backward by pairs that stay, works of which are in parts of their queries (the last
 // ones, or under a mask the longest of few), on a real device.
 #include "device/device_case.h"
-#include "spec/sm90_legality.h"
+#include "plan/schedule.h"
 
 namespace dfa {
 namespace {
@@ -69,7 +69,7 @@ TEST_F(WorkPartsTest, FewWorksUnderAMaskMeetTheRule) {
         "bwd bf16 causal b1 hq6 hk2 sq1500 sk900 d128", "bwd bf16 causal b1 h5 s2500 d64",
         "bwd fp16 b1 hq12 hk4 s1300 d128 window(-1,200)"}) {
     const BackwardConfig pairs{.block_q = 64, .block_k = 128, .cluster = 2, .split_q = true};
-    EXPECT_GT(work_parts(parse_problem(line), pairs, 132).parts, 1) << line;
+    EXPECT_GT(select_split_q(parse_problem(line), pairs, 132).parts, 1) << line;
     check_all(line, seed += 3);
   }
 }

@@ -4,11 +4,12 @@
 
 // Before anything of the kernels:
 #include "emulated/warps.h"
+#include "plan/validate.h"
+#include "spec/limits.h"
 // and then:
 #include "cuda/hopper_args.h"
 #include "kernels/launch.h"
 #include "reference/check.h"
-#include "spec/legality.h"
 #include "tensors.h"
 
 // What Hopper's kernels are tested with on a processor.
@@ -16,7 +17,7 @@ namespace dfa::emulated {
 
 template <typename Config>
 void expect_legal(const Config& config, const Problem& p) {
-  const Verdict verdict = check(config, p, gpu_limits(90));
+  const Verdict verdict = validate_config(config, p, gpu_limits(90));
   EXPECT_TRUE(verdict) << verdict.reason;
 }
 

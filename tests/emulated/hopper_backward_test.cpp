@@ -1,9 +1,10 @@
 // Hopper's backward on a processor: its own source, held against fp64.
 #include "emulated/hopper_backward.h"
+
+#include "plan/schedule.h"
 // and then:
 #include "kernels/backward/sm90_backward.cuh"
 #include "kernels/backward/sm90_pair_backward.cuh"
-#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {
@@ -281,7 +282,7 @@ constexpr BackwardConfig in_parts(BackwardConfig with) {
 
 TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   const auto expect = [](const std::string& line, int sms, int whole, int parts, auto config) {
-    const WorkParts found = work_parts(parse_problem(line), config(), sms);
+    const WorkParts found = select_split_q(parse_problem(line), config(), sms);
     EXPECT_EQ(found.first, whole) << line;
     EXPECT_EQ(found.parts, parts) << line;
     expect_gradients<config()>(

@@ -1,10 +1,10 @@
 // Hopper's forward in fp16 and bf16 on a processor: its own source, held against fp64.
 #include "emulated/warps.h"
+#include "plan/pack_gqa.h"
 // and then:
 #include "emulated/hopper.h"
 #include "kernels/forward/combine_splits.cuh"
 #include "kernels/forward/sm90_forward.cuh"
-#include "spec/pack_gqa.h"
 
 namespace dfa {
 namespace {

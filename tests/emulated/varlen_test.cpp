@@ -1,6 +1,8 @@
 // Packed sequences on a processor: the kernels' own sources, held against fp64 a sequence at a
 // time.
 #include "emulated/hopper_backward.h"
+#include "plan/validate_gpu.h"
+#include "spec/limits.h"
 // and then:
 #include "kernels/backward/sm80_backward.cuh"
 #include "kernels/backward/sm90_backward.cuh"
@@ -9,7 +11,6 @@
 #include "kernels/forward/sm80_forward.cuh"
 #include "kernels/forward/sm90_forward.cuh"
 #include "kernels/schedule/sequence_tiles.cuh"
-#include "spec/sm90_legality.h"
 
 namespace dfa {
 namespace {

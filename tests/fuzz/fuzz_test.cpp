@@ -6,8 +6,9 @@
 
 #include "attention/variants.h"
 #include "base/random.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "attention/registry.h"
+#include "plan/validate.h"
 #include "spec/config_text.h"
-#include "spec/legality.h"
+#include "spec/limits.h"
 
 namespace dfa::govern {
 namespace {
@@ -18,9 +19,10 @@ TEST(Shipped, EveryRowIsOfAKindOfCardAndItsConfigurationIsLegalThere) {
     EXPECT_EQ(to_line(problem), row.problem);
     problem.dtype = row.point.dtype;  // fp32 may be followed less exactly, in tf32
     const std::string& config = row.point.label;
-    const Verdict legal = problem.pass == Pass::backward
-                              ? check(parse_config(config, BackwardConfig{}), problem, limits)
-                              : check(parse_config(config, ForwardConfig{}), problem, limits);
+    const Verdict legal =
+        problem.pass == Pass::backward
+            ? validate_config(parse_config(config, BackwardConfig{}), problem, limits)
+            : validate_config(parse_config(config, ForwardConfig{}), problem, limits);
     EXPECT_TRUE(legal.ok) << row.point.label << ": " << legal.reason;
     EXPECT_GT(row.point.time_s, 0);
     EXPECT_GT(row.point.power_w.value_or(0), 200) << row.problem;

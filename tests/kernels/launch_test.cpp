@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/work_balance.h"
-#include "spec/legality.h"
+#include "plan/schedule.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/limits.h"
 
 namespace dfa {
 namespace {
@@ -16,7 +18,7 @@ const Limits kLimits = gpu_limits(90);
 const Limits kPortable = gpu_limits(80);
 
 TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
-  const ForwardConfig config = default_gpu_forward(kProblem, gpu_limits(80));
+  const ForwardConfig config = select_forward(kProblem, gpu_limits(80));
   const auto launches = forward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 1u);
   const KernelLaunch& launch = launches[0];
@@ -30,7 +32,7 @@ TEST(Launch, TheForwardIsOneKernelWithABlockForEveryTileOfQueries) {
 }
 
 TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
-  const ForwardConfig config = default_gpu_forward(kProblem, kLimits);
+  const ForwardConfig config = select_forward(kProblem, kLimits);
   const KernelLaunch launch = forward_launches(kProblem, config).at(0);
   EXPECT_EQ(launch.source, "kernels/forward/sm90_forward.cuh");
   EXPECT_EQ(launch.threads, static_cast<unsigned>(config.block_q / 16 * 32 + 128));
@@ -44,11 +46,11 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
 // Pieces are items behind the whole ones; what they leave lies in the workspace, output and lse.
 TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   const Problem p = parse_problem("fwd bf16 b2 h3 sq1000 sk4096 d128");
-  ForwardConfig config = default_gpu_forward(p, kLimits);
+  ForwardConfig config = select_forward(p, kLimits);
   const KernelLaunch whole = forward_launches(p, config).at(0);
   config.block_q = 128;
   config.num_splits = 20;
-  ASSERT_TRUE(check(config, p, kLimits)) << check(config, p, kLimits).reason;
+  ASSERT_TRUE(validate_config(config, p, kLimits)) << validate_config(config, p, kLimits).reason;
   const auto launches = forward_launches(p, config);
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 items, then pieces of eight
@@ -77,7 +79,7 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   EXPECT_EQ(launches[1].grid,
             2u * 6 * static_cast<unsigned>((1000 + config.block_q - 1) / config.block_q));
   EXPECT_EQ(forward_workspace_bytes(p, config), static_cast<std::size_t>(6 * (kQ + kK + kV)));
-  EXPECT_EQ(config, default_gpu_forward(p, kLimits));
+  EXPECT_EQ(config, select_forward(p, kLimits));
   EXPECT_EQ(forward_workspace_bytes(p, gpu_forward_base("target=cuda_sm80", p, kLimits)), 0u);
 
   alignas(16) char memory[16];
@@ -135,11 +137,11 @@ TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
 TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {
   const Problem p = parse_problem("fwdbwd fp16 h1 s64 d64");
   const Limits turing = gpu_limits(75);
-  auto launches = forward_launches(p, default_gpu_forward(p, turing));
+  auto launches = forward_launches(p, select_forward(p, turing));
   EXPECT_EQ(launches.at(0).entry.find("dfa::sm80_forward<dfa::ForwardConfig{"
                                       ".target=dfa::Target::cuda_sm75,"),
             0u);
-  for (KernelLaunch& launch : backward_launches(p, default_gpu_backward(p, turing))) {
+  for (KernelLaunch& launch : backward_launches(p, select_backward(p, turing))) {
     launches.push_back(launch);
   }
   ASSERT_EQ(launches.size(), 4u);
@@ -179,7 +181,7 @@ TEST(Launch, ShortCausalHeadsAreDealtOutInWholeRoundsOfTheGrid) {
 }
 
 TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
-  const BackwardConfig config = default_gpu_backward(kProblem, kPortable);
+  const BackwardConfig config = select_backward(kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);
   EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
@@ -191,7 +193,7 @@ TEST(Launch, TheBackwardPreparesRowsThenWalksFromBothSides) {
 }
 
 TEST(Launch, TheWorkspaceHoldsTwoValuesForEveryPaddedRow) {
-  const BackwardConfig config = default_gpu_backward(kProblem, kPortable);
+  const BackwardConfig config = select_backward(kProblem, kPortable);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 2u * 4 * 2 * 6 * 1024);
   float workspace[1];
   const KernelArgs args =
@@ -270,7 +272,7 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.
 TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
-  const auto heads = [](const char* line) { return heads_at_once(parse_problem(line), {}); };
+  const auto heads = [](const char* line) { return select_heads_at_once(parse_problem(line), {}); };
   EXPECT_EQ(heads("bwd bf16 h32 s16384 d64"), 4);  // 8 MB a head
   EXPECT_EQ(heads("bwd bf16 causal h32 s16384 d64"), 8);
   EXPECT_EQ(heads("bwd fp16 h16 s16384 d128"), 2);
@@ -281,8 +283,8 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
   const auto pairs = [](const char* line) {
-    return heads_at_once(parse_problem(line),
-                         {.block_k = 128, .dq = DqAccumulation::serialized, .cluster = 2});
+    return select_heads_at_once(parse_problem(line),
+                                {.block_k = 128, .dq = DqAccumulation::serialized, .cluster = 2});
   };
   EXPECT_EQ(pairs("bwd bf16 causal b16 h32 s1024 d64"), 43);  // 768 KB, of 512 in 12 groups
   EXPECT_EQ(pairs("bwd bf16 causal b16 h16 s1024 d128"), 22);
@@ -292,12 +294,12 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(pairs("bwd bf16 causal b8 h16 s2048 d128"), 8);  // ten would stay
   EXPECT_EQ(pairs("bwd bf16 b16 h32 s1024 d64"), 8);
   EXPECT_EQ(pairs("bwd bf16 causal h32 s16384 d64"), 8);
-  EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
-                          {.block_k = 64, .dq = DqAccumulation::serialized, .cluster = 2}),
+  EXPECT_EQ(select_heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
+                                 {.block_k = 64, .dq = DqAccumulation::serialized, .cluster = 2}),
             8);
   const auto unordered = [](const char* line) {
-    return heads_at_once(parse_problem(line),
-                         {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
+    return select_heads_at_once(parse_problem(line),
+                                {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
   };
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 works a head
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
@@ -305,14 +307,15 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
   // Of few works, all of which begin at once, the longest of all heads are the first.
   const auto in_turn = [](const char* line, bool in_parts) {
-    return heads_at_once(parse_problem(line), {.block_k = 128, .cluster = 2, .split_q = in_parts});
+    return select_heads_at_once(parse_problem(line),
+                                {.block_k = 128, .cluster = 2, .split_q = in_parts});
   };
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", true), 4);
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", false), 2);
   EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 works
   // None waits for another head's: one after the other, but the last ones.
-  EXPECT_EQ(heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
-                          {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
+  EXPECT_EQ(select_heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
+                                 {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
             1);
 }
 
@@ -320,10 +323,10 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
 // they are not rounded in the same grid.
 TEST(Launch, UnderAMaskSumsThatAreRoundedTooAreZeroedAhead) {
   const auto ahead = [](const char* line, bool fused) {
-    return heads_zeroed_ahead(parse_problem(line),
-                              {.block_k = 128,
-                               .dq = fused ? DqAccumulation::atomic_fused : DqAccumulation::atomic,
-                               .cluster = 2});
+    return select_heads_zeroed_ahead(
+        parse_problem(line), {.block_k = 128,
+                              .dq = fused ? DqAccumulation::atomic_fused : DqAccumulation::atomic,
+                              .cluster = 2});
   };
   EXPECT_EQ(ahead("bwd bf16 causal b4 h16 s4096 d128", true), 4);
   EXPECT_EQ(ahead("bwd bf16 b4 h16 s4096 d128 window(500,0)", true), 4);
@@ -351,7 +354,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
         ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
       }
       const std::int64_t heads = p.b * p.hk,
-                         at_once = std::min<std::int64_t>(heads, heads_at_once(p, config));
+                         at_once = std::min<std::int64_t>(heads, select_heads_at_once(p, config));
       ASSERT_GE(order.groups * at_once, heads);
       ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
       const auto of_group = static_cast<int>(at_once * (p.hq / p.hk) *
@@ -363,7 +366,8 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
         const int group = order.shared_group(i);
         const bool waits = config.dq_serialized() && config.cluster == 2;
         EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, waits ? 528 : 132);
-        EXPECT_LE((group + 1) * at_once, last_heads(p, config));  // all of its works are before
+        EXPECT_LE((group + 1) * at_once,
+                  select_tail_heads(p, config));  // all of its works are before
         for (int tile = order.sharer(i); tile < of_group; tile += order.keys) {
           ++rounded[static_cast<std::size_t>(group * of_group + tile)];
         }
@@ -426,7 +430,8 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
     BackwardConfig without = whole, parts = whole;
     without.split_q = false;
     parts.split_q = true;
-    ASSERT_TRUE(check(parts, p, kLimits)) << line << check(parts, p, kLimits).reason;
+    ASSERT_TRUE(validate_config(parts, p, kLimits))
+        << line << validate_config(parts, p, kLimits).reason;
     EXPECT_EQ(turn_count(p, parts), turn_count(p, without) + kPartCounters) << line;
     const std::size_t places = sizeof(float) * kPartPlaces * 256 *
                                static_cast<std::size_t>(parts.head_dim + parts.value_dim);
@@ -442,7 +447,7 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
 TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
   const BackwardConfig config =
       legal_config("BackwardConfig{dq=serialized,block_q=64,block_k=64,dq_block_q=128}",
-                   default_gpu_backward(kProblem, kPortable), kProblem, kPortable);
+                   select_backward(kProblem, kPortable), kProblem, kPortable);
   const auto launches = backward_launches(kProblem, config);
   ASSERT_EQ(launches.size(), 3u);
   EXPECT_EQ(launches[2].entry.find("dfa::sm80_serialized_dq<"), 0u);

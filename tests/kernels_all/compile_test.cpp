@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
-#include "spec/pack_gqa.h"
-#include "spec/sm90_fp32x3_legality.h"
-#include "spec/sm90_legality.h"
 
 namespace dfa::cuda {
 namespace {
@@ -80,7 +79,7 @@ TEST_P(CompileTest, HopperForwardsThatAreChosenCompileWithoutSpills) {
             "causal b32 hq16 hk1 sq8 sk4096", "causal hq7 hk1 sq8 sk4096"}) {
         const Problem p = with_pack_gqa(parse_problem(std::string("fwd ") + name_of(type) + " " +
                                                       rest + " d" + std::to_string(d)));
-        const ForwardConfig config = default_gpu_forward(p, limits_);
+        const ForwardConfig config = select_forward(p, limits_);
         ASSERT_EQ(config.target, Target::cuda_sm90) << rest << " " << d;
         chosen.insert(to_text(config));
         compile(forward_launches(p, config));
@@ -139,7 +138,7 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   for (const char* line : {"bwd fp16 b8 h16 s1024 d64", "bwd fp16 causal b8 h16 s4096 d128",
                            "bwd fp16 b8 h16 s4096 d256", "bwd fp16 causal b8 h16 s1024 d192"}) {
     const Problem p = parse_problem(line);
-    compile(backward_launches(p, default_gpu_backward(p, limits_)));
+    compile(backward_launches(p, select_backward(p, limits_)));
   }
 }
 

@@ -6,7 +6,8 @@
 
 #include "cuda/request.h"
 #include "kernels_full/architectures.h"
-#include "spec/legality.h"
+#include "plan/select.h"
+#include "spec/limits.h"
 
 namespace dfa::cuda {
 
@@ -45,9 +46,9 @@ class CompileTest : public OnArchitectures {
     const auto add = [&](const std::vector<KernelLaunch>& launches) {
       all.insert(all.end(), launches.begin(), launches.end());
     };
-    add(forward_launches(p, default_gpu_forward(p, limits_)));
+    add(forward_launches(p, select_forward(p, limits_)));
     if (sm75() && type == DType::fp32 && d > 192) return;  // k and v alone would fill it
-    add(backward_launches(p, default_gpu_backward(p, limits_)));
+    add(backward_launches(p, select_backward(p, limits_)));
   }
 
   bool sm75() const { return limits_.highest == Target::cuda_sm75; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The prices in src/spec/sm90_tiles.cpp are those that benchmarks/tile_prices solves from the table in the repository."""
+"""The prices in src/plan/prices_forward.h are those that benchmarks/tile_prices solves from the table in the repository."""
 import pathlib
 import re
 import subprocess
@@ -18,7 +18,7 @@ def main():
     number = r"([\d.]+)"
     written = {}
     for found in re.finditer(rf"\{{DType::(\w+), (\d+), \{{{number}, {number}\}}, \{{{number}, {number}\}}, \{{(\d+), (\d+), \d, \d, \w+(?:, (\d))?",
-                             (ROOT / "src/spec/sm90_tiles.cpp").read_text()):
+                             (ROOT / "src/plan/prices_forward.h").read_text()):
         element, dim, *prices, queries, keys, cluster = found.groups()
         written[element, int(dim), int(queries), int(keys), int(cluster or 1)] = [float(price) for price in prices]
     assert len(written) == 24 and written.items() <= solved.items(), (written, solved)

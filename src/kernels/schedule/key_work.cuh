@@ -28,7 +28,7 @@ DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) 
 
 // Early keys come first: under a causal mask the most queries see them. kAlternating: blocks of a
 // head alternate with those of the next heads, a few at once where they wait for each other, and
-// with those of all the last ones (last_heads() in kernels/work_balance.h).
+// with those of all the last ones (select_tail_heads() in plan/schedule.h).
 template <int kBlockK, bool kAlternating>
 DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;

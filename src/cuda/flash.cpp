@@ -1,0 +1,117 @@
+#include "cuda/flash.h"
+
+#include <algorithm>
+
+#include "cuda/chosen_device.h"
+#include "cuda/hopper.h"
+#include "cuda/launch_list.h"
+#include "plan/pack_gqa.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/config_text.h"
+#include "spec/fp32x3.h"
+#include "spec/passes.h"
+
+namespace dfa::cuda {
+namespace {
+
+// Kernels with LogitTransform and sinks compile for every card and pass on the emulated machine;
+// no GPU has run them yet.
+constexpr bool kLogitsOnGpu = false;
+
+// Those of a pass, with the reason where they are not the architecture's own.
+template <typename Config>
+std::string kernels_of(const Config& c, bool forced, const Problem& p, const Limits& limits,
+                       Verdict (*fits)(const Problem&, const Limits&)) {
+  const std::string name = name_of(c.target);
+  if (forced || c.target == limits.highest) return name;
+  return name + " (as " + fits(p, limits).reason + ")";
+}
+
+std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, const Limits& limits) {
+  std::string text;
+  if (c.forward) text = kernels_of(*c.forward, forced, p, limits, &sm90_fits);
+  if (!c.backward || (c.forward && c.forward->target == c.backward->target)) return text;
+  return text + (c.forward ? " and, backward, " : "") +
+         kernels_of(*c.backward, forced, p, limits, &sm90_backward_fits);
+}
+
+}  // namespace
+
+Verdict flash_supports(const Problem& p, const Limits& limits) {
+  if (!p.plain_logits() && !kLogitsOnGpu) {
+    return Verdict::no(
+        "kernels with softcap, alibi and sink have not passed on a GPU yet; take backend cpu");
+  }
+  if (has_forward(p)) {
+    if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
+  }
+  return has_backward(p) ? validate_config(select_backward(p, limits), p, limits) : Verdict::yes();
+}
+
+FlashConfig asked_flash(const Problem& problem, const std::string& text, const Limits& limits) {
+  const Problem p = with_pack_gqa(problem);
+  FlashConfig config;
+  if (has_backward(p)) config.backward = asked_backward(text, p, limits);
+  if (has_forward(p)) config.forward = asked_forward(text, p, limits);
+  if (config.forward && config.backward) {
+    const Verdict fits = validate_pair(*config.forward, *config.backward);
+    if (!fits) throw InvalidArgument("config: " + fits.reason);
+  }
+  return config;
+}
+
+void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gpu::Device& device) {
+  const Problem p = with_pack_gqa(plan.problem);
+  const Limits limits = limits_of(device);
+  std::int64_t heads = plan.problem.hq / p.hq;
+  plan.why =
+      "FlashAttention with " + kernels_of(config, forced, p, limits) + " kernels on " +
+      device.facts().name +
+      (forced ? ", tile as asked for" : ", the default tile for this element type and head dim");
+  if (config.forward) {
+    const ForwardConfig& c = *config.forward;
+    plan.config = to_text(c);
+    plan.workspace_bytes = forward_workspace_bytes(p, c);
+    if (c.target == Target::cuda_sm90 && !is_fp32x3(c)) plan.forward_sms = limits.sm_count;
+    heads *= c.pack_gqa;
+  }
+  if (config.backward) {
+    plan.backward_config = to_text(*config.backward);
+    plan.workspace_bytes =
+        std::max(plan.workspace_bytes, backward_workspace_bytes(p, *config.backward));
+  }
+  plan.why += rows_of_heads(heads);
+  if (config.forward && config.forward->num_splits > 0) {
+    plan.why += "; keys of the last query tiles are dealt out in " +
+                std::to_string(config.forward->num_splits) + " shares, which a second kernel joins";
+  }
+}
+
+std::vector<KernelLaunch> flash_launches(const Problem& problem, const FlashConfig& config) {
+  const Problem p = with_pack_gqa(problem);
+  std::vector<KernelLaunch> launches;
+  if (config.forward) launches = forward_launches(p, *config.forward);
+  if (!config.backward) return launches;
+  for (KernelLaunch& launch : backward_launches(p, *config.backward)) {
+    launches.push_back(std::move(launch));
+  }
+  return launches;
+}
+
+ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& config,
+                              const gpu::Device& device, int sms) {
+  const Problem p = with_pack_gqa(problem);
+  if (config.target == Target::cuda_sm90) return hopper_forward(p, config, device, sms);
+  return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
+                                                         kernel_args(p, config));
+}
+
+BackwardLauncher flash_backward(const Problem& p, const BackwardConfig& config,
+                                const gpu::Device& device, int sms) {
+  if (config.target == Target::cuda_sm90) return hopper_backward(p, config, device, sms);
+  return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
+                                                          kernel_args(p, config));
+}
+
+}  // namespace dfa::cuda

@@ -1,0 +1,87 @@
+#include "plan/pack_gqa.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "spec/config.h"
+#include "spec/flops.h"
+#include "spec/passes.h"
+
+namespace dfa {
+namespace {
+
+constexpr std::int64_t kRows = 128;  // of most tiles
+
+std::int64_t tiles(std::int64_t rows) { return (rows + kRows - 1) / kRows; }
+
+// That a query takes of so many packed heads.
+int rows_of(int heads) { return ForwardConfig{.pack_gqa = heads}.query_rows(); }
+
+bool fills_tiles_better(const Problem& p, std::int64_t heads) {
+  return 10 * tiles(heads * p.sq) <= 9 * heads * tiles(p.sq);
+}
+
+// Of a tensor with a group's heads behind one another as rows. A head stride of 0 or the like, as
+// of heads that are expanded from one, cannot become a row stride.
+std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t rows,
+                              std::int64_t columns) {
+  if (rows > 1 ? s.head != rows * s.row : s.head < columns) return std::nullopt;
+  return Strides{.batch = s.batch, .head = group * s.head, .row = rows > 1 ? s.row : s.head};
+}
+
+}  // namespace
+
+Problem with_pack_gqa(const Problem& p) {
+  const std::int64_t group = p.hq / p.hk;
+  if (p.packed() || !p.plain_logits() || group == 1 || has_backward(p) || hides_keys(p) ||
+      !fills_tiles_better(p, group))
+    return p;
+  const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);
+  if (!q || !o) return p;
+  Problem all = p;
+  all.hq = p.hk;
+  all.sq = group * p.sq;
+  all.mask = kFull;
+  all.q_strides = *q;
+  all.o_strides = *o;
+  return all;
+}
+
+int select_pack_gqa(const Problem& p) {
+  constexpr int kMost = 16;
+  const std::int64_t group = p.hq / p.hk;
+  if (p.packed() || !p.plain_logits() || has_backward(p)) return 1;
+  const auto items = [&](int heads) { return group / heads * tiles(rows_of(heads) * p.sq); };
+  int best = 1;
+  while (best < kMost && group % (2 * best) == 0) best *= 2;
+  if (best > 1 && !fills_tiles_better(p, best)) best = 1;
+  for (int heads = 3; heads <= kMost; ++heads) {  // powers of two fill boxes, others must be better
+    if (group % heads == 0 && 10 * items(heads) <= 9 * items(best)) best = heads;
+  }
+  return best;
+}
+
+std::int64_t heads_of_a_tile(const Problem& p) {
+  const Problem all = with_pack_gqa(p);
+  return p.hq / all.hq * select_pack_gqa(all);
+}
+
+Problem priced_with_pack_gqa(const Problem& p) {
+  const int heads = select_pack_gqa(p);
+  if (heads == 1) return p;
+  Problem all = p;
+  all.hq = p.hq / heads;
+  all.hk = all.hq;
+  all.sq = rows_of(heads) * p.sq;
+  if (p.mask.left >= 0) all.sk = std::min<std::int64_t>(p.sk, p.sq + p.mask.left);
+  all.mask = kFull;
+  return all;
+}
+
+std::string rows_of_heads(std::int64_t heads) {
+  if (heads == 1) return "";
+  return "; rows of a tile are of " + std::to_string(heads) +
+         " query heads, which read the same keys";
+}
+
+}  // namespace dfa

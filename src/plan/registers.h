@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+
+#include "spec/config.h"
+
+// Registers that a thread is expected to need: its share of the sums and of one step's scores, and
+// some for addresses, statistics and operands on their way.
+namespace dfa {
+
+// fp32 operands are twice as wide on their way, and copies of cuda_sm75 pass through registers.
+template <typename Config>
+constexpr int other_registers(const Config& c) {
+  constexpr int kOthers = 40, kOfCopies = 24;
+  return kOthers + 4 * (bytes_of(c.element) - 2) + (c.target == Target::cuda_sm75 ? kOfCopies : 0);
+}
+
+constexpr int expected_registers(const ForwardConfig& c) {
+  const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
+  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c);
+}
+
+constexpr int expected_registers(const BackwardConfig& c) {
+  const int of_scores = c.softcap ? 3 : 2;  // p, dp and what softcap leaves of ds
+  const int columns = c.head_dim + c.value_dim + of_scores * c.block_q;  // dk, dv first
+  // A share of dq follows p and dp; about half of it comes on top.
+  const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
+  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
+}
+
+constexpr int expected_dq_registers(const BackwardConfig& c) {
+  const int of_scores = c.softcap ? 3 : 2;
+  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c);
+}
+
+// Of cuda_sm90: of a thread with queries.
+constexpr int expected_sm90_registers(const ForwardConfig& c) {
+  constexpr int kOthers = 32;
+  const int scores = c.block_k / 2, weights = c.block_k / 4, output = c.value_dim / 2;
+  return scores + weights + output + c.q_columns_in_regs / 4 + kOthers;
+}
+
+// Of cuda_sm90 in fp32: of a thread with queries, or with keys.
+constexpr int expected_fp32x3_registers(const ForwardConfig& c) {
+  constexpr int kOthers = 32;
+  const int weights = 3 * c.block_k / 4, output = c.value_dim / 2;
+  return weights + output + std::max(c.block_k / 2, output) + kOthers;
+}
+
+constexpr int expected_fp32x3_registers(const BackwardConfig& c) {
+  constexpr int kOthers = 48;
+  const int planes = 3 * c.block_q / 4, widest = std::max(c.head_dim, c.value_dim);
+  return widest / 2 + planes + widest / 2 + kOthers;
+}
+
+}  // namespace dfa

@@ -1,0 +1,352 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "plan/pack_gqa.h"
+#include "plan/prices_forward.h"
+#include "plan/select.h"
+#include "plan/steps.h"
+#include "plan/validate.h"
+#include "plan/validate_gpu.h"
+#include "spec/flops.h"
+#include "spec/lengths.h"
+
+namespace dfa {
+namespace {
+
+using namespace prices;
+
+// Heads up to here would be padded to twice their size and more: portable kernels run them.
+constexpr int kPortableDim = 32;
+
+// What else there is, in the order to try it: the largest that fit were the fastest.
+constexpr Sm90Tile kTiles[] = {
+    {192, 128, 3, 2, false}, {128, 128, 3, 2, true},  {128, 128, 2, 2, true},
+    {128, 128, 2, 1, false}, {128, 112, 2, 1, false}, {128, 80, 2, 1, false},
+    {128, 176, 2, 1, true},  {128, 64, 2, 1, false},  {64, 128, 2, 2, false},
+    {64, 80, 2, 1, false},   {256, 64, 4, 2, false},  {192, 80, 2, 2, false},
+    {192, 64, 3, 2, false},
+};
+
+double margin(const Sm90Tile& tile, const Problem& p) {
+  if (tile.cluster > 1) return p.sk <= kShortKeys ? kShortPairMargin : kPairMargin;
+  return tile.block_q > 128 ? kLargeMargin : 1.0;
+}
+
+// A problem's work tiles by a measured one: what there is to do, and what it takes.
+struct WorkTiles {
+  double count, of_head, at_once, steps;  // steps of one, on average
+  double rows;                            // of one
+  bool masked;
+  TilePrice price;
+
+  WorkTiles(const Problem& p, const MeasuredTile& m, int sm_count)
+      : at_once(std::max(1, sm_count / m.tile.cluster)), masked(hides_keys(p)) {
+    const int most = m.tile.cluster * m.tile.block_q;
+    std::int64_t all_steps = 0;
+    for (std::int64_t query = 0; query < p.sq; query += most) {
+      all_steps += key_steps(p, query, most, m.tile.block_k);
+    }
+    of_head = static_cast<double>(tiles_of(p.sq, most));
+    count = static_cast<double>(p.b * p.hq) * of_head;
+    steps = static_cast<double>(all_steps) / of_head;
+    rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
+    price = masked ? m.masked : m.full;
+  }
+  double tile_us() const { return price.tile_us + steps * price.step_us; }
+};
+
+// The rounds that they come in, times what they take.
+double predicted_us(const Problem& p, const MeasuredTile& m, int sm_count) {
+  const WorkTiles tiles(p, m, sm_count);
+  // Under a mask they differ, and the rounds even out.
+  const double rounds = tiles.masked ? std::max(1., tiles.count / tiles.at_once)
+                                     : std::ceil(tiles.count / tiles.at_once);
+  // A block without queries is of no use.
+  const int blocks = p.sq <= m.tile.block_q ? m.tile.cluster : 1;
+  return blocks * rounds * tiles.tile_us();
+}
+
+double unlimited_us(const Problem& p, const WorkTiles& tiles, double blocks, double us) {
+  const double pace =
+      std::clamp(kPaceAlone + kPaceTogether * blocks / tiles.at_once, kLeastPace.value, 1.);
+  const double bytes = static_cast<double>(bytes_of(p.dtype) * p.b * p.hk * p.sk * (p.d + p.dv));
+  const double busy = pace * us, read = bytes / kReadBytesPerUs;
+  return std::max(busy, read) + kBeside * std::min(busy, read);
+}
+
+double combined_us(const Problem& p, double splits_of_tile, double splits, double rows) {
+  return kCombineUs + kCombineSplitUs * splits_of_tile +
+         2 * sizeof(float) * splits * rows * static_cast<double>(p.dv) / kCombineBytesPerUs;
+}
+
+// Work tiles cut along their keys, and what a call takes then of what it takes without; {0, 1}
+// where it is not worth it.
+struct Splits {
+  int count;
+  double time;
+};
+constexpr Splits kWhole{0, 1};
+
+// Those behind whole rounds, in equal parts for all blocks.
+Splits split_last_round(const Problem& p, const WorkTiles& tiles, double whole_us) {
+  const double all = tiles.at_once;
+  const double left = tiles.count - std::floor((tiles.count - 1) / all) * all;
+  const double us = (std::ceil(tiles.count / all) - 1) * tiles.tile_us() +
+                    left / all * tiles.steps * tiles.price.step_us + 2 * tiles.price.tile_us +
+                    combined_us(p, all / left + 1, all + left, tiles.rows);
+  const double time = us / whole_us;
+  return time < kLastRoundWorth ? Splits{static_cast<int>(all), time} : kWhole;
+}
+
+// Few, into 2, 4, 8, … parts each, as many as pay and as there are blocks for.
+Splits split_few(const Problem& p, const WorkTiles& tiles) {
+  const double whole = unlimited_us(p, tiles, tiles.count, tiles.tile_us());
+  Splits best{0, kSplitWorth};
+  for (double parts = 2; parts * tiles.count <= tiles.at_once; parts *= 2) {
+    const double us = tiles.price.tile_us + std::ceil(tiles.steps / parts) * tiles.price.step_us;
+    const double splits = parts * tiles.count;
+    const double time =
+        (unlimited_us(p, tiles, splits, us) + combined_us(p, parts, splits, tiles.rows)) / whole;
+    if (time < best.time) best = {static_cast<int>(splits), time};
+  }
+  return best.count > 0 ? best : kWhole;
+}
+
+Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count) {
+  const WorkTiles tiles(p, m, sm_count);
+  if (m.tile.block_q > kMostSharedQueries || (tiles.masked && tiles.of_head > 1)) return kWhole;
+  return tiles.count > tiles.at_once ? split_last_round(p, tiles, predicted_us(p, m, sm_count))
+                                     : split_few(p, tiles);
+}
+
+bool takes_turns(const Problem& p, const Sm90Tile& tile) {
+  return tile.pingpong && p.sk > kTurnSteps * tile.block_k && p.mask.is_full();
+}
+
+}  // namespace
+
+std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
+  const Problem problem = priced_with_pack_gqa(asked);
+  std::vector<PricedTile> priced;
+  for (const MeasuredTile& m : kMeasured) {
+    if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
+        m.head_dim != sm90_head_dim(problem.dv)) {
+      continue;
+    }
+    priced.push_back({predicted_us(problem, m, sm_count), m.tile});
+    priced.back().tile.pingpong = takes_turns(problem, m.tile);
+    const Splits splits = worthwhile_splits(problem, m, sm_count);
+    if (splits.count == 0) continue;
+    priced.push_back({splits.time * priced.back().us, priced.back().tile});
+    priced.back().tile.num_splits = splits.count;
+  }
+  const auto cost = [&](const PricedTile& p) { return p.us * margin(p.tile, problem); };
+  std::stable_sort(priced.begin(), priced.end(),
+                   [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  return priced;
+}
+
+namespace {
+
+// Tiles in the order to try them: the priced ones, then the others.
+std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
+  std::vector<Sm90Tile> tiles;
+  for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
+    tiles.push_back(priced.tile);
+  tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
+  return tiles;
+}
+
+constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
+
+ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
+  return {.target = Target::cuda_sm90,
+          .element = p.dtype,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1,
+          .q_stages = t.q_stages,
+          .pingpong = t.pingpong,
+          .cluster = t.cluster,
+          .q_columns_in_regs = t.q_columns_in_regs,
+          .pack_gqa = select_pack_gqa(p),
+          .num_splits = t.num_splits,
+          .varlen = p.packed()};
+}
+
+// Of packed sequences those first that were the fastest there.
+std::vector<Sm90Tile> tiles_to_try(const Problem& p, const Limits& limits) {
+  if (!p.packed()) return sm90_tiles(p, limits.sm_count);
+  std::vector<Sm90Tile> tiles = sm90_tiles(of_equal_lengths(p), limits.sm_count);
+  for (const auto& [dim, rows, tile] : kVarlenTiles) {
+    if (sm90_head_dim(p.d) == dim && sm90_head_dim(p.dv) == dim && p.total_q >= rows * p.b) {
+      tiles.insert(tiles.begin(), tile);
+    }
+  }
+  return tiles;
+}
+
+// Tiles in the order to try them.
+struct ForwardTile {
+  int block_q, block_k, warps, stages, ctas;
+};
+
+constexpr ForwardTile kForwardTiles[] = {
+    {128, 64, 4, 2, 2}, {128, 32, 4, 2, 2}, {128, 64, 8, 2, 1}, {128, 32, 8, 2, 1},
+    {64, 64, 4, 2, 2},  {64, 32, 4, 2, 2},  {64, 64, 4, 2, 3},  {128, 64, 4, 3, 2},
+    {128, 32, 4, 3, 2}, {64, 32, 4, 2, 1},  {32, 32, 2, 2, 1},
+};
+// fp32: rows are twice as long, and 32 keys keep the unrolled products in the instruction cache.
+constexpr ForwardTile kWideForwardTiles[] = {
+    {128, 32, 8, 2, 1}, {64, 32, 4, 2, 2}, {128, 32, 4, 2, 2},
+    {64, 32, 4, 2, 1},  {64, 16, 4, 2, 1}, {32, 16, 2, 2, 1},
+};
+
+// fp32x3, in the order to try them.
+struct Fp32x3Tile {
+  int block_q, block_k, stages;
+};
+
+constexpr Fp32x3Tile kFp32x3Tiles[] = {
+    {128, 80, 1}, {128, 64, 2}, {128, 96, 2}, {192, 64, 2}, {128, 64, 1}, {64, 64, 1},
+};
+
+ForwardConfig config_of(const Problem& p, const Fp32x3Tile& t) {
+  return {.target = Target::cuda_sm90,
+          .element = DType::fp32,
+          .head_dim = sm90_head_dim(p.d),
+          .value_dim = sm90_head_dim(p.dv),
+          .block_q = t.block_q,
+          .block_k = t.block_k,
+          .warps = t.block_q / 16,
+          .stages = t.stages,
+          .ctas = 1};
+}
+
+// Of cuda_sm80, or of cuda_sm75, where without asynchronous copies a second stage would only take
+// room.
+ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& limits) {
+  const bool sm75 = limits.highest == Target::cuda_sm75;
+  ForwardConfig config{.target = sm75 ? Target::cuda_sm75 : Target::cuda_sm80,
+                       .element = p.dtype,
+                       .head_dim = gpu_head_dim(p.d),
+                       .value_dim = gpu_head_dim(p.dv),
+                       .block_q = t.block_q,
+                       .block_k = t.block_k,
+                       .warps = t.warps,
+                       .stages = sm75 ? 1 : t.stages,
+                       .ctas = t.ctas,
+                       .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
+}
+
+// In the order to try them, while `visit` says so.
+template <typename Visit>
+void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
+  if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
+  if (limits.highest != Target::cuda_sm90 || (p.packed() && !kPackedOnSm90)) return;
+  for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
+    if (!visit(config_of(p, tile))) return;
+  }
+}
+
+std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
+  std::optional<ForwardConfig> first;
+  for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
+    if (validate_sm90(config, p, limits)) first = config;
+    return !first;
+  });
+  return first;
+}
+
+std::span<const ForwardTile> portable_tiles(const Problem& p) {
+  if (bytes_of(p.dtype) == 4) return kWideForwardTiles;
+  return kForwardTiles;
+}
+
+std::vector<ForwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  for (const ForwardTile& tile : portable_tiles(p)) {
+    const ForwardConfig config = config_of(p, tile, limits);
+    const bool is_new = std::ranges::find(legal, config) == legal.end();
+    if (is_new && validate_portable(config, p, limits)) legal.push_back(config);
+  }
+  if (p.dtype == DType::fp32 && p.d == 64 && p.dv == 64) {
+    // Measured at this head dim: two small blocks of a multiprocessor are 1.47 times one large.
+    std::stable_partition(legal.begin(), legal.end(),
+                          [](const ForwardConfig& c) { return c.block_q == 128 && c.ctas == 2; });
+  }
+  return legal;
+}
+
+}  // namespace
+
+std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  for_sm90_tiles(problem, limits, [&](const ForwardConfig& config) {
+    const bool is_new = std::ranges::find(legal, config) == legal.end();
+    if (is_new && validate_sm90(config, problem, limits)) legal.push_back(config);
+    return true;
+  });
+  return legal;
+}
+
+std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  if (p.packed() || !p.plain_logits() || std::max(p.d, p.dv) <= kPortableDim) return legal;
+  for (const Fp32x3Tile& tile : kFp32x3Tiles) {
+    const ForwardConfig config = config_of(p, tile);
+    if (validate_fp32x3(config, p, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+template <>
+std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
+  const Problem problem = with_pack_gqa(asked);
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
+  legal.insert(legal.end(), portable.begin(), portable.end());
+  // The default where both passes can be: they have to round a problem's scores alike, and who
+  // plans one may run the other.
+  const std::vector<ForwardConfig> fp32x3 = fp32x3_candidates(problem, limits);
+  const bool first = legal.empty() || fp32x3_fits(problem, limits);
+  legal.insert(legal.begin() + (first ? 0 : 1), fp32x3.begin(), fp32x3.end());
+  return legal;
+}
+
+// Asked for every token of a growing cache, so it prices all tiles and looks at the rules of few.
+ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
+  if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
+  const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
+  return legal.empty() ? config_of(problem, kForwardTiles[0], limits) : legal[0];
+}
+
+Verdict sm90_fits(const Problem& problem, const Limits& limits) {
+  if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
+  if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
+  const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
+  return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
+}
+
+Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
+  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
+  if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
+  if (fp32x3_candidates(p, limits).empty()) {
+    const Verdict verdict = validate_fp32x3(config_of(p, Fp32x3Tile{64, 64, 1}), p, limits);
+    return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
+  }
+  return fp32x3_backward_fits(p, limits);
+}
+
+}  // namespace dfa

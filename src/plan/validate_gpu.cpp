@@ -1,0 +1,250 @@
+#include "plan/validate_gpu.h"
+
+#include <algorithm>
+
+#include "plan/registers.h"
+#include "plan/rules.h"
+
+namespace dfa {
+namespace {
+
+using namespace rules;
+
+constexpr int kMaxWarps = 16;
+constexpr int kMaxStages = 4;
+
+Verdict validate_element(Target target, DType element, const Problem& p) {
+  const char* dtype = name_of(p.dtype);
+  return all({
+      require(target != Target::cuda_sm75 || p.dtype == DType::fp16 || p.dtype == DType::fp32,
+              "cuda_sm75 multiplies fp16 and fp32; ", dtype,
+              " takes compute capability 8.0 and up"),
+      require(p.dtype != DType::fp8,
+              "cuda_sm80 multiplies fp16, bf16, tf32 and fp32; fp8 is not built"),
+      require(element == p.dtype, "element=", name_of(element), " but the problem is ", dtype),
+  });
+}
+
+Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
+  return require(value == gpu_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
+                 gpu_head_dim(dim));
+}
+
+Verdict validate_strides(const char* name, const Strides& s) {
+  return require(s.batch % 8 == 0 && s.head % 8 == 0 && s.row % 8 == 0, "strides of ", name, " (",
+                 s.batch, ",", s.head, ",", s.row,
+                 ") are not multiples of 8 elements, one 16-byte access");
+}
+
+template <typename Config>
+Verdict validate_logits(const Config& c, const Problem& p) {
+  Config wanted = c;
+  set_logits(wanted, p);
+  return require(wanted == c, "softcap, alibi and sink are not those of the problem");
+}
+
+template <typename Config>
+Verdict validate_problem(const Config& c, const Problem& p) {
+  return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
+              validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
+              validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
+              validate_lengths(p)});
+}
+
+// Sizes are divided by it.
+Verdict validate_warps(int warps) {
+  return require(warps >= 1 && warps <= kMaxWarps, "warps=", warps, "; 1 to ", kMaxWarps);
+}
+
+// One kernel's tiles: the rows that a thread block owns and those of a tile it walks.
+struct Tiles {
+  Target target;
+  const char* owned_name;
+  int owned;
+  const char* walked_name;
+  int walked;
+  int warps;
+  int sharing;
+  int stages;
+  int ctas;
+  int smem_bytes;
+  int registers;
+};
+
+Verdict validate_shape(const Tiles& t) {
+  const int least = t.target == Target::cuda_sm75 ? 1 : 2;  // copies that are there at once
+  const int groups = t.warps / t.sharing;
+  return all({
+      require(t.stages >= least && t.stages <= kMaxStages, "stages=", t.stages, "; ", least, " to ",
+              kMaxStages),
+      require(t.owned == 16 * groups || t.owned == 32 * groups, t.owned_name, "=", t.owned,
+              "; 16 or 32 rows for each of ", groups, " warps"),
+      require(t.walked == 16 || t.walked == 32 || t.walked == 64 || t.walked == 128, t.walked_name,
+              "=", t.walked, "; 16, 32, 64 or 128"),
+  });
+}
+
+// Kernels for sm_75 keep to what such a machine has, wherever they run.
+Limits limits_of(Target target, const Limits& limits) {
+  if (target != Target::cuda_sm75) return limits;
+  Limits least = gpu_limits(75);
+  least.highest = limits.highest;
+  return least;
+}
+
+Verdict validate_resources(const Tiles& t, const Limits& of_device) {
+  constexpr int kThreadRegisters = 255, kRegisterStep = 8;
+  const Limits limits = limits_of(t.target, of_device);
+  const int block = limits.smem_bytes < limits.multiprocessor_smem_bytes ? kBlockSmemBytes : 0;
+  const int there = limits.multiprocessor_smem_bytes;
+  const bool resident = t.ctas >= 1 && t.ctas * (t.smem_bytes + block) <= there;
+  const int share = kMultiprocessorRegisters / (32 * t.warps * std::max(t.ctas, 1));
+  const int registers = std::min(kThreadRegisters, share / kRegisterStep * kRegisterStep);
+  return all({
+      validate_smem(t.smem_bytes, limits),
+      require(resident, "ctas=", t.ctas, " thread blocks of ", t.smem_bytes,
+              " bytes do not fit the ", there, " bytes of a multiprocessor"),
+      require(t.registers <= registers, "a thread would need ", t.registers, " registers and has ",
+              registers),
+  });
+}
+
+Verdict validate_tiles(const Tiles& tiles, const Limits& limits) {
+  const Verdict shape = validate_shape(tiles);
+  return shape ? validate_resources(tiles, limits) : shape;
+}
+
+Tiles tiles_of(const ForwardConfig& c) {
+  return {.target = c.target,
+          .owned_name = "block_q",
+          .owned = c.block_q,
+          .walked_name = "block_k",
+          .walked = c.block_k,
+          .warps = c.warps,
+          .sharing = 1,
+          .stages = c.stages,
+          .ctas = c.ctas,
+          .smem_bytes = c.smem_bytes(),
+          .registers = expected_registers(c)};
+}
+
+Tiles key_tiles_of(const BackwardConfig& c) {
+  return {.target = c.target,
+          .owned_name = "block_k",
+          .owned = c.block_k,
+          .walked_name = "block_q",
+          .walked = c.block_q,
+          .warps = c.warps,
+          .sharing = c.sharing,
+          .stages = c.stages,
+          .ctas = c.ctas,
+          .smem_bytes = c.smem_bytes(),
+          .registers = expected_registers(c)};
+}
+
+Tiles query_tiles_of(const BackwardConfig& c) {
+  return {.target = c.target,
+          .owned_name = "dq_block_q",
+          .owned = c.dq_block_q,
+          .walked_name = "dq_block_k",
+          .walked = c.dq_block_k,
+          .warps = c.dq_warps,
+          .sharing = 1,
+          .stages = c.stages,
+          .ctas = c.dq_ctas,
+          .smem_bytes = c.dq_smem_bytes(),
+          .registers = expected_dq_registers(c)};
+}
+
+// Warps that share keys take columns in turns of 16, and queries in parts of one operand at least.
+Verdict validate_sharing(const BackwardConfig& c) {
+  const int queries = 2 * (bytes_of(c.element) == 4 ? 8 : 16);
+  return all({
+      require(c.sharing == 1 || (c.sharing == 2 && c.warps % 2 == 0), "sharing=", c.sharing,
+              "; 1, or 2 for an even number of warps"),
+      require(c.sharing == 1 ||
+                  (c.head_dim % 32 == 0 && c.value_dim % 32 == 0 && c.block_q % queries == 0),
+              "sharing=2 wants head_dim and value_dim in multiples of 32 and block_q in multiples "
+              "of ",
+              queries),
+  });
+}
+
+// The fifth product takes dq by 16 rows, or 32, and columns in turns of 16: equal parts for warps.
+bool divides_dq(const BackwardConfig& c) {
+  if (c.warps < 1 || c.block_q > 32 * kMaxWarps) return false;
+  const int parts = c.serialized_parts();
+  return c.warps * c.serialized_rows() % c.block_q == 0 && parts >= 1 &&
+         c.head_dim % (16 * parts) == 0;
+}
+
+Verdict validate_dq(const BackwardConfig& c) {
+  if (c.dq == DqAccumulation::separate) return Verdict::yes();
+  return all({
+      require(!c.varlen, "packed sequences take dq=separate of cuda_sm80"),
+      require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
+              " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
+      require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
+      require(c.target != Target::cuda_sm75, "dq=serialized takes cuda_sm80"),
+      require(c.dq_block_q % c.block_q == 0, "dq=serialized wants dq_block_q=", c.dq_block_q,
+              ", the rows of a turn, in multiples of block_q=", c.block_q),
+      require(divides_dq(c), "dq=serialized wants block_q=", c.block_q, " by head_dim=", c.head_dim,
+              " in equal parts for ", c.warps, " warps"),
+  });
+}
+
+}  // namespace
+
+Verdict validate_strides(const Problem& p) {
+  return all({validate_strides("q", p.q()), validate_strides("k", p.k()),
+              validate_strides("v", p.v()), validate_strides("o", p.o())});
+}
+
+Verdict validate_smem(int bytes, const Limits& limits) {
+  return require(bytes <= limits.smem_bytes, "the tiles take ", bytes,
+                 " bytes of shared memory but a thread block has ", limits.smem_bytes);
+}
+
+Verdict validate_varlen(bool varlen, const Problem& p) {
+  return require(varlen == p.packed(),
+                 varlen ? "varlen=true is of packed sequences; this problem is dense"
+                        : "packed sequences take varlen=true");
+}
+
+Verdict validate_plain_logits(const Problem& p) {
+  return require(p.plain_logits(),
+                 "cuda_sm90 takes plain logits alone, without softcap, alibi and sink");
+}
+
+Verdict validate_lengths(const Problem& p) {
+  constexpr std::int64_t kMaxLength = std::int64_t{1} << 28;  // rows are counted in 32 bits
+  constexpr std::int64_t kMaxGrid = 2147483647;
+  constexpr std::int64_t kLeastRows = 16;  // a thread block has one warp of 16 rows at least
+  const std::int64_t rows = p.packed() ? std::max(p.total_q, p.total_k) : std::max(p.sq, p.sk);
+  const std::int64_t tiles = (rows + kLeastRows - 1) / kLeastRows + (p.packed() ? 8 * p.b : 0);
+  const std::int64_t heads = p.packed() ? p.hq : p.b * p.hq;
+  return all({
+      require(!p.packed() || rows <= kMaxLength, "the sequences' rows ", p.total_q, " and ",
+              p.total_k, " pass ", kMaxLength),
+      require(p.sq <= kMaxLength && p.sk <= kMaxLength, "lengths sq=", p.sq, ", sk=", p.sk,
+              " pass ", kMaxLength),
+      require(p.b <= kMaxGrid / p.hq && heads <= kMaxGrid / tiles,
+              "b * hq * length makes more thread blocks than a grid holds"),
+  });
+}
+
+Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps)});
+  return fits ? validate_tiles(tiles_of(c), limits) : fits;
+}
+
+Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps),
+                            validate_warps(c.dq_warps), validate_sharing(c), validate_dq(c)});
+  if (!fits) return fits;
+  const Verdict keys = validate_tiles(key_tiles_of(c), limits);
+  const bool other = c.dq == DqAccumulation::separate;  // has a kernel of dq of its own
+  return keys && other ? validate_tiles(query_tiles_of(c), limits) : keys;
+}
+
+}  // namespace dfa

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "dfa/error.h"
+#include "dfa/problem.h"
+#include "spec/config.h"
+#include "spec/limits.h"
+
+// The rules of validate.h by the families of a GPU's kernels.
+namespace dfa {
+
+// cuda_sm80 and cuda_sm75.
+Verdict validate_portable(const ForwardConfig& config, const Problem& problem,
+                          const Limits& limits);
+Verdict validate_portable(const BackwardConfig& config, const Problem& problem,
+                          const Limits& limits);
+
+// Hopper's in 16 bits.
+Verdict validate_sm90(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, const Limits& limits);
+
+// Hopper's in fp32, whose products are those of three bf16 planes.
+Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
+
+// Do plans take Hopper's own kernels for packed sequences? They are right and fast in most calls,
+// but on a card some read outside of memory, which was not yet found out (0022): portable ones run.
+inline constexpr bool kPackedOnSm90 = false;
+inline constexpr const char* kNoPackedOnSm90 =
+    "cuda_sm90's kernels of packed sequences have not passed every test on a card";
+
+// Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
+inline constexpr int kMostSharedQueries = 128;
+
+// Columns of Hopper's tiles: gpu_head_dim(), but at least 64.
+int sm90_head_dim(std::int64_t dim);
+
+// May a pair of these blocks walk queries of a tile for all query heads
+// (BackwardConfig::gqa_inner_loop)?
+bool takes_gqa_inner_loop(const BackwardConfig& config);
+
+// What becomes of logits, as the problem says; not of cuda_sm90.
+template <typename Config>
+void set_logits(Config& c, const Problem& p) {
+  c.softcap = p.softcap != 0;
+  c.alibi = p.alibi;
+  if constexpr (requires { c.sink; }) c.sink = p.sink;
+}
+
+// What rules of several families ask for: shared memory of a block, one kind of sequences, rows and
+// thread blocks that 32 bits count, and strides in steps of 16 bytes, which loads and stores move.
+Verdict validate_smem(int bytes, const Limits& limits);
+Verdict validate_varlen(bool varlen, const Problem& problem);
+Verdict validate_plain_logits(const Problem& problem);  // of cuda_sm90: scores as they come
+Verdict validate_lengths(const Problem& problem);
+Verdict validate_strides(const Problem& problem);
+
+}  // namespace dfa

@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <iterator>
+
+#include "plan/registers.h"
+#include "plan/rules.h"
+#include "plan/validate_gpu.h"
+
+namespace dfa {
+namespace {
+
+using namespace rules;
+
+// Columns of a product that ptx/wgmma.cuh has.
+constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
+constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
+constexpr int kMostShares = 256;
+constexpr int kMaxGroups = 4;
+constexpr int kMaxStages = 4;
+constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
+constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
+constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
+
+constexpr int kBackwardStages = 2;
+constexpr int kBackwardWarps = 8;
+constexpr int kNarrowDim = 128;  // up to here a warpgroup has dk and dv of 64 keys
+constexpr int kWideDim = 192;
+
+// Kernels of 16 bits; those of fp32 have rules of their own (validate_fp32x3.cpp).
+Verdict validate_element(DType element, const Problem& p) {
+  return all({
+      require(element == p.dtype, "element=", name_of(element), " but the problem is ",
+              name_of(p.dtype)),
+      require(bytes_of(p.dtype) == 2, "cuda_sm90 multiplies fp16, bf16 and fp32, not ",
+              name_of(p.dtype)),
+  });
+}
+
+Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
+  return require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
+                 sm90_head_dim(dim), " of cuda_sm90");
+}
+
+// The copy engine steps in 16 bytes, 8 elements, and takes no stride of zero.
+Verdict validate_map(const char* name, const Strides& s, std::int64_t b, std::int64_t h,
+                     std::int64_t rows) {
+  const auto fits = [](std::int64_t stride, std::int64_t size) {
+    return size == 1 || (stride > 0 && stride % 8 == 0 && stride < kLongestStride);
+  };
+  return require(fits(s.batch, b) && fits(s.head, h) && fits(s.row, rows), "strides of ", name,
+                 " (", s.batch, ",", s.head, ",", s.row,
+                 ") are not positive multiples of 8 elements, as the copy engine steps");
+}
+
+// Of both passes: the card, the element type, the dims, lengths and strides.
+template <typename Config>
+Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits) {
+  const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
+  return all({
+      require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
+      validate_element(c.element, p),
+      validate_dim("head_dim", c.head_dim, "d", p.d),
+      validate_dim("value_dim", c.value_dim, "dv", p.dv),
+      validate_lengths(p),
+      validate_map("q", p.q(), b, p.hq, q_rows),
+      validate_map("k", p.k(), b, p.hk, k_rows),
+      validate_map("v", p.v(), b, p.hk, k_rows),
+      validate_map("o", p.o(), b, p.hq, q_rows),
+  });
+}
+
+Verdict validate_shape(const ForwardConfig& c) {
+  const int groups = c.block_q / kGroupRows;
+  const bool pair_keeps_output = c.cluster > 1 && !c.own_output();
+  return all({
+      require(c.block_q % kGroupRows == 0 && groups >= 1 && groups <= kMaxGroups,
+              "block_q=", c.block_q, "; 64, 128, 192 or 256, 64 a warpgroup"),
+      require(c.warps == 4 * groups && c.ctas == 1, "block_q=", c.block_q,
+              " takes warps=", 4 * groups, " and ctas=1 of cuda_sm90"),
+      require(c.cluster == 1 || c.cluster == 2, "cluster=", c.cluster, "; 1 or 2"),
+      require(!pair_keeps_output || c.value_dim <= kMostPairValues || c.block_k <= kWidePairKeys,
+              "block_k=", c.block_k, " but pairs with value_dim above ", kMostPairValues,
+              " whose output has no place of its own have registers for ", kWidePairKeys),
+      require(std::ranges::count(kKeys, c.block_k) == 1, "block_k=", c.block_k,
+              "; 64 to 144 in steps of 16, 160, 176, 192 or 256"),
+      require(c.stages >= 2 && c.stages <= kMaxStages && c.q_stages >= 1 && c.q_stages <= 2,
+              "stages=", c.stages, ", q_stages=", c.q_stages, "; 2 to ", kMaxStages, " and 1 or 2"),
+      require(c.q_columns_in_regs % 16 == 0 && c.q_columns_in_regs <= c.head_dim,
+              "q_columns_in_regs=", c.q_columns_in_regs,
+              "; a multiple of 16 up to head_dim=", c.head_dim),
+      require(c.pack_gqa >= 1 && c.pack_gqa <= kMostPackedHeads, "pack_gqa=", c.pack_gqa, "; 1 to ",
+              kMostPackedHeads),
+      require(c.num_splits >= 0 && c.num_splits <= kMostShares, "num_splits=", c.num_splits,
+              "; 0 to ", kMostShares),
+      require(c.num_splits == 0 || (c.block_q <= kMostSharedQueries && !pair_keeps_output),
+              "num_splits=", c.num_splits, " takes, for want of registers, block_q up to ",
+              kMostSharedQueries, " and of pairs an output with a place of its own (q_stages=1)"),
+  });
+}
+
+Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
+  const std::int64_t group = p.hq / p.hk;
+  return all({
+      require(p.sq * c.query_rows() <= kMostRows, "pack_gqa=", c.pack_gqa,
+              " makes more rows of sq=", p.sq, " than ", kMostRows),
+      require(c.pack_gqa == c.query_rows() || (c.block_q <= 2 * kGroupRows && c.cluster == 1),
+              "pack_gqa=", c.pack_gqa, ", no power of two, has registers for block_q up to ",
+              2 * kGroupRows, " and cluster=1"),
+      require(group % c.pack_gqa == 0, "pack_gqa=", c.pack_gqa, " but ", group,
+              " query heads read the same keys"),
+  });
+}
+
+// Which blocks are neighbours, and how many splits there should be, no list of lengths says.
+Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
+  return all({
+      validate_varlen(c.varlen, p),
+      require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
+      validate_plain_logits(p),
+      require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
+              "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
+  });
+}
+
+Verdict validate_registers(const ForwardConfig& c) {
+  const int needed = expected_sm90_registers(c), all_there = c.query_registers();
+  const int there =
+      c.q_columns_in_regs == 0 ? all_there : std::min(all_there, kMostRegistersHolding);
+  return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
+}
+
+bool is_wide(const BackwardConfig& c) { return std::max(c.head_dim, c.value_dim) > kNarrowDim; }
+
+// The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
+// a wide one at least as many as two warpgroups share.
+Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
+  return all({
+      require(!is_wide(c) || c.head_dim > kGroupRows, "cuda_sm90's backward of dv=", p.dv,
+              " has d from 65 on, not ", p.d),
+      require(c.head_dim == gpu_head_dim(p.d), "cuda_sm90's backward would pad d=", p.d, " to ",
+              c.head_dim),
+  });
+}
+
+// A warpgroup has 64 columns of dq, or half of the queries where there are no more columns.
+Verdict validate_shape(const BackwardConfig& c) {
+  const int keys = is_wide(c) ? kGroupRows : 2 * kGroupRows;
+  const int queries = c.head_dim > kGroupRows ? 64 : 128;
+  return all({
+      require(c.block_k == keys && c.warps == kBackwardWarps && c.ctas == 1, "block_k=", c.block_k,
+              ", warps=", c.warps, ", ctas=", c.ctas, "; cuda_sm90 takes ", keys, ", 8 and 1"),
+      require(c.block_q == queries, "block_q=", c.block_q, "; head_dim=", c.head_dim, " takes ",
+              queries, " of cuda_sm90"),
+      require(c.stages == kBackwardStages, "stages=", c.stages, "; cuda_sm90 takes ",
+              kBackwardStages),
+  });
+}
+
+Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
+  const bool wide = is_wide(c), narrow_values = c.value_dim <= c.head_dim;
+  const bool fused = c.dq == DqAccumulation::serialized_fused;
+  return all({
+      require(c.dq != DqAccumulation::separate,
+              "dq=separate is of cuda_sm80; cuda_sm90 takes serialized, serialized_fused, atomic, "
+              "atomic_fused"),
+      require(!c.dq_atomic() || !p.deterministic, "dq=", name_of(c.dq),
+              " has other bits in every run; deterministic problems take serialized, "
+              "serialized_fused"),
+      require(!c.dq_atomic() || narrow_values || wide, "dq=", name_of(c.dq),
+              " of cuda_sm90 has value_dim up to head_dim: registers spill"),
+      require(c.dq != DqAccumulation::atomic_fused || c.persistent,
+              "dq=atomic_fused is of persistent=true"),
+      require(!fused || (!wide && narrow_values),
+              "dq=serialized_fused has value_dim up to head_dim, both up to ", kNarrowDim),
+  });
+}
+
+Verdict validate_pairs(const BackwardConfig& c) {
+  const bool pair = c.cluster > 1, wide = is_wide(c);
+  return all({
+      require(c.cluster == 1 || c.cluster == 2, "cluster=", c.cluster, "; 1 or 2"),
+      require(pair || (!c.persistent && !c.masked),
+              "persistent=true and masked=true are of cluster=2"),
+      require(!pair || !wide || (!c.masked && !(c.persistent && c.dq_serialized())),
+              "cluster=2 with head_dim or value_dim above ", kNarrowDim,
+              " takes masked=false, and persistent=true with dq=atomic or atomic_fused"),
+      require(!pair || wide || c.head_dim > kGroupRows || c.value_dim <= kGroupRows,
+              "cluster=2 of a backward with head_dim up to ", kGroupRows, " has value_dim up to ",
+              kGroupRows, ", not ", c.value_dim),
+  });
+}
+
+// The rest of what pairs may do.
+Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
+  return all({
+      require(!c.split_q || (c.persistent && !is_wide(c) && p.mask.left < 0),
+              "split_q=true is of persistent=true, head_dim and value_dim up to ", kNarrowDim,
+              ", without a left side of a mask"),
+      require(
+          !c.gqa_inner_loop || takes_gqa_inner_loop(c),
+          "gqa_inner_loop=true is of cluster=2, dq=serialized or serialized_fused, head_dim and "
+          "value_dim up to ",
+          kNarrowDim, ", or head_dim up to ", kWideDim, " and value_dim up to head_dim"),
+  });
+}
+
+// Grids that stay or round dq themselves count works ahead, which no list of lengths does.
+Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
+  const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
+  return all({
+      validate_varlen(c.varlen, p),
+      require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
+      validate_plain_logits(p),
+      require(!c.varlen || !widest_pair,
+              "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
+              kWideDim),
+      require(!c.varlen || (!c.persistent && !c.dq_fused() && !c.gqa_inner_loop),
+              "varlen=true takes persistent=false, gqa_inner_loop=false and dq=serialized or "
+              "atomic"),
+  });
+}
+
+}  // namespace
+
+int sm90_head_dim(std::int64_t dim) {
+  const int portable = gpu_head_dim(dim);
+  return portable == 0 ? 0 : std::max(64, portable);
+}
+
+bool takes_gqa_inner_loop(const BackwardConfig& c) {
+  const bool fits = !is_wide(c) || (c.head_dim <= kWideDim && c.value_dim <= c.head_dim);
+  return c.cluster == 2 && c.dq_serialized() && fits;
+}
+
+Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
+  if (!fits) return fits;
+  return all({validate_pack_gqa(c, p), validate_sequences(c, p),
+              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
+}
+
+Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
+  return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
+              validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
+              validate_smem(c.smem_bytes(), limits)});
+}
+
+}  // namespace dfa
