@@ -6,6 +6,7 @@
 #include "emulated/hopper.h"
 #include "kernels/backward/delta.cuh"
 #include "kernels/backward/sm90_dq.cuh"
+#include "plan/schedule.h"
 #include "reference/backend.h"
 
 // What Hopper's backward kernels in 16 bits are tested with on a processor.
