@@ -9,6 +9,7 @@
 #include "base/element.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "spec/bias.h"
 #include "spec/lengths.h"
 
 namespace dfa {
@@ -21,6 +22,8 @@ struct Tensors {
   std::vector<float> lse;
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k;  // of packed sequences
   std::vector<float> slopes, sinks, d_sinks;             // of [b, hq] for alibi, else of [hq]
+  std::vector<std::byte> bias;
+  std::vector<float> d_bias;
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
@@ -40,6 +43,12 @@ struct Tensors {
     if (p.alibi) slopes = floats(p.b * p.hq, seed + 4, 0.2f);
     if (p.sink) sinks = floats(p.hq, seed + 5, 1.5f);
     d_sinks.assign(sinks.size(), std::nanf(""));
+    if (p.bias) {
+      const std::int64_t count = bias_sizes(p).elements();
+      bias.resize(static_cast<std::size_t>(count * bytes_of(p.bias->dtype)));
+      fill_normal(bias.data(), p.bias->dtype, count, seed + 6);
+      d_bias.assign(static_cast<std::size_t>(count), std::nanf(""));
+    }
     if (p.packed()) {
       cu_seqlens_q = cu_seqlens_of(p.lens_q);
       cu_seqlens_k = cu_seqlens_of(p.lens_k);
@@ -55,7 +64,9 @@ struct Tensors {
   Logits logits() const {
     return {.alibi_slopes = p.alibi ? slopes.data() : nullptr,
             .slopes_of_batch = p.alibi ? p.hq : 0,
-            .sinks = p.sink ? sinks.data() : nullptr};
+            .sinks = p.sink ? sinks.data() : nullptr,
+            .bias = p.bias ? bias.data() : nullptr,
+            .bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
   }
 
   ForwardArgs forward_args() {
@@ -79,7 +90,9 @@ struct Tensors {
             .dv = dv.data(),
             .sequences = sequences(),
             .logits = logits(),
-            .d_sinks = p.sink ? d_sinks.data() : nullptr};
+            .d_sinks = p.sink ? d_sinks.data() : nullptr,
+            .d_bias = d_bias.empty() ? nullptr : d_bias.data(),
+            .d_bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
   }
 
   float at(const std::vector<std::byte>& t, std::int64_t index) const {

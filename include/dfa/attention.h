@@ -79,12 +79,15 @@ struct Sequences {
   const std::int32_t* seqused_k = nullptr;
 };
 
-// What problems with alibi or sink read, in fp32, on the host for the CPU, on the device for a GPU;
-// else not looked at.
+// What problems with alibi, bias or sink read, on the host for the CPU, on the device for a GPU;
+// else not looked at. Slopes and sinks are fp32.
 struct Logits {
   const float* alibi_slopes = nullptr;  // [hq], or [b, hq]; of packed sequences b counts those
   std::int64_t slopes_of_batch = 0;     // elements from one batch's slopes to the next's: 0 or hq
   const float* sinks = nullptr;         // [hq]
+  const void* bias = nullptr;           // of Problem::bias's sizes and element type
+  // Of the bias, in elements; all 0: it is dense. Keys are contiguous.
+  Strides bias_strides{};
 };
 
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
@@ -120,6 +123,8 @@ struct BackwardArgs {
   Sequences sequences{};
   Logits logits{};
   float* d_sinks = nullptr;  // [hq], where the problem has sinks
+  float* d_bias = nullptr;   // of the bias's sizes, fp32; null: its gradient is not wanted
+  Strides d_bias_strides{};  // in elements; all 0: dense. Keys are contiguous.
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the

@@ -12,6 +12,7 @@
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
 #include "spec/algorithm_name.h"
+#include "spec/bias.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -21,7 +22,8 @@ namespace {
 
 using Pointer = std::uintptr_t;  // 0: null
 using StrideTuple = std::array<std::int64_t, 3>;
-using LogitTuple = std::tuple<double, bool, bool>;  // softcap, alibi, sink of Problem
+// softcap, alibi, sink of Problem, and what stands in its line's bias(…); empty: none.
+using LogitTuple = std::tuple<double, bool, bool, std::string>;
 
 template <typename T>
 T* at(Pointer pointer) {
@@ -52,7 +54,9 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   p.o_strides = strides(tensors[3]);
   p.total_q = totals[0];
   p.total_k = totals[1];
-  std::tie(p.softcap, p.alibi, p.sink) = logits;
+  std::string bias;
+  std::tie(p.softcap, p.alibi, p.sink, bias) = logits;
+  if (!bias.empty()) p.bias = bias_of(bias, DType::fp32);
   return p;
 }
 
@@ -73,13 +77,19 @@ Sequences sequences(const SequencePointers& s) {
           .seqused_k = at<std::int32_t>(s[3])};
 }
 
-// Of Logits: alibi_slopes, slopes_of_batch, sinks.
-using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer>;
+// Of Logits: alibi_slopes, slopes_of_batch, sinks, bias and its strides.
+using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer, Pointer, StrideTuple>;
 Logits logits_of(const LogitPointers& given) {
-  const auto& [slopes, of_batch, sinks] = given;
-  return {
-      .alibi_slopes = at<float>(slopes), .slopes_of_batch = of_batch, .sinks = at<float>(sinks)};
+  const auto& [slopes, of_batch, sinks, bias, steps] = given;
+  return {.alibi_slopes = at<float>(slopes),
+          .slopes_of_batch = of_batch,
+          .sinks = at<float>(sinks),
+          .bias = at<void>(bias),
+          .bias_strides = strides(steps)};
 }
+
+// Gradients of sinks and of the bias, and the strides of that.
+using LogitGradients = std::tuple<Pointer, Pointer, StrideTuple>;
 
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
@@ -99,7 +109,8 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
                   Pointer stream, const SequencePointers& where, const LogitPointers& logits,
-                  Pointer d_sinks) {
+                  const LogitGradients& gradients) {
+  const auto& [d_sinks, d_bias, d_bias_strides] = gradients;
   backward(plan,
            {.q = at<void>(q),
             .k = at<void>(k),
@@ -113,7 +124,9 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .workspace = at<void>(workspace),
             .sequences = sequences(where),
             .logits = logits_of(logits),
-            .d_sinks = at<float>(d_sinks)},
+            .d_sinks = at<float>(d_sinks),
+            .d_bias = at<float>(d_bias),
+            .d_bias_strides = strides(d_bias_strides)},
            {.stream = at<void>(stream)});
 }
 
@@ -167,7 +180,8 @@ void bind_plan(nb::module_& core) {
            "logits"_a = LogitPointers{})
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
-           "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{}, "d_sinks"_a = 0)
+           "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},
+           "gradients"_a = LogitGradients{})
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -198,7 +212,8 @@ void bind_plan(nb::module_& core) {
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{},
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
-      "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line.");
+      "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
+      "and what stands in its bias(…).");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -8,6 +8,7 @@
 #include "attention/plan_memo.h"
 #include "attention/registry.h"
 #include "base/aligned.h"
+#include "spec/bias.h"
 
 namespace dfa {
 namespace {
@@ -80,8 +81,20 @@ void require_floats(const char* name, const float* address) {
   }
 }
 
+void require_bias(const Problem& p, const Logits& logits) {
+  if (logits.bias == nullptr) {
+    throw InvalidArgument("pointer bias is null; this problem has one");
+  }
+  if (reinterpret_cast<std::uintptr_t>(logits.bias) %
+          static_cast<std::uintptr_t>(bytes_of(p.bias->dtype)) !=
+      0) {
+    throw InvalidArgument(std::string("pointer bias is not aligned to ") + name_of(p.bias->dtype));
+  }
+}
+
 void require_logits(const Problem& p, const Logits& logits) {
   if (p.sink) require_floats("sinks", logits.sinks);
+  if (p.bias) require_bias(p, logits);
   if (!p.alibi) return;
   require_floats("alibi_slopes", logits.alibi_slopes);
   if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;
@@ -179,6 +192,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
   with.workspace = workspace.data();
+  with.logits = with_bias_strides(p, args.logits);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.forward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);
@@ -199,12 +213,15 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
   if (p.sink) require_floats("d_sinks", args.d_sinks);
+  if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;
   with.workspace = workspace.data();
+  with.logits = with_bias_strides(p, args.logits);
+  if (p.bias) with.d_bias_strides = bias_strides(p, args.d_bias_strides);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.backward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);

@@ -11,6 +11,7 @@
 #include "base/fill.h"
 #include "dfa/attention.h"
 #include "sensors/host.h"
+#include "spec/bias.h"
 #include "spec/lengths.h"
 
 namespace dfa::bench {
@@ -55,6 +56,20 @@ std::vector<float> sinks_of(const Problem& p) {
   std::vector<float> sinks(static_cast<std::size_t>(p.sink ? p.hq : 0));
   fill_normal(sinks.data(), DType::fp32, std::ssize(sinks), kSeed);
   return sinks;
+}
+
+// As large as logits are, in the bias's element type.
+AlignedBuffer bias_values(const Problem& p) {
+  constexpr std::uint64_t kSeed = 12;
+  if (!p.bias) return {};
+  const std::int64_t count = bias_sizes(p).elements();
+  AlignedBuffer values(static_cast<std::size_t>(count * bytes_of(p.bias->dtype)));
+  fill_normal(values.data(), p.bias->dtype, count, kSeed);
+  return values;
+}
+
+std::size_t bias_gradient_bytes(const Problem& p) {
+  return p.bias ? static_cast<std::size_t>(bias_sizes(p).elements()) * sizeof(float) : 0;
 }
 
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
@@ -211,7 +226,11 @@ struct Workload::Tensors {
         cu_seqlens_k(on, sizeof(std::int32_t) * k_begins.size()),
         slopes(on, sizeof(float) * host_slopes.size()),
         sinks(on, sizeof(float) * host_sinks.size()),
-        d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0) {
+        d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0),
+        host_bias(bias_values(p)),
+        bias(on, host_bias.size()),
+        d_bias(on, gradients ? bias_gradient_bytes(p) : 0) {
+    if (p.bias) on.copy_in(bias.data(), host_bias.data(), bias.size());
     if (p.alibi) on.copy_in(slopes.data(), host_slopes.data(), slopes.size());
     if (p.sink) on.copy_in(sinks.data(), host_sinks.data(), sinks.size());
     if (!p.packed()) return;
@@ -230,10 +249,12 @@ struct Workload::Tensors {
 
   Logits logits() const {
     return {.alibi_slopes = static_cast<const float*>(slopes.data()),
-            .sinks = static_cast<const float*>(sinks.data())};
+            .sinks = static_cast<const float*>(sinks.data()),
+            .bias = bias.data()};
   }
   Logits host_logits() const {
-    return {.alibi_slopes = host_slopes.data(), .sinks = host_sinks.data()};
+    return {
+        .alibi_slopes = host_slopes.data(), .sinks = host_sinks.data(), .bias = host_bias.data()};
   }
 
   ForwardArgs forward_args(void* space) const {
@@ -262,7 +283,8 @@ struct Workload::Tensors {
             .probabilities = kept(),
             .sequences = sequences(),
             .logits = logits(),
-            .d_sinks = static_cast<float*>(d_sinks.data())};
+            .d_sinks = static_cast<float*>(d_sinks.data()),
+            .d_bias = static_cast<float*>(d_bias.data())};
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
@@ -289,6 +311,8 @@ struct Workload::Tensors {
   std::vector<std::int32_t> q_begins, k_begins;
   std::vector<float> host_slopes, host_sinks;
   Buffer cu_seqlens_q, cu_seqlens_k, slopes, sinks, d_sinks;
+  AlignedBuffer host_bias;
+  Buffer bias, d_bias;
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -362,8 +386,8 @@ ForwardArgs Workload::forward_args() const { return tensors_->forward_args(tenso
 
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
-  return {t.o.to_host(),  t.lse.to_host(), t.dq.to_host(),
-          t.dk.to_host(), t.dv.to_host(),  t.d_sinks.to_host()};
+  return {t.o.to_host(),  t.lse.to_host(),     t.dq.to_host(),    t.dk.to_host(),
+          t.dv.to_host(), t.d_sinks.to_host(), t.d_bias.to_host()};
 }
 
 MemoryGrowth Workload::growth(const Prepared& plans) {
@@ -385,7 +409,7 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
     t.o.poison();
     t.lse.poison();
   }
-  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv, &t.d_sinks}) gradient->poison();
+  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv, &t.d_sinks, &t.d_bias}) gradient->poison();
   reserve(plans);
   t.workspace->poison(kPoisonedWorkspace);
   t.probabilities->poison(kPoisonedWorkspace);
@@ -419,20 +443,22 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
   if (has_backward(p)) {
     const AlignedBuffer own_lse =
         outputs.lse.size() > 0 ? AlignedBuffer() : tensors_->lse.to_host();
-    append(report, check_backward(with_pass(p, Pass::backward),
-                                  {.q = in.q.data(),
-                                   .k = in.k.data(),
-                                   .v = in.v.data(),
-                                   .o = outputs.o.data(),
-                                   .lse = lse_of(outputs.lse.size() > 0 ? outputs.lse : own_lse),
-                                   .d_o = in.d_o.data(),
-                                   .dq = mutable_of(outputs.dq),
-                                   .dk = mutable_of(outputs.dk),
-                                   .dv = mutable_of(outputs.dv),
-                                   .sequences = tensors_->host_sequences(),
-                                   .logits = tensors_->host_logits(),
-                                   .d_sinks = lse_of(outputs.d_sinks)},
-                                  options));
+    append(report,
+           check_backward(with_pass(p, Pass::backward),
+                          {.q = in.q.data(),
+                           .k = in.k.data(),
+                           .v = in.v.data(),
+                           .o = outputs.o.data(),
+                           .lse = lse_of(outputs.lse.size() > 0 ? outputs.lse : own_lse),
+                           .d_o = in.d_o.data(),
+                           .dq = mutable_of(outputs.dq),
+                           .dk = mutable_of(outputs.dk),
+                           .dv = mutable_of(outputs.dv),
+                           .sequences = tensors_->host_sequences(),
+                           .logits = tensors_->host_logits(),
+                           .d_sinks = lse_of(outputs.d_sinks),
+                           .d_bias = outputs.d_bias.size() > 0 ? lse_of(outputs.d_bias) : nullptr},
+                          options));
   }
   return report;
 }

@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "cpu/bias.h"
 #include "cpu/ceilings.h"
 #include "cpu/cpuid.h"
 #include "cpu/flash.h"
@@ -169,6 +170,7 @@ class CpuBackend final : public Backend {
     const Problem& p = plan.problem;
     const FlashConfig* flash = config_of(plan);
     if (p.sink) std::fill_n(args.d_sinks, p.hq, 0.0f);
+    if (p.bias && args.d_bias != nullptr) clear_bias_gradients(p, args);
     const auto run = [&](const Problem& one, const BackwardArgs& one_args) {
       if (plan.algorithm == Algorithm::standard) {
         standard_backward(one, highest_target(), plan.threads, one_args);

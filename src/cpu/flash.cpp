@@ -39,13 +39,49 @@ HeadShape head_shape(const Problem& p) {
           .v_row = p.v().row,
           .o_row = p.o().row,
           .softcap = static_cast<float>(p.softcap),
-          .alibi = p.alibi};
+          .alibi = p.alibi,
+          .bias = p.bias.has_value()};
 }
 
 // Of the batch's first head.
 const float* slopes_of(const Problem& p, const Logits& logits, std::int64_t b) {
   return p.alibi ? logits.alibi_slopes + b * logits.slopes_of_batch : nullptr;
 }
+
+// Of the batch's query heads from h on.
+HeadBias bias_of(const Problem& p, const Logits& logits, std::int64_t b, std::int64_t h) {
+  if (!p.bias) return {};
+  const Strides& steps = logits.bias_strides;
+  return {.values = static_cast<const std::byte*>(logits.bias) +
+                    (b * steps.batch + h * steps.head) * bytes_of(p.bias->dtype),
+          .type = p.bias->dtype,
+          .head = steps.head,
+          .row = steps.row,
+          .key = p.bias->of_key ? 1 : 0};
+}
+
+HeadBias bias_of(const Problem& p, const BackwardArgs& args, std::int64_t b, std::int64_t h) {
+  HeadBias bias = bias_of(p, args.logits, b, h);
+  if (!p.bias || args.d_bias == nullptr) return bias;
+  const Strides& steps = args.d_bias_strides;
+  bias.gradients = args.d_bias + b * steps.batch + h * steps.head;
+  bias.gradient_head = steps.head;
+  bias.gradient_row = steps.row;
+  return bias;
+}
+
+// Of b batches, hk heads and key ranges those that may run beside each other: what a bias is one
+// value for adds to one gradient, one after the other in order.
+struct Beside {
+  std::int64_t b, hk, ranges;
+
+  Beside(const Problem& p, std::int64_t all_ranges, bool adds)
+      : b(adds && !p.bias->of_batch ? 1 : p.b),
+        hk(adds && !p.bias->of_head ? 1 : p.hk),
+        ranges(adds && !p.bias->of_key ? 1 : all_ranges) {}
+
+  std::int64_t count() const { return b * hk * ranges; }
+};
 
 std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
 
@@ -195,6 +231,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
         .q_begin = q_begin,
         .q_end = std::min(q_begin + rows, p.sq)};
+    task.bias = bias_of(p, args.logits, b, h);
     if (p.alibi) task.slope = slopes_of(p, args.logits, b)[h];
     if (p.sink) task.sink = args.logits.sinks[h];
     engine.forward_tile(config, shape, task);
@@ -242,10 +279,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
                    .q_end = std::min((chunk + 1) * q_step, p.sq)});
   });
 
-  parallel_for(threads, p.b * p.hk * ranges, [&](std::int64_t index, int slot) {
-    const std::int64_t head = index / ranges, range = index % ranges;
-    const std::int64_t b = head / p.hk, h = head % p.hk;
-    const std::int64_t first_q_head = b * p.hq + h * group;
+  const auto keys_of = [&](std::int64_t b, std::int64_t h, std::int64_t range, int slot) {
+    const std::int64_t head = b * p.hk + h, first_q_head = b * p.hq + h * group;
     engine.backward_tile(
         config, shape,
         {.packed_kv = kv_of(head),
@@ -259,7 +294,20 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
          .key_begin = space.ranges[static_cast<std::size_t>(range)],
          .key_end = space.ranges[static_cast<std::size_t>(range) + 1],
-         .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr});
+         .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr,
+         .bias = bias_of(p, args, b, h * group)});
+  };
+  const Beside beside(p, ranges, p.bias && args.d_bias != nullptr);
+  parallel_for(threads, beside.count(), [&](std::int64_t index, int slot) {
+    const std::int64_t first_b = index / beside.ranges / beside.hk;
+    const std::int64_t first_h = index / beside.ranges % beside.hk;
+    for (std::int64_t b = first_b; b < p.b; b += beside.b) {
+      for (std::int64_t h = first_h; h < p.hk; h += beside.hk) {
+        for (std::int64_t r = index % beside.ranges; r < ranges; r += beside.ranges) {
+          keys_of(b, h, r, slot);
+        }
+      }
+    }
   });
 
   parallel_for(threads, p.b * p.hq * q_chunks, [&](std::int64_t index, int) {

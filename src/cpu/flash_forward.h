@@ -95,7 +95,7 @@ struct FlashForward {
           rows_(static_cast<int>(args.q_end - args.q_begin)),
           magnitude_(__builtin_fabsf(shape.exponent_scale())),
           scale_log2_(magnitude_ * kLog2E),
-          logits_(shape, args.slope) {
+          logits_(shape, args.slope, args.bias) {
       q_ = reinterpret_cast<float*>(args.scratch);
       s_ = q_ + layout_.q_words;
       o_ = s_ + layout_.s_words;
@@ -244,8 +244,10 @@ struct FlashForward {
 
     void store(int row) {
       const std::int64_t i = args_.q_begin + row;
-      const bool blind = key_begin(i) >= key_end(i);
       const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
+      // The mask hides all keys, or a bias of -inf does.
+      const bool blind =
+          key_begin(i) >= key_end(i) || (shape_.bias && total == 0 && max_[row] == kMinusInf);
       const Denominator below = denominator(blind, max_[row] * magnitude_, total);
       const Vec share = Isa::splat(below.share);
       float* o = o_ + row * layout_.v_cols;

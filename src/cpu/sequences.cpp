@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "spec/bias.h"
 #include "spec/lengths.h"
 #include "spec/sequences.h"
 
@@ -78,14 +79,6 @@ void each_gap(const std::vector<SequencePlace>& places, bool of_q, std::int64_t 
   if (total > row) visit(row, total - row);
 }
 
-Logits logits_of(const Logits& all, std::size_t sequence) {
-  Logits one = all;
-  if (all.alibi_slopes != nullptr) {
-    one.alibi_slopes += static_cast<std::int64_t>(sequence) * all.slopes_of_batch;
-  }
-  return one;
-}
-
 }  // namespace
 
 void for_sequences(const Problem& p, const ForwardArgs& args,
@@ -111,7 +104,7 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
       one.v = moved(args.v, p, p.v(), place.k_begin);
       one.o = moved(args.o, p, p.o(), place.q_begin);
       one.lse = args.lse == nullptr ? nullptr : lse.data();
-      one.logits = logits_of(args.logits, i);
+      one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
       run(sequence_of(p, place.q_rows, place.k_rows), one);
     }
     if (args.lse != nullptr) lse.write(args.lse);
@@ -148,7 +141,8 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
     one.dq = moved(args.dq, p, p.q(), place.q_begin);
     one.dk = moved(args.dk, p, p.k(), place.k_begin);
     one.dv = moved(args.dv, p, p.v(), place.k_begin);
-    one.logits = logits_of(args.logits, i);
+    one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
+    set_bias_gradient(p, static_cast<std::int64_t>(i), one);
     run(sequence_of(p, place.q_rows, place.k_rows), one);
   }
 }

@@ -41,7 +41,8 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 Verdict flash_supports(const Problem& p, const Limits& limits) {
   if (!p.plain_logits() && !kLogitsOnGpu) {
     return Verdict::no(
-        "kernels with softcap, alibi and sink have not passed on a GPU yet; take backend cpu");
+        "kernels with softcap, alibi, bias and sink have not passed on a GPU yet; take backend "
+        "cpu");
   }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;

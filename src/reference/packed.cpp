@@ -42,12 +42,6 @@ void require(const Sequences& s) {
       "cu_seqlens_q and cu_seqlens_k say where packed sequences lie; one is null");
 }
 
-Logits logits_of(const Logits& all, std::int64_t sequence) {
-  Logits one = all;
-  if (all.alibi_slopes != nullptr) one.alibi_slopes += sequence * all.slopes_of_batch;
-  return one;
-}
-
 void read_lse(PackedSequence& one, const float* packed) {
   const std::int64_t rows = one.problem.sq;
   for (std::int64_t i = 0; i < one.problem.hq * rows; ++i) {
@@ -78,7 +72,7 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const ForwardArgs& arg
                    .v = at_row(args.v, p, p.v(), k_row),
                    .o = at_row(args.o, p, p.o(), q_row),
                    .lse = args.lse == nullptr ? nullptr : one.lse.data(),
-                   .logits = logits_of(args.logits, i)};
+                   .logits = logits_of_sequence(p, args.logits, i)};
     if (args.lse != nullptr) read_lse(one, args.lse);
   }
   return all;
@@ -100,8 +94,11 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const BackwardArgs& ar
                     .dq = at_row(args.dq, p, p.q(), q_row),
                     .dk = at_row(args.dk, p, p.k(), k_row),
                     .dv = at_row(args.dv, p, p.v(), k_row),
-                    .logits = logits_of(args.logits, i),
-                    .d_sinks = args.d_sinks};
+                    .logits = logits_of_sequence(p, args.logits, i),
+                    .d_sinks = args.d_sinks,
+                    .d_bias = args.d_bias,
+                    .d_bias_strides = args.d_bias_strides};
+    set_bias_gradient(p, i, one.backward);
     read_lse(one, args.lse);
   }
   return all;

@@ -66,6 +66,7 @@ struct ForwardConfig {
   // Of cuda_sm80 and below: what becomes of logits (LogitTransform), as the problem says.
   bool softcap = false;
   bool alibi = false;
+  bool bias = false;
   bool sink = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
@@ -219,6 +220,7 @@ struct BackwardConfig {
   bool varlen = false;
   bool softcap = false;  // as in ForwardConfig
   bool alibi = false;
+  bool bias = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -50,6 +50,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (sm90) return;
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
+  visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
 }
 
@@ -89,6 +90,7 @@ constexpr struct {
                 {"varlen", "false"},
                 {"softcap", "false"},
                 {"alibi", "false"},
+                {"bias", "false"},
                 {"sink", "false"},
                 {"num_splits", "0"}};
 

@@ -113,7 +113,7 @@ void require_plain(const Problem& p, const char* what) {
   require_dense(p, what);
   if (p.plain_logits()) return;
   throw Unsupported(std::string(what) +
-                    ": takes plain logits alone; leave softcap(…), alibi and sink out");
+                    ": takes plain logits alone; leave softcap(…), alibi, bias(…) and sink out");
 }
 
 Problem of_equal_lengths(const Problem& packed) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "spec/bias.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 
@@ -86,7 +87,8 @@ class Parser {
     if (take_word(token) || take_call(token) || take_size(token)) return;
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
-        " [scale(X)] [softcap(X)] [alibi] [sink] with PASS fwd|bwd|fwdbwd, DTYPE "
+        " [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] [sink] with PASS "
+        "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
 
@@ -104,6 +106,7 @@ class Parser {
     problem_.hk = hk_.value_or(problem_.hq);
     problem_.d = require(d_, "dN");
     problem_.dv = dv_.value_or(problem_.d);
+    if (bias_) problem_.bias = bias_of(*bias_, usual_bias_dtype(problem_));
     if (window_) {
       const bool causal = problem_.mask.is_causal();
       problem_.mask = *window_;
@@ -189,6 +192,11 @@ class Parser {
       problem_.softcap = *cap;
       return true;
     }
+    if (const auto text = argument_of(token, "bias")) {
+      if (bias_) bad("a second bias " + quoted(token));
+      bias_ = *text;
+      return true;
+    }
     if (const auto text = argument_of(token, "layout")) {
       if (*text != "bhsd" && *text != "bshd") {
         bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
@@ -260,6 +268,7 @@ class Parser {
   bool dtype_ = false;
   bool mask_given_ = false;
   std::optional<Mask> window_;
+  std::optional<std::string> bias_;  // its type may be that of a word yet to come
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
 };
 
@@ -419,6 +428,7 @@ std::string to_line(const Problem& p) {
   if (p.scale != 0) line += " scale(" + shortest(p.scale) + ")";
   if (p.softcap != 0) line += " softcap(" + shortest(p.softcap) + ")";
   if (p.alibi) line += " alibi";
+  if (p.bias) line += bias_text(*p.bias, usual_bias_dtype(p));
   if (p.sink) line += " sink";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
