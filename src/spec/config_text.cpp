@@ -51,6 +51,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
+  if constexpr (requires { config.paged; }) visit("paged", config.paged);
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -90,6 +91,7 @@ constexpr struct {
                 {"softcap", "false"},
                 {"alibi", "false"},
                 {"sink", "false"},
+                {"paged", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.
