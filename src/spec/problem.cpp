@@ -367,6 +367,9 @@ void require_paged(const Problem& p) {
   require_size("page", p.page);
   if (!p.packed()) bad("page(N) is of packed queries, or of dense ones in a problem line");
   if (p.pass != Pass::forward) bad("page(N) has no backward; accepted: the pass fwd");
+  if (p.page > kMaxExtent / 4 / kMaxHeadDim / p.hk) {
+    bad("a page would hold more than 2^48 elements");
+  }
   if (p.total_k % p.page != 0) {
     bad("page(" + std::to_string(p.page) + ") does not divide the " + std::to_string(p.total_k) +
         " rows of all pages");

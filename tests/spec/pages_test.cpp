@@ -52,6 +52,7 @@ TEST(Pages, WhatIsNoneIsRefused) {
   expect_no_line("bwd bf16 h1 s8 d64 page(8)", "no backward; accepted: the pass fwd");
   expect_no_line("fwdbwd bf16 h1 d64 lens(8) page(8)", "no backward");
   expect_no_line("fwd bf16 h1 s8 d64 packed(8,12) page(8)", "does not divide the 12 rows");
+  expect_no_line("fwd bf16 h1048576 s8 d64 page(1099511627776)", "more than 2^48 elements");
   expect_no_line("fwd bf16 b1099511627776 h1 s8 d64 page(8)", "pass 2^40");
   expect_no_line("fwd bf16 h1 s8 d64 page(8) layout(bshd)", "leave layout");
   EXPECT_THROW(require_dense(parse_problem("fwd bf16 h1 s8 d64 page(8)"), "this"), Unsupported);
