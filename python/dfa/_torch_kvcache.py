@@ -117,7 +117,11 @@ def _attend(rows, cache, used, options):
     if rows.flat.device.type == "cpu":
         return _torch_paged.attend(rows.flat, cache.k, cache.v, rows.cu if rows.packed else None, None, used,
                                    cache.pages(), cache.leftpad, **options)
-    # A dense cache is packed sequences with room behind each: kernels take begins in any order where lengths are said.
+    return attend_packed(rows, cache, used, options)
+
+
+def attend_packed(rows, cache, used, options):
+    """A dense cache is packed sequences with room behind each: kernels take begins in any order where lengths are said."""
     size = cache.k.shape[1]
     begins = cache.pages()[:, 0] * size
     if cache.leftpad is not None:

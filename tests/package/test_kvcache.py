@@ -11,7 +11,7 @@ import torch.utils.flop_counter  # noqa: E402
 
 dfa = pytest.importorskip("dfa")
 
-from dfa import flash_attn  # noqa: E402
+from dfa import _torch_kvcache, flash_attn  # noqa: E402
 from dfa.flash_attn import cute, flash_attn_interface  # noqa: E402
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]  # of dense caches; a GPU refuses pages yet
@@ -253,6 +253,21 @@ def test_without_lengths_all_of_a_cache_counts(device):
     k_cache, q = queries(2, 50, 2, 64, device=device), queries(2, 2, 4, 64, device=device)
     o = flash_attn.flash_attn_with_kvcache(q, k_cache, k_cache)
     torch.testing.assert_close(o, flash_attn.flash_attn_func(q, k_cache, k_cache), **CLOSE[torch.float32])
+
+
+def test_a_dense_cache_is_packed_sequences_as_a_gpu_has_it():
+    k_cache, v_cache, q = queries(4, 50, 2, 64), queries(4, 50, 2, 64, seed=2), queries(3, 2, 4, 64)
+    used, pads = int32([40, 33, 20]), int32([0, 17, 20])
+    for cache in (k_cache, v_cache):
+        for i, (n, pad) in enumerate(zip(used, pads)):
+            cache[i, n:] = cache[i, :pad] = torch.nan
+    wanted, lse = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=used, cache_leftpad=pads, causal=True,
+                                                     return_softmax_lse=True)
+    rows = _torch_kvcache._Rows("q", q, None, "cu_seqlens_q")
+    cache = _torch_kvcache.Cache(k_cache, v_cache, 3, None, "block_table", None, pads)
+    o, packed_lse = _torch_kvcache.attend_packed(rows, cache, used, {"causal": True})
+    assert torch.equal(rows.of(o), wanted) and torch.equal(rows.lse_of(packed_lse), lse)
+    assert (wanted[2] == 0).all() and (lse[2] == -torch.inf).all()
 
 
 def test_packed_queries_and_new_keys_of_flash_attention_3():
