@@ -4,7 +4,7 @@ asked for, and queries attend to all that is there. The cache is dense, [b, s, h
 import torch
 
 from dfa import _torch_paged
-from dfa._shapes import shown
+from dfa._shapes import flag_of, shown
 from dfa._torch_paged import check_integers, refuse_gradients
 from dfa._torch_varlen import attention_varlen
 
@@ -83,6 +83,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     """(o, lse): q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q]."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
+    causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
     _check_splits(num_splits)
     refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
     rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")

@@ -6,13 +6,14 @@ A dense cache [b, s, hk, d] is one whose pages are its batches: flash_attn_with_
 import os
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import MOST_WIDE, flag_of, padded_width, scale_at_width, scale_of, window_of
-from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule
-from dfa._torch_varlen import _check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _of_nothing, _On, _pointer
+from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch_varlen import _check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -32,7 +33,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)))
     if seqused_k is None:
         seqused_k = cu_seqlens_k.diff()
-    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+    if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
     o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, **options)
@@ -53,6 +54,8 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
+        if _transformed():
+            raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
     refuse_gradients(q=q, k=k, v=v, sinks=sinks)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
@@ -66,7 +69,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if 0 in q.shape or b == 0:
-        return _of_nothing(q, v.new_empty(0, 1, d), v.new_empty(0, 1, dv), sinks)
+        return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys
         k, v = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv)
         block_table = block_table.new_full((b, 1), -1)
@@ -148,6 +151,8 @@ def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, 
 
 def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, left, right, scale, alibi_slopes=None,
              sinks=None, softcap=0.0):
+    if q.device.type == "cpu" and cu_seqlens_q is not None and (begin := int(cu_seqlens_q[0])) != 0:
+        raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
     with _On(q) as stream:
         plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap)
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)

@@ -158,6 +158,7 @@ def test_a_table_through_compile_and_counted():
     ({"seqused_k": None}, "seqused_k is None"),
     ({"max_seqlen_k": 19}, "max_seqlen_k is 19, but a sequence has 32 keys"),
     ({"max_seqlen_q": 0}, "max_seqlen_q is 0"),
+    ({"cu_seqlens_q": int32([1, 1, 2])}, "cu_seqlens_q does not begin with 0"),
     ({"k": torch.zeros(80, 2, 64)}, "k has 3 dimensions; 4 are expected: pages"),
     ({"v": torch.zeros(5, 8, 2, 64)}, "shapes do not match"),
     ({"q": torch.zeros(2, 3, 64)}, "hq=3 is not a multiple of hk=2"),
@@ -168,6 +169,25 @@ def test_tables_that_cannot_be_are_refused(change, message):
              "seqused_k": int32([32, 20]), "block_table": int32([[0, 1], [2, 3]])} | change
     with pytest.raises(ValueError, match=message):
         dfa.attention_varlen(**given)
+
+
+def test_a_cache_with_nothing_in_it():
+    k, q = torch.zeros(5, 16, 2, 64), queries(2, 4, 64)
+    no_page, nothing = int32([[-1], [-1]]), int32([0, 0])
+    for cache in (k, k[:0]):
+        o, lse = dfa.attention_varlen(q, cache, cache, begins([1, 1]), seqused_k=nothing, block_table=no_page, return_lse=True)
+        assert (o == 0).all() and (lse == -torch.inf).all()
+    assert dfa.attention_varlen(q[:0], k, k, begins([0, 0]), seqused_k=nothing, block_table=no_page).shape == (0, 4, 64)
+    assert dfa.attention_varlen(q[:0], k, k, begins([]), seqused_k=nothing[:0], block_table=no_page[:0]).shape == (0, 4, 64)
+    with pytest.raises(ValueError, match="block_table names page -1 in column 0 of sequence 1"):
+        dfa.attention_varlen(q, k[:0], k[:0], begins([1, 1]), seqused_k=int32([0, 1]), block_table=no_page)
+
+
+def test_torch_func_is_refused():
+    cache, q = Pages([20, 5], 16), queries(2, 4, 64)
+    with pytest.raises(RuntimeError, match="transforms of a cache are not supported"):
+        torch.func.grad(lambda q: dfa.attention_varlen(q, cache.k, cache.v, begins([1, 1]), seqused_k=cache.seqused, block_table=cache.table)
+                        .sum())(q)
 
 
 def turned(x, cos, sin, positions, interleaved):

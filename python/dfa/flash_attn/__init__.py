@@ -7,6 +7,7 @@ there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
+from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
@@ -77,4 +78,4 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
                           block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
                           rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap, alibi_slopes))
-    return (o, lse) if return_softmax_lse else o
+    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o

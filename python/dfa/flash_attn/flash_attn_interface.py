@@ -3,6 +3,7 @@ num_splits and pack_gqa, which change no result, are the library's own to choose
 
 import torch
 
+from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
@@ -70,7 +71,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                           page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
                           softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
                           rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap))
-    return (o, lse) if return_softmax_lse else o
+    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
 
 
 def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens,
