@@ -11,6 +11,7 @@ import torch.utils.flop_counter  # noqa: E402
 
 dfa = pytest.importorskip("dfa")
 
+import dfa.torch  # noqa: E402
 from dfa import _torch_kvcache, flash_attn  # noqa: E402
 from dfa.flash_attn import cute, flash_attn_interface  # noqa: E402
 
@@ -129,6 +130,11 @@ def test_names_with_a_table():
     assert torch.equal(o, wanted) and torch.equal(lse, lse2)
     o, _ = cute.flash_attn_varlen_func(q, cache.k, cache.v, cu, seqused_k=cache.seqused, page_table=cache.table, **given)
     assert torch.equal(o, wanted)
+    plain = dfa.attention_varlen(q, cache.k, cache.v, cu, seqused_k=cache.seqused, block_table=cache.table, causal=True)
+    for cu_k in (None, begins(cache.lengths)):  # PyTorch's own
+        o = dfa.torch.varlen_attn(q, cache.k, cache.v, cu, cu_k, 3, 70, window_size=(-1, 0), enable_gqa=True,
+                                  seqused_k=cache.seqused, block_table=cache.table)
+        assert torch.equal(o, plain)
 
 
 def test_a_table_through_compile_and_counted():
