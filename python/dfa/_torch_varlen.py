@@ -49,7 +49,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
 
     Raises ValueError on shapes, types and devices; on a processor also on cu_seqlens that do not begin with 0, fall, or pass
-    the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them to what is there, and read and write nothing else.
+    the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
+    to what is there, and read and write nothing else.
     """
     if block_table is not None:
         from dfa import _torch_paged
