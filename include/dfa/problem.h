@@ -54,6 +54,11 @@ struct Bias {
 // b of them, sq and sk are the most rows one of them has, and where each lies comes with the
 // pointers (Sequences in dfa/attention.h), so that a plan serves all lengths. The mask is each
 // sequence's.
+//
+// Paged, keys and values of packed queries lie in pages of a cache: k [pages, page, hk, d], v
+// [pages, page, hk, dv], and a block table that comes with the pointers says which pages are a
+// sequence's. sk is the most rows one may have, which is how many columns of its table are looked
+// at; total_k counts the rows of all pages. Forward only.
 struct DFA_API Problem {
   Pass pass = Pass::forward;
   DType dtype = DType::fp32;
@@ -82,17 +87,23 @@ struct DFA_API Problem {
   // Of packed sequences: rows of all of them; 0: dense. Strides of the batch are 0 then.
   std::int64_t total_q = 0;
   std::int64_t total_k = 0;
+  std::int64_t page = 0;  // rows of a page of k and v; 0: not paged
   // Their lengths, where a problem line says them: tests, benchmarks and counts of operations go by
   // them, kernels by the pointers.
   std::vector<std::int64_t> lens_q{};
   std::vector<std::int64_t> lens_k{};
 
   bool packed() const { return total_q > 0; }
+  bool paged() const { return page > 0; }
   bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }
   // As memory has it: of a packed problem all sequences are one.
   std::int64_t batches() const { return packed() ? 1 : b; }
   std::int64_t q_rows() const { return packed() ? total_q : sq; }
-  std::int64_t k_rows() const { return packed() ? total_k : sk; }
+  // Of k and v: of a paged problem, whose batches are its pages, the rows of one.
+  std::int64_t k_batches() const { return paged() ? total_k / page : batches(); }
+  std::int64_t k_rows() const { return paged() ? page : packed() ? total_k : sk; }
+  // Columns of the block table that are looked at.
+  std::int64_t table_columns() const { return paged() ? (sk + page - 1) / page : 0; }
 
   double softmax_scale() const;
   Strides q() const;
@@ -108,11 +119,12 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
                             std::int64_t d);
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
-// [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1][,DTYPE])] [sink] [layout(bshd)]
+// [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1][,DTYPE])] [sink] [page(N)] [layout(bshd)]
 // [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq and sk
 // `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not
-// known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Throws
-// InvalidArgument naming the token and what would be accepted; the result is validated.
+// known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
+// `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b times sk where
+// q is dense, [b, sq, hq, d]. Throws InvalidArgument naming the token and what would be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

@@ -35,7 +35,8 @@ Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .ro
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
-                   const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
+                   const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
+                   std::int64_t page) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1]};
@@ -57,6 +58,7 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   std::string bias;
   std::tie(p.softcap, p.alibi, p.sink, bias) = logits;
   if (!bias.empty()) p.bias = bias_of(bias, DType::fp32);
+  p.page = page;
   return p;
 }
 
@@ -70,11 +72,17 @@ PlanOptions options(const std::string& backend, const std::string& algorithm,
 
 // Pointers of Sequences, in its order; 0 where the problem is dense, or none is given.
 using SequencePointers = std::array<Pointer, 4>;
-Sequences sequences(const SequencePointers& s) {
+// And of a paged problem: block_table, table_row, leftpad_k.
+using PagePointers = std::tuple<Pointer, std::int64_t, Pointer>;
+Sequences sequences(const SequencePointers& s, const PagePointers& pages = {}) {
+  const auto& [table, table_row, leftpad] = pages;
   return {.cu_seqlens_q = at<std::int32_t>(s[0]),
           .cu_seqlens_k = at<std::int32_t>(s[1]),
           .seqused_q = at<std::int32_t>(s[2]),
-          .seqused_k = at<std::int32_t>(s[3])};
+          .seqused_k = at<std::int32_t>(s[3]),
+          .block_table = at<std::int32_t>(table),
+          .table_row = table_row,
+          .leftpad_k = at<std::int32_t>(leftpad)};
 }
 
 // Of Logits: alibi_slopes, slopes_of_batch, sinks, bias and its strides.
@@ -93,7 +101,7 @@ using LogitGradients = std::tuple<Pointer, Pointer, StrideTuple>;
 
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
-                 const LogitPointers& logits) {
+                 const LogitPointers& logits, const PagePointers& pages) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -101,7 +109,7 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .o = at<void>(o),
            .lse = at<float>(lse),
            .workspace = at<void>(workspace),
-           .sequences = sequences(where),
+           .sequences = sequences(where, pages),
            .logits = logits_of(logits)},
           {.stream = at<void>(stream)});
 }
@@ -177,7 +185,7 @@ void bind_plan(nb::module_& core) {
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
            "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
-           "logits"_a = LogitPointers{})
+           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{})
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
            "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},
@@ -202,18 +210,19 @@ void bind_plan(nb::module_& core) {
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
-         int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
+         int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
+         std::int64_t page) {
         const Problem problem =
-            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits);
+            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits, page);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
-      "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{},
+      "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
-      "and what stands in its bias(…).");
+      "and what stands in its bias(…); page: rows of a page, 0 where not paged.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

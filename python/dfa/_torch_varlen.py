@@ -30,7 +30,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
                      causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
                      softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
-                     bias: Tensor | None = None, seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
+                     bias: Tensor | None = None, seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
+                     block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
@@ -42,12 +43,25 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
     sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more.
 
+    block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
+    with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
+    seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
+    -1 by custom. No gradients; on a processor so far.
+
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
 
     Raises ValueError on shapes, types and devices; on a processor also on cu_seqlens that do not begin with 0, fall, or pass
-    the tensors. On a GPU lengths are not read here: kernels cut them to what is there, and read and write nothing else.
+    the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
+    to what is there, and read and write nothing else.
     """
+    if block_table is not None:
+        from dfa import _torch_paged
+        if bias is not None:
+            raise ValueError("bias beside block_table is not supported; accepted: one of them")
+        return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
+                                      block_table, causal=causal, window=window, scale=scale, softcap=softcap,
+                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse)
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "attention/plan_memo.h"
@@ -53,19 +52,34 @@ void require_budget(const char* pass, int budget, int sms) {
   }
 }
 
+// What says where sequences lie is there, and nothing that says it twice.
+void require_places(const Problem& p, const Sequences& sequences) {
+  const auto absent = [](const char* name, const char* why) {
+    throw InvalidArgument(std::string("pointer ") + name + " is null; " + why);
+  };
+  constexpr const char* kBegins = "packed sequences say where they begin";
+  if (!p.paged()) {
+    if (sequences.cu_seqlens_q == nullptr) absent("cu_seqlens_q", kBegins);
+    if (sequences.cu_seqlens_k == nullptr) absent("cu_seqlens_k", kBegins);
+    if (sequences.block_table == nullptr && sequences.leftpad_k == nullptr) return;
+    throw InvalidArgument("block_table and leftpad_k are of paged problems; accepted: null");
+  }
+  if (sequences.cu_seqlens_q == nullptr && p.total_q != p.b * p.sq) absent("cu_seqlens_q", kBegins);
+  if (sequences.seqused_k == nullptr) absent("seqused_k", "paged sequences say how long they are");
+  if (sequences.block_table == nullptr) absent("block_table", "paged sequences name their pages");
+  if (sequences.cu_seqlens_k != nullptr) {
+    throw InvalidArgument("cu_seqlens_k is given; accepted for paged problems: null");
+  }
+}
+
 void require_sequences(const Problem& p, const Sequences& sequences) {
   if (!p.packed()) return;
+  require_places(p, sequences);
   const std::pair<const char*, const std::int32_t*> pointers[] = {
-      {"cu_seqlens_q", sequences.cu_seqlens_q},
-      {"cu_seqlens_k", sequences.cu_seqlens_k},
-      {"seqused_q", sequences.seqused_q},
-      {"seqused_k", sequences.seqused_k}};
+      {"cu_seqlens_q", sequences.cu_seqlens_q}, {"cu_seqlens_k", sequences.cu_seqlens_k},
+      {"seqused_q", sequences.seqused_q},       {"seqused_k", sequences.seqused_k},
+      {"block_table", sequences.block_table},   {"leftpad_k", sequences.leftpad_k}};
   for (const auto& [name, address] : pointers) {
-    const bool optional = std::string_view(name).substr(0, 7) == "seqused";
-    if (address == nullptr && !optional) {
-      throw InvalidArgument(std::string("pointer ") + name +
-                            " is null; packed sequences say where they begin");
-    }
     if (reinterpret_cast<std::uintptr_t>(address) % sizeof(std::int32_t) != 0) {
       throw InvalidArgument(std::string("pointer ") + name + " is not aligned to int32");
     }

@@ -125,6 +125,9 @@ class CpuBackend final : public Backend {
     if (asks_standard(options) && !p.plain_logits()) {
       return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
     }
+    if (asks_standard(options) && p.paged()) {
+      return Verdict::no("standard attention takes no pages; leave algorithm to auto");
+    }
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
     }

@@ -44,12 +44,14 @@ struct HeadBias {
 };
 
 // Keys and values of one (b, hk), for packing keys [key_begin, key_end). key_begin is a multiple of
-// block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero.
+// block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero. k and v
+// begin with key `first`, a multiple of block_k.
 struct PackKv {
   const void* k;
   const void* v;
   std::byte* packed;
   std::int64_t key_begin, key_end;
+  std::int64_t first = 0;
 };
 
 // Query rows [q_begin, q_end) of one (b, hq), at most block_q of them; any number where the engine

@@ -8,6 +8,7 @@
 #include "cpu/carver.h"
 #include "cpu/engine.h"
 #include "cpu/head_start.h"
+#include "cpu/pages.h"
 #include "cpu/parallel.h"
 #include "cpu/sinks.h"
 
@@ -85,10 +86,15 @@ struct Beside {
 
 std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
 
+// Keys per packing task: enough work for one task, a multiple of block_k.
+std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
+
 struct ForwardWorkspace {
   std::size_t packed_bytes, scratch_bytes;  // of one (b, hk), of one thread
+  std::size_t k_bytes, v_bytes;             // that a packing task gathers from pages, of one thread
   std::byte* packed;
   std::byte* scratch;
+  std::byte* gathered;
   std::size_t total;
 
   ForwardWorkspace(const Problem& p, const ForwardConfig& config, int threads, void* base) {
@@ -97,8 +103,12 @@ struct ForwardWorkspace {
     Carver carver(base);
     packed_bytes = align_up(engine.packed_kv_bytes(config, shape));
     scratch_bytes = align_up(engine.forward_scratch_bytes(config, shape));
+    const std::int64_t rows = p.paged() ? std::min(p.sk, pack_step(config.block_k)) : 0;
+    k_bytes = align_up(static_cast<std::size_t>(rows * p.d * bytes_of(p.dtype)));
+    v_bytes = align_up(static_cast<std::size_t>(rows * p.dv * bytes_of(p.dtype)));
     packed = carver.take(packed_bytes * static_cast<std::size_t>(p.b * p.hk));
     scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
+    gathered = carver.take((k_bytes + v_bytes) * static_cast<std::size_t>(threads));
     total = carver.used();
   }
 };
@@ -112,8 +122,21 @@ std::int64_t blocks_per_tile(const Engine& engine, std::int64_t heads, std::int6
   return std::clamp<std::int64_t>(heads * q_blocks / tiles, 1, q_blocks);
 }
 
-// Keys per packing task: enough work for one task, a multiple of block_k.
-std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
+// Packs keys of a head whose rows lie in pages.
+void pack_pages(const Engine& engine, const ForwardConfig& config, const Problem& p,
+                const ForwardArgs& args, std::int64_t head, std::byte* k, std::byte* v,
+                PackKv part) {
+  const PageRows pages(p, args);
+  pages.gather(args.k, p.k(), head, p.d, part.key_begin, part.key_end, k);
+  pages.gather(args.v, p.v(), head, p.dv, part.key_begin, part.key_end, v);
+  part.k = k;
+  part.v = v;
+  part.first = part.key_begin;
+  HeadShape shape = head_shape(p);
+  shape.k_row = p.d;
+  shape.v_row = p.dv;
+  engine.pack_kv(config, shape, part);
+}
 
 // Key ranges of one (b, hk) that run as separate tasks, each with its own share of dq. Ranges hold
 // about the same number of visible pairs; there are as few as keep the threads busy, since each
@@ -203,15 +226,18 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
 
   const std::int64_t step = pack_step(config.block_k);
   const std::int64_t chunks = blocks(p.sk, step);
-  parallel_for(threads, p.b * p.hk * chunks, [&](std::int64_t index, int) {
+  parallel_for(threads, p.b * p.hk * chunks, [&](std::int64_t index, int slot) {
     const std::int64_t head = index / chunks, chunk = index % chunks;
     const std::int64_t b = head / p.hk, h = head % p.hk;
-    engine.pack_kv(config, shape,
-                   {.k = head_start(args.k, p.k(), p.dtype, b, h),
-                    .v = head_start(args.v, p.v(), p.dtype, b, h),
-                    .packed = packed_of(b, h),
-                    .key_begin = chunk * step,
-                    .key_end = std::min((chunk + 1) * step, p.sk)});
+    const PackKv part{.k = head_start(args.k, p.k(), p.dtype, b, h),
+                      .v = head_start(args.v, p.v(), p.dtype, b, h),
+                      .packed = packed_of(b, h),
+                      .key_begin = chunk * step,
+                      .key_end = std::min((chunk + 1) * step, p.sk)};
+    if (!p.paged()) return engine.pack_kv(config, shape, part);
+    std::byte* const k =
+        space.gathered + (space.k_bytes + space.v_bytes) * static_cast<std::size_t>(slot);
+    pack_pages(engine, config, p, args, h, k, k + space.k_bytes, part);
   });
 
   // Within a head the last query rows come first: under a causal mask they see the most keys.

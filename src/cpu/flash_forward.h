@@ -69,8 +69,9 @@ struct FlashForward {
     const std::ptrdiff_t size = bytes_of(c.element);
     const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim) {
       const std::int64_t left = args.key_end - first;
-      return Rows{c.element, static_cast<const std::byte*>(base) + first * row * size, row * size,
-                  static_cast<int>(left < c.block_k ? left : c.block_k), dim};
+      return Rows{c.element,
+                  static_cast<const std::byte*>(base) + (first - args.first) * row * size,
+                  row * size, static_cast<int>(left < c.block_k ? left : c.block_k), dim};
     };
     for (std::int64_t first = args.key_begin; first < args.key_end; first += c.block_k) {
       float* block = reinterpret_cast<float*>(args.packed) + first / c.block_k * layout.block_words;

@@ -79,6 +79,12 @@ void each_gap(const std::vector<SequencePlace>& places, bool of_q, std::int64_t 
   if (total > row) visit(row, total - row);
 }
 
+// Where the pages of a sequence are named, and its left padding.
+Sequences pages_of(const Sequences& all, std::int64_t sequence) {
+  return {.block_table = all.block_table + sequence * all.table_row,
+          .leftpad_k = all.leftpad_k == nullptr ? nullptr : all.leftpad_k + sequence};
+}
+
 }  // namespace
 
 void for_sequences(const Problem& p, const ForwardArgs& args,
@@ -100,8 +106,12 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
     } else {
       ForwardArgs one = args;
       one.q = moved(args.q, p, p.q(), place.q_begin);
-      one.k = moved(args.k, p, p.k(), place.k_begin);
-      one.v = moved(args.v, p, p.v(), place.k_begin);
+      if (p.paged()) {
+        one.sequences = pages_of(args.sequences, static_cast<std::int64_t>(i));
+      } else {
+        one.k = moved(args.k, p, p.k(), place.k_begin);
+        one.v = moved(args.v, p, p.v(), place.k_begin);
+      }
       one.o = moved(args.o, p, p.o(), place.q_begin);
       one.lse = args.lse == nullptr ? nullptr : lse.data();
       one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));

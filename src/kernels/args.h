@@ -52,6 +52,15 @@ struct BiasArgs {
   int batches, heads;  // that have gradients of their own
 };
 
+// Of paged problems (Sequences in dfa/attention.h).
+struct PagedArgs {
+  const int* block_table;
+  long long table_row;
+  const int* leftpad_k;  // [b], or null
+  int page;              // rows of one
+  int pages;             // of the cache
+};
+
 // Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
 struct LogitArgs {
   float softcap, inverse_softcap;
@@ -115,6 +124,7 @@ struct KernelArgs {
   int last_heads;          // from this key head on all alternate
   PackedArgs packed;
   LogitArgs logits;
+  PagedArgs paged;
 };
 
 }  // namespace dfa

@@ -58,8 +58,9 @@ int gap_slices(const Problem& p) {
 
 KernelLaunch tiles_launch(const Problem& p) {
   return {.name = "tiles",
-          .source = "kernels/schedule/sequence_tiles.cuh",
-          .entry = "dfa::sequence_tiles",
+          .source = p.paged() ? "kernels/schedule/paged_sequence_tiles.cuh"
+                              : "kernels/schedule/sequence_tiles.cuh",
+          .entry = p.paged() ? "dfa::paged_sequence_tiles" : "dfa::sequence_tiles",
           .grid = grid(kListBlocks + (p.b + 1) * gap_slices(p)),
           .threads = kSequenceThreads,
           .smem_bytes = kSequenceSmemBytes};
@@ -403,6 +404,9 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   packed.gap_slices = gap_slices(p);
   packed.element_bytes = bytes_of(p.dtype);
   packed.padded_rows = static_cast<int>(padded_rows(p));
+  if (!p.paged()) return args;
+  args.paged.page = static_cast<int>(p.page);
+  args.paged.pages = static_cast<int>(p.k_batches());
   return args;
 }
 
@@ -419,6 +423,12 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   packed.k_tiles = packed.q_tiles + packed.most_q_tiles;
   const auto end = reinterpret_cast<char*>(packed.k_tiles + packed.most_k_tiles) - begin;
   return begin + aligned(static_cast<std::size_t>(end));
+}
+
+void point_pages(PagedArgs& args, const Sequences& sequences) {
+  args.block_table = sequences.block_table;
+  args.table_row = sequences.table_row;
+  args.leftpad_k = sequences.leftpad_k;
 }
 
 void point_logits(LogitArgs& args, const Logits& logits) {
@@ -452,6 +462,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.lse = pointers.lse;
   point_logits(args.logits, pointers.logits);
   point_lists(args.packed, pointers.sequences, pointers.workspace);
+  point_pages(args.paged, pointers.sequences);
   return args;
 }
 

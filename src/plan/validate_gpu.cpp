@@ -235,7 +235,11 @@ Verdict validate_lengths(const Problem& p) {
 }
 
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps)});
+  const Verdict fits =
+      all({validate_problem(c, p), validate_warps(c.warps),
+           require(c.paged == p.paged(),
+                   c.paged ? "paged=true is of keys in pages; this problem has none"
+                           : "keys in pages take paged=true")});
   return fits ? validate_tiles(tiles_of(c), limits) : fits;
 }
 

@@ -68,6 +68,8 @@ struct ForwardConfig {
   bool alibi = false;
   bool bias = false;
   bool sink = false;
+  // Likewise: packed sequences whose keys lie in pages, which a block table names.
+  bool paged = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.

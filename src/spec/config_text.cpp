@@ -52,6 +52,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("alibi", config.alibi);
   visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
+  if constexpr (requires { config.paged; }) visit("paged", config.paged);
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -92,6 +93,7 @@ constexpr struct {
                 {"alibi", "false"},
                 {"bias", "false"},
                 {"sink", "false"},
+                {"paged", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.
