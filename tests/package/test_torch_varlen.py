@@ -182,6 +182,13 @@ def test_nothing_to_read():
     ({"cu_seqlens_q": torch.tensor([0, 8], dtype=torch.int32)}, r"cu_seqlens_k has shape \[3\]"),
     ({"seqused_k": torch.tensor([4, 5], dtype=torch.int32)}, "seqused_k is 4, but cu_seqlens_k leaves 3 rows"),
     ({"max_seqlen_k": 4}, "max_seqlen_k is 4, but a sequence has 5 rows"),
+    ({"max_seqlen_q": 4.5}, r"max_seqlen_q is 4.5; accepted: a whole number"),
+    ({"max_seqlen_q": "5"}, r"max_seqlen_q is '5'; accepted: a whole number"),
+    ({"max_seqlen_q": True}, r"max_seqlen_q is True; accepted: a whole number"),
+    ({"max_seqlen_q": torch.tensor(5.5)}, r"max_seqlen_q is tensor\(5.5000\); accepted: a whole number"),
+    ({"max_seqlen_q": torch.tensor([5, 5])}, r"max_seqlen_q is tensor\(\[5, 5\]\); accepted: a whole number"),
+    ({"k": torch.zeros(0, 2, 64), "v": torch.zeros(0, 2, 64)}, r"cu_seqlens_k is \[0, 3, 8\], but the tensor has 0 rows"),
+    ({"q": torch.zeros(0, 2, 64)}, r"cu_seqlens_q is \[0, 3, 8\], but the tensor has 0 rows"),
     ({"q": torch.zeros(8, 3, 64)}, "not a multiple"),
     ({"k": torch.zeros(8, 2, 32)}, "shapes do not match"),
     ({"q": torch.zeros(1, 8, 2, 64)}, "q has 4 dimensions"),
@@ -236,3 +243,12 @@ def test_operations_are_counted_by_the_rows_that_count():
     with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
         dfa.attention_varlen(q, q, q, cu, seqused_q=used, seqused_k=used)
     assert counter.get_total_flops() == 4 * (2 * 2 + 5 * 5) * 2 * 64
+
+
+def test_a_compiled_call_refuses_lengths_as_an_eager_one():
+    q = torch.zeros(8, 2, 64)
+    compiled = torch.compile(lambda q, cu: dfa.attention_varlen(q, q, q, cu), backend="aot_eager", fullgraph=True)
+    for cu, message in (([1, 3, 8], "cu_seqlens_q does not begin with 0"), ([0, 5, 3], "cu_seqlens_q falls"),
+                        ([0, 3, 9], "the tensor has 8 rows")):
+        with pytest.raises(ValueError, match=message):
+            compiled(q, torch.tensor(cu, dtype=torch.int32))
