@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +11,7 @@ import torch.utils.flop_counter  # noqa: E402
 
 dfa = pytest.importorskip("dfa")
 
-from dfa import flash_attn  # noqa: E402
+from dfa import flash_attn, hub  # noqa: E402
 from dfa.flash_attn import cute, flash_attn_interface  # noqa: E402
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -229,6 +230,59 @@ def test_what_is_not_supported_is_refused_by_its_name(module, name, argument, va
     q = torch.zeros(1, 8, 2, 64)
     with pytest.raises(ValueError, match=f"{argument} is not supported"):
         getattr(module, name)(q, q, q, **{argument: value})
+
+
+GENERATIONS = [flash_attn, flash_attn_interface, cute, hub]
+
+
+@pytest.mark.parametrize("module", GENERATIONS)
+@pytest.mark.parametrize("change, error, message", [
+    ({"q": numpy.zeros((1, 8, 2, 64), "f4")}, TypeError, "^q is ndarray; accepted: a tensor"),
+    ({"v": [1]}, TypeError, "^v is list; accepted: a tensor"),
+    ({"window_size": 5}, ValueError, "^window_size 5; accepted: "),
+    ({"window_size": "55"}, ValueError, "^window_size '55'; accepted: "),
+    ({"window_size": (5.0, 5)}, ValueError, r"^window_size \(5.0, 5\); accepted: "),
+    ({"window_size": (None,)}, ValueError, r"^window_size \(None,\); accepted: "),
+    ({"softcap": ""}, TypeError, "^softcap ''; accepted: "),
+    ({"softcap": False}, TypeError, "^softcap False; accepted: "),
+    ({"softcap": torch.tensor(0.0, requires_grad=True)}, ValueError, "^softcap requires a gradient"),
+])
+def test_names_of_flash_attn_say_what_they_take(module, change, error, message):
+    given = dict(zip("qkv", (torch.zeros(1, 8, 2, 64) for _ in range(3)))) | change
+    with pytest.raises(error, match=message):
+        module.flash_attn_func(**given)
+
+
+@pytest.mark.parametrize("module", GENERATIONS)
+def test_names_of_flash_attn_take_flags_and_both_lengths(module):
+    q, cu = torch.zeros(8, 2, 64), begins([3, 5], "cpu")
+    flag = "return_lse" if module is cute else "return_attn_probs"
+    with pytest.raises(TypeError, match=f"{flag} is 'no'; accepted: True or False"):
+        module.flash_attn_func(q[None], q[None], q[None], **{flag: "no"})
+    with pytest.raises(TypeError, match=f"{flag} is 1; accepted: True or False"):
+        module.flash_attn_varlen_func(q, q, q, cu, cu, 5, 5, **{flag: 1})
+    with pytest.raises(ValueError, match="cu_seqlens_q or cu_seqlens_k is None"):
+        module.flash_attn_varlen_func(q, q, q, cu, None, 5, 5)
+
+
+def test_what_is_stacked_is_of_its_shape():
+    q, cu = torch.zeros(1, 8, 2, 64), begins([3, 5], "cpu")
+    of_four = torch.stack([q] * 4, 2)
+    for call, message in [
+            (lambda: flash_attn.flash_attn_qkvpacked_func(of_four), r"qkv has shape \[1, 8, 4, 2, 64\]; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_qkvpacked_func(of_four[0]), r"qkv has shape \[8, 4, 2, 64\]; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_kvpacked_func(q, of_four), r"kv has shape .*; accepted: \[b, sk, 2, hk, d\]"),
+            (lambda: flash_attn.flash_attn_varlen_qkvpacked_func(of_four[0], cu, 5), r"qkv has shape .*; accepted: \[total, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_varlen_kvpacked_func(q[0], of_four[0], cu, cu, 5, 5), r"accepted: \[total_k, 2, hk, d\]"),
+            (lambda: flash_attn_interface.flash_attn_qkvpacked_func(of_four), r"qkv has shape .*; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn_interface.flash_attn_qkvpacked_func(of_four[0, 0]), r"qkv has shape .* with num_heads_q"),
+            *((lambda n=n: flash_attn_interface.flash_attn_qkvpacked_func(torch.zeros(1, 8, 12, 64), num_heads_q=n),
+               f"num_heads_q is {n}; accepted: the heads of q, which leave an even number of the 12")
+              for n in (None, 3, 12, 20, -2, 4.0))]:
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="qkv is ndarray; accepted: a tensor"):
+        flash_attn.flash_attn_qkvpacked_func(of_four.numpy())
 
 
 def test_arguments_that_there_are_none_of_are_refused():

@@ -7,8 +7,9 @@ its name. Other than there: lse of a row that sees no key is -inf (theirs +inf),
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
+from dfa._shapes import flag_of
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, unpacked, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
@@ -20,17 +21,17 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     float32 [b, hq, sq]."""
     refuse(dropout_p=dropout_p)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, alibi_slopes))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_kvpacked_func(q, kv, *options, **named):
     """kv [b, sk, 2, hk, d]; all else as flash_attn_func."""
-    return flash_attn_func(q, *kv.unbind(2), *options, **named)
+    return flash_attn_func(q, *unpacked("kv", kv, 2, "b, sk, 2, hk, d"), *options, **named)
 
 
 def flash_attn_qkvpacked_func(qkv, *options, **named):
     """qkv [b, s, 3, h, d]; all else as flash_attn_func."""
-    return flash_attn_func(*qkv.unbind(2), *options, **named)
+    return flash_attn_func(*unpacked("qkv", qkv, 2, "b, s, 3, h, d"), *options, **named)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
@@ -39,17 +40,18 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1] → o [total_q, hq, dv]; with
     return_attn_probs (o, lse, None), lse float32 [hq, total_q]."""
     refuse(dropout_p=dropout_p, block_table=block_table)
-    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
+    o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
                               **logits_of(softcap, alibi_slopes))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):
     """kv [total_k, 2, hk, d]; all else as flash_attn_varlen_func."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), *options, **named)
+    return flash_attn_varlen_func(q, *unpacked("kv", kv, 1, "total_k, 2, hk, d"), *options, **named)
 
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *options, **named):
     """qkv [total, 3, h, d]; all else as flash_attn_varlen_func."""
-    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
+    q, k, v = unpacked("qkv", qkv, 1, "total, 3, h, d")
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
