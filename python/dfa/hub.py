@@ -44,10 +44,13 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
 
 
 def write(folder):
-    """Writes the repository into a folder, which is made if need be; returns its path. For the CPU and CUDA, any PyTorch.
+    """Writes the repository into a folder, which is made if need be; returns its path. For the CPU and CUDA, any PyTorch. A
+    README.md that is there stays.
 
-    Raises FileExistsError where the folder has such a module of somebody else.
+    Raises FileExistsError where the folder has such a module of somebody else, ValueError on an empty name.
     """
+    if not str(folder):
+        raise ValueError("folder is ''; accepted: a path, . for the current folder")
     folder = Path(folder)
     builds = {backend: folder / "build" / f"torch-{backend}" for backend in ("cpu", "cuda")}
     for build in builds.values():
@@ -57,7 +60,9 @@ def write(folder):
         build.mkdir(parents=True, exist_ok=True)
         (build / "metadata.json").write_text(json.dumps(_metadata(backend), indent=2) + "\n")
         (build / "__init__.py").write_text(_MODULE)
-    (folder / "README.md").write_text(_CARD)
+    card = folder / "README.md"
+    if not card.exists():
+        card.write_text(_CARD)
     return folder
 
 
@@ -116,5 +121,5 @@ if __name__ == "__main__":
         sys.exit("usage: python -m dfa.hub FOLDER")
     try:
         print(write(sys.argv[1]))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"dfa.hub: {error}")
