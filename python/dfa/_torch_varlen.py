@@ -135,7 +135,13 @@ def _check_most(cu_seqlens, most, name):
         most = index(most)
     except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value
         raise TypeError(f"{name} is {shown(most)}; accepted: a whole number, a tensor of one, or None") from None
-    if cu_seqlens.shape[0] > 1 and most < (longest := int(cu_seqlens.diff().max())):
+    if cu_seqlens.shape[0] < 2:
+        return
+    try:
+        longest = int(cu_seqlens.diff().max())
+    except RuntimeError:
+        raise ValueError(f"{name} beside cu_seqlens_{name[-1]} without values here (mapped over by torch.vmap); accepted: None") from None
+    if most < longest:
         raise ValueError(f"{name} is {most}, but a sequence has {longest} rows")
 
 

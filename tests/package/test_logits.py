@@ -107,6 +107,18 @@ def test_compiled_as_eager():
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_compiled_softcap_may_be_any_number(dynamic):
+    torch._dynamo.reset()
+    q, = tensors((1, 2, 9, 16), grad=False)
+    compiled = torch.compile(lambda q, cap: dfa.attention(q, q, q, softcap=cap), fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for cap in (3.0, 2.0, 5.5):
+        assert torch.equal(compiled(q, cap), dfa.attention(q, q, q, softcap=cap))
+    for wrong in (-1.0, float("nan"), float("inf"), 1e-40):
+        with pytest.raises((ValueError, torch._dynamo.exc.Unsupported), match="softcap|Observed exception"):
+            compiled(q, wrong)
+
+
 def test_the_operators_keep_their_promises():
     q, k, v = tensors((9, 2, 16), (9, 2, 16), (9, 2, 16))
     sinks, = tensors((2,))

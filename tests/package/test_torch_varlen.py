@@ -306,3 +306,12 @@ def test_a_compiled_call_refuses_lengths_as_an_eager_one():
                         ([0, 3, 9], "the tensor has 8 rows")):
         with pytest.raises(ValueError, match=message):
             compiled(q, torch.tensor(cu, dtype=torch.int32))
+
+
+def test_vmap_over_lengths():
+    q = torch.randn(8, 2, 64)
+    cu = torch.tensor([[0, 3, 8], [0, 7, 8]], dtype=torch.int32)
+    o = torch.vmap(lambda cu: dfa.attention_varlen(q, q, q, cu))(cu)
+    assert torch.equal(o, torch.stack([dfa.attention_varlen(q, q, q, one) for one in cu]))
+    with pytest.raises(ValueError, match="max_seqlen_q beside cu_seqlens_q without values here"):
+        torch.vmap(lambda cu: dfa.attention_varlen(q, q, q, cu, max_seqlen_q=8))(cu)
