@@ -11,7 +11,7 @@ def softcap_of(softcap):
     if type(value) is not float:
         value = number_of("softcap", value, "one number from 0 on, or None for none", "a number that is not learned")
     if not (value == 0 or 2.0 ** -100 <= value <= 2.0 ** 100):  # false of NaN, and what torch.compile can trace
-        raise ValueError(f"softcap {value:g}; accepted: 2^-100 to 2^100, or 0 or None for none")
+        raise ValueError(f"softcap {value}; accepted: 2^-100 to 2^100, or 0 or None for none")
     return value
 
 
