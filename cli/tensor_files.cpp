@@ -216,6 +216,10 @@ Inputs read_inputs(const std::string& line, const InputFiles& files) {
     return inputs;
   }
   require_together(files);
+  if (line.find("lens(") != std::string::npos || line.find("lens_k(") != std::string::npos) {
+    throw Unsupported(
+        "tensors from files: takes no packed sequences; leave lens(…) out, and lens_k(…)");
+  }
   const Layout layout =
       line.find("layout(bshd)") == std::string::npos ? Layout::bhsd : Layout::bshd;
   const Source q = open_source("q", files.q, layout);

@@ -4,6 +4,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy
 from jax.custom_derivatives import SymbolicZero
 
 from dfa._jax_calls import backward, forward, in_same_axes, placed_alike
@@ -36,6 +37,21 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         o, lse = _attended(q, k, v, left, right, scale, deterministic)
         o = o[..., :dv]
     return (o, lse) if return_lse else o
+
+
+def integers(name, given):
+    """jnp.asarray, where it keeps them: it cuts what NumPy has beyond 32 bits, unless JAX is told to have 64."""
+    if not isinstance(given, jax.Array):
+        try:
+            known = numpy.asarray(given)
+        except (TypeError, ValueError):  # lists with traced numbers in them, or of different lengths: JAX's to tell
+            return jnp.asarray(given)
+        if known.dtype.kind in "iuO" and known.size:
+            kept = numpy.iinfo(jax.dtypes.canonicalize_dtype(known.dtype) if known.dtype.kind != "O" else "int64")
+            for number in (known.min(), known.max()):
+                if not kept.min <= number <= kept.max:
+                    raise ValueError(f"{name} has the number {number}; accepted: {kept.min} to {kept.max}")
+    return jnp.asarray(given)
 
 
 def check_types(q, k, v):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy
 
 from dfa import _jax_packed
+from dfa._jax import integers
 from dfa._jax_calls import with_devices_outside_types
 from dfa._shapes import shown
 
@@ -120,12 +121,16 @@ def _checked(given, q, k):
             raise ValueError(f"segment_ids is one array, with {q.shape[2]} queries and {k.shape[2]} keys; accepted: SegmentIds(q, kv)")
         return q_ids, q_ids
     k_ids = _array(pair[1], " of keys", k)
+    both = numpy.promote_types(q_ids.dtype, k_ids.dtype)
+    if both.kind == "f" or jax.dtypes.canonicalize_dtype(both) != both:
+        raise ValueError(f"segment_ids is {q_ids.dtype} of queries and {k_ids.dtype} of keys, which have no type here in common; "
+                         "accepted: one type for both")
     known = not any(isinstance(x, jax.core.Tracer) for x in (q_ids, k_ids))
     return q_ids, q_ids if known and numpy.array_equal(q_ids, k_ids) else k_ids
 
 
 def _array(ids, of, x):
-    ids = jnp.asarray(ids)
+    ids = integers(f"segment_ids{of}", ids)
     if ids.ndim == 1 and x.shape[0] == 1:
         ids = ids[None]
     if not jnp.issubdtype(ids.dtype, jnp.integer) or ids.shape != (x.shape[0], x.shape[2]):

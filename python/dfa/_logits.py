@@ -1,22 +1,17 @@
 """softcap, alibi_slopes, bias and sinks of a call: what is given, checked."""
 
-from math import isfinite
-
-from dfa._shapes import shown
+from dfa._shapes import number_of
 
 
 def softcap_of(softcap):
     """The planner's softcap, for which 0 means none."""
     if softcap is None:
         return 0.0
-    try:
-        if isinstance(softcap, bool) or getattr(softcap, "shape", ()) != ():
-            raise TypeError
-        value = float(softcap)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"softcap {shown(softcap)}; accepted: one number from 0 on, or None for none") from None
-    if not isfinite(value) or value < 0 or 0 < value < 2.0 ** -100 or value > 2.0 ** 100:
-        raise ValueError(f"softcap {value:g}; accepted: 2^-100 to 2^100, or 0 or None for none")
+    value = softcap
+    if type(value) is not float:
+        value = number_of("softcap", value, "one number from 0 on, or None for none", "a number that is not learned")
+    if not (value == 0 or 2.0 ** -100 <= value <= 2.0 ** 100):  # false of NaN, and what torch.compile can trace
+        raise ValueError(f"softcap {value}; accepted: 2^-100 to 2^100, or 0 or None for none")
     return value
 
 

@@ -4,6 +4,7 @@ import numpy
 
 from dfa import _arrays
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
+from dfa._shapes import shown
 
 
 def _pointer(array):
@@ -30,10 +31,14 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
 def _floats(name, values):
     if values is None:
         return None
-    array = numpy.asarray(values)
-    if array.dtype.kind not in "fiu":
+    _arrays.refuse_masked(name, values)
+    try:
+        array = numpy.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # lists of different lengths, tensors that NumPy cannot read
+        raise TypeError(f"{name} is {shown(values)}; accepted: an array of real numbers") from None
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} is of {array.dtype}; accepted: real numbers")
-    return numpy.ascontiguousarray(array, dtype="float32")
+    return numpy.asarray(array, dtype="float32", order="C")
 
 
 def _bias_of(bias, *sizes):

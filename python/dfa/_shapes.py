@@ -135,29 +135,29 @@ def scale_of(scale):
     if scale is None:
         return 0.0
     if type(scale) is not float:
-        scale = _number_of(scale)
+        scale = number_of("scale", scale, "one real number, or None for 1 / sqrt(d)", "a number, with q multiplied by what is learned")
     if not _LEAST_SCALE <= abs(scale) <= _MOST_SCALE:
         raise ValueError(f"scale {scale:g}; accepted: a number other than 0 in float32's range, or None "
                          "for 1 / sqrt(d)")
     return scale
 
 
-def _number_of(scale):
-    """The float of a number or of an array without dimensions that is no more than one."""
-    if getattr(scale, "requires_grad", False):
-        raise ValueError("scale requires a gradient, which is not computed; accepted: a number, with "
-                         "q multiplied by what is learned")
-    kind = str(getattr(scale, "dtype", type(scale).__name__))
+def number_of(name, value, accepted, unlearned):
+    """The float of a number or of an array without dimensions that is no more than one. accepted: what a TypeError says;
+    unlearned: what there is in the place of one that requires a gradient."""
+    if getattr(value, "requires_grad", False):
+        raise ValueError(f"{name} requires a gradient, which is not computed; accepted: {unlearned}")
+    kind = str(getattr(value, "dtype", type(value).__name__))
     try:
-        if getattr(scale, "shape", ()) != () or any(word in kind for word in ("bool", "complex", "time")):
+        if getattr(value, "shape", ()) != () or any(word in kind for word in ("bool", "complex", "time")):
             raise TypeError
-        if not hasattr(scale, "__float__") and not hasattr(scale, "__index__"):
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
             raise TypeError
-        return float(scale)
+        return float(value)
     except OverflowError:
-        return float("inf") if scale > 0 else float("-inf")
-    except (TypeError, ValueError):
-        raise TypeError(f"scale {shown(scale)}; accepted: one real number, or None for 1 / sqrt(d)") from None
+        return float("inf") if value > 0 else float("-inf")
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value: mapped, fake, on no device
+        raise TypeError(f"{name} {shown(value)}; accepted: {accepted}") from None
 
 
 def shown(value):

@@ -12,7 +12,7 @@ _pad = torch.nn.functional.pad
 def attend(call, q, k, v, scale, return_lse):
     """(o, lse) or o of call(q, k, v, scale, return_lse) on tensors that fit."""
     for name, tensor in zip("qkv", (q, k, v)):
-        _check_kind(name, tensor)
+        check_kind(name, tensor)
     if isinstance(scale, torch.Tensor):
         q, scale = _with_scale(q, scale)
     if fits(q, k, v):
@@ -36,7 +36,7 @@ def _listed(result):
     return result if isinstance(result, (tuple, list)) else [result]
 
 
-def _check_kind(name, tensor):
+def check_kind(name, tensor):
     if tensor.is_nested or tensor.layout != torch.strided:
         raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
     if isinstance(tensor, torch.masked.MaskedTensor):

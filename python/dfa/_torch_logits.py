@@ -4,12 +4,14 @@ import torch
 
 from dfa._logits import check_bias_shape
 from dfa._shapes import sizes_of
+from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
 
 
 def attention(q, k, v, return_lse, **options):
     """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], and the options of attention_varlen."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_kind(name, tensor)
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
     b = max(q.shape[0], k.shape[0], v.shape[0]) if 0 not in (q.shape[0], k.shape[0], v.shape[0]) else 0

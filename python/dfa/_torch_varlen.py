@@ -5,16 +5,19 @@ On a processor they are read here, and what cannot be is refused.
 """
 
 import os
+from operator import index
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_operators
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
-from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, varlen_sizes_of, window_of
-from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule
+from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
+from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch_inputs import check_kind
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
@@ -49,7 +52,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     -1 by custom. No gradients; on a processor so far.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
-    see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
+    see no key, or are of no sequence, have o = 0, lse = -inf (or the sink, in a sequence) and gradients of 0. With autograd,
+    torch.func (reverse mode, and vmap by turns), torch.compile and CUDA graphs.
 
     Raises ValueError on shapes, types and devices; on a processor also on cu_seqlens that do not begin with 0, fall, or pass
     the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
@@ -72,7 +76,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         q, k, v = _autocast(q, k, v)
     lengths = cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k
     _check(q, k, v, *lengths)
-    if q.device.type == "cpu" and not torch.compiler.is_compiling():
+    known = q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor
+    if known:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
     _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
@@ -81,16 +86,23 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic, *logits
     q, k, v = (_fitting(x) for x in (q, k, v))
-    if 0 in q.shape or 0 in k.shape or cu_seqlens_q.shape[0] == 1:
+    if known and (q.shape[0] == 0 or k.shape[0] == 0):
+        _check_no_rows(q, k, *lengths)
+    if 0 in q.shape or cu_seqlens_q.shape[0] == 1:
         o, lse = _of_nothing(q, k, v, logits[1])
     else:
-        o, lse = torch.ops.dfa.varlen_forward(q, k, v, *lengths, *options)
+        if k.shape[0] == 0:
+            k, v, lengths = _with_a_key_of_none(k, v, lengths)
+        forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
+        o, lse = forward(q, k, v, *lengths, *options)
     o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if flag_of("return_lse", return_lse) else o
 
 
 def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if type(tensor) is not torch.Tensor and isinstance(tensor, torch.masked.MaskedTensor):
+            check_kind(name, tensor)
         if tensor.is_nested or tensor.layout != torch.strided:
             raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
@@ -119,6 +131,8 @@ def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
         if tensor is not None and not (isinstance(tensor, torch.Tensor) and tensor.is_floating_point()):
             kind = getattr(tensor, "dtype", type(tensor).__qualname__)
             raise TypeError(f"{name} is {kind}; accepted: a floating-point tensor")
+        if tensor is not None and tensor.layout != torch.strided:
+            raise ValueError(f"{name} is a {tensor.layout} tensor; accepted: a dense tensor")
         if tensor is not None and tensor.device != device:
             raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
     check_shapes(alibi_slopes, sinks, b, hq)
@@ -149,10 +163,31 @@ def _bias_of(bias, device, b, hq):
 
 
 def _check_most(cu_seqlens, most, name):
-    if not cu_seqlens.shape[0] or cu_seqlens[0] != 0:
-        raise ValueError(f"cu_seqlens_{name[-1]} does not begin with 0")
-    if most is not None and cu_seqlens.shape[0] > 1 and int(most) < (longest := int(cu_seqlens.diff().max())):
-        raise ValueError(f"{name} is {int(most)}, but a sequence has {longest} rows")
+    if most is None:
+        return
+    try:
+        if isinstance(most, bool):
+            raise TypeError
+        most = index(most)
+    except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value
+        raise TypeError(f"{name} is {shown(most)}; accepted: a whole number, a tensor of one, or None") from None
+    if cu_seqlens.shape[0] < 2:
+        return
+    try:
+        longest = int(cu_seqlens.diff().max())
+    except RuntimeError:
+        raise ValueError(f"{name} beside cu_seqlens_{name[-1]} without values here (mapped over by torch.vmap); accepted: None") from None
+    if most < longest:
+        raise ValueError(f"{name} is {most}, but a sequence has {longest} rows")
+
+
+def _check_no_rows(q, k, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
+    """Of what has no rows, which comes to no kernel that would look at it."""
+    for of, x, cu_seqlens, seqused in (("q", q, cu_seqlens_q, seqused_q), ("k", k, cu_seqlens_k, seqused_k)):
+        if x.shape[0] == 0 and cu_seqlens.any():
+            raise ValueError(f"cu_seqlens_{of} is {shown(cu_seqlens.tolist())}, but the tensor has 0 rows; accepted: zeros")
+        if x.shape[0] == 0 and seqused is not None and seqused.any():
+            raise ValueError(f"seqused_{of} is {shown(seqused.tolist())}, but the tensor has 0 rows; accepted: zeros")
 
 
 def _fitting(x):
@@ -164,10 +199,16 @@ def _fitting(x):
 
 
 def _of_nothing(q, k, v, sinks):
-    nothing = sum(x[..., :0].sum() for x in (q, k, v))
-    lse = q.new_full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32)
-    lse = lse if sinks is None else sinks[:, None].expand_as(lse)
+    """No rows, or none of a sequence."""
+    nothing = sum(x[:0].sum() for x in (q, k, v) + (() if sinks is None else (sinks,)))  # by which autograd knows of all
+    lse = q.new_full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32) + nothing.float()
     return q.new_zeros(*q.shape[:2], v.shape[2]) + nothing, lse
+
+
+def _with_a_key_of_none(k, v, lengths):
+    """Kernels take tensors that have rows: one, of which no sequence has any."""
+    k, v = (torch.nn.functional.pad(x, (0, 0, 0, 0, 0, 1)) for x in (k, v))
+    return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)
 
 
 def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic,
@@ -221,6 +262,10 @@ def _empty_outputs(q, v):
 
 
 def _forward(q, k, v, *rest):
+    if q.device.type == "cpu":
+        for name, cu_seqlens in zip("qk", rest):
+            if (begin := int(cu_seqlens[0])) != 0:
+                raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
     with _On(q) as stream:
         plan, workspace, data = _planned("fwd", q, k, v, *rest)
         o, lse = _empty_outputs(q, v)
@@ -266,35 +311,66 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx, d_o, d_lse):
+def _differentiate(ctx, d_o, d_lse, backward=torch.ops.dfa.varlen_backward):
     q, k, v, o, lse, *lengths, slopes, sinks, bias = ctx.saved_tensors
     learned = bias is not None and ctx.needs_input_grad[-1]
     options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, learned
-    d_q, d_k, d_v, d_sinks, d_bias = _gradients(d_o, d_lse, q, k, v, o, lse, *options)
+    d_q, d_k, d_v, d_sinks, d_bias = _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options)
     return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
             d_bias.to(bias.dtype) if learned else None)
 
 
-def _gradients(d_o, d_lse, q, k, v, o, lse, *options):
+def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):
     if d_lse is None:
-        return torch.ops.dfa.varlen_backward(torch.zeros_like(o) if d_o is None else d_o, q, k, v, o, lse, *options)
+        return backward(torch.zeros_like(o) if d_o is None else d_o, q, k, v, o, lse, *options)
     d_o = torch.zeros_like(o) if d_o is None else d_o
     of_logits = []
 
-    def backward(d_o, q, k, v, o, lse, *options):
+    def of_one_batch(d_o, q, k, v, o, lse, *options):
         """As a batch of one, of which the columns for lse are made."""
-        *gradients, d_sinks, d_bias = torch.ops.dfa.varlen_backward(
-            *(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)), lse[0], *options)
+        *gradients, d_sinks, d_bias = backward(*(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)), lse[0], *options)
         of_logits.extend((d_sinks, d_bias))
         return [x.transpose(0, 1).unsqueeze(0) for x in gradients]
     batch = [x.transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
-    gradients = _torch_operators.gradients(backward, d_o.transpose(0, 1).unsqueeze(0), d_lse[None], *batch, lse[None], *options)
+    gradients = _torch_operators.gradients(of_one_batch, d_o.transpose(0, 1).unsqueeze(0), d_lse[None], *batch, lse[None], *options)
     return *(x.squeeze(0).transpose(0, 1) for x in gradients), *of_logits
 
 
 torch.library.register_autograd("dfa::varlen_forward", _differentiate, setup_context=_keep, lib=_library)
 torch.library.register_autograd("dfa::varlen_backward", _torch_operators._refuse_to_differentiate,
                                 setup_context=_torch_operators._keep_nothing, lib=_library)
+
+
+class _Backward(torch.autograd.Function):
+    generate_vmap_rule = True
+    forward = staticmethod(torch.ops.dfa.varlen_backward.default)
+    setup_context = staticmethod(_torch_operators._keep_nothing)
+    backward = staticmethod(_torch_operators._refuse_to_differentiate)
+
+
+class _Forward(torch.autograd.Function):
+    """The operator once more, for torch.func, which takes no operator's own rule for derivatives."""
+
+    generate_vmap_rule = True
+    forward = staticmethod(torch.ops.dfa.varlen_forward.default)
+    setup_context = staticmethod(_keep)
+
+    @staticmethod
+    def backward(ctx, d_o, d_lse):
+        return _differentiate(ctx, d_o, d_lse, _Backward.apply)
+
+
+def _map_by_turns(operator):
+    """torch.vmap of it: lengths may differ, so that what is mapped over does not fold into one call."""
+    def rule(info, dims, *inputs):
+        turns = [operator(*(x if dim is None else x.select(dim, turn) for x, dim in zip(inputs, dims)))
+                 for turn in range(info.batch_size)]
+        return tuple(map(torch.stack, zip(*turns))), (0,) * len(turns[0])
+    return rule
+
+
+for _name in ("varlen_forward", "varlen_backward"):
+    torch.library.register_vmap(f"dfa::{_name}", _map_by_turns(getattr(torch.ops.dfa, _name).default), lib=_library)
 
 
 @register_flop_formula(torch.ops.dfa.varlen_forward, get_raw=True)

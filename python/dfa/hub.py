@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 
 from dfa import __version__
+from dfa._shapes import flag_of
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn import (flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_kvpacked_func,
                             flash_attn_varlen_qkvpacked_func)
-from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
@@ -28,7 +29,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     would leave them out in silence."""
     refuse(dropout_p=dropout_p)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, alibi_slopes, s_aux))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
@@ -36,17 +37,20 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
                            deterministic=False, return_attn_probs=False, block_table=None, s_aux=None):
     """dfa.flash_attn.flash_attn_varlen_func; s_aux as in flash_attn_func."""
     refuse(dropout_p=dropout_p, block_table=block_table)
-    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
+    o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
                               **logits_of(softcap, alibi_slopes, s_aux))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def write(folder):
-    """Writes the repository into a folder, which is made if need be; returns its path. For the CPU and CUDA, any PyTorch.
+    """Writes the repository into a folder, which is made if need be; returns its path. For the CPU and CUDA, any PyTorch. A
+    README.md that is there stays.
 
-    Raises FileExistsError where the folder has such a module of somebody else.
+    Raises FileExistsError where the folder has such a module of somebody else, ValueError on an empty name.
     """
+    if not str(folder):
+        raise ValueError("folder is ''; accepted: a path, . for the current folder")
     folder = Path(folder)
     builds = {backend: folder / "build" / f"torch-{backend}" for backend in ("cpu", "cuda")}
     for build in builds.values():
@@ -56,7 +60,9 @@ def write(folder):
         build.mkdir(parents=True, exist_ok=True)
         (build / "metadata.json").write_text(json.dumps(_metadata(backend), indent=2) + "\n")
         (build / "__init__.py").write_text(_MODULE)
-    (folder / "README.md").write_text(_CARD)
+    card = folder / "README.md"
+    if not card.exists():
+        card.write_text(_CARD)
     return folder
 
 
@@ -115,5 +121,5 @@ if __name__ == "__main__":
         sys.exit("usage: python -m dfa.hub FOLDER")
     try:
         print(write(sys.argv[1]))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"dfa.hub: {error}")

@@ -45,7 +45,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     for name, given in (("bias", bias), ("mask", mask), ("implementation", implementation)):
         if given is not None:
             raise ValueError(f"{name} is not supported; accepted: None")
-    query, key, value = (jnp.asarray(x) for x in (query, key, value))
+    query, key, value = (_array(*named) for named in (("query", query), ("key", key), ("value", value)))
     batched = query.ndim == 4
     if {query.ndim, key.ndim, value.ndim} - {3, 4} or not query.ndim == key.ndim == value.ndim:
         raise ValueError(f"query, key, value have {query.ndim}, {key.ndim}, {value.ndim} dimensions; accepted: [b, s, heads, d] "
@@ -70,6 +70,13 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, **options)
     o, lse = (x.swapaxes(1, 2) if batched else x[0].swapaxes(0, 1) for x in (o, lse))
     return (o, lse) if flag_of("return_residual", return_residual) else o
+
+
+def _array(name, given):
+    try:
+        return jnp.asarray(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {shown(given)}; accepted: an array") from None
 
 
 def _check(query, key, value):
@@ -101,7 +108,7 @@ def _side(side):
 def _lengths(name, given, b):
     if given is None:
         return None
-    given = jnp.asarray(given)
+    given = _jax.integers(name, given)
     if given.dtype != jnp.int32 or given.shape != (b,):
         raise ValueError(f"{name} is {given.dtype} {list(given.shape)}; accepted: int32 [{b}]")
     return given

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "cpu/sinks.h"
 #include "spec/bias.h"
 #include "spec/lengths.h"
 #include "spec/sequences.h"
@@ -85,6 +86,20 @@ Sequences pages_of(const Sequences& all, std::int64_t sequence) {
           .leftpad_k = all.leftpad_k == nullptr ? nullptr : all.leftpad_k + sequence};
 }
 
+// Of rows that see no key: o is 0, but who asks for the gradient of lse gives o and d_o columns
+// more.
+void add_sinks_alone(const Problem& p, const SequencePlace& place, const BackwardArgs& args,
+                     const Logits& logits) {
+  LseOfSequence lse(p, place);
+  lse.read(args.lse);
+  BackwardArgs one = args;
+  one.o = moved(args.o, p, p.o(), place.q_begin);
+  one.d_o = moved(args.d_o, p, p.o(), place.q_begin);
+  one.lse = lse.data();
+  one.logits = logits;
+  add_sink_gradients(sequence_of(p, place.q_rows, place.k_rows), 1, one);
+}
+
 }  // namespace
 
 void for_sequences(const Problem& p, const ForwardArgs& args,
@@ -133,6 +148,9 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
   });
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SequencePlace& place = places[i];
+    if (p.sink && place.q_rows > 0 && place.k_rows == 0) {
+      add_sinks_alone(p, place, args, args.logits);
+    }
     if (place.q_rows == 0 || place.k_rows == 0) {
       clear(args.dq, p, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
       clear(args.dk, p, p.k(), place.k_begin, place.k_rows, p.hk, p.d);

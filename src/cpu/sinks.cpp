@@ -22,6 +22,7 @@ double row_product(const Problem& p, const BackwardArgs& args, std::int64_t star
 void add_sink_gradients(const Problem& p, int threads, const BackwardArgs& args) {
   parallel_for(threads, p.hq, [&](std::int64_t h, int) {
     const double sink = args.logits.sinks[h];
+    if (std::isinf(sink) && sink < 0) return;  // none, with which a row without keys has no weights
     double sum = 0;
     for (std::int64_t row = 0; row < p.b * p.sq; ++row) {
       const std::int64_t b = row / p.sq, i = row % p.sq;

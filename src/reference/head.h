@@ -77,8 +77,12 @@ class Head {
   };
   LogitGradients logit_gradients(std::int64_t i, Real lse, Real delta) const;
 
-  // A row's share of the sink's gradient, given its lse and delta.
-  Real d_sink(Real lse, Real delta) const { return -std::exp(logits_.sink() - lse) * delta; }
+  // A row's share of the sink's gradient, given its lse and delta. A sink of -inf is none, also
+  // where lse is -inf for want of keys.
+  Real d_sink(Real lse, Real delta) const {
+    const Real sink = logits_.sink();
+    return std::isinf(sink) && sink < 0 ? Real{0} : -std::exp(sink - lse) * delta;
+  }
 
   // dk and dv of a key: one sum over the rows of all query heads of its group.
   struct KeyGradient {

@@ -35,7 +35,7 @@ std::vector<std::int64_t> drawn(std::size_t count, std::uint64_t seed) {
 }  // namespace
 
 std::vector<std::int64_t> lengths_of(std::string_view text) {
-  const std::vector<std::string_view> parts = split(text, ",");
+  const std::vector<std::string_view> parts = between_commas(text);
   if (parts.empty()) bad(text, "no lengths");
   if (parts[0] == "zipf") {
     const auto count = parts.size() == 3 ? to_integer(parts[1]) : std::nullopt;

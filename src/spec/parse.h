@@ -30,4 +30,16 @@ inline std::vector<std::string_view> split(std::string_view text, std::string_vi
   return parts;
 }
 
+// What stands between commas, empty parts too; none of an empty text.
+inline std::vector<std::string_view> between_commas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  if (text.empty()) return parts;
+  for (std::size_t end = text.find(','); end != std::string_view::npos; end = text.find(',')) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
 }  // namespace dfa

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +19,9 @@ namespace {
 constexpr std::int64_t kMaxSize = 1LL << 40;    // any one dimension
 constexpr std::int64_t kMaxExtent = 1LL << 50;  // elements of one tensor, strides included
 constexpr std::int64_t kMaxHeadDim = 256;
+// What engines, and the judge's yardstick with them, hold in fp32, and its reciprocal.
+constexpr double kLeastScale = 0x1p-126, kMostScale = 0x1p127;
+constexpr double kLeastSoftcap = 0x1p-100, kMostSoftcap = 0x1p100;
 
 Strides dense(Layout layout, std::int64_t h, std::int64_t s, std::int64_t d) {
   if (layout == Layout::bhsd) return {h * s * d, s * d, d};
@@ -70,13 +72,16 @@ std::string quoted(std::string_view token) {
 
 std::vector<std::int64_t> integers(std::string_view token, std::string_view arguments,
                                    std::size_t count, const char* form) {
+  const std::vector<std::string_view> parts = between_commas(arguments);
   std::vector<std::int64_t> values;
-  for (const std::string_view part : split(arguments, ",")) {
+  for (const std::string_view part : parts) {
     const std::optional<std::int64_t> value = to_integer(part);
     if (!value) break;
     values.push_back(*value);
   }
-  if (values.size() != count) bad(quoted(token) + " is not of the form " + form);
+  if (parts.size() != count || values.size() != count) {
+    bad(quoted(token) + " is not of the form " + form);
+  }
   return values;
 }
 
@@ -201,6 +206,7 @@ class Parser {
     if (const auto text = argument_of(token, "scale")) {
       const std::optional<double> scale = to_real(*text);
       if (!scale) bad(quoted(token) + " is not of the form scale(X)");
+      if (problem_.scale != 0) bad("a second scale " + quoted(token));
       problem_.scale = *scale;
       if (*scale == 0) bad("scale(0) would ignore q and k; leave it out for 1/sqrt(d)");
       return true;
@@ -221,6 +227,8 @@ class Parser {
       if (*text != "bhsd" && *text != "bshd") {
         bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
       }
+      if (layout_) bad("a second layout " + quoted(token));
+      layout_ = true;
       problem_.layout = *text == "bhsd" ? Layout::bhsd : Layout::bshd;
       return true;
     }
@@ -245,6 +253,7 @@ class Parser {
     }
     if (const auto text = argument_of(token, "packed")) {
       const auto totals = integers(token, *text, 2, "packed(TOTAL_Q,TOTAL_K)");
+      if (problem_.total_q != 0) bad("a second packed " + quoted(token));
       if (totals[0] < 1 || totals[1] < 1) bad(quoted(token) + ": totals are from 1 on");
       problem_.total_q = totals[0];
       problem_.total_k = totals[1];
@@ -260,6 +269,7 @@ class Parser {
     const auto text = argument_of(token, name);
     if (!text) return false;
     const auto values = integers(token, *text, 3, "strides_q(BATCH,HEAD,ROW)");
+    if (strides != Strides{}) bad("a second " + std::string(name) + " " + quoted(token));
     strides = {values[0], values[1], values[2]};
     if (strides == Strides{}) bad("'" + std::string(token) + "': leave it out for dense tensors");
     return true;
@@ -298,6 +308,7 @@ class Parser {
   bool mask_given_ = false;
   std::optional<Mask> window_;
   std::optional<std::string> bias_;  // its type may be that of a word yet to come
+  bool layout_ = false;
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
 };
 
@@ -497,9 +508,13 @@ void validate(const Problem& p) {
     bad("hq=" + std::to_string(p.hq) + " is not a multiple of hk=" + std::to_string(p.hk));
   }
   if (p.mask.left < -1 || p.mask.right < -1) bad("window sides must be -1 (no limit) or more");
-  if (!std::isfinite(p.scale)) bad("scale is not finite");
-  if (!(p.softcap >= 0 && p.softcap <= std::numeric_limits<float>::max())) {
-    bad("softcap is a finite number above 0, or 0 for none");
+  if (p.scale != 0 && !(std::fabs(p.scale) >= kLeastScale && std::fabs(p.scale) <= kMostScale)) {
+    bad("scale is " + shortest(p.scale) +
+        "; accepted: a finite number, in size from 2^-126 to 2^127, or none for 1/sqrt(d)");
+  }
+  if (p.softcap != 0 && !(p.softcap >= kLeastSoftcap && p.softcap <= kMostSoftcap)) {
+    bad("softcap is " + shortest(p.softcap) +
+        "; accepted: a finite number from 2^-100 to 2^100, or none");
   }
   for (const std::int64_t heads : {p.hq, p.hk}) {
     const std::int64_t s = heads == p.hq ? std::max(p.sq, p.sk) : p.sk;

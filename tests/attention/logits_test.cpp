@@ -32,6 +32,21 @@ TEST(Logits, NothingChangesWhereTheySayNothing) {
   EXPECT_EQ(said.d_sinks, std::vector<float>(2, 0));
 }
 
+// Rows without keys have no weights that a sink of -inf, which is none, could take from.
+TEST(Logits, ASinkThatIsNoneHasNoGradientFromRowsWithoutKeys) {
+  for (const char* backend : {"cpu", "reference"}) {
+    for (const char* line : {"fwdbwd fp32 causal b1 hq2 hk1 sq9 sk4 d16 sink",
+                             "fwdbwd fp32 causal hq2 hk1 d16 lens(9,3) lens_k(4,0) sink"}) {
+      Tensors t(line, 6);
+      t.sinks = {-INFINITY, 0.5f};
+      run(t, {.backend = backend});
+      EXPECT_EQ(t.d_sinks[0], 0) << backend << ": " << line;
+      EXPECT_NE(t.d_sinks[1], 0) << backend << ": " << line;
+      EXPECT_TRUE(check_backward(t.p, t.backward_args()).ok) << backend << ": " << line;
+    }
+  }
+}
+
 // A sink far above all logits takes nearly all of the weight; one far below takes none.
 TEST(Logits, ASinkTakesItsShare) {
   for (const float sink : {-90.0f, 90.0f}) {

@@ -22,6 +22,13 @@ def qkv(tmp_path):
     return ["--q", "q.npy", "--k", "k.npy", "--v", "v.npy"]
 
 
+@pytest.mark.parametrize("line", ["fwd fp32 lens(4,12)", "fwd fp32 lens(4,12) lens_k(12,12)", "fwd fp32 lens_k(12,12)"])
+def test_packed_sequences_are_not_read_from_files(dfa, qkv, line):
+    done = dfa("run", "--problem", line, *qkv)
+    assert (done.returncode, done.stdout) == (3, "") and done.stderr.count("\n") == 1
+    assert "tensors from files: takes no packed sequences; leave lens(…) out" in done.stderr
+
+
 @pytest.mark.parametrize("line, words", [
     (" ", "pass is missing"),
     ("forward bf16 h1 s8 d8", ["forward", "fwd"]),

@@ -86,9 +86,9 @@ class Plan:
     def __init__(self, plan, seen):
         self.plan, self.seen, self.workspace_bytes = plan, seen, plan.workspace_bytes
 
-    def _forward(self, *arguments):
+    def _forward(self, *arguments, **named):
         self.seen.append(arguments[-1])
-        self.plan._forward(*arguments[:-1], 0)
+        self.plan._forward(*arguments[:-1], 0, **named)
 
 
 @pytest.fixture
@@ -103,10 +103,9 @@ def seen(monkeypatch):
     monkeypatch.setattr(attention, "_adapted", {})
     real, told = arrays.plan_of, []
 
-    def plan_of(*arguments):
-        *first, backend, algorithm = arguments
+    def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, *rest):
         told.append(backend)
-        return Plan(real(*first, "cpu", algorithm), told)
+        return Plan(real(passes, dtype, sizes, window, scale, deterministic, strides, "cpu", *rest), told)
 
     monkeypatch.setattr(arrays, "plan_of", plan_of)
     yield told

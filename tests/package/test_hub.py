@@ -24,6 +24,20 @@ def folder(tmp_path_factory):
     return dfa.hub.write(tmp_path_factory.mktemp("hub") / "repository")
 
 
+def test_what_somebody_wrote_on_the_card_stays(tmp_path):
+    card = tmp_path / "README.md"
+    card.write_text("of mine")
+    dfa.hub.write(tmp_path)
+    assert card.read_text() == "of mine"
+    assert (dfa.hub.write(tmp_path / "new") / "README.md").read_text().startswith("---")
+
+
+def test_no_name_is_no_folder(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "dfa.hub", ""], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr == "dfa.hub: folder is ''; accepted: a path, . for the current folder\n"
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("name", ["flash_attn_func", "flash_attn_varlen_func"])
 def test_arguments_are_flash_attns_and_sinks(name):
     theirs, ours = (inspect.signature(getattr(module, name)).parameters for module in (flash_attn, dfa.hub))

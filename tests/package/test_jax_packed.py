@@ -336,6 +336,36 @@ def test_what_is_refused_is_told_in_one_line(change, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("change, message", [
+    ({"key_value_seq_lengths": np.array([3, 2**32 + 3, 1])}, "key_value_seq_lengths has the number 4294967299"),
+    ({"query_seq_lengths": [3, 2, -2**40]}, "query_seq_lengths has the number -1099511627776"),
+    ({"segment_ids": np.arange(9)[None].repeat(B, 0) * 2**31}, "segment_ids has the number 17179869184"),
+    ({"segment_ids": (np.zeros((B, 9), int), (np.zeros((B, 9), int) + 2**32))}, "segment_ids of keys has the number 4294967296"),
+    ({"segment_ids": [[10**30] * 9] * B}, "segment_ids has the number 1000000"),
+    ({"segment_ids": (np.zeros((B, 9), "uint32"), np.zeros((B, 9), "int32"))},
+     "segment_ids is uint32 of queries and int32 of keys, which have no type here in common; accepted: one type for both"),
+])
+def test_numbers_that_32_bits_do_not_hold_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        ours(*inputs(), **change)
+
+
+@pytest.mark.parametrize("types", [("uint32", "uint8"), ("int8", "int32"), ("int64", "uint8")])
+def test_segments_of_two_types_that_one_holds(types):
+    q, k, v = inputs()
+    ids = np.array([[1, 1, 1, 2, 2, 2, 5, 5, 5]] * B), np.array([[2, 2, 1, 1, 1, 1, 5, 5, 2]] * B)
+    o = ours(q, k, v, segment_ids=tuple(x.astype(kind) for x, kind in zip(ids, types)))
+    assert close(o, exact(q, k, v, ids[0][:, :, None] == ids[1][:, None])[0])
+
+
+@pytest.mark.parametrize("name, at", [("query", 0), ("key", 1), ("value", 2)])
+def test_what_is_no_array_is_named(name, at):
+    given = inputs()
+    given[at] = None
+    with pytest.raises(TypeError, match=f"{name} is None; accepted: an array"):
+        ours(*given)
+
+
 def test_one_array_of_segments_for_queries_and_keys_of_other_lengths():
     q, k, v = inputs(sq=7)
     with pytest.raises(ValueError, match="one array, with 7 queries and 9 keys"):

@@ -107,6 +107,18 @@ def test_compiled_as_eager():
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_compiled_softcap_may_be_any_number(dynamic):
+    torch._dynamo.reset()
+    q, = tensors((1, 2, 9, 16), grad=False)
+    compiled = torch.compile(lambda q, cap: dfa.attention(q, q, q, softcap=cap), fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for cap in (3.0, 2.0, 5.5):
+        assert torch.equal(compiled(q, cap), dfa.attention(q, q, q, softcap=cap))
+    for wrong in (-1.0, float("nan"), float("inf"), 1e-40):
+        with pytest.raises((ValueError, torch._dynamo.exc.Unsupported), match="softcap|Observed exception"):
+            compiled(q, wrong)
+
+
 def test_the_operators_keep_their_promises():
     q, k, v = tensors((9, 2, 16), (9, 2, 16), (9, 2, 16))
     sinks, = tensors((2,))
@@ -169,3 +181,137 @@ def test_jax_is_told_who_has_them():
     q = jax.numpy.zeros((1, 2, 4, 16))
     with pytest.raises(ValueError, match="not supported on JAX"):
         dfa.attention(q, q, q, softcap=3.0)
+
+
+@pytest.mark.parametrize("softcap, error", [
+    (True, TypeError), (numpy.True_, TypeError), ("5", TypeError), (b"5", TypeError), (numpy.complex64(5 + 1j), TypeError),
+    (torch.tensor(True), TypeError), ([5], TypeError), (torch.tensor(5.0, device="meta"), TypeError), (10**400, ValueError),
+    (-1, ValueError), (float("nan"), ValueError), (torch.tensor(5.0, requires_grad=True), ValueError)],
+    ids=lambda x: str(x)[:20])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_softcap_is_one_number_that_is_not_learned(library, softcap, error):
+    q, k, v = (x if library == "torch" else x.numpy() for x in qkv(grad=False))
+    with pytest.raises(error, match="^softcap .*accepted: "):
+        dfa.attention(q, k, v, softcap=softcap)
+
+
+def test_a_learned_softcap_is_refused_inside_torch_func():
+    q, k, v = qkv(grad=False)
+    with pytest.raises(ValueError, match="softcap requires a gradient"):
+        torch.func.grad(lambda cap: dfa.attention(q, k, v, softcap=cap).sum())(torch.tensor(3.0))
+
+
+@pytest.mark.parametrize("name", ["alibi_slopes", "sinks"])
+@pytest.mark.parametrize("odd", [numpy.ma.array(numpy.ones(4), mask=[0, 1, 0, 0]), torch.ones(4, requires_grad=True),
+                                 [[1.0], [1.0, 2.0]], torch.ones(4, device="meta")], ids=["masked", "learned", "ragged", "meta"])
+def test_arrays_that_are_more_than_their_values_are_refused(name, odd):
+    q, k, v = (x.numpy() for x in qkv(grad=False))
+    with pytest.raises(TypeError, match=f"{name} is .*accepted: "):
+        dfa.attention(q, k, v, **{name: odd})
+
+
+def test_sinks_of_bfloat16():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    q, k, v = (x.numpy() for x in qkv(grad=False))
+    sinks = numpy.array([0.5, -1, 2, 0], bfloat16)
+    assert numpy.array_equal(dfa.attention(q, k, v, sinks=sinks), dfa.attention(q, k, v, sinks=sinks.astype("float32")))
+
+
+def test_a_number_is_no_array_of_one():
+    q = numpy.zeros((1, 1, 2, 8), numpy.float32)
+    with pytest.raises(ValueError, match=r"sinks has shape \[\]; accepted: \[hq\]"):
+        dfa.attention(q, q, q, sinks=1.0)
+
+
+@pytest.mark.parametrize("name", ["alibi_slopes", "sinks"])
+def test_sparse_tensors_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} is a torch.sparse_coo tensor"):
+        dfa.attention(*qkv(grad=False), **{name: torch.ones(4).to_sparse()})
+
+
+def test_masked_tensors_are_refused():
+    q, k, v = qkv(grad=False)
+    masked = torch.masked.masked_tensor(q, torch.ones_like(q, dtype=torch.bool))
+    with pytest.raises(ValueError, match="q is a masked tensor"):
+        dfa.attention(masked, k, v, softcap=3.0)
+    rows = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    with pytest.raises(ValueError, match="q is a masked tensor"):
+        dfa.attention_varlen(torch.masked.masked_tensor(rows[0], torch.ones_like(rows[0], dtype=torch.bool)), *rows[1:],
+                             torch.tensor([0, 60], dtype=torch.int32), torch.tensor([0, 100], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=NAMES)
+def test_transforms_of_torch_func(given):
+    q, k, v = qkv(grad=False)
+    options = made(given)
+    learned = options.pop("sinks", None)
+    inputs = (q, k, v) + (() if learned is None else (learned,))
+
+    def loss(attention):
+        def of(q, k, v, sinks=None):
+            named = options if sinks is None else {**options, "sinks": sinks}
+            return attention(q, k, v, True, **named).square().sum()
+        return of
+
+    def ours(q, k, v, causal, **named):
+        return dfa.attention(q, k, v, causal=causal, **named)
+
+    def theirs(q, k, v, causal, **named):
+        return written_out(q, k, v, causal, **named)[0]
+
+    at = tuple(range(len(inputs)))
+    two = [torch.stack([x, 0.5 * x]) for x in inputs]
+    for a, b in [(torch.func.grad(loss(ours), at)(*inputs), torch.func.grad(loss(theirs), at)(*inputs)),
+                 (torch.vmap(torch.func.grad(loss(ours), at))(*two), torch.vmap(torch.func.grad(loss(theirs), at))(*two))]:
+        for x, y in zip(a, b):
+            torch.testing.assert_close(x, y, rtol=1e-5, atol=2e-5)
+
+
+def test_vmap_maps_without_a_word_of_slowness(recwarn):
+    q, k, v = qkv(grad=False)
+    sinks = torch.tensor([[0.5] * 4, [-1.0] * 4])
+    o = torch.vmap(lambda q, sinks: dfa.attention(q, k, v, sinks=sinks))(torch.stack([q, 2 * q]), sinks)
+    wanted = [written_out(x, k, v, sinks=s)[0] for x, s in zip((q, 2 * q), sinks)]
+    torch.testing.assert_close(o, torch.stack(wanted), rtol=1e-5, atol=5e-6)
+    assert not [str(one.message) for one in recwarn if "batching rule" in str(one.message)]
+
+
+def test_fake_tensors():
+    from torch._subclasses import FakeTensorMode
+    q, k, v = qkv(grad=False)
+    with FakeTensorMode() as fake:
+        o = dfa.attention(*map(fake.from_tensor, (q, k, v)), softcap=3.0, sinks=fake.from_tensor(torch.ones(4)))
+    alone = dfa.attention(q, k, v, softcap=3.0, sinks=torch.ones(4))
+    assert (o.shape, o.stride(), o.dtype) == (alone.shape, alone.stride(), alone.dtype)
+
+
+def test_a_sink_that_is_none_has_no_gradient():
+    q, k, v = tensors((1, 2, 9, 16), (1, 2, 4, 16), (1, 2, 4, 16))  # causal: five rows see no key
+    sinks = torch.tensor([-torch.inf, 0.5], requires_grad=True)
+    o, lse = dfa.attention(q, k, v, causal=True, sinks=sinks, return_lse=True)
+    dsinks, = torch.autograd.grad(o.sum() + lse.nan_to_num(0, 0, 0).sum(), sinks)
+    assert dsinks[0] == 0 and dsinks[1].isfinite() and dsinks[1] != 0
+
+
+def test_lse_of_sequences_without_keys_tells_of_sinks():
+    q, k, v = tensors((5, 2, 16), (3, 2, 16), (3, 2, 16))
+    sinks, = tensors((2,))
+    for keys, cu_k in ((slice(0, 3), [0, 0, 3]), (slice(0, 0), [0, 0, 0])):
+        cu_q, cu_k = torch.tensor([0, 4, 5], dtype=torch.int32), torch.tensor(cu_k, dtype=torch.int32)
+        o, lse = dfa.attention_varlen(q, k[keys], v[keys], cu_q, cu_k, sinks=sinks, return_lse=True)
+        assert torch.equal(lse[:, :4], sinks.detach()[:, None].expand(2, 4))
+        got, = torch.autograd.grad(lse[:, :4].sum(), sinks, retain_graph=True)
+        torch.testing.assert_close(got, torch.full((2,), 4.0))
+        assert torch.equal(torch.autograd.grad(o[:4].sum(), sinks)[0], torch.zeros(2))
+
+
+def test_rows_of_no_sequence_have_no_sink():
+    q, k, v = tensors((6, 2, 16), (3, 2, 16), (3, 2, 16), grad=False)
+    cu_q, none = torch.tensor([0, 4, 5], dtype=torch.int32), torch.zeros(3, dtype=torch.int32)
+    used = torch.tensor([2, 1], dtype=torch.int32)
+    sinks = torch.tensor([1.0, -2.0])
+    for keys in (k, k[:0]):
+        lse = dfa.attention_varlen(q, keys, keys, cu_q, none, seqused_q=used, sinks=sinks, return_lse=True)[1]
+        assert (lse[0] == torch.tensor([1.0, 1.0, -torch.inf, -torch.inf, 1.0, -torch.inf])).all()
+    nothing = dfa.attention_varlen(q, k, v, none[:1], none[:1], sinks=sinks, return_lse=True)[1]
+    assert nothing.isneginf().all()

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,7 +11,7 @@ import torch.utils.flop_counter  # noqa: E402
 
 dfa = pytest.importorskip("dfa")
 
-from dfa import flash_attn  # noqa: E402
+from dfa import flash_attn, hub  # noqa: E402
 from dfa.flash_attn import cute, flash_attn_interface  # noqa: E402
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -182,6 +183,13 @@ def test_nothing_to_read():
     ({"cu_seqlens_q": torch.tensor([0, 8], dtype=torch.int32)}, r"cu_seqlens_k has shape \[3\]"),
     ({"seqused_k": torch.tensor([4, 5], dtype=torch.int32)}, "seqused_k is 4, but cu_seqlens_k leaves 3 rows"),
     ({"max_seqlen_k": 4}, "max_seqlen_k is 4, but a sequence has 5 rows"),
+    ({"max_seqlen_q": 4.5}, r"max_seqlen_q is 4.5; accepted: a whole number"),
+    ({"max_seqlen_q": "5"}, r"max_seqlen_q is '5'; accepted: a whole number"),
+    ({"max_seqlen_q": True}, r"max_seqlen_q is True; accepted: a whole number"),
+    ({"max_seqlen_q": torch.tensor(5.5)}, r"max_seqlen_q is tensor\(5.5000\); accepted: a whole number"),
+    ({"max_seqlen_q": torch.tensor([5, 5])}, r"max_seqlen_q is tensor\(\[5, 5\]\); accepted: a whole number"),
+    ({"k": torch.zeros(0, 2, 64), "v": torch.zeros(0, 2, 64)}, r"cu_seqlens_k is \[0, 3, 8\], but the tensor has 0 rows"),
+    ({"q": torch.zeros(0, 2, 64)}, r"cu_seqlens_q is \[0, 3, 8\], but the tensor has 0 rows"),
     ({"q": torch.zeros(8, 3, 64)}, "not a multiple"),
     ({"k": torch.zeros(8, 2, 32)}, "shapes do not match"),
     ({"q": torch.zeros(1, 8, 2, 64)}, "q has 4 dimensions"),
@@ -224,6 +232,59 @@ def test_what_is_not_supported_is_refused_by_its_name(module, name, argument, va
         getattr(module, name)(q, q, q, **{argument: value})
 
 
+GENERATIONS = [flash_attn, flash_attn_interface, cute, hub]
+
+
+@pytest.mark.parametrize("module", GENERATIONS)
+@pytest.mark.parametrize("change, error, message", [
+    ({"q": numpy.zeros((1, 8, 2, 64), "f4")}, TypeError, "^q is ndarray; accepted: a tensor"),
+    ({"v": [1]}, TypeError, "^v is list; accepted: a tensor"),
+    ({"window_size": 5}, ValueError, "^window_size 5; accepted: "),
+    ({"window_size": "55"}, ValueError, "^window_size '55'; accepted: "),
+    ({"window_size": (5.0, 5)}, ValueError, r"^window_size \(5.0, 5\); accepted: "),
+    ({"window_size": (None,)}, ValueError, r"^window_size \(None,\); accepted: "),
+    ({"softcap": ""}, TypeError, "^softcap ''; accepted: "),
+    ({"softcap": False}, TypeError, "^softcap False; accepted: "),
+    ({"softcap": torch.tensor(0.0, requires_grad=True)}, ValueError, "^softcap requires a gradient"),
+])
+def test_names_of_flash_attn_say_what_they_take(module, change, error, message):
+    given = dict(zip("qkv", (torch.zeros(1, 8, 2, 64) for _ in range(3)))) | change
+    with pytest.raises(error, match=message):
+        module.flash_attn_func(**given)
+
+
+@pytest.mark.parametrize("module", GENERATIONS)
+def test_names_of_flash_attn_take_flags_and_both_lengths(module):
+    q, cu = torch.zeros(8, 2, 64), begins([3, 5], "cpu")
+    flag = "return_lse" if module is cute else "return_attn_probs"
+    with pytest.raises(TypeError, match=f"{flag} is 'no'; accepted: True or False"):
+        module.flash_attn_func(q[None], q[None], q[None], **{flag: "no"})
+    with pytest.raises(TypeError, match=f"{flag} is 1; accepted: True or False"):
+        module.flash_attn_varlen_func(q, q, q, cu, cu, 5, 5, **{flag: 1})
+    with pytest.raises(ValueError, match="cu_seqlens_q or cu_seqlens_k is None"):
+        module.flash_attn_varlen_func(q, q, q, cu, None, 5, 5)
+
+
+def test_what_is_stacked_is_of_its_shape():
+    q, cu = torch.zeros(1, 8, 2, 64), begins([3, 5], "cpu")
+    of_four = torch.stack([q] * 4, 2)
+    for call, message in [
+            (lambda: flash_attn.flash_attn_qkvpacked_func(of_four), r"qkv has shape \[1, 8, 4, 2, 64\]; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_qkvpacked_func(of_four[0]), r"qkv has shape \[8, 4, 2, 64\]; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_kvpacked_func(q, of_four), r"kv has shape .*; accepted: \[b, sk, 2, hk, d\]"),
+            (lambda: flash_attn.flash_attn_varlen_qkvpacked_func(of_four[0], cu, 5), r"qkv has shape .*; accepted: \[total, 3, h, d\]"),
+            (lambda: flash_attn.flash_attn_varlen_kvpacked_func(q[0], of_four[0], cu, cu, 5, 5), r"accepted: \[total_k, 2, hk, d\]"),
+            (lambda: flash_attn_interface.flash_attn_qkvpacked_func(of_four), r"qkv has shape .*; accepted: \[b, s, 3, h, d\]"),
+            (lambda: flash_attn_interface.flash_attn_qkvpacked_func(of_four[0, 0]), r"qkv has shape .* with num_heads_q"),
+            *((lambda n=n: flash_attn_interface.flash_attn_qkvpacked_func(torch.zeros(1, 8, 12, 64), num_heads_q=n),
+               f"num_heads_q is {n}; accepted: the heads of q, which leave an even number of the 12")
+              for n in (None, 3, 12, 20, -2, 4.0))]:
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="qkv is ndarray; accepted: a tensor"):
+        flash_attn.flash_attn_qkvpacked_func(of_four.numpy())
+
+
 def test_arguments_that_there_are_none_of_are_refused():
     q = torch.zeros(1, 8, 2, 64)
     with pytest.raises(TypeError, match="softcaps"):
@@ -236,3 +297,21 @@ def test_operations_are_counted_by_the_rows_that_count():
     with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
         dfa.attention_varlen(q, q, q, cu, seqused_q=used, seqused_k=used)
     assert counter.get_total_flops() == 4 * (2 * 2 + 5 * 5) * 2 * 64
+
+
+def test_a_compiled_call_refuses_lengths_as_an_eager_one():
+    q = torch.zeros(8, 2, 64)
+    compiled = torch.compile(lambda q, cu: dfa.attention_varlen(q, q, q, cu), backend="aot_eager", fullgraph=True)
+    for cu, message in (([1, 3, 8], "cu_seqlens_q does not begin with 0"), ([0, 5, 3], "cu_seqlens_q falls"),
+                        ([0, 3, 9], "the tensor has 8 rows")):
+        with pytest.raises(ValueError, match=message):
+            compiled(q, torch.tensor(cu, dtype=torch.int32))
+
+
+def test_vmap_over_lengths():
+    q = torch.randn(8, 2, 64)
+    cu = torch.tensor([[0, 3, 8], [0, 7, 8]], dtype=torch.int32)
+    o = torch.vmap(lambda cu: dfa.attention_varlen(q, q, q, cu))(cu)
+    assert torch.equal(o, torch.stack([dfa.attention_varlen(q, q, q, one) for one in cu]))
+    with pytest.raises(ValueError, match="max_seqlen_q beside cu_seqlens_q without values here"):
+        torch.vmap(lambda cu: dfa.attention_varlen(q, q, q, cu, max_seqlen_q=8))(cu)

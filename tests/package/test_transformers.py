@@ -133,6 +133,92 @@ def test_sequences_told_by_cu_seq_lens():
     assert torch.equal(got, torch.cat(parts, 2).transpose(1, 2))
 
 
+def gpt_oss(implementation):
+    torch.manual_seed(1)
+    made = transformers.GptOssForCausalLM._from_config(transformers.GptOssConfig(
+        hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        vocab_size=50, sliding_window=3, num_local_experts=2, num_experts_per_tok=1, pad_token_id=0),
+        attn_implementation=implementation)
+    return made.to(DEVICE)
+
+
+PLACES = [*range(6), *range(1), *range(7)]
+
+
+def of_each_alone(model, ids):
+    with torch.no_grad():
+        return torch.cat([model(ids[:, part], use_cache=False).logits for part in (slice(6), slice(6, 7), slice(7, 14))], 1)
+
+
+@pytest.mark.parametrize("make", [llama, mistral, gpt_oss])
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}, {"attention_mask": torch.ones(2, 14, dtype=torch.long)}],
+                         ids=["with a cache", "without", "ones for a mask"])
+@pytest.mark.parametrize("inference", [False, True])
+def test_sequences_told_by_position_ids(make, options, inference):
+    """As flash attention of transformers has them; its masks ask position_ids of few models, and never beside a cache."""
+    eager, ours = make("eager").eval(), make(dfa.transformers.register()).eval()
+    ids, places = torch.randint(3, 50, (2, 14), device=DEVICE), torch.tensor([PLACES, range(14)], device=DEVICE)
+    options = {name: x.to(DEVICE) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    with torch.inference_mode(inference), torch.no_grad():
+        got = ours(ids, position_ids=places, **options).logits
+        whole = eager(ids[1:], use_cache=False).logits
+    assert (got[:1] - of_each_alone(eager, ids[:1])).abs().max() < 1e-5 and (got[1:] - whole).abs().max() < 1e-5
+
+
+def test_position_ids_of_what_is_padding_tell_no_sequences():
+    eager, ours = with_both(llama)
+    ids, mask = torch.randint(3, 50, (2, 14), device=DEVICE), torch.ones(2, 14, dtype=torch.long, device=DEVICE)
+    mask[0, :4] = 0
+    places = (mask.cumsum(1) - 1).clamp(min=1)
+    with torch.no_grad():
+        wanted, got = (model(ids, attention_mask=mask, position_ids=places).logits for model in (eager, ours))
+    assert (got - wanted)[mask.bool()].abs().max() < 1e-5
+
+
+def test_position_ids_are_read_again_when_they_change_and_once_for_all_layers(monkeypatch):
+    model = llama(dfa.transformers.register()).eval().to(DEVICE)
+    ids, places, reads = torch.randint(3, 50, (1, 14), device=DEVICE), torch.arange(14, device=DEVICE)[None], []
+    monkeypatch.setattr(dfa.transformers._mask, "begins_of", lambda given, of=dfa.transformers._mask.begins_of:
+                        reads.append(1) or of(given))
+    with torch.no_grad():
+        whole = model(ids, position_ids=places, use_cache=False).logits
+        assert len(reads) == 1
+        places.copy_(torch.tensor([PLACES]))
+        packed = model(ids, position_ids=places).logits
+    assert len(reads) == 2 and (packed - of_each_alone(model, ids)).abs().max() < 1e-5 < (packed - whole).abs().max()
+
+
+@pytest.mark.parametrize("make", [llama, gpt_oss])
+def test_a_compiled_model_serves_or_refuses_packed_sequences(make):
+    torch._dynamo.reset()  # what was compiled too often is not compiled any more
+    model = make(dfa.transformers.register()).eval().to(DEVICE)
+    compiled = torch.compile(model, backend="aot_eager")
+    ids = torch.randint(3, 50, (1, 14), device=DEVICE)
+    with torch.no_grad():
+        assert (compiled(ids).logits - model(ids).logits).abs().max() < 1e-5
+        if DEVICE == "cpu":  # a failed assertion ends a process's use of a GPU
+            with pytest.raises(RuntimeError, match="position_ids tell packed sequences"):
+                compiled(ids, position_ids=torch.tensor([PLACES]))
+        if make is llama:
+            got = compiled(ids, position_ids=torch.tensor([PLACES], device=DEVICE), use_cache=False).logits
+            assert (got - of_each_alone(model, ids)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("change, error, message", [
+    ({"sliding_window": 0}, ValueError, "sliding_window=0; accepted"), ({"sliding_window": -1}, ValueError, "sliding_window=-1"),
+    ({"sliding_window": 3.5}, ValueError, "sliding_window=3.5"), ({"sliding_window": True}, ValueError, "sliding_window=True"),
+    ({"deterministic": "no"}, TypeError, "deterministic is 'no'"), ({"is_causal": "no"}, TypeError, "is_causal is 'no'"),
+    ({"is_causal": torch.tensor(False)}, TypeError, "is_causal is tensor"),
+    ({"cu_seq_lens_q": [0, 7, 4, 9]}, ValueError, "that fall"),
+    ({"cu_seq_lens_q": [0, 4, 9], "cu_seq_lens_k": [0, 10, 9]}, ValueError, "that fall"),
+    ({"softcap": torch.tensor(2.0, requires_grad=True)}, ValueError, "softcap requires a gradient"),
+])
+def test_options_that_say_nothing_clear_are_refused(change, error, message):
+    q, k, v = torch.randn(3, 1, 2, 9, 8)
+    with pytest.raises(error, match=message):
+        dfa.transformers.attention_forward(torch.nn.Identity(), q, k, v, None, **change)
+
+
 class Calls(TorchDispatchMode):
     """The names of the operators of dfa that run inside."""
 

@@ -31,6 +31,16 @@ def test_the_command_is_the_program():
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
 
 
+def test_without_the_program_one_line_says_so(tmp_path):
+    package = tmp_path / "dfa"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text((pathlib.Path(dfa.__file__).with_name("__main__.py")).read_text())
+    done = subprocess.run([sys.executable, "-m", "dfa", "info"], capture_output=True, text=True, check=False, cwd=tmp_path,
+                          env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 3 and done.stderr.count("\n") == 1 and "without the program" in done.stderr
+
+
 def test_the_program_is_told_of_the_environment_that_it_was_started_from():
     # NVRTC of the same environment is found without `activate`.
     done = subprocess.run([COMMAND, "info"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"})

@@ -177,9 +177,11 @@ def right(eager, ours):
 
 
 def packed(eager, ours):
+    """Against each sequence alone: eager attention of some types does not ask position_ids for them."""
     ids = tokens(1)
     places = torch.cat([torch.arange(8), torch.arange(LENGTH - 8)])[None].to(DEVICE)
-    return off(*(states(model, input_ids=ids, position_ids=places, use_cache=False) for model in (eager, ours)))
+    alone = torch.cat([states(eager, input_ids=part, use_cache=False) for part in (ids[:, :8], ids[:, 8:])], 1)
+    return off(alone, states(ours, input_ids=ids, position_ids=places, use_cache=False))
 
 
 def generated(eager, ours, **options):
@@ -310,7 +312,7 @@ Made by `python tests/package/transformers_models.py`, with transformers {transf
 fp32, beside their own eager attention. *Right*: where there is a token, logits (or all gradients, or the logits of
 generated tokens) differ by less than {BOUND:g} of the largest. *Refused*: ValueError that names what the last column names. *Own attention*:
 the model never asks for another; `dfa.transformers.enable` says so, and the model's own attention stays or is
-refused. — : eager attention cannot do it either.""")
+refused. — : eager attention cannot do it either. *Packed* is beside each sequence alone.""")
     for title, (models, cases) in CASES.items():
         print(f"\n## {title.capitalize()}\n")
         for line in table(models, cases):

@@ -228,6 +228,33 @@ def test_packed_sequences_stand_beside_the_same_ones_padded(plain):
     assert gain.reference == 1 and rate.series[0].x == gain.series[0].x
 
 
+def test_panels_of_other_logits_and_layouts_say_which(charts):
+    rows = [row | {"problem": f"{row['problem']} {extra}".strip()}
+            for extra in ("", "softcap(5)", "alibi sink", "layout(bshd)")
+            for row in (synthetic.case("custom", "flash", s=s) for s in (128, 256))]
+    titles = [panel.title for panel in charts(rows)["latency"].panels]
+    assert titles == [f"fp32 · b 1 · h 8 · d 64{extra}" for extra in ("", " · softcap(5)", " · alibi sink", " · layout(bshd)")]
+
+
+def test_packed_sequences_are_no_points_of_a_line_of_dense_ones(charts):
+    dense = [synthetic.case("custom", "flash", b=2, s=s) for s in (128, 256)]
+    packed = [row | {"problem": f"fwd fp32 full hq8 hk8 d64 lens({s},1)"} for row, s in zip(dense, (128, 256))]
+    for row in packed:
+        row["time_ms"] = row["time_ms"] | {"median": 1e3}
+    drawn = lines(axes(charts(dense + packed)["latency"])[0])
+    assert drawn["dfa"][0] == [128, 256] and max(drawn["dfa"][1]) < 1e3
+    assert isinstance(charts(packed)["latency"], Absent)
+
+
+def test_packed_sequences_are_held_against_padded_ones_of_the_same_logits(charts):
+    rows = synthetic.packed((512, 37, 100))
+    packed, padded = rows
+    capped = padded | {"problem": padded["problem"] + " softcap(5)"}
+    capped["time_ms"] = {name: value * 8 if name != "n" else value for name, value in padded["time_ms"].items()}
+    gain = charts([capped, packed, padded])["varlen"].panels[1]
+    assert gain.series[0].y == pytest.approx((2,))
+
+
 def test_without_the_suite_there_is_no_figure_but_the_command_for_it(charts):
     found = charts(synthetic.both("sequence", False, s=128) + synthetic.both("sequence", False))
     assert [n for n, c in found.items() if isinstance(c, Absent)] == [
@@ -329,7 +356,7 @@ def test_logarithmic_ticks_are_few_and_inside(low, high):
 
 def test_lengths_at_constant_tokens_are_one_line_and_no_row_is_lost():
     fixed = {"device": "d", "suite": "custom", "pass": "fwd", "dtype": "bf16", "mask": "full", "hq": 8,
-             "hk": 8, "d": 64, "dv": 64, "extra": ""}
+             "hk": 8, "d": 64, "dv": 64, "extra": "", "lengths": ""}
     rows = pd.DataFrame([{**fixed, "b": b, "sq": s, "sk": s, "length": s}
                          for b, s in ((4, 4096), (2, 8192), (1, 16384), (1, 32768))])
     parts = sweeps.sweeps(rows, "length", ["custom"])

@@ -56,6 +56,9 @@ TEST(Lengths, WhatIsNoneIsRefused) {
   expect_refused("fwd bf16 h1 d64 lens()", "lens()");
   expect_refused("fwd bf16 h1 d64 lens(5,-1)", "integers from 0");
   expect_refused("fwd bf16 h1 d64 lens(5,x)", "integers from 0");
+  for (const char* gap : {"lens(5,)", "lens(,5)", "lens(5,,6)"}) {
+    expect_refused(std::string("fwd bf16 h1 d64 ") + gap, "integers from 0");
+  }
   expect_refused("fwd bf16 h1 d64 lens(zipf,0,1)", "zipf,N,SEED");
   expect_refused("fwd bf16 h1 d64 lens(0,0)", "no sequence has a row");
   expect_refused("fwd bf16 h1 s8 d64 lens(5)", "leave them out");

@@ -70,8 +70,31 @@ TEST(Problem, ErrorsNameTheTokenAndWhatIsAccepted) {
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(0)").find("above 0"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(inf)").find("finite"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h8 s8 d8 softcap(2) softcap(3)").find("second"), std::string::npos);
+  for (const char* twice : {"scale(1) scale(2)", "layout(bhsd) layout(bshd)",
+                            "strides_q(64,64,8) strides_q(99,64,8)", "packed(8,8) packed(9,9)"}) {
+    const std::string line = std::string("fwd bf16 h1 s8 d8 ") + twice;
+    EXPECT_NE(error_of(line).find("a second"), std::string::npos) << line;
+  }
+  for (const char* odd : {"window(1,2,x)", "window(1,,2)", "window(1,2,)", "strides_q(64,64,8,8)",
+                          "strides_q(64,64,8,x)", "packed(8,8,x)"}) {
+    const std::string line = std::string("fwd bf16 h1 s8 d8 ") + odd;
+    EXPECT_NE(error_of(line).find("is not of the form"), std::string::npos) << line;
+  }
   EXPECT_NE(error_of("fwd bf16 h99999999999 s99999999999 d8"), "");
   EXPECT_NE(error_of(""), "");
+}
+
+// Beyond them fp32, of the engines and of the judge's yardstick, has 0 or infinity: what is wrong
+// would pass.
+TEST(Problem, ScaleAndSoftcapAreWhatFp32Holds) {
+  for (const char* odd : {"scale(1e40)", "scale(-1e39)", "scale(1e-40)", "scale(nan)", "scale(inf)",
+                          "softcap(1e-31)", "softcap(1e-300)", "softcap(1e31)", "softcap(nan)"}) {
+    const std::string line = std::string("fwd fp32 h1 s8 d8 ") + odd;
+    EXPECT_NE(error_of(line).find("accepted: a finite number"), std::string::npos) << line;
+  }
+  for (const char* last : {"scale(1e38)", "scale(-2e-38)", "softcap(8e-31)", "softcap(1.2e30)"}) {
+    EXPECT_EQ(error_of(std::string("fwd fp32 h1 s8 d8 ") + last), "") << last;
+  }
 }
 
 TEST(Mask, RangesAgreeWithTheDefinitionAndItsTranspose) {

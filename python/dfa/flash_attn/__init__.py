@@ -10,7 +10,7 @@ flash_attn_interface holds the variants of FlashAttention-3, cute those of Flash
 from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, unpacked, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
@@ -22,17 +22,17 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     float32 [b, hq, sq]."""
     refuse(dropout_p=dropout_p)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, alibi_slopes))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_kvpacked_func(q, kv, *options, **named):
     """kv [b, sk, 2, hk, d]; all else as flash_attn_func."""
-    return flash_attn_func(q, *kv.unbind(2), *options, **named)
+    return flash_attn_func(q, *unpacked("kv", kv, 2, "b, sk, 2, hk, d"), *options, **named)
 
 
 def flash_attn_qkvpacked_func(qkv, *options, **named):
     """qkv [b, s, 3, h, d]; all else as flash_attn_func."""
-    return flash_attn_func(*qkv.unbind(2), *options, **named)
+    return flash_attn_func(*unpacked("qkv", qkv, 2, "b, s, 3, h, d"), *options, **named)
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
@@ -42,20 +42,22 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     return_attn_probs (o, lse, None), lse float32 [hq, total_q]. With block_table, int32 [b, columns], k is [pages, page, hk, d] and
     v [pages, page, hk, dv] with pages of any size, and cu_seqlens_k says how long sequences are."""
     refuse(dropout_p=dropout_p)
-    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
+    begins = both_begins(cu_seqlens_q, cu_seqlens_k) if block_table is None else (cu_seqlens_q, cu_seqlens_k)
+    o, lse = attention_varlen(q, k, v, *begins, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
                               block_table=block_table, **logits_of(softcap, alibi_slopes))
-    return (o, lse, None) if return_attn_probs else o
+    return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):
     """kv [total_k, 2, hk, d]; all else as flash_attn_varlen_func."""
-    return flash_attn_varlen_func(q, *kv.unbind(1), *options, **named)
+    return flash_attn_varlen_func(q, *unpacked("kv", kv, 1, "total_k, 2, hk, d"), *options, **named)
 
 
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *options, **named):
     """qkv [total, 3, h, d]; all else as flash_attn_varlen_func."""
-    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
+    q, k, v = unpacked("qkv", qkv, 1, "total, 3, h, d")
+    return flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,

@@ -1,6 +1,10 @@
 """What the three generations of names have in common."""
 
+import torch
+
 from dfa._attention import attention
+from dfa._shapes import shown
+from dfa._shapes import window_of as sides_of
 
 # Values that ask for nothing.
 _NOTHING = {"dropout_p": (0,), "attention_chunk": (0, None), "num_splits": (0, 1, None), "sm_margin": (0, None)}
@@ -30,20 +34,65 @@ def refuse_others(others):
 
 def window_of(window_size):
     """dfa's: -1 on a side without a limit, which FlashAttention-4 calls None."""
-    if window_size is None:
-        return None
-    return tuple(-1 if side is None else side for side in window_size)
+    if window_size is None or type(window_size) is tuple and {*map(type, window_size)} == {int}:
+        return window_size
+    try:
+        if not isinstance(window_size, (tuple, list)):
+            raise ValueError
+        return sides_of(False, tuple(-1 if side is None else side for side in window_size))
+    except ValueError:
+        raise ValueError(f"window_size {shown(window_size)}; accepted: (left, right), whole numbers of keys, -1 or None for no "
+                         "limit") from None
 
 
 def logits_of(softcap, alibi_slopes=None, sinks=None):
-    """Options of dfa.attention: only what is there, as its usual call is the faster."""
-    given = {"softcap": softcap or None, "alibi_slopes": alibi_slopes, "sinks": sinks}
+    """Options of dfa.attention: only what is there, as its usual call is the faster. A softcap of the number 0 is none."""
+    if isinstance(softcap, (int, float)) and not isinstance(softcap, bool) and softcap == 0:
+        softcap = None
+    given = {"softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def unpacked(name, tensor, place, dimensions):
+    """What is stacked in a dimension of a tensor of these, which are named, a number where that one is: (q, k, v) or (k, v)."""
+    count = int(dimensions.split(", ")[place])
+    _check_tensor(name, tensor)
+    if tensor.dim() != dimensions.count(",") + 1 or tensor.shape[place] != count:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: [{dimensions}]")
+    return tensor.unbind(place)
+
+
+def split_heads(qkv, num_heads_q):
+    """(q, k, v) of qkv [b, s, hq + 2 · hk, d]. One that is stacked, [b, s, 3, h, d], has no need of num_heads_q."""
+    _check_tensor("qkv", qkv)
+    if qkv.dim() == 5:
+        return unpacked("qkv", qkv, 2, "b, s, 3, h, d")
+    if qkv.dim() != 4:
+        raise ValueError(f"qkv has shape {list(qkv.shape)}; accepted: [b, s, 3, h, d], or [b, s, hq + 2 · hk, d] with num_heads_q")
+    heads = qkv.shape[2]
+    if num_heads_q is None or type(num_heads_q) is not int or not 0 < num_heads_q < heads or (heads - num_heads_q) % 2:
+        raise ValueError(f"num_heads_q is {shown(num_heads_q)}; accepted: the heads of q, which leave an even number of the {heads} "
+                         "of qkv")
+    shared = (heads - num_heads_q) // 2
+    return qkv.split([num_heads_q, shared, shared], dim=2)
+
+
+def both_begins(cu_seqlens_q, cu_seqlens_k):
+    """Raises where a name's cu_seqlens are not both there; dfa.attention_varlen's own may leave out those of keys."""
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
+    return cu_seqlens_q, cu_seqlens_k
+
+
+def _check_tensor(name, tensor):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
 
 
 def attend(q, k, v, scale, causal, window_size, deterministic, logits):
     """(o, lse) of [b, s, h, d] tensors; o likewise. logits: of logits_of()."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
+        _check_tensor(name, tensor)
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, sequence, heads, head dim")
     o, lse = attention(*(x.transpose(1, 2) for x in (q, k, v)), causal=causal, window=window_of(window_size), scale=scale,

@@ -1,6 +1,7 @@
 """The functions of FlashAttention-4's module flash_attn.cute, by dfa. What is not supported raises ValueError by its name;
 num_splits and pack_gqa, which change no result, are the library's own to choose."""
 
+from dfa._shapes import flag_of
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn._adapted import attend, logits_of, refuse, refuse_others, window_of
 
@@ -12,7 +13,7 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(None
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → (o, lse): lse float32 [b, hq, sq], or None without return_lse."""
     refuse_others(others)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, None, learnable_sink))
-    return o, lse if return_lse else None
+    return o, lse if flag_of("return_lse", return_lse) else None
 
 
 def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, seqused_q=None,
@@ -31,4 +32,4 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
                               block_table=page_table, deterministic=deterministic, return_lse=True,
                               **logits_of(softcap, None, learnable_sink))
-    return o, lse if return_lse else None
+    return o, lse if flag_of("return_lse", return_lse) else None

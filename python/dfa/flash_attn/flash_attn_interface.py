@@ -6,7 +6,7 @@ import torch
 from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, split_heads, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache",
            "get_scheduler_metadata"]
@@ -20,20 +20,14 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
            sm_margin=sm_margin)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap))
-    return (o, lse) if return_attn_probs else o
+    return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_qkvpacked_func(qkv, softmax_scale=None, causal=False, q_descale=None, k_descale=None, v_descale=None,
                               window_size=(-1, -1), attention_chunk=0, softcap=0.0, deterministic=False, num_heads_q=None,
                               sm_margin=0, return_attn_probs=False):
     """qkv [b, s, 3, h, d], or [b, s, hq + 2 · hk, d] with num_heads_q."""
-    if qkv.dim() == 5:
-        q, k, v = qkv.unbind(2)
-    else:
-        if num_heads_q is None:
-            raise ValueError("num_heads_q is None; accepted: the heads of q, where qkv has four dimensions")
-        shared = (qkv.shape[2] - num_heads_q) // 2
-        q, k, v = qkv.split([num_heads_q, shared, shared], dim=2)
+    q, k, v = split_heads(qkv, num_heads_q)
     return flash_attn_func(q, k, v, softmax_scale, causal, None, q_descale, k_descale, v_descale, window_size, attention_chunk,
                            softcap, 1, None, deterministic, sm_margin, return_attn_probs)
 
@@ -46,10 +40,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     return_attn_probs (o, lse), lse float32 [hq, total_q]."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
            sm_margin=sm_margin)
-    o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal,
+    o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
                               deterministic=deterministic, return_lse=True, **logits_of(softcap))
-    return (o, lse) if return_attn_probs else o
+    return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,

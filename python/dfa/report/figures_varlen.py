@@ -5,7 +5,7 @@ import pandas as pd
 from dfa.report.chart import Absent, Chart, Panel, Series
 from dfa.report.sweeps import PASS_NAMES, source_of
 
-_SHAPE = ["device", "pass", "dtype", "mask", "b", "hq", "hk", "sq", "d", "dv"]  # that a list and its padded twin share
+_SHAPE = ["device", "pass", "dtype", "mask", "b", "hq", "hk", "sq", "d", "dv", "extra"]  # that a list and its padded twin share
 
 
 def _with_padded(rows):

@@ -21,8 +21,9 @@ DASHES = ("solid", "dash", "dot")
 
 
 def sweeps(cases, axis, suites, free=()):
-    """Sub-frames in which `axis` takes two values or more; `free` fields may vary besides."""
-    rows = cases[cases["suite"].isin(suites)]
+    """Sub-frames in which `axis` takes two values or more; `free` fields may vary besides. Packed sequences, which are none of
+    one length, have a figure of their own."""
+    rows = cases[cases["suite"].isin(suites) & (cases["lengths"] == "")]
     moving = AXES[axis][0] + tuple(free)
     found = _varying(rows, axis, [f for f in FIELDS if f not in moving])
     if axis == "length":
@@ -71,6 +72,8 @@ def describe(rows, axis):
             words.append(f"{name} {first[field]}")
     if rows["b"].nunique() > 1 and (rows["b"] * rows["sq"]).nunique() == 1:
         words.append(f"{int(first['b'] * first['sq'])} tokens")
+    if rows["extra"].nunique() == 1 and first["extra"]:
+        words.append(first["extra"])
     return " · ".join(words)
 
 

@@ -6,6 +6,10 @@
 What a model asks of its masks is served exactly where each query sees keys that lie together: causal, full, windows,
 padding, packed sequences (by position_ids or cu_seq_lens), static caches, chunks, prefixes, blocks of images. Everything else raises
 ValueError, with what would work. The table of models: docs/guide/transformers-models.md.
+
+position_ids that begin anew tell packed sequences to causal layers of as many queries as keys, as to transformers' flash
+attention: also beside a cache, and of models that do not tell their masks, where 'eager' and 'sdpa' let sequences see each
+other. They are read once a forward, for which a GPU is waited for. A compiled model without a mask asserts that there are none.
 """
 
 from transformers import AttentionInterface, AttentionMaskInterface

@@ -1,13 +1,15 @@
 """The attention function of transformers' models, by dfa.attention."""
 
 import weakref
+from operator import index
 
 import numpy
 import torch
 
 from dfa._attention import attention
 from dfa._segments import attend, diagonal, everything, intervals_of, read, segments_of
-from dfa.transformers._mask import Mask, known
+from dfa._shapes import flag_of, shown
+from dfa.transformers._mask import Mask, begins_of, known
 from dfa.transformers._words import NAME, refuse
 
 # What models hand on to every layer and attention has no part in, or what is already in q, k and v.
@@ -38,18 +40,50 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
     for name, asked in options.items():
         if asked is not None and asked is not False and name not in _NOT_OURS:
             refuse(f"{name} ({type(asked).__name__})")
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    options = {"scale": scaling, "deterministic": bool(deterministic)}
+    causal = flag_of("is_causal", getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if sliding_window is not None:
+        sliding_window = _window_of(sliding_window)
+    places = _places_of(options.get("position_ids"), query, key, causal, cu_seq_lens_q)
+    if places is not None and attention_mask is None and torch.compiler.is_compiling():
+        places = _assert_one_sequence(places)
+    options = {"scale": scaling, "deterministic": flag_of("deterministic", deterministic)}
     options |= {name: given for name, given in (("softcap", softcap), ("sinks", s_aux)) if given is not None}
     if position_bias is not None:
         if cu_seq_lens_q is not None:
             refuse("position_bias beside cu_seq_lens_q")
-        o = _biased(query, key, value, position_bias, attention_mask, causal, sliding_window, options)
+        o = _biased(query, key, value, position_bias, attention_mask, causal, sliding_window, places, options)
         return o.transpose(1, 2).contiguous(), None
-    if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
-        return _unmasked(query, key, value, bool(causal), options).transpose(1, 2).contiguous(), None
-    o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)
+    if attention_mask is None and cu_seq_lens_q is None and sliding_window is None and places is None:
+        return _unmasked(query, key, value, causal, options).transpose(1, 2).contiguous(), None
+    o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, places, options)
     return o.transpose(1, 2).contiguous(), None  # as every other implementation's: some models take a view of it
+
+
+def _window_of(sliding_window):
+    try:
+        if isinstance(sliding_window, bool) or index(sliding_window) < 1:
+            raise ValueError
+        return index(sliding_window)
+    except (TypeError, ValueError):
+        raise ValueError(f"sliding_window={shown(sliding_window)}; accepted: a whole number of keys, 1 or more, or None") from None
+
+
+def _places_of(position_ids, query, key, causal, cu_q):
+    """position_ids where they may say that sequences are packed, as transformers' flash attention asks them; else None. Masks
+    say so too, but not of every model, and of none that has a cache."""
+    sq = query.shape[2]
+    if position_ids is None or not causal or cu_q is not None or sq == 1 or sq != key.shape[2]:
+        return None
+    if type(position_ids) is not torch.Tensor or position_ids.is_meta or position_ids.dim() != 2:
+        return None  # not to be read, or of several axes
+    return position_ids if position_ids.shape[1] == sq and position_ids.shape[0] in (1, query.shape[0]) else None
+
+
+def _assert_one_sequence(position_ids):
+    """In a graph, which does not read them: RuntimeError where they say that sequences are packed, on a GPU a failed assertion."""
+    follow = (position_ids.diff(dim=1) == 1).all()
+    torch._assert_async(follow, "position_ids tell packed sequences, which a compiled model without a mask does not serve; "
+                                "accepted: cu_seq_lens_q, or a model that is not compiled")
 
 
 def _unmasked(query, key, value, causal, options):
@@ -60,27 +94,33 @@ def _unmasked(query, key, value, causal, options):
 
 
 @torch.compiler.disable  # how often attention is called depends on the mask's elements
-def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, options):
+def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, places, options):
     if isinstance(mask, Mask) and cu_q is None:
         _shapes_agree(mask.shape, query, key)
-        return attend(query, key, value, mask.segments_for(query.shape[0], query.shape[2]), **options)
+        return attend(query, key, value, mask.segments_for(query.shape[0], query.shape[2], places), **options)
+    places = None if mask is not None else places  # one of the user's own says what it means
 
     def read_anew():
         intervals = known(_intervals_of(mask, query, key, causal, sliding_window))
         if cu_q is not None:
             intervals = _packed(intervals, query, key, cu_q, cu_k)
+        begins = None if places is None else begins_of(places)
+        if begins is not None:
+            intervals = intervals.intersected(begins, key.shape[2])
         return segments_of(intervals, query.shape[0])
 
     if cu_q is None and sliding_window is None and (bias := _added(mask, query, key)) is not None:
         return attention(query, key, value, bias=bias, **options)
     others = [tuple(ends) for ends in (cu_q, cu_k) if ends is not None and not isinstance(ends, torch.Tensor)]
     facts = query.shape[:3], key.shape[2], causal, sliding_window, others
-    return attend(query, key, value, _kept(read_anew, (mask, cu_q, cu_k), facts), **options)
+    return attend(query, key, value, _kept(read_anew, (mask, cu_q, cu_k, places), facts), **options)
 
 
 @torch.compiler.disable  # which keys a query sees is read from the mask
-def _biased(query, key, value, bias, mask, causal, sliding_window, options):
+def _biased(query, key, value, bias, mask, causal, sliding_window, places, options):
     """o with a bias that is added to scores, and -inf where a mask hides a key."""
+    if places is not None and begins_of(places) is not None:
+        refuse("position_bias beside position_ids of several sequences in a row")
     if query.device.type != "cpu":
         refuse("position_bias on a GPU (accepted: on a processor)")
     bias = bias.to(query.dtype)
@@ -182,5 +222,7 @@ def _packed(intervals, query, key, cu_q, cu_k):
     sq, sk = query.shape[2], key.shape[2]
     if len(cu_q) != len(cu_k) or not (cu_q[0] == cu_k[0] == 0 and cu_q[-1] == sq and cu_k[-1] == sk):
         refuse(f"cu_seq_lens_q {cu_q.tolist()}, cu_seq_lens_k {cu_k.tolist()} for {sq} queries and {sk} keys")
+    if (numpy.diff(cu_q) < 0).any() or (numpy.diff(cu_k) < 0).any():
+        refuse(f"cu_seq_lens_q {cu_q.tolist()}, cu_seq_lens_k {cu_k.tolist()} that fall")
     which = numpy.searchsorted(cu_q, numpy.arange(sq), side="right") - 1
     return intervals.intersected(cu_k[which], cu_k[which + 1])

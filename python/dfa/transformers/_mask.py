@@ -1,11 +1,13 @@
 """The mask that a model of transformers asks for, kept as what each query sees."""
 
+import weakref
+
 import numpy
 import torch
 from transformers.masking_utils import (and_masks, bidirectional_mask_function, causal_mask_function,
                                         padding_mask_function, sdpa_mask)
 
-from dfa._segments import Intervals, diagonal, everything, intervals_of, segments_of
+from dfa._segments import Intervals, diagonal, everything, intervals_of, read, segments_of
 from dfa.transformers._words import NAME, refuse
 
 
@@ -17,19 +19,35 @@ class Mask(torch.Tensor):
     """
 
     @staticmethod
-    def __new__(cls, intervals, shape, device):
+    def __new__(cls, intervals, shape, device, padding=None):
         return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device=device)
 
-    def __init__(self, intervals, shape, device):
+    def __init__(self, intervals, shape, device, padding=None):
         self.intervals = intervals  # None where a query sees keys that do not lie together
-        self._segments = {}
+        self._segments, self._padding, self._begins = {}, padding, None
 
-    def segments_for(self, b, sq):
-        """Its Segments for b sequences of sq queries, to which one of it broadcasts: made once for all layers."""
-        if (b, sq) not in self._segments:
+    def segments_for(self, b, sq, position_ids=None):
+        """Its Segments for b sequences of sq queries, to which one of it broadcasts: made once for all layers. position_ids: of
+        queries that are keys as well, None where they do not matter."""
+        begins = None if position_ids is None else self._begins_in(position_ids)
+        asked = b, sq, begins is not None
+        if asked not in self._segments:
             low, high = (numpy.broadcast_to(ends, (ends.shape[0], sq)) for ends in known(self.intervals))
-            self._segments[b, sq] = segments_of(Intervals(low, high), b)
-        return self._segments[b, sq]
+            intervals = Intervals(low, high)
+            self._segments[asked] = segments_of(intervals if begins is None else intervals.intersected(begins, self.shape[3]), b)
+        return self._segments[asked]
+
+    def _begins_in(self, position_ids):
+        """begins_of(position_ids), read once for all layers; None where what is padding has positions of its own."""
+        version = None if position_ids.is_inference() else position_ids._version
+        kept = self._begins
+        if kept is None or kept[0]() is not position_ids or kept[1] != version:
+            begins = begins_of(position_ids)
+            if begins is not None and self._padding is not None and not self._padding.all():
+                begins = None
+            self._begins = kept = weakref.ref(position_ids), version, begins
+            self._segments = {asked: segments for asked, segments in self._segments.items() if not asked[2]}
+        return kept[2]
 
     def __repr__(self, **_):
         return f"<dfa.transformers.Mask {list(self.shape)} on {self.device}>"
@@ -62,7 +80,7 @@ def _moved(mask, *arguments, **keywords):
     device, dtype, *_ = torch._C._nn._parse_to(*arguments, **keywords)
     if dtype not in (None, torch.bool):
         refuse(f"attention of the model's own, which reads its mask as {dtype},")
-    return Mask(mask.intervals, mask.shape, device if device is not None else mask.device)
+    return Mask(mask.intervals, mask.shape, device if device is not None else mask.device, mask._padding)
 
 
 def _sliced(mask, index):
@@ -80,10 +98,20 @@ def _sliced(mask, index):
         batch = index[0] if intervals.low.shape[0] > 1 else slice(None)
         low, high = (ends[batch, index[2]] - range(mask.shape[3])[index[3]].start for ends in intervals)
         intervals = Intervals(low, high).intersected(0, shape[3])
-    return Mask(intervals, shape, mask.device)
+    return Mask(intervals, shape, mask.device, mask._padding)
 
 
 _KEPT = {"__getitem__": _sliced, "to": _moved, "detach": _same, "contiguous": _same, "clone": _same, "bool": _same}
+
+
+def begins_of(position_ids):
+    """Where the sequence of each query begins, int64 [b or 1, sq], by the rule of transformers: a position that does not follow
+    the one before begins another one. None where there are no two. Waits for the GPU."""
+    places = read(position_ids).astype(numpy.int64)
+    new = numpy.diff(places, axis=1, prepend=places[:, :1] - 1) != 1
+    if not new.any():
+        return None
+    return numpy.maximum.accumulate(numpy.where(new, numpy.arange(places.shape[1]), 0), axis=1)
 
 
 def known(intervals):
@@ -123,7 +151,7 @@ def _read(b, sq, sk, q_offset, kv_offset, mask_function, padding, device, use_vm
     intervals = _closed_form(b, sq, sk, q_offset, kv_offset, mask_function, padding)
     if intervals is None:
         intervals = _evaluated(b, sq, sk, q_offset, kv_offset, mask_function, padding, device, use_vmap)
-    return Mask(intervals, (b, 1, sq, sk), device)
+    return Mask(intervals, (b, 1, sq, sk), device, padding)
 
 
 _read_outside = torch.compiler.disable(_read)

@@ -40,7 +40,7 @@ struct Sm80BiasGradient {
 
   static DFA_DEVICE SeqlenInfo<kConfig.varlen> sequence(const KernelArgs& args, int batch) {
     if constexpr (kConfig.varlen) {
-      return SeqlenInfo<true>::of(SequenceTiles::sequence(args.packed, batch));
+      return SeqlenInfo<true>::of(SequenceTiles<false>::sequence(args, batch));
     } else {
       return {batch};
     }
