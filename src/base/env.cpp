@@ -22,7 +22,8 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_CUDNN", "", "library of cuDNN, a peer of dfa bench, or its folder; empty: searched"},
     {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
     {"DFA_KERNELS", "",
-     "folder of kernels compiled ahead, only read; empty: that of the package dfa-attention-kernels"},
+     "folder of kernels compiled ahead, only read; empty: that of the package "
+     "dfa-attention-kernels"},
     {"DFA_KERNEL_SOURCES", "",
      "folder whose files take the place of GPU kernels' sources, e.g. kernels/forward/…; for work "
      "on a kernel"},
