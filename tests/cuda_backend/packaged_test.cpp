@@ -1,5 +1,9 @@
 // A default problem where there is no compiler, by kernels of a package.
+#include <set>
+
+#include "cuda/cache.h"
 #include "cuda_backend/backend_test_case.h"
+#include "dfa/error.h"
 
 namespace dfa {
 namespace {
@@ -44,6 +48,71 @@ TEST_F(PackagedKernelsTest, OneOfALaterCudaThanTheDriversIsNotLoaded) {
   testing::fake_kernels().add_to_package(launches(p), "nvrtc 12.8");
   run(p);
   EXPECT_EQ(fake().launches.size(), 1u);
+}
+
+// What `dfa cache warm` does.
+class WarmTest : public CudaBackendTest {
+ protected:
+  static std::vector<Problem> problems(std::initializer_list<const char*> lines) {
+    std::vector<Problem> all;
+    for (const char* line : lines) all.push_back(parse_problem(line));
+    return all;
+  }
+};
+
+TEST_F(WarmTest, AKernelIsWantedOnceAndWhatCannotRunIsRefused) {
+  const auto lines = {"fwd bf16 b1 h2 s100 d64", "fwd bf16 b3 h2 s90 d64", "fwd fp8 h1 s8 d64"};
+  const auto wanted = cuda::wanted_kernels(problems(lines), {.arch = "sm_80"});
+  ASSERT_EQ(wanted.kernels.size(), 1u);
+  EXPECT_EQ(wanted.kernels[0].name, "forward");
+  EXPECT_EQ(wanted.kernels[0].arch, "sm_80");
+  ASSERT_EQ(wanted.refused.size(), 1u);
+  EXPECT_EQ(wanted.refused[0].first, to_line(parse_problem("fwd fp8 h1 s8 d64")));
+}
+
+TEST_F(WarmTest, WithoutAnArchitectureTheDeviceAndItsMultiprocessorsAreAsked) {
+  const auto few = problems({"fwd bf16 b2 hq32 hk8 sq1 sk8192 d128"});
+  const auto kernels = [&](const cuda::WarmCard& card) {
+    std::string text;
+    for (const auto& kernel : cuda::wanted_kernels(few, card).kernels) {
+      text += kernel.arch + " " + kernel.name_expression + "\n";
+    }
+    return text;
+  };
+  EXPECT_EQ(kernels({}), kernels({.arch = "sm_90a", .sm_count = kLimits.sm_count}));
+  fake().part_sms = 16;
+  EXPECT_EQ(kernels({}), kernels({.arch = "sm_90a", .sm_count = 16}));
+  EXPECT_NE(kernels({}), kernels({.arch = "sm_90a"}));
+}
+
+TEST_F(WarmTest, ThreadsTellOfEachKernelOnceAndOfThoseThatCannotBeHad) {
+  auto wanted = cuda::wanted_kernels(std::vector{kProblem}, {.arch = "sm_90a"}).kernels;
+  ASSERT_GE(wanted.size(), 2u);
+  const std::size_t there = wanted.size();
+  for (int i = 0; i < 20; ++i) {
+    wanted.push_back(wanted[0]);
+    wanted.back().name_expression += " of no package " + std::to_string(i);
+  }
+  std::set<std::string> told;
+  std::size_t failed = 0;
+  cuda::warm_kernels(wanted, 4, [&](const cuda::WarmKernel& kernel) {
+    told.insert(kernel.wanted.name_expression);
+    failed += kernel.error != nullptr ? 1 : 0;
+    EXPECT_EQ(kernel.error == nullptr, kernel.kept);
+  });
+  EXPECT_EQ(told.size(), wanted.size());
+  EXPECT_EQ(failed, wanted.size() - there);
+}
+
+TEST_F(WarmTest, WhatTheTellerThrowsEndsIt) {
+  const auto wanted = cuda::wanted_kernels(std::vector{kProblem}, {.arch = "sm_90a"}).kernels;
+  int told = 0;
+  const auto teller = [&](const cuda::WarmKernel&) {
+    ++told;
+    throw IoError("enough");
+  };
+  EXPECT_THROW(cuda::warm_kernels(wanted, 3, teller), IoError);
+  EXPECT_EQ(told, 1);
 }
 
 }  // namespace
