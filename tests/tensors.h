@@ -1,32 +1,40 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "base/element.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "spec/bias.h"
 #include "spec/lengths.h"
 
 namespace dfa {
 
 // Host tensors of a problem, in its strides, filled with seeded normal values; outputs start as
-// NaN.
+// NaN. Of a paged problem the cache has pages in no order, as many as all lengths need, and is NaN
+// behind the end of each.
 struct Tensors {
   Problem p;
   std::vector<std::byte> q, k, v, o, d_o, dq, dk, dv;
   std::vector<float> lse;
   std::vector<std::int32_t> cu_seqlens_q, cu_seqlens_k;  // of packed sequences
+  std::vector<std::int32_t> block_table, seqused_k;      // of paged ones
   std::vector<float> slopes, sinks, d_sinks;             // of [b, hq] for alibi, else of [hq]
+  std::vector<std::byte> bias;
+  std::vector<float> d_bias;
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
     const std::int64_t q_count = extent(p.q(), b, p.hq, q_rows, p.d);
-    const std::int64_t k_count = extent(p.k(), b, p.hk, k_rows, p.d);
-    const std::int64_t v_count = extent(p.v(), b, p.hk, k_rows, p.dv);
+    const std::int64_t k_count = extent(p.k(), p.k_batches(), p.hk, k_rows, p.d);
+    const std::int64_t v_count = extent(p.v(), p.k_batches(), p.hk, k_rows, p.dv);
     const std::int64_t o_count = extent(p.o(), b, p.hq, q_rows, p.dv);
     q = filled(q_count, seed);
     k = filled(k_count, seed + 1);
@@ -40,22 +48,37 @@ struct Tensors {
     if (p.alibi) slopes = floats(p.b * p.hq, seed + 4, 0.2f);
     if (p.sink) sinks = floats(p.hq, seed + 5, 1.5f);
     d_sinks.assign(sinks.size(), std::nanf(""));
-    if (p.packed()) {
+    if (p.bias) {
+      const std::int64_t count = bias_sizes(p).elements();
+      bias.resize(static_cast<std::size_t>(count * bytes_of(p.bias->dtype)));
+      fill_normal(bias.data(), p.bias->dtype, count, seed + 6);
+      d_bias.assign(static_cast<std::size_t>(count), std::nanf(""));
+    }
+    if (p.packed() && !p.lens_q.empty()) {
       cu_seqlens_q = cu_seqlens_of(p.lens_q);
       cu_seqlens_k = cu_seqlens_of(p.lens_k);
     }
+    if (p.paged()) lay_pages(seed + 6);
   }
 
   // On the host.
   Sequences sequences() const {
     if (!p.packed()) return {};
+    if (p.paged()) {
+      return {.cu_seqlens_q = cu_seqlens_q.empty() ? nullptr : cu_seqlens_q.data(),
+              .seqused_k = seqused_k.data(),
+              .block_table = block_table.data(),
+              .table_row = p.table_columns()};
+    }
     return {.cu_seqlens_q = cu_seqlens_q.data(), .cu_seqlens_k = cu_seqlens_k.data()};
   }
 
   Logits logits() const {
     return {.alibi_slopes = p.alibi ? slopes.data() : nullptr,
             .slopes_of_batch = p.alibi ? p.hq : 0,
-            .sinks = p.sink ? sinks.data() : nullptr};
+            .sinks = p.sink ? sinks.data() : nullptr,
+            .bias = p.bias ? bias.data() : nullptr,
+            .bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
   }
 
   ForwardArgs forward_args() {
@@ -79,7 +102,27 @@ struct Tensors {
             .dv = dv.data(),
             .sequences = sequences(),
             .logits = logits(),
-            .d_sinks = p.sink ? d_sinks.data() : nullptr};
+            .d_sinks = p.sink ? d_sinks.data() : nullptr,
+            .d_bias = d_bias.empty() ? nullptr : d_bias.data(),
+            .d_bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
+  }
+
+  // Row j of a sequence's keys, as a row of all pages.
+  std::int64_t row_in_pages(std::int64_t sequence, std::int64_t j) const {
+    const std::int64_t entry = sequence * p.table_columns() + j / p.page;
+    return block_table[static_cast<std::size_t>(entry)] * p.page + j % p.page;
+  }
+  // Of k and v of a paged problem.
+  void fill_row(std::int64_t row, float value) {
+    for (std::int64_t h = 0; h < p.hk; ++h) {
+      const std::int64_t page = row / p.page, at = row % p.page;
+      for (std::int64_t x = 0; x < p.d; ++x) {
+        set(k, page * p.k().batch + at * p.k().row + h * p.k().head + x, value);
+      }
+      for (std::int64_t x = 0; x < p.dv; ++x) {
+        set(v, page * p.v().batch + at * p.v().row + h * p.v().head + x, value);
+      }
+    }
   }
 
   float at(const std::vector<std::byte>& t, std::int64_t index) const {
@@ -93,6 +136,22 @@ struct Tensors {
   }
 
  private:
+  void lay_pages(std::uint64_t seed) {
+    std::vector<std::int32_t> free(static_cast<std::size_t>(p.k_batches()));
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), std::mt19937_64(seed));
+    block_table.assign(static_cast<std::size_t>(p.b * p.table_columns()), -1);
+    for (std::int64_t i = 0; i < p.b; ++i) {
+      const std::int64_t rows = p.lens_k.empty() ? p.sk : p.lens_k[static_cast<std::size_t>(i)];
+      seqused_k.push_back(static_cast<std::int32_t>(rows));
+      for (std::int64_t j = 0; j < rows; j += p.page) {
+        block_table[static_cast<std::size_t>(i * p.table_columns() + j / p.page)] = free.back();
+        free.pop_back();
+      }
+      const std::int64_t end = (rows + p.page - 1) / p.page * p.page;
+      for (std::int64_t j = rows; j < end; ++j) fill_row(row_in_pages(i, j), std::nanf(""));
+    }
+  }
   static std::vector<float> floats(std::int64_t count, std::uint64_t seed, float size) {
     std::vector<float> values(static_cast<std::size_t>(count));
     fill_normal(values.data(), DType::fp32, count, seed);

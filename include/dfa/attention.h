@@ -72,19 +72,31 @@ struct Plan {
 // or the first seqused_q[i] of them where that is given; of k and v likewise. Rows that are of
 // none, padding left or right, are not read: o and gradients are zeros there, lse is -inf. The CPU
 // throws InvalidArgument where begins fall or leave the tensors; kernels cut them to what is there.
+//
+// Paged (Problem::paged), row j of sequence i is row j % page of the page block_table[i * table_row
+// + j / page]; it has the rows from leftpad_k[i], or 0, to seqused_k[i], and no cu_seqlens_k.
+// Nothing else of the cache is read, so that entries behind are free, -1 by custom; where
+// cu_seqlens_q is null, each has sq rows. The CPU throws InvalidArgument where an entry that is
+// needed is no page; kernels read zeros there.
 struct Sequences {
   const std::int32_t* cu_seqlens_q = nullptr;  // [b + 1]
   const std::int32_t* cu_seqlens_k = nullptr;
   const std::int32_t* seqused_q = nullptr;  // [b], may be null
   const std::int32_t* seqused_k = nullptr;
+  const std::int32_t* block_table = nullptr;  // [b, columns]
+  std::int64_t table_row = 0;                 // elements from one sequence's entries to the next's
+  const std::int32_t* leftpad_k = nullptr;    // [b], may be null; of paged problems
 };
 
-// What problems with alibi or sink read, in fp32, on the host for the CPU, on the device for a GPU;
-// else not looked at.
+// What problems with alibi, bias or sink read, on the host for the CPU, on the device for a GPU;
+// else not looked at. Slopes and sinks are fp32.
 struct Logits {
   const float* alibi_slopes = nullptr;  // [hq], or [b, hq]; of packed sequences b counts those
   std::int64_t slopes_of_batch = 0;     // elements from one batch's slopes to the next's: 0 or hq
   const float* sinks = nullptr;         // [hq]
+  const void* bias = nullptr;           // of Problem::bias's sizes and element type
+  // Of the bias, in elements; all 0: it is dense. Keys are contiguous.
+  Strides bias_strides{};
 };
 
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
@@ -120,6 +132,8 @@ struct BackwardArgs {
   Sequences sequences{};
   Logits logits{};
   float* d_sinks = nullptr;  // [hq], where the problem has sinks
+  float* d_bias = nullptr;   // of the bias's sizes, fp32; null: its gradient is not wanted
+  Strides d_bias_strides{};  // in elements; all 0: dense. Keys are contiguous.
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,26 @@ struct Strides {
 // (flash-attn).
 enum class Layout : int { bhsd, bshd };
 
+// Values that are added to the logits: a tensor [b, hq, sq, sk] in which a dimension that it is not
+// `of` has size 1, one value for all. Of packed sequences b counts those, and rows and keys are
+// their own, from 0. A value below kHides hides the key as a mask does: differences of such logits
+// have no digits left.
+struct Bias {
+  static constexpr float kHides = -1e30f;
+
+  bool of_batch = false;
+  bool of_head = false;
+  bool of_query = true;
+  bool of_key = true;
+  DType dtype = DType::fp32;  // fp32, fp16 or bf16
+
+  friend constexpr bool operator==(const Bias&, const Bias&) = default;
+};
+
 // One attention problem, a plain value. Shapes: q, do, dq [b, hq, sq, d]; k, dk [b, hk, sk, d];
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
-//   o = softmax(logits + mask) v,  logits = scale * q k^T, or what softcap, alibi and sink make of
-//   it
+//   o = softmax(logits + mask) v,  logits = scale * q k^T, or what softcap, alibi, bias and
+//   sink make of it
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
 //
 // Packed, sequences of lengths of their own follow each other: q, do, dq [total_q, hq, d]; k, dk
@@ -37,6 +54,11 @@ enum class Layout : int { bhsd, bshd };
 // b of them, sq and sk are the most rows one of them has, and where each lies comes with the
 // pointers (Sequences in dfa/attention.h), so that a plan serves all lengths. The mask is each
 // sequence's.
+//
+// Paged, keys and values of packed queries lie in pages of a cache: k [pages, page, hk, d], v
+// [pages, page, hk, dv], and a block table that comes with the pointers says which pages are a
+// sequence's. sk is the most rows one may have, which is how many columns of its table are looked
+// at; total_k counts the rows of all pages. Forward only.
 struct DFA_API Problem {
   Pass pass = Pass::forward;
   DType dtype = DType::fp32;
@@ -50,10 +72,11 @@ struct DFA_API Problem {
   std::int64_t dv = 64;
   double scale = 0;            // 0: the usual 1 / sqrt(d)
   bool deterministic = false;  // gradients have the same bits in every run
-  // Of the logits, in this order, before the mask. Slopes and sinks come with the pointers (Logits
-  // in dfa/attention.h).
-  double softcap = 0;  // c: a logit x becomes c * tanh(x / c); 0: none
-  bool alibi = false;  // less the head's slope times the distance |i + sk - sq - j|
+  // Of the logits, in this order, before the mask. Slopes, biases and sinks come with the pointers
+  // (Logits in dfa/attention.h).
+  double softcap = 0;          // c: a logit x becomes c * tanh(x / c); 0: none
+  bool alibi = false;          // less the head's slope times the distance |i + sk - sq - j|
+  std::optional<Bias> bias{};  // and these values more
   bool sink = false;  // one more logit a head, as it is, in the denominator and in lse, of no value
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
@@ -64,17 +87,23 @@ struct DFA_API Problem {
   // Of packed sequences: rows of all of them; 0: dense. Strides of the batch are 0 then.
   std::int64_t total_q = 0;
   std::int64_t total_k = 0;
+  std::int64_t page = 0;  // rows of a page of k and v; 0: not paged
   // Their lengths, where a problem line says them: tests, benchmarks and counts of operations go by
   // them, kernels by the pointers.
   std::vector<std::int64_t> lens_q{};
   std::vector<std::int64_t> lens_k{};
 
   bool packed() const { return total_q > 0; }
-  bool plain_logits() const { return softcap == 0 && !alibi && !sink; }
+  bool paged() const { return page > 0; }
+  bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }
   // As memory has it: of a packed problem all sequences are one.
   std::int64_t batches() const { return packed() ? 1 : b; }
   std::int64_t q_rows() const { return packed() ? total_q : sq; }
-  std::int64_t k_rows() const { return packed() ? total_k : sk; }
+  // Of k and v: of a paged problem, whose batches are its pages, the rows of one.
+  std::int64_t k_batches() const { return paged() ? total_k / page : batches(); }
+  std::int64_t k_rows() const { return paged() ? page : packed() ? total_k : sk; }
+  // Columns of the block table that are looked at.
+  std::int64_t table_columns() const { return paged() ? (sk + page - 1) / page : 0; }
 
   double softmax_scale() const;
   Strides q() const;
@@ -90,11 +119,12 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
                             std::int64_t d);
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
-// [scale(X)] [softcap(X)] [alibi] [sink] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input:
-// hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them
-// `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16
-// to 2048, short ones more often. Throws InvalidArgument naming the token and what would be
-// accepted; the result is validated.
+// [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1][,DTYPE])] [sink] [page(N)] [layout(bshd)]
+// [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq and sk
+// `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not
+// known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
+// `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b times sk where
+// q is dense, [b, sq, hq, d]. Throws InvalidArgument naming the token and what would be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

@@ -12,6 +12,7 @@
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
 #include "spec/algorithm_name.h"
+#include "spec/bias.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -21,7 +22,8 @@ namespace {
 
 using Pointer = std::uintptr_t;  // 0: null
 using StrideTuple = std::array<std::int64_t, 3>;
-using LogitTuple = std::tuple<double, bool, bool>;  // softcap, alibi, sink of Problem
+// softcap, alibi, sink of Problem, and what stands in its line's bias(…); empty: none.
+using LogitTuple = std::tuple<double, bool, bool, std::string>;
 
 template <typename T>
 T* at(Pointer pointer) {
@@ -33,7 +35,8 @@ Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .ro
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
-                   const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
+                   const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
+                   std::int64_t page) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1]};
@@ -52,7 +55,10 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   p.o_strides = strides(tensors[3]);
   p.total_q = totals[0];
   p.total_k = totals[1];
-  std::tie(p.softcap, p.alibi, p.sink) = logits;
+  std::string bias;
+  std::tie(p.softcap, p.alibi, p.sink, bias) = logits;
+  if (!bias.empty()) p.bias = bias_of(bias, DType::fp32);
+  p.page = page;
   return p;
 }
 
@@ -66,24 +72,36 @@ PlanOptions options(const std::string& backend, const std::string& algorithm,
 
 // Pointers of Sequences, in its order; 0 where the problem is dense, or none is given.
 using SequencePointers = std::array<Pointer, 4>;
-Sequences sequences(const SequencePointers& s) {
+// And of a paged problem: block_table, table_row, leftpad_k.
+using PagePointers = std::tuple<Pointer, std::int64_t, Pointer>;
+Sequences sequences(const SequencePointers& s, const PagePointers& pages = {}) {
+  const auto& [table, table_row, leftpad] = pages;
   return {.cu_seqlens_q = at<std::int32_t>(s[0]),
           .cu_seqlens_k = at<std::int32_t>(s[1]),
           .seqused_q = at<std::int32_t>(s[2]),
-          .seqused_k = at<std::int32_t>(s[3])};
+          .seqused_k = at<std::int32_t>(s[3]),
+          .block_table = at<std::int32_t>(table),
+          .table_row = table_row,
+          .leftpad_k = at<std::int32_t>(leftpad)};
 }
 
-// Of Logits: alibi_slopes, slopes_of_batch, sinks.
-using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer>;
+// Of Logits: alibi_slopes, slopes_of_batch, sinks, bias and its strides.
+using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer, Pointer, StrideTuple>;
 Logits logits_of(const LogitPointers& given) {
-  const auto& [slopes, of_batch, sinks] = given;
-  return {
-      .alibi_slopes = at<float>(slopes), .slopes_of_batch = of_batch, .sinks = at<float>(sinks)};
+  const auto& [slopes, of_batch, sinks, bias, steps] = given;
+  return {.alibi_slopes = at<float>(slopes),
+          .slopes_of_batch = of_batch,
+          .sinks = at<float>(sinks),
+          .bias = at<void>(bias),
+          .bias_strides = strides(steps)};
 }
+
+// Gradients of sinks and of the bias, and the strides of that.
+using LogitGradients = std::tuple<Pointer, Pointer, StrideTuple>;
 
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
-                 const LogitPointers& logits) {
+                 const LogitPointers& logits, const PagePointers& pages) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -91,7 +109,7 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .o = at<void>(o),
            .lse = at<float>(lse),
            .workspace = at<void>(workspace),
-           .sequences = sequences(where),
+           .sequences = sequences(where, pages),
            .logits = logits_of(logits)},
           {.stream = at<void>(stream)});
 }
@@ -99,7 +117,8 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
                   Pointer stream, const SequencePointers& where, const LogitPointers& logits,
-                  Pointer d_sinks) {
+                  const LogitGradients& gradients) {
+  const auto& [d_sinks, d_bias, d_bias_strides] = gradients;
   backward(plan,
            {.q = at<void>(q),
             .k = at<void>(k),
@@ -113,7 +132,9 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .workspace = at<void>(workspace),
             .sequences = sequences(where),
             .logits = logits_of(logits),
-            .d_sinks = at<float>(d_sinks)},
+            .d_sinks = at<float>(d_sinks),
+            .d_bias = at<float>(d_bias),
+            .d_bias_strides = strides(d_bias_strides)},
            {.stream = at<void>(stream)});
 }
 
@@ -164,10 +185,11 @@ void bind_plan(nb::module_& core) {
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
            "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
-           "logits"_a = LogitPointers{})
+           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{})
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
-           "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{}, "d_sinks"_a = 0)
+           "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},
+           "gradients"_a = LogitGradients{})
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -188,17 +210,19 @@ void bind_plan(nb::module_& core) {
          const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
-         int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits) {
+         int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
+         std::int64_t page) {
         const Problem problem =
-            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits);
+            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits, page);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
-      "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{},
+      "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
-      "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line.");
+      "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
+      "and what stands in its bias(…); page: rows of a page, 0 where not paged.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -58,8 +58,8 @@ def element_strides(array):
 
 class Logits(NamedTuple):
     """What becomes of logits: as plans, and as kernels are told of it, and the sinks themselves."""
-    planned: tuple = (0.0, False, False)
-    pointers: tuple = (0, 0, 0)
+    planned: tuple = (0.0, False, False, "")
+    pointers: tuple = (0, 0, 0, 0, (0, 0, 0))
     sinks: Any = None
 
 

@@ -1,4 +1,4 @@
-"""softcap, alibi_slopes and sinks of a call: what is given, checked."""
+"""softcap, alibi_slopes, bias and sinks of a call: what is given, checked."""
 
 from math import isfinite
 
@@ -32,3 +32,17 @@ def check_shapes(alibi_slopes, sinks, b, hq):
 def slopes_of_batch(alibi_slopes, hq):
     """Elements from one batch's slopes to the next's."""
     return hq if alibi_slopes is not None and len(alibi_slopes.shape) == 2 else 0
+
+
+def bias_text(shape, dtype):
+    """What the planner is told of a bias of four dimensions: "b,1,q,k,fp32", with 1 where it is one value for all."""
+    return ",".join([*(name if size > 1 else "1" for name, size in zip("bhqk", shape)), dtype])
+
+
+def check_bias_shape(shape, b, hq, sq, sk, more=True):
+    """Raises ValueError unless a bias of this shape is there for every batch, head, query and key. more: and for others yet."""
+    if len(shape) == 4 and shape[0] in (1, b) and shape[1] in (1, hq) and all(
+            size in (1, wanted) or (more and size > wanted) for size, wanted in zip(shape[2:], (sq, sk))):
+        return
+    raise ValueError(f"bias has shape {list(shape)}; accepted: [b, hq, sq, sk] with 1 where it is one value for all, here "
+                     f"{[b, hq, sq, sk]}")

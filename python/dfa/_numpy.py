@@ -3,7 +3,7 @@
 import numpy
 
 from dfa import _arrays
-from dfa._logits import check_shapes, slopes_of_batch, softcap_of
+from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 
 
 def _pointer(array):
@@ -14,14 +14,16 @@ def attention(q, k, v, *options):
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, *options)
 
 
-def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks):
+def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
+                        bias):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
     check_shapes(alibi_slopes, sinks, b, hq)
-    pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks)]
-    logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), pointers[1]), sinks)
+    bias, biased, steps = _bias_of(bias, b, hq, *(x.shape[2] if x.ndim == 4 else 0 for x in (q, k)))
+    pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
+    logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 
@@ -32,3 +34,16 @@ def _floats(name, values):
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} is of {array.dtype}; accepted: real numbers")
     return numpy.ascontiguousarray(array, dtype="float32")
+
+
+def _bias_of(bias, *sizes):
+    """The bias with contiguous keys, what the planner is told of it, and its strides of batch, head and row."""
+    if bias is None:
+        return None, "", (0, 0, 0)
+    _arrays.refuse_masked("bias", bias)
+    bias = numpy.asarray(bias)
+    if bias.dtype.fields or bias.dtype.name not in _arrays.DTYPES:
+        raise TypeError(f"bias is of {bias.dtype}; accepted: {', '.join(_arrays.DTYPES)}")
+    check_bias_shape(bias.shape, *sizes, more=False)
+    bias = numpy.ascontiguousarray(bias, dtype=bias.dtype.newbyteorder("="))
+    return bias, bias_text(bias.shape, _arrays.DTYPES[bias.dtype.name]), _arrays.element_strides(bias)[:3]

@@ -182,7 +182,7 @@ def _packed_backward(d_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, left, rig
     widths = q.shape[2], k.shape[2], v.shape[2]
     scale = scale_at_width(scale_of(scale), q.shape[2])
     d_o, q, k, v, o = (dense(_pad(x, (0, padded_width(x.shape[2]) - x.shape[2]))[None])[0] for x in (d_o, q, k, v, o))
-    *gradients, _ = torch.ops.dfa.varlen_backward(d_o, q, k, v, o, lse.contiguous(), cu_seqlens_q, cu_seqlens_k, None, None,
+    *gradients, _, _ = torch.ops.dfa.varlen_backward(d_o, q, k, v, o, lse.contiguous(), cu_seqlens_q, cu_seqlens_k, None, None,
                                                   left, right, scale, torch.are_deterministic_algorithms_enabled())
     return [x[..., :width] for x, width in zip(gradients, widths)]
 

@@ -1,7 +1,8 @@
-"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi or sinks: sequences of one length, packed."""
+"""dfa.attention of PyTorch's dense tensors with softcap, ALiBi, a bias or sinks: sequences of one length, packed."""
 
 import torch
 
+from dfa._logits import check_bias_shape
 from dfa._shapes import sizes_of
 from dfa._torch_varlen import attention_varlen
 
@@ -13,7 +14,9 @@ def attention(q, k, v, return_lse, **options):
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
     b = max(q.shape[0], k.shape[0], v.shape[0]) if 0 not in (q.shape[0], k.shape[0], v.shape[0]) else 0
     q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
-    _, _, _, sq, sk, _, _ = sizes_of(q.shape, k.shape, v.shape)
+    _, hq, _, sq, sk, _, _ = sizes_of(q.shape, k.shape, v.shape)
+    if isinstance(bias := options["bias"], torch.Tensor):
+        check_bias_shape(bias.shape, b, hq, sq, sk, more=False)
     begins = torch.arange(b + 1, dtype=torch.int32, device=q.device)
     o, lse = attention_varlen(*map(_rows_of, (q, k, v)), begins * sq, begins * sk, sq, sk, return_lse=True, **options)
     o = o.unflatten(0, (b, sq)).transpose(1, 2)

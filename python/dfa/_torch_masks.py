@@ -3,6 +3,7 @@
 import torch
 from torch.compiler import is_compiling
 
+from dfa._attention import attention
 from dfa._segments import attend, intervals_of, segments_of
 
 ACCEPTED = ("accepted: a boolean mask, or one of 0 and -inf, that is the same for all heads and shows each query keys that lie "
@@ -17,6 +18,31 @@ def check_mask(mask, name="attn_mask"):
         raise ValueError(f"{name} is a {'nested tensor' if mask.is_nested else mask.dtype}; {ACCEPTED}")
     if mask.requires_grad:
         raise ValueError(f"{name} requires a gradient: no kernel here adds a bias to scores; {ACCEPTED}")
+
+
+@torch.compiler.disable  # whether it is a mask depends on its elements
+def is_bias(mask, query):
+    """Is it a bias to add to scores, where one can be, on a processor? What only hides keys is a mask."""
+    if query.device.type != "cpu" or not isinstance(mask, torch.Tensor) or mask.is_nested or not mask.is_floating_point():
+        return False
+    if mask.requires_grad and torch.is_grad_enabled():
+        return True
+    try:
+        least = mask <= torch.finfo(mask.dtype).min
+        if (least.all(-1) & (mask != -torch.inf).any(-1)).any().item():
+            return False  # it stands for all keys of a query, which count alike
+        return not (least | (mask == 0)).all().item()
+    except RuntimeError:
+        return False
+
+
+def of_four(mask, b, query, key):
+    """With four dimensions."""
+    shape = (1,) * (4 - mask.dim()) + tuple(mask.shape)
+    wanted = b, query.shape[1], query.shape[2], key.shape[2]
+    if len(shape) != 4 or any(size not in (1, one) for size, one in zip(shape, wanted)):
+        raise ValueError(f"attn_mask has shape {list(mask.shape)}; it has to broadcast to {list(wanted)}")
+    return mask.reshape(shape)
 
 
 def hidden_by(mask, name="attn_mask"):
@@ -41,21 +67,25 @@ def visible_by(mask):
 @torch.compiler.disable  # how often attention is called depends on the mask's elements
 def masked(query, key, value, visible, **options):
     """o of q, k, v [b, h, s, d] and a boolean mask that broadcasts to [b, hq, sq, sk]. Reading it waits for the GPU."""
-    (b, hq, sq, _), sk = query.shape, key.shape[2]
-    shape = (1,) * (4 - visible.dim()) + tuple(visible.shape)
-    if len(shape) != 4 or any(size not in (1, wanted) for size, wanted in zip(shape, (b, hq, sq, sk))):
-        raise ValueError(f"attn_mask has shape {list(visible.shape)}; it has to broadcast to {[b, hq, sq, sk]}")
+    b, sq, sk = query.shape[0], query.shape[2], key.shape[2]
+    visible = of_four(visible, b, query, key)
+    anything = query.device.type == "cpu"
     try:
-        intervals = _intervals(visible.reshape(shape), sq, sk)
+        intervals = _intervals(visible, sq, sk, anything)
     except RuntimeError:  # torch.func, fake tensors
         raise _unread() from None
+    if intervals is None and anything:
+        bias = torch.zeros(visible.shape, dtype=query.dtype, device=query.device).masked_fill(~visible, -torch.inf)
+        return attention(query, key, value, bias=bias, **options)
     if intervals is None:
         raise ValueError(f"attn_mask shows a query keys that do not lie together; {ACCEPTED}")
     return attend(query, *(x.expand(b, -1, -1, -1) for x in (key, value)), segments_of(intervals, b), **options)
 
 
-def _intervals(visible, sq, sk):
+def _intervals(visible, sq, sk, anything):
     if visible.shape[1] > 1 and not (visible == visible[:, :1]).all().item():
+        if anything:
+            return None
         raise ValueError(f"attn_mask differs from head to head; {ACCEPTED}")
     visible = visible[:, 0].expand(-1, sq, sk) if visible.shape[1] else visible.new_ones(1, sq, sk)
     return intervals_of(lambda rows: visible[:, rows], visible.shape[0], sq, sk)

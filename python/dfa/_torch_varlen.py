@@ -11,25 +11,27 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_operators
-from dfa._logits import check_shapes, slopes_of_batch, softcap_of
+from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
-            "float softcap=0.0")
+            "float softcap=0.0, Tensor? bias=None")
+_BIAS = 11  # of the arguments that follow lse, the number of the bias
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
-_library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}) "
-                "-> (Tensor, Tensor, Tensor, Tensor)")
+_library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}, "
+                "bool bias_gradient=False) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
 
 
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None = None,
                      max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
                      causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
                      softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
-                     seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, return_lse: bool = False,
+                     bias: Tensor | None = None, seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
+                     block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
@@ -38,14 +40,28 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
     aligned to its last query and key. max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them
     and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
-    return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence.
+    return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
+    sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more.
+
+    block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
+    with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
+    seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
+    -1 by custom. No gradients; on a processor so far.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf and gradients of 0. With autograd, torch.compile and CUDA graphs.
 
     Raises ValueError on shapes, types and devices; on a processor also on cu_seqlens that do not begin with 0, fall, or pass
-    the tensors. On a GPU lengths are not read here: kernels cut them to what is there, and read and write nothing else.
+    the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
+    to what is there, and read and write nothing else.
     """
+    if block_table is not None:
+        from dfa import _torch_paged
+        if bias is not None:
+            raise ValueError("bias beside block_table is not supported; accepted: one of them")
+        return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
+                                      block_table, causal=causal, window=window, scale=scale, softcap=softcap,
+                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse)
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):
@@ -60,7 +76,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
     _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
-    logits = _logits_of(alibi_slopes, sinks, softcap, q.device, cu_seqlens_q.shape[0] - 1, hq)
+    b = cu_seqlens_q.shape[0] - 1
+    logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), _bias_of(bias, q.device, b, hq)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic, *logits
     q, k, v = (_fitting(x) for x in (q, k, v))
@@ -112,6 +129,25 @@ def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
     return alibi_slopes, None if sinks is None else sinks.float().contiguous(), softcap_of(softcap)
 
 
+def _bias_of(bias, device, b, hq):
+    """As the operators take it: four dimensions, contiguous keys, and no values that lie where others do."""
+    if bias is None:
+        return None
+    if not isinstance(bias, torch.Tensor) or bias.dtype not in DTYPES or bias.is_nested or bias.layout != torch.strided:
+        kind = "a nested or sparse tensor" if isinstance(bias, torch.Tensor) and bias.dtype in DTYPES else getattr(
+            bias, "dtype", type(bias).__qualname__)
+        raise TypeError(f"bias is {kind}; accepted: a dense tensor of {', '.join(map(str, DTYPES))}")
+    if bias.device != device:
+        raise ValueError(f"bias is on {bias.device}, q on {device}; one device is expected")
+    check_bias_shape(bias.shape, b, hq, 0, 0)
+    learned = bias.requires_grad and torch.is_grad_enabled()
+    for dim in range(4):
+        if bias.shape[dim] > 1 and bias.stride(dim) == 0 and not learned:
+            bias = bias.narrow(dim, 0, 1)
+    dense = bias.stride(3) == 1 or bias.shape[3] == 1
+    return bias if dense and all(bias.stride(dim) > 0 or bias.shape[dim] == 1 for dim in range(3)) else bias.contiguous()
+
+
 def _check_most(cu_seqlens, most, name):
     if not cu_seqlens.shape[0] or cu_seqlens[0] != 0:
         raise ValueError(f"cu_seqlens_{name[-1]} does not begin with 0")
@@ -135,7 +171,7 @@ def _of_nothing(q, k, v, sinks):
 
 
 def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic,
-             alibi_slopes=None, sinks=None, softcap=0.0):
+             alibi_slopes=None, sinks=None, softcap=0.0, bias=None):
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (total_q, total_k), 0
     if q.device.type == "cpu":
@@ -143,10 +179,14 @@ def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, 
         threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
     strides = *((0, *x.stride()[1::-1]) for x in (q, k, v)), (0, dv, hq * dv)
     sizes = cu_seqlens_q.shape[0] - 1, hq, hk, *longest, d, dv
+    if bias is not None:
+        check_bias_shape(bias.shape, sizes[0], hq, *longest if q.device.type == "cpu" else (0, 0))
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
-                   threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None))
+                   threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
+                                                 "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])))
     lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
-    logits = _pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks)
+    logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
+              (0, 0, 0) if bias is None else bias.stride()[:3])
     return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits)
 
 
@@ -188,14 +228,16 @@ def _forward(q, k, v, *rest):
     return o, lse
 
 
-def _backward(d_o, q, k, v, o, lse, *rest):
+def _backward(d_o, q, k, v, o, lse, *rest, bias_gradient=False):
     d_o, o = d_o.contiguous(), o.contiguous()
+    rest, bias_gradient = (rest[:_BIAS + 1], rest[-1]) if len(rest) > _BIAS + 1 else (rest, bias_gradient)
     with _On(q) as stream:
         plan, workspace, data = _planned("bwd", q, k, v, *rest)
-        *gradients, d_sinks = _fake_backward(d_o, q, k, v, o, lse, *rest)
+        *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest, bias_gradient=bias_gradient)
+        of_bias = (d_bias.zero_().data_ptr(), d_bias.stride()[:3]) if bias_gradient else (0, (0, 0, 0))
         plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, *data,
-                       d_sinks.data_ptr())
-    return *gradients, d_sinks
+                       (d_sinks.data_ptr(), *of_bias))
+    return *gradients, d_sinks, d_bias
 
 
 for _device in ("CPU", "CUDA"):
@@ -209,40 +251,45 @@ def _fake_forward(q, k, v, *rest):
 
 
 @torch.library.register_fake("dfa::varlen_backward")
-def _fake_backward(d_o, q, k, v, o, lse, *rest):
-    """dq, dk, dv, and of the sinks, or of none."""
+def _fake_backward(d_o, q, k, v, o, lse, *rest, bias_gradient=False):
+    """dq, dk, dv, of the sinks, or of none, and of the bias, if it is wanted."""
     sinks = rest[9] if len(rest) > 9 else None
-    return *map(_torch_operators.like, (q, k, v)), q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
+    bias_gradient = rest[-1] if len(rest) > _BIAS + 1 else bias_gradient
+    shape = rest[_BIAS].shape if bias_gradient else (0,)
+    d_sinks = q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
+    return *map(_torch_operators.like, (q, k, v)), d_sinks, q.new_empty(shape, dtype=torch.float32)
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap = inputs
-    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks)
+    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, d_o, d_lse):
-    q, k, v, o, lse, *lengths, slopes, sinks = ctx.saved_tensors
-    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap
-    d_q, d_k, d_v, d_sinks = _gradients(d_o, d_lse, q, k, v, o, lse, *options)
-    return d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None
+    q, k, v, o, lse, *lengths, slopes, sinks, bias = ctx.saved_tensors
+    learned = bias is not None and ctx.needs_input_grad[-1]
+    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, learned
+    d_q, d_k, d_v, d_sinks, d_bias = _gradients(d_o, d_lse, q, k, v, o, lse, *options)
+    return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
+            d_bias.to(bias.dtype) if learned else None)
 
 
 def _gradients(d_o, d_lse, q, k, v, o, lse, *options):
     if d_lse is None:
         return torch.ops.dfa.varlen_backward(torch.zeros_like(o) if d_o is None else d_o, q, k, v, o, lse, *options)
     d_o = torch.zeros_like(o) if d_o is None else d_o
-    of_sinks = []
+    of_logits = []
 
     def backward(d_o, q, k, v, o, lse, *options):
         """As a batch of one, of which the columns for lse are made."""
-        *gradients, d_sinks = torch.ops.dfa.varlen_backward(*(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)),
-                                                            lse[0], *options)
-        of_sinks.append(d_sinks)
+        *gradients, d_sinks, d_bias = torch.ops.dfa.varlen_backward(
+            *(x.squeeze(0).transpose(0, 1) for x in (d_o, q, k, v, o)), lse[0], *options)
+        of_logits.extend((d_sinks, d_bias))
         return [x.transpose(0, 1).unsqueeze(0) for x in gradients]
     batch = [x.transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
     gradients = _torch_operators.gradients(backward, d_o.transpose(0, 1).unsqueeze(0), d_lse[None], *batch, lse[None], *options)
-    return *(x.squeeze(0).transpose(0, 1) for x in gradients), *of_sinks
+    return *(x.squeeze(0).transpose(0, 1) for x in gradients), *of_logits
 
 
 torch.library.register_autograd("dfa::varlen_forward", _differentiate, setup_context=_keep, lib=_library)

@@ -16,18 +16,21 @@ def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_a
     window_size (left, right): (-1, -1) all keys, (-1, 0) causal, aligned to a sequence's last query and key. With enable_gqa hq
     is a multiple of hk, else hq = hk. seqused_k int32 [b]: how many keys of a sequence count; gradients are computed as well.
     max_q, max_k: looked at on a processor only, where a longer sequence is refused.
+    block_table int32 [b, columns], beside seqused_k: key [pages, page, hk, d] and value [pages, page, hk, dv] lie in pages of any
+    size (as of dfa.attention_varlen: on a processor so far, without gradients), and cu_seq_k, which may be None, says nothing.
 
-    Raises ValueError on block_table and num_splits, which no kernel here has, and where dfa.attention_varlen does.
+    Raises ValueError on num_splits, which no kernel here has, and where dfa.attention_varlen does.
     """
-    for name, given in (("block_table", block_table), ("num_splits", num_splits)):
-        if given is not None:
-            raise ValueError(f"{name} is not supported; accepted: None")
-    if cu_seq_k is None:
+    if num_splits is not None:
+        raise ValueError("num_splits is not supported; accepted: None")
+    if block_table is not None and seqused_k is None:
+        raise ValueError("seqused_k is None; accepted beside block_table: an int32 tensor [b]")
+    if cu_seq_k is None and block_table is None:
         raise ValueError("cu_seq_k is None; accepted: an int32 tensor [b + 1]")
     lse = _wants_lse(return_aux)
-    _check_heads(query, key, flag_of("enable_gqa", enable_gqa))
+    _check_heads(query, key, flag_of("enable_gqa", enable_gqa), block_table is not None)
     o, *rest = _listed(attention_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, window=window_size, scale=scale,
-                                        seqused_k=seqused_k, return_lse=lse))
+                                        seqused_k=seqused_k, block_table=block_table, return_lse=lse))
     return (o, *rest) if lse else o
 
 
@@ -59,14 +62,15 @@ def _wants_lse(aux):
     return flag_of("return_aux.lse", aux.lse)
 
 
-def _check_heads(query, key, gqa):
-    for name, x in (("query", query), ("key", key)):
+def _check_heads(query, key, gqa, paged):
+    for name, x, pages in (("query", query, False), ("key", key, paged)):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is {type(x).__qualname__}; accepted: a tensor")
-        if x.dim() != 3:
-            raise ValueError(f"{name} has {x.dim()} dimensions; 3 are expected: rows of all sequences, heads, head dim")
-    if not gqa and query.shape[1] != key.shape[1]:
-        raise ValueError(f"query has {query.shape[1]} heads, key {key.shape[1]}; enable_gqa=True lets them share")
+        if x.dim() != 3 + pages:
+            raise ValueError(f"{name} has {x.dim()} dimensions; {3 + pages} are expected: "
+                             f"{'pages, rows of a page' if pages else 'rows of all sequences'}, heads, head dim")
+    if not gqa and query.shape[1] != key.shape[-2]:
+        raise ValueError(f"query has {query.shape[1]} heads, key {key.shape[-2]}; enable_gqa=True lets them share")
 
 
 def _listed(result):

@@ -32,13 +32,13 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     query [..., hq, sq, d], key [..., hk, sk, d], value [..., hk, sk, dv] → [..., hq, sq, dv]; what stands before sq and sk
     broadcasts, and with enable_gqa hq is a multiple of hk. As there, is_causal is aligned to the first query and key
     (dfa.attention aligns to the last).
-    attn_mask: of torch.nn.attention.bias; or a tensor that broadcasts to [..., hq, sq, sk], boolean or of 0 and -inf, the
-    same for all heads, that shows each query keys that lie together. Its elements are read at each call, for which a GPU is
-    waited for. A query that sees no key gets zeros.
+    attn_mask: of torch.nn.attention.bias; or a tensor that broadcasts to [..., hq, sq, sk]: on a processor any, with its
+    gradient; on a GPU boolean or of 0 and -inf, the same for all heads, that shows each query keys that lie together. Its
+    elements are read at each call, for which a GPU is waited for. A query that sees no key gets zeros.
     Nested tensors of the jagged layout, all three: [b, heads, j, d] with a ragged j, packed sequences, in one call; o has the
     offsets of query. No attn_mask beside them. A GPU is waited for where key, value or, with is_causal, query have offsets of
     their own, or lengths beside them (holes), and where is_causal meets a sequence of more queries than keys it is refused.
-    Raises ValueError on other masks, biases and dropout: no kernel here has them.
+    Raises ValueError on other masks and on dropout: no kernel has them there.
     """
     _check(query, key, value, dropout_p)
     is_causal, enable_gqa = flag_of("is_causal", is_causal), flag_of("enable_gqa", enable_gqa)
@@ -47,7 +47,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if attn_mask is not None:
         if is_causal:
             raise ValueError("attn_mask beside is_causal=True; accepted: one of them")
-        if not isinstance(attn_mask, CausalBias):
+        if not isinstance(attn_mask, CausalBias) and not _torch_masks.is_bias(attn_mask, query):
             _torch_masks.check_mask(attn_mask)
             attn_mask = _torch_masks.visible_by(attn_mask)
     if query.dim() == key.dim() == value.dim() == 4:
@@ -86,6 +86,8 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa):
         causal, mask = not is_causal, None
     if mask is not None:
         b = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])[0]
+        if mask.is_floating_point():
+            return attention(query, key, value, bias=_torch_masks.of_four(mask, b, query, key), scale=scale)
         return _torch_masks.masked(query.expand(b, -1, -1, -1), key, value, mask, scale=scale)
     if is_causal and sq > sk:
         return attention(query, key, value, window=(-1, sq - sk), scale=scale)

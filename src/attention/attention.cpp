@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "attention/plan_memo.h"
 #include "attention/registry.h"
 #include "base/aligned.h"
+#include "spec/bias.h"
 
 namespace dfa {
 namespace {
@@ -52,19 +52,34 @@ void require_budget(const char* pass, int budget, int sms) {
   }
 }
 
+// What says where sequences lie is there, and nothing that says it twice.
+void require_places(const Problem& p, const Sequences& sequences) {
+  const auto absent = [](const char* name, const char* why) {
+    throw InvalidArgument(std::string("pointer ") + name + " is null; " + why);
+  };
+  constexpr const char* kBegins = "packed sequences say where they begin";
+  if (!p.paged()) {
+    if (sequences.cu_seqlens_q == nullptr) absent("cu_seqlens_q", kBegins);
+    if (sequences.cu_seqlens_k == nullptr) absent("cu_seqlens_k", kBegins);
+    if (sequences.block_table == nullptr && sequences.leftpad_k == nullptr) return;
+    throw InvalidArgument("block_table and leftpad_k are of paged problems; accepted: null");
+  }
+  if (sequences.cu_seqlens_q == nullptr && p.total_q != p.b * p.sq) absent("cu_seqlens_q", kBegins);
+  if (sequences.seqused_k == nullptr) absent("seqused_k", "paged sequences say how long they are");
+  if (sequences.block_table == nullptr) absent("block_table", "paged sequences name their pages");
+  if (sequences.cu_seqlens_k != nullptr) {
+    throw InvalidArgument("cu_seqlens_k is given; accepted for paged problems: null");
+  }
+}
+
 void require_sequences(const Problem& p, const Sequences& sequences) {
   if (!p.packed()) return;
+  require_places(p, sequences);
   const std::pair<const char*, const std::int32_t*> pointers[] = {
-      {"cu_seqlens_q", sequences.cu_seqlens_q},
-      {"cu_seqlens_k", sequences.cu_seqlens_k},
-      {"seqused_q", sequences.seqused_q},
-      {"seqused_k", sequences.seqused_k}};
+      {"cu_seqlens_q", sequences.cu_seqlens_q}, {"cu_seqlens_k", sequences.cu_seqlens_k},
+      {"seqused_q", sequences.seqused_q},       {"seqused_k", sequences.seqused_k},
+      {"block_table", sequences.block_table},   {"leftpad_k", sequences.leftpad_k}};
   for (const auto& [name, address] : pointers) {
-    const bool optional = std::string_view(name).substr(0, 7) == "seqused";
-    if (address == nullptr && !optional) {
-      throw InvalidArgument(std::string("pointer ") + name +
-                            " is null; packed sequences say where they begin");
-    }
     if (reinterpret_cast<std::uintptr_t>(address) % sizeof(std::int32_t) != 0) {
       throw InvalidArgument(std::string("pointer ") + name + " is not aligned to int32");
     }
@@ -80,8 +95,20 @@ void require_floats(const char* name, const float* address) {
   }
 }
 
+void require_bias(const Problem& p, const Logits& logits) {
+  if (logits.bias == nullptr) {
+    throw InvalidArgument("pointer bias is null; this problem has one");
+  }
+  if (reinterpret_cast<std::uintptr_t>(logits.bias) %
+          static_cast<std::uintptr_t>(bytes_of(p.bias->dtype)) !=
+      0) {
+    throw InvalidArgument(std::string("pointer bias is not aligned to ") + name_of(p.bias->dtype));
+  }
+}
+
 void require_logits(const Problem& p, const Logits& logits) {
   if (p.sink) require_floats("sinks", logits.sinks);
+  if (p.bias) require_bias(p, logits);
   if (!p.alibi) return;
   require_floats("alibi_slopes", logits.alibi_slopes);
   if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;
@@ -179,6 +206,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
   with.workspace = workspace.data();
+  with.logits = with_bias_strides(p, args.logits);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.forward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);
@@ -199,12 +227,15 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
   if (p.sink) require_floats("d_sinks", args.d_sinks);
+  if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;
   with.workspace = workspace.data();
+  with.logits = with_bias_strides(p, args.logits);
+  if (p.bias) with.d_bias_strides = bias_strides(p, args.d_bias_strides);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.backward(plan, with, queue);
   if (workspace.owned()) backend.synchronize(queue);

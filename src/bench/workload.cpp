@@ -9,35 +9,34 @@
 
 #include "attention/registry.h"
 #include "base/fill.h"
+#include "bench/sequence_arrays.h"
 #include "dfa/attention.h"
 #include "sensors/host.h"
-#include "spec/lengths.h"
+#include "spec/bias.h"
 
 namespace dfa::bench {
 namespace {
 
-std::size_t bytes_in(const Strides& strides, const Problem& p, std::int64_t h, std::int64_t s,
-                     std::int64_t d) {
-  return static_cast<std::size_t>(extent(strides, p.batches(), h, s, d)) *
+std::size_t bytes_in(const Strides& strides, const Problem& p, std::int64_t b, std::int64_t h,
+                     std::int64_t s, std::int64_t d) {
+  return static_cast<std::size_t>(extent(strides, b, h, s, d)) *
          static_cast<std::size_t>(bytes_of(p.dtype));
 }
 
-std::size_t q_bytes(const Problem& p) { return bytes_in(p.q(), p, p.hq, p.q_rows(), p.d); }
-std::size_t k_bytes(const Problem& p) { return bytes_in(p.k(), p, p.hk, p.k_rows(), p.d); }
-std::size_t v_bytes(const Problem& p) { return bytes_in(p.v(), p, p.hk, p.k_rows(), p.dv); }
-std::size_t o_bytes(const Problem& p) { return bytes_in(p.o(), p, p.hq, p.q_rows(), p.dv); }
+std::size_t q_bytes(const Problem& p) {
+  return bytes_in(p.q(), p, p.batches(), p.hq, p.q_rows(), p.d);
+}
+std::size_t k_bytes(const Problem& p) {
+  return bytes_in(p.k(), p, p.k_batches(), p.hk, p.k_rows(), p.d);
+}
+std::size_t v_bytes(const Problem& p) {
+  return bytes_in(p.v(), p, p.k_batches(), p.hk, p.k_rows(), p.dv);
+}
+std::size_t o_bytes(const Problem& p) {
+  return bytes_in(p.o(), p, p.batches(), p.hq, p.q_rows(), p.dv);
+}
 std::size_t lse_bytes(const Problem& p) {
   return static_cast<std::size_t>(p.batches() * p.hq * p.q_rows()) * sizeof(float);
-}
-
-// cu_seqlens of packed sequences, which a problem to be run must say; none where it is dense.
-std::vector<std::int32_t> begins_of(const Problem& p, const std::vector<std::int64_t>& lengths) {
-  if (!p.packed()) return {};
-  if (lengths.empty()) {
-    throw InvalidArgument("problem: '" + to_line(p) +
-                          "' does not say its lengths; give lens(…) in the place of packed(…)");
-  }
-  return cu_seqlens_of(lengths);
 }
 
 // ALiBi's own slopes, a geometric row, where the problem takes some.
@@ -57,6 +56,20 @@ std::vector<float> sinks_of(const Problem& p) {
   return sinks;
 }
 
+// As large as logits are, in the bias's element type.
+AlignedBuffer bias_values(const Problem& p) {
+  constexpr std::uint64_t kSeed = 12;
+  if (!p.bias) return {};
+  const std::int64_t count = bias_sizes(p).elements();
+  AlignedBuffer values(static_cast<std::size_t>(count * bytes_of(p.bias->dtype)));
+  fill_normal(values.data(), p.bias->dtype, count, kSeed);
+  return values;
+}
+
+std::size_t bias_gradient_bytes(const Problem& p) {
+  return p.bias ? static_cast<std::size_t>(bias_sizes(p).elements()) * sizeof(float) : 0;
+}
+
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
 constexpr std::size_t kPoisonedWorkspace = std::size_t{1} << 30;
 
@@ -65,6 +78,10 @@ class Buffer {
  public:
   Buffer(const Backend& backend, std::size_t bytes)
       : backend_(backend), bytes_(bytes), data_(bytes == 0 ? nullptr : backend.allocate(bytes)) {}
+  Buffer(const Backend& backend, const std::vector<std::int32_t>& host)
+      : Buffer(backend, sizeof(std::int32_t) * host.size()) {
+    if (data_ != nullptr) backend.copy_in(data_, host.data(), bytes_);
+  }
   ~Buffer() {
     if (data_ != nullptr) backend_.release(data_);
   }
@@ -72,6 +89,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
+  const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
   std::size_t size() const { return bytes_; }
 
   void fill(const Problem& p, std::uint64_t seed, const void* given) {
@@ -203,37 +221,40 @@ struct Workload::Tensors {
         dq(on, gradients ? q_bytes(p) : 0),
         dk(on, gradients ? k_bytes(p) : 0),
         dv(on, gradients ? v_bytes(p) : 0),
-        q_begins(begins_of(p, p.lens_q)),
-        k_begins(begins_of(p, p.lens_k)),
+        host_sequences(p),
         host_slopes(slopes_of(p)),
         host_sinks(sinks_of(p)),
-        cu_seqlens_q(on, sizeof(std::int32_t) * q_begins.size()),
-        cu_seqlens_k(on, sizeof(std::int32_t) * k_begins.size()),
+        cu_seqlens_q(on, host_sequences.cu_seqlens_q),
+        cu_seqlens_k(on, host_sequences.cu_seqlens_k),
+        seqused_k(on, host_sequences.seqused_k),
+        block_table(on, host_sequences.block_table),
         slopes(on, sizeof(float) * host_slopes.size()),
         sinks(on, sizeof(float) * host_sinks.size()),
-        d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0) {
+        d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0),
+        host_bias(bias_values(p)),
+        bias(on, host_bias.size()),
+        d_bias(on, gradients ? bias_gradient_bytes(p) : 0) {
+    if (p.bias) on.copy_in(bias.data(), host_bias.data(), bias.size());
     if (p.alibi) on.copy_in(slopes.data(), host_slopes.data(), slopes.size());
     if (p.sink) on.copy_in(sinks.data(), host_sinks.data(), sinks.size());
-    if (!p.packed()) return;
-    on.copy_in(cu_seqlens_q.data(), q_begins.data(), cu_seqlens_q.size());
-    on.copy_in(cu_seqlens_k.data(), k_begins.data(), cu_seqlens_k.size());
   }
 
   Sequences sequences() const {
-    return {.cu_seqlens_q = static_cast<const std::int32_t*>(cu_seqlens_q.data()),
-            .cu_seqlens_k = static_cast<const std::int32_t*>(cu_seqlens_k.data())};
-  }
-  Sequences host_sequences() const {
-    if (!problem.packed()) return {};
-    return {.cu_seqlens_q = q_begins.data(), .cu_seqlens_k = k_begins.data()};
+    return {.cu_seqlens_q = cu_seqlens_q.integers(),
+            .cu_seqlens_k = cu_seqlens_k.integers(),
+            .seqused_k = seqused_k.integers(),
+            .block_table = block_table.integers(),
+            .table_row = host_sequences.table_row};
   }
 
   Logits logits() const {
     return {.alibi_slopes = static_cast<const float*>(slopes.data()),
-            .sinks = static_cast<const float*>(sinks.data())};
+            .sinks = static_cast<const float*>(sinks.data()),
+            .bias = bias.data()};
   }
   Logits host_logits() const {
-    return {.alibi_slopes = host_slopes.data(), .sinks = host_sinks.data()};
+    return {
+        .alibi_slopes = host_slopes.data(), .sinks = host_sinks.data(), .bias = host_bias.data()};
   }
 
   ForwardArgs forward_args(void* space) const {
@@ -262,7 +283,8 @@ struct Workload::Tensors {
             .probabilities = kept(),
             .sequences = sequences(),
             .logits = logits(),
-            .d_sinks = static_cast<float*>(d_sinks.data())};
+            .d_sinks = static_cast<float*>(d_sinks.data()),
+            .d_bias = static_cast<float*>(d_bias.data())};
   }
 
   void queue(const Prepared& plans, void* space, Queue on, int times) const {
@@ -286,9 +308,11 @@ struct Workload::Tensors {
   const Backend& backend;
   int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
-  std::vector<std::int32_t> q_begins, k_begins;
+  SequenceArrays host_sequences;
   std::vector<float> host_slopes, host_sinks;
-  Buffer cu_seqlens_q, cu_seqlens_k, slopes, sinks, d_sinks;
+  Buffer cu_seqlens_q, cu_seqlens_k, seqused_k, block_table, slopes, sinks, d_sinks;
+  AlignedBuffer host_bias;
+  Buffer bias, d_bias;
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -362,8 +386,8 @@ ForwardArgs Workload::forward_args() const { return tensors_->forward_args(tenso
 
 HostOutputs Workload::outputs() const {
   const Tensors& t = *tensors_;
-  return {t.o.to_host(),  t.lse.to_host(), t.dq.to_host(),
-          t.dk.to_host(), t.dv.to_host(),  t.d_sinks.to_host()};
+  return {t.o.to_host(),  t.lse.to_host(),     t.dq.to_host(),    t.dk.to_host(),
+          t.dv.to_host(), t.d_sinks.to_host(), t.d_bias.to_host()};
 }
 
 MemoryGrowth Workload::growth(const Prepared& plans) {
@@ -385,7 +409,7 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
     t.o.poison();
     t.lse.poison();
   }
-  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv, &t.d_sinks}) gradient->poison();
+  for (Buffer* gradient : {&t.dq, &t.dk, &t.dv, &t.d_sinks, &t.d_bias}) gradient->poison();
   reserve(plans);
   t.workspace->poison(kPoisonedWorkspace);
   t.probabilities->poison(kPoisonedWorkspace);
@@ -412,27 +436,29 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
                                   .v = in.v.data(),
                                   .o = mutable_of(outputs.o),
                                   .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr,
-                                  .sequences = tensors_->host_sequences(),
+                                  .sequences = tensors_->host_sequences.pointers(),
                                   .logits = tensors_->host_logits()},
                                  options));
   }
   if (has_backward(p)) {
     const AlignedBuffer own_lse =
         outputs.lse.size() > 0 ? AlignedBuffer() : tensors_->lse.to_host();
-    append(report, check_backward(with_pass(p, Pass::backward),
-                                  {.q = in.q.data(),
-                                   .k = in.k.data(),
-                                   .v = in.v.data(),
-                                   .o = outputs.o.data(),
-                                   .lse = lse_of(outputs.lse.size() > 0 ? outputs.lse : own_lse),
-                                   .d_o = in.d_o.data(),
-                                   .dq = mutable_of(outputs.dq),
-                                   .dk = mutable_of(outputs.dk),
-                                   .dv = mutable_of(outputs.dv),
-                                   .sequences = tensors_->host_sequences(),
-                                   .logits = tensors_->host_logits(),
-                                   .d_sinks = lse_of(outputs.d_sinks)},
-                                  options));
+    append(report,
+           check_backward(with_pass(p, Pass::backward),
+                          {.q = in.q.data(),
+                           .k = in.k.data(),
+                           .v = in.v.data(),
+                           .o = outputs.o.data(),
+                           .lse = lse_of(outputs.lse.size() > 0 ? outputs.lse : own_lse),
+                           .d_o = in.d_o.data(),
+                           .dq = mutable_of(outputs.dq),
+                           .dk = mutable_of(outputs.dk),
+                           .dv = mutable_of(outputs.dv),
+                           .sequences = tensors_->host_sequences.pointers(),
+                           .logits = tensors_->host_logits(),
+                           .d_sinks = lse_of(outputs.d_sinks),
+                           .d_bias = outputs.d_bias.size() > 0 ? lse_of(outputs.d_bias) : nullptr},
+                          options));
   }
   return report;
 }

@@ -54,7 +54,7 @@ struct HostInputs {
 
 // Host copies of what the last run left; gradients are empty where there is no backward.
 struct HostOutputs {
-  AlignedBuffer o, lse, dq, dk, dv, d_sinks;
+  AlignedBuffer o, lse, dq, dk, dv, d_sinks, d_bias;
 };
 
 // The tensors of one problem on one backend: inputs, outputs, and a workspace that grows to what

@@ -393,9 +393,11 @@ inline void pack_forward_kv(const ForwardConfig& config, const HeadShape& shape,
                             const PackKv& part) {
   const ForwardKv kv(shape.sk, shape.d, shape.dv, config.block_k);
   auto* bounds = reinterpret_cast<UnitBounds*>(part.packed + kv.bounds());
+  const std::int64_t rows = shape.sk - part.first;
   for (std::int64_t unit = part.key_begin / kUnit; unit < units(part.key_end); ++unit) {
-    const Piece k = unit_of(part.k, shape.k_row, shape.sk, unit, shape.d);
-    const Piece v = unit_of(part.v, shape.v_row, shape.sk, unit, shape.dv);
+    const std::int64_t at = unit - part.first / kUnit;
+    const Piece k = unit_of(part.k, shape.k_row, rows, at, shape.d);
+    const Piece v = unit_of(part.v, shape.v_row, rows, at, shape.dv);
     const std::size_t step = kHalfSquareBytes * static_cast<std::size_t>(kv.block);
     bounds[unit] = {pack_keys(part.packed + kv.k(unit), k, shape.d),
                     pack_values(part.packed + kv.v(unit, 0), v, shape.dv, step)};

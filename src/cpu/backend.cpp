@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/env.h"
+#include "cpu/bias.h"
 #include "cpu/ceilings.h"
 #include "cpu/cpuid.h"
 #include "cpu/flash.h"
@@ -124,6 +125,9 @@ class CpuBackend final : public Backend {
     if (asks_standard(options) && !p.plain_logits()) {
       return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
     }
+    if (asks_standard(options) && p.paged()) {
+      return Verdict::no("standard attention takes no pages; leave algorithm to auto");
+    }
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
     }
@@ -169,6 +173,7 @@ class CpuBackend final : public Backend {
     const Problem& p = plan.problem;
     const FlashConfig* flash = config_of(plan);
     if (p.sink) std::fill_n(args.d_sinks, p.hq, 0.0f);
+    if (p.bias && args.d_bias != nullptr) clear_bias_gradients(p, args);
     const auto run = [&](const Problem& one, const BackwardArgs& one_args) {
       if (plan.algorithm == Algorithm::standard) {
         standard_backward(one, highest_target(), plan.threads, one_args);

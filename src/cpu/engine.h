@@ -25,19 +25,33 @@ struct HeadShape {
   std::int64_t q_row, k_row, v_row, o_row;  // row strides in elements
   float softcap = 0;                        // as in Problem, likewise below
   bool alibi = false;
+  bool bias = false;
 
-  bool transforms() const { return softcap != 0 || alibi; }
+  bool transforms() const { return softcap != 0 || alibi || bias; }
   // What multiplies scores, as they come or transformed, in exponents.
   float exponent_scale() const { return transforms() ? 1.0f : scale; }
 };
 
+// What is added to the logits of one head, or of the query heads of a group: values in the element
+// type, and their gradients in fp32, where they are wanted. Steps in elements; 0: one value for
+// all.
+struct HeadBias {
+  const std::byte* values = nullptr;  // null: no bias
+  DType type = DType::fp32;
+  std::int64_t head = 0, row = 0, key = 0;
+  float* gradients = nullptr;  // added to; keys as above
+  std::int64_t gradient_head = 0, gradient_row = 0;
+};
+
 // Keys and values of one (b, hk), for packing keys [key_begin, key_end). key_begin is a multiple of
-// block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero.
+// block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero. k and v
+// begin with key `first`, a multiple of block_k.
 struct PackKv {
   const void* k;
   const void* v;
   std::byte* packed;
   std::int64_t key_begin, key_end;
+  std::int64_t first = 0;
 };
 
 // Query rows [q_begin, q_end) of one (b, hq), at most block_q of them; any number where the engine
@@ -49,7 +63,8 @@ struct ForwardTile {
   const std::byte* packed;  // of the (b, hk) that this head reads
   std::byte* scratch;       // forward_scratch_bytes, private to the caller's thread
   std::int64_t q_begin, q_end;
-  float slope = 0;                 // of alibi
+  float slope = 0;  // of alibi
+  HeadBias bias{};
   float sink = -__builtin_inff();  // none
 };
 
@@ -79,6 +94,7 @@ struct BackwardTile {
   std::byte* scratch;
   std::int64_t key_begin, key_end;
   const float* slopes = nullptr;  // of alibi, of the group's query heads
+  HeadBias bias{};                // of the group's first query head
 };
 
 // Sums the shares of `splits` key ranges in order, scales, rounds, stores rows [q_begin, q_end).

@@ -8,6 +8,7 @@
 #include "cpu/carver.h"
 #include "cpu/engine.h"
 #include "cpu/head_start.h"
+#include "cpu/pages.h"
 #include "cpu/parallel.h"
 #include "cpu/sinks.h"
 
@@ -39,7 +40,8 @@ HeadShape head_shape(const Problem& p) {
           .v_row = p.v().row,
           .o_row = p.o().row,
           .softcap = static_cast<float>(p.softcap),
-          .alibi = p.alibi};
+          .alibi = p.alibi,
+          .bias = p.bias.has_value()};
 }
 
 // Of the batch's first head.
@@ -47,12 +49,52 @@ const float* slopes_of(const Problem& p, const Logits& logits, std::int64_t b) {
   return p.alibi ? logits.alibi_slopes + b * logits.slopes_of_batch : nullptr;
 }
 
+// Of the batch's query heads from h on.
+HeadBias bias_of(const Problem& p, const Logits& logits, std::int64_t b, std::int64_t h) {
+  if (!p.bias) return {};
+  const Strides& steps = logits.bias_strides;
+  return {.values = static_cast<const std::byte*>(logits.bias) +
+                    (b * steps.batch + h * steps.head) * bytes_of(p.bias->dtype),
+          .type = p.bias->dtype,
+          .head = steps.head,
+          .row = steps.row,
+          .key = p.bias->of_key ? 1 : 0};
+}
+
+HeadBias bias_of(const Problem& p, const BackwardArgs& args, std::int64_t b, std::int64_t h) {
+  HeadBias bias = bias_of(p, args.logits, b, h);
+  if (!p.bias || args.d_bias == nullptr) return bias;
+  const Strides& steps = args.d_bias_strides;
+  bias.gradients = args.d_bias + b * steps.batch + h * steps.head;
+  bias.gradient_head = steps.head;
+  bias.gradient_row = steps.row;
+  return bias;
+}
+
+// Of b batches, hk heads and key ranges those that may run beside each other: what a bias is one
+// value for adds to one gradient, one after the other in order.
+struct Beside {
+  std::int64_t b, hk, ranges;
+
+  Beside(const Problem& p, std::int64_t all_ranges, bool adds)
+      : b(adds && !p.bias->of_batch ? 1 : p.b),
+        hk(adds && !p.bias->of_head ? 1 : p.hk),
+        ranges(adds && !p.bias->of_key ? 1 : all_ranges) {}
+
+  std::int64_t count() const { return b * hk * ranges; }
+};
+
 std::int64_t blocks(std::int64_t count, std::int64_t block) { return (count + block - 1) / block; }
+
+// Keys per packing task: enough work for one task, a multiple of block_k.
+std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
 
 struct ForwardWorkspace {
   std::size_t packed_bytes, scratch_bytes;  // of one (b, hk), of one thread
+  std::size_t k_bytes, v_bytes;             // that a packing task gathers from pages, of one thread
   std::byte* packed;
   std::byte* scratch;
+  std::byte* gathered;
   std::size_t total;
 
   ForwardWorkspace(const Problem& p, const ForwardConfig& config, int threads, void* base) {
@@ -61,8 +103,12 @@ struct ForwardWorkspace {
     Carver carver(base);
     packed_bytes = align_up(engine.packed_kv_bytes(config, shape));
     scratch_bytes = align_up(engine.forward_scratch_bytes(config, shape));
+    const std::int64_t rows = p.paged() ? std::min(p.sk, pack_step(config.block_k)) : 0;
+    k_bytes = align_up(static_cast<std::size_t>(rows * p.d * bytes_of(p.dtype)));
+    v_bytes = align_up(static_cast<std::size_t>(rows * p.dv * bytes_of(p.dtype)));
     packed = carver.take(packed_bytes * static_cast<std::size_t>(p.b * p.hk));
     scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
+    gathered = carver.take((k_bytes + v_bytes) * static_cast<std::size_t>(threads));
     total = carver.used();
   }
 };
@@ -76,8 +122,21 @@ std::int64_t blocks_per_tile(const Engine& engine, std::int64_t heads, std::int6
   return std::clamp<std::int64_t>(heads * q_blocks / tiles, 1, q_blocks);
 }
 
-// Keys per packing task: enough work for one task, a multiple of block_k.
-std::int64_t pack_step(int block) { return blocks(1024, block) * block; }
+// Packs keys of a head whose rows lie in pages.
+void pack_pages(const Engine& engine, const ForwardConfig& config, const Problem& p,
+                const ForwardArgs& args, std::int64_t head, std::byte* k, std::byte* v,
+                PackKv part) {
+  const PageRows pages(p, args);
+  pages.gather(args.k, p.k(), head, p.d, part.key_begin, part.key_end, k);
+  pages.gather(args.v, p.v(), head, p.dv, part.key_begin, part.key_end, v);
+  part.k = k;
+  part.v = v;
+  part.first = part.key_begin;
+  HeadShape shape = head_shape(p);
+  shape.k_row = p.d;
+  shape.v_row = p.dv;
+  engine.pack_kv(config, shape, part);
+}
 
 // Key ranges of one (b, hk) that run as separate tasks, each with its own share of dq. Ranges hold
 // about the same number of visible pairs; there are as few as keep the threads busy, since each
@@ -167,15 +226,18 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
 
   const std::int64_t step = pack_step(config.block_k);
   const std::int64_t chunks = blocks(p.sk, step);
-  parallel_for(threads, p.b * p.hk * chunks, [&](std::int64_t index, int) {
+  parallel_for(threads, p.b * p.hk * chunks, [&](std::int64_t index, int slot) {
     const std::int64_t head = index / chunks, chunk = index % chunks;
     const std::int64_t b = head / p.hk, h = head % p.hk;
-    engine.pack_kv(config, shape,
-                   {.k = head_start(args.k, p.k(), p.dtype, b, h),
-                    .v = head_start(args.v, p.v(), p.dtype, b, h),
-                    .packed = packed_of(b, h),
-                    .key_begin = chunk * step,
-                    .key_end = std::min((chunk + 1) * step, p.sk)});
+    const PackKv part{.k = head_start(args.k, p.k(), p.dtype, b, h),
+                      .v = head_start(args.v, p.v(), p.dtype, b, h),
+                      .packed = packed_of(b, h),
+                      .key_begin = chunk * step,
+                      .key_end = std::min((chunk + 1) * step, p.sk)};
+    if (!p.paged()) return engine.pack_kv(config, shape, part);
+    std::byte* const k =
+        space.gathered + (space.k_bytes + space.v_bytes) * static_cast<std::size_t>(slot);
+    pack_pages(engine, config, p, args, h, k, k + space.k_bytes, part);
   });
 
   // Within a head the last query rows come first: under a causal mask they see the most keys.
@@ -195,6 +257,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
         .q_begin = q_begin,
         .q_end = std::min(q_begin + rows, p.sq)};
+    task.bias = bias_of(p, args.logits, b, h);
     if (p.alibi) task.slope = slopes_of(p, args.logits, b)[h];
     if (p.sink) task.sink = args.logits.sinks[h];
     engine.forward_tile(config, shape, task);
@@ -242,10 +305,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
                    .q_end = std::min((chunk + 1) * q_step, p.sq)});
   });
 
-  parallel_for(threads, p.b * p.hk * ranges, [&](std::int64_t index, int slot) {
-    const std::int64_t head = index / ranges, range = index % ranges;
-    const std::int64_t b = head / p.hk, h = head % p.hk;
-    const std::int64_t first_q_head = b * p.hq + h * group;
+  const auto keys_of = [&](std::int64_t b, std::int64_t h, std::int64_t range, int slot) {
+    const std::int64_t head = b * p.hk + h, first_q_head = b * p.hq + h * group;
     engine.backward_tile(
         config, shape,
         {.packed_kv = kv_of(head),
@@ -259,7 +320,20 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),
          .key_begin = space.ranges[static_cast<std::size_t>(range)],
          .key_end = space.ranges[static_cast<std::size_t>(range) + 1],
-         .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr});
+         .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr,
+         .bias = bias_of(p, args, b, h * group)});
+  };
+  const Beside beside(p, ranges, p.bias && args.d_bias != nullptr);
+  parallel_for(threads, beside.count(), [&](std::int64_t index, int slot) {
+    const std::int64_t first_b = index / beside.ranges / beside.hk;
+    const std::int64_t first_h = index / beside.ranges % beside.hk;
+    for (std::int64_t b = first_b; b < p.b; b += beside.b) {
+      for (std::int64_t h = first_h; h < p.hk; h += beside.hk) {
+        for (std::int64_t r = index % beside.ranges; r < ranges; r += beside.ranges) {
+          keys_of(b, h, r, slot);
+        }
+      }
+    }
   });
 
   parallel_for(threads, p.b * p.hq * q_chunks, [&](std::int64_t index, int) {

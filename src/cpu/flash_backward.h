@@ -13,7 +13,8 @@
 //   for each block of keys, for each query head of the group, for each block of queries that sees
 //   it
 //     S = q k^T,  P = exp(scale S - lse)
-//     dP = do v^T,  dS = P (dP - delta), times what softcap leaves of it
+//     dP = do v^T,  dS = P (dP - delta), which is the bias's gradient, times what softcap leaves of
+//     it
 //     dv += P^T do,  dk += dS^T q,  dq += dS k      (scale joins dk and dq at the end)
 //
 // Every sum runs in one fixed order, so equal key ranges give equal bits.
@@ -42,7 +43,7 @@ struct FlashBackward {
     int q_stride, do_stride;
     std::ptrdiff_t v_columns, k_rows, kv_words;                            // in a block of keys
     std::ptrdiff_t do_rows, q_as_steps, do_as_steps, lse, delta, q_words;  // in a block of queries
-    std::ptrdiff_t dp, ds, dk, dv, derivatives, scratch_words;             // in scratch, after S
+    std::ptrdiff_t dp, ds, dk, dv, derivatives, d_bias, scratch_words;     // in scratch, after S
 
     Layout(const BackwardConfig& c, const HeadShape& shape)
         : k_steps(Packing::words(shape.d)),
@@ -68,7 +69,8 @@ struct FlashBackward {
       dk = ds + (kRowsAreSteps ? 0 : line(1LL * c.block_q * c.block_k / kPack));
       dv = dk + line(1LL * c.block_k * k_cols);
       derivatives = dv + line(1LL * c.block_k * v_cols);
-      scratch_words = derivatives + (shape.softcap == 0 ? 0 : line(1LL * c.block_q * c.block_k));
+      d_bias = derivatives + (shape.softcap == 0 ? 0 : line(1LL * c.block_q * c.block_k));
+      scratch_words = d_bias + (shape.bias ? line(1LL * c.block_q * c.block_k) : 0);
     }
 
     static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
@@ -187,7 +189,8 @@ struct FlashBackward {
           ds_(kRowsAreSteps ? dp_ : s_ + layout_.ds),
           dk_(s_ + layout_.dk),
           dv_(s_ + layout_.dv),
-          derivatives_(shape.softcap == 0 ? nullptr : s_ + layout_.derivatives) {}
+          derivatives_(shape.softcap == 0 ? nullptr : s_ + layout_.derivatives),
+          d_bias_(args.bias.gradients == nullptr ? nullptr : s_ + layout_.d_bias) {}
 
     void run() {
       for (int head = 0; head < args_.group; ++head) {
@@ -243,6 +246,7 @@ struct FlashBackward {
       for (int row = 0; row < rows; row += kPack) {
         gradients(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
       }
+      if (d_bias_ != nullptr) add_bias_gradients(head, first, count, key);
       const std::ptrdiff_t across = 1LL * kPack * block_k;
       Product<Math>::run({s_, 1, across}, do_steps(q), {dv_, layout_.v_cols, true}, keys_,
                          layout_.v_cols, rows / kPack);
@@ -269,11 +273,22 @@ struct FlashBackward {
     }
 
     void transform(int head, std::int64_t first, int rows, std::int64_t key, int cols) {
-      const SimdLogits<Isa> logits(shape_, shape_.alibi ? args_.slopes[head] : 0.0f);
+      const SimdLogits<Isa> logits(shape_, shape_.alibi ? args_.slopes[head] : 0.0f, args_.bias,
+                                   head);
       for (int row = 0; row < rows; ++row) {
         const std::ptrdiff_t at = 1LL * row * config_.block_k;
         logits.transform(s_ + at, cols, first + row, key,
                          derivatives_ == nullptr ? nullptr : derivatives_ + at);
+      }
+    }
+
+    void add_bias_gradients(int head, std::int64_t first, int count, std::int64_t key) {
+      const HeadBias& bias = args_.bias;
+      for (int row = 0; row < count; ++row) {
+        float* to = bias.gradients + head * bias.gradient_head + (first + row) * bias.gradient_row +
+                    key * bias.key;
+        const float* from = d_bias_ + row * config_.block_k;
+        for (int i = 0; i < keys_; ++i) to[i * bias.key] += from[i];
       }
     }
 
@@ -324,6 +339,10 @@ struct FlashBackward {
         for (int i = 0; i < kCount; ++i) {
           ds[r][i] = p[r * kCount + i] * (Isa::load(dp + i * kLanes) - mean);
         }
+        if (d_bias_ != nullptr) {
+          float* d_bias = d_bias_ + (row + r) * block_k + index * kLanes;
+          for (int i = 0; i < kCount; ++i) Isa::store(d_bias + i * kLanes, ds[r][i]);
+        }
         if (derivatives_ == nullptr) continue;
         const float* derivatives = derivatives_ + (row + r) * block_k + index * kLanes;
         for (int i = 0; i < kCount; ++i) ds[r][i] = ds[r][i] * Isa::load(derivatives + i * kLanes);
@@ -368,6 +387,7 @@ struct FlashBackward {
     float* dk_;
     float* dv_;
     float* derivatives_;  // of softcap, or null
+    float* d_bias_;       // dS before those, or null
   };
 };
 

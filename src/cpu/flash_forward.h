@@ -69,8 +69,9 @@ struct FlashForward {
     const std::ptrdiff_t size = bytes_of(c.element);
     const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim) {
       const std::int64_t left = args.key_end - first;
-      return Rows{c.element, static_cast<const std::byte*>(base) + first * row * size, row * size,
-                  static_cast<int>(left < c.block_k ? left : c.block_k), dim};
+      return Rows{c.element,
+                  static_cast<const std::byte*>(base) + (first - args.first) * row * size,
+                  row * size, static_cast<int>(left < c.block_k ? left : c.block_k), dim};
     };
     for (std::int64_t first = args.key_begin; first < args.key_end; first += c.block_k) {
       float* block = reinterpret_cast<float*>(args.packed) + first / c.block_k * layout.block_words;
@@ -95,7 +96,7 @@ struct FlashForward {
           rows_(static_cast<int>(args.q_end - args.q_begin)),
           magnitude_(__builtin_fabsf(shape.exponent_scale())),
           scale_log2_(magnitude_ * kLog2E),
-          logits_(shape, args.slope) {
+          logits_(shape, args.slope, args.bias) {
       q_ = reinterpret_cast<float*>(args.scratch);
       s_ = q_ + layout_.q_words;
       o_ = s_ + layout_.s_words;
@@ -244,8 +245,10 @@ struct FlashForward {
 
     void store(int row) {
       const std::int64_t i = args_.q_begin + row;
-      const bool blind = key_begin(i) >= key_end(i);
       const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
+      // The mask hides all keys, or a bias of -inf does.
+      const bool blind =
+          key_begin(i) >= key_end(i) || (shape_.bias && total == 0 && max_[row] == kMinusInf);
       const Denominator below = denominator(blind, max_[row] * magnitude_, total);
       const Vec share = Isa::splat(below.share);
       float* o = o_ + row * layout_.v_cols;

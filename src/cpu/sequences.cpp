@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "spec/bias.h"
 #include "spec/lengths.h"
 #include "spec/sequences.h"
 
@@ -78,12 +79,10 @@ void each_gap(const std::vector<SequencePlace>& places, bool of_q, std::int64_t 
   if (total > row) visit(row, total - row);
 }
 
-Logits logits_of(const Logits& all, std::size_t sequence) {
-  Logits one = all;
-  if (all.alibi_slopes != nullptr) {
-    one.alibi_slopes += static_cast<std::int64_t>(sequence) * all.slopes_of_batch;
-  }
-  return one;
+// Where the pages of a sequence are named, and its left padding.
+Sequences pages_of(const Sequences& all, std::int64_t sequence) {
+  return {.block_table = all.block_table + sequence * all.table_row,
+          .leftpad_k = all.leftpad_k == nullptr ? nullptr : all.leftpad_k + sequence};
 }
 
 }  // namespace
@@ -107,11 +106,15 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
     } else {
       ForwardArgs one = args;
       one.q = moved(args.q, p, p.q(), place.q_begin);
-      one.k = moved(args.k, p, p.k(), place.k_begin);
-      one.v = moved(args.v, p, p.v(), place.k_begin);
+      if (p.paged()) {
+        one.sequences = pages_of(args.sequences, static_cast<std::int64_t>(i));
+      } else {
+        one.k = moved(args.k, p, p.k(), place.k_begin);
+        one.v = moved(args.v, p, p.v(), place.k_begin);
+      }
       one.o = moved(args.o, p, p.o(), place.q_begin);
       one.lse = args.lse == nullptr ? nullptr : lse.data();
-      one.logits = logits_of(args.logits, i);
+      one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
       run(sequence_of(p, place.q_rows, place.k_rows), one);
     }
     if (args.lse != nullptr) lse.write(args.lse);
@@ -148,7 +151,8 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
     one.dq = moved(args.dq, p, p.q(), place.q_begin);
     one.dk = moved(args.dk, p, p.k(), place.k_begin);
     one.dv = moved(args.dv, p, p.v(), place.k_begin);
-    one.logits = logits_of(args.logits, i);
+    one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
+    set_bias_gradient(p, static_cast<std::int64_t>(i), one);
     run(sequence_of(p, place.q_rows, place.k_rows), one);
   }
 }

@@ -3,9 +3,11 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
+#include "dfa/problem.h"
 
 // What becomes of scores q k^T before the softmax where logits are not plain: logit = scale *
-// score, capped, less ALiBi's distance. Exponents are of the logits then, and the scale is 1.
+// score, capped, less ALiBi's distance, with the bias added. Exponents are of the logits then, and
+// the scale is 1.
 namespace dfa::cpu {
 
 template <class Isa>
@@ -14,7 +16,8 @@ class SimdLogits {
   using Vec = typename Isa::Vec;
   static constexpr int kLanes = Isa::kLanes;
 
-  SimdLogits(const HeadShape& shape, float slope) : shape_(shape), slope_(slope) {}
+  SimdLogits(const HeadShape& shape, float slope, const HeadBias& bias, int head = 0)
+      : shape_(shape), slope_(slope), bias_(bias), head_(head * bias.head) {}
 
   // `count` scores of the query `row` and the keys from `key` on become logits, and where softcap
   // is on `derivatives`, if not null, what of a logit's gradient goes to scale * score.
@@ -30,6 +33,10 @@ class SimdLogits {
         const Vec after = Isa::splat(static_cast<float>(key + i - diagonal)) + lanes();
         logit = logit - slope * Isa::max(after, zero() - after);
       }
+      if (shape_.bias) {
+        const Vec more = bias_at(row, key + i);
+        logit = more < Isa::splat(Bias::kHides) ? Isa::splat(-__builtin_inff()) : logit + more;
+      }
       Isa::store(scores + i, logit);
     }
   }
@@ -40,6 +47,23 @@ class SimdLogits {
     static constexpr float kNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     static_assert(kLanes <= 16);
     return Isa::load(kNumbers);
+  }
+
+  // Of keys from `key` on; 0 behind the last key and the last row, of which blocks have more.
+  Vec bias_at(std::int64_t row, std::int64_t key) const {
+    if (row >= shape_.sq) return zero();
+    const std::int64_t left = bias_.key == 0 ? 1 : shape_.sk - key;
+    const int size = bytes_of(bias_.type);
+    const std::byte* from = bias_.values + (head_ + row * bias_.row + key * bias_.key) * size;
+    alignas(64) float values[kLanes] = {};
+    if (left >= kLanes) {
+      Isa::read_row(bias_.type, from, kLanes, values);
+    } else if (left > 0) {
+      alignas(64) std::byte few[kLanes * sizeof(float)] = {};
+      __builtin_memcpy(few, from, static_cast<std::size_t>(left * size));
+      Isa::read_row(bias_.type, few, kLanes, values);
+    }
+    return bias_.key == 0 ? Isa::splat(values[0]) : Isa::load(values);
   }
 
   Vec capped(Vec logit, float* derivative) const {
@@ -67,6 +91,8 @@ class SimdLogits {
 
   const HeadShape& shape_;
   float slope_;
+  const HeadBias& bias_;
+  std::int64_t head_;
 };
 
 }  // namespace dfa::cpu

@@ -23,6 +23,14 @@
 namespace dfa {
 namespace {
 
+// A block of the kernel owns a tile of queries by keys.
+void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
+  if (!p.bias || args.d_bias == nullptr || (p.bias->of_query && p.bias->of_key)) return;
+  throw Unsupported(
+      "a GPU gives the gradient of a bias of every query and key alone; expand the bias and sum "
+      "its gradient");
+}
+
 using namespace dfa::cuda;
 
 struct Pointer {
@@ -138,12 +146,14 @@ class CudaBackend final : public Backend {
                                         {"seqused_k", args.sequences.seqused_k, 4},
                                         {"alibi_slopes", args.logits.alibi_slopes, 4},
                                         {"sinks", args.logits.sinks, 4},
+                                        {"bias", args.logits.bias, 2},
                                         {"probabilities", args.probabilities}});
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const override {
+    require_bias_gradient(plan.problem, args);
     const auto ready = ready_plan(plan);
     require_memory_of(ready->device(), {{"q", args.q},
                                         {"k", args.k},
@@ -161,7 +171,9 @@ class CudaBackend final : public Backend {
                                         {"seqused_k", args.sequences.seqused_k, 4},
                                         {"alibi_slopes", args.logits.alibi_slopes, 4},
                                         {"sinks", args.logits.sinks, 4},
+                                        {"bias", args.logits.bias, 2},
                                         {"d_sinks", args.d_sinks, 4},
+                                        {"d_bias", args.d_bias, 4},
                                         {"probabilities", args.probabilities}});
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);

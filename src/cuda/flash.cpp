@@ -19,6 +19,9 @@ namespace {
 // no GPU has run them yet.
 constexpr bool kLogitsOnGpu = false;
 
+// Likewise of those that read keys from pages.
+constexpr bool kPagedOnGpu = false;
+
 // Those of a pass, with the reason where they are not the architecture's own.
 template <typename Config>
 std::string kernels_of(const Config& c, bool forced, const Problem& p, const Limits& limits,
@@ -41,7 +44,11 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 Verdict flash_supports(const Problem& p, const Limits& limits) {
   if (!p.plain_logits() && !kLogitsOnGpu) {
     return Verdict::no(
-        "kernels with softcap, alibi and sink have not passed on a GPU yet; take backend cpu");
+        "kernels with softcap, alibi, bias and sink have not passed on a GPU yet; take backend "
+        "cpu");
+  }
+  if (p.paged() && !kPagedOnGpu) {
+    return Verdict::no("kernels of paged keys have not passed on a GPU yet; take backend cpu");
   }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;

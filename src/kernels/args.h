@@ -40,6 +40,27 @@ struct PackedArgs {
   int padded_rows;  // of a head in the backward's workspace
 };
 
+// What is added to logits, and its gradient: fp32, of every query and key of its batches and heads.
+// Steps in elements; 0: one value for all.
+struct BiasArgs {
+  const void* values;
+  DType type;
+  int key;  // 1 or 0
+  KernelStrides strides;
+  float* gradients;
+  KernelStrides gradient_strides;
+  int batches, heads;  // that have gradients of their own
+};
+
+// Of paged problems (Sequences in dfa/attention.h).
+struct PagedArgs {
+  const int* block_table;
+  long long table_row;
+  const int* leftpad_k;  // [b], or null
+  int page;              // rows of one
+  int pages;             // of the cache
+};
+
 // Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
 struct LogitArgs {
   float softcap, inverse_softcap;
@@ -47,6 +68,7 @@ struct LogitArgs {
   long long slopes_of_batch;
   const float* sinks;
   float* d_sinks;
+  BiasArgs bias;
 };
 
 struct KernelArgs {
@@ -102,6 +124,7 @@ struct KernelArgs {
   int last_heads;          // from this key head on all alternate
   PackedArgs packed;
   LogitArgs logits;
+  PagedArgs paged;
 };
 
 }  // namespace dfa

@@ -8,6 +8,7 @@
 #include "kernels/launch_parts.h"
 #include "kernels/schedule/sequence_tiles.h"
 #include "plan/schedule.h"
+#include "spec/bias.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 
@@ -29,6 +30,7 @@ constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh"
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
+constexpr const char* kBiasSource = "kernels/backward/sm80_bias_gradient.cuh";
 constexpr const char* kSinkSource = "kernels/backward/sink_gradient.cuh";
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -56,8 +58,9 @@ int gap_slices(const Problem& p) {
 
 KernelLaunch tiles_launch(const Problem& p) {
   return {.name = "tiles",
-          .source = "kernels/schedule/sequence_tiles.cuh",
-          .entry = "dfa::sequence_tiles",
+          .source = p.paged() ? "kernels/schedule/paged_sequence_tiles.cuh"
+                              : "kernels/schedule/sequence_tiles.cuh",
+          .entry = p.paged() ? "dfa::paged_sequence_tiles" : "dfa::sequence_tiles",
           .grid = grid(kListBlocks + (p.b + 1) * gap_slices(p)),
           .threads = kSequenceThreads,
           .smem_bytes = kSequenceSmemBytes};
@@ -116,6 +119,17 @@ KernelLaunch sink_launch(const Problem& p, const BackwardConfig& c) {
           .grid = grid(p.hq),
           .threads = kSinkThreads,
           .smem_bytes = kSinkThreads / 32 * sizeof(float)};
+}
+
+KernelLaunch bias_launch(const Problem& p, const BackwardConfig& c) {
+  const BiasSizes sizes = bias_sizes(p);
+  return {.name = "dbias",
+          .source = source(c.target, kBiasSource),
+          .entry = "dfa::sm80_bias_gradient<" + qualified(to_text(c)) + ">",
+          .grid = grid(sizes.b * sizes.hq * tiles_of(p.sq, c.dq_block_q) *
+                       tiles_of(p.sk, c.dq_block_k)),
+          .threads = count(c.dq_threads()),
+          .smem_bytes = count(c.dq_smem_bytes())};
 }
 
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
@@ -222,6 +236,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .grid = c.varlen ? q_grid(p, c, kDeltaRows) : grid(padded_rows(p) / kDeltaRows * p.b * p.hq),
        .threads = kDeltaThreads});
   if (p.sink) launches.push_back(sink_launch(p, c));
+  if (p.bias) launches.push_back(bias_launch(p, c));
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqAccumulation::separate) {
     if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
@@ -336,6 +351,14 @@ std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) 
   return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work);
 }
 
+void size_bias(BiasArgs& bias, const Problem& p) {
+  const BiasSizes sizes = bias_sizes(p);
+  bias.type = p.bias->dtype;
+  bias.key = p.bias->of_key ? 1 : 0;
+  bias.batches = static_cast<int>(sizes.b);
+  bias.heads = static_cast<int>(sizes.hq);
+}
+
 KernelArgs kernel_args(const Problem& p) {
   constexpr double kLog2E = 1.4426950408889634;
   KernelArgs args{};
@@ -357,6 +380,7 @@ KernelArgs kernel_args(const Problem& p) {
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);
+  if (p.bias) size_bias(args.logits.bias, p);
   if (p.softcap == 0) return args;
   args.logits.softcap = static_cast<float>(p.softcap);
   args.logits.inverse_softcap = static_cast<float>(1 / p.softcap);
@@ -380,6 +404,9 @@ KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
   packed.gap_slices = gap_slices(p);
   packed.element_bytes = bytes_of(p.dtype);
   packed.padded_rows = static_cast<int>(padded_rows(p));
+  if (!p.paged()) return args;
+  args.paged.page = static_cast<int>(p.page);
+  args.paged.pages = static_cast<int>(p.k_batches());
   return args;
 }
 
@@ -398,10 +425,18 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   return begin + aligned(static_cast<std::size_t>(end));
 }
 
+void point_pages(PagedArgs& args, const Sequences& sequences) {
+  args.block_table = sequences.block_table;
+  args.table_row = sequences.table_row;
+  args.leftpad_k = sequences.leftpad_k;
+}
+
 void point_logits(LogitArgs& args, const Logits& logits) {
   args.alibi_slopes = logits.alibi_slopes;
   args.slopes_of_batch = logits.slopes_of_batch;
   args.sinks = logits.sinks;
+  args.bias.values = logits.bias;
+  args.bias.strides = strides_of(logits.bias_strides);
 }
 
 }  // namespace
@@ -427,6 +462,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.lse = pointers.lse;
   point_logits(args.logits, pointers.logits);
   point_lists(args.packed, pointers.sequences, pointers.workspace);
+  point_pages(args.paged, pointers.sequences);
   return args;
 }
 
@@ -439,6 +475,8 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.d_o = pointers.d_o;
   point_logits(args.logits, pointers.logits);
   args.logits.d_sinks = pointers.d_sinks;
+  args.logits.bias.gradients = pointers.d_bias;
+  args.logits.bias.gradient_strides = strides_of(pointers.d_bias_strides);
   args.dq = pointers.dq;
   args.dk = pointers.dk;
   args.dv = pointers.dv;

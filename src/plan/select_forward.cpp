@@ -243,7 +243,8 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
                        .warps = t.warps,
                        .stages = sm75 ? 1 : t.stages,
                        .ctas = t.ctas,
-                       .varlen = p.packed()};
+                       .varlen = p.packed(),
+                       .paged = p.paged()};
   set_logits(config, p);
   return config;
 }
@@ -253,6 +254,7 @@ template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
   if (limits.highest != Target::cuda_sm90 || (p.packed() && !kPackedOnSm90)) return;
+  if (p.paged()) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -334,6 +336,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
+  if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

@@ -40,7 +40,7 @@ template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;
   set_logits(wanted, p);
-  return require(wanted == c, "softcap, alibi and sink are not those of the problem");
+  return require(wanted == c, "softcap, alibi, bias and sink are not those of the problem");
 }
 
 template <typename Config>
@@ -182,6 +182,7 @@ Verdict validate_dq(const BackwardConfig& c) {
   if (c.dq == DqAccumulation::separate) return Verdict::yes();
   return all({
       require(!c.varlen, "packed sequences take dq=separate of cuda_sm80"),
+      require(!c.bias, "biases take dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
@@ -213,7 +214,7 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 
 Verdict validate_plain_logits(const Problem& p) {
   return require(p.plain_logits(),
-                 "cuda_sm90 takes plain logits alone, without softcap, alibi and sink");
+                 "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink");
 }
 
 Verdict validate_lengths(const Problem& p) {
@@ -234,7 +235,11 @@ Verdict validate_lengths(const Problem& p) {
 }
 
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps)});
+  const Verdict fits =
+      all({validate_problem(c, p), validate_warps(c.warps),
+           require(c.paged == p.paged(),
+                   c.paged ? "paged=true is of keys in pages; this problem has none"
+                           : "keys in pages take paged=true")});
   return fits ? validate_tiles(tiles_of(c), limits) : fits;
 }
 

@@ -43,6 +43,7 @@ template <typename Config>
 void set_logits(Config& c, const Problem& p) {
   c.softcap = p.softcap != 0;
   c.alibi = p.alibi;
+  c.bias = p.bias.has_value();
   if constexpr (requires { c.sink; }) c.sink = p.sink;
 }
 

@@ -117,6 +117,7 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
       validate_varlen(c.varlen, p),
       require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
       validate_plain_logits(p),
+      require(!p.paged(), "cuda_sm90 takes no pages of keys"),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });

@@ -1,13 +1,16 @@
 #include "reference/backend.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/aligned.h"
 #include "base/clock.h"
 #include "base/element.h"
+#include "reference/check_bias.h"
 #include "reference/check_sinks.h"
 #include "reference/head.h"
 #include "reference/packed.h"
+#include "spec/bias.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
@@ -68,6 +71,10 @@ class ReferenceBackend final : public Backend {
     for (std::int64_t h = 0; plan.problem.sink && h < plan.problem.hq; ++h) {
       args.d_sinks[h] = static_cast<float>(sink_gradient(plan.problem, args, h));
     }
+    if (plan.problem.bias && args.d_bias != nullptr) {
+      const std::vector<double> gradient = bias_gradient(plan.problem, args);
+      store_bias(plan.problem, gradient, args);
+    }
     if (plan.problem.packed()) {
       for (const PackedSequence& one : sequences_of(plan.problem, args)) {
         dense_backward(one.problem, one.backward);
@@ -99,6 +106,19 @@ class ReferenceBackend final : public Backend {
   void synchronize(Queue) const override {}
 
  private:
+  static void store_bias(const Problem& p, const std::vector<double>& from,
+                         const BackwardArgs& args) {
+    const BiasSizes sizes = bias_sizes(p);
+    const Strides strides = bias_strides(p, args.d_bias_strides);
+    for (std::int64_t row = 0; row < sizes.b * sizes.hq * sizes.sq; ++row) {
+      const std::int64_t i = row % sizes.sq, h = row / sizes.sq % sizes.hq;
+      const std::int64_t b = row / (sizes.sq * sizes.hq);
+      float* to = args.d_bias + b * strides.batch + h * strides.head + i * strides.row;
+      const auto* values = from.data() + row * sizes.sk;
+      for (std::int64_t j = 0; j < sizes.sk; ++j) to[j] = static_cast<float>(values[j]);
+    }
+  }
+
   static void dense_forward(const Problem& p, const ForwardArgs& args) {
     for (std::int64_t b = 0; b < p.b; ++b) {
       for (std::int64_t h = 0; h < p.hq; ++h) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/element.h"
+#include "reference/check_bias.h"
 #include "reference/check_packed.h"
 #include "reference/check_sinks.h"
 #include "reference/comparer.h"
@@ -298,6 +299,7 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
   std::vector<TensorCheck> tensors;
   if (!sample.complete) tensors = given.finish(scan);
   gradients.finish(scan, tensors);
+  if (p.bias && args.d_bias != nullptr) tensors.push_back(check_bias(p, args, sample.rows));
   if (p.sink && args.d_sinks != nullptr) tensors.push_back(check_sinks(p, args));
   return report_of(std::move(tensors), !sample.complete);
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/element.h"
+#include "reference/check_bias.h"
 #include "reference/check_sinks.h"
 #include "reference/packed.h"
 
@@ -91,6 +92,16 @@ CheckOptions of_sequence(const CheckOptions& all, const Problem& one, double row
   return options;
 }
 
+// The first rows of sequences and the last of the longest, and every so many between them.
+std::vector<std::int64_t> some_rows(const Problem& p) {
+  constexpr std::int64_t kMost = 64;
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < p.sq; i += std::max<std::int64_t>(1, p.sq / kMost))
+    rows.push_back(i);
+  if (rows.back() != p.sq - 1) rows.push_back(p.sq - 1);
+  return rows;
+}
+
 template <typename All>
 double rows_by_keys(const All& sequences) {
   double sum = 1;
@@ -126,7 +137,7 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     const Problem& one = sequences[i].problem;
     BackwardArgs of = sequences[i].backward;
-    of.d_sinks = nullptr;  // of all sequences together, below
+    of.d_sinks = of.d_bias = nullptr;  // of all sequences together, below
     if (one.sq > 0 && one.sk > 0) {
       worst.add(check_backward(one, of, of_sequence(options, one, all)), i);
       continue;
@@ -137,9 +148,12 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
               i);
   }
   CheckReport report = worst.report();
-  if (!p.sink) return report;
-  report.tensors.push_back(check_sinks(p, args));
-  report.ok = report.ok && report.tensors.back().ok;
+  const auto add = [&](TensorCheck check) {
+    report.ok = report.ok && check.ok;
+    report.tensors.push_back(std::move(check));
+  };
+  if (p.bias && args.d_bias != nullptr) add(check_bias(p, args, some_rows(p)));
+  if (p.sink) add(check_sinks(p, args));
   return report;
 }
 

@@ -172,7 +172,25 @@ std::vector<Real> Head<Real>::plain_scores(std::int64_t i, std::int64_t begin,
 }
 
 template <typename Real>
+bool is_minus_infinity(Real value) {
+  return value == -std::numeric_limits<Real>::infinity();
+}
+
+// Do biases hide every key, and is there no sink?
+template <typename Real>
+bool sees_nothing(const std::vector<Real>& logits, Real sink) {
+  return is_minus_infinity(sink) && std::ranges::all_of(logits, is_minus_infinity<Real>);
+}
+
+// Of a logit in a row of this lse; 0 in rows that see nothing.
+template <typename Real>
+Real probability(Real logit, Real lse) {
+  return is_minus_infinity(logit) ? Real(0) : std::exp(logit - lse);
+}
+
+template <typename Real>
 Real log_sum_exp(const std::vector<Real>& s, Real sink) {
+  if (sees_nothing(s, sink)) return sink;
   const Real maximum = std::max(sink, *std::max_element(s.begin(), s.end()));
   Real sum = std::exp(sink - maximum);
   for (const Real value : s) sum += std::exp(value - maximum);
@@ -181,6 +199,10 @@ Real log_sum_exp(const std::vector<Real>& s, Real sink) {
 
 template <typename Real>
 Real Head<Real>::softmax(std::vector<Real>& s) const {
+  if (sees_nothing(s, logits_.sink())) {
+    std::fill(s.begin(), s.end(), Real(0));
+    return logits_.sink();
+  }
   const Real maximum = std::max(logits_.sink(), *std::max_element(s.begin(), s.end()));
   Real sum = std::exp(logits_.sink() - maximum);
   for (Real& value : s) {
@@ -232,7 +254,7 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
   std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_), terms = ds;
   for (std::size_t n = 0; n < ds.size(); ++n) {
     const Real s = round(logits_.of(plain[n], i, begin + static_cast<std::int64_t>(n)));
-    const Real p = round(std::exp(s - lse)), derivative = logits_.derivative(plain[n]);
+    const Real p = round(probability(s, lse)), derivative = logits_.derivative(plain[n]);
     terms[n] = ds_terms(p, ds[n], delta) * derivative;
     ds[n] = round(p * (round(ds[n]) - delta) * derivative);
   }
@@ -241,6 +263,23 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
   for (Real& value : gradient.dq) value *= scale_;
   for (Real& value : gradient.terms) value *= std::fabs(scale_);
   return gradient;
+}
+
+template <typename Real>
+typename Head<Real>::LogitGradients Head<Real>::logit_gradients(std::int64_t i, Real lse,
+                                                                Real delta) const {
+  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
+  if (begin == end) return {};
+  const std::vector<Real> plain = products(q_.row(i), k_t_, begin, end, order_);
+  LogitGradients row{begin, products(d_o_.row(i), v_t_, begin, end, order_), {}};
+  row.terms = row.ds;
+  for (std::size_t n = 0; n < row.ds.size(); ++n) {
+    const Real s = round(logits_.of(plain[n], i, begin + static_cast<std::int64_t>(n)));
+    const Real p = round(probability(s, lse));
+    row.terms[n] = ds_terms(p, row.ds[n], delta);
+    row.ds[n] = round(p * (round(row.ds[n]) - delta));
+  }
+  return row;
 }
 
 template <typename Real>
@@ -253,7 +292,7 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
     const std::size_t row = static_cast<std::size_t>(begin) + i;
     const Real derivative = logits_.derivative(probabilities[i]);
     const Real s = round(logits_.of(probabilities[i], static_cast<std::int64_t>(row), j));
-    probabilities[i] = round(std::exp(s - lse[row]));
+    probabilities[i] = round(probability(s, lse[row]));
     terms[i] = ds_terms(probabilities[i], ds[i], delta[row]) * derivative;
     ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]) * derivative);
   }

@@ -70,6 +70,13 @@ class Head {
   };
   Gradient dq(std::int64_t i, Real lse, Real delta) const;
 
+  // The gradients of a row's logits, what dq is before softcap and k join it.
+  struct LogitGradients {
+    std::int64_t begin = 0;  // the key of the first
+    std::vector<Real> ds, terms;
+  };
+  LogitGradients logit_gradients(std::int64_t i, Real lse, Real delta) const;
+
   // A row's share of the sink's gradient, given its lse and delta.
   Real d_sink(Real lse, Real delta) const { return -std::exp(logits_.sink() - lse) * delta; }
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/element.h"
 #include "dfa/attention.h"
+#include "spec/bias.h"
 
 namespace dfa {
 
@@ -19,12 +21,21 @@ class HeadLogits {
         shift_(p.sk - p.sq) {
     if (p.alibi) slope_ = static_cast<Real>(given.alibi_slopes[b * given.slopes_of_batch + hq]);
     if (p.sink) sink_ = static_cast<Real>(given.sinks[hq]);
+    if (!p.bias) return;
+    bias_ = given.bias;
+    bias_type_ = p.bias->dtype;
+    bias_strides_ = bias_strides(p, given.bias_strides);
+    bias_begin_ = b * bias_strides_.batch + hq * bias_strides_.head;
+    bias_key_ = p.bias->of_key ? 1 : 0;
   }
 
   Real of(Real product, std::int64_t i, std::int64_t j) const {
     Real logit = scale_ * product;
     if (cap_ != 0) logit = cap_ * std::tanh(logit / cap_);
-    return logit - slope_ * static_cast<Real>(std::abs(i + shift_ - j));
+    logit -= slope_ * static_cast<Real>(std::abs(i + shift_ - j));
+    if (bias_ == nullptr) return logit;
+    const Real more = bias(i, j);
+    return more < -1e30 ? -std::numeric_limits<Real>::infinity() : logit + more;
   }
 
   // How much of a logit's gradient scale * product gets.
@@ -38,10 +49,19 @@ class HeadLogits {
   Real sink() const { return sink_; }
 
  private:
+  Real bias(std::int64_t i, std::int64_t j) const {
+    const std::int64_t at = bias_begin_ + i * bias_strides_.row + j * bias_key_;
+    return static_cast<Real>(load_element(bias_, bias_type_, at));
+  }
+
   Real scale_, cap_;
   std::int64_t shift_;
   Real slope_ = 0;
   Real sink_ = -std::numeric_limits<Real>::infinity();
+  const void* bias_ = nullptr;
+  DType bias_type_ = DType::fp32;
+  Strides bias_strides_{};
+  std::int64_t bias_begin_ = 0, bias_key_ = 0;
 };
 
 }  // namespace dfa

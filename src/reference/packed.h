@@ -16,6 +16,7 @@ struct PackedSequence {
   BackwardArgs backward;
   std::int64_t first_row = 0, all_rows = 0;
   std::vector<float> lse;  // [hq, rows] of [hq, total_q]
+  std::vector<char> k, v;  // of a paged problem, [rows, hk, d] and [rows, hk, dv]
 
   void write_lse(float* packed) const;  // null: nothing
 };

@@ -66,7 +66,10 @@ struct ForwardConfig {
   // Of cuda_sm80 and below: what becomes of logits (LogitTransform), as the problem says.
   bool softcap = false;
   bool alibi = false;
+  bool bias = false;
   bool sink = false;
+  // Likewise: packed sequences whose keys lie in pages, which a block table names.
+  bool paged = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -219,6 +222,7 @@ struct BackwardConfig {
   bool varlen = false;
   bool softcap = false;  // as in ForwardConfig
   bool alibi = false;
+  bool bias = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -50,7 +50,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (sm90) return;
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
+  visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
+  if constexpr (requires { config.paged; }) visit("paged", config.paged);
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -89,7 +91,9 @@ constexpr struct {
                 {"varlen", "false"},
                 {"softcap", "false"},
                 {"alibi", "false"},
+                {"bias", "false"},
                 {"sink", "false"},
+                {"paged", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

@@ -73,6 +73,12 @@ std::int64_t total_of(const std::vector<std::int64_t>& lengths) {
   return sum;
 }
 
+std::int64_t rows_of_pages(const std::vector<std::int64_t>& lengths, std::int64_t page) {
+  std::int64_t sum = 0;
+  for (const std::int64_t length : lengths) sum += (length + page - 1) / page * page;
+  return sum;
+}
+
 std::int64_t longest_of(const std::vector<std::int64_t>& lengths) {
   std::int64_t longest = 1;
   for (const std::int64_t length : lengths) longest = std::max(longest, length);
@@ -106,20 +112,24 @@ void require_dense(const Problem& p, const char* what) {
   if (!p.packed()) return;
   throw Unsupported(std::string(what) +
                     ": takes no packed sequences; accepted: problems with b, sq "
-                    "and sk, in the place of lens(…) or packed(…)");
+                    "and sk, in the place of lens(…), packed(…) or page(…)");
 }
 
 void require_plain(const Problem& p, const char* what) {
   require_dense(p, what);
   if (p.plain_logits()) return;
   throw Unsupported(std::string(what) +
-                    ": takes plain logits alone; leave softcap(…), alibi and sink out");
+                    ": takes plain logits alone; leave softcap(…), alibi, bias(…) and sink out");
 }
 
 Problem of_equal_lengths(const Problem& packed) {
   const auto mean = [&](std::int64_t total) { return (total + packed.b - 1) / packed.b; };
-  Problem p = sequence_of(packed, mean(packed.total_q), mean(packed.total_k));
+  // A cache may have more pages than are in use.
+  const std::int64_t keys =
+      packed.paged() ? std::min(mean(packed.total_k), packed.sk) : mean(packed.total_k);
+  Problem p = sequence_of(packed, mean(packed.total_q), keys);
   p.b = packed.b;
+  p.page = 0;
   p.q_strides = p.k_strides = p.v_strides = p.o_strides = Strides{};
   return p;
 }

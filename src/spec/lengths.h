@@ -16,13 +16,16 @@ std::vector<std::int64_t> lengths_of(std::string_view text);
 std::string lengths_text(const std::vector<std::int64_t>& lengths);
 
 std::int64_t total_of(const std::vector<std::int64_t>& lengths);
+// Those of whole pages that hold each.
+std::int64_t rows_of_pages(const std::vector<std::int64_t>& lengths, std::int64_t page);
 std::int64_t longest_of(const std::vector<std::int64_t>& lengths);  // 1 at least
 
 // cu_seqlens: where each begins, and behind them the end of the last. int32, as kernels read it.
 std::vector<std::int32_t> cu_seqlens_of(const std::vector<std::int64_t>& lengths);
 
 // A sequence of a packed problem as a dense problem of its own, in the strides of the packed
-// tensors; lse is the caller's to find. Requires rows: an empty sequence is no problem.
+// tensors, and in pages where those are; lse is the caller's to find. Requires rows: an empty
+// sequence is no problem.
 Problem sequence_of(const Problem& packed, std::int64_t q_rows, std::int64_t k_rows);
 
 // Throws Unsupported where sequences are packed; what: who takes dense problems alone, "dfa

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "spec/bias.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 
@@ -79,6 +80,11 @@ std::vector<std::int64_t> integers(std::string_view token, std::string_view argu
   return values;
 }
 
+void require_size(const char* name, std::int64_t value) {
+  if (value >= 1 && value <= kMaxSize) return;
+  bad(std::string(name) + "=" + std::to_string(value) + "; sizes are from 1 to 2^40");
+}
+
 // Fills a Problem token by token; sizes that were not given stay unset until finish().
 class Parser {
  public:
@@ -86,7 +92,8 @@ class Parser {
     if (take_word(token) || take_call(token) || take_size(token)) return;
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
-        " [scale(X)] [softcap(X)] [alibi] [sink] with PASS fwd|bwd|fwdbwd, DTYPE "
+        " [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] [sink] [page(N)] with PASS "
+        "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
 
@@ -99,11 +106,13 @@ class Parser {
       problem_.b = b_.value_or(1);
       problem_.sq = require(sq_, "sqN (or sN)");
       problem_.sk = sk_.value_or(problem_.sq);
+      if (problem_.paged() && !problem_.packed()) take_dense_queries();
     }
     problem_.hq = require(hq_, "hqN (or hN)");
     problem_.hk = hk_.value_or(problem_.hq);
     problem_.d = require(d_, "dN");
     problem_.dv = dv_.value_or(problem_.d);
+    if (bias_) problem_.bias = bias_of(*bias_, usual_bias_dtype(problem_));
     if (window_) {
       const bool causal = problem_.mask.is_causal();
       problem_.mask = *window_;
@@ -132,7 +141,21 @@ class Parser {
     p.sk = longest_of(p.lens_k);
     p.total_q = total_of(p.lens_q);
     p.total_k = total_of(p.lens_k);
+    if (p.paged()) p.total_k = rows_of_pages(p.lens_k, p.page);
     if (p.total_q == 0 || p.total_k == 0) bad("lens(…): no sequence has a row");
+  }
+
+  // b, sq, sk and page(N) alone: each sequence has sq queries, and pages for sk keys of its own.
+  void take_dense_queries() {
+    Problem& p = problem_;
+    require_size("b", p.b);
+    require_size("sq", p.sq);
+    require_size("sk", p.sk);
+    if (p.b > kMaxSize / std::max(p.sq, p.table_columns() * p.page)) {
+      bad("the rows of all sequences pass 2^40");
+    }
+    p.total_q = p.b * p.sq;
+    p.total_k = p.b * p.table_columns() * p.page;
   }
 
   bool take_word(std::string_view token) {
@@ -189,11 +212,25 @@ class Parser {
       problem_.softcap = *cap;
       return true;
     }
+    if (const auto text = argument_of(token, "bias")) {
+      if (bias_) bad("a second bias " + quoted(token));
+      bias_ = *text;
+      return true;
+    }
     if (const auto text = argument_of(token, "layout")) {
       if (*text != "bhsd" && *text != "bshd") {
         bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
       }
       problem_.layout = *text == "bhsd" ? Layout::bhsd : Layout::bshd;
+      return true;
+    }
+    if (const auto text = argument_of(token, "page")) {
+      const std::optional<std::int64_t> rows = to_integer(*text);
+      if (!rows || *rows < 1 || *rows > kMaxSize) {
+        bad(quoted(token) + " is not of the form page(N), N from 1 to 2^40");
+      }
+      if (problem_.paged()) bad("a second page " + quoted(token));
+      problem_.page = *rows;
       return true;
     }
     if (const auto text = argument_of(token, "lens")) {
@@ -260,13 +297,9 @@ class Parser {
   bool dtype_ = false;
   bool mask_given_ = false;
   std::optional<Mask> window_;
+  std::optional<std::string> bias_;  // its type may be that of a word yet to come
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
 };
-
-void require_size(const char* name, std::int64_t value) {
-  if (value >= 1 && value <= kMaxSize) return;
-  bad(std::string(name) + "=" + std::to_string(value) + "; sizes are from 1 to 2^40");
-}
 
 void require_head_dim(const char* name, std::int64_t value) {
   if (value >= 8 && value <= kMaxHeadDim && value % 8 == 0) return;
@@ -314,24 +347,41 @@ void require_disjoint(const char* name, const Strides& strides, std::int64_t b, 
 void require_packed(const Problem& p) {
   require_size("total_q", p.total_q);
   require_size("total_k", p.total_k);
-  if (p.sq > p.total_q || p.sk > p.total_k) {
+  if (p.sq > p.total_q || (p.sk > p.total_k && !p.paged())) {
     bad("sq=" + std::to_string(p.sq) + ", sk=" + std::to_string(p.sk) +
         " pass the rows of all sequences, packed(" + std::to_string(p.total_q) + "," +
         std::to_string(p.total_k) + ")");
   }
   if (p.layout != Layout::bhsd) bad("packed sequences are [total, h, d]; leave layout(…) out");
-  for (const Strides& strides : {p.q(), p.k(), p.v(), p.o()}) {
+  for (const Strides& strides : {p.q(), p.o()}) {
     if (strides.batch != 0) bad("packed sequences have no stride of the batch; give 0");
+  }
+  if (!p.paged() && (p.k().batch != 0 || p.v().batch != 0)) {
+    bad("packed sequences have no stride of the batch; give 0");
   }
   const auto agree = [&](const std::vector<std::int64_t>& lengths, std::int64_t most,
                          std::int64_t total) {
     return static_cast<std::int64_t>(lengths.size()) == p.b && longest_of(lengths) == most &&
-           total_of(lengths) == total;
+           (&lengths == &p.lens_k && p.paged() ? rows_of_pages(lengths, p.page)
+                                               : total_of(lengths)) == total;
   };
   if (p.lens_q.empty() && p.lens_k.empty()) return;
   if (p.lens_q.empty() || p.lens_k.empty() || !agree(p.lens_q, p.sq, p.total_q) ||
       !agree(p.lens_k, p.sk, p.total_k)) {
     bad("lens and lens_k do not agree with b, sq, sk and the totals");
+  }
+}
+
+void require_paged(const Problem& p) {
+  require_size("page", p.page);
+  if (!p.packed()) bad("page(N) is of packed queries, or of dense ones in a problem line");
+  if (p.pass != Pass::forward) bad("page(N) has no backward; accepted: the pass fwd");
+  if (p.page > kMaxExtent / 4 / kMaxHeadDim / p.hk) {
+    bad("a page would hold more than 2^48 elements");
+  }
+  if (p.total_k % p.page != 0) {
+    bad("page(" + std::to_string(p.page) + ") does not divide the " + std::to_string(p.total_k) +
+        " rows of all pages");
   }
 }
 
@@ -367,10 +417,12 @@ Strides Problem::q() const {
   return or_dense(q_strides, layout, hq, sq, d);
 }
 Strides Problem::k() const {
+  if (paged()) return or_dense(k_strides, Layout::bshd, hk, page, d);
   if (packed() && k_strides == Strides{}) return dfa::packed(hk, d);
   return or_dense(k_strides, layout, hk, sk, d);
 }
 Strides Problem::v() const {
+  if (paged()) return or_dense(v_strides, Layout::bshd, hk, page, dv);
   if (packed() && v_strides == Strides{}) return dfa::packed(hk, dv);
   return or_dense(v_strides, layout, hk, sk, dv);
 }
@@ -415,10 +467,12 @@ std::string to_line(const Problem& p) {
   } else if (p.packed()) {
     line += " packed(" + std::to_string(p.total_q) + "," + std::to_string(p.total_k) + ")";
   }
+  if (p.paged()) line += " page(" + std::to_string(p.page) + ")";
   if (p.deterministic) line += " deterministic";
   if (p.scale != 0) line += " scale(" + shortest(p.scale) + ")";
   if (p.softcap != 0) line += " softcap(" + shortest(p.softcap) + ")";
   if (p.alibi) line += " alibi";
+  if (p.bias) line += bias_text(*p.bias, usual_bias_dtype(p));
   if (p.sink) line += " sink";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
@@ -453,11 +507,13 @@ void validate(const Problem& p) {
       bad("the tensors would hold more than 2^48 elements");
     }
   }
+  if (p.paged()) require_paged(p);
   if (p.packed()) require_packed(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
+  const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);
-  require_strides("k", p.k(), b, p.hk, k_rows, p.d);
-  require_strides("v", p.v(), b, p.hk, k_rows, p.dv);
+  require_strides("k", p.k(), k_b, p.hk, k_rows, p.d);
+  require_strides("v", p.v(), k_b, p.hk, k_rows, p.dv);
   require_strides("o", p.o(), b, p.hq, q_rows, p.dv);
   require_disjoint("o", p.o(), b, p.hq, q_rows, p.dv);
   if (p.pass == Pass::forward) return;

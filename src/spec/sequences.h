@@ -15,7 +15,11 @@ struct SequencePlace {
 };
 
 // Throws InvalidArgument where a pointer is missing, begins fall or leave the tensors, or a
-// sequence has more rows than its place or than sq or sk.
+// sequence has more rows than its place or than sq or sk. Of a paged problem k_begin counts the
+// rows of a sequence's pages, and an entry of the table that is looked at is a page of the cache.
 std::vector<SequencePlace> places_of(const Problem& packed, const Sequences& sequences);
+
+// The first row of k that a query of the sequence sees.
+std::int64_t first_seen(const Problem& packed, const SequencePlace& place);
 
 }  // namespace dfa

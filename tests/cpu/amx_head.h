@@ -45,7 +45,11 @@ class HeadForward {
     for (std::int64_t key = 0; key < shape_.sk; key += config_.block_k) {
       const std::int64_t end =
           key + config_.block_k < shape_.sk ? key + config_.block_k : shape_.sk;
-      engine_.pack_kv(config_, shape_, {t.k.data(), t.v.data(), packed_.get(), key, end});
+      // Blocks by turns out of the whole tensors, and out of those that begin with the block.
+      const std::int64_t first = key / config_.block_k % 2 == 0 ? 0 : key;
+      engine_.pack_kv(config_, shape_,
+                      {t.k.data() + first * shape_.k_row, t.v.data() + first * shape_.v_row,
+                       packed_.get(), key, end, first});
     }
     for (int head = 0; head < t.group; ++head) {
       for (std::int64_t q = 0; q < shape_.sq; q += rows) {

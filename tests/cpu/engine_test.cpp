@@ -161,8 +161,23 @@ class Harness {
     const std::int64_t half = c_.sk / 2 / c_.block_k * c_.block_k;
     engine_.pack_kv(config, s, {k.data(), v.data(), packed.data(), half, c_.sk});
     if (half > 0) engine_.pack_kv(config, s, {k.data(), v.data(), packed.data(), 0, half});
+    expect_the_same_behind(config, s, k, v, half, packed);
     for (Head& head : run_.heads) forward_head(config, s, packed.data(), head);
     EXPECT_TRUE(packed.guard_is_untouched()) << text(c_);
+  }
+
+  // Keys may begin with the first that is packed.
+  void expect_the_same_behind(const ForwardConfig& config, const HeadShape& s, Matrix& k, Matrix& v,
+                              std::int64_t first, Scratch& packed) {
+    Scratch behind(engine_.packed_kv_bytes(config, s));
+    const auto moved = [&](Matrix& tensor) {
+      return static_cast<std::byte*>(tensor.data()) +
+             first * tensor.stride() * bytes_of(c_.element);
+    };
+    engine_.pack_kv(config, s, {moved(k), moved(v), behind.data(), first, c_.sk, first});
+    engine_.pack_kv(config, s, {k.data(), v.data(), behind.data(), 0, first});
+    EXPECT_EQ(0, std::memcmp(packed.data(), behind.data(), engine_.packed_kv_bytes(config, s)))
+        << text(c_);
   }
 
   void backward() {

@@ -5,6 +5,7 @@
 #include "kernels/backward/delta.cuh"
 #include "kernels/backward/sink_gradient.cuh"
 #include "kernels/backward/sm80_backward.cuh"
+#include "kernels/backward/sm80_bias_gradient.cuh"
 #include "kernels/forward/sm80_forward.cuh"
 #include "kernels/schedule/sequence_tiles.cuh"
 
@@ -13,12 +14,13 @@ namespace {
 
 using namespace emulated;
 
-constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4;
+constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4, kBias = 8;
 
 template <typename Config>
 constexpr Config with(Config config, int logits) {
   config.softcap = (logits & kSoftcap) != 0;
   config.alibi = (logits & kAlibi) != 0;
+  config.bias = (logits & kBias) != 0;
   if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
   return config;
 }
@@ -89,6 +91,7 @@ void run_backward(Tensors& t) {
           [](const std::string& name, const KernelArgs& args) {
             if (name == "delta") return delta<kConfig.element, kConfig.varlen>(args);
             if (name == "dsinks") return sink_gradient<kConfig.element, kConfig.varlen>(args);
+            if (name == "dbias") return sm80_bias_gradient<kConfig>(args);
             if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
             sm80_backward_queries<kConfig>(args);
           });
@@ -131,6 +134,55 @@ TEST(EmulatedLogits, Sinks) {
 TEST(EmulatedLogits, AllAtOnce) {
   for (const char* rest : kMasks) expect_right<DType::bf16, 128, kSoftcap | kAlibi | kSink>(rest);
   expect_right<DType::fp32, 64, kSoftcap | kAlibi>("causal scale(-2) b1 hq2 hk2 sq70 sk70");
+}
+
+TEST(EmulatedLogits, BiasesOfEveryShapeWhoseGradientAKernelSums) {
+  for (const char* rest : kMasks) {
+    for (const std::string bias : {" bias(b,h)", " bias(1,h,fp32)", " bias(1,1)"}) {
+      expect_right<DType::bf16, 64, kBias>((rest + bias).c_str());
+    }
+    expect_right<DType::fp32, 32, kBias>((std::string(rest) + " bias(b,1,fp16)").c_str());
+  }
+}
+
+TEST(EmulatedLogits, BiasesThatAreOneValueForAllQueriesOrKeys) {
+  for (const char* bias : {" bias(b,1,1,k,fp16)", " bias(1,h,q,1,fp32)", " bias(1,1,1,1)"}) {
+    Tensors t(line_of(DType::bf16, 64, kMasks[0], kBias) + bias, 5);
+    run_forward<forward_config(DType::bf16, 64, kBias)>(t);
+    expect_met(check_forward(t.p, t.forward_args()), bias);
+    t.d_bias.clear();
+    run_backward<backward_config(DType::bf16, 64, kBias)>(t);
+    expect_met(check_backward(t.p, t.backward_args()), bias);
+  }
+}
+
+// Rows that biases hide whole are as rows of a mask that see nothing.
+TEST(EmulatedLogits, BiasesThatHideKeys) {
+  Tensors t("fwdbwd bf16 b1 hq2 hk1 sq70 sk100 d64 bias(1,h,fp32)", 5);
+  auto* bias = reinterpret_cast<float*>(t.bias.data());
+  for (int i = 0; i < 2 * 70 * 100; ++i) {
+    if (i / 100 % 3 == 0) bias[i] = i % 2 == 0 ? -INFINITY : -3.4e38f;
+    if (i % 7 == 0) bias[i] = -INFINITY;
+  }
+  run_forward<forward_config(DType::bf16, 64, kBias)>(t);
+  expect_met(check_forward(t.p, t.forward_args()), "forward");
+  run_backward<backward_config(DType::bf16, 64, kBias)>(t);
+  expect_met(check_backward(t.p, t.backward_args()), "backward");
+  EXPECT_EQ(t.lse[0], -INFINITY);
+}
+
+TEST(EmulatedLogits, AllAtOnceWithABias) {
+  for (const char* rest : kMasks) {
+    expect_right<DType::bf16, 64, kSoftcap | kAlibi | kSink | kBias>(
+        (std::string(rest) + " bias(1,h)").c_str());
+  }
+}
+
+TEST(EmulatedLogits, PackedSequencesWithABias) {
+  for (const char* bias : {" bias(b,h)", " bias(1,h,fp32)"}) {
+    expect_right<DType::bf16, 64, kBias, true>(
+        (std::string("causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)") + bias).c_str());
+  }
 }
 
 TEST(EmulatedLogits, PackedSequences) {

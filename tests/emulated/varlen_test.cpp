@@ -292,6 +292,21 @@ TEST(EmulatedVarlen, ListsHoldNoTileOutsideOfTheTensors) {
   }
 }
 
+// The batches of a dense cache that sequences name, in any order: where lengths are said, begins of
+// keys may fall in a forward.
+TEST(EmulatedVarlen, BeginsOfKeysMayFallWhereLengthsAreSaid) {
+  Tensors t("fwd bf16 causal hq4 hk2 lens(2,2,2) lens_k(90,90,90) d64", 1);
+  const std::vector<std::int32_t> begins{180, 7, 90, 270}, used{70, 30, 90};
+  for (std::int64_t row = 0; row < 7; ++row) {
+    for (std::int64_t x = 0; x < 128; ++x) t.set(t.k, row * 128 + x, std::nanf(""));
+  }
+  ForwardArgs pointers = t.forward_args();
+  pointers.sequences.cu_seqlens_k = begins.data();
+  pointers.sequences.seqused_k = used.data();
+  run_forward<portable_forward(kBf16, 64, 64, 32)>(t.p, pointers, 1);
+  expect_met(check_forward(t.p, pointers), "falling begins");
+}
+
 // The longest sequences come first, late tiles of queries before early ones.
 TEST(EmulatedVarlen, ListsBeginWithTheLongest) {
   Tensors t("fwd bf16 causal hq1 hk1 lens(10,300,0,40,1000) d64", 1);

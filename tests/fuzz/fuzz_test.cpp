@@ -56,6 +56,39 @@ std::string random_line(Dice& dice) {
   return line;
 }
 
+// Keys in pages, of packed sequences or of dense queries.
+std::string random_paged_line(Dice& dice) {
+  static constexpr int kPages[] = {1, 2, 7, 16, 31, 64, 256};
+  const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(4);
+  std::string line = std::string("fwd ") + dice.pick({"fp32", "fp16", "bf16"}) + " " +
+                     dice.pick({"full", "causal"}) + " hq" +
+                     std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " d" +
+                     std::to_string(8 * (1 + dice.below(20))) + " dv" +
+                     std::to_string(8 * (1 + dice.below(20)));
+  const int page = dice.pick(kPages);
+  if (dice.below(3) == 0) {
+    line += " b" + std::to_string(sequences) + " sq" + std::to_string(1 + dice.below(4)) + " sk" +
+            std::to_string(1 + dice.below(3 * page));
+  } else {
+    std::string queries = std::to_string(1 + dice.below(40)),
+                keys = std::to_string(1 + dice.below(3 * page));
+    for (std::int64_t i = 1; i < sequences; ++i) {
+      queries += "," + std::to_string(dice.below(70));
+      keys += "," + std::to_string(dice.below(3 * page));
+    }
+    line += " lens(" + queries + ") lens_k(" + keys + ")";
+  }
+  line += " page(" + std::to_string(page) + ")";
+  if (dice.below(4) == 0) {
+    line +=
+        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  if (dice.below(4) == 0) line += " softcap(20)";
+  if (dice.below(4) == 0) line += " alibi";
+  if (dice.below(4) == 0) line += " sink";
+  return line;
+}
+
 // Legal tiles drawn from the candidates of both passes, on a target drawn with them.
 Variant random_tiles(const Problem& p, Dice& dice) {
   const Limits limits{.highest = cpu::highest_target()};
@@ -91,6 +124,26 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
   }
 }
 
+TEST(Fuzz, RandomPagesMeetTheRuleOnEveryVariant) {
+  const double seconds = number_from("DFA_FUZZ_SECONDS", 10) / 2;
+  const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::uint64_t count = 0;
+  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
+    Dice dice(stream + count);
+    const std::string line = random_paged_line(dice);
+    for (Variant& variant : flash_variants_of(parse_problem(line))) {
+      variant.options.threads = static_cast<int>(1 + dice.below(3));
+      Tensors t(line, count);
+      run(t, variant.options);
+      const std::string text = fault(t, variant, count);
+      if (!text.empty()) {
+        ADD_FAILURE() << text << " --threads " << variant.options.threads;
+      }
+    }
+  }
+}
+
 // One or a few bytes changed, removed or doubled.
 std::string mutated(std::string text, Dice& dice) {
   static constexpr char kBytes[] = "0123456789 bhskqdv(),.-=:{}xNfp\t\n\xff";
@@ -109,7 +162,8 @@ TEST(Fuzz, DamagedProblemLinesParseToAFixedPointOrAreRefused) {
   int parsed = 0, refused = 0;
   for (std::uint64_t i = 0; i < 20000; ++i) {
     Dice dice(i);
-    const std::string line = mutated(random_line(dice), dice);
+    const std::string line =
+        mutated(i % 4 == 0 ? random_paged_line(dice) : random_line(dice), dice);
     try {
       const Problem p = parse_problem(line);
       EXPECT_EQ(parse_problem(to_line(p)), p) << line;

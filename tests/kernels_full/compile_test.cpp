@@ -20,6 +20,20 @@ TEST_P(CompileTest, KernelsForSm75CompileEverywhere) {
   }
 }
 
+TEST_P(CompileTest, KeysInPagesCompileWithoutSpills) {
+  for (const DType type : {half(), DType::fp32}) {
+    for (const int d : kGpuHeadDims) {
+      for (const char* logits : {"", " softcap(3) alibi sink"}) {
+        const Problem p = parse_problem(std::string("fwd ") + name_of(type) + " h1 d" +
+                                        std::to_string(d) + " lens(64,64) page(16)" + logits);
+        const ForwardConfig config = select_forward(p, limits_);
+        ASSERT_TRUE(config.paged);
+        if (validate_config(config, p, limits_)) compile(forward_launches(p, config));
+      }
+    }
+  }
+}
+
 DFA_ON_EVERY_ARCHITECTURE(CompileTest);
 
 // Side by side: every part is a process of its own.

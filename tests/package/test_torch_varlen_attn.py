@@ -81,7 +81,8 @@ class More(NamedTuple):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, "block_table is not supported; accepted: None"),
+    ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, "seqused_k is None; accepted beside block_table"),
+    ({"block_table": torch.zeros(2, 1, dtype=torch.int32), "seqused_k": torch.ones(2, dtype=torch.int32)}, "key has 3 dimensions; 4 are"),
     ({"num_splits": 1}, "num_splits is not supported; accepted: None"),
     ({"return_aux": True}, "return_aux is True; accepted: None"),
     ({"return_aux": More()}, "return_aux.max_scores is not supported"),

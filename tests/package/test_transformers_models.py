@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 import transformers_models as models  # noqa: E402
 
 TYPES = [(title, name) for title, (kinds, _) in models.CASES.items() for name in kinds]
-REFUSED = {"t5"}  # position bias
+REFUSED = set()
 OWN = {"gpt_neo", "falcon", "bloom", "mpt", "xglm", "mpnet", "deberta-v2", "roformer", "mvp"}
 
 

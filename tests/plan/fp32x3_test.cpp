@@ -194,6 +194,22 @@ TEST(Sm90Fp32x3Legality, WhereItCannotBeTheReasonIsNamed) {
       std::string::npos);
 }
 
+// Its kernels know neither, so that a configuration which asks for them by name is refused, too.
+TEST(Sm90Fp32x3Legality, PackedSequencesAndLogitsThatAreNotPlainAreRefusedByName) {
+  const Problem plain{.pass = Pass::forward_backward, .dtype = DType::fp32, .sq = 64, .sk = 64};
+  const ForwardConfig forward = fp32x3_candidates(plain, kHopper).at(0);
+  const BackwardConfig backward = fp32x3_backward_candidates(plain, kHopper).at(0);
+  ASSERT_TRUE(validate_config(forward, plain, kHopper));
+  ASSERT_TRUE(validate_config(backward, plain, kHopper));
+  for (const char* rest : {"lens(64,64)", "s64 sink", "s64 softcap(3)", "s64 alibi"}) {
+    const Problem p = parse_problem(std::string("fwdbwd fp32 h1 d64 ") + rest);
+    ForwardConfig packed = forward;
+    packed.varlen = p.packed();
+    EXPECT_FALSE(validate_config(packed, p, kHopper)) << rest;
+    EXPECT_FALSE(validate_config(backward, p, kHopper)) << rest;
+  }
+}
+
 TEST(Sm90Fp32x3Legality, TilesFitTheRegistersThatAThreadHas) {
   for (const char* line : {"fwd fp32 h1 s64 d64", "fwd fp32 h1 s64 d96", "fwd fp32 h1 s64 d128"}) {
     for (const ForwardConfig& c : fp32x3_candidates(parse_problem(line), kHopper)) {

@@ -23,7 +23,12 @@ TEST(Problem, TheCanonicalLineIsAFixedPoint) {
            "fwdbwd fp16 b3 hq6 hk2 sq17 sk33 d64 window(4,7) deterministic scale(0.25)",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 layout(bshd)",
            "fwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 scale(0.5) softcap(30) alibi sink",
+           "fwd bf16 b2 hq8 hk8 sq9 sk9 d64 bias(b,h)",
+           "fwd fp16 b1 hq8 hk8 sq9 sk9 d64 bias(1,h,fp32)",
+           "fwd fp32 b1 hq8 hk8 sq9 sk9 d64 alibi bias(b,1,1,k,bf16) sink",
            "bwd fp16 hq4 hk2 d64 lens(3,4) softcap(0.5) sink",
+           "fwd bf16 causal hq4 hk2 d64 lens(3,4) lens_k(40,16) page(16)",
+           "fwd bf16 b4 hq4 hk2 sq1 sk4096 d64 packed(4,320) page(16) sink",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 strides_q(4096,512,32) strides_o(2048,256,32)",
        }) {
     EXPECT_EQ(to_line(parse_problem(line)), line);

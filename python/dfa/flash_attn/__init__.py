@@ -1,17 +1,19 @@
 """The functions of the package flash-attn (2.8), by dfa: in the place of `from flash_attn import …`.
 
-    from dfa.flash_attn import flash_attn_func, flash_attn_varlen_func
+    from dfa.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
-Arguments, layouts and results are theirs; what no kernel here does (dropout, paged keys) raises ValueError by
-its name. Other than there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
+Arguments, layouts and results are theirs; what no kernel here does (dropout) raises ValueError by its name. Other than
+there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
+from dfa._shapes import flag_of
+from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
-           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
+           "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
 
 
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
@@ -37,11 +39,12 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
                            softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
                            deterministic=False, return_attn_probs=False, block_table=None):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1] → o [total_q, hq, dv]; with
-    return_attn_probs (o, lse, None), lse float32 [hq, total_q]."""
-    refuse(dropout_p=dropout_p, block_table=block_table)
+    return_attn_probs (o, lse, None), lse float32 [hq, total_q]. With block_table, int32 [b, columns], k is [pages, page, hk, d] and
+    v [pages, page, hk, dv] with pages of any size, and cu_seqlens_k says how long sequences are."""
+    refuse(dropout_p=dropout_p)
     o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
-                              **logits_of(softcap, alibi_slopes))
+                              block_table=block_table, **logits_of(softcap, alibi_slopes))
     return (o, lse, None) if return_attn_probs else o
 
 
@@ -53,3 +56,26 @@ def flash_attn_varlen_kvpacked_func(q, kv, *options, **named):
 def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *options, **named):
     """qkv [total, 3, h, d]; all else as flash_attn_varlen_func."""
     return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *options, **named)
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False,
+                            window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
+                            return_softmax_lse=False):
+    """q [b, sq, hq, d], k_cache [b_cache, s, hk, d], v_cache [b_cache, s, hk, dv] → o [b, sq, hq, dv]; with return_softmax_lse
+    (o, lse), lse float32 [b, hq, sq].
+
+    cache_seqlens: int, or int32 [b]: rows that a sequence has, the whole cache where None. k, v [b, s_new, hk, d]: new rows, which
+    are written to the cache behind those, and seen. block_table int32 [b, columns]: the cache lies in pages of any size,
+    [pages, page, hk, d]. cache_batch_idx int32 [b]: which of the cache's batches are a sequence's; cache_leftpad int32 [b]: its
+    first row there.
+    rotary_cos, rotary_sin [positions, rotary_dim / 2]: k, as it is written, and q are rotated; row i of k by position
+    cache_seqlens + i, and so of q where there is a mask, else all rows by cache_seqlens. num_splits changes no result.
+
+    On a GPU a dense cache only, so far. Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
+    anything is written, also on new rows that the cache has no place for.
+    """
+    o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                          block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap, alibi_slopes))
+    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o

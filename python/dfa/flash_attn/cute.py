@@ -20,13 +20,15 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
                            learnable_sink=None, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
                            return_lse=False, **others):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → (o, lse): lse
-    float32 [hq, total_q], or None without return_lse."""
-    refuse(page_table=page_table)
+    float32 [hq, total_q], or None without return_lse. With page_table, int32 [b, columns], k is [pages, page, hk, d] and
+    v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are."""
     refuse_others(others)
-    if cu_seqlens_q is None or cu_seqlens_k is None:
+    if page_table is not None and cu_seqlens_k is not None:
+        raise ValueError("cu_seqlens_k beside page_table is not supported; accepted: seqused_k")
+    if cu_seqlens_q is None or cu_seqlens_k is None and page_table is None:
         raise ValueError("cu_seqlens_q or cu_seqlens_k is None; accepted: int32 [b + 1] for packed q, k and v")
     o, lse = attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
-                              deterministic=deterministic, return_lse=True,
+                              block_table=page_table, deterministic=deterministic, return_lse=True,
                               **logits_of(softcap, None, learnable_sink))
     return o, lse if return_lse else None

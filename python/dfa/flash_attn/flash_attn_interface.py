@@ -1,10 +1,15 @@
 """The functions of FlashAttention-3's module flash_attn_interface, by dfa. What is not supported raises ValueError by its name;
 num_splits and pack_gqa, which change no result, are the library's own to choose."""
 
+import torch
+
+from dfa._shapes import flag_of
+from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn._adapted import attend, logits_of, refuse, window_of
 
-__all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func"]
+__all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache",
+           "get_scheduler_metadata"]
 
 
 def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descale=None, k_descale=None, v_descale=None,
@@ -45,3 +50,37 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
                               deterministic=deterministic, return_lse=True, **logits_of(softcap))
     return (o, lse) if return_attn_probs else o
+
+
+def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
+                            cache_batch_idx=None, cache_leftpad=None, page_table=None, cu_seqlens_q=None, cu_seqlens_k_new=None,
+                            max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None,
+                            softmax_scale=None, causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0,
+                            rotary_interleaved=True, scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
+                            return_softmax_lse=False):
+    """As dfa.flash_attn.flash_attn_with_kvcache, and with cu_seqlens_q int32 [b + 1] q [total_q, hq, d] → o [total_q, hq, dv],
+    lse [hq, total_q]; with cu_seqlens_k_new new k and v are packed likewise. page_table is the block_table there;
+    rotary_seqlens int32 [b] takes the place of cache_seqlens in rotations. scheduler_metadata is of get_scheduler_metadata.
+    Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
+    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
+           sm_margin=sm_margin)
+    if scheduler_metadata is not None and getattr(scheduler_metadata, "dtype", None) != torch.int32:
+        raise ValueError(f"scheduler_metadata is {type(scheduler_metadata).__qualname__}; accepted: what get_scheduler_metadata "
+                         "returns, or None")
+    o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                          page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
+                          softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap))
+    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
+
+
+def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens,
+                           qkv_dtype=torch.bfloat16, headdim_v=None, cu_seqlens_q=None, cu_seqlens_k_new=None, cache_leftpad=None,
+                           page_size=None, max_seqlen_k_new=0, causal=False, window_size=(-1, -1), attention_chunk=0,
+                           has_softcap=False, num_splits=0, pack_gqa=None, sm_margin=0):
+    """What flash_attn_with_kvcache takes as scheduler_metadata: an int32 tensor [1] of zeros on the device of cache_seqlens, as
+    kernels here are dealt out by the lengths of each call, ahead of nothing."""
+    refuse(attention_chunk=attention_chunk, sm_margin=sm_margin)
+    if not isinstance(cache_seqlens, torch.Tensor):
+        raise TypeError(f"cache_seqlens is {type(cache_seqlens).__qualname__}; accepted: an int32 tensor [b]")
+    return torch.zeros(1, dtype=torch.int32, device=cache_seqlens.device)

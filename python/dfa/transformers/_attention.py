@@ -20,15 +20,16 @@ _NOT_OURS = {
 
 def attention_forward(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, is_causal=None,
                       sliding_window=None, cu_seq_lens_q=None, cu_seq_lens_k=None, softcap=None, s_aux=None,
-                      deterministic=False, **options):
+                      position_bias=None, deterministic=False, **options):
     """query [b, hq, sq, d], key [b, hk, sk, d], value [b, hk, sk, dv] → (output [b, sq, hq, dv], None).
 
     attention_mask: what attention_mask() of this package made; or a tensor [b or 1, 1 or hq, sq or 1, sk], boolean
     (true is seen) or added (0 is seen, -inf or the type's minimum is hidden); or [b, sk], true where a key is no padding; or
     None, and then is_causal decides (the module's own where it is None). cu_seq_lens_q, cu_seq_lens_k [n + 1]: where
-    sequences that are packed in one row begin and end. softcap: a number, s_aux: sinks [hq], as dfa.attention's.
+    sequences that are packed in one row begin and end. softcap: a number, s_aux: sinks [hq], as dfa.attention's. On a processor
+    position_bias [b or 1, hq or 1, sq or 1, sk] is added to scores, and a mask that is added may have any values.
 
-    A query that sees no key gets zeros. Raises ValueError, with what is accepted, on dropout, biases,
+    A query that sees no key gets zeros. Raises ValueError, with what is accepted, on dropout, biases on a GPU,
     attention weights that are asked for, and masks in which a query's keys do not lie together.
     """
     if dropout:
@@ -40,6 +41,11 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     options = {"scale": scaling, "deterministic": bool(deterministic)}
     options |= {name: given for name, given in (("softcap", softcap), ("sinks", s_aux)) if given is not None}
+    if position_bias is not None:
+        if cu_seq_lens_q is not None:
+            refuse("position_bias beside cu_seq_lens_q")
+        o = _biased(query, key, value, position_bias, attention_mask, causal, sliding_window, options)
+        return o.transpose(1, 2).contiguous(), None
     if attention_mask is None and cu_seq_lens_q is None and sliding_window is None:
         return _unmasked(query, key, value, bool(causal), options).transpose(1, 2).contiguous(), None
     o = _by_segments(query, key, value, attention_mask, causal, sliding_window, cu_seq_lens_q, cu_seq_lens_k, options)
@@ -65,9 +71,43 @@ def _by_segments(query, key, value, mask, causal, sliding_window, cu_q, cu_k, op
             intervals = _packed(intervals, query, key, cu_q, cu_k)
         return segments_of(intervals, query.shape[0])
 
+    if cu_q is None and sliding_window is None and (bias := _added(mask, query, key)) is not None:
+        return attention(query, key, value, bias=bias, **options)
     others = [tuple(ends) for ends in (cu_q, cu_k) if ends is not None and not isinstance(ends, torch.Tensor)]
     facts = query.shape[:3], key.shape[2], causal, sliding_window, others
     return attend(query, key, value, _kept(read_anew, (mask, cu_q, cu_k), facts), **options)
+
+
+@torch.compiler.disable  # which keys a query sees is read from the mask
+def _biased(query, key, value, bias, mask, causal, sliding_window, options):
+    """o with a bias that is added to scores, and -inf where a mask hides a key."""
+    if query.device.type != "cpu":
+        refuse("position_bias on a GPU (accepted: on a processor)")
+    bias = bias.to(query.dtype)
+    if sliding_window is None and (added := _added(mask, query, key)) is not None:
+        return attention(query, key, value, bias=bias + added.to(query.dtype), **options)
+    intervals = known(_intervals_of(mask, query, key, causal, sliding_window))
+    low, high = (torch.from_numpy(numpy.ascontiguousarray(ends))[:, None, :, None] for ends in (intervals.low, intervals.high))
+    keys = torch.arange(key.shape[2])
+    return attention(query, key, value, bias=bias.masked_fill((keys < low) | (keys >= high), -torch.inf), **options)
+
+
+def _added(mask, query, key):
+    """A mask of four dimensions as a bias, on a processor, where it holds other values than 0 and the type's minimum, or
+    differs from head to head; else None."""
+    if isinstance(mask, Mask) or not isinstance(mask, torch.Tensor) or query.device.type != "cpu" or mask.dim() != 4:
+        return None
+    heads_alike = (mask == mask[:, :1]).all()
+    if mask.dtype == torch.bool:
+        bias = None if heads_alike else torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+    elif mask.is_floating_point():
+        hides = (mask == 0) | (mask <= torch.finfo(mask.dtype).min)
+        bias = None if heads_alike and not mask.requires_grad and hides.all() else mask.to(query.dtype)
+    else:
+        bias = None
+    if bias is not None:
+        _shapes_agree(mask.shape, query, key)
+    return bias
 
 
 _last = None  # of what layers were given last: tensors, weakly, with their versions; all else; the segments

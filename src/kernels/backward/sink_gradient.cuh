@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kSinkThreads)
   for (int batch = 0; batch < args.b; ++batch) {
     SeqlenInfo<kVarlen> seq;
     if constexpr (kVarlen) {
-      seq = SeqlenInfo<true>::of(SequenceTiles::sequence(args.packed, batch));
+      seq = SeqlenInfo<true>::of(SequenceTiles<false>::sequence(args, batch));
     } else {
       seq = {batch};
     }

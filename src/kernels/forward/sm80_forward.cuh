@@ -33,7 +33,8 @@ struct Sm80Forward {
   static constexpr int kValues = kConfig.value_dim / 8;
 
   // Offsets in shared memory. The output takes the place of q.
-  using Keys = KeyTile<kElement, kConfig.block_k, kConfig.head_dim, kConfig.value_dim>;
+  using Keys =
+      KeyTile<kElement, kConfig.block_k, kConfig.head_dim, kConfig.value_dim, kConfig.paged>;
   static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * Keys::kBytes;
   static_assert(kFirstStage % 128 == 0);
 

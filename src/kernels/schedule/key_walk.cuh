@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/tile/paged_tile.cuh"
 #include "kernels/tile/tile.cuh"
 
 // What thread blocks that own queries and walk keys have in common: the forward, and dq.
@@ -39,8 +40,8 @@ DFA_DEVICE bool has_query_work(const KernelArgs& args, unsigned block) {
   return tile < args.packed.tile_counts[0];
 }
 
-// A tile of k, then of v, in shared memory.
-template <DType kElement, int kBlockK, int kHeadDim, int kValueDim>
+// A tile of k, then of v, in shared memory. kPaged: they lie in pages.
+template <DType kElement, int kBlockK, int kHeadDim, int kValueDim, bool kPaged = false>
 struct KeyTile {
   static constexpr int kKBytes = bytes_of(kElement) * kBlockK * kHeadDim;
   static constexpr int kBytes = kKBytes + bytes_of(kElement) * kBlockK * kValueDim;
@@ -52,6 +53,7 @@ struct KeyTile {
     // Addresses are made anew for every tile: across the loop they would take four registers.
     work.seq.forget([](int& value) { asm volatile("" : "+r"(value)); });
     asm volatile("" : "+r"(work.kv_head));
+    if constexpr (kPaged) return load_pages<kThreads>(args, work, tile, to);
     const char* k = static_cast<const char*>(args.k) +
                     k_head_offset<kElement>(args, args.k_strides, work.seq, work.kv_head);
     const char* v = static_cast<const char*>(args.v) +
@@ -61,6 +63,17 @@ struct KeyTile {
                                                      args.d);
     load_tile<kElement, kBlockK, kValueDim, kThreads>(to + kKBytes, v, args.v_strides.row, first,
                                                       rows, args.d_v);
+  }
+
+  template <int kThreads>
+  static DFA_DEVICE void load_pages(const KernelArgs& args, const QueryWork<true>& work, int tile,
+                                    unsigned to) {
+    load_paged_tile<kElement, kBlockK, kHeadDim, kThreads>(to, args.k, args.k_strides, args,
+                                                           work.seq, work.kv_head, tile * kBlockK,
+                                                           args.d);
+    load_paged_tile<kElement, kBlockK, kValueDim, kThreads>(to + kKBytes, args.v, args.v_strides,
+                                                            args, work.seq, work.kv_head,
+                                                            tile * kBlockK, args.d_v);
   }
 };
 

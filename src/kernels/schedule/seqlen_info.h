@@ -78,6 +78,16 @@ struct SeqlenInfo<true> {
   DFA_HOST_DEVICE long long k_offset(const KernelArgs&, const KernelStrides& s) const {
     return k_begin * s.row;
   }
+  // Of keys in pages, whose begin counts the rows of the sequence's: to row `row`, or -1 where its
+  // page is none of the cache. Requires a row of the sequence, so that the table has its column.
+  DFA_HOST_DEVICE long long paged_k_offset(const KernelArgs& a, const KernelStrides& s,
+                                           int row) const {
+    const unsigned rows = static_cast<unsigned>(a.paged.page);
+    const unsigned at = static_cast<unsigned>(k_begin + row), column = at / rows;
+    const int page = a.paged.block_table[batch * a.paged.table_row + column];
+    if (page < 0 || page >= a.paged.pages) return -1;
+    return page * s.batch + (at - column * rows) * s.row;
+  }
   DFA_HOST_DEVICE long long lse_offset(const KernelArgs& a, int head) const {
     return static_cast<long long>(head) * a.packed.total_q + q_begin;
   }

@@ -16,9 +16,11 @@
 // first, as most queries see those and blocks wait for lower ones only (DqSemaphore).
 //
 // Whatever cu_seqlens and seqused say, no tile leaves the tensors: begins and lengths are cut to
-// what is there, and a list to the tiles it has room for.
+// what is there, and a list to the tiles it has room for. Those of keys in pages are cut to the
+// rows that a block table has columns for.
 namespace dfa {
 
+template <bool kPaged>
 struct SequenceTiles {
   static constexpr int kClasses = kLengthClasses;
 
@@ -35,7 +37,32 @@ struct SequenceTiles {
     return cut(all, total - first);
   }
 
-  static DFA_DEVICE SequenceTile sequence(const PackedArgs& p, int i) {
+  // Of q, where dense ones of paged problems have no cu_seqlens.
+  static DFA_DEVICE int q_begin(const KernelArgs& args, int i) {
+    const PackedArgs& p = args.packed;
+    if constexpr (kPaged) {
+      if (p.cu_seqlens_q == nullptr) return cut(i * args.sq, p.total_q);
+    }
+    return begin(p.cu_seqlens_q, i, p.total_q);
+  }
+  static DFA_DEVICE int q_rows(const KernelArgs& args, int i) {
+    const PackedArgs& p = args.packed;
+    if constexpr (kPaged) {
+      if (p.cu_seqlens_q == nullptr) {
+        return cut(p.seqused_q != nullptr ? p.seqused_q[i] : args.sq, args.sq);
+      }
+    }
+    return rows(p.cu_seqlens_q, p.seqused_q, i, p.total_q);
+  }
+
+  static DFA_DEVICE SequenceTile sequence(const KernelArgs& args, int i) {
+    const PackedArgs& p = args.packed;
+    if constexpr (kPaged) {
+      const int* const pads = args.paged.leftpad_k;
+      const int pad = pads != nullptr ? cut(pads[i], args.sk) : 0;
+      const int end = cut(p.seqused_k[i], args.sk);
+      return {i, 0, q_rows(args, i), cut(end - pad, args.sk), q_begin(args, i), pad, {0, 0}};
+    }
     return {i,
             0,
             rows(p.cu_seqlens_q, p.seqused_q, i, p.total_q),
@@ -61,11 +88,21 @@ struct SequenceGaps {
   };
 
   static DFA_DEVICE Rows gap(const int* cu_seqlens, const int* used, int i, int count, int total) {
-    using Tiles = SequenceTiles;
+    using Tiles = SequenceTiles<false>;
     const int begin = i == 0 ? 0
                              : Tiles::begin(cu_seqlens, i - 1, total) +
                                    Tiles::rows(cu_seqlens, used, i - 1, total);
     return {begin, i == count ? total : Tiles::begin(cu_seqlens, i, total)};
+  }
+
+  // Of q, whose begins a paged problem may not say.
+  template <bool kPaged>
+  static DFA_DEVICE Rows q_gap(const KernelArgs& args, int i) {
+    using Tiles = SequenceTiles<kPaged>;
+    const PackedArgs& p = args.packed;
+    if constexpr (!kPaged) return gap(p.cu_seqlens_q, p.seqused_q, i, args.b, p.total_q);
+    const int begin = i == 0 ? 0 : Tiles::q_begin(args, i - 1) + Tiles::q_rows(args, i - 1);
+    return {begin, i == args.b ? p.total_q : Tiles::q_begin(args, i)};
   }
 
   static DFA_DEVICE void clear(void* tensor, const KernelStrides& s, int bytes, const Rows& rows,
@@ -96,15 +133,17 @@ struct SequenceGaps {
     return {begin, begin + each < rows.begin + count ? begin + each : rows.begin + count};
   }
 
+  template <bool kPaged>
   static DFA_DEVICE void run(const KernelArgs& args, int block) {
     const PackedArgs& p = args.packed;
     const int i = block / p.gap_slices, n = block % p.gap_slices;
-    const Rows q = slice(gap(p.cu_seqlens_q, p.seqused_q, i, args.b, p.total_q), n, p.gap_slices);
+    const Rows q = slice(q_gap<kPaged>(args, i), n, p.gap_slices);
     if (args.d_o == nullptr) {
       clear(args.o, args.o_strides, p.element_bytes, q, args.hq, args.d_v);
       clear_lse(args.lse, p.total_q, q, args.hq);
       return;
     }
+    if constexpr (kPaged) return;  // has no backward
     const Rows k = slice(gap(p.cu_seqlens_k, p.seqused_k, i, args.b, p.total_k), n, p.gap_slices);
     clear(args.dq, args.q_strides, p.element_bytes, q, args.hq, args.d);
     clear(args.dk, args.k_strides, p.element_bytes, k, args.hk, args.d);
@@ -113,12 +152,12 @@ struct SequenceGaps {
 };
 
 // Block 0: tiles of q, block 1: of k, the others: what is of no sequence.
-__global__ void __launch_bounds__(kSequenceThreads)
-    sequence_tiles(const __grid_constant__ KernelArgs args) {
-  using Tiles = SequenceTiles;
+template <bool kPaged>
+DFA_DEVICE void list_sequence_tiles(const KernelArgs& args) {
+  using Tiles = SequenceTiles<kPaged>;
   if (blockIdx.x >= kListBlocks) {
     ptx::griddepcontrol_wait();
-    SequenceGaps::run(args, static_cast<int>(blockIdx.x) - kListBlocks);
+    SequenceGaps::run<kPaged>(args, static_cast<int>(blockIdx.x) - kListBlocks);
     return;
   }
   extern __shared__ __align__(128) char smem[];
@@ -140,7 +179,7 @@ __global__ void __launch_bounds__(kSequenceThreads)
     return Tiles::length_class(of_q ? s.sk : s.sq);
   };
   for (int i = thread; i < args.b; i += kSequenceThreads) {
-    const SequenceTile s = Tiles::sequence(p, i);
+    const SequenceTile s = Tiles::sequence(args, i);
     ptx::add_shared(offsets_at + 4 * class_of(s), static_cast<unsigned>(tiles_of(s)));
   }
   __syncthreads();
@@ -161,7 +200,7 @@ __global__ void __launch_bounds__(kSequenceThreads)
   const int most = of_q ? p.most_q_tiles : p.most_k_tiles;
   const int lane = thread % 32;
   for (int i = thread / 32; i < args.b; i += kSequenceThreads / 32) {
-    SequenceTile s = Tiles::sequence(p, i);
+    SequenceTile s = Tiles::sequence(args, i);
     const int count = tiles_of(s);
     unsigned reserved = 0;
     if (lane == 0) reserved = ptx::add_shared(offsets_at + 4 * class_of(s), count);
@@ -171,6 +210,11 @@ __global__ void __launch_bounds__(kSequenceThreads)
       list[first + n] = s;
     }
   }
+}
+
+__global__ void __launch_bounds__(kSequenceThreads)
+    sequence_tiles(const __grid_constant__ KernelArgs args) {
+  list_sequence_tiles<false>(args);
 }
 
 }  // namespace dfa

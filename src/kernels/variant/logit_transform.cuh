@@ -7,14 +7,18 @@
 #include "kernels/tile/product.cuh"
 
 // What becomes of scores q k^T before masks and the softmax: nothing, with the scale in the
-// exponents, or the logits that softcap and ALiBi make of scale * score, with exponents of those.
+// exponents, or the logits that softcap, ALiBi and a bias make of scale * score, with exponents of
+// those.
 // Kernels ask here for all of it, and pay for what their configuration names.
 namespace dfa {
 
-template <bool kSoftcap, bool kAlibi>
+// A bias below it hides a key, as -inf does (Bias in dfa/problem.h).
+inline constexpr float kHides = -1e30f;
+
+template <bool kSoftcap, bool kAlibi, bool kBias>
 class LogitTransform {
  public:
-  static constexpr bool kPlain = !kSoftcap && !kAlibi;
+  static constexpr bool kPlain = !kSoftcap && !kAlibi && !kBias;
 
   // Of the rows of one query head.
   template <bool kVarlen>
@@ -22,6 +26,12 @@ class LogitTransform {
     if constexpr (kAlibi) {
       slope_ = args.logits.alibi_slopes[seq.batch * args.logits.slopes_of_batch + head];
       diagonal_ = seq.sk(args) - seq.sq(args);
+    }
+    if constexpr (kBias) {
+      const BiasArgs& bias = args.logits.bias;
+      bias_ = seq.batch * bias.strides.batch + head * bias.strides.head;
+      queries_ = seq.sq(args);
+      keys_ = seq.sk(args);
     }
   }
 
@@ -107,7 +117,27 @@ class LogitTransform {
       const int after = key - query - diagonal_;
       value -= slope_ * static_cast<float>(after < 0 ? -after : after);
     }
+    if constexpr (kBias) {
+      if (query < queries_ && key < keys_) value = biased(args.logits.bias, value, query, key);
+    }
     return value;
+  }
+
+  DFA_DEVICE float biased(const BiasArgs& bias, float value, int query, int key) const {
+    const float more =
+        element(bias.values, bias.type, bias_ + query * bias.strides.row + key * bias.key);
+    return more < kHides ? -ptx::infinity() : value + more;
+  }
+  static DFA_DEVICE float element(const void* values, DType type, long long at) {
+    if (type == DType::fp32) return static_cast<const float*>(values)[at];
+    const unsigned bits = static_cast<const unsigned short*>(values)[at];
+    float low, high;
+    if (type == DType::fp16) {
+      ptx::unpack<DType::fp16>(bits, low, high);
+    } else {
+      ptx::unpack<DType::bf16>(bits, low, high);
+    }
+    return low;
   }
 
   // Visits a lane's values in the fragments of a product, with their places among the warp's.
@@ -128,12 +158,14 @@ class LogitTransform {
   }
 
   float slope_ = 0;
-  int diagonal_ = 0;  // from a query to the key that ALiBi puts beside it
+  int diagonal_ = 0;    // from a query to the key that ALiBi puts beside it
+  long long bias_ = 0;  // to the head's first value
+  int queries_ = 0, keys_ = 0;
 };
 
-using PlainLogits = LogitTransform<false, false>;
+using PlainLogits = LogitTransform<false, false, false>;
 
 template <auto kConfig>
-using LogitsOf = LogitTransform<kConfig.softcap, kConfig.alibi>;
+using LogitsOf = LogitTransform<kConfig.softcap, kConfig.alibi, kConfig.bias>;
 
 }  // namespace dfa

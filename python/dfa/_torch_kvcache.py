@@ -1,0 +1,240 @@
+"""flash_attn_with_kvcache of FlashAttention-2 and -3: new keys and values go to their place in a cache, rotated where that is
+asked for, and queries attend to all that is there. The cache is dense, [b, s, hk, d], or in pages."""
+
+import torch
+
+from dfa import _torch_paged
+from dfa._shapes import flag_of, shown
+from dfa._torch_paged import check_integers, refuse_gradients
+from dfa._torch_varlen import attention_varlen
+
+
+class Cache:
+    """k [b_cache, s, hk, d] and v, or [pages, page, hk, d] with a table int32 [b, columns]: either way row j of sequence i is
+    row j % page of page table[i, j // page]. batch_idx, leftpad: int32 [b]."""
+
+    def __init__(self, k, v, b, table, table_name, batch_idx, leftpad):
+        for name, tensor in (("k_cache", k), ("v_cache", v)):
+            if not isinstance(tensor, torch.Tensor):
+                raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
+            if tensor.dim() != 4 or 0 in tensor.shape[:3]:
+                raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: "
+                                 f"{'[pages, page, hk, d]' if table is not None else '[b, s, hk, d]'}, of one row at least")
+            if tensor.shape[3] > 1 and tensor.stride(3) != 1:
+                raise ValueError(f"{name} is not contiguous in its last dimension (stride {tensor.stride(3)})")
+        if k.shape[:3] != v.shape[:3]:
+            raise ValueError(f"k_cache has shape {list(k.shape)}, v_cache {list(v.shape)}; expected are as many rows and heads")
+        if table is not None and batch_idx is not None:
+            raise ValueError(f"cache_batch_idx beside {table_name} is not supported; accepted: one of them")
+        self.k, self.v, self.b, self.leftpad, self.batch_idx, self.paged = k, v, b, leftpad, batch_idx, table is not None
+        columns = table.shape[1] if self.paged and table.dim() == 2 else 1
+        check_integers(k.device, cache_batch_idx=(batch_idx, (b,)), cache_leftpad=(leftpad, (b,)))
+        if self.paged:
+            _check_table(table, table_name, b, columns, k.device)
+        elif batch_idx is None and b > k.shape[0]:
+            raise ValueError(f"q has a batch of {b}, k_cache of {k.shape[0]}; accepted: as many at most, or cache_batch_idx")
+        self.table, self.table_name, self.capacity = table, table_name, columns * k.shape[1]
+
+    def pages(self):
+        """The table, also of a dense cache: each sequence has one page."""
+        if self.paged:
+            return self.table
+        rows = torch.arange(self.b, dtype=torch.int32, device=self.k.device) if self.batch_idx is None else self.batch_idx
+        return rows[:, None]
+
+    def append(self, k, v, sequences, positions):
+        """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
+        page = self.k.shape[1]
+        if self.k.device.type == "cpu":
+            self._check_positions(sequences, positions)
+        pages = self.pages()[sequences, positions // page].long()
+        if self.k.device.type == "cpu" and pages.numel() and not 0 <= int(pages.min()) <= int(pages.max()) < self.k.shape[0]:
+            self._refuse_pages(sequences, positions // page, pages)
+        for cache, rows in ((self.k, k), (self.v, v)):
+            cache[pages, positions % page] = rows
+
+    def _check_positions(self, sequences, positions):
+        beyond = ((positions < 0) | (positions >= self.capacity)).nonzero()
+        if len(beyond):
+            n = int(beyond[0])
+            raise ValueError(f"a new key would be row {int(positions[n])} of sequence {int(sequences[n])}, but the cache has "
+                             f"{self.capacity} rows for each")
+
+    def _refuse_pages(self, sequences, columns, pages):
+        n = int(((pages < 0) | (pages >= self.k.shape[0])).nonzero()[0])
+        what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
+        where = f"in column {int(columns[n])} of" if self.paged else "for"
+        raise ValueError(f"{what} {int(pages[n])} {where} sequence {int(sequences[n])}, but the cache has {self.k.shape[0]}")
+
+
+def _check_table(table, name, b, columns, device):
+    if not isinstance(table, torch.Tensor) or table.dtype != torch.int32:
+        raise ValueError(f"{name} is {getattr(table, 'dtype', type(table).__qualname__)}; accepted: an int32 tensor")
+    if table.dim() != 2 or table.shape[0] != b or not columns:
+        raise ValueError(f"{name} has shape {list(table.shape)}; accepted: [b, columns], here [{b}, columns]")
+    if table.device != device:
+        raise ValueError(f"{name} is on {table.device}, k_cache on {device}; one device is expected")
+
+
+def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
+                 cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
+                 max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
+                 num_splits=0, logits=None):
+    """(o, lse): q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q]."""
+    if not isinstance(q, torch.Tensor):
+        raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
+    causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
+    _check_splits(num_splits)
+    refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+    rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")
+    cache = Cache(k_cache, v_cache, rows.b, table, table_name, cache_batch_idx, cache_leftpad)
+    if cache.paged and q.device.type != "cpu":
+        raise RuntimeError(f"{table_name} on {q.device}: kernels of paged keys have not passed on a GPU yet; accepted: a dense "
+                           "cache there, or tensors on a processor")
+    before = _lengths_of("cache_seqlens", cache_seqlens, rows.b, q.device)
+    if before is None and k is not None:
+        raise ValueError("cache_seqlens is None; accepted beside k and v: how many rows each sequence has before them")
+    used = before if before is not None else torch.full((rows.b,), cache.capacity, dtype=torch.int32, device=q.device)
+    new = _new_rows(k, v, cache, cu_seqlens_k_new, rows.b)
+    if rotary_cos is not None or rotary_sin is not None:
+        if new is None:
+            raise ValueError("rotary_cos and rotary_sin beside no k and v; accepted: with new keys alone, as in flash-attn")
+        base = _lengths_of("rotary_seqlens", rotary_seqlens, rows.b, q.device)
+        rotate = Rotary(rotary_cos, rotary_sin, rotary_interleaved, before if base is None else base, q)
+        moves = causal or window is not None and tuple(window) != (-1, -1)
+        flat = rotate(rows.flat, rows.sequences, rows.positions if moves else torch.zeros_like(rows.positions))
+        rows.flat, new.flat = flat, rotate(new.flat, new.sequences, new.positions)
+    elif rotary_seqlens is not None:
+        raise ValueError("rotary_seqlens beside no rotary_cos and rotary_sin; accepted: None")
+    if new is not None:
+        cache.append(new.flat, new.flat_v, new.sequences, new.positions + before.long()[new.sequences])
+        used = used + new.counts
+    _check_most_rows(cu_seqlens_q, max_seqlen_q, q.device)
+    o, lse = _attend(rows, cache, used, {"scale": softmax_scale, "causal": causal, "window": window, **(logits or {})})
+    return rows.of(o), rows.lse_of(lse)
+
+
+def _attend(rows, cache, used, options):
+    if rows.flat.device.type == "cpu":
+        return _torch_paged.attend(rows.flat, cache.k, cache.v, rows.cu if rows.packed else None, None, used,
+                                   cache.pages(), cache.leftpad, **options)
+    return attend_packed(rows, cache, used, options)
+
+
+def attend_packed(rows, cache, used, options):
+    """A dense cache is packed sequences with room behind each: kernels take begins in any order where lengths are said."""
+    size = cache.k.shape[1]
+    begins = cache.pages()[:, 0] * size
+    if cache.leftpad is not None:
+        begins, used = begins + cache.leftpad, used - cache.leftpad
+    begins = torch.nn.functional.pad(begins, (0, 1), value=cache.k.shape[0] * size)
+    return attention_varlen(rows.flat, cache.k.flatten(0, 1), cache.v.flatten(0, 1), rows.cu, begins, seqused_k=used,
+                            return_lse=True, **options)
+
+
+class _Rows:
+    """Rows of all sequences [total, h, d] of a tensor [b, s, h, d], or as they are with cu_seqlens: of which sequence each is,
+    and its place there, int64 [total]."""
+
+    def __init__(self, name, x, cu_seqlens, cu_name):
+        self.packed, count = cu_seqlens is not None, 3 if cu_seqlens is not None else 4
+        if x.dim() != count:
+            raise ValueError(f"{name} has {x.dim()} dimensions; {count} are expected: "
+                             f"{'rows of all sequences' if self.packed else 'batch, sequence'}, heads, head dim")
+        if self.packed:
+            check_integers(x.device, **{cu_name: (cu_seqlens, (cu_seqlens.shape[0],) if cu_seqlens.dim() == 1 else (-1,))})
+            self.b, self.cu, self.flat = cu_seqlens.shape[0] - 1, cu_seqlens, x
+            self.counts = cu_seqlens.diff()
+            if x.device.type == "cpu" and (int(cu_seqlens[0]) or int(cu_seqlens[-1]) != x.shape[0] or (self.counts < 0).any()):
+                raise ValueError(f"{cu_name} is {shown(cu_seqlens.tolist())}; accepted: from 0, rising, to the {x.shape[0]} rows "
+                                 f"of {name}")
+        else:
+            self.b, self._s, self.flat = x.shape[0], x.shape[1], x.flatten(0, 1)
+            self.counts = x.shape[1]
+            self.cu = torch.arange(self.b + 1, dtype=torch.int32, device=x.device) * self._s
+
+    @property
+    def sequences(self):
+        rows = torch.arange(self.flat.shape[0], device=self.flat.device)
+        return torch.bucketize(rows, self.cu[1:], right=True, out_int32=False) if self.packed else rows // max(1, self._s)
+
+    @property
+    def positions(self):
+        rows = torch.arange(self.flat.shape[0], device=self.flat.device)
+        return rows - self.cu.long()[self.sequences]
+
+    def of(self, o):
+        return o if self.packed else o.unflatten(0, (self.b, self._s))
+
+    def lse_of(self, lse):
+        return lse if self.packed else lse.unflatten(1, (self.b, self._s)).transpose(0, 1).contiguous()
+
+
+def _new_rows(k, v, cache, cu_seqlens_k_new, b):
+    if k is None or v is None:
+        for name, given in (("k", k), ("v", v), ("cu_seqlens_k_new", cu_seqlens_k_new)):
+            if given is not None:
+                raise ValueError(f"{name} beside no {'v' if name == 'k' else 'k'}; accepted: new keys and values together")
+        return None
+    for name, x, stored in (("k", k, cache.k), ("v", v, cache.v)):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is {type(x).__qualname__}; accepted: a tensor")
+        if x.dtype != stored.dtype or x.device != stored.device or x.shape[-2:] != stored.shape[2:]:
+            raise ValueError(f"{name} is {list(x.shape)} of {x.dtype} on {x.device}; expected are heads and head dim, type and "
+                             f"device of {name}_cache, {list(stored.shape[2:])} of {stored.dtype} on {stored.device}")
+    if k.shape[:-2] != v.shape[:-2]:
+        raise ValueError(f"k has shape {list(k.shape)}, v {list(v.shape)}; expected are as many rows")
+    new, values = (_Rows(name, x, cu_seqlens_k_new, "cu_seqlens_k_new") for name, x in (("k", k), ("v", v)))
+    if new.b != b:
+        raise ValueError(f"k is of {new.b} sequences, q of {b}; as many are expected")
+    new.flat_v = values.flat
+    return new
+
+
+class Rotary:
+    """Rotates pairs of the first columns, in float32: neighbours where interleaved, else column i and i + rotary_dim / 2. cos,
+    sin: [positions, rotary_dim / 2]; base: int32 [b], the position of each sequence's first row."""
+
+    def __init__(self, cos, sin, interleaved, base, q):
+        for name, x in (("rotary_cos", cos), ("rotary_sin", sin)):
+            if not isinstance(x, torch.Tensor) or x.dim() != 2 or x.dtype != q.dtype or x.device != q.device:
+                kind = f"{list(x.shape)} of {x.dtype} on {x.device}" if isinstance(x, torch.Tensor) else type(x).__qualname__
+                raise ValueError(f"{name} is {kind}; accepted: [positions, rotary_dim / 2] of {q.dtype} on {q.device}")
+        if cos.shape != sin.shape or cos.shape[1] % 8 or 2 * cos.shape[1] > q.shape[-1]:
+            raise ValueError(f"rotary_cos has shape {list(cos.shape)}, rotary_sin {list(sin.shape)}; accepted: one shape, "
+                             f"rotary_dim a multiple of 16 up to the head dim {q.shape[-1]}")
+        self._cos, self._sin, self._interleaved, self._base = cos.float(), sin.float(), interleaved, base.long()
+
+    def __call__(self, x, sequences, positions):
+        at = self._base[sequences] + positions
+        if x.device.type == "cpu" and at.numel() and not 0 <= int(at.min()) <= int(at.max()) < self._cos.shape[0]:
+            raise ValueError(f"positions {int(at.min())} to {int(at.max())} are rotated, but rotary_cos has {self._cos.shape[0]}")
+        cos, sin = self._cos[at][:, None], self._sin[at][:, None]
+        half = cos.shape[-1]
+        turned, rest = x[..., :2 * half].float(), x[..., 2 * half:]
+        a, b = (turned[..., ::2], turned[..., 1::2]) if self._interleaved else turned.split(half, -1)
+        pairs = a * cos - b * sin, a * sin + b * cos
+        turned = torch.stack(pairs, -1).flatten(-2) if self._interleaved else torch.cat(pairs, -1)
+        return torch.cat((turned.to(x.dtype), rest), -1)
+
+
+def _lengths_of(name, lengths, b, device):
+    if lengths is None:
+        return None
+    if isinstance(lengths, int) and not isinstance(lengths, bool):
+        if not 0 <= lengths < 2 ** 31:
+            raise ValueError(f"{name} is {lengths}; accepted: from 0 on")
+        return torch.full((b,), lengths, dtype=torch.int32, device=device)
+    check_integers(device, **{name: (lengths, (b,))})
+    return lengths
+
+
+def _check_splits(num_splits):
+    if isinstance(num_splits, bool) or not isinstance(num_splits, int) or not 0 <= num_splits <= 256:
+        raise ValueError(f"num_splits {shown(num_splits)}; accepted: 0 for the library's choice, 1 for none, or up to 256")
+
+
+def _check_most_rows(cu_seqlens_q, most, device):
+    if cu_seqlens_q is not None and most is not None and device.type == "cpu" and len(cu_seqlens_q) > 1:
+        if int(most) < (longest := int(cu_seqlens_q.diff().max())):
+            raise ValueError(f"max_seqlen_q is {int(most)}, but a sequence has {longest} rows")

@@ -1,0 +1,183 @@
+"""Keys and values in pages of a cache: dfa.attention_varlen with block_table, and the operator dfa::paged_forward.
+
+A dense cache [b, s, hk, d] is one whose pages are its batches: flash_attn_with_kvcache comes here as well (_torch_kvcache).
+"""
+
+import os
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.flop_counter import register_flop_formula
+
+from dfa._logits import slopes_of_batch
+from dfa._plan import plan_of
+from dfa._shapes import MOST_WIDE, flag_of, padded_width, scale_at_width, scale_of, window_of
+from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch_varlen import _check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer
+
+_library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
+                "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
+                "Tensor? sinks=None, float softcap=0.0) -> (Tensor, Tensor)")
+_STEP = 256  # keys: plans of a processor are for the next multiple, so that a sequence that grows needs few
+
+
+def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, *, return_lse,
+              **options):
+    """dfa.attention_varlen's, with a block_table."""
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("block_table", block_table)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
+    if seqused_k is None and cu_seqlens_k is None:
+        raise ValueError("seqused_k is None; accepted with block_table: how many keys each sequence has, or cu_seqlens_k")
+    b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
+    check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)))
+    if seqused_k is None:
+        seqused_k = cu_seqlens_k.diff()
+    if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
+        _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+        _check_most_used(seqused_k, max_seqlen_k)
+    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, **options)
+    return (o, lse) if flag_of("return_lse", return_lse) else o
+
+
+def _check_most_used(seqused_k, most):
+    if most is None or not isinstance(seqused_k, torch.Tensor) or not seqused_k.numel():
+        return
+    if int(most) < (longest := int(seqused_k.max())):
+        raise ValueError(f"max_seqlen_k is {int(most)}, but a sequence has {longest} keys")
+
+
+def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
+           softcap=None, alibi_slopes=None, sinks=None):
+    """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
+
+    cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages."""
+    if not torch.compiler.is_compiling():
+        _refuse_what_has_no_rule(q, k, v)
+        if _transformed():
+            raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
+    refuse_gradients(q=q, k=k, v=v, sinks=sinks)
+    if _any_autocast():
+        q, k, v = _autocast(q, k, v)
+    if block_table.dim() != 2:
+        raise ValueError(f"block_table has shape {list(block_table.shape)}; accepted: [b, columns]")
+    b, columns = block_table.shape
+    check_tensors(q, k, v)
+    check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)),
+                   block_table=(block_table, (b, columns)), leftpad_k=(leftpad_k, (b,)))
+    hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
+    slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
+    options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
+    if 0 in q.shape or b == 0:
+        return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
+    if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys
+        k, v = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv)
+        block_table = block_table.new_full((b, 1), -1)
+    block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
+    o, lse = torch.ops.dfa.paged_forward(_fitting(q), _fitting_pages(k), _fitting_pages(v), cu_seqlens_q, seqused_q, seqused_k,
+                                         block_table, leftpad_k, *options)
+    return o[..., :dv] if o.shape[2] != dv else o, lse
+
+
+def refuse_gradients(**tensors):
+    for name, tensor in tensors.items():
+        if tensor is not None and torch.is_grad_enabled() and tensor.requires_grad:
+            raise ValueError(f"{name} requires a gradient, which is not computed of a cache; accepted: torch.no_grad()")
+
+
+def check_tensors(q, k, v):
+    for name, tensor, count in (("q", q, 3), ("k", k, 4), ("v", v, 4)):
+        if tensor.is_nested or tensor.layout != torch.strided:
+            raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
+        if tensor.dim() != count:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions; {count} are expected: "
+                             f"{'rows of all sequences' if count == 3 else 'pages, rows of a page'}, heads, head dim")
+    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
+                         f"{', '.join(map(str, DTYPES))} for all")
+    if q.device.type not in ("cpu", "cuda") or not q.device == k.device == v.device:
+        raise ValueError(f"q, k, v are on {q.device}, {k.device}, {v.device}; accepted: one CPU or CUDA device for all")
+    if k.shape[:3] != v.shape[:3] or k.shape[3] != q.shape[2]:
+        raise ValueError(f"shapes do not match: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; expected q "
+                         "[total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv]")
+    hq, hk = q.shape[1], k.shape[2]
+    if hq % hk if hk else hq:
+        raise ValueError(f"hq={hq} is not a multiple of hk={hk}: each head of k and v is that of hq / hk heads of q")
+    if max(q.shape[2], v.shape[3]) > MOST_WIDE:
+        raise ValueError(f"head dims are d={q.shape[2]}, dv={v.shape[3]}; accepted: up to {MOST_WIDE}")
+
+
+def check_integers(device, **tensors):
+    """name=(tensor or None, shape): int32, on the device, rows contiguous."""
+    for name, (tensor, shape) in tensors.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
+            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
+            raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
+        if tensor.device != device:
+            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
+        if -1 in shape or tuple(tensor.shape) != shape or (len(shape) == 1 and not tensor.is_contiguous()):
+            expected = {"block_table": "[b, columns]", "cu_seqlens_q": "[b + 1]", "cu_seqlens_k": "[b + 1]"}.get(name, "[b]")
+            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: {expected}, contiguous, of one b for all")
+
+
+def _fitting_pages(x):
+    """As kernels take it: head dims in multiples of 8, rows that do not overlap and are dense."""
+    width = x.shape[3]
+    if width != padded_width(width):
+        return torch.nn.functional.pad(x, (0, padded_width(width) - width))
+    dense = x.stride(3) == 1 and (x.shape[1] == 1 or x.stride(1) >= width)
+    return x if dense else x.contiguous()
+
+
+def _strides_of(x):
+    """(page, head, row) in elements."""
+    return x.stride(0), x.stride(2), x.stride(1) if x.shape[1] > 1 else x.shape[3]
+
+
+def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap):
+    (total_q, hq, d), (pages, page, hk, dv) = q.shape, v.shape
+    b, columns = block_table.shape
+    rows, keys, threads = total_q if cu_seqlens_q is not None else total_q // b, columns * page, 0
+    if q.device.type == "cpu":
+        rows = rows if cu_seqlens_q is None else _longest(cu_seqlens_q, total_q)
+        keys = min(max(1, -(-int(seqused_k.max()) // _STEP)) * _STEP, keys)
+        threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
+    strides = (0, *q.stride()[1::-1]), _strides_of(k), _strides_of(v), (0, dv, hq * dv)
+    return plan_of("fwd", DTYPES[q.dtype], (b, hq, hk, rows, keys, d, dv), (left, right), scale, False, strides, q.device.type,
+                   "auto", threads, (total_q, pages * page), (softcap, alibi_slopes is not None, sinks is not None, ""),
+                   page)
+
+
+def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, left, right, scale, alibi_slopes=None,
+             sinks=None, softcap=0.0):
+    if q.device.type == "cpu" and cu_seqlens_q is not None and (begin := int(cu_seqlens_q[0])) != 0:
+        raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
+    with _On(q) as stream:
+        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap)
+        workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        o, lse = _empty_outputs(q, v[0])
+        lengths = [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), _pointer(seqused_k)]
+        logits = _pointer(alibi_slopes), slopes_of_batch(alibi_slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)
+        pages = _pointer(block_table), block_table.stride(0), _pointer(leftpad_k)
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths, logits, pages)
+    return o, lse
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("paged_forward", _forward, _device)
+
+
+@torch.library.register_fake("dfa::paged_forward")
+def _fake_forward(q, k, v, *rest):
+    return _empty_outputs(q, v[0])
+
+
+@register_flop_formula(torch.ops.dfa.paged_forward, get_raw=True)
+def _forward_flops(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *_, **__):
+    """Every query with every key of its sequence, whatever a mask hides, as PyTorch counts its own."""
+    b = block_table.shape[0]
+    rows = seqused_q if seqused_q is not None else cu_seqlens_q.diff() if cu_seqlens_q is not None else q.shape[0] // b
+    keys = seqused_k.long() if leftpad_k is None else seqused_k.long() - leftpad_k
+    return 2 * int((rows * keys).sum()) * q.shape[1] * (q.shape[2] + v.shape[3])
