@@ -59,8 +59,7 @@ std::string why_unused(const Found& found) {
   if (found.unreadable == found.kernels) return "none can be read";
   if (found.usable > 0) return too_old_a_driver(found);
   if (!env("DFA_KERNEL_SOURCES").empty()) return "DFA_KERNEL_SOURCES names other sources";
-  return std::string("they are of another version; that of this one is dfa-attention-kernels==") +
-         kVersion;
+  return std::string("they are of another version or build than this, dfa ") + kVersion;
 }
 
 }  // namespace
@@ -97,7 +96,7 @@ PackagedInfo packaged_info() {
   info.text = std::to_string(found.usable) + " compiled ahead by " + joined(found.compilers) +
               " for " + joined(found.archs) + " " + where;
   if (const int others = found.kernels - found.usable; others > 0) {
-    info.text += ", and " + std::to_string(others) + " of another version, not used";
+    info.text += ", and " + std::to_string(others) + " of another version or build, not used";
   }
   return info;
 }
