@@ -2,25 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "cli/cache_warm.h"
 #include "cli/command.h"
-#include "dfa/error.h"
-#include "spec/algorithm_name.h"
+#include "cli/values.h"
 
 namespace dfa::cli {
 namespace {
 
 struct CacheArguments {
   std::string action;
-  std::vector<std::string> problems;
-  std::string arch;
-  std::string algorithm = "auto";
-  bool json = false;
+  WarmArguments warm;
 };
+
+// "90a" is sm_90a.
+std::string arch_of(const std::string& text) {
+  return text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0 ? text
+                                                                                     : "sm_" + text;
+}
 
 std::string dump(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -33,12 +37,22 @@ Json to_json(const cuda::CacheEntry& entry) {
           {"reason", entry.intact.reason}};
 }
 
+Json to_json(const cuda::PackagedInfo& info) {
+  return {{"folder", info.folder.string()},
+          {"kernels", info.kernels},
+          {"usable", info.usable},
+          {"works", info.works},
+          {"text", info.text}};
+}
+
 void list(const CacheArguments& arguments) {
   const std::filesystem::path folder = cuda::cache_folder();
   const std::vector<cuda::CacheEntry> entries = cuda::list_cache(folder);
-  if (arguments.json) {
+  const cuda::PackagedInfo packaged = cuda::packaged_info();
+  if (arguments.warm.json) {
     Json json{{"schema", "dfa-cache/1"}, {"folder", folder.string()}, {"kernels", Json::array()}};
     for (const cuda::CacheEntry& entry : entries) json["kernels"].push_back(to_json(entry));
+    json["packaged"] = to_json(packaged);
     fmt::print("{}", dump(json));
     return;
   }
@@ -50,43 +64,13 @@ void list(const CacheArguments& arguments) {
                             : entry.digest.substr(0, 12) + "… not usable: " + entry.intact.reason);
   }
   fmt::print("{} kernels, {} bytes in '{}'\n", entries.size(), bytes, folder.string());
-}
-
-void warm(const CacheArguments& arguments) {
-  if (arguments.problems.empty()) {
-    throw InvalidArgument("cache warm: --problem is required; a problem line, as often as wanted");
-  }
-  const Algorithm algorithm = parse_algorithm(arguments.algorithm);
-  std::string not_kept;
-  Json json{{"schema", "dfa-cache/1"},
-            {"folder", cuda::cache_folder().string()},
-            {"kernels", Json::array()}};
-  for (const std::string& line : arguments.problems) {
-    for (const cuda::WarmKernel& kernel :
-         cuda::warm_cache(parse_problem(line), arguments.arch, algorithm)) {
-      json["kernels"].push_back({{"name", kernel.name},
-                                 {"kernel", kernel.name_expression},
-                                 {"origin", kernel.origin},
-                                 {"registers", kernel.registers},
-                                 {"time_s", kernel.time_s},
-                                 {"note", kernel.note},
-                                 {"warning", kernel.warning}});
-      if (!kernel.kept && not_kept.empty()) not_kept = kernel.note;
-      if (arguments.json) continue;
-      fmt::print("{:<9} {:6.2f} s {:>4} registers  {}{}\n", kernel.origin, kernel.time_s,
-                 kernel.registers, kernel.name_expression,
-                 kernel.note.empty() ? "" : " (" + kernel.note + ")");
-      if (!kernel.warning.empty()) fmt::print("warning: {}\n", kernel.warning);
-    }
-  }
-  if (arguments.json) fmt::print("{}", dump(json));
-  if (!not_kept.empty()) throw IoError("cache warm: " + not_kept);  // what it is for was not done
+  fmt::print("packaged: {}\n", packaged.text);
 }
 
 void clear(const CacheArguments& arguments) {
   const std::filesystem::path folder = cuda::cache_folder();
   const int removed = cuda::clear_cache(folder);
-  if (arguments.json) {
+  if (arguments.warm.json) {
     fmt::print(
         "{}", dump({{"schema", "dfa-cache/1"}, {"folder", folder.string()}, {"removed", removed}}));
   } else {
@@ -96,24 +80,64 @@ void clear(const CacheArguments& arguments) {
 
 }  // namespace
 
+namespace {
+
+void add_model_options(CLI::App& command, WarmArguments& a) {
+  CLI::Option* const model = command.add_option(
+      "--model", a.model,
+      "warm: config.json of a model of Hugging Face's transformers, or its folder");
+  for (CLI::Option* option :
+       {command.add_option("--pass", a.pass, "warm, of a model: fwd (default), bwd or fwdbwd"),
+        command.add_option("--dtype", a.dtype,
+                           "warm, of a model: bf16, fp16 or fp32; default: its own"),
+        command.add_option("--batch", a.batches,
+                           "warm, of a model: sequences at once, e.g. 1,4,16-64; default: 1-8"),
+        command.add_option("--length", a.lengths,
+                           "warm, of a model: tokens, e.g. 512-4096; default: 64 to what it has, "
+                           "at most 8192"),
+        command.add_flag("--deterministic", a.deterministic,
+                         "warm, of a model: deterministic gradients")}) {
+    option->needs(model);
+  }
+}
+
+void add_warm_options(CLI::App& command, WarmArguments& a) {
+  command.add_option("--problem", a.problems, "warm: problem line whose kernels to compile");
+  command.add_option("--problems", a.problem_file, "warm: a file of problem lines");
+  add_model_options(command, a);
+  command.add_option("--arch,--sm", a.arch,
+                     "warm: e.g. sm_90a or 90a; default: the GPU that is here");
+  command
+      .add_option("--sms", a.sm_count,
+                  "warm: multiprocessors of the card; default: of the GPU that is here, else 132")
+      ->check(whole_number(1, 4096));
+  command.add_option("--algorithm", a.algorithm, "warm: standard, flash or auto");
+  command
+      .add_option("--jobs", a.jobs,
+                  "warm: kernels compiled at once; default: the processors, at most 8")
+      ->check(whole_number(1, 256));
+}
+
+}  // namespace
+
 void add_cache(CLI::App& app, int&) {
   auto arguments = std::make_shared<CacheArguments>();
-  CacheArguments& a = *arguments;
   CLI::App* command =
       app.add_subcommand("cache", "Compiled GPU kernels: list, make or remove them");
-  command->add_option("ACTION", a.action, "list, warm or clear")
+  command->add_option("ACTION", arguments->action, "list, warm or clear")
       ->required()
       ->check(CLI::IsMember({"list", "warm", "clear"}));
-  command->add_option("--problem", a.problems, "warm: problem line whose kernels to compile");
-  command->add_option("--arch", a.arch, "warm: e.g. sm_90a; default: the GPU that is here");
-  command->add_option("--algorithm", a.algorithm, "warm: standard, flash or auto");
-  command->add_flag("--json", a.json, "print JSON");
+  add_warm_options(*command, arguments->warm);
+  command->add_flag("--json", arguments->warm.json, "print JSON");
   command->footer(
-      "The folder is DFA_CACHE_DIR, else XDG_CACHE_HOME/dfa, else ~/.cache/dfa.\n\n"
-      "Example: dfa cache warm --arch sm_90a --problem \"fwd bf16 causal b1 h8 s1000 d64\"");
+      "The folder is DFA_CACHE_DIR, else XDG_CACHE_HOME/dfa, else ~/.cache/dfa. What the package\n"
+      "dfa-attention-kernels (DFA_KERNELS) has is not compiled again.\n\n"
+      "Example: dfa cache warm --arch sm_90a --problem \"fwd bf16 causal b1 h8 s1000 d64\"\n"
+      "         dfa cache warm --sm 90a --model Llama-3.1-8B/config.json --batch 1-16");
   command->callback([arguments] {
+    arguments->warm.arch = arch_of(arguments->warm.arch);
     if (arguments->action == "list") list(*arguments);
-    if (arguments->action == "warm") warm(*arguments);
+    if (arguments->action == "warm") warm_kernel_cache(arguments->warm);
     if (arguments->action == "clear") clear(*arguments);
   });
 }

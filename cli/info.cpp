@@ -66,6 +66,8 @@ Section backend_section() {
   section.items.push_back({"NVIDIA driver", text.substr(0, text.find('\n')), there});
   const cuda::CompilerInfo compiler = cuda::compiler_info();
   section.items.push_back({"NVRTC", compiler.text, compiler.works});
+  const cuda::PackagedInfo packaged = cuda::packaged_info();
+  section.items.push_back({"kernels", packaged.text, packaged.works});
   return section;
 }
 

@@ -8,7 +8,7 @@ set(table "")
 set(index 0)
 foreach(path IN LISTS paths)
   get_filename_component(name ${path} NAME)
-  string(SUBSTRING ${name} 0 64 digest)
+  string(REGEX REPLACE "[.].*" "" digest ${name})
   string(APPEND assembly "    \".global dfa_kernel_${index}, dfa_kernel_${index}_end\\n\"
     \".hidden dfa_kernel_${index}, dfa_kernel_${index}_end\\n\"
     \"dfa_kernel_${index}: .incbin \\\"${path}\\\"\\n\"

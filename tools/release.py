@@ -30,6 +30,7 @@ FROM_PYPI = {
     "ziglang": "LLVM's C++ library, unwinder and compiler-rt",
     "jaxlib": "headers of XLA's foreign functions",
     "nvidia-cuda-runtime": "declarations of the CUDA driver, cuda.h",
+    "nvidia-cuda-nvrtc": "the compiler of dfa-attention-kernels",
 }
 
 

@@ -21,6 +21,9 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_CUBLASLT", "", "library of the matrix products cuBLASLt, or its folder; empty: searched"},
     {"DFA_CUDNN", "", "library of cuDNN, a peer of dfa bench, or its folder; empty: searched"},
     {"DFA_CACHE_DIR", "", "folder of compiled kernels; empty: XDG_CACHE_HOME/dfa"},
+    {"DFA_KERNELS", "",
+     "folder of kernels compiled ahead, only read; empty: that of the package "
+     "dfa-attention-kernels"},
     {"DFA_KERNEL_SOURCES", "",
      "folder whose files take the place of GPU kernels' sources, e.g. kernels/forward/…; for work "
      "on a kernel"},
@@ -29,7 +32,7 @@ constexpr EnvVariable kVariables[] = {
     {"DFA_PYTHON", "python3", "the Python that has torch, for `dfa bench --peers torch`"},
     {"DFA_TORCH_PEER", "", "a program of yours in place of the one that runs PyTorch"},
     {"CUDA_HOME", "/usr/local/cuda", "CUDA toolkit whose lib64 is searched for NVRTC and cuBLASLt"},
-    {"VIRTUAL_ENV", "", "Python environment whose NVIDIA packages are searched, likewise"},
+    {"VIRTUAL_ENV", "", "Python environment whose packages are searched, likewise"},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/env.h"
+#include "base/python_packages.h"
 
 namespace dfa {
 namespace {
@@ -35,10 +36,8 @@ std::vector<std::string> nvidia_library_names(const char* forced,
   if (!names.empty()) return names;
   add("");
   add(fs::path(env("CUDA_HOME")) / "lib64");
-  const fs::path environment = env("VIRTUAL_ENV");
-  if (environment.empty()) return names;
-  for (const fs::path& python : paths_in(environment / "lib")) {
-    for (const fs::path& package : paths_in(python / "site-packages" / "nvidia")) {
+  for (const fs::path& packages : python_packages()) {
+    for (const fs::path& package : paths_in(packages / "nvidia")) {
       if (fs::is_directory(package / "lib", error)) add(package / "lib");
     }
   }

@@ -10,8 +10,8 @@ namespace dfa {
 
 // Where a library of NVIDIA's may lie, to be tried in this order: the file or folder that the
 // environment variable `forced` names and, when that is set, nothing else; by its name alone, where
-// the system looks; the lib64 of CUDA_HOME; the NVIDIA packages of the Python environment that
-// VIRTUAL_ENV names. `files` are its file names, the one to prefer in front.
+// the system looks; the lib64 of CUDA_HOME; NVIDIA's packages among python_packages(). `files` are
+// its file names, the one to prefer in front.
 std::vector<std::string> nvidia_library_names(const char* forced,
                                               std::initializer_list<const char*> files);
 

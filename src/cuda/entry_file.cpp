@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
+#include <fstream>
 
 #include "base/digest.h"
 #include "base/json.h"
@@ -28,7 +30,8 @@ Json description_of(const CacheFile& file) {
           {"warning", file.kernel.warning}};
 }
 
-CacheFile from_description(const Json& json) {
+CacheFile described(std::string_view text) try {
+  const Json json = Json::parse(text);
   CacheFile file;
   json.at("digest").get_to(file.digest);
   json.at("compiler").get_to(file.compiler);
@@ -43,6 +46,8 @@ CacheFile from_description(const Json& json) {
   json.at("stack_bytes").get_to(file.kernel.stack_bytes);
   json.at("warning").get_to(file.kernel.warning);
   return file;
+} catch (const Json::exception& error) {
+  throw IoError(std::string("not a compiled kernel of ours: ") + error.what());
 }
 
 }  // namespace
@@ -64,13 +69,26 @@ CacheFile decode(std::string_view bytes) {
     throw IoError("damaged: its bytes are not those that were written");
   }
   const std::size_t end = rest.find('\n');
-  try {
-    CacheFile file = from_description(Json::parse(rest.substr(0, end)));
-    file.kernel.cubin = rest.substr(end + 1);
-    return file;
-  } catch (const Json::exception& error) {
-    throw IoError(std::string("not a compiled kernel of ours: ") + error.what());
+  CacheFile file = described(rest.substr(0, end));
+  file.kernel.cubin = rest.substr(end + 1);
+  return file;
+}
+
+CacheFile read_description(const std::filesystem::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::string head, text;
+  if (!std::getline(stream, head) || !std::getline(stream, text)) {
+    throw IoError("'" + path.string() + "' cannot be read");
   }
+  if (!head.starts_with(kMagic)) throw IoError("not a compiled kernel of ours");
+  return described(text);
+}
+
+int cuda_major(const std::string& compiler) {
+  const std::string word = "nvrtc";
+  const std::size_t at = compiler.find(word);
+  if (at == std::string::npos || compiler.size() < at + word.size() + 2) return 0;
+  return std::atoi(compiler.c_str() + at + word.size() + 1);
 }
 
 std::filesystem::path path_of(const std::filesystem::path& folder, const std::string& digest,

@@ -40,7 +40,8 @@ gpu::Kernel loaded_kernel(const gpu::Device& device, const KernelLaunch& launch)
   const Key key = key_of(device, launch);
   auto& kernels = loaded().kernels;
   if (const auto found = kernels.find(key); found != kernels.end()) return found->second.kernel;
-  const StoredKernel stored = kernel_store().get(request_of(launch, device.facts().arch()));
+  const StoredKernel stored =
+      kernel_store().get(request_of(launch, device.facts().arch()), gpu::driver_version());
   const gpu::Library library(device, stored.code->cubin);
   const gpu::Kernel kernel = library.kernel(stored.code->lowered_name);
   kernel.allow_smem(static_cast<int>(launch.smem_bytes));

@@ -81,8 +81,7 @@ class Unit {
     if (nvrtc_.nvrtcGetProgramLogSize(program_, &size) != kSuccess || size <= 1) return "";
     std::string text(size, '\0');
     nvrtc_.nvrtcGetProgramLog(program_, text.data());
-    text.resize(size - 1);
-    return text;
+    return without_times(text.c_str());
   }
 
   std::string lowered_name() const {
@@ -117,26 +116,34 @@ void check_arch(const std::string& arch, const std::vector<int>& known,
 
 }  // namespace
 
-Nvrtc::Nvrtc(std::span<const SourceFile> sources) : Nvrtc(sources, NvrtcLibrary::default_names()) {}
+Nvrtc::Nvrtc(std::span<const SourceFile> sources) : sources_(sources) {}
 
-Nvrtc::Nvrtc(std::span<const SourceFile> sources, const std::vector<std::string>& library_names)
-    : library_(std::make_unique<const NvrtcLibrary>(library_names)), sources_(sources) {}
+Nvrtc::Nvrtc(std::span<const SourceFile> sources, std::vector<std::string> library_names)
+    : sources_(sources), library_names_(std::move(library_names)) {}
 
 Nvrtc::~Nvrtc() = default;
 
-Verdict Nvrtc::available() const { return library_->status; }
+const NvrtcLibrary& Nvrtc::library() const {
+  std::call_once(once_, [this] {
+    library_ = std::make_unique<const NvrtcLibrary>(library_names_ ? *library_names_
+                                                                   : NvrtcLibrary::default_names());
+  });
+  return *library_;
+}
 
-std::string Nvrtc::version() const { return library_->version; }
+Verdict Nvrtc::available() const { return library().status; }
+
+std::string Nvrtc::version() const { return library().version; }
 
 std::string Nvrtc::file() const {
   Dl_info info{};
-  const auto address = reinterpret_cast<const void*>(library_->nvrtcVersion);
-  if (!library_->status || ::dladdr(address, &info) == 0) return library_->file.name();
+  const auto address = reinterpret_cast<const void*>(library().nvrtcVersion);
+  if (!library().status || ::dladdr(address, &info) == 0) return library().file.name();
   return info.dli_fname;
 }
 
 CompiledKernel Nvrtc::compile(const CompileRequest& request) const {
-  const NvrtcLibrary& nvrtc = *library_;
+  const NvrtcLibrary& nvrtc = library();
   if (!nvrtc.status) throw Unsupported(nvrtc.status.reason);
   check_arch(request.arch, nvrtc.architectures, nvrtc.version);
   const std::string what = "kernel " + request.name_expression + " for " + request.arch;

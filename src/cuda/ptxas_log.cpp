@@ -48,6 +48,17 @@ PtxasReport read_ptxas_log(const std::string& log) {
   return report;
 }
 
+std::string without_times(const std::string& log) {
+  std::string kept;
+  for (std::size_t from = 0; from < log.size();) {
+    const std::size_t end = std::min(log.find('\n', from), log.size() - 1) + 1;
+    const std::string_view line = std::string_view(log).substr(from, end - from);
+    if (line.find("Compile time = ") == line.npos) kept += line;
+    from = end;
+  }
+  return kept;
+}
+
 std::string spill_warning(const PtxasReport& report, const std::string& compiler) {
   if (report.spill_bytes == 0) return "";
   return "by " + compiler + " registers spill, " + spilled(report) +

@@ -31,4 +31,7 @@ std::string refusal(const PtxasReport& report, const std::string& compiler);
 
 PtxasReport read_ptxas_log(const std::string& log);
 
+// Less the lines that differ from one compilation of a kernel to the next.
+std::string without_times(const std::string& log);
+
 }  // namespace dfa::cuda

@@ -23,14 +23,15 @@ void add(std::string& all, std::string_view text) {
   all += text;
 }
 
-// Without a compiler, code that any compiler made serves; the newest by name.
-fs::path any_entry(const fs::path& folder, const std::string& digest) {
+// Code that any compiler made: of those that the driver runs the newest, by name.
+fs::path any_entry(const fs::path& folder, const std::string& digest, int cuda) {
   fs::path best;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder / "kernels", error)) {
     const fs::path& path = entry.path();
-    const bool fits =
-        path.filename().string().rfind(digest, 0) == 0 && path.extension() == ".kernel";
+    const std::string name = path.filename().string();
+    const bool fits = name.starts_with(digest) && path.extension() == ".kernel" &&
+                      (cuda == 0 || cuda_major(name.substr(digest.size())) <= cuda / 1000);
     if (fits && best < path) best = path;
   }
   return best;
@@ -56,6 +57,19 @@ bool take(std::string_view bytes, const std::string& name, KernelOrigin origin,
   }
 }
 
+bool take_file(const fs::path& path, KernelOrigin origin, StoredKernel& result) {
+  const std::string name = (origin == KernelOrigin::packaged ? "packaged kernel " : "cache file ") +
+                           path.filename().string();
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  try {
+    return take(read_file(path), name, origin, result);
+  } catch (const IoError& problem) {
+    append(result.note, name + " not used: " + problem.what());
+    return false;
+  }
+}
+
 }  // namespace
 
 std::string digest_of_sources(std::span<const SourceFile> sources) {
@@ -71,6 +85,7 @@ const char* name_of(KernelOrigin origin) {
   switch (origin) {
     case KernelOrigin::memory: return "memory";
     case KernelOrigin::embedded: return "embedded";
+    case KernelOrigin::packaged: return "packaged";
     case KernelOrigin::disk: return "disk";
     case KernelOrigin::compiled: return "compiled";
   }
@@ -82,10 +97,10 @@ struct KernelStore::Entry {
   StoredKernel kernel;
 };
 
-KernelStore::KernelStore(fs::path folder, std::shared_ptr<const Compiler> compiler,
+KernelStore::KernelStore(StoreFolders folders, std::shared_ptr<const Compiler> compiler,
                          std::span<const SourceFile> sources,
                          std::span<const EmbeddedKernel> embedded)
-    : folder_(std::move(folder)),
+    : folders_(std::move(folders)),
       compiler_(std::move(compiler)),
       sources_digest_(digest_of_sources(sources)),
       embedded_(embedded) {}
@@ -111,7 +126,7 @@ std::shared_ptr<KernelStore::Entry> KernelStore::entry_of(const std::string& dig
   return entry;
 }
 
-StoredKernel KernelStore::get(const CompileRequest& request) {
+StoredKernel KernelStore::get(const CompileRequest& request, int cuda) {
   const std::string digest = digest_of(request);
   const std::shared_ptr<Entry> entry = entry_of(digest);
   const std::lock_guard lock(entry->mutex);
@@ -121,7 +136,7 @@ StoredKernel KernelStore::get(const CompileRequest& request) {
     again.note.clear();
     return again;
   }
-  entry->kernel = find_or_compile(digest, request);
+  entry->kernel = find_or_compile(digest, request, cuda);
   return entry->kernel;
 }
 
@@ -133,42 +148,39 @@ bool KernelStore::take_embedded(StoredKernel& result) const {
   return false;
 }
 
-bool KernelStore::take_file(const fs::path& path, StoredKernel& result) const {
-  const std::string name = "cache file " + path.filename().string();
-  std::error_code error;
-  if (!fs::exists(path, error)) return false;
-  try {
-    return take(read_file(path), name, KernelOrigin::disk, result);
-  } catch (const IoError& problem) {
-    append(result.note, name + " not used: " + problem.what());
-    return false;
-  }
+bool KernelStore::take_ahead(int cuda, StoredKernel& result) const {
+  if (take_embedded(result)) return true;
+  if (folders_.packaged.empty()) return false;
+  const fs::path path = any_entry(folders_.packaged, result.digest, cuda);
+  return !path.empty() && take_file(path, KernelOrigin::packaged, result);
 }
 
-StoredKernel KernelStore::find_or_compile(const std::string& digest,
-                                          const CompileRequest& request) const {
+StoredKernel KernelStore::find_or_compile(const std::string& digest, const CompileRequest& request,
+                                          int cuda) const {
   StoredKernel result{.digest = digest};
-  if (take_embedded(result)) return result;
+  if (take_ahead(cuda, result)) return result;
   const auto compile = [&] {
     result.code = std::make_shared<const CompiledKernel>(compiler_->compile(request));
   };
-  if (folder_.empty()) {
+  const fs::path& folder = folders_.cache;
+  if (folder.empty()) {
     append(result.note, "not kept on disk: there is no cache folder");
     compile();
     return result;
   }
   const Verdict can_compile = compiler_->available();
   const fs::path path =
-      can_compile ? path_of(folder_, digest, compiler_->version()) : any_entry(folder_, digest);
+      can_compile ? path_of(folder, digest, compiler_->version()) : any_entry(folder, digest, cuda);
   const std::string note = result.note;
-  if (take_file(path, result)) return result;
+  if (take_file(path, KernelOrigin::disk, result)) return result;
   if (!can_compile) compile();  // throws the reason
 
   std::error_code ignored;  // a folder that cannot be made shows when the file is written
   fs::create_directories(path.parent_path(), ignored);
   const FileLock lock(path.string() + ".lock");
   result.note = note;
-  if (take_file(path, result)) return result;  // another process made it in the meantime
+  // Another process may have made it in the meantime.
+  if (take_file(path, KernelOrigin::disk, result)) return result;
   compile();
   try {
     write_file_atomic(path, encode({digest, compiler_->version(), request, *result.code}));
@@ -181,7 +193,8 @@ StoredKernel KernelStore::find_or_compile(const std::string& digest,
 
 KernelStore& kernel_store() {
   // Never destroyed: kernels may be asked for while the process ends.
-  static auto* const store = new KernelStore(cache_folder(), std::make_shared<const Nvrtc>());
+  static auto* const store = new KernelStore(
+      {.cache = cache_folder(), .packaged = packaged_folder()}, std::make_shared<const Nvrtc>());
   return *store;
 }
 

@@ -1,4 +1,7 @@
 #include <charconv>
+#include <mutex>
+#include <set>
+#include <thread>
 
 #include "base/clock.h"
 #include "cuda/cache.h"
@@ -57,32 +60,81 @@ std::vector<KernelLaunch> legal_standard_launches(const Problem& problem, int ca
   return standard_launches(problem);
 }
 
-WarmKernel warm(const KernelLaunch& launch, const std::string& arch) {
+std::vector<KernelLaunch> launches_of(const Problem& problem, int capability, const Limits& limits,
+                                      Algorithm algorithm) {
+  return algorithm == Algorithm::standard ? legal_standard_launches(problem, capability)
+                                          : default_launches(problem, limits);
+}
+
+WarmKernel warm(const WantedKernel& wanted) {
+  WarmKernel kernel{.wanted = wanted};
   const double start = monotonic_s();
-  const StoredKernel stored = kernel_store().get(request_of(launch, arch));
-  return {.name = launch.name,
-          .name_expression = launch.entry,
-          .origin = name_of(stored.origin),
-          .kept = stored.kept,
-          .note = stored.note,
-          .warning = stored.code->warning,
-          .registers = stored.code->registers,
-          .time_s = monotonic_s() - start};
+  try {
+    const KernelLaunch launch{wanted.name, wanted.source, wanted.name_expression};
+    const StoredKernel stored = kernel_store().get(request_of(launch, wanted.arch), wanted.cuda);
+    kernel.origin = name_of(stored.origin);
+    kernel.digest = stored.digest;
+    kernel.kept = stored.kept;
+    kernel.note = stored.note;
+    kernel.warning = stored.code->warning;
+    kernel.registers = stored.code->registers;
+  } catch (const Error&) {
+    kernel.error = std::current_exception();
+  }
+  kernel.time_s = monotonic_s() - start;
+  return kernel;
 }
 
 }  // namespace
 
-std::vector<WarmKernel> warm_cache(const Problem& problem, const std::string& arch,
-                                   Algorithm algorithm) {
-  const std::string chosen = arch.empty() ? chosen_device().facts().arch() : arch;
-  std::vector<WarmKernel> kernels;
-  const int capability = capability_of(chosen);
-  for (const KernelLaunch& launch : algorithm == Algorithm::standard
-                                        ? legal_standard_launches(problem, capability)
-                                        : default_launches(problem, gpu_limits(capability))) {
-    kernels.push_back(warm(launch, chosen));
+WantedKernels wanted_kernels(std::span<const Problem> problems, const WarmCard& card,
+                             Algorithm algorithm) {
+  const bool here = card.arch.empty();
+  const std::string arch = here ? chosen_device().facts().arch() : card.arch;
+  const int capability = capability_of(arch);
+  Limits limits = here ? limits_of(chosen_device()) : gpu_limits(capability);
+  if (card.sm_count > 0) limits.sm_count = card.sm_count;
+  const int cuda = here ? gpu::driver_version() : 0;
+  WantedKernels wanted;
+  std::set<std::string> known;
+  for (const Problem& problem : problems) {
+    try {
+      for (KernelLaunch& launch : launches_of(problem, capability, limits, algorithm)) {
+        if (!known.insert(launch.entry).second) continue;
+        wanted.kernels.push_back({std::move(launch.name), std::move(launch.source),
+                                  std::move(launch.entry), arch, cuda});
+      }
+    } catch (const Unsupported& error) {
+      wanted.refused.emplace_back(to_line(problem), error.what());
+    }
   }
-  return kernels;
+  return wanted;
+}
+
+void warm_kernels(const std::vector<WantedKernel>& kernels, int at_once,
+                  const std::function<void(const WarmKernel&)>& told) {
+  std::mutex mutex;
+  std::size_t next = 0;
+  std::exception_ptr stopped;  // by what told() threw
+  const auto work = [&] {
+    std::unique_lock lock(mutex);
+    while (next < kernels.size() && stopped == nullptr) {
+      const WantedKernel& wanted = kernels[next++];
+      lock.unlock();
+      const WarmKernel kernel = warm(wanted);
+      lock.lock();
+      try {
+        if (stopped == nullptr) told(kernel);
+      } catch (...) {
+        stopped = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (int i = 1; i < at_once; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  if (stopped != nullptr) std::rethrow_exception(stopped);
 }
 
 CompilerInfo compiler_info() {

@@ -12,7 +12,13 @@ namespace {
 std::filesystem::path cache_folder() { refuse(); }
 std::vector<CacheEntry> list_cache(const std::filesystem::path&) { refuse(); }
 int clear_cache(const std::filesystem::path&) { refuse(); }
-std::vector<WarmKernel> warm_cache(const Problem&, const std::string&, Algorithm) { refuse(); }
+std::filesystem::path packaged_folder() { refuse(); }
+PackagedInfo packaged_info() { return {.text = kNoCuda}; }
+WantedKernels wanted_kernels(std::span<const Problem>, const WarmCard&, Algorithm) { refuse(); }
+void warm_kernels(const std::vector<WantedKernel>&, int,
+                  const std::function<void(const WarmKernel&)>&) {
+  refuse();
+}
 CompilerInfo compiler_info() { return {false, kNoCuda}; }
 
 }  // namespace dfa::cuda

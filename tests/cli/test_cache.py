@@ -1,5 +1,6 @@
-"""The folder of compiled kernels: made without a GPU, listed, damaged, cleared."""
+"""The folder of compiled kernels: made without a GPU, listed, damaged, cleared; and the package of those compiled ahead."""
 import json
+import shutil
 
 import pytest
 
@@ -9,8 +10,9 @@ LINE = "fwd bf16 causal b1 h2 s100 d64"
 @pytest.fixture
 def cache(dfa, tmp_path):
     """Runs `dfa cache …` on a folder of its own; skips in a build without CUDA."""
-    def run(*arguments, **options):
-        done = dfa("cache", *arguments, env={"DFA_CACHE_DIR": str(tmp_path / "cache")}, **options)
+    def run(*arguments, env=None, **options):
+        env = {"DFA_CACHE_DIR": str(tmp_path / "cache"), "DFA_KERNELS": "none", **(env or {})}
+        done = dfa("cache", *arguments, env=env, **options)
         if "this build has no CUDA" in done.stderr:
             assert done.returncode == 3
             pytest.skip(done.stderr)
@@ -45,7 +47,7 @@ def test_an_empty_folder_lists_nothing_and_is_not_made(cache, tmp_path):
 
 def test_warm_fails_where_nothing_can_be_kept(dfa, warm):
     warm()  # skips where there is no compiler
-    done = dfa("cache", "warm", "--arch", "sm_80", "--problem", LINE, env={"DFA_CACHE_DIR": "/proc/none"})
+    done = dfa("cache", "warm", "--arch", "sm_80", "--problem", LINE, env={"DFA_CACHE_DIR": "/proc/none", "DFA_KERNELS": "none"})
     assert done.returncode == 2 and done.stdout.startswith("compiled ")
     assert done.stderr.startswith("dfa: cache warm: not kept on disk: ") and done.stderr.count("\n") == 1
 
@@ -89,7 +91,7 @@ def test_warm_needs_a_problem_an_architecture_and_a_compiler(cache, tmp_path):
 
 def test_without_nvrtc_the_cache_serves_and_else_says_what_is_missing(dfa, warm, tmp_path):
     warm()
-    env = {"DFA_CACHE_DIR": str(tmp_path / "cache"), "DFA_NVRTC": "/not/there"}
+    env = {"DFA_CACHE_DIR": str(tmp_path / "cache"), "DFA_NVRTC": "/not/there", "DFA_KERNELS": "none"}
     arguments = ("cache", "warm", "--arch", "sm_80", "--problem")
     assert dfa(*arguments, LINE, env=env).stdout.startswith("disk ")
     done = dfa(*arguments, LINE.replace("bf16", "fp16"), env=env)
@@ -104,3 +106,63 @@ def test_info_names_the_compiler_and_where_it_is_from(dfa, warm):
     assert path.startswith("/") and "libnvrtc" in path
     absent = json.loads(dfa("info", "--json", env={"DFA_NVRTC": "/none"}).stdout)["devices"]["NVRTC"]
     assert not absent["works"] and "/none" in absent["text"]
+
+
+@pytest.fixture
+def package(warm, tmp_path):
+    """A package with the kernels of LINE; the cache is empty then."""
+    warm()
+    shutil.move(tmp_path / "cache", tmp_path / "package")
+    return {"DFA_KERNELS": str(tmp_path / "package"), "DFA_NVRTC": "/not/there"}
+
+
+def test_kernels_of_a_package_need_no_compiler(cache, package, tmp_path):
+    done = cache("warm", "--arch", "sm_80", "--problem", LINE, env=package)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("packaged ")
+    assert "1 kernels for sm_80" in done.stdout and "1 packaged" in done.stdout
+    assert not (tmp_path / "cache").exists()
+    assert cache("warm", "--arch", "sm_86", "--problem", LINE, env=package).returncode == 3
+
+
+def test_info_and_list_tell_of_the_package(dfa, cache, package, tmp_path):
+    told = json.loads(cache("list", "--json", env=package).stdout)["packaged"]
+    assert (told["kernels"], told["usable"], told["works"]) == (1, 1, True)
+    assert f"compiled ahead by nvrtc " in told["text"] and f" for sm_80 in '{tmp_path}/package'" in told["text"]
+    assert told["text"] in cache("list", env=package).stdout
+    item = json.loads(dfa("info", "--json", env=package).stdout)["devices"]["kernels"]
+    assert item == {"works": True, "text": told["text"]}
+
+
+def test_a_stale_package_is_not_used_and_info_says_so(dfa, cache, package, tmp_path):
+    # As kernels of another version are: their digests are others.
+    sources = tmp_path / "sources/kernels/forward"
+    sources.mkdir(parents=True)
+    (sources / "delta.cuh").write_text("")
+    file = sources / "sm80_forward.cuh"
+    file.write_text("#error another version\n")
+    stale = {**package, "DFA_KERNEL_SOURCES": str(tmp_path / "sources")}
+    done = cache("warm", "--arch", "sm_80", "--problem", LINE, env=stale)
+    assert done.returncode == 3 and "/not/there" in done.stderr
+    item = json.loads(dfa("info", "--json", env=stale).stdout)["devices"]["kernels"]
+    assert not item["works"] and item["text"].startswith("1 in ") and "not used" in item["text"]
+
+
+def test_warm_takes_a_file_of_problems_and_leaves_out_what_cannot_run(cache, warm, tmp_path):
+    warm()
+    lines = tmp_path / "lines.txt"
+    lines.write_text(f"# usual\n{LINE}\n\nfwd fp8 h1 s8 d16\n{LINE.replace('s100', 's99')}\n")
+    done = cache("warm", "--arch", "80", "--problems", str(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 problems cannot run there, such as fwd fp8 " in done.stdout and "1 on disk" in done.stdout
+    refused = json.loads(cache("warm", "--arch", "80", "--problems", str(lines), "--json").stdout)["refused"]
+    assert len(refused) == 1 and "fp8" in refused[0]["problem"]
+    lines.write_text("nonsense\n")
+    done = cache("warm", "--arch", "80", "--problems", str(lines))
+    assert done.returncode == 2 and "nonsense" in done.stderr
+
+
+def test_plans_go_by_the_multiprocessors_of_the_card(cache, warm, tmp_path):
+    warm()
+    line = "fwd bf16 b2 hq32 hk8 sq1 sk8192 d128"
+    wanted = [cache("warm", "--arch", "sm_90a", "--sms", sms, "--problem", line, "--json") for sms in ("132", "16")]
+    assert kernels(wanted[0]) != [] and [k["kernel"] for k in kernels(wanted[0])] != [k["kernel"] for k in kernels(wanted[1])]

@@ -84,6 +84,13 @@ TEST(PtxasLog, ASmallSpillIsToldAndALargeOneRefused) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
+TEST(PtxasLog, TwoCompilationsSayTheSameWithoutTheirTimes) {
+  const std::string said = "ptxas info    : Used 64 registers\n";
+  EXPECT_EQ(without_times(said + "ptxas info    : Compile time = 10.315 ms\n" + said), said + said);
+  EXPECT_EQ(without_times(said + "no end"), said + "no end");
+  EXPECT_EQ(without_times(""), "");
+}
+
 TEST(PtxasLog, NothingSaidIsNothingRead) {
   const PtxasReport report = read_ptxas_log("");
   EXPECT_EQ(report.registers, 0);

@@ -29,7 +29,7 @@ class StoreTest : public ::testing::Test {
  protected:
   // As another process would have it: nothing in memory.
   KernelStore fresh(std::span<const SourceFile> sources = kSources) {
-    return KernelStore(folder, compiler, sources);
+    return KernelStore({.cache = folder}, compiler, sources);
   }
 
   std::vector<fs::path> files() const {
@@ -189,7 +189,8 @@ TEST_F(StoreTest, AnEmbeddedKernelNeedsNeitherFolderNorCompiler) {
 TEST_F(StoreTest, ADamagedEmbeddedKernelIsNotedAndPassedOver) {
   const StoredKernel compiled = fresh().get(kRequest);
   const EmbeddedKernel embedded[] = {{compiled.digest, "dfa-kernel/1 and no more"}};
-  const StoredKernel found = KernelStore(folder, compiler, kSources, embedded).get(kRequest);
+  KernelStore store({.cache = folder}, compiler, kSources, embedded);
+  const StoredKernel found = store.get(kRequest);
   EXPECT_EQ(found.origin, KernelOrigin::disk);
   EXPECT_NE(found.note.find("embedded kernel not used: "), std::string::npos) << found.note;
 }

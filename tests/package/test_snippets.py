@@ -1,4 +1,4 @@
-"""The Python of the README and of the guide: all of it compiles, and what needs no model runs as it stands there."""
+"""The Python of the README, of the guide and of the first page: all of it compiles, and what needs no model runs as it stands there."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ import dfa
 import dfa._core
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGES = ("README.md", "docs/guide/python.md")
+PAGES = ("README.md", "docs/guide/python.md", "docs/start.md")
 
 
 def snippets(page):
@@ -59,7 +59,7 @@ def test_snippets_run_as_they_stand_there(page, monkeypatch, capsys):
             continue  # with a model, or arrays of their own: below, where these are
         exec(snippet, names)
         ran += 1
-    assert ran >= 1 and names["o"].shape == q.shape
+    assert ran >= 1 and names["o"].shape == names["q"].shape
     assert names.get("governor") is None or names["governor"].steps == 3
     capsys.readouterr()
 

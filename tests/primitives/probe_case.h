@@ -154,8 +154,8 @@ class Primitives : public testing::Test {
   }
 
   gpu::Kernel kernel_of(const std::string& entry) const {
-    static KernelStore store(cache_folder(), std::make_shared<const Nvrtc>(probe_sources()),
-                             probe_sources(), {});
+    static KernelStore store({.cache = cache_folder()},
+                             std::make_shared<const Nvrtc>(probe_sources()), probe_sources(), {});
     const StoredKernel stored = store.get(request_of(probe_of(entry), device().facts().arch()));
     return gpu::Library(device(), stored.code->cubin).kernel(stored.code->lowered_name);
   }

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -28,3 +29,22 @@ def study_of(write_result):
     def make(result):
         return load([write_result(result)])
     return make
+
+
+@pytest.fixture(scope="module")
+def driver():
+    """A headless Chromium that keeps what pages say and ask for; skips where there is none."""
+    browser, server = shutil.which("chromium"), shutil.which("chromedriver")
+    if not browser or not server:
+        pytest.skip("chromium or chromium-driver is not installed")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+                 "--disable-background-networking"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(server))
+    yield driver
+    driver.quit()

@@ -30,9 +30,12 @@ def test_every_public_python_name_is_there_with_its_text(python_page):
         assert f"## dfa.{name}\n" in python_page, name
 
 
-@pytest.mark.skipif(not shutil.which("doxygen"), reason="no doxygen here (packaging/debian-test.txt)")
-def test_the_pages_are_made_without_a_warning(tmp_path):
-    here = tmp_path / "source"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A copy of what the site is made from, with the site."""
+    if not shutil.which("doxygen"):
+        pytest.skip("no doxygen here (packaging/debian-test.txt)")
+    here = tmp_path_factory.mktemp("site") / "source"
     for part in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "include", "python", "results/README.md",
                  "results/tables/work_per_joule_h200.png"):
         (here / part).parent.mkdir(parents=True, exist_ok=True)
@@ -40,13 +43,54 @@ def test_the_pages_are_made_without_a_warning(tmp_path):
         copy(ROOT / part, here / part)
     done = subprocess.run([here / "docs/reference/make", sys.executable], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    html = here / "out/docs/html"
+    return here
+
+
+def test_the_pages_are_made_without_a_warning(site):
+    html = site / "out/docs/html"
     problem = (html / "structdfa_1_1Problem.html").read_text()
     assert "One attention problem, a plain value" in problem  # comments of the headers became its text
     assert "InvalidArgument" in (html / "annotated.html").read_text()
     assert "held against fp64" in (html / "index.html").read_text()
 
-    bad = here / "docs/guide/bad.md"
+    bad = site / "docs/guide/bad.md"
     bad.write_text("# Bad\n\n[nowhere](missing.md)\n")
-    assert subprocess.run([here / "docs/reference/make", sys.executable],
+    made = site / "out/docs"
+    made.rename(site / "kept")
+    assert subprocess.run([site / "docs/reference/make", sys.executable],
                           capture_output=True).returncode != 0
+    shutil.rmtree(made)
+    (site / "kept").rename(made)
+    bad.unlink()
+
+
+def test_code_in_the_text_is_not_taken_for_quotes(site):
+    assert [page.name for page in (site / "out/docs/html").glob("*.html") if "&lsquo;" in page.read_text()] == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_pages_are_silent_and_fit_the_window(site, driver, width):
+    html = site / "out/docs/html"
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                           {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500})
+    for page in sorted(html.glob("*.html")):
+        if not re.match("index|md_|structdfa|namespacedfa|annotated|attention_8h", page.name):
+            continue
+        driver.get(page.as_uri())
+        assert driver.get_log("browser") == [], page.name
+        whole, text = driver.execute_script("""return [document.documentElement.scrollWidth,
+            document.querySelector('#doc-content').getBoundingClientRect().width]""")
+        assert whole <= width, page.name
+        assert text >= 0.7 * width, page.name  # the tree of pages leaves it room, or gives way
+
+
+def test_the_first_page_has_five_lines_the_support_matrix_and_ways_on(site, driver):
+    driver.get((site / "out/docs/html/index.html").as_uri())
+    code, tables, links = driver.execute_script("""return [document.querySelectorAll('.fragment')[0].innerText,
+        [...document.querySelectorAll('table.markdownTable')].map(t => t.innerText),
+        [...document.querySelectorAll('.contents a[href]')].map(a => a.href)]""")
+    lines = re.search(r"```python\n(.*?)```", (ROOT / "docs/start.md").read_text(), re.DOTALL)[1].splitlines()
+    assert len(lines) == 5 and [line.rstrip() for line in code.splitlines()] == lines
+    assert len(tables) == 2 and "sinks" in tables[1] and "Hopper" in tables[1]
+    pages = {pathlib.Path(link.removeprefix("file://").split("#")[0]) for link in links if link.startswith("file://")}
+    assert len(pages) >= 12 and all(page.exists() for page in pages)

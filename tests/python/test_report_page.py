@@ -121,24 +121,6 @@ class Page:
                 if e["method"] == "Network.requestWillBeSent"]
 
 
-@pytest.fixture(scope="module")
-def driver():
-    browser, server = shutil.which("chromium"), shutil.which("chromedriver")
-    if not browser or not server:
-        pytest.skip("chromium or chromium-driver is not installed")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                 "--disable-background-networking"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(server))
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
 def page(driver, made):
     return Page(driver, made / "report.html")

@@ -27,6 +27,20 @@ say "dfa selftest in $(since "$begin")"
 begin=$(now)
 /tmp/empty/bin/python -m dfa.selftest | tail -n 1
 say "python -m dfa.selftest in $(since "$begin")"
+if ls "$1"/dfa_attention_kernels-*.whl >/dev/null 2>&1; then
+  /tmp/empty/bin/python -m pip install -q --disable-pip-version-check --no-cache-dir --no-index --find-links "$1" dfa-attention-kernels
+  # Started so, the program is told of no environment, as the module in a Python that was not activated.
+  say "$(/tmp/empty/lib/python3*/site-packages/dfa/bin/dfa info | sed -n 's/^  kernels  *//p')"
+  # There is no NVRTC.
+  for arch in sm_80 sm_86 sm_89 sm_90a; do
+    for problem in "fwd bf16 causal b2 hq32 hk8 s2048 d128 layout(bshd)" "bwd fp16 b4 h16 s512 d64" "fwd fp32 b1 h12 s1024 d64" \
+      "fwd bf16 b8 hq32 hk8 sq1 sk4096 d128"; do
+      DFA_NVRTC=none /tmp/empty/bin/dfa cache warm --arch "$arch" --problem "$problem" >/tmp/warmed
+      if grep -qv -e '^packaged' -e ' kernels for ' /tmp/warmed; then say "not compiled ahead: $(cat /tmp/warmed)" && exit 1; fi
+    done
+  done
+  say "kernels compiled ahead serve without NVRTC"
+fi
 /tmp/empty/bin/python - "$PRETTY_NAME" <<'TEXT'
 import subprocess, sys
 code = """

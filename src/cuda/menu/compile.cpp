@@ -10,14 +10,21 @@
 
 namespace {
 
+void compile(const dfa::Problem& problem, const char* arch) {
+  const auto wanted = dfa::cuda::wanted_kernels(std::span(&problem, 1), {.arch = arch});
+  for (const auto& [line, why] : wanted.refused) throw dfa::Unsupported(why);
+  dfa::cuda::warm_kernels(wanted.kernels, 1, [](const dfa::cuda::WarmKernel& kernel) {
+    if (kernel.error != nullptr) std::rethrow_exception(kernel.error);
+    if (!kernel.note.empty()) throw dfa::IoError(kernel.note);
+  });
+}
+
 void compile_all(const char* problems, char** archs, char** end) {
   std::istringstream lines(dfa::read_file(problems));
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.front() == '#') continue;
     for (char** arch = archs; arch != end; ++arch) {
-      for (const auto& kernel : dfa::cuda::warm_cache(dfa::parse_problem(line), *arch)) {
-        if (!kernel.note.empty()) throw dfa::IoError(kernel.note);
-      }
+      compile(dfa::parse_problem(line), *arch);
     }
   }
 }
