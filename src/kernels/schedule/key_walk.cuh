@@ -68,9 +68,8 @@ struct KeyTile {
   template <int kThreads>
   static DFA_DEVICE void load_pages(const KernelArgs& args, const QueryWork<true>& work, int tile,
                                     unsigned to) {
-    load_paged_tile<kElement, kBlockK, kHeadDim, kThreads>(to, args.k, args.k_strides, args,
-                                                           work.seq, work.kv_head, tile * kBlockK,
-                                                           args.d);
+    load_paged_tile<kElement, kBlockK, kHeadDim, kThreads>(
+        to, args.k, args.k_strides, args, work.seq, work.kv_head, tile * kBlockK, args.d);
     load_paged_tile<kElement, kBlockK, kValueDim, kThreads>(to + kKBytes, args.v, args.v_strides,
                                                             args, work.seq, work.kv_head,
                                                             tile * kBlockK, args.d_v);
