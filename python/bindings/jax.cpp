@@ -63,6 +63,19 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   return p;
 }
 
+// A bias is [b, hq, sq or 1, sk or 1], with q's dimensions in front.
+Problem biased_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
+                          const ffi::AnyBuffer& v, const ffi::AnyBuffer& bias) {
+  Problem p = problem_of(call, q, k, v);
+  const auto sizes = bias.dimensions().last(2);
+  p.bias = Bias{.of_batch = true,
+                .of_head = true,
+                .of_query = sizes[0] > 1,
+                .of_key = sizes[1] > 1,
+                .dtype = type_of(bias)};
+  return p;
+}
+
 struct Lengths {
   ffi::Buffer<ffi::S32> cu_q, cu_k, used_q, used_k;
 
@@ -179,6 +192,59 @@ ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAl
   });
 }
 
+ffi::Error run_biased_forward(const std::string& backend, void* stream,
+                              ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                              ffi::AnyBuffer v, ffi::AnyBuffer bias, ffi::Result<ffi::AnyBuffer> o,
+                              ffi::Result<ffi::Buffer<ffi::F32>> lse, std::int64_t left,
+                              std::int64_t right, double scale) {
+  return guarded([&] {
+    const Call call{backend, Pass::forward, left, right, scale, false};
+    const Problem problem = biased_problem_of(call, q, k, v, bias);
+    if (problem.b == 0) return;
+    const Plan plan = plan_of(call, problem);
+    forward(plan,
+            {.q = q.untyped_data(),
+             .k = k.untyped_data(),
+             .v = v.untyped_data(),
+             .o = o->untyped_data(),
+             .lse = lse->typed_data(),
+             .workspace = workspace_of(plan, scratch),
+             .logits = {.bias = bias.untyped_data()}},
+            {.stream = stream});
+  });
+}
+
+// d_bias: of no elements where it is not wanted.
+ffi::Error run_biased_backward(const std::string& backend, void* stream,
+                               ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                               ffi::AnyBuffer v, ffi::AnyBuffer o, ffi::Buffer<ffi::F32> lse,
+                               ffi::AnyBuffer d_o, ffi::AnyBuffer bias,
+                               ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
+                               ffi::Result<ffi::AnyBuffer> dv,
+                               ffi::Result<ffi::Buffer<ffi::F32>> d_bias, std::int64_t left,
+                               std::int64_t right, double scale, bool deterministic, bool learned) {
+  return guarded([&] {
+    const Call call{backend, Pass::backward, left, right, scale, deterministic};
+    const Problem problem = biased_problem_of(call, q, k, v, bias);
+    if (problem.b == 0) return;
+    const Plan plan = plan_of(call, problem);
+    backward(plan,
+             {.q = q.untyped_data(),
+              .k = k.untyped_data(),
+              .v = v.untyped_data(),
+              .o = o.untyped_data(),
+              .lse = lse.typed_data(),
+              .d_o = d_o.untyped_data(),
+              .dq = dq->untyped_data(),
+              .dk = dk->untyped_data(),
+              .dv = dv->untyped_data(),
+              .workspace = workspace_of(plan, scratch),
+              .logits = {.bias = bias.untyped_data()},
+              .d_bias = learned ? d_bias->typed_data() : nullptr},
+             {.stream = stream});
+  });
+}
+
 ffi::Error run_packed_forward(const std::string& backend, void* stream,
                               ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
                               ffi::AnyBuffer v, ffi::Buffer<ffi::S32> cu_q,
@@ -264,6 +330,41 @@ auto backward_arguments(Binding binding) {
 }
 
 template <typename Binding>
+auto biased_forward_arguments(Binding binding) {
+  return std::move(binding)
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::Buffer<ffi::F32>>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale");
+}
+
+template <typename Binding>
+auto biased_backward_arguments(Binding binding) {
+  return std::move(binding)
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::Buffer<ffi::F32>>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Arg<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::AnyBuffer>()
+      .template Ret<ffi::Buffer<ffi::F32>>()
+      .template Attr<std::int64_t>("left")
+      .template Attr<std::int64_t>("right")
+      .template Attr<double>("scale")
+      .template Attr<bool>("deterministic")
+      .template Attr<bool>("learned");
+}
+
+template <typename Binding>
 auto lengths_after(Binding binding) {
   return std::move(binding)
       .template Arg<ffi::Buffer<ffi::S32>>()
@@ -332,6 +433,27 @@ XLA_FFI_DEFINE_HANDLER(
     backward_arguments(on_cuda()));
 
 XLA_FFI_DEFINE_HANDLER(
+    kBiasedForwardCpu,
+    [](auto&&... rest) { return run_biased_forward("cpu", nullptr, nullptr, rest...); },
+    biased_forward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kBiasedBackwardCpu,
+    [](auto&&... rest) { return run_biased_backward("cpu", nullptr, nullptr, rest...); },
+    biased_backward_arguments(on_cpu()));
+XLA_FFI_DEFINE_HANDLER(
+    kBiasedForwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_biased_forward("cuda", stream, &scratch, rest...);
+    },
+    biased_forward_arguments(on_cuda()));
+XLA_FFI_DEFINE_HANDLER(
+    kBiasedBackwardCuda,
+    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
+      return run_biased_backward("cuda", stream, &scratch, rest...);
+    },
+    biased_backward_arguments(on_cuda()));
+
+XLA_FFI_DEFINE_HANDLER(
     kPackedForwardCpu,
     [](auto&&... rest) { return run_packed_forward("cpu", nullptr, nullptr, rest...); },
     packed_forward_arguments(on_cpu()));
@@ -364,6 +486,10 @@ void bind_jax(nb::module_& core) {
   targets[nb::make_tuple("dfa_backward", "cpu")] = capsule(kBackwardCpu);
   targets[nb::make_tuple("dfa_forward", "CUDA")] = capsule(kForwardCuda);
   targets[nb::make_tuple("dfa_backward", "CUDA")] = capsule(kBackwardCuda);
+  targets[nb::make_tuple("dfa_biased_forward", "cpu")] = capsule(kBiasedForwardCpu);
+  targets[nb::make_tuple("dfa_biased_backward", "cpu")] = capsule(kBiasedBackwardCpu);
+  targets[nb::make_tuple("dfa_biased_forward", "CUDA")] = capsule(kBiasedForwardCuda);
+  targets[nb::make_tuple("dfa_biased_backward", "CUDA")] = capsule(kBiasedBackwardCuda);
   targets[nb::make_tuple("dfa_packed_forward", "cpu")] = capsule(kPackedForwardCpu);
   targets[nb::make_tuple("dfa_packed_backward", "cpu")] = capsule(kPackedBackwardCpu);
   targets[nb::make_tuple("dfa_packed_forward", "CUDA")] = capsule(kPackedForwardCuda);

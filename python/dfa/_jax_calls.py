@@ -32,6 +32,16 @@ def backward(q, k, v, o, lse, d_o, **attributes):
     return _call(("dfa_backward", *attributes.items()), q, k, v, o, lse, d_o)
 
 
+def biased_forward(q, k, v, bias, **attributes):
+    """(o, lse) with bias [b, hq, sq or 1, sk or 1], which is added to logits."""
+    return _call(("dfa_biased_forward", *attributes.items()), q, k, v, bias)
+
+
+def biased_backward(q, k, v, o, lse, d_o, bias, **attributes):
+    """(dq, dk, dv, dbias in float32); learned=False: without dbias, in the place of which there is an array of no elements"""
+    return _call(("dfa_biased_backward", *attributes.items()), q, k, v, o, lse, d_o, bias)
+
+
 def packed_forward(q, k, v, lengths, **attributes):
     """(o, lse) of q, k, v [b, h, s, d]. lengths: int32 begins of the sequences of each entry of the batch, of q and k [b, n + 1],
     and how many rows of each count, of q and k [b, n]."""
@@ -136,9 +146,14 @@ def _batched(what):
 
 def _results(what, *operands):
     if what[0].endswith("backward"):
-        return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
+        gradients = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
+        return gradients if not what[0].startswith("dfa_biased") else (*gradients, _result_of_bias(what, operands[-1]))
     q, _, v = operands[:3]
     return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
+
+
+def _result_of_bias(what, bias):
+    return jax.ShapeDtypeStruct(bias.shape if dict(what[1:])["learned"] else (*bias.shape[:2], 0, 0), jnp.float32)
 
 
 def _here(what, *operands):
@@ -221,11 +236,15 @@ def _rule(what, mesh, operands, results):
     k_heads = "h" if hk > 1 or hq == hk else "j"
     q, k, v = f"b {q_heads} s d", f"b {k_heads} t d", f"b {k_heads} t e"
     o, lse = f"b {q_heads} s e", f"b {q_heads} s"
-    lengths = ", b m, b m, b n, b n" if what[0].startswith("dfa_packed") else ""
+    more, result = ", b m, b m, b n, b n" if what[0].startswith("dfa_packed") else "", ""
+    if what[0].startswith("dfa_biased"):
+        rows, columns = ("s" if operands[-1].shape[2] > 1 else "x"), ("t" if operands[-1].shape[3] > 1 else "y")
+        more = f", b {q_heads} {rows} {columns}"
+        result = more if dict(what[1:]).get("learned") else f", b {q_heads} m n"
     if what[0].endswith("forward"):
-        text = f"{q}, {k}, {v}{lengths} -> {o}, {lse}"
+        text = f"{q}, {k}, {v}{more} -> {o}, {lse}"
     else:
-        text = f"{q}, {k}, {v}, {o}, {lse}, {o}{lengths} -> {q}, {k}, {v}"
+        text = f"{q}, {k}, {v}, {o}, {lse}, {o}{more} -> {q}, {k}, {v}{result}"
     return (text, {"g": hq // hk}) if "(" in text else text
 
 

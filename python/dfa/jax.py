@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dfa import _jax, _jax_lengths, _jax_segments
+from dfa import _jax, _jax_bias, _jax_lengths, _jax_segments
 from dfa._shapes import flag_of, shown
 
 
@@ -35,16 +35,18 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     one array for both. max_segments_per_seq: of how many numbers an entry of the batch has at most, s unless given; the fewer, the less
     there is to look through.
 
+    bias: float32, float16 or bfloat16, mask: boolean, true where a key is seen; both broadcast to [b, hq, sq, sk], on a processor so
+    far. They are read for every batch and head, so that memory of that size is taken, and not beside segment_ids.
+
     Other than there: a query that sees no key has zeros and lse of -inf, there the mean of all values; lse is float32;
     d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than
     max_segments_per_seq in their rows, and a number that comes again, with a window.
     deterministic: as in dfa.attention.
 
-    Raises ValueError on bias, mask and implementation, which no kernel here has, and on other shapes and types.
+    Raises ValueError on implementation, which is always this one, and on other shapes and types.
     """
-    for name, given in (("bias", bias), ("mask", mask), ("implementation", implementation)):
-        if given is not None:
-            raise ValueError(f"{name} is not supported; accepted: None")
+    if implementation is not None:
+        raise ValueError("implementation is not supported; accepted: None")
     query, key, value = (_array(*named) for named in (("query", query), ("key", key), ("value", value)))
     batched = query.ndim == 4
     if {query.ndim, key.ndim, value.ndim} - {3, 4} or not query.ndim == key.ndim == value.ndim:
@@ -59,10 +61,20 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     rows = _lengths("query_seq_lengths", query_seq_lengths, q.shape[0])
     same = query_seq_lengths is key_value_seq_lengths
     keys = rows if same else _lengths("key_value_seq_lengths", key_value_seq_lengths, q.shape[0])
+    wide = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    if bias is not None:
+        bias = _jax_bias.checked("bias", bias, wide, (jnp.float32, jnp.float16, jnp.bfloat16))
+    if mask is not None:
+        mask = _jax_bias.checked("mask", mask, wide, (jnp.bool_,))
+    if segment_ids is not None and (bias is not None or mask is not None):
+        raise ValueError("segment_ids beside bias or mask; accepted: one of them")
     if segment_ids is None:
         if max_segments_per_seq is not None:
             raise ValueError("max_segments_per_seq without segment_ids; accepted: None")
-        o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, **options)
+        if bias is not None or mask is not None:
+            o, lse = _jax_bias.attend(q, k, v, bias, mask, rows, keys, window, **options)
+        else:
+            o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, **options)
     else:
         if rows is not None or keys is not None:
             raise ValueError("segment_ids beside query_seq_lengths or key_value_seq_lengths; accepted: one of them, and a number "

@@ -50,8 +50,11 @@ std::string random_line(Dice& dice) {
         " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
   }
   if (dice.below(4) == 0) line += " layout(bshd)";
-  if (dice.below(8) == 0) line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
-  if (dice.below(16) == 0) line += " scale(" + std::to_string(3 + dice.below(30)) + ")";
+  if (dice.below(8) == 0) {
+    line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
+  } else if (dice.below(16) == 0) {
+    line += " scale(" + std::to_string(3 + dice.below(30)) + ")";
+  }
   if (dice.below(4) == 0) line += " deterministic";
   return line;
 }

@@ -308,8 +308,6 @@ IDS_OF_9 = jnp.zeros((B, 9), jnp.int32)
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"bias": jnp.zeros((1, 1, 9, 9))}, "bias is not supported; accepted: None"),
-    ({"mask": jnp.ones((1, 1, 9, 9), bool)}, "mask is not supported; accepted: None"),
     ({"implementation": "cudnn"}, "implementation is not supported"),
     ({"query_seq_lengths": jnp.ones(B)}, r"query_seq_lengths is float32 \[3\]; accepted: int32 \[3\]"),
     ({"key_value_seq_lengths": lengths(1, 2)}, r"key_value_seq_lengths is int32 \[2\]; accepted"),

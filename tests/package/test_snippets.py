@@ -51,7 +51,8 @@ def test_snippets_run_as_they_stand_there(page, monkeypatch, capsys):
     draw = np.random.default_rng(1)
     q, k, v = (draw.standard_normal((1, 2, 1500, 64), dtype=np.float32) for _ in range(3))
     slopes, sinks = draw.random((2, 2), dtype=np.float32)
-    names = {"q": q, "k": k, "v": v, "slopes": slopes, "sinks": sinks, "batches": range(3),
+    bias = draw.random((1, 2, 1500, 1), dtype=np.float32)
+    names = {"q": q, "k": k, "v": v, "slopes": slopes, "bias": bias, "sinks": sinks, "batches": range(3),
              "train_step": lambda batch: time.sleep(0.001), "dfa": dfa}
     ran = 0
     for snippet in snippets(page):

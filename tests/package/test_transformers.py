@@ -97,13 +97,9 @@ def test_what_is_refused_and_in_which_words():
     def call(mask=None, **options):
         return dfa.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask, **options)
 
-    bias = torch.zeros(1, 1, 4, 4)
-    bias[..., 0] = 0.5
-    heads = torch.ones(1, 2, 4, 4, dtype=torch.bool)
-    heads[0, 1, :, 3] = False
     for words, mask, options in [
             ("keys that do not lie together", torch.tensor([[1, 0, 1, 1]]), {}), ("a mask \\[1, 1, 4, 5\\]", torch.ones(1, 1, 4, 5), {}),
-            ("a bias", bias, {}), ("from head to head", heads, {}), ("torch.int64", torch.ones(1, 1, 4, 4).long(), {}),
+            ("torch.int64", torch.ones(1, 1, 4, 4).long(), {}),
             ("dropout=0.1", None, {"dropout": 0.1}),
             ("output_attentions", None, {"output_attentions": True}), ("something_new", None, {"something_new": 1}),
             ("of type str", "causal", {})]:
@@ -112,6 +108,25 @@ def test_what_is_refused_and_in_which_words():
         assert "\n" not in str(raised.value)
     with pytest.raises(ValueError, match="where the queries are"):
         dfa.transformers.attention_forward(torch.nn.Identity(), q[:, :, :2], q, q, None, is_causal=True)
+
+
+def test_what_is_a_bias_is_added_on_a_processor():
+    q = torch.randn(1, 2, 4, 8)
+    bias = torch.zeros(1, 1, 4, 4)
+    bias[..., 0] = 0.5
+    heads = torch.ones(1, 2, 4, 4, dtype=torch.bool)
+    heads[0, 1, :, 3] = False
+    for mask in (bias, heads):
+        got = dfa.transformers.attention_forward(torch.nn.Identity(), q, q, q, mask)[0]
+        wanted = torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask).transpose(1, 2)
+        assert (got - wanted).abs().max() < 1e-5
+    shown = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
+    got = dfa.transformers.attention_forward(torch.nn.Identity(), q, q, q, shown, position_bias=bias)[0]
+    added = bias.masked_fill(~shown, -torch.inf)
+    assert (got - torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=added).transpose(1, 2)).abs().max() < 1e-5
+    with pytest.raises(ValueError, match="position_bias beside cu_seq_lens_q"):
+        dfa.transformers.attention_forward(torch.nn.Identity(), q, q, q, None, position_bias=bias,
+                                           cu_seq_lens_q=torch.tensor([0, 4], dtype=torch.int32))
 
 
 def test_a_mask_of_four_dimensions_is_read_again_when_it_changes():

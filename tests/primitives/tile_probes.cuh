@@ -200,9 +200,9 @@ inline __global__ void works(const __grid_constant__ Args args) {
   kernel.hq = b[0];
   kernel.hk = b[1];
   kernel.sq = b[2];
-  const QueryWork work = query_work<64>(kernel, blockIdx.x);
+  const QueryWork<false> work = query_work<64, false>(kernel, blockIdx.x);
   static_cast<int4*>(args.out)[blockIdx.x] =
-      make_int4(work.batch, work.head, work.kv_head, work.query);
+      make_int4(work.seq.batch, work.head, work.kv_head, work.query);
 }
 
 }  // namespace dfa::probe
