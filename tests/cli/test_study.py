@@ -39,7 +39,7 @@ def test_a_killed_study_goes_on_and_ends_with_a_report(tmp_path):
     assert second.returncode == 0, (out, progress)
     assert (folder / "launch.json").stat().st_mtime_ns == made
     assert "launch            done before" in out
-    assert "left in all" in progress and "12/15" in progress
+    assert "left in all" in progress and "13/16" in progress
     found = states(folder)
     assert {name for name, state in found.items() if state == "done"} == {"launch", "theory", "report"}
     assert found["three_way"] == "cannot"
