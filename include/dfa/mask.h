@@ -47,4 +47,7 @@ struct Mask {
 inline constexpr Mask kFull{-1, -1};
 inline constexpr Mask kCausal{-1, 0};
 
+// A bias below it hides its key, as -inf does.
+inline constexpr float kBiasHides = -1e30f;
+
 }  // namespace dfa

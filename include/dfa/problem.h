@@ -29,11 +29,9 @@ enum class Layout : int { bhsd, bshd };
 
 // Values that are added to the logits: a tensor [b, hq, sq, sk] in which a dimension that it is not
 // `of` has size 1, one value for all. Of packed sequences b counts those, and rows and keys are
-// their own, from 0. A value below kHides hides the key as a mask does: differences of such logits
-// have no digits left.
+// their own, from 0. A value below kBiasHides hides the key as a mask does: differences of such
+// logits have no digits left.
 struct Bias {
-  static constexpr float kHides = -1e30f;
-
   bool of_batch = false;
   bool of_head = false;
   bool of_query = true;

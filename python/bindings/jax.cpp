@@ -146,266 +146,199 @@ ffi::Error guarded(Work&& work) {
   }
 }
 
-ffi::Error run_forward(const std::string& backend, void* stream, ffi::ScratchAllocator* scratch,
-                       ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
-                       ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::Buffer<ffi::F32>> lse,
-                       std::int64_t left, std::int64_t right, double scale) {
+// What XLA gives beside the operands: where to run, and on a GPU memory for a while.
+struct Place {
+  const char* backend;
+  void* stream = nullptr;
+  ffi::ScratchAllocator* scratch = nullptr;
+};
+
+void run(const Call& call, const Problem& problem, const Place& place, ForwardArgs args) {
+  if (problem.b == 0) return;
+  const Plan plan = plan_of(call, problem);
+  args.workspace = workspace_of(plan, place.scratch);
+  forward(plan, args, {.stream = place.stream});
+}
+
+void run(const Call& call, const Problem& problem, const Place& place, BackwardArgs args) {
+  if (problem.b == 0) return;
+  const Plan plan = plan_of(call, problem);
+  args.workspace = workspace_of(plan, place.scratch);
+  backward(plan, args, {.stream = place.stream});
+}
+
+using Any = ffi::AnyBuffer;
+using Floats = ffi::Buffer<ffi::F32>;
+using Integers = ffi::Buffer<ffi::S32>;
+
+ForwardArgs forward_args(const Any& q, const Any& k, const Any& v, ffi::Result<Any>& o,
+                         ffi::Result<Floats>& lse) {
+  return {.q = q.untyped_data(),
+          .k = k.untyped_data(),
+          .v = v.untyped_data(),
+          .o = o->untyped_data(),
+          .lse = lse->typed_data()};
+}
+
+BackwardArgs backward_args(const Any& q, const Any& k, const Any& v, const Any& o,
+                           const Floats& lse, const Any& d_o, ffi::Result<Any>& dq,
+                           ffi::Result<Any>& dk, ffi::Result<Any>& dv) {
+  return {.q = q.untyped_data(),
+          .k = k.untyped_data(),
+          .v = v.untyped_data(),
+          .o = o.untyped_data(),
+          .lse = lse.typed_data(),
+          .d_o = d_o.untyped_data(),
+          .dq = dq->untyped_data(),
+          .dk = dk->untyped_data(),
+          .dv = dv->untyped_data()};
+}
+
+ffi::Error run_forward(const Place& place, Any q, Any k, Any v, ffi::Result<Any> o,
+                       ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
+                       double scale) {
   return guarded([&] {
-    const Call call{backend, Pass::forward, left, right, scale, false};
-    const Problem problem = problem_of(call, q, k, v);
-    if (problem.b == 0) return;
-    const Plan plan = plan_of(call, problem);
-    forward(plan,
-            {.q = q.untyped_data(),
-             .k = k.untyped_data(),
-             .v = v.untyped_data(),
-             .o = o->untyped_data(),
-             .lse = lse->typed_data(),
-             .workspace = workspace_of(plan, scratch)},
-            {.stream = stream});
+    const Call call{place.backend, Pass::forward, left, right, scale, false};
+    run(call, problem_of(call, q, k, v), place, forward_args(q, k, v, o, lse));
   });
 }
 
-ffi::Error run_backward(const std::string& backend, void* stream, ffi::ScratchAllocator* scratch,
-                        ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v, ffi::AnyBuffer o,
-                        ffi::Buffer<ffi::F32> lse, ffi::AnyBuffer d_o,
-                        ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
-                        ffi::Result<ffi::AnyBuffer> dv, std::int64_t left, std::int64_t right,
-                        double scale, bool deterministic) {
+ffi::Error run_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
+                        ffi::Result<Any> dq, ffi::Result<Any> dk, ffi::Result<Any> dv,
+                        std::int64_t left, std::int64_t right, double scale, bool deterministic) {
   return guarded([&] {
-    const Call call{backend, Pass::backward, left, right, scale, deterministic};
-    const Problem problem = problem_of(call, q, k, v);
-    if (problem.b == 0) return;
-    const Plan plan = plan_of(call, problem);
-    backward(plan,
-             {.q = q.untyped_data(),
-              .k = k.untyped_data(),
-              .v = v.untyped_data(),
-              .o = o.untyped_data(),
-              .lse = lse.typed_data(),
-              .d_o = d_o.untyped_data(),
-              .dq = dq->untyped_data(),
-              .dk = dk->untyped_data(),
-              .dv = dv->untyped_data(),
-              .workspace = workspace_of(plan, scratch)},
-             {.stream = stream});
+    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
+    run(call, problem_of(call, q, k, v), place, backward_args(q, k, v, o, lse, d_o, dq, dk, dv));
   });
 }
 
-ffi::Error run_biased_forward(const std::string& backend, void* stream,
-                              ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                              ffi::AnyBuffer v, ffi::AnyBuffer bias, ffi::Result<ffi::AnyBuffer> o,
-                              ffi::Result<ffi::Buffer<ffi::F32>> lse, std::int64_t left,
-                              std::int64_t right, double scale) {
+ffi::Error run_biased_forward(const Place& place, Any q, Any k, Any v, Any bias, ffi::Result<Any> o,
+                              ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
+                              double scale) {
   return guarded([&] {
-    const Call call{backend, Pass::forward, left, right, scale, false};
-    const Problem problem = biased_problem_of(call, q, k, v, bias);
-    if (problem.b == 0) return;
-    const Plan plan = plan_of(call, problem);
-    forward(plan,
-            {.q = q.untyped_data(),
-             .k = k.untyped_data(),
-             .v = v.untyped_data(),
-             .o = o->untyped_data(),
-             .lse = lse->typed_data(),
-             .workspace = workspace_of(plan, scratch),
-             .logits = {.bias = bias.untyped_data()}},
-            {.stream = stream});
+    const Call call{place.backend, Pass::forward, left, right, scale, false};
+    ForwardArgs args = forward_args(q, k, v, o, lse);
+    args.logits.bias = bias.untyped_data();
+    run(call, biased_problem_of(call, q, k, v, bias), place, args);
   });
 }
 
 // d_bias: of no elements where it is not wanted.
-ffi::Error run_biased_backward(const std::string& backend, void* stream,
-                               ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                               ffi::AnyBuffer v, ffi::AnyBuffer o, ffi::Buffer<ffi::F32> lse,
-                               ffi::AnyBuffer d_o, ffi::AnyBuffer bias,
-                               ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
-                               ffi::Result<ffi::AnyBuffer> dv,
-                               ffi::Result<ffi::Buffer<ffi::F32>> d_bias, std::int64_t left,
+ffi::Error run_biased_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
+                               Any bias, ffi::Result<Any> dq, ffi::Result<Any> dk,
+                               ffi::Result<Any> dv, ffi::Result<Floats> d_bias, std::int64_t left,
                                std::int64_t right, double scale, bool deterministic, bool learned) {
   return guarded([&] {
-    const Call call{backend, Pass::backward, left, right, scale, deterministic};
-    const Problem problem = biased_problem_of(call, q, k, v, bias);
-    if (problem.b == 0) return;
-    const Plan plan = plan_of(call, problem);
-    backward(plan,
-             {.q = q.untyped_data(),
-              .k = k.untyped_data(),
-              .v = v.untyped_data(),
-              .o = o.untyped_data(),
-              .lse = lse.typed_data(),
-              .d_o = d_o.untyped_data(),
-              .dq = dq->untyped_data(),
-              .dk = dk->untyped_data(),
-              .dv = dv->untyped_data(),
-              .workspace = workspace_of(plan, scratch),
-              .logits = {.bias = bias.untyped_data()},
-              .d_bias = learned ? d_bias->typed_data() : nullptr},
-             {.stream = stream});
+    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
+    BackwardArgs args = backward_args(q, k, v, o, lse, d_o, dq, dk, dv);
+    args.logits.bias = bias.untyped_data();
+    args.d_bias = learned ? d_bias->typed_data() : nullptr;
+    run(call, biased_problem_of(call, q, k, v, bias), place, args);
   });
 }
 
-ffi::Error run_packed_forward(const std::string& backend, void* stream,
-                              ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                              ffi::AnyBuffer v, ffi::Buffer<ffi::S32> cu_q,
-                              ffi::Buffer<ffi::S32> cu_k, ffi::Buffer<ffi::S32> used_q,
-                              ffi::Buffer<ffi::S32> used_k, ffi::Result<ffi::AnyBuffer> o,
-                              ffi::Result<ffi::Buffer<ffi::F32>> lse, std::int64_t left,
-                              std::int64_t right, double scale, std::int64_t most_q,
-                              std::int64_t most_k) {
+ffi::Error run_packed_forward(const Place& place, Any q, Any k, Any v, Integers cu_q, Integers cu_k,
+                              Integers used_q, Integers used_k, ffi::Result<Any> o,
+                              ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
+                              double scale, std::int64_t most_q, std::int64_t most_k) {
   return guarded([&] {
-    const Call call{backend, Pass::forward, left, right, scale, false};
+    const Call call{place.backend, Pass::forward, left, right, scale, false};
     const Lengths lengths{cu_q, cu_k, used_q, used_k};
-    const Plan plan = plan_of(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k));
-    forward(plan,
-            {.q = q.untyped_data(),
-             .k = k.untyped_data(),
-             .v = v.untyped_data(),
-             .o = o->untyped_data(),
-             .lse = lse->typed_data(),
-             .workspace = workspace_of(plan, scratch),
-             .sequences = lengths.sequences()},
-            {.stream = stream});
+    ForwardArgs args = forward_args(q, k, v, o, lse);
+    args.sequences = lengths.sequences();
+    run(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k), place, args);
   });
 }
 
-ffi::Error run_packed_backward(const std::string& backend, void* stream,
-                               ffi::ScratchAllocator* scratch, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                               ffi::AnyBuffer v, ffi::AnyBuffer o, ffi::Buffer<ffi::F32> lse,
-                               ffi::AnyBuffer d_o, ffi::Buffer<ffi::S32> cu_q,
-                               ffi::Buffer<ffi::S32> cu_k, ffi::Buffer<ffi::S32> used_q,
-                               ffi::Buffer<ffi::S32> used_k, ffi::Result<ffi::AnyBuffer> dq,
-                               ffi::Result<ffi::AnyBuffer> dk, ffi::Result<ffi::AnyBuffer> dv,
+ffi::Error run_packed_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
+                               Integers cu_q, Integers cu_k, Integers used_q, Integers used_k,
+                               ffi::Result<Any> dq, ffi::Result<Any> dk, ffi::Result<Any> dv,
                                std::int64_t left, std::int64_t right, double scale,
                                bool deterministic, std::int64_t most_q, std::int64_t most_k) {
   return guarded([&] {
-    const Call call{backend, Pass::backward, left, right, scale, deterministic};
+    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
     const Lengths lengths{cu_q, cu_k, used_q, used_k};
-    const Plan plan = plan_of(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k));
-    backward(plan,
-             {.q = q.untyped_data(),
-              .k = k.untyped_data(),
-              .v = v.untyped_data(),
-              .o = o.untyped_data(),
-              .lse = lse.typed_data(),
-              .d_o = d_o.untyped_data(),
-              .dq = dq->untyped_data(),
-              .dk = dk->untyped_data(),
-              .dv = dv->untyped_data(),
-              .workspace = workspace_of(plan, scratch),
-              .sequences = lengths.sequences()},
-             {.stream = stream});
+    BackwardArgs args = backward_args(q, k, v, o, lse, d_o, dq, dk, dv);
+    args.sequences = lengths.sequences();
+    run(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k), place, args);
   });
 }
 
+// Operands, results and attributes of the functions above, in their order.
 template <typename Binding>
-auto forward_arguments(Binding binding) {
+auto inputs(Binding&& binding) {  // q, k, v
+  return std::move(binding).template Arg<Any>().template Arg<Any>().template Arg<Any>();
+}
+
+template <typename Binding>
+auto inputs_of_backward(Binding&& binding) {  // q, k, v, o, lse, d_o
+  return inputs(std::move(binding)).template Arg<Any>().template Arg<Floats>().template Arg<Any>();
+}
+
+template <typename Binding>
+auto bias_after(Binding&& binding) {
+  return std::move(binding).template Arg<Any>();
+}
+
+template <typename Binding>
+auto lengths_after(Binding&& binding) {
   return std::move(binding)
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::Buffer<ffi::F32>>()
+      .template Arg<Integers>()
+      .template Arg<Integers>()
+      .template Arg<Integers>()
+      .template Arg<Integers>();
+}
+
+template <typename Binding>
+auto results_of_forward(Binding&& binding) {  // o, lse
+  return std::move(binding).template Ret<Any>().template Ret<Floats>();
+}
+
+template <typename Binding>
+auto results_of_backward(Binding&& binding) {  // dq, dk, dv
+  return std::move(binding).template Ret<Any>().template Ret<Any>().template Ret<Any>();
+}
+
+template <typename Binding>
+auto options_of_forward(Binding&& binding) {
+  return std::move(binding)
       .template Attr<std::int64_t>("left")
       .template Attr<std::int64_t>("right")
       .template Attr<double>("scale");
 }
 
 template <typename Binding>
-auto backward_arguments(Binding binding) {
-  return std::move(binding)
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::Buffer<ffi::F32>>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Attr<std::int64_t>("left")
-      .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale")
-      .template Attr<bool>("deterministic");
+auto options_of_backward(Binding&& binding) {
+  return options_of_forward(std::move(binding)).template Attr<bool>("deterministic");
 }
 
 template <typename Binding>
-auto biased_forward_arguments(Binding binding) {
-  return std::move(binding)
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::Buffer<ffi::F32>>()
-      .template Attr<std::int64_t>("left")
-      .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale");
+auto most_rows(Binding&& binding) {
+  return std::move(binding).template Attr<std::int64_t>("most_q").template Attr<std::int64_t>(
+      "most_k");
 }
 
-template <typename Binding>
-auto biased_backward_arguments(Binding binding) {
-  return std::move(binding)
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::Buffer<ffi::F32>>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::Buffer<ffi::F32>>()
-      .template Attr<std::int64_t>("left")
-      .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale")
-      .template Attr<bool>("deterministic")
+auto forward_binding(auto&& binding) {
+  return options_of_forward(results_of_forward(inputs(std::move(binding))));
+}
+auto backward_binding(auto&& binding) {
+  return options_of_backward(results_of_backward(inputs_of_backward(std::move(binding))));
+}
+auto biased_forward_binding(auto&& binding) {
+  return options_of_forward(results_of_forward(bias_after(inputs(std::move(binding)))));
+}
+auto biased_backward_binding(auto&& binding) {
+  return options_of_backward(results_of_backward(bias_after(inputs_of_backward(std::move(binding))))
+                                 .template Ret<Floats>())
       .template Attr<bool>("learned");
 }
-
-template <typename Binding>
-auto lengths_after(Binding binding) {
-  return std::move(binding)
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>();
+auto packed_forward_binding(auto&& binding) {
+  return most_rows(
+      options_of_forward(results_of_forward(lengths_after(inputs(std::move(binding))))));
 }
-
-template <typename Binding>
-auto packed_forward_arguments(Binding binding) {
-  return lengths_after(std::move(binding)
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::AnyBuffer>())
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::Buffer<ffi::F32>>()
-      .template Attr<std::int64_t>("left")
-      .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale")
-      .template Attr<std::int64_t>("most_q")
-      .template Attr<std::int64_t>("most_k");
-}
-
-template <typename Binding>
-auto packed_backward_arguments(Binding binding) {
-  return lengths_after(std::move(binding)
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::AnyBuffer>()
-                           .template Arg<ffi::Buffer<ffi::F32>>()
-                           .template Arg<ffi::AnyBuffer>())
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Ret<ffi::AnyBuffer>()
-      .template Attr<std::int64_t>("left")
-      .template Attr<std::int64_t>("right")
-      .template Attr<double>("scale")
-      .template Attr<bool>("deterministic")
-      .template Attr<std::int64_t>("most_q")
-      .template Attr<std::int64_t>("most_k");
+auto packed_backward_binding(auto&& binding) {
+  return most_rows(options_of_backward(
+      results_of_backward(lengths_after(inputs_of_backward(std::move(binding))))));
 }
 
 auto on_cpu() { return ffi::Ffi::Bind(); }
@@ -413,66 +346,25 @@ auto on_cuda() {
   return ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::ScratchAllocator>();
 }
 
-XLA_FFI_DEFINE_HANDLER(
-    kForwardCpu, [](auto&&... rest) { return run_forward("cpu", nullptr, nullptr, rest...); },
-    forward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kBackwardCpu, [](auto&&... rest) { return run_backward("cpu", nullptr, nullptr, rest...); },
-    backward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kForwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_forward("cuda", stream, &scratch, rest...);
-    },
-    forward_arguments(on_cuda()));
-XLA_FFI_DEFINE_HANDLER(
-    kBackwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_backward("cuda", stream, &scratch, rest...);
-    },
-    backward_arguments(on_cuda()));
+// XLA's macro makes a function of each handler; these are of run_NAME on both platforms.
+#define DFA_JAX_TARGET(name)                                                           \
+  XLA_FFI_DEFINE_HANDLER(                                                              \
+      name##_on_cpu, [](auto&&... rest) { return run_##name(Place{"cpu"}, rest...); }, \
+      name##_binding(on_cpu()));                                                       \
+  XLA_FFI_DEFINE_HANDLER(                                                              \
+      name##_on_cuda,                                                                  \
+      [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {                \
+        return run_##name(Place{"cuda", stream, &scratch}, rest...);                   \
+      },                                                                               \
+      name##_binding(on_cuda()))
 
-XLA_FFI_DEFINE_HANDLER(
-    kBiasedForwardCpu,
-    [](auto&&... rest) { return run_biased_forward("cpu", nullptr, nullptr, rest...); },
-    biased_forward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kBiasedBackwardCpu,
-    [](auto&&... rest) { return run_biased_backward("cpu", nullptr, nullptr, rest...); },
-    biased_backward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kBiasedForwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_biased_forward("cuda", stream, &scratch, rest...);
-    },
-    biased_forward_arguments(on_cuda()));
-XLA_FFI_DEFINE_HANDLER(
-    kBiasedBackwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_biased_backward("cuda", stream, &scratch, rest...);
-    },
-    biased_backward_arguments(on_cuda()));
-
-XLA_FFI_DEFINE_HANDLER(
-    kPackedForwardCpu,
-    [](auto&&... rest) { return run_packed_forward("cpu", nullptr, nullptr, rest...); },
-    packed_forward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kPackedBackwardCpu,
-    [](auto&&... rest) { return run_packed_backward("cpu", nullptr, nullptr, rest...); },
-    packed_backward_arguments(on_cpu()));
-XLA_FFI_DEFINE_HANDLER(
-    kPackedForwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_packed_forward("cuda", stream, &scratch, rest...);
-    },
-    packed_forward_arguments(on_cuda()));
-XLA_FFI_DEFINE_HANDLER(
-    kPackedBackwardCuda,
-    [](void* stream, ffi::ScratchAllocator scratch, auto&&... rest) {
-      return run_packed_backward("cuda", stream, &scratch, rest...);
-    },
-    packed_backward_arguments(on_cuda()));
+DFA_JAX_TARGET(forward);
+DFA_JAX_TARGET(backward);
+DFA_JAX_TARGET(biased_forward);
+DFA_JAX_TARGET(biased_backward);
+DFA_JAX_TARGET(packed_forward);
+DFA_JAX_TARGET(packed_backward);
+#undef DFA_JAX_TARGET
 
 nb::capsule capsule(XLA_FFI_Handler* handler) {
   return nb::capsule(reinterpret_cast<void*>(handler));
@@ -482,18 +374,16 @@ nb::capsule capsule(XLA_FFI_Handler* handler) {
 
 void bind_jax(nb::module_& core) {
   nb::dict targets;
-  targets[nb::make_tuple("dfa_forward", "cpu")] = capsule(kForwardCpu);
-  targets[nb::make_tuple("dfa_backward", "cpu")] = capsule(kBackwardCpu);
-  targets[nb::make_tuple("dfa_forward", "CUDA")] = capsule(kForwardCuda);
-  targets[nb::make_tuple("dfa_backward", "CUDA")] = capsule(kBackwardCuda);
-  targets[nb::make_tuple("dfa_biased_forward", "cpu")] = capsule(kBiasedForwardCpu);
-  targets[nb::make_tuple("dfa_biased_backward", "cpu")] = capsule(kBiasedBackwardCpu);
-  targets[nb::make_tuple("dfa_biased_forward", "CUDA")] = capsule(kBiasedForwardCuda);
-  targets[nb::make_tuple("dfa_biased_backward", "CUDA")] = capsule(kBiasedBackwardCuda);
-  targets[nb::make_tuple("dfa_packed_forward", "cpu")] = capsule(kPackedForwardCpu);
-  targets[nb::make_tuple("dfa_packed_backward", "cpu")] = capsule(kPackedBackwardCpu);
-  targets[nb::make_tuple("dfa_packed_forward", "CUDA")] = capsule(kPackedForwardCuda);
-  targets[nb::make_tuple("dfa_packed_backward", "CUDA")] = capsule(kPackedBackwardCuda);
+  const auto add = [&](const char* name, XLA_FFI_Handler* cpu, XLA_FFI_Handler* cuda) {
+    targets[nb::make_tuple(name, "cpu")] = capsule(cpu);
+    targets[nb::make_tuple(name, "CUDA")] = capsule(cuda);
+  };
+  add("dfa_forward", forward_on_cpu, forward_on_cuda);
+  add("dfa_backward", backward_on_cpu, backward_on_cuda);
+  add("dfa_biased_forward", biased_forward_on_cpu, biased_forward_on_cuda);
+  add("dfa_biased_backward", biased_backward_on_cpu, biased_backward_on_cuda);
+  add("dfa_packed_forward", packed_forward_on_cpu, packed_forward_on_cuda);
+  add("dfa_packed_backward", packed_backward_on_cpu, packed_backward_on_cuda);
   core.attr("jax_targets") = targets;
 }
 

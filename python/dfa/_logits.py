@@ -3,6 +3,9 @@
 from dfa._shapes import number_of
 
 
+HIDES = -1e30  # a bias below hides its key, as -inf does (kBiasHides in dfa/mask.h)
+
+
 def softcap_of(softcap):
     """The planner's softcap, for which 0 means none."""
     if softcap is None:

@@ -5,8 +5,8 @@ import torch
 
 from dfa import _torch_paged
 from dfa._shapes import flag_of, shown
-from dfa._torch_paged import check_integers, refuse_gradients
-from dfa._torch_varlen import attention_varlen
+from dfa._torch_paged import refuse_gradients
+from dfa._torch_varlen import attention_varlen, check_integers
 
 
 class Cache:
@@ -27,10 +27,10 @@ class Cache:
         if table is not None and batch_idx is not None:
             raise ValueError(f"cache_batch_idx beside {table_name} is not supported; accepted: one of them")
         self.k, self.v, self.b, self.leftpad, self.batch_idx, self.paged = k, v, b, leftpad, batch_idx, table is not None
-        columns = table.shape[1] if self.paged and table.dim() == 2 else 1
+        columns = table.shape[1] if self.paged and isinstance(table, torch.Tensor) and table.dim() == 2 else 1
         check_integers(k.device, cache_batch_idx=(batch_idx, (b,)), cache_leftpad=(leftpad, (b,)))
         if self.paged:
-            _check_table(table, table_name, b, columns, k.device)
+            check_integers(k.device, **{table_name: (table, (b, columns or -1))})
         elif batch_idx is None and b > k.shape[0]:
             raise ValueError(f"q has a batch of {b}, k_cache of {k.shape[0]}; accepted: as many at most, or cache_batch_idx")
         self.table, self.table_name, self.capacity = table, table_name, columns * k.shape[1]
@@ -65,15 +65,6 @@ class Cache:
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
         where = f"in column {int(columns[n])} of" if self.paged else "for"
         raise ValueError(f"{what} {int(pages[n])} {where} sequence {int(sequences[n])}, but the cache has {self.k.shape[0]}")
-
-
-def _check_table(table, name, b, columns, device):
-    if not isinstance(table, torch.Tensor) or table.dtype != torch.int32:
-        raise ValueError(f"{name} is {getattr(table, 'dtype', type(table).__qualname__)}; accepted: an int32 tensor")
-    if table.dim() != 2 or table.shape[0] != b or not columns:
-        raise ValueError(f"{name} has shape {list(table.shape)}; accepted: [b, columns], here [{b}, columns]")
-    if table.device != device:
-        raise ValueError(f"{name} is on {table.device}, k_cache on {device}; one device is expected")
 
 
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,

@@ -4,6 +4,7 @@ import torch
 from torch.compiler import is_compiling
 
 from dfa._attention import attention
+from dfa._logits import HIDES
 from dfa._segments import attend, intervals_of, segments_of
 
 ACCEPTED = ("accepted: a boolean mask, or one of 0 and -inf, that is the same for all heads and shows each query keys that lie "
@@ -29,11 +30,17 @@ def is_bias(mask, query):
         return True
     try:
         least = mask <= torch.finfo(mask.dtype).min
-        if (least.all(-1) & (mask != -torch.inf).any(-1)).any().item():
+        hides = least | (mask < HIDES)
+        if (hides.all(-1) & (mask != -torch.inf).any(-1)).any().item():
             return False  # it stands for all keys of a query, which count alike
         return not (least | (mask == 0)).all().item()
     except RuntimeError:
         return False
+
+
+def bias_of(visible, dtype):
+    """What a boolean mask adds to scores."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(~visible, -torch.inf)
 
 
 def of_four(mask, b, query, key):
@@ -75,8 +82,7 @@ def masked(query, key, value, visible, **options):
     except RuntimeError:  # torch.func, fake tensors
         raise _unread() from None
     if intervals is None and anything:
-        bias = torch.zeros(visible.shape, dtype=query.dtype, device=query.device).masked_fill(~visible, -torch.inf)
-        return attention(query, key, value, bias=bias, **options)
+        return attention(query, key, value, bias=bias_of(visible, query.dtype), **options)
     if intervals is None:
         raise ValueError(f"attn_mask shows a query keys that do not lie together; {ACCEPTED}")
     return attend(query, *(x.expand(b, -1, -1, -1) for x in (key, value)), segments_of(intervals, b), **options)

@@ -13,7 +13,8 @@ from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import MOST_WIDE, flag_of, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
-from dfa._torch_varlen import _check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer
+from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer, _whole,
+                               check_integers, check_operands)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -41,10 +42,11 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
 
 
 def _check_most_used(seqused_k, most):
-    if most is None or not isinstance(seqused_k, torch.Tensor) or not seqused_k.numel():
+    if most is None:
         return
-    if int(most) < (longest := int(seqused_k.max())):
-        raise ValueError(f"max_seqlen_k is {int(most)}, but a sequence has {longest} keys")
+    most = _whole("max_seqlen_k", most)
+    if isinstance(seqused_k, torch.Tensor) and seqused_k.numel() and most < (longest := int(seqused_k.max())):
+        raise ValueError(f"max_seqlen_k is {most}, but a sequence has {longest} keys")
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
@@ -86,17 +88,11 @@ def refuse_gradients(**tensors):
 
 
 def check_tensors(q, k, v):
+    check_operands(q, k, v)
     for name, tensor, count in (("q", q, 3), ("k", k, 4), ("v", v, 4)):
-        if tensor.is_nested or tensor.layout != torch.strided:
-            raise ValueError(f"{name} is a {'nested' if tensor.is_nested else tensor.layout} tensor; accepted: dense tensors")
         if tensor.dim() != count:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; {count} are expected: "
                              f"{'rows of all sequences' if count == 3 else 'pages, rows of a page'}, heads, head dim")
-    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
-                         f"{', '.join(map(str, DTYPES))} for all")
-    if q.device.type not in ("cpu", "cuda") or not q.device == k.device == v.device:
-        raise ValueError(f"q, k, v are on {q.device}, {k.device}, {v.device}; accepted: one CPU or CUDA device for all")
     if k.shape[:3] != v.shape[:3] or k.shape[3] != q.shape[2]:
         raise ValueError(f"shapes do not match: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}; expected q "
                          "[total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv]")
@@ -105,21 +101,6 @@ def check_tensors(q, k, v):
         raise ValueError(f"hq={hq} is not a multiple of hk={hk}: each head of k and v is that of hq / hk heads of q")
     if max(q.shape[2], v.shape[3]) > MOST_WIDE:
         raise ValueError(f"head dims are d={q.shape[2]}, dv={v.shape[3]}; accepted: up to {MOST_WIDE}")
-
-
-def check_integers(device, **tensors):
-    """name=(tensor or None, shape): int32, on the device, rows contiguous."""
-    for name, (tensor, shape) in tensors.items():
-        if tensor is None:
-            continue
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
-            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
-            raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
-        if tensor.device != device:
-            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
-        if -1 in shape or tuple(tensor.shape) != shape or (len(shape) == 1 and not tensor.is_contiguous()):
-            expected = {"block_table": "[b, columns]", "cu_seqlens_q": "[b + 1]", "cu_seqlens_k": "[b + 1]"}.get(name, "[b]")
-            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: {expected}, contiguous, of one b for all")
 
 
 def _fitting_pages(x):

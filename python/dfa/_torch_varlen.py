@@ -6,6 +6,7 @@ On a processor they are read here, and what cannot be is refused.
 
 import os
 from operator import index
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +23,28 @@ from dfa._torch_inputs import check_kind
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
             "float softcap=0.0, Tensor? bias=None")
-_BIAS = 11  # of the arguments that follow lse, the number of the bias
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
 _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}, "
                 "bool bias_gradient=False) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
+
+
+class _Given(NamedTuple):
+    """What the operators take behind their tensors."""
+
+    cu_seqlens_q: Tensor
+    cu_seqlens_k: Tensor
+    seqused_q: Tensor | None
+    seqused_k: Tensor | None
+    left: int
+    right: int
+    scale: float
+    deterministic: bool
+    alibi_slopes: Tensor | None = None
+    sinks: Tensor | None = None
+    softcap: float = 0.0
+    bias: Tensor | None = None
+    bias_gradient: bool = False
 
 
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None = None,
@@ -63,6 +81,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         from dfa import _torch_paged
         if bias is not None:
             raise ValueError("bias beside block_table is not supported; accepted: one of them")
+        flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
                                       alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse)
@@ -89,7 +108,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     if known and (q.shape[0] == 0 or k.shape[0] == 0):
         _check_no_rows(q, k, *lengths)
     if 0 in q.shape or cu_seqlens_q.shape[0] == 1:
-        o, lse = _of_nothing(q, k, v, logits[1])
+        o, lse = _of_nothing(q, k, v, [x for x in (logits[1], logits[3]) if x is not None])
     else:
         if k.shape[0] == 0:
             k, v, lengths = _with_a_key_of_none(k, v, lengths)
@@ -100,6 +119,14 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
 
 
 def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
+    check_operands(q, k, v)
+    b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
+    check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)),
+                   seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)))
+
+
+def check_operands(q, k, v):
+    """Dense tensors of one element type, on one device."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if type(tensor) is not torch.Tensor and isinstance(tensor, torch.masked.MaskedTensor):
             check_kind(name, tensor)
@@ -110,19 +137,21 @@ def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
                          f"{', '.join(map(str, DTYPES))} for all")
     if q.device.type not in ("cpu", "cuda") or not q.device == k.device == v.device:
         raise ValueError(f"q, k, v are on {q.device}, {k.device}, {v.device}; accepted: one CPU or CUDA device for all")
-    b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
-    for name, tensor, size in (("cu_seqlens_q", cu_seqlens_q, b + 1), ("cu_seqlens_k", cu_seqlens_k, b + 1),
-                               ("seqused_q", seqused_q, b), ("seqused_k", seqused_k, b)):
+
+
+def check_integers(device, **tensors):
+    """name=(tensor or None, shape): int32, on the device, rows contiguous."""
+    for name, (tensor, shape) in tensors.items():
         if tensor is None:
             continue
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
             kind = getattr(tensor, "dtype", type(tensor).__qualname__)
             raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
-        if tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device}, q on {q.device}; one device is expected")
-        if b < 0 or tuple(tensor.shape) != (size,) or not tensor.is_contiguous():
-            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: [{'b + 1' if name[0] == 'c' else 'b'}], "
-                             "contiguous, of one b for all")
+        if tensor.device != device:
+            raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
+        if -1 in shape or tuple(tensor.shape) != shape or (len(shape) == 1 and not tensor.is_contiguous()):
+            expected = "[b, columns]" if len(shape) == 2 else "[b + 1]" if name.startswith("cu_") else "[b]"
+            raise ValueError(f"{name} has shape {list(tensor.shape)}; accepted: {expected}, contiguous, of one b for all")
 
 
 def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
@@ -162,15 +191,19 @@ def _bias_of(bias, device, b, hq):
     return bias if dense and all(bias.stride(dim) > 0 or bias.shape[dim] == 1 for dim in range(3)) else bias.contiguous()
 
 
-def _check_most(cu_seqlens, most, name):
-    if most is None:
-        return
+def _whole(name, most):
     try:
         if isinstance(most, bool):
             raise TypeError
-        most = index(most)
+        return index(most)
     except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value
         raise TypeError(f"{name} is {shown(most)}; accepted: a whole number, a tensor of one, or None") from None
+
+
+def _check_most(cu_seqlens, most, name):
+    if most is None:
+        return
+    most = _whole(name, most)
     if cu_seqlens.shape[0] < 2:
         return
     try:
@@ -198,9 +231,9 @@ def _fitting(x):
     return x if lies_apart((1, *x.shape), (0, *x.stride())) else x.contiguous()
 
 
-def _of_nothing(q, k, v, sinks):
+def _of_nothing(q, k, v, learned):
     """No rows, or none of a sequence."""
-    nothing = sum(x[:0].sum() for x in (q, k, v) + (() if sinks is None else (sinks,)))  # by which autograd knows of all
+    nothing = sum(x[:0].sum() for x in (q, k, v, *learned))  # by which autograd knows of all
     lse = q.new_full((q.shape[1], q.shape[0]), -torch.inf, dtype=torch.float32) + nothing.float()
     return q.new_zeros(*q.shape[:2], v.shape[2]) + nothing, lse
 
@@ -211,8 +244,8 @@ def _with_a_key_of_none(k, v, lengths):
     return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)
 
 
-def _planned(passes, q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic,
-             alibi_slopes=None, sinks=None, softcap=0.0, bias=None):
+def _planned(passes, q, k, v, given):
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias, _ = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (total_q, total_k), 0
     if q.device.type == "cpu":
@@ -267,19 +300,21 @@ def _forward(q, k, v, *rest):
             if (begin := int(cu_seqlens[0])) != 0:
                 raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
     with _On(q) as stream:
-        plan, workspace, data = _planned("fwd", q, k, v, *rest)
+        plan, workspace, data = _planned("fwd", q, k, v, _Given(*rest))
         o, lse = _empty_outputs(q, v)
         plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, *data)
     return o, lse
 
 
-def _backward(d_o, q, k, v, o, lse, *rest, bias_gradient=False):
+def _backward(d_o, q, k, v, o, lse, *rest):
     d_o, o = d_o.contiguous(), o.contiguous()
-    rest, bias_gradient = (rest[:_BIAS + 1], rest[-1]) if len(rest) > _BIAS + 1 else (rest, bias_gradient)
+    given = _Given(*rest)
     with _On(q) as stream:
-        plan, workspace, data = _planned("bwd", q, k, v, *rest)
-        *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest, bias_gradient=bias_gradient)
-        of_bias = (d_bias.zero_().data_ptr(), d_bias.stride()[:3]) if bias_gradient else (0, (0, 0, 0))
+        plan, workspace, data = _planned("bwd", q, k, v, given)
+        *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest)
+        of_bias = (0, (0, 0, 0))
+        if given.bias_gradient:  # of rows and keys beyond the longest sequence's, too
+            of_bias = d_bias.zero_().data_ptr(), d_bias.stride()[:3]
         plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, *data,
                        (d_sinks.data_ptr(), *of_bias))
     return *gradients, d_sinks, d_bias
@@ -296,12 +331,11 @@ def _fake_forward(q, k, v, *rest):
 
 
 @torch.library.register_fake("dfa::varlen_backward")
-def _fake_backward(d_o, q, k, v, o, lse, *rest, bias_gradient=False):
+def _fake_backward(d_o, q, k, v, o, lse, *rest):
     """dq, dk, dv, of the sinks, or of none, and of the bias, if it is wanted."""
-    sinks = rest[9] if len(rest) > 9 else None
-    bias_gradient = rest[-1] if len(rest) > _BIAS + 1 else bias_gradient
-    shape = rest[_BIAS].shape if bias_gradient else (0,)
-    d_sinks = q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32)
+    given = _Given(*rest)
+    shape = given.bias.shape if given.bias_gradient else (0,)
+    d_sinks = q.new_empty(0 if given.sinks is None else given.sinks.shape[0], dtype=torch.float32)
     return *map(_torch_operators.like, (q, k, v)), d_sinks, q.new_empty(shape, dtype=torch.float32)
 
 

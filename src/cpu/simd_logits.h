@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
-#include "dfa/problem.h"
+#include "dfa/mask.h"
 
 // What becomes of scores q k^T before the softmax where logits are not plain: logit = scale *
 // score, capped, less ALiBi's distance, with the bias added. Exponents are of the logits then, and
@@ -35,7 +35,7 @@ class SimdLogits {
       }
       if (shape_.bias) {
         const Vec more = bias_at(row, key + i);
-        logit = more < Isa::splat(Bias::kHides) ? Isa::splat(-__builtin_inff()) : logit + more;
+        logit = more < Isa::splat(kBiasHides) ? Isa::splat(-__builtin_inff()) : logit + more;
       }
       Isa::store(scores + i, logit);
     }

@@ -16,14 +16,11 @@ constexpr int other_registers(const Config& c) {
 }
 
 constexpr int expected_registers(const ForwardConfig& c) {
-  constexpr int kOfPages = 24;  // where each row of keys has an address of its own
-  constexpr int kOfSequences = 24, kOfLogits = 24;
+  constexpr int kOfSequences = 24;  // their places and lengths, or addresses of rows in pages
+  constexpr int kOfLogits = 24;
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
   return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c) +
-         (c.paged    ? kOfPages
-          : c.varlen ? kOfSequences
-                     : 0) +
-         (c.softcap || c.alibi || c.bias ? kOfLogits : 0);
+         (c.varlen ? kOfSequences : 0) + (c.softcap || c.alibi || c.bias ? kOfLogits : 0);
 }
 
 constexpr int expected_registers(const BackwardConfig& c) {

@@ -196,8 +196,17 @@ def test_any_attn_mask_of_pytorch_on_a_processor(kind):
                                torch.nn.functional.scaled_dot_product_attention(*one, attn_mask=mask), atol=1e-5, rtol=1e-5)
 
 
-def test_a_mask_whose_least_number_stands_for_all_keys_is_refused_still():
+@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, -1e31])
+def test_a_mask_whose_low_numbers_stand_for_all_keys_is_refused_still(least):
     q, k, v = inputs(hk=4)
-    mask = torch.full((17, 29), torch.finfo(torch.float32).min)
+    mask = torch.zeros(17, 29)
+    mask[3] = least
     with pytest.raises(ValueError, match="attn_mask holds other numbers"):
         dfa.torch.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+def test_a_bias_of_no_queries_has_a_gradient_of_zeros():
+    q, k, v = inputs(sq=0)
+    bias = torch.randn(1, 4, 1, 29, requires_grad=True)
+    o = dfa.attention(q, k, v, bias=bias)
+    assert o.shape == (2, 4, 0, 32) and (torch.autograd.grad(o.sum(), bias)[0] == 0).all()

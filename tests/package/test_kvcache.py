@@ -164,6 +164,8 @@ def test_a_table_through_compile_and_counted():
     ({"seqused_k": None}, "seqused_k is None"),
     ({"max_seqlen_k": 19}, "max_seqlen_k is 19, but a sequence has 32 keys"),
     ({"max_seqlen_q": 0}, "max_seqlen_q is 0"),
+    ({"max_seqlen_k": "32"}, "max_seqlen_k is '32'"), ({"max_seqlen_k": 32.9}, "max_seqlen_k is 32.9"),
+    ({"deterministic": "no"}, "deterministic is 'no'"),
     ({"cu_seqlens_q": int32([1, 1, 2])}, "cu_seqlens_q does not begin with 0"),
     ({"k": torch.zeros(80, 2, 64)}, "k has 3 dimensions; 4 are expected: pages"),
     ({"v": torch.zeros(5, 8, 2, 64)}, "shapes do not match"),
@@ -173,7 +175,7 @@ def test_a_table_through_compile_and_counted():
 def test_tables_that_cannot_be_are_refused(change, message):
     given = {"q": torch.zeros(2, 4, 64), "k": torch.zeros(5, 16, 2, 64), "v": torch.zeros(5, 16, 2, 64), "cu_seqlens_q": begins([1, 1]),
              "seqused_k": int32([32, 20]), "block_table": int32([[0, 1], [2, 3]])} | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         dfa.attention_varlen(**given)
 
 

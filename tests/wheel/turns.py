@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """turns.py NAME=PROGRAM NAME=PROGRAM: two builds of dfa in turns on one thread, for every instruction set of the processor: the least time of
 each and their ratio. Made results/tables/wheel_compilers_zen5.txt."""
+import datetime
 import os
 import pathlib
 import re
@@ -22,6 +23,7 @@ def main():
     builds = dict(argument.split("=", 1) for argument in sys.argv[1:])
     (a, b) = builds
     processor = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())[1]
+    print(datetime.date.today())
     print(f"{processor}, one thread, {TURNS} turns of a quarter of a second each; the least time")
     for name, program in builds.items():
         said = subprocess.run([program, "info"], capture_output=True, text=True, check=True).stdout

@@ -9,6 +9,7 @@ import torch
 from dfa._attention import attention
 from dfa._segments import attend, diagonal, everything, intervals_of, read, segments_of
 from dfa._shapes import flag_of, shown
+from dfa._torch_masks import bias_of
 from dfa.transformers._mask import Mask, begins_of, known
 from dfa.transformers._words import NAME, refuse
 
@@ -123,9 +124,8 @@ def _biased(query, key, value, bias, mask, causal, sliding_window, places, optio
         refuse("position_bias beside position_ids of several sequences in a row")
     if query.device.type != "cpu":
         refuse("position_bias on a GPU (accepted: on a processor)")
-    bias = bias.to(query.dtype)
     if sliding_window is None and (added := _added(mask, query, key)) is not None:
-        return attention(query, key, value, bias=bias + added.to(query.dtype), **options)
+        return attention(query, key, value, bias=bias + added, **options)
     intervals = known(_intervals_of(mask, query, key, causal, sliding_window))
     low, high = (torch.from_numpy(numpy.ascontiguousarray(ends))[:, None, :, None] for ends in (intervals.low, intervals.high))
     keys = torch.arange(key.shape[2])
@@ -139,10 +139,10 @@ def _added(mask, query, key):
         return None
     heads_alike = (mask == mask[:, :1]).all()
     if mask.dtype == torch.bool:
-        bias = None if heads_alike else torch.zeros(mask.shape, dtype=query.dtype).masked_fill(~mask, -torch.inf)
+        bias = None if heads_alike else bias_of(mask, query.dtype)
     elif mask.is_floating_point():
         hides = (mask == 0) | (mask <= torch.finfo(mask.dtype).min)
-        bias = None if heads_alike and not mask.requires_grad and hides.all() else mask.to(query.dtype)
+        bias = None if heads_alike and not mask.requires_grad and hides.all() else mask
     else:
         bias = None
     if bias is not None:

@@ -12,9 +12,6 @@
 // Kernels ask here for all of it, and pay for what their configuration names.
 namespace dfa {
 
-// A bias below it hides a key, as -inf does (Bias in dfa/problem.h).
-inline constexpr float kHides = -1e30f;
-
 template <bool kSoftcap, bool kAlibi, bool kBias>
 class LogitTransform {
  public:
@@ -126,7 +123,7 @@ class LogitTransform {
   DFA_DEVICE float biased(const BiasArgs& bias, float value, int query, int key) const {
     const float more =
         element(bias.values, bias.type, bias_ + query * bias.strides.row + key * bias.key);
-    return more < kHides ? -ptx::infinity() : value + more;
+    return more < kBiasHides ? -ptx::infinity() : value + more;
   }
   static DFA_DEVICE float element(const void* values, DType type, long long at) {
     if (type == DType::fp32) return static_cast<const float*>(values)[at];
