@@ -24,16 +24,13 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     check_types(q, k, v)
     q, k, v = _one_batch(q, k, v)
     sizes = sizes_of(q.shape, k.shape, v.shape)
-    *_, d, dv = sizes
+    dv = sizes[-1]
     left, right = window_of(causal, window)
     deterministic = flag_of("deterministic", deterministic)
-    q, scale = _scaled(q, scale)
     if nothing_to_read(sizes):
-        o, lse = jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
+        o, lse = of_nothing(q, dv, scale)
     else:
-        if d % 8 or not d:
-            scale = scale_at_width(scale, d)
-        q, k, v = placed_alike(*in_same_axes(*map(_padded, (q, k, v))))
+        q, k, v, scale = fitting(q, k, v, scale)
         o, lse = _attended(q, k, v, left, right, scale, deterministic)
         o = o[..., :dv]
     return (o, lse) if return_lse else o
@@ -67,6 +64,21 @@ def _one_batch(*arrays):
     if batches != {1, b} or any(x.ndim != 4 for x in arrays):
         return arrays
     return (jnp.broadcast_to(x, (b, *x.shape[1:])) for x in arrays)
+
+
+def of_nothing(q, dv, scale):
+    """(o, lse) of queries that see no key."""
+    q, _ = _scaled(q, scale)  # which refuses what is no scale
+    return jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
+
+
+def fitting(q, k, v, scale):
+    """q, k, v and scale as kernels take them: head dims in multiples of 8, each on the devices that share batches and heads."""
+    d = q.shape[3]
+    q, scale = _scaled(q, scale)
+    if d % 8 or not d:
+        scale = scale_at_width(scale, d)
+    return *placed_alike(*in_same_axes(*map(_padded, (q, k, v)))), scale
 
 
 def _scaled(q, scale):
@@ -109,13 +121,16 @@ def _keep(q, k, v, left, right, scale, deterministic):
 
 def _backward(left, right, scale, deterministic, kept, gradients):
     q, k, v, o, lse = kept
-    d_o, d_lse = gradients
-    if isinstance(d_o, SymbolicZero):
-        d_o = jnp.zeros_like(o)
-    if not isinstance(d_lse, SymbolicZero):
-        v, o, d_o = _with_gradient_of_lse(v, o, d_o, lse, d_lse)
+    v, o, d_o = with_gradients(v, o, lse, *gradients)
     dq, dk, dv = backward(q, k, v, o, lse, d_o, left=left, right=right, scale=scale, deterministic=deterministic)
     return dq, dk, dv[..., :kept[2].shape[3]]
+
+
+def with_gradients(v, o, lse, d_o, d_lse):
+    """v, o, d_o as the backward takes them, wider where there is a gradient of lse."""
+    if isinstance(d_o, SymbolicZero):
+        d_o = jnp.zeros_like(o)
+    return (v, o, d_o) if isinstance(d_lse, SymbolicZero) else _with_gradient_of_lse(v, o, d_o, lse, d_lse)
 
 
 def _with_gradient_of_lse(v, o, d_o, lse, d_lse):

@@ -4,11 +4,10 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
-from dfa import _jax
-from dfa._jax_calls import biased_backward, biased_forward, in_same_axes, placed_alike
-from dfa._shapes import scale_at_width
+from dfa._jax import _attended as _with_one_line_of_error
+from dfa._jax import fitting, of_nothing, with_gradients
+from dfa._jax_calls import biased_backward, biased_forward, in_same_axes
 
 
 def checked(name, given, shape, accepted):
@@ -25,7 +24,7 @@ def checked(name, given, shape, accepted):
 def attend(q, k, v, bias, mask, rows, keys, window, scale, deterministic):
     """(o, lse) of q, k, v [b, h, s, d]; bias and mask broadcast to [b, hq, sq, sk], and either may be None. rows, keys: int32 [b],
     how many queries and keys count, or None. window: (left, right) from the first query and key on, None for no limit."""
-    (b, hq, sq, d), sk, dv = q.shape, k.shape[2], v.shape[3]
+    (b, hq, sq, _), sk, dv = q.shape, k.shape[2], v.shape[3]
     sides, inside = (-1, -1), None
     if sq == sk:  # first and last are the same
         sides = tuple(-1 if side is None else side for side in window)
@@ -39,13 +38,11 @@ def attend(q, k, v, bias, mask, rows, keys, window, scale, deterministic):
     if rows is not None:  # queries that do not count are multiplied, though nothing comes of it: they may hold anything
         q = jnp.where(seen[2], q, 0)
     if 0 in (b, sq, sk):
-        return jnp.zeros((b, hq, sq, dv), q.dtype), jnp.full((b, hq, sq), -jnp.inf, jnp.float32)
+        return of_nothing(q, dv, scale)
     bias = jnp.broadcast_to(bias, (b, hq, *bias.shape[2:]))
-    q, scale = _jax._scaled(q, scale)
-    if d % 8:
-        scale = scale_at_width(scale, d)
-    *tensors, bias = in_same_axes(*map(_jax._padded, (q, k, v)), bias)
-    o, lse = _jax._attended(*placed_alike(*tensors), *sides, scale, deterministic, by=partial(_biased, bias))
+    q, k, v, scale = fitting(q, k, v, scale)
+    q, k, v, bias = in_same_axes(q, k, v, bias)
+    o, lse = _with_one_line_of_error(q, k, v, *sides, scale, deterministic, by=partial(_biased, bias))
     return o[..., :dv], lse
 
 
@@ -73,11 +70,7 @@ def _keep(bias, q, k, v, left, right, scale, deterministic):
 
 def _backward(left, right, scale, deterministic, kept, gradients):
     bias, q, k, v, o, lse, learned = kept
-    d_o, d_lse = gradients
-    if isinstance(d_o, SymbolicZero):
-        d_o = jnp.zeros_like(o)
-    if not isinstance(d_lse, SymbolicZero):
-        v, o, d_o = _jax._with_gradient_of_lse(v, o, d_o, lse, d_lse)
+    v, o, d_o = with_gradients(v, o, lse, *gradients)
     dq, dk, dv, d_bias = biased_backward(q, k, v, o, lse, d_o, bias, left=left, right=right, scale=scale,
                                          deterministic=deterministic, learned=learned is not None)
     d_bias = jnp.zeros_like(bias) if learned is None else d_bias.astype(bias.dtype)

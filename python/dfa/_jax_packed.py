@@ -3,13 +3,11 @@
 from functools import partial
 
 import jax
-import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from dfa._jax import _attended as _with_one_line_of_error
-from dfa._jax import _padded, _scaled, _with_gradient_of_lse
-from dfa._jax_calls import in_same_axes, packed_backward, packed_forward, placed_alike
-from dfa._shapes import nothing_to_read, scale_at_width, sizes_of, window_of
+from dfa._jax import fitting, of_nothing, with_gradients
+from dfa._jax_calls import packed_backward, packed_forward
+from dfa._shapes import nothing_to_read, sizes_of, window_of
 
 
 def attention(q, k, v, lengths, window, scale, deterministic):
@@ -17,14 +15,11 @@ def attention(q, k, v, lengths, window, scale, deterministic):
     and how many rows of each count, of q and k [b, n]. window (left, right), aligned to a sequence's last query and key. Rows
     of no sequence have zeros and -inf."""
     sizes = sizes_of(q.shape, k.shape, v.shape)
-    *_, d, dv = sizes
-    q, scale = _scaled(q, scale)
+    dv = sizes[-1]
     left, right = window_of(False, window)
     if nothing_to_read(sizes):
-        return jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
-    if d % 8 or not d:
-        scale = scale_at_width(scale, d)
-    q, k, v = placed_alike(*in_same_axes(*map(_padded, (q, k, v))))
+        return of_nothing(q, dv, scale)
+    q, k, v, scale = fitting(q, k, v, scale)
     o, lse = _with_one_line_of_error(q, k, v, left, right, scale, deterministic, by=partial(_attention, lengths))
     return o[..., :dv], lse
 
@@ -44,12 +39,8 @@ def _keep(lengths, q, k, v, left, right, scale, deterministic):
 
 def _backward(left, right, scale, deterministic, kept, gradients):
     lengths, q, k, v, o, lse = kept
-    d_o, d_lse = gradients
     dv = v.shape[3]
-    if isinstance(d_o, SymbolicZero):
-        d_o = jnp.zeros_like(o)
-    if not isinstance(d_lse, SymbolicZero):
-        v, o, d_o = _with_gradient_of_lse(v, o, d_o, lse, d_lse)
+    v, o, d_o = with_gradients(v, o, lse, *gradients)
     d_q, d_k, d_v = packed_backward(q, k, v, o, lse, d_o, lengths, left=left, right=right, scale=scale,
                                     deterministic=deterministic)
     return (None,) * len(lengths), d_q, d_k, d_v[..., :dv]
