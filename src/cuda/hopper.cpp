@@ -44,10 +44,10 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
  private:
-  // The grid may have any size of whole clusters: it stays, and deals out its items itself. Part of
-  // a device is taken in clusters, so that blocks sit together: 576 W instead of 610 for the same
-  // work on 64 of 132 multiprocessors of an H200. Up to three quarters clusters find room side by
-  // side.
+  // The grid may have any size of whole clusters: it stays, and deals out its work tiles itself.
+  // Part of a device is taken in clusters, so that blocks sit together: 576 W instead of 610 for
+  // the same work on 64 of 132 multiprocessors of an H200. Up to three quarters clusters find room
+  // side by side.
   gpu::Launch within(gpu::Launch shape, int sm_budget) const {
     constexpr unsigned kTogether = 4;
     shape.grid.x = std::min(shape.grid.x, whole_clusters(sm_budget));

@@ -1,7 +1,7 @@
 #include "cuda/hopper_args.h"
 
 #include "cuda/hopper_tensor.h"
-#include "kernels/item_balance.h"
+#include "kernels/tile_balance.h"
 #include "plan/prices_backward.h"
 #include "plan/schedule.h"
 
@@ -46,12 +46,12 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
       problem_(p),
       config_(c) {}
 
-Items HopperForwardArgs::items(int blocks) const {
+TileGrid HopperForwardArgs::tile_grid(int blocks) const {
   if (config_.varlen) return {};  // kernels make them of the lengths
   const std::lock_guard lock(mutex_);
-  const auto known = items_.find(blocks);
-  if (known != items_.end()) return known->second;
-  return items_.emplace(blocks, balanced_items(problem_, config_, blocks)).first->second;
+  const auto known = tile_grid_.find(blocks);
+  if (known != tile_grid_.end()) return known->second;
+  return tile_grid_.emplace(blocks, balanced_tile_grid(problem_, config_, blocks)).first->second;
 }
 
 Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks) const {
@@ -61,12 +61,12 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(k_, pointers.k, all.k);
   encode(v_, pointers.v, all.v);
   encode(o_, pointers.o, all.o);
-  all.items = items(blocks);
+  all.tile_grid = tile_grid(blocks);
   all.pieces = {};
   if (config_.num_splits > 0) {
     const ForwardPieces pieces = forward_pieces(problem_, config_);
     auto* const output = static_cast<float*>(pointers.workspace);
-    all.pieces = {.items = split_kv(problem_, config_).items,
+    all.pieces = {.work_tiles = split_kv(problem_, config_).work_tiles,
                   .of_head = pieces.of_head,
                   .rows = pieces.rows,
                   .o = output,

@@ -17,18 +17,18 @@ namespace dfa::cuda {
 class HopperForwardArgs {
  public:
   HopperForwardArgs(const Problem& problem, const ForwardConfig& config);
-  // Thread-safe. The first time with so many blocks it looks for items that keep them busy.
+  // Thread-safe. The first time with so many blocks it looks for work tiles that keep them busy.
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
 
  private:
-  Items items(int blocks) const;
+  TileGrid tile_grid(int blocks) const;
 
   KernelArgs args_;
   gpu::TiledTensor q_, k_, v_, o_;
   Problem problem_;
   ForwardConfig config_;
   mutable std::mutex mutex_;
-  mutable std::map<int, Items> items_;  // by blocks
+  mutable std::map<int, TileGrid> tile_grid_;  // by blocks
 };
 
 class HopperFp32x3Args {

@@ -3,7 +3,7 @@
 #include "dfa/dtype.h"
 #include "dfa/mask.h"
 #include "kernels/schedule/rounding_order.h"
-#include "spec/work_parts.h"
+#include "spec/split_q.h"
 
 // What every kernel is passed: one plain value, the same to g++, nvcc and NVRTC. What only one pass
 // reads is null in the other.
@@ -31,7 +31,7 @@ struct PackedArgs {
   const int* seqused_k;
   SequenceTile* q_tiles;
   SequenceTile* k_tiles;
-  int* tile_counts;  // of q, of k, and items of q that were taken (VarlenWalk)
+  int* tile_counts;  // of q, of k, and work tiles of q that were taken (VarlenTileScheduler)
   int total_q, total_k;
   int q_tile_rows, k_tile_rows;  // 0: no such list
   int most_q_tiles, most_k_tiles;
@@ -117,9 +117,9 @@ struct KernelArgs {
   // Last, as registers of kernels that read none of it spill when it stands in between.
   int turn_count;          // counters in turns that the kernel of delta zeroes
   RoundingOrder rounding;  // of a grid that rounds dq as well
-  int staying;             // clusters that take works, which the last of those counters counts
+  int staying;             // clusters that take work tiles, which the last of those counters counts
   int zeroed_ahead;        // of how many heads later blocks zero sums that are rounded here too
-  WorkParts parts;         // of works that pairs take which stay
+  SplitQ parts;            // of work tiles that pairs take which stay
   float* part_sums;        // what those leave of dv and dk
   int last_heads;          // from this key head on all alternate
   PackedArgs packed;

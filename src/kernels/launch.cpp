@@ -100,11 +100,11 @@ const char* keys_kernel(const BackwardConfig& c) {
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   const std::int64_t clusters = c.varlen       ? most_tiles(p, p.total_k, c.turn_keys()) * p.hk
                                 : c.dq_fused() ? rounding_order(p, c).clusters()
-                                               : works_of(p, c);
+                                               : work_tiles_of(p, c);
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(works_of(p, c)))
+          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(work_tiles_of(p, c)))
                                : grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
@@ -174,7 +174,7 @@ std::string qualified(std::string text) {
 }
 
 ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
-  std::int64_t counters = c.persistent ? 1 : 0;  // of works
+  std::int64_t counters = c.persistent ? 1 : 0;  // of work tiles
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) {
@@ -189,13 +189,13 @@ ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
 
 namespace {
 
-std::int64_t all_items(const Problem& p, const ForwardConfig& c) {
+std::int64_t all_work_tiles(const Problem& p, const ForwardConfig& c) {
   if (p.packed()) return most_tiles(p, p.total_q, c.block_q) * p.hq;
-  return tiles_of(p.sq, c.item_queries()) * p.b * p.hq / c.pack_gqa;
+  return tiles_of(p.sq, c.work_tile_queries()) * p.b * p.hq / c.pack_gqa;
 }
 
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
-  return c.num_splits > 0 ? split_kv(p, c).count() : all_items(p, c);
+  return c.num_splits > 0 ? split_kv(p, c).count() : all_work_tiles(p, c);
 }
 
 }  // namespace
@@ -296,18 +296,18 @@ KernelLaunch rows_launch(const Problem& p, int rows) {
           .smem_bytes = count(kCheckWarps * check_part(held) * static_cast<int>(sizeof(float)))};
 }
 
-Items forward_items(const Problem& p, const ForwardConfig& c, int blocks) {
+TileGrid forward_tile_grid(const Problem& p, const ForwardConfig& c, int blocks) {
   constexpr int kFewTiles = 8;
-  if (c.num_splits > 0) {  // in one row, pieces behind whole items
+  if (c.num_splits > 0) {  // in one row, pieces behind whole work tiles
     return {.heads = 1, .tiles = split_kv(p, c).count(), .section = 1, .late_first = 0};
   }
   const std::int64_t heads = p.b * p.hq / c.pack_gqa;
   const int fitting = fitting_heads(p, c);
-  const auto of_head = static_cast<int>(tiles_of(p.sq, c.item_queries()));
+  const auto of_head = static_cast<int>(tiles_of(p.sq, c.work_tile_queries()));
   blocks /= c.cluster;
-  // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: items of every
-  // length run beside each other, where those of a larger section that see all of k and v came
-  // together and waited for memory (0015).
+  // The fewest heads whose tiles fill whole rounds. Short ones are dealt out so: work tiles of
+  // every length run beside each other, where those of a larger section that see all of k and v
+  // came together and waited for memory (0015).
   const int whole = blocks / std::gcd(of_head, blocks);
   const bool in_rounds =
       of_head <= kFewTiles && of_head % 2 == 0 && whole * of_head <= 2 * blocks && whole <= fitting;
@@ -328,14 +328,14 @@ std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
 }
 
 SplitKv split_kv(const Problem& p, const ForwardConfig& c) {
-  return {static_cast<int>(all_items(p, c)), c.num_splits};
+  return {static_cast<int>(all_work_tiles(p, c)), c.num_splits};
 }
 
 ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
-  // Of an item that holds a whole head no more than that has.
-  const auto rows = std::min<std::int64_t>(c.item_rows(), p.sq * c.query_rows());
+  // Of a work tile that holds a whole head no more than that has.
+  const auto rows = std::min<std::int64_t>(c.work_tile_rows(), p.sq * c.query_rows());
   const std::int64_t all = split_kv(p, c).pieces() * rows;
-  return {.of_head = static_cast<int>(tiles_of(p.sq, c.item_queries())),
+  return {.of_head = static_cast<int>(tiles_of(p.sq, c.work_tile_queries())),
           .rows = static_cast<int>(rows),
           .output_floats = all * p.dv,
           .lse_floats = all};
@@ -347,8 +347,8 @@ std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) 
   const ZeroedBytes last = turns_of(p, c);
   const std::size_t end = last.offset + last.bytes;
   if (!c.split_q) return end;
-  const std::int64_t of_work = c.turn_keys() * (c.head_dim + c.value_dim);
-  return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work);
+  const std::int64_t of_work_tile = c.turn_keys() * (c.head_dim + c.value_dim);
+  return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work_tile);
 }
 
 void size_bias(BiasArgs& bias, const Problem& p) {

@@ -8,8 +8,8 @@
 #include "dfa/attention.h"
 #include "kernels/args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
-#include "kernels/schedule/item_walk.h"
 #include "kernels/schedule/split_kv.h"
+#include "kernels/schedule/tile_scheduler.h"
 #include "spec/config.h"
 
 // What a backend has to know to run a pass: which kernels, in which order, on which grid, and where
@@ -46,26 +46,26 @@ int turn_count(const Problem& problem, const BackwardConfig& config);
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 
 // The grid of the kernel of dk and dv where so many clusters stay (staying_clusters), with those
-// that round dq at the end. The grid given by backward_launches() has one for every work.
+// that round dq at the end. The grid given by backward_launches() has one for every work tile.
 unsigned staying_grid(const Problem& problem, const BackwardConfig& config, int staying);
 
 // What a forward of cuda_sm90 walks through on a grid of `blocks`.
-Items forward_items(const Problem& problem, const ForwardConfig& config, int blocks);
+TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, int blocks);
 
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, and where
-// keys are shared out what pieces of items leave. Its fp32 backward has planes made
+// keys are shared out what pieces of work tiles leave. Its fp32 backward has planes made
 // again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
-// Where items are dealt out in shares (ForwardConfig::num_splits).
+// Where work tiles are dealt out in shares (ForwardConfig::num_splits).
 SplitKv split_kv(const Problem& problem, const ForwardConfig& config);
 
 // What their pieces leave in the workspace: the output, and lse behind it.
 struct ForwardPieces {
-  int of_head;  // items
+  int of_head;  // work tiles of a head
   int rows;     // of a piece
   std::int64_t output_floats, lse_floats;
 };

@@ -7,7 +7,7 @@
 
 namespace dfa {
 
-// Blocks, or pairs of them, that take items one after the other, in order, as they come free.
+// Blocks, or pairs of them, that take work tiles one after the other, in order, as they come free.
 class ListSchedule {
  public:
   explicit ListSchedule(int blocks) : blocks_(blocks) {

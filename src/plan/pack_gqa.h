@@ -24,7 +24,7 @@ int select_pack_gqa(const Problem& problem);
 // Query heads that are rows of a tile of Hopper's forward, one way or the other.
 std::int64_t heads_of_a_tile(const Problem& problem);
 
-// A problem with as many rows and items as one whose heads are packed so, for what it costs.
+// A problem with as many rows and work tiles as one whose heads are packed so, for what it costs.
 Problem priced_with_pack_gqa(const Problem& problem);
 
 // What a plan says of so many heads; nothing of one.

@@ -22,8 +22,7 @@ inline constexpr Source kOfWideStaying{"H200", "results/studies/hopper_wide_stay
 inline constexpr Source kOfWideHelped{"H200", "results/studies/hopper_wide_helped_h200.txt",
                                       "e6e2a7b"};
 inline constexpr Source kOfWindows{"H200", "results/studies/hopper_windows_h200.txt", "8b755f1"};
-inline constexpr Source kOfWorkParts{"H200", "results/studies/hopper_work_parts_h200.txt",
-                                     "2b867de"};
+inline constexpr Source kOfSplitQ{"H200", "results/studies/hopper_work_parts_h200.txt", "2b867de"};
 inline constexpr Source kOfTailHeads{"H200", "results/studies/hopper_last_heads_h200.txt",
                                      "9a50f6d"};
 inline constexpr Source kOfHeads{"H200", "results/studies/hopper_heads_h200.txt", "7b813f9"};
@@ -91,15 +90,14 @@ inline constexpr Price kSharedHeadsCost{"what tail heads cost for each kL2Share 
 
 // Work tiles in parts (BackwardConfig::split_q), in steps of a pair: beside its own a part takes
 // its keys and leaves its sums, and who ends last has those of all.
-inline constexpr Price kPartBesides{"keys and sums of a part", std::int64_t{4}, "steps",
-                                    kOfWorkParts};
+inline constexpr Price kPartBesides{"keys and sums of a part", std::int64_t{4}, "steps", kOfSplitQ};
 inline constexpr Price kPartsAStep{"parts whose sums are added up in a step", std::int64_t{2},
-                                   "parts", kOfWorkParts};
+                                   "parts", kOfSplitQ};
 inline constexpr Price kRoundingSteps{
     "what a shorter last round must gain where dq is rounded beside", std::int64_t{16}, "steps",
-    kOfWorkParts};
+    kOfSplitQ};
 inline constexpr Price kShareOfAll{"the same of sums as they come, a share of all: one of",
-                                   std::int64_t{20}, "steps", kOfWorkParts};
+                                   std::int64_t{20}, "steps", kOfSplitQ};
 inline constexpr Price kShareOfFew{
     "the same of fewer work tiles than pairs, a share of theirs: one of", std::int64_t{10}, "steps",
     kOfWindows};

@@ -21,7 +21,7 @@ struct Sm90Tile {
 namespace prices {
 
 // What all multiprocessors of the card take together at its power limit of 700 W, in us: of a work
-// tile each, and on top of that of every step along the keys.
+// tile tile each, and on top of that of every step along the keys.
 struct TilePrice {
   double tile_us, step_us;
 };
@@ -115,7 +115,7 @@ inline constexpr Source kOfVarlen{"H200", "results/studies/varlen_h200.txt", "39
 inline constexpr VarlenTile kVarlenTiles[] = {{64, 512, {256, 64, 4, 2, false}},
                                               {128, 0, {128, 64, 4, 2, false, 1, 128}}};
 
-// Order of the work tiles on a grid (kernels/item_balance.h).
+// Order of the work tiles on a grid (kernels/tile_balance.h).
 inline constexpr Price kTileBesides{"first scores, last product and store of a work tile", 1.5,
                                     "steps", kNotRecorded};
 inline constexpr Price kSectionWorth{"what other sections must keep a grid busier by", 0.01,

@@ -14,9 +14,9 @@ namespace {
 
 using namespace prices;
 
-// Under a mask works differ, the longest come first, of all heads (select_heads_at_once): steps
-// until the last pair ends.
-double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& dealt, int pairs) {
+// Under a mask work tiles differ, the longest come first, of all heads (select_heads_at_once):
+// steps until the last pair ends.
+double masked_steps(const Problem& p, const BackwardConfig& c, const SplitQ& dealt, int pairs) {
   ListSchedule schedule(pairs);
   const std::int64_t tiles = tiles_of(p.sq, c.block_q);
   int work = 0;
@@ -33,16 +33,16 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const WorkParts& 
   return schedule.end() + (dealt.parts == 1 ? 0 : dealt.parts / kPartsAStep);
 }
 
-WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works, int pairs) {
-  WorkParts best{.first = 0, .end = 0, .parts = 1};
+SplitQ masked_split_q(const Problem& p, const BackwardConfig& c, int work_tiles, int pairs) {
+  SplitQ best{.first = 0, .end = 0, .parts = 1};
   constexpr int kMostParts = 8;
-  if (works > pairs) return best;
+  if (work_tiles > pairs) return best;
   double least = masked_steps(p, c, best, pairs) * (1 - 1.0 / kShareOfFew);
   const auto heads = static_cast<int>(p.b * p.hk);
   for (int parts = 2; parts <= kMostParts; ++parts) {
-    const int most = std::min({works, kWorksInParts, kPartPlaces / parts});
-    for (int end = heads; end <= most; end += heads) {  // all heads' works of so many keys
-      const WorkParts tried{.first = 0, .end = end, .parts = parts};
+    const int most = std::min({work_tiles, kWorkTilesInParts, kPartPlaces / parts});
+    for (int end = heads; end <= most; end += heads) {  // all heads' work tiles of so many keys
+      const SplitQ tried{.first = 0, .end = end, .parts = parts};
       const double steps = masked_steps(p, c, tried, pairs);
       if (steps >= least) continue;
       best = tried;
@@ -52,8 +52,8 @@ WorkParts masked_work_parts(const Problem& p, const BackwardConfig& c, int works
   return best;
 }
 
-// What works of a backward walk, q, do and the sums of dq: of a row, and of all of a key head's
-// with its keys.
+// What work tiles of a backward walk, q, do and the sums of dq: of a row, and of all of a key
+// head's with its keys.
 std::int64_t walked_row_bytes(const Problem& p) {
   return bytes_of(p.dtype) * (p.d + p.dv) +
          static_cast<std::int64_t>(sizeof(float)) * gpu_head_dim(p.d);
@@ -76,37 +76,38 @@ int fitting_heads(const Problem& p, const ForwardConfig& c) {
   return static_cast<int>(std::min(heads, std::max<std::int64_t>(1, kL2Share / bytes) * group));
 }
 
-std::int64_t works_of(const Problem& p, const BackwardConfig& c) {
+std::int64_t work_tiles_of(const Problem& p, const BackwardConfig& c) {
   return tiles_of(p.sk, c.turn_keys()) * p.b * p.hk;
 }
 
-WorkParts select_split_q(const Problem& p, const BackwardConfig& c, int sms) {
-  const auto works = static_cast<int>(works_of(p, c));
-  const int pairs = std::max(sms / c.cluster, 1), left = works % pairs;
+SplitQ select_split_q(const Problem& p, const BackwardConfig& c, int sms) {
+  const auto work_tiles = static_cast<int>(work_tiles_of(p, c));
+  const int pairs = std::max(sms / c.cluster, 1), left = work_tiles % pairs;
   const std::int64_t tiles = tiles_of(p.sq, c.block_q), steps = tiles * (p.hq / p.hk);
   const auto last_round = [&](int parts) {
     const std::int64_t rounds = tiles_of(static_cast<std::int64_t>(left) * parts, pairs);
     return rounds * (tiles_of(steps, parts) + kPartBesides) + parts / kPartsAStep;
   };
-  WorkParts best{.first = works, .end = works, .parts = 1};
+  SplitQ best{.first = work_tiles, .end = work_tiles, .parts = 1};
   if (!c.split_q) return best;
-  if (!p.mask.is_full()) return masked_work_parts(p, c, works, pairs);
-  if (left == 0 || left > kWorksInParts) return best;
+  if (!p.mask.is_full()) return masked_split_q(p, c, work_tiles, pairs);
+  if (left == 0 || left > kWorkTilesInParts) return best;
   const std::int64_t rounding = c.dq_fused() ? kRoundingSteps : std::int64_t{0};
-  std::int64_t least = steps - (works < pairs ? steps / kShareOfFew : rounding);
+  std::int64_t least = steps - (work_tiles < pairs ? steps / kShareOfFew : rounding);
   if (c.dq == DqAccumulation::atomic_fused)
-    least = std::min(least, steps - works * steps / pairs / kShareOfAll);
+    least = std::min(least, steps - work_tiles * steps / pairs / kShareOfAll);
   for (int parts = 2; parts <= tiles && left * parts <= kPartPlaces; ++parts) {
     if (last_round(parts) >= least) continue;
-    best = {.first = works - left, .end = works, .parts = parts};
+    best = {.first = work_tiles - left, .end = work_tiles, .parts = parts};
     least = last_round(parts);
   }
   return best;
 }
 
 int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
-  // Few works, all of which begin at once: parts are of the first ones, the longest of all heads.
-  if (c.split_q && !p.mask.is_full() && works_of(p, c) <= kWorksInParts) {
+  // Few work tiles, all of which begin at once: parts are of the first ones, the longest of all
+  // heads.
+  if (c.split_q && !p.mask.is_full() && work_tiles_of(p, c) <= kWorkTilesInParts) {
     return static_cast<int>(p.b * p.hk);
   }
   if (c.dq_atomic()) {
@@ -121,9 +122,9 @@ int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
   const auto few =
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
   if (!pairs_in_turn(c) || p.mask.is_full()) return few;
-  // Works of later keys are shorter under a mask: they catch up with those whose turn is before
-  // theirs, the less so the more heads there are in between. So as many heads as the L2 has of all
-  // their rows, where these are many, in groups of one size.
+  // Work tiles of later keys are shorter under a mask: they catch up with those whose turn is
+  // before theirs, the less so the more heads there are in between. So as many heads as the L2 has
+  // of all their rows, where these are many, in groups of one size.
   const std::int64_t many = kL2Share / walked_head_bytes(p), heads = p.b * p.hk;
   if (many < 2 * kSm90HeadsAtOnce) return few;
   const std::int64_t groups = std::max<std::int64_t>((heads + many / 2) / many, 1);
@@ -142,11 +143,11 @@ int select_blocks_behind(const BackwardConfig& c) {
 
 int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
   if (!c.persistent) return 0;
-  const int taken = select_split_q(p, c, sms).count(static_cast<int>(works_of(p, c)));
+  const int taken = select_split_q(p, c, sms).count(static_cast<int>(work_tiles_of(p, c)));
   return std::clamp(sms / c.cluster, 1, taken);
 }
 
-std::vector<double> work_costs(const Problem& p, const BackwardConfig& c) {
+std::vector<double> backward_tile_costs(const Problem& p, const BackwardConfig& c) {
   std::vector<double> costs;
   for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
     const std::int64_t steps = query_steps(p, key, c.turn_keys(), c.block_q) * (p.hq / p.hk);
@@ -155,8 +156,8 @@ std::vector<double> work_costs(const Problem& p, const BackwardConfig& c) {
   return costs;
 }
 
-double work_balance(const std::vector<double>& costs, int heads, int at_once, int tail_heads,
-                    int blocks) {
+double backward_tile_balance(const std::vector<double>& costs, int heads, int at_once,
+                             int tail_heads, int blocks) {
   ListSchedule schedule(blocks);
   for (int first = 0; first < heads;) {
     const int count = first < tail_heads ? at_once : heads - first;
@@ -169,22 +170,22 @@ double work_balance(const std::vector<double>& costs, int heads, int at_once, in
 }
 
 int select_tail_heads(const Problem& p, const BackwardConfig& c) {
-  constexpr int kMostWorks = 1 << 12;
+  constexpr int kMostWorkTiles = 1 << 12;
   const int heads = static_cast<int>(p.b * p.hk), at_once = select_heads_at_once(p, c);
-  // Where there are other multiprocessors works end as right, not as much together.
+  // Where there are other multiprocessors work tiles end as right, not as much together.
   const int plain = heads / at_once * at_once, takers = kUsualMultiprocessors / c.cluster;
   const std::int64_t of_head = tiles_of(p.sk, c.turn_keys());
-  // Of many works what the last ones leave idle is a small part.
-  if (p.mask.is_full() || heads * of_head > kMostWorks) return plain;
-  const std::vector<double> costs = work_costs(p, c);
+  // Of many work tiles what the last ones leave idle is a small part.
+  if (p.mask.is_full() || heads * of_head > kMostWorkTiles) return plain;
+  const std::vector<double> costs = backward_tile_costs(p, c);
   int best = plain;
-  double most = work_balance(costs, heads, at_once, plain, takers);
-  // Two rounds of works are as many as the last heads' need be.
+  double most = backward_tile_balance(costs, heads, at_once, plain, takers);
+  // Two rounds of work tiles are as many as the last heads' need be.
   for (int from = plain; from > 0 && (heads - from) * of_head < 2 * takers;) {
     from -= at_once;
     const double shared = static_cast<double>((heads - from) * walked_head_bytes(p)) / kL2Share;
     const double worth =
-        work_balance(costs, heads, at_once, from, takers) - kSharedHeadsCost * shared;
+        backward_tile_balance(costs, heads, at_once, from, takers) - kSharedHeadsCost * shared;
     if (worth <= most) continue;
     best = from;
     most = worth;

@@ -162,7 +162,7 @@ void choose_parts(Preferred& best, const Problem& p, const Limits& limits, bool 
     if (select_split_q(p, parts, limits.sm_count).parts > 1) c = parts;
   });
   const BackwardConfig& c = best.config();
-  const bool one_round = full && works_of(p, c) <= limits.sm_count / c.cluster;
+  const bool one_round = full && work_tiles_of(p, c) <= limits.sm_count / c.cluster;
   const bool long_round = std::min(p.sq, p.sk) >= kRoundedKeys;
   if (one_round ? long_round : c.split_q && !full) best.add_as_they_come();
 }

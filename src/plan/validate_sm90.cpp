@@ -205,7 +205,7 @@ Verdict validate_walk(const BackwardConfig& c, const Problem& p) {
   });
 }
 
-// Grids that stay or round dq themselves count works ahead, which no list of lengths does.
+// Grids that stay or round dq themselves count work tiles ahead, which no list of lengths does.
 Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({

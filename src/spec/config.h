@@ -27,9 +27,10 @@ inline constexpr int kGroupThreads = 128;
 // What the copying thread of cuda_sm90 tells the others of a tile of q.
 inline constexpr int kOrderBytes = 32;
 inline constexpr int kVarlenOrderBytes = 48;
-inline constexpr int kVarlenItemsAtOnce = 128;  // that may be done again together (VarlenWalk)
+// Work tiles of packed sequences that may be done again together (VarlenTileScheduler).
+inline constexpr int kVarlenTilesAtOnce = 128;
 
-// What a block of cuda_sm90 notes in shared memory about items to be done again.
+// What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
 
 // Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
@@ -58,7 +59,7 @@ struct ForwardConfig {
   int pack_gqa = 1;
   // Work tiles that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
   // splits of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
-  // where items are few. What a split leaves goes to the workspace, from which a second kernel
+  // where work tiles are few. What a split leaves goes to the workspace, from which a second kernel
   // combines it. 0: whole work tiles alone.
   int num_splits = 0;
   // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
@@ -83,12 +84,12 @@ struct ForwardConfig {
            value_dim > 64 && pack_gqa == query_rows();
   }
 
-  constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenItemsAtOnce + 4) : 0; }
+  constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenTilesAtOnce + 4) : 0; }
   constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
 
   // Rows of q that are dealt out together, and what they are of.
-  constexpr int item_rows() const { return cluster * block_q; }
-  constexpr int item_queries() const { return item_rows() / query_rows(); }
+  constexpr int work_tile_rows() const { return cluster * block_q; }
+  constexpr int work_tile_queries() const { return work_tile_rows() / query_rows(); }
   constexpr int query_rows() const {
     int rows = 1;
     while (rows < pack_gqa) rows *= 2;
@@ -211,8 +212,8 @@ struct BackwardConfig {
   // between those of the first one's two warpgroups.
   bool masked = false;
   // Of cuda_sm90 only, 16 bits, persistent=true, d and dv up to 128, without a left side of a mask:
-  // works that do not fill a last round of pairs, or under a mask the longest of few, are in parts
-  // of their queries (0019).
+  // work tiles that do not fill a last round of pairs, or under a mask the longest of few, are in
+  // parts of their queries (0019).
   bool split_q = false;
   // Of cuda_sm90 only, 16 bits, cluster=2, dq serialized, d and dv up to 128, or d up to 192 and
   // dv up to d: pairs walk a tile of queries for all query heads of their key head, then the next;
@@ -324,8 +325,8 @@ struct BackwardConfig {
     if (cluster > 1) return sm90_is_wide() ? 9 : (sm90_sends_ds() ? 8 + block_q / 32 : 8);
     return early_release() ? 5 : 4;
   }
-  // Of a pair that stays: barriers of its keys, two slots for works and two barriers for each. Of
-  // packed sequences: the block's work.
+  // Of a pair that stays: barriers of its keys, two slots for work tiles and two barriers for each.
+  // Of packed sequences: the block's work.
   constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : varlen ? 32 : 0; }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64

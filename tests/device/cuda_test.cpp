@@ -231,7 +231,7 @@ TEST_F(Correctness, ThousandRunsWhoseWarpRoundsDqGiveTheSameBits) {
   for (const char* config : kRounding) expect_same_bits_in_a_thousand_runs(config);
 }
 
-// Likewise where pairs of blocks stay and take one work after the other.
+// Likewise where pairs of blocks stay and take one work tile after the other.
 constexpr const char* kPersistent[] = {
     "BackwardConfig{target=cuda_sm90,dq=serialized_fused,cluster=2,persistent=true,masked=false,"
     "split_q=false,gqa_inner_loop=false}",
@@ -250,7 +250,7 @@ TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
   Runs runs{190};
   runs.file(kPersistent[0]);
   runs.edges(kPersistent[1]);
-  // More works than pairs, some of keys that no query sees, and few.
+  // More work tiles than pairs, some of keys that no query sees, and few.
   for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
                            "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
                            "fwdbwd bf16 causal b3 h40 s515 d64"}) {
@@ -409,7 +409,8 @@ TEST_F(Correctness, ThousandRunsGiveTheSameBits) {
     const char* line;
     const char* config;
   };
-  // Few works under a mask come in parts, whose sums have equal bits with `deterministic` alone.
+  // Few work tiles under a mask come in parts, whose sums have equal bits with `deterministic`
+  // alone.
   for (const auto& [line, config] :
        {Case{"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64 deterministic", ""},
         Case{"fwdbwd fp16 b1 h4 sq333 sk777 d128", ""},
@@ -420,7 +421,7 @@ TEST_F(Correctness, ThousandRunsGiveTheSameBits) {
   }
 }
 
-// A grid of any size deals out the same items.
+// A grid of any size deals out the same work tiles.
 TEST_F(Correctness, EveryBudgetOfMultiprocessorsGivesTheSameBits) {
   for (const char* line :
        {"fwd bf16 causal b2 hq8 hk2 s1000 d64", "fwd fp16 b1 h3 sq333 sk777 d128",

@@ -174,7 +174,8 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
   }
 }
 
-// Does a grid of any size deal out the same items? By every `step`-th budget of multiprocessors.
+// Does a grid of any size deal out the same work tiles? By every `step`-th budget of
+// multiprocessors.
 inline void expect_same_bits_at_budgets(const std::string& line, const PlanOptions& options,
                                         int step) {
   const Problem p = parse_problem(line);

@@ -42,7 +42,7 @@ TEST_F(HelpedDq, TileEdgesMeetTheRule) {
   }
 }
 
-// More works than pairs, some of keys that no query sees; heads whose number is odd.
+// More work tiles than pairs, some of keys that no query sees; heads whose number is odd.
 TEST_F(HelpedDq, ManyWorksMeetTheRule) {
   std::uint64_t seed = 110;
   for (const char* line :

@@ -36,7 +36,7 @@ TEST_F(HeldColumns, TheBitsAreThoseOfAllOfQInSharedMemory) {
   expect_same("fwd bf16 causal b2 h21 s700 d96", kAllHeld);
   expect_same("fwd bf16 b2 hq8 hk2 s333 d128", kSomeHeld);
   expect_same("fwd bf16 causal b2 h40 s777 d256", kPairsHeld);
-  expect_same("fwd bf16 b1 h5 s777 d256 scale(4)", kPairsHeld);  // items that are done again
+  expect_same("fwd bf16 b1 h5 s777 d256 scale(4)", kPairsHeld);  // work tiles that are done again
 }
 
 TEST_F(HeldColumns, ThousandRunsGiveTheSameBits) {

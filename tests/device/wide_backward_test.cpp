@@ -47,8 +47,8 @@ TEST_F(WideBackward, PairsThatStayMeetTheRule) {
   }
 }
 
-// By the warps of pairs that stay, between works, and by blocks behind them: of few works and of
-// many, of a tile, of keys that no query sees.
+// By the warps of pairs that stay, between work tiles, and by blocks behind them: of few work tiles
+// and of many, of a tile, of keys that no query sees.
 TEST_F(WideBackward, SumsRoundedInTheSameGridMeetTheRule) {
   EXPECT_GE(ran_of({"hopper_wide_backward.txt"}, helped_), 28);
   for (const char* line :

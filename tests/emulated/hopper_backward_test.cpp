@@ -132,7 +132,7 @@ TEST(EmulatedHopperBackward, AWarpRoundsDqOfHeadsBefore) {
   expect("bwd bf16 causal b23 h9 s20 d64", [] { return config(kBf16, 64, serialized_fused); });
 }
 
-// Pairs that stay. Here the first that runs takes all works.
+// Pairs that stay. Here the first that runs takes all work tiles.
 
 constexpr BackwardConfig persistent(BackwardConfig with) {
   with.persistent = true;
@@ -141,11 +141,11 @@ constexpr BackwardConfig persistent(BackwardConfig with) {
 
 TEST(EmulatedHopperBackward, PairsThatStay) {
   constexpr auto k128 = persistent(pairs(kBf16, 128)), k64 = persistent(pairs(kBf16, 64));
-  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq64 sk200 d128", 2);  // a tile for each work
+  expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq64 sk200 d128", 2);  // a tile for each work tile
   expect_right_of_pairs<k128>("bwd bf16 b2 h3 sq130 sk600 d128", 4);
   expect_right_of_pairs<k128>("bwd bf16 causal b1 hq4 hk2 s600 d128", 2);
   expect_right_of_pairs<k128>("bwd bf16 causal b1 h2 sq300 sk900 d128", 1);
-  // Keys that no query sees: under the mask, between works that have some.
+  // Keys that no query sees: under the mask, between work tiles that have some.
   expect_right_of_pairs<k128>("bwd bf16 b1 h3 sq100 sk1200 d128 window(70,0)", 2);
   expect_right_of_pairs<k64>("bwd bf16 causal b1 hq4 hk2 sq200 sk300 d64", 2);
   expect_right_of_pairs<k64>("bwd bf16 b2 h2 sq700 sk257 d40 layout(bshd)", 6);
@@ -238,8 +238,8 @@ TEST(EmulatedHopperBackward, SumsOfTheLastHeadsAreZeroedAndRoundedLikewise) {
   expect_right_of_pairs<k96>("bwd bf16 causal b23 h2 sq140 sk520 d96", 4);
 }
 
-// The warp that counts ends of works, and the one that zeroes and rounds, come late to all of them:
-// works of a tile, or of keys that no query sees.
+// The warp that counts ends of work tiles, and the one that zeroes and rounds, come late to all of
+// them: work tiles of a tile, or of keys that no query sees.
 TEST(EmulatedHopperBackward, HelpersOfSumsAsTheyComeMayBeLate) {
   constexpr auto k128 = persistent(pairs(kBf16, 128, atomic_fused));
   constexpr auto k64 = persistent(pairs(kFp16, 64, atomic_fused));
@@ -274,7 +274,7 @@ TEST(EmulatedHopperBackward, PairsWalkTilesOfAllQueryHeads) {
       "bwd fp16 causal b1 hq4 hk2 s300 d96", 2);
 }
 
-// The works of the last round in parts of their queries, where it has few.
+// The work tiles of the last round in parts of their queries, where it has few.
 constexpr BackwardConfig in_parts(BackwardConfig with) {
   with.split_q = true;
   return with;
@@ -282,7 +282,7 @@ constexpr BackwardConfig in_parts(BackwardConfig with) {
 
 TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
   const auto expect = [](const std::string& line, int sms, int whole, int parts, auto config) {
-    const WorkParts found = select_split_q(parse_problem(line), config(), sms);
+    const SplitQ found = select_split_q(parse_problem(line), config(), sms);
     EXPECT_EQ(found.first, whole) << line;
     EXPECT_EQ(found.parts, parts) << line;
     expect_gradients<config()>(
@@ -299,7 +299,7 @@ TEST(EmulatedHopperBackward, WorksOfTheLastRoundAreInParts) {
          [] { return in_parts(persistent(pairs(kFp16, 96))); });
   expect("bwd bf16 b1 hq4 hk2 sq900 sk200 d64", 12, 0, 3,
          [] { return in_parts(persistent(pairs(kBf16, 64, serialized_fused))); });
-  // Under a mask all of few works: as they come, and in turn.
+  // Under a mask all of few work tiles: as they come, and in turn.
   expect("bwd bf16 causal b1 hq3 hk1 s1100 d64", 12, 0, 2,
          [] { return in_parts(masked(persistent(pairs(kBf16, 64, atomic)))); });
   expect("bwd bf16 causal b1 hq6 hk2 s800 d128", 24, 0, 3,
@@ -383,7 +383,7 @@ TEST(EmulatedHopperBackward, WhatIsSkippedAddsNothing) {
 }
 
 // Two heads of equal data, of which the second begins at an odd tile of its pair's: which block
-// makes a tile's dq depends on the works before, its bits do not.
+// makes a tile's dq depends on the work tiles before, its bits do not.
 template <BackwardConfig kConfig>
 void expect_equal_heads(const std::string& line) {
   Tensors t(line, 9);

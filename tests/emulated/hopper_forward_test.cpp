@@ -61,9 +61,9 @@ TEST(EmulatedHopperForward, SectionsThatKeepTheGridBusier) {
   const std::string line = "fwd bf16 causal b1 h5 s260 d64";
   Tensors whole(line, 5), smaller(line, 5);
   const cuda::HopperForwardArgs all(smaller.p, kConfig);
-  EXPECT_EQ(all.with(smaller.forward_args(), 1).items.section, 5);
-  EXPECT_EQ(all.with(smaller.forward_args(), kBlocks).items.section, 4);
-  EXPECT_EQ(all.with(smaller.forward_args(), 1).items.section, 5);
+  EXPECT_EQ(all.with(smaller.forward_args(), 1).tile_grid.section, 5);
+  EXPECT_EQ(all.with(smaller.forward_args(), kBlocks).tile_grid.section, 4);
+  EXPECT_EQ(all.with(smaller.forward_args(), 1).tile_grid.section, 5);
   run<kConfig>(whole, kEager, 1);
   expect_met(check_forward(whole.p, whole.forward_args()), line);
   run<kConfig>(smaller, kEager, kBlocks);
@@ -127,41 +127,42 @@ constexpr ForwardConfig packing(ForwardConfig config, int heads) {
   return config;
 }
 
-constexpr ForwardConfig in_shares(ForwardConfig config, int shares) {
-  config.num_splits = shares;
+constexpr ForwardConfig split_kv_by(ForwardConfig config, int num_splits) {
+  config.num_splits = num_splits;
   return config;
 }
 
-// The last items in shares of their keys, joined: behind whole rounds and without any, where items
-// fill whole rounds, where a piece has no tile, where a row sees none of a piece or of any, where
-// tiles of q are packed heads, where an item is done again, and one of more pieces than a warp has
-// lanes.
+// The last work tiles in splits of their keys, joined: behind whole rounds and without any, where
+// work tiles fill whole rounds, where a piece has no tile, where a row sees none of a piece or of
+// any, where tiles of q are packed heads, where a work tile is done again, and one of more pieces
+// than a warp has lanes.
 TEST(EmulatedHopperForward, LastItemsInSharesOfTheirKeys) {
-  constexpr auto k64 = in_shares(hopper_forward(kBf16, 64, 64, 64, 2, 1), 5);
+  constexpr auto k64 = split_kv_by(hopper_forward(kBf16, 64, 64, 64, 2, 1), 5);
   expect_right<k64>("fwd bf16 b2 hq4 hk2 sq1 sk1000 d64");
-  expect_right<k64>("fwd bf16 b1 h3 sq300 sk400 d64");              // three whole rounds
-  expect_right<k64>("fwd bf16 b1 h7 sq70 sk130 d40 layout(bshd)");  // two, and four of 14 items
-  expect_right<k64>("fwd bf16 b1 h1 sq70 sk130 d64");               // a share has less than a tile
+  expect_right<k64>("fwd bf16 b1 h3 sq300 sk400 d64");  // three whole rounds
+  expect_right<k64>(
+      "fwd bf16 b1 h7 sq70 sk130 d40 layout(bshd)");   // two, and four of 14 work tiles
+  expect_right<k64>("fwd bf16 b1 h1 sq70 sk130 d64");  // a split has less than a tile
   expect_right<k64>("fwd bf16 causal b1 h2 sq130 sk300 d64");
   expect_right<k64>("fwd bf16 causal b1 h1 sq200 sk100 d64");  // rows that see no key
   expect_right<k64>("fwd bf16 b1 h2 sq100 sk700 d64 window(90,20)");
   expect_right<k64>("fwd bf16 b1 h2 sq1 sk900 d64 scale(20)");
-  constexpr auto kTurns = in_shares(hopper_forward(kBf16, 128, 128, 128, 2, 2, true), 3);
+  constexpr auto kTurns = split_kv_by(hopper_forward(kBf16, 128, 128, 128, 2, 2, true), 3);
   expect_right<kTurns>("fwd bf16 causal b1 h2 sq200 sk900 d128");
-  constexpr auto kPacked = in_shares(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 33);
+  constexpr auto kPacked = split_kv_by(packing(hopper_forward(kFp16, 64, 64, 128, 2, 1), 5), 33);
   expect_right<kPacked>("fwd fp16 causal b1 hq10 hk2 sq3 sk4300 d64");
-  constexpr auto kMany = in_shares(hopper_forward(kBf16, 64, 64, 64, 2, 1), 70);
+  constexpr auto kMany = split_kv_by(hopper_forward(kBf16, 64, 64, 64, 2, 1), 70);
   expect_right<kMany>("fwd bf16 b1 h1 sq5 sk4700 d64");
   expect_right<kMany>("fwd bf16 causal b1 h1 sq70 sk4700 d64");
-  constexpr auto kWidest = in_shares(hopper_forward(kBf16, 256, 128, 64, 2, 1), 3);
+  constexpr auto kWidest = split_kv_by(hopper_forward(kBf16, 256, 128, 64, 2, 1), 3);
   expect_right<kWidest>("fwd bf16 b1 h1 sq70 sk300 d256");
   expect_right<kWidest>("fwd bf16 b1 h1 sq70 sk300 d256 dv200");
 }
 
-// By pairs, with a place of its own for the output of whole items.
+// By pairs, with a place of its own for the output of whole work tiles.
 TEST(EmulatedHopperForward, LastItemsOfPairsInSharesOfTheirKeys) {
   constexpr auto kOwn = [] {
-    ForwardConfig c = in_shares(hopper_forward(kBf16, 128, 128, 64, 2, 1, false, 2), 3);
+    ForwardConfig c = split_kv_by(hopper_forward(kBf16, 128, 128, 64, 2, 1, false, 2), 3);
     c.q_columns_in_regs = 64;
     return c;
   }();
@@ -218,7 +219,7 @@ TEST(EmulatedHopperForward, WhatLiesInRowsThatAreLeftIsNoHeadsBusiness) {
 }
 
 // Likewise in bf16, also where weights of such a query leave the range of fp32 and its own group's
-// item is done again.
+// work tile is done again.
 TEST(EmulatedHopperForward, RowsThatAreLeftAskForNothing) {
   constexpr auto kThree = packing(hopper_forward(kBf16, 64, 128, 64, 2, 2), 3);
   Tensors calm("fwd bf16 causal b1 hq6 hk2 sq30 sk99 d64", 5);
@@ -238,7 +239,7 @@ TEST(EmulatedHopperForward, WideHeads) {
   expect_right<hopper_forward(kBf16, 256, 128, 64, 2, 1)>("fwd bf16 b1 h1 sq129 sk65 d200");
 }
 
-// Weights leave the range of fp32 where the maximum comes late: items are done again.
+// Weights leave the range of fp32 where the maximum comes late: work tiles are done again.
 TEST(EmulatedHopperForward, ItemsThatAreDoneAgain) {
   expect_right<hopper_forward(kBf16, 64, 128, 128, 3, 2, true)>(
       "fwd bf16 b1 h3 sq200 sk500 d64 scale(20)");

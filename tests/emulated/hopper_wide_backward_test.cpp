@@ -150,7 +150,7 @@ TEST(EmulatedHopperWideBackward, PairsThatStay) {
   constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256));
   expect_staying_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
   expect_staying_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
-  // Keys that no query sees: under the mask, between works that have some.
+  // Keys that no query sees: under the mask, between work tiles that have some.
   expect_staying_right<k192>("bwd bf16 b1 h3 sq100 sk900 d192 window(70,0)", 2);
   expect_staying_right<k256>("bwd fp16 causal b1 h3 sq300 sk400 d256", 2);
   expect_staying_right<k256>("bwd fp16 b2 hq2 hk1 sq65 sk520 d256", 4);
@@ -167,8 +167,8 @@ TEST(EmulatedHopperWideBackward, LanesOfTheCopyingWarpMayBeLate) {
                           [](const Sm90BackwardArgs& args) { sm90_wide_backward<kPair>(args); });
 }
 
-// Rounded by the warps of pairs that stay, between works, and by blocks behind them; the workspace
-// holds NaN before.
+// Rounded by the warps of pairs that stay, between work tiles, and by blocks behind them; the
+// workspace holds NaN before.
 TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
   constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
   constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256, atomic_fused));
@@ -184,7 +184,7 @@ TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
       "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);
 }
 
-// The warp that counts ends of works, and the one that zeroes and says when sums are complete.
+// The warp that counts ends of work tiles, and the one that zeroes and says when sums are complete.
 TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
   constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
   for (const Timing& timing : {Timing{.late_warp = 2}, Timing{.late_warp = 3},

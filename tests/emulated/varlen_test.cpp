@@ -213,7 +213,7 @@ TEST(EmulatedVarlen, HopperForward) {
   }
 }
 
-// More items than are done again together, of which some are: their weights leave the range of
+// More work tiles than are done again together, of which some are: their weights leave the range of
 // fp32.
 TEST(EmulatedVarlen, HopperForwardItemsThatAreDoneAgain) {
   const char* rest = "hq8 hk1 scale(20) lens(9,30,2,5,9,7,8,1,64,3,5,6,7,8,9,40,20,11,12,13)";

@@ -43,7 +43,8 @@ TEST(Launch, HopperHasAKernelOfItsOwnAndFourMoreWarpsToCopy) {
   EXPECT_NE(launch.entry.find(",.pingpong="), std::string::npos);
 }
 
-// Pieces are items behind the whole ones; what they leave lies in the workspace, output and lse.
+// Pieces are work tiles behind the whole ones; what they leave lies in the workspace, output and
+// lse.
 TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   const Problem p = parse_problem("fwd bf16 b2 h3 sq1000 sk4096 d128");
   ForwardConfig config = select_forward(p, kLimits);
@@ -53,14 +54,14 @@ TEST(Launch, PiecesOfTheLastItemsAreJoinedByASecondKernel) {
   ASSERT_TRUE(validate_config(config, p, kLimits)) << validate_config(config, p, kLimits).reason;
   const auto launches = forward_launches(p, config);
   ASSERT_EQ(launches.size(), 2u);
-  EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 items, then pieces of eight
+  EXPECT_EQ(launches[0].grid, 40u + 2 * 20);  // two rounds of 48 work tiles, then pieces of eight
   EXPECT_EQ(launches[0].smem_bytes, whole.smem_bytes);
   EXPECT_EQ(launches[1].entry.find("dfa::combine_splits<dfa::ForwardConfig{"), 0u);
   EXPECT_EQ(launches[1].grid, 8u * 128 / 4);  // a warp for each row ...
   EXPECT_EQ(forward_workspace_bytes(p, config), 4u * 2 * 20 * 128 * (128 + 1));
-  const Items items = forward_items(p, config, 132);
-  EXPECT_EQ(items.tiles, 80);
-  EXPECT_EQ(items.heads, 1);
+  const TileGrid tile_grid = forward_tile_grid(p, config, 132);
+  EXPECT_EQ(tile_grid.tiles, 80);
+  EXPECT_EQ(tile_grid.heads, 1);
   const Problem few = parse_problem("fwd bf16 b2 h3 sq10 sk4096 d128");
   EXPECT_EQ(forward_workspace_bytes(few, config), 4u * 2 * 20 * 10 * (128 + 1));
   EXPECT_EQ(forward_launches(few, config)[1].grid, 6u * 10 / 4);  // ... that there is
@@ -150,24 +151,24 @@ TEST(Launch, KernelsOfTuringAreThePortableOnesFromASourceOfTheirOwn) {
 
 TEST(Launch, CausalHeadsAreDealtOutInSectionsThatFitTheL2) {
   const ForwardConfig config{.block_q = 128};
-  const auto items = [&](const char* line) {
-    return forward_items(parse_problem(line), config, 132);
+  const auto tile_grid = [&](const char* line) {
+    return forward_tile_grid(parse_problem(line), config, 132);
   };
-  const Items causal = items("fwd bf16 causal b4 h16 s4096 d128");  // 2 MB of k and v a head
+  const TileGrid causal = tile_grid("fwd bf16 causal b4 h16 s4096 d128");  // 2 MB of k and v a head
   EXPECT_EQ(causal.heads, 64);
   EXPECT_EQ(causal.tiles, 32);
   EXPECT_EQ(causal.section, 16);
   EXPECT_EQ(causal.late_first, 1);
-  EXPECT_EQ(items("fwd bf16 causal b4 hq16 hk2 s4096 d128").section, 64);
-  EXPECT_EQ(items("fwd bf16 causal h8 s1048576 d128").section, 1);
-  EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").section, 64);
-  EXPECT_EQ(items("fwd bf16 b4 h16 s4096 d128").late_first, 0);
-  EXPECT_EQ(items("fwd bf16 h1 s600 d64 window(100,0)").late_first, 0);
+  EXPECT_EQ(tile_grid("fwd bf16 causal b4 hq16 hk2 s4096 d128").section, 64);
+  EXPECT_EQ(tile_grid("fwd bf16 causal h8 s1048576 d128").section, 1);
+  EXPECT_EQ(tile_grid("fwd bf16 b4 h16 s4096 d128").section, 64);
+  EXPECT_EQ(tile_grid("fwd bf16 b4 h16 s4096 d128").late_first, 0);
+  EXPECT_EQ(tile_grid("fwd bf16 h1 s600 d64 window(100,0)").late_first, 0);
 }
 
 TEST(Launch, ShortCausalHeadsAreDealtOutInWholeRoundsOfTheGrid) {
   const auto section = [](const char* line, int block_q, int blocks) {
-    return forward_items(parse_problem(line), {.block_q = block_q}, blocks).section;
+    return forward_tile_grid(parse_problem(line), {.block_q = block_q}, blocks).section;
   };
   EXPECT_EQ(section("fwd bf16 causal b32 h16 s512 d128", 128, 132), 33);
   EXPECT_EQ(section("fwd bf16 causal b32 h16 s512 d128", 128, 100), 25);
@@ -261,7 +262,8 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
 
-  // Nothing is cleared before the grid; two counters of heads more than are rounded, one of works.
+  // Nothing is cleared before the grid; two counters of heads more than are rounded, one of work
+  // tiles.
   config.dq = DqAccumulation::atomic_fused;
   config.persistent = true;
   const int heads = static_cast<int>(kProblem.b * kProblem.hk);
@@ -301,18 +303,18 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
     return select_heads_at_once(parse_problem(line),
                                 {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
   };
-  EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 works a head
+  EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 work tiles a head
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s1300 d128"), 11);
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
-  // Of few works, all of which begin at once, the longest of all heads are the first.
+  // Of few work tiles, all of which begin at once, the longest of all heads are the first.
   const auto in_turn = [](const char* line, bool in_parts) {
     return select_heads_at_once(parse_problem(line),
                                 {.block_k = 128, .cluster = 2, .split_q = in_parts});
   };
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", true), 4);
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", false), 2);
-  EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 works
+  EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 work tiles
   // None waits for another head's: one after the other, but the last ones.
   EXPECT_EQ(select_heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
                                  {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
@@ -367,7 +369,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
         const bool waits = config.dq_serialized() && config.cluster == 2;
         EXPECT_GE((i / order.keys - group) * order.keys * config.cluster, waits ? 528 : 132);
         EXPECT_LE((group + 1) * at_once,
-                  select_tail_heads(p, config));  // all of its works are before
+                  select_tail_heads(p, config));  // all of its work tiles are before
         for (int tile = order.sharer(i); tile < of_group; tile += order.keys) {
           ++rounded[static_cast<std::size_t>(group * of_group + tile)];
         }
@@ -393,7 +395,7 @@ TEST(Launch, ABackwardThatRoundsDqHasASharerOrABlockAtTheEndForEveryTile) {
                             {" d64", " d96", " d128", " d192", " d256"});
 }
 
-// As many pairs as multiprocessors hold and works there are; behind them those that round dq.
+// As many pairs as multiprocessors hold and work tiles there are; behind them those that round dq.
 TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
   const Problem p = parse_problem("bwd bf16 b2 h8 s1000 d128");
   const auto config = [&](const std::string& text) {
@@ -401,7 +403,7 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
     return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
   };
   const BackwardConfig alone = config("dq=serialized,persistent=true");
-  EXPECT_EQ(staying_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work
+  EXPECT_EQ(staying_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work tile
   EXPECT_EQ(staying_clusters(p, alone, 100), 50);
   EXPECT_EQ(staying_clusters(p, alone, 1), 1);
   EXPECT_EQ(staying_clusters(p, config("dq=serialized_fused,persistent=false"), 132), 0);
@@ -412,7 +414,7 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
   ASSERT_GT(order.last * order.roundings, 0);
   EXPECT_EQ(staying_grid(p, rounding, 50),
             2 * (50 + static_cast<unsigned>(order.last * order.roundings)));
-  // The last counter counts works.
+  // The last counter counts work tiles.
   EXPECT_EQ(turn_count(p, alone), 2 * 8 * 16 + 1);
   EXPECT_EQ(backward_workspace_bytes(p, alone),
             backward_workspace_bytes(p, config("dq=serialized,persistent=false")) + 4);

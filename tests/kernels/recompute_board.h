@@ -7,7 +7,7 @@
 // What recompute_queue.h is tested with in place of a block's shared memory.
 namespace dfa {
 
-// What the notes of a block hold; tests say which items want to be done again.
+// What the notes of a block hold; tests say which work tiles want to be done again.
 template <typename Walk>
 struct RecomputeBoard {
   std::set<int> asked;
@@ -22,7 +22,7 @@ struct BoardNotes {
   RecomputeBoard<Walk>* board;
 
   void meet(int time) const { EXPECT_EQ(time, board->met++); }
-  bool asked(int item) const { return board->asked.count(item) != 0; }
+  bool asked(int work_tile) const { return board->asked.count(work_tile) != 0; }
   bool any() const { return !board->asked.empty(); }
   void start(const Walk& walk) const {
     board->asked.clear();

@@ -249,7 +249,7 @@ TEST(Sm90BackwardLegality, PairsInTurnWalkATileOfAllQueryHeadsUnderAMask) {
   EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s4096 d128 deterministic"));
   EXPECT_TRUE(by_tile("bwd bf16 causal b4 hq32 hk8 s4096 d192 dv128 deterministic"));
   for (const char* line : {"bwd bf16 causal b4 h32 s2048 d128",       // heads of their own
-                           "bwd bf16 b4 hq32 hk8 s2048 d128",         // works of one length
+                           "bwd bf16 b4 hq32 hk8 s2048 d128",         // work tiles of one length
                            "bwd bf16 causal b2 hq32 hk8 s4096 d128",  // none waits for a turn
                            "bwd bf16 b4 hq32 hk8 s2048 d128 window(511,0)",
                            "bwd bf16 causal b4 hq32 hk8 s2048 d256 deterministic"}) {
@@ -378,7 +378,7 @@ TEST(Sm90BackwardLegality, PairsStayWhereThatWasFaster) {
   EXPECT_TRUE(stay("bwd bf16 h1 s16384 d128"));  // sums as they come
   EXPECT_FALSE(stay("bwd bf16 h1 s16384 d128 deterministic"));
   EXPECT_FALSE(stay("bwd bf16 causal h16 s16384 d128"));
-  EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d128"));  // few works, in parts
+  EXPECT_TRUE(stay("bwd bf16 causal h1 s16384 d128"));  // few work tiles, in parts
   EXPECT_FALSE(stay("bwd bf16 h1 s128 d64"));
   const Problem p = parse_problem("bwd bf16 h1 s1024 d128");
   BackwardConfig config = hopper_backward(p);

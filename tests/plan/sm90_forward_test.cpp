@@ -206,9 +206,9 @@ TEST(Sm90Legality, HeadsArePackedWhereTheyFillTilesOrWhereTheyAreNamedAndDivideA
   const ForwardConfig three = forced("pack_gqa=3"), twelve = forced("pack_gqa=12");
   EXPECT_EQ(three.query_rows(), 4);
   EXPECT_EQ(twelve.query_rows(), 16);
-  EXPECT_EQ(forward_items(p, twelve, 132).heads, 12);
-  EXPECT_EQ(forward_items(p, twelve, 132).tiles,
-            (20 * 16 + twelve.item_rows() - 1) / twelve.item_rows());
+  EXPECT_EQ(forward_tile_grid(p, twelve, 132).heads, 12);
+  EXPECT_EQ(forward_tile_grid(p, twelve, 132).tiles,
+            (20 * 16 + twelve.work_tile_rows() - 1) / twelve.work_tile_rows());
   EXPECT_FALSE(forced("pack_gqa=3").own_output());
   Problem endless = p;
   endless.hq = 64;
@@ -243,13 +243,13 @@ TEST(Sm90Legality, CandidatesOfAProblemThatIsPackedAreLegalOfBoth) {
   }
 }
 
-// 20 items of 12 heads in 16 rows a query where there were 240 of 5 rows.
+// 20 work tiles of 12 heads in 16 rows a query where there were 240 of 5 rows.
 TEST(Sm90Legality, PackedHeadsMakeFewerItems) {
   const Problem p = parse_problem("fwd bf16 causal b10 hq24 hk2 sq5 sk700 d128");
   const ForwardConfig packed = select_forward(p, kHopper);
   EXPECT_EQ(packed.pack_gqa, 12);
   EXPECT_EQ(forward_launches(p, packed)[0].grid, 20u);
-  EXPECT_EQ(forward_items(p, packed, 132).heads, 20);
+  EXPECT_EQ(forward_tile_grid(p, packed, 132).heads, 20);
 }
 
 // Groups that are no power of two have tiles of up to 128 rows: larger ones have no registers.
@@ -298,26 +298,26 @@ TEST(Sm90Legality, LastItemsAreDealtOutInSharesWhereItIsAskedFor) {
   const ForwardConfig usual = select_forward(p, kHopper);
   EXPECT_EQ(usual.num_splits, 0);
   EXPECT_EQ(to_text(usual).find("num_splits"), std::string::npos);
-  ForwardConfig shares = legal_config("num_splits=132", usual, p, kHopper);
-  EXPECT_NE(to_text(shares).find(",.num_splits=132}"), std::string::npos);
-  EXPECT_EQ(parse_config(to_text(shares), ForwardConfig{}), shares);
+  ForwardConfig num_splits = legal_config("num_splits=132", usual, p, kHopper);
+  EXPECT_NE(to_text(num_splits).find(",.num_splits=132}"), std::string::npos);
+  EXPECT_EQ(parse_config(to_text(num_splits), ForwardConfig{}), num_splits);
   EXPECT_THROW(parse_config("target=cuda_sm80,num_splits=8", ForwardConfig{}), InvalidArgument);
-  const auto reason = [&] { return validate_config(shares, p, kHopper).reason; };
-  shares.num_splits = 257;
+  const auto reason = [&] { return validate_config(num_splits, p, kHopper).reason; };
+  num_splits.num_splits = 257;
   EXPECT_NE(reason().find("num_splits=257; 0 to 256"), std::string::npos);
-  shares.num_splits = 132;
-  shares.block_q = 192;
-  shares.warps = 12;
+  num_splits.num_splits = 132;
+  num_splits.block_q = 192;
+  num_splits.warps = 12;
   EXPECT_NE(reason().find("block_q up to 128"), std::string::npos);
-  shares = legal_config("num_splits=66", usual, p, kHopper);
-  shares.cluster = 2;
+  num_splits = legal_config("num_splits=66", usual, p, kHopper);
+  num_splits.cluster = 2;
   EXPECT_NE(reason().find("of pairs an output with a place of its own"), std::string::npos);
 }
 
-// Of few items each is cut into as many pieces, and no more than there are multiprocessors; one
-// that is short, or of a mask that leaves items apart, stays whole.
+// Of few work tiles each is cut into as many pieces, and no more than there are multiprocessors;
+// one that is short, or of a mask that leaves work tiles apart, stays whole.
 TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
-  const auto shares_of = [](const char* line) {
+  const auto splits_of = [](const char* line) {
     return select_forward(parse_problem(line), kHopper).num_splits;
   };
   for (const char* line :
@@ -325,20 +325,20 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
         "fwd fp16 b1 h8 sq256 sk16384 d64", "fwd bf16 causal b1 h8 sq100 sk16384 d256"}) {
     const Problem p = parse_problem(line);
     const ForwardConfig c = select_forward(p, kHopper);
-    const auto items = p.b * p.hq * ((p.sq + c.block_q - 1) / c.block_q);
-    EXPECT_GE(c.num_splits, 2 * items) << line;
+    const auto work_tiles = p.b * p.hq * ((p.sq + c.block_q - 1) / c.block_q);
+    EXPECT_GE(c.num_splits, 2 * work_tiles) << line;
     EXPECT_LE(c.num_splits, 132) << line;
-    EXPECT_EQ(c.num_splits % items, 0) << line;
+    EXPECT_EQ(c.num_splits % work_tiles, 0) << line;
   }
-  EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk32768 d128"), 128);
-  EXPECT_EQ(shares_of("fwd bf16 b8 h8 sq8 sk4096 d128"), 0);  // 64 items fill the memory
-  EXPECT_EQ(shares_of("fwd bf16 b1 h8 sq8 sk256 d128"), 0);
-  EXPECT_EQ(shares_of("fwd bf16 b32 h4 sq8 sk2048 d128"), 0);
-  EXPECT_EQ(shares_of("fwd bf16 causal b1 h8 s1024 d128"), 0);
-  EXPECT_EQ(shares_of("fwd bf16 b4 h8 s4096 d256"), 0);
-  EXPECT_EQ(shares_of("fwd bf16 b1 h24 sq1024 sk32768 d128"), 132);  // 1.45 rounds
-  EXPECT_EQ(shares_of("fwd bf16 b1 h8 s32768 d256"), 66);            // 15.5, of long items
-  EXPECT_EQ(shares_of("fwd bf16 b1 h8 s16384 d256"), 0);
+  EXPECT_EQ(splits_of("fwd bf16 b1 h8 sq8 sk32768 d128"), 128);
+  EXPECT_EQ(splits_of("fwd bf16 b8 h8 sq8 sk4096 d128"), 0);  // 64 work tiles fill the memory
+  EXPECT_EQ(splits_of("fwd bf16 b1 h8 sq8 sk256 d128"), 0);
+  EXPECT_EQ(splits_of("fwd bf16 b32 h4 sq8 sk2048 d128"), 0);
+  EXPECT_EQ(splits_of("fwd bf16 causal b1 h8 s1024 d128"), 0);
+  EXPECT_EQ(splits_of("fwd bf16 b4 h8 s4096 d256"), 0);
+  EXPECT_EQ(splits_of("fwd bf16 b1 h24 sq1024 sk32768 d128"), 132);  // 1.45 rounds
+  EXPECT_EQ(splits_of("fwd bf16 b1 h8 s32768 d256"), 66);            // 15.5, of long work tiles
+  EXPECT_EQ(splits_of("fwd bf16 b1 h8 s16384 d256"), 0);
 }
 
 TEST(Sm90Legality, EveryRuleRefusesWithItsReason) {

@@ -12,21 +12,22 @@
 namespace dfa {
 namespace {
 
-TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
+TEST(Sm90SplitQ, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   const auto parts = [](const char* line, int sms = 132) {
     const Problem p = parse_problem(line);
     const BackwardConfig c = hopper_backward(p);
-    const WorkParts found = select_split_q(p, c, sms);
+    const SplitQ found = select_split_q(p, c, sms);
     EXPECT_TRUE(c.split_q || found.parts == 1) << line;
-    const auto works = static_cast<int>((p.sk + c.turn_keys() - 1) / c.turn_keys() * p.b * p.hk);
-    std::vector<int> taken(static_cast<std::size_t>(works));
-    for (int n = 0; n < found.count(works); ++n) {
+    const auto work_tiles =
+        static_cast<int>((p.sk + c.turn_keys() - 1) / c.turn_keys() * p.b * p.hk);
+    std::vector<int> taken(static_cast<std::size_t>(work_tiles));
+    for (int n = 0; n < found.count(work_tiles); ++n) {
       const int work = found.work(n), part = found.part(n);
       const bool whole = work < found.first || work >= found.end;
       EXPECT_EQ(part == 0, whole || found.parts == 1) << line;
       EXPECT_EQ(taken[static_cast<std::size_t>(work)]++, std::max(part - 1, 0)) << line;
     }
-    for (int n = 0; n < works; ++n) {
+    for (int n = 0; n < work_tiles; ++n) {
       const bool whole = n < found.first || n >= found.end;
       EXPECT_EQ(taken[static_cast<std::size_t>(n)], whole ? 1 : found.parts) << line;
     }
@@ -37,10 +38,10 @@ TEST(Sm90WorkParts, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
   EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 b1 h2 s4096 d128", 64), std::pair(32, 1));  // 32 pairs
   EXPECT_EQ(parts("bwd bf16 b1 h5 s4096 d96"), std::pair(66, 4));
-  EXPECT_EQ(parts("bwd bf16 b1 h4 s1024 d128"), std::pair(0, 4));  // works of few steps
+  EXPECT_EQ(parts("bwd bf16 b1 h4 s1024 d128"), std::pair(0, 4));  // work tiles of few steps
   EXPECT_EQ(parts("bwd bf16 b1 h4 s2048 d64"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 b1 h5 s2048 d128"), std::pair(40, 1));  // would be two rounds
-  // Under a mask all of few works.
+  // Under a mask all of few work tiles.
   EXPECT_EQ(parts("bwd bf16 causal b1 hq32 hk8 s2048 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 causal b1 hq28 hk4 s4096 d128"), std::pair(0, 2));
   EXPECT_EQ(parts("bwd bf16 causal b1 hq32 hk8 s1024 d64"), std::pair(0, 3));

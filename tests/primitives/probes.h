@@ -61,7 +61,7 @@ inline std::vector<Probe> probes() {
     }
   }
   for (const char* name : {"online_softmax<false>", "online_softmax<true>", "lazy_rescale_softmax",
-                           "hide<false>", "hide<true>", "works"}) {
+                           "hide<false>", "hide<true>", "work_tiles"}) {
     add("tile_probes.cuh", 75, name);
   }
   const auto on_sm75 = [&](const std::string& entry) { add(kSm75Probes, 75, entry); };

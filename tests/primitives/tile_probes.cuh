@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
@@ -193,14 +193,14 @@ __global__ void hide(const __grid_constant__ Args args) {
   put_sum(args.out, 32, scores);
 }
 
-// What block i of n query tiles of 64 works at: batch, head, kv head, query. b: hq, hk, sq.
-inline __global__ void works(const __grid_constant__ Args args) {
+// What block i of n query tiles of 64 work tiles at: batch, head, kv head, query. b: hq, hk, sq.
+inline __global__ void work_tiles(const __grid_constant__ Args args) {
   const int* b = static_cast<const int*>(args.b);
   KernelArgs kernel{};
   kernel.hq = b[0];
   kernel.hk = b[1];
   kernel.sq = b[2];
-  const QueryWork<false> work = query_work<64, false>(kernel, blockIdx.x);
+  const QueryWorkTile<false> work = query_work_tile<64, false>(kernel, blockIdx.x);
   static_cast<int4*>(args.out)[blockIdx.x] =
       make_int4(work.seq.batch, work.head, work.kv_head, work.query);
 }

@@ -189,13 +189,13 @@ TEST_F(Softmax, HidesWhatTheMaskHidesAndNothingElse) {
 
 TEST_F(Tiles, EveryBlockHasItsQueriesAndLateOnesComeFirst) {
   const int hq = 6, hk = 2, sq = 300, batches = 3, tiles = 5;
-  const auto works = run<int>("works", {static_cast<unsigned>(tiles * hq * batches)},
-                              static_cast<std::size_t>(4 * tiles * hq * batches), {}, {},
-                              std::vector<int>{hq, hk, sq});
+  const auto work_tiles = run<int>("work_tiles", {static_cast<unsigned>(tiles * hq * batches)},
+                                   static_cast<std::size_t>(4 * tiles * hq * batches), {}, {},
+                                   std::vector<int>{hq, hk, sq});
   for (int block = 0; block < tiles * hq * batches; ++block) {
     const int head = block / tiles;
     const int expected[] = {head / hq, head % hq, head % hq / 3, (tiles - 1 - block % tiles) * 64};
-    EXPECT_TRUE(std::equal(expected, expected + 4, works.begin() + 4 * block)) << block;
+    EXPECT_TRUE(std::equal(expected, expected + 4, work_tiles.begin() + 4 * block)) << block;
   }
 }
 

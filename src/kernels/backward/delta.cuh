@@ -3,7 +3,7 @@
 #include "kernels/args.h"
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/order.cuh"
-#include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_fp32.cuh"
 #include "kernels/tile/tile.cuh"
@@ -57,10 +57,10 @@ DFA_DEVICE float row_product(const char* a, const char* b, int columns) {
 
 // The first row of a thread block, of padded ones of a head.
 template <bool kVarlen>
-DFA_DEVICE QueryWork<kVarlen> delta_rows(const KernelArgs& args) {
+DFA_DEVICE QueryWorkTile<kVarlen> delta_rows(const KernelArgs& args) {
   constexpr int kRows = kDeltaThreads / 8;
   if constexpr (kVarlen) {
-    return query_work<kRows, true>(args, blockIdx.x);
+    return query_work_tile<kRows, true>(args, blockIdx.x);
   } else {
     const int blocks = args.padded_sq / kRows;
     const int head = static_cast<int>(blockIdx.x) / blocks;
@@ -75,7 +75,7 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
   if (turn < static_cast<unsigned>(args.turn_count)) args.turns[turn] = 0;
   if constexpr (kVarlen) {
-    if (!has_query_work<kDeltaThreads / 8>(args, blockIdx.x)) return;
+    if (!has_query_work_tile<kDeltaThreads / 8>(args, blockIdx.x)) return;
   }
   const auto work = delta_rows<kVarlen>(args);
   const int row = work.query + static_cast<int>(threadIdx.x) / 8;

@@ -70,7 +70,7 @@ struct DqSemaphore {
   }
 
   // Of sums as they come that are rounded in the same grid: how many blocks with keys of a key head
-  // (of all) have added all they add; where works are in parts, how many parts of theirs have.
+  // (of all) have added all they add; where work tiles are in parts, how many parts of theirs have.
   // Behind two counters of zeros for each.
   static DFA_DEVICE unsigned* ended(const KernelArgs& args, int key_head) {
     return args.turns + 2 * args.b * args.hk + key_head;

@@ -2,7 +2,7 @@
 
 #include "kernels/args.h"
 #include "kernels/backward/serialized_dq.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
@@ -63,12 +63,12 @@ struct Sm80Keys {
   };
 
   using Logits = LogitsOf<kConfig>;
-  using Work = KeyWorkOf<kConfig.varlen>;
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
+  using WorkTile = KeyWorkTile<kConfig.varlen>;
+  static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, unsigned block) {
     if constexpr (kConfig.varlen) {
-      return packed_key_work<kConfig.block_k>(args, block);
+      return packed_key_work_tile<kConfig.block_k>(args, block);
     } else {
-      return key_work<kConfig.block_k, kSerialized>(args, block);
+      return key_work_tile<kConfig.block_k, kSerialized>(args, block);
     }
   }
 
@@ -76,7 +76,7 @@ struct Sm80Keys {
     return static_cast<int>(thread / 32 / kSharing) * kWarpRows;
   }
 
-  static DFA_DEVICE void load_keys(const KernelArgs& args, const Work& work, unsigned smem) {
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const WorkTile& work, unsigned smem) {
     const char* k = static_cast<const char*>(args.k) +
                     k_head_offset<kElement>(args, args.k_strides, work.seq, work.head);
     const char* v = static_cast<const char*>(args.v) +
@@ -284,9 +284,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   extern __shared__ __align__(128) char smem[];
 
   if constexpr (kConfig.varlen) {
-    if (!has_packed_key_work(args, blockIdx.x)) return;
+    if (!has_packed_key_work_tile(args, blockIdx.x)) return;
   }
-  const auto work = Kernel::work_of(args, blockIdx.x);
+  const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const int group = args.hq / args.hk;
   const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = query_tiles(mask, work.key, kConfig.block_k, kConfig.block_q);
@@ -394,7 +394,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   ptx::wait_copies<0>();
   __syncthreads();  // dk and dv take the places of k and v
   if constexpr (Kernel::kSerialized) pass_on(steps);
-  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const auto owned = Kernel::work_tile_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];
 #pragma unroll

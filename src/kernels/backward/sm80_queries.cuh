@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
-#include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
@@ -42,13 +42,13 @@ struct Sm80Queries {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  using Work = QueryWork<kConfig.varlen>;
+  using WorkTile = QueryWorkTile<kConfig.varlen>;
   using Logits = LogitsOf<kConfig>;
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
-    return query_work<kConfig.dq_block_q, kConfig.varlen>(args, block);
+  static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, unsigned block) {
+    return query_work_tile<kConfig.dq_block_q, kConfig.varlen>(args, block);
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned smem) {
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const WorkTile& work, unsigned smem) {
     const char* q = static_cast<const char*>(args.q) +
                     q_head_offset<kElement>(args, args.q_strides, work.seq, work.head);
     const char* d_o = static_cast<const char*>(args.d_o) +
@@ -106,9 +106,9 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   extern __shared__ __align__(128) char smem[];
 
   if constexpr (kConfig.varlen) {
-    if (!has_query_work<kConfig.dq_block_q>(args, blockIdx.x)) return;
+    if (!has_query_work_tile<kConfig.dq_block_q>(args, blockIdx.x)) return;
   }
-  const auto work = Kernel::work_of(args, blockIdx.x);
+  const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
   const unsigned queries = ptx::shared_address(smem);
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
 
   ptx::wait_copies<0>();
   __syncthreads();  // dq takes the place of q
-  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const auto owned = Kernel::work_tile_of(args, ptx::block_index());
   float factor[Kernel::kRows][2];
 #pragma unroll
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;

@@ -26,7 +26,7 @@ struct Sm90Backward {
   using Operand = typename Keys::Operand;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
-  using Work = typename Keys::Work;
+  using WorkTile = typename Keys::WorkTile;
   static constexpr int kBlockQ = kConfig.block_q;
   static constexpr int kBlockK = kConfig.block_k;
   static constexpr int kHalf = Keys::kHalf;
@@ -46,7 +46,7 @@ struct Sm90Backward {
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const Work& work, const Walk& walk,
+  static DFA_DEVICE void step(const KernelArgs& args, const WorkTile& work, const Walk& walk,
                               Shared& shared, unsigned ds, unsigned& phase, int group, Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (!kLseAhead) await_tile(shared, sums);
@@ -91,7 +91,7 @@ struct Sm90Backward {
   }
 
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, Shared shared, int group) {
-    const Work work = Keys::work_of(a.args, shared);
+    const WorkTile work = Keys::work_tile_of(a.args, shared);
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   extern __shared__ __align__(1024) char smem[];
   if constexpr (kConfig.varlen) {
     ptx::griddepcontrol_wait();
-    if (!Keys::has_work(a.args)) return;
+    if (!Keys::has_work_tile(a.args)) return;
   }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) {
     Keys::init(shared);
-    Keys::tell_work(a.args, shared);
+    Keys::tell_work_tile(a.args, shared);
   }
   __syncthreads();
   ptx::griddepcontrol_wait();

@@ -8,7 +8,7 @@
 #include "kernels/ptx/matrix.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
-#include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/product.cuh"
 
@@ -115,7 +115,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   // Of a thread block of the kernel of its own.
   static DFA_DEVICE Tile own_tile(const KernelArgs& args) {
     if constexpr (kConfig.varlen) {
-      const auto work = query_work<kConfig.block_q, true>(args, blockIdx.x);
+      const auto work = query_work_tile<kConfig.block_q, true>(args, blockIdx.x);
       const Head head{work.seq, work.head};
       const int tile = work.query / kConfig.block_q;
       return {head, tile, Turns::index(args, head, tile)};
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kConfig.sm90_dq_threads())
   extern __shared__ __align__(1024) char smem[];
   ptx::griddepcontrol_wait();
   if constexpr (kConfig.varlen) {
-    if (!has_query_work<kConfig.block_q>(args, blockIdx.x)) return;
+    if (!has_query_work_tile<kConfig.block_q>(args, blockIdx.x)) return;
   }
   const auto tile = Dq::own_tile(args);
   const int place = static_cast<int>(threadIdx.x) / kGroupThreads;

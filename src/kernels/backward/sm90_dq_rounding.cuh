@@ -173,7 +173,7 @@ struct Sm90DqRounding {
       }
     }
 
-    // Of one that owns keys, where it has a share. n: chunks before; part: of a work in parts,
+    // Of one that owns keys, where it has a share. n: chunks before; part: of a work tile in parts,
     // which has as many of its share.
     DFA_DEVICE void round_share(const KernelArgs& args, int cluster, unsigned& n,
                                 int part = 0) const {

@@ -2,15 +2,15 @@
 
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/ptx/order.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 
 namespace dfa {
 
 // Sums of dq that blocks add to as they come, cleared beside the tensor cores and rounded in the
 // same grid, so that zeros need not go to memory and back. Those of a head are cleared by its own
 // blocks or by those of a head so many before (zeroed_ahead), a tile at a time, whoever comes
-// first; its blocks wait until all are. Pairs are told works in the order of their indices and wait
-// for lower ones only: none waits for ever.
+// first; its blocks wait until all are. Pairs are told work tiles in the order of their indices and
+// wait for lower ones only: none waits for ever.
 template <BackwardConfig kConfig>
 struct Sm90DqZeros {
   using Dq = Sm90Dq<kConfig>;
@@ -24,7 +24,7 @@ struct Sm90DqZeros {
   static DFA_DEVICE unsigned tiles_of_head(const KernelArgs& args) {
     return static_cast<unsigned>(args.hq / args.hk * Dq::tiles(args));
   }
-  static DFA_DEVICE void zero_tiles(const KernelArgs& args, const KeyWork& work) {
+  static DFA_DEVICE void zero_tiles(const KernelArgs& args, const KeyWorkTile<>& work) {
     const int own = work.seq.batch * args.hk + work.head, ahead = args.zeroed_ahead;
 #pragma unroll 1
     for (int head = own < ahead ? own : own + ahead; head < args.b * args.hk; head += ahead) {
@@ -48,7 +48,7 @@ struct Sm90DqZeros {
       if (ptx::thread_index() % 32 == 0) ptx::add_release(zeroed(args, head));
     }
   }
-  static DFA_DEVICE void wait_for_tiles(const KernelArgs& args, const KeyWork& work) {
+  static DFA_DEVICE void wait_for_tiles(const KernelArgs& args, const KeyWorkTile<>& work) {
     const int head = work.seq.batch * args.hk + work.head;
     while (ptx::load_acquire(zeroed(args, head)) != tiles_of_head(args)) __nanosleep(32);
   }

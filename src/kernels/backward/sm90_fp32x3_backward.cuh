@@ -98,8 +98,8 @@ struct Sm90Fp32x3Backward {
     ptx::fence_barrier_init();
   }
 
-  static DFA_DEVICE KeyWork work_of(const KernelArgs& args) {
-    return key_work<kBlockK, true>(args, ptx::block_index());
+  static DFA_DEVICE KeyWorkTile<> work_tile_of(const KernelArgs& args) {
+    return key_work_tile<kBlockK, true>(args, ptx::block_index());
   }
 
   using Walk = QueryWalk<kBlockK, kBlockQ>;
@@ -110,7 +110,7 @@ struct Sm90Fp32x3Backward {
 
   template <int kColumns>
   static DFA_DEVICE void load_keys(unsigned to, const TensorMap& map, unsigned barrier,
-                                   const KernelArgs& args, const KeyWork& work) {
+                                   const KernelArgs& args, const KeyWorkTile<>& work) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(barrier, kPlanes * tile_bytes(kBlockK, kColumns));
     load_planes<kBlockK, kColumns>(to, map, barrier, work.key, work.head, work.seq.batch, args.b);
@@ -119,7 +119,7 @@ struct Sm90Fp32x3Backward {
   template <int kColumns>
   static DFA_DEVICE void load_queries(const Ring& ring, const TensorMap& map, unsigned to_rows,
                                       const float* rows, const KernelArgs& args,
-                                      const KeyWork& work, const Walk& walk) {
+                                      const KeyWorkTile<>& work, const Walk& walk) {
     ring.wait_empty();
     if (!starts_copies()) return;
     ptx::arrive_expecting(ring.full(), kPlanes * tile_bytes(kBlockQ, kColumns) + kRowBytes);
@@ -131,7 +131,7 @@ struct Sm90Fp32x3Backward {
   }
 
   static DFA_DEVICE void copy_q(const Sm90Fp32x3BackwardArgs& a, Shared shared) {
-    const KeyWork work = work_of(a.args);
+    const KeyWorkTile<> work = work_tile_of(a.args);
     Walk walk = Walk::of(a.args, work);
     if (!walk.any()) return;
     load_keys<kConfig.head_dim>(shared.base, a.k, shared.k_full(), a.args, work);
@@ -143,7 +143,7 @@ struct Sm90Fp32x3Backward {
   }
 
   static DFA_DEVICE void copy_do(const Sm90Fp32x3BackwardArgs& a, Shared shared) {
-    const KeyWork work = work_of(a.args);
+    const KeyWorkTile<> work = work_tile_of(a.args);
     Walk walk = Walk::of(a.args, work);
     if (!walk.any()) return;
     load_keys<kConfig.value_dim>(shared.v(), a.v, shared.v_full(), a.args, work);
@@ -155,7 +155,7 @@ struct Sm90Fp32x3Backward {
   }
 
   static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
-    const KeyWork work = work_of(args);
+    const KeyWorkTile<> work = work_tile_of(args);
     unsigned phase = 0;
     dfa::keep_turns<Dq>(args, work, Walk::of(args, work), shared.turn(), shared.added(), phase);
   }
@@ -192,7 +192,7 @@ struct Sm90Fp32x3Backward {
 
   template <int kFragments>
   static DFA_DEVICE void store(void* gradient, const KernelStrides& strides, int columns,
-                               const KernelArgs& args, const KeyWork& work,
+                               const KernelArgs& args, const KeyWorkTile<>& work,
                                const float (&sum)[kFragments][4], float factor) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     float* head =
@@ -213,7 +213,7 @@ struct Sm90Fp32x3Backward {
 
   // The warpgroup of weights.
 
-  static DFA_DEVICE void weigh(Scores& scores, const KernelArgs& args, const KeyWork& work,
+  static DFA_DEVICE void weigh(Scores& scores, const KernelArgs& args, const KeyWorkTile<>& work,
                                int query, unsigned lse) {
     const TileMask mask = TileMask::of(args);
     if (mask.needs(query, kBlockQ, work.key, kBlockK)) {
@@ -232,7 +232,7 @@ struct Sm90Fp32x3Backward {
 
   static DFA_DEVICE void compute_weights(const Sm90Fp32x3BackwardArgs& a, Shared shared) {
     const KernelArgs& args = a.args;
-    const KeyWork work = work_of(args);
+    const KeyWorkTile<> work = work_tile_of(args);
     Sum<1, kValues> dv;
     clear(dv);
     Walk walk = Walk::of(args, work);
@@ -290,8 +290,8 @@ struct Sm90Fp32x3Backward {
     for (int half = 0; half < Dq::kHalves; ++half) ptx::pin(share[half]);
   }
 
-  static DFA_DEVICE void add_in_turn(const KernelArgs& args, const KeyWork& work, const Walk& walk,
-                                     const Shared& shared, unsigned phase,
+  static DFA_DEVICE void add_in_turn(const KernelArgs& args, const KeyWorkTile<>& work,
+                                     const Walk& walk, const Shared& shared, unsigned phase,
                                      const typename Dq::Share& share) {
     ptx::wait(shared.turn(), phase);
     Dq::add(args, {work.seq, walk.head}, walk.tile, work.key, share);
@@ -301,7 +301,7 @@ struct Sm90Fp32x3Backward {
 
   static DFA_DEVICE void compute_gradients(const Sm90Fp32x3BackwardArgs& a, Shared shared) {
     const KernelArgs& args = a.args;
-    const KeyWork work = work_of(args);
+    const KeyWorkTile<> work = work_tile_of(args);
     Sum<1, kDims> dk;
     clear(dk);
     Walk walk = Walk::of(args, work);

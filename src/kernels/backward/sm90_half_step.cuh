@@ -52,7 +52,7 @@ struct Sm90HalfStep {
   }
 
   // When k, or v, is there, before the first product with it. Where a thread sends ds the index is
-  // read anew, once a work: kept, it spills.
+  // read anew, once a work tile: kept, it spills.
   static DFA_DEVICE int first_row(int group) {
     const int of_warp =
         kConfig.sm90_sends_ds() ? Keys::warp_row_of(ptx::thread_index()) : Keys::warp_row();

@@ -4,19 +4,19 @@
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_dq_postprocess.cuh"
 #include "kernels/backward/sm90_semaphore_releaser.cuh"
+#include "kernels/backward/sm90_split_q.cuh"
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/backward/sm90_warpgroup.cuh"
 #include "kernels/backward/sm90_wide_dq_rounding.cuh"
-#include "kernels/backward/sm90_work_parts.cuh"
 #include "kernels/either.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/dynamic_scheduler.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/query_walk.cuh"
-#include "kernels/schedule/work_queue.cuh"
 #include "kernels/tile/panel.h"
 
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
@@ -28,7 +28,7 @@ namespace dfa {
 template <BackwardConfig kConfig>
 struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Warpgroup = Sm90Warpgroup<kConfig>;
-  using typename Warpgroup::Work;
+  using typename Warpgroup::WorkTile;
   using Warpgroup::kBlockK;
   using Warpgroup::kBlockQ;
   using Warpgroup::kElement;
@@ -83,16 +83,17 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Ring = RingOf<kStages>;
   using DoRing = RingOf<kDoStages>;
 
-  // Where pairs of blocks stay and take one work after the other, they read which: all warps that
-  // compute, the one that copies, a thread or two, and a warp that zeroes dq.
+  // Where pairs of blocks stay and take one work tile after the other, they read which: all warps
+  // that compute, the one that copies, a thread or two, and a warp that zeroes dq.
   static constexpr bool kPersistent = kConfig.persistent;
   static constexpr bool kPasses = kConfig.sm90_sends_ds();
-  // Are sums as they come cleared and rounded in the same grid? Then a thread counts works that
-  // have ended.
+  // Are sums as they come cleared and rounded in the same grid? Then a thread counts work tiles
+  // that have ended.
   static constexpr bool kCounts = kConfig.dq_fused() && !Dq::kSerialized;
   static constexpr bool kParts = kConfig.split_q;
   using Queue =
-      WorkQueue<kConfig.warps + 2 + (Dq::kSerialized || kPasses || kCounts) + kCounts, kParts>;
+      DynamicTileScheduler<kConfig.warps + 2 + (Dq::kSerialized || kPasses || kCounts) + kCounts,
+                           kParts>;
   static_assert(!kPersistent ||
                 (kPaired && kStages == 2 && kConfig.early_release() == Dq::kSerialized));
   static_assert(!kPersistent || kConfig.sm90_queue_bytes() == 24 + Queue::kBytes);
@@ -185,19 +186,19 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // A pair walks the queries that see the keys of either, and takes turns as one.
-  static DFA_DEVICE Work turn_work(const KernelArgs& args, const Shared& shared) {
+  static DFA_DEVICE WorkTile turn_work_tile(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.varlen) {
-      return told_work(shared);
+      return told_work_tile(shared);
     } else {
-      return key_work<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
+      return key_work_tile<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
     }
   }
   // Of packed sequences a thread looks up the work for all: read once more from shared memory, it
   // takes no register from before a loop to behind it.
-  static DFA_DEVICE void tell_work(const KernelArgs& args, const Shared& shared) {
+  static DFA_DEVICE void tell_work_tile(const KernelArgs& args, const Shared& shared) {
     if constexpr (!kConfig.varlen) return;
     const auto work =
-        packed_key_work<kConfig.turn_keys()>(args, ptx::block_index() / kConfig.cluster);
+        packed_key_work_tile<kConfig.turn_keys()>(args, ptx::block_index() / kConfig.cluster);
     const int words[] = {work.seq.batch,   work.seq.q_rows, work.seq.k_rows, work.seq.q_begin,
                          work.seq.k_begin, work.head,       work.key};
 #pragma unroll
@@ -205,31 +206,32 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       ptx::store_shared(shared.sequence() + 4 * i, static_cast<unsigned>(words[i]));
     }
   }
-  static DFA_DEVICE Work told_work(const Shared& shared) {
+  static DFA_DEVICE WorkTile told_work_tile(const Shared& shared) {
     const auto word = [&](unsigned i) {
       return static_cast<int>(ptx::load_shared(shared.sequence() + 4 * i));
     };
     return {{word(0), word(1), word(2), word(3), word(4)}, word(5), word(6)};
   }
-  // Of packed sequences there are as many thread blocks as there could be works.
-  static DFA_DEVICE bool has_work(const KernelArgs& args) {
+  // Of packed sequences there are as many thread blocks as there could be work tiles.
+  static DFA_DEVICE bool has_work_tile(const KernelArgs& args) {
     if constexpr (kConfig.varlen) {
-      return has_packed_key_work(args, ptx::block_index() / kConfig.cluster);
+      return has_packed_key_work_tile(args, ptx::block_index() / kConfig.cluster);
     } else {
       return true;
     }
   }
-  static DFA_DEVICE int works(const KernelArgs& args) {
+  static DFA_DEVICE int work_tiles(const KernelArgs& args) {
     return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
   }
 
-  // What a thread of the first block of a pair does that stays, after n works.
-  static DFA_DEVICE void take_work(const KernelArgs& args, const Shared& shared, unsigned n) {
+  // What a thread of the first block of a pair does that stays, after n work tiles.
+  static DFA_DEVICE void take_work_tile(const KernelArgs& args, const Shared& shared, unsigned n) {
     shared.queue(n).take(args, [&](unsigned taken) {
       const int i = static_cast<int>(taken);
-      if (i >= (kParts ? args.parts.count(works(args)) : works(args))) return Work{{-1}, 0, 0};
+      if (i >= (kParts ? args.parts.count(work_tiles(args)) : work_tiles(args)))
+        return WorkTile{{-1}, 0, 0};
       const auto index = static_cast<unsigned>(kParts ? args.parts.work(i) : i);
-      Work work = key_work<kConfig.turn_keys(), true>(args, index);
+      WorkTile work = key_work_tile<kConfig.turn_keys(), true>(args, index);
       if constexpr (kParts) work.part = args.parts.part(i);
       return work;
     });
@@ -238,19 +240,20 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Which a warp or, unless kWarp, a thread is told: body(turn_work, how many were before), of one
   // work or, where pairs stay, of one after the other.
   template <bool kWarp, typename Body>
-  static DFA_DEVICE void for_works(const KernelArgs& args, const Shared& shared, const Body& body) {
+  static DFA_DEVICE void for_work_tiles(const KernelArgs& args, const Shared& shared,
+                                        const Body& body) {
     if constexpr (!kPersistent) {
-      body(turn_work(args, shared), 0u);
+      body(turn_work_tile(args, shared), 0u);
     } else {
       Queue queue = shared.queue();
-      Work work;
+      WorkTile work;
 #pragma unroll 1
       while (queue.template next<kWarp>(work)) body(work, queue.n - 1);
     }
   }
-  static DFA_DEVICE Work again(const Shared& shared, const Work& work) {
+  static DFA_DEVICE WorkTile again(const Shared& shared, const WorkTile& work) {
     if constexpr (kConfig.varlen) {
-      return told_work(shared);
+      return told_work_tile(shared);
     } else {
       return work;
     }
@@ -265,12 +268,12 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return key + rank * kBlockK + group * kGroupRows;
   }
   // This block's, as a warpgroup has its keys: as if those before lay right ahead of them.
-  static DFA_DEVICE Work own_work(Work of_turn, int group = 0) {
+  static DFA_DEVICE WorkTile own_work_tile(WorkTile of_turn, int group = 0) {
     if constexpr (kPaired) of_turn.key += key_of(0, rank(), group) - group * kGroupRows;
     return of_turn;
   }
-  static DFA_DEVICE Work work_of(const KernelArgs& args, const Shared& shared) {
-    return own_work(turn_work(args, shared));
+  static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, const Shared& shared) {
+    return own_work_tile(turn_work_tile(args, shared));
   }
 
   // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
@@ -278,14 +281,14 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   using Rounding = Either<kWide, Sm90WideDqRounding<kConfig>, Sm90DqRounding<kConfig>>;
   static DFA_DEVICE bool owns_none(const KernelArgs& args, unsigned smem) {
     const int cluster = Rounding::cluster_index(args);
-    // Of parts more pairs may stay than there are works.
+    // Of parts more pairs may stay than there are work tiles.
     const int index = static_cast<int>(ptx::block_index()) / kConfig.cluster;
     if (kParts && index < args.staying) return false;
     if (cluster >= args.rounding.owners()) {
       ptx::griddepcontrol_wait();
       typename Rounding::Block{smem}.round(args);
     }
-    return cluster >= works(args);
+    return cluster >= work_tiles(args);
   }
   static DFA_DEVICE typename Rounding::Warp rounding_warp(unsigned base) {
     return {base + kRoundingAt};
@@ -333,7 +336,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Every second panel, for both blocks; kFirst: which the first of them starts with.
   template <int kColumns, int kFirst, typename AnyRing>
   static DFA_DEVICE void load_panels_of_pair(const AnyRing& ring, const TensorMap& map,
-                                             const KernelArgs& args, const Work& work,
+                                             const KernelArgs& args, const WorkTile& work,
                                              const Walk& walk) {
     for (int panel = (rank() + kFirst) % 2; panel < panels(kColumns); panel += 2) {
       ptx::load_box_of_pair<kConfig.varlen>(
@@ -344,8 +347,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   template <int kColumns, int kFirst = 0, typename AnyRing>
   static DFA_DEVICE void load_queries(const AnyRing& ring, const TensorMap& map, unsigned to_rows,
-                                      const float* rows, const KernelArgs& args, const Work& work,
-                                      const Walk& walk) {
+                                      const float* rows, const KernelArgs& args,
+                                      const WorkTile& work, const Walk& walk) {
     // Of a pair the thread waits alone, as it may be a phase ahead of other lanes by then.
     if (kPaired && !starts_copies()) return;
     ring.wait_empty();
@@ -365,7 +368,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // A tile of a block's keys, the first of which is `key`; rank: the block's.
   template <int kColumns, int kOfPanel>
   static DFA_DEVICE void load_keys_of(const KernelArgs& args, int rank, unsigned to,
-                                      const TensorMap& map, unsigned barrier, const Work& work,
+                                      const TensorMap& map, unsigned barrier, const WorkTile& work,
                                       int key) {
     key = work.seq.k_box_row(args, key);
     if constexpr (!kConfig.masked) {
@@ -385,13 +388,13 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     }
   }
   static DFA_DEVICE void load_k(const Sm90BackwardArgs& a, const Shared& shared, unsigned to,
-                                unsigned barrier, const Work& work) {
+                                unsigned barrier, const WorkTile& work) {
     load_keys_of<kConfig.head_dim, kKeyColumns>(a.args, rank(), shared.base + to, a.k, barrier,
                                                 work, work.key);
   }
   static constexpr int kOthersPanels = panels(kConfig.others_columns());
   static DFA_DEVICE void load_others_k(const Sm90BackwardArgs& a, const Shared& shared,
-                                       unsigned barrier, const Work& work) {
+                                       unsigned barrier, const WorkTile& work) {
     constexpr int kApart = kConfig.masked ? kGroupRows : kBlockK;  // of both blocks' first keys
     const int key = work.key + (rank() == 0 ? kApart : -kApart);
     if constexpr (kConfig.sm90_halves_dq()) {
@@ -407,7 +410,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
                                                   barrier, work, key);
     }
   }
-  static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared, const Work& work) {
+  static DFA_DEVICE void load_v(const Sm90BackwardArgs& a, const Shared& shared,
+                                const WorkTile& work) {
     load_keys_of<kConfig.value_dim, kPanelColumns>(a.args, rank(), shared.base + kVAt, a.v,
                                                    shared.v_full(), work, work.key);
   }
@@ -415,7 +419,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
 
   static DFA_DEVICE void load_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                   const Work& work) {
+                                   const WorkTile& work) {
     if (!starts_copies()) return;
     ptx::arrive_expecting(shared.k_full(), kKBytes);
     load_k(a, shared, 0, shared.k_full(), work);
@@ -427,13 +431,13 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
   // long before k has been.
   static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                        const Work& of_turn, unsigned works_before) {
+                                        const WorkTile& of_turn, unsigned work_tiles_before) {
     const bool any = Walk::of(a.args, of_turn).any();
-    const Work work = own_work(of_turn);
-    ptx::wait(shared.v_empty(), works_before % 2 ^ 1);
+    const WorkTile work = own_work_tile(of_turn);
+    ptx::wait(shared.v_empty(), work_tiles_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
-    ptx::wait(shared.k_empty(), works_before % 2 ^ 1);
+    ptx::wait(shared.k_empty(), work_tiles_before % 2 ^ 1);
     ptx::arrive_expecting(shared.k_full(), any ? kKBytes : 0);
     if (any) load_k(a, shared, 0, shared.k_full(), work);
     if constexpr (kCounts) Zeros::wait_for_tiles(a.args, work);  // who adds waits for what follows
@@ -442,7 +446,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   static DFA_DEVICE void load_tiles(const Sm90BackwardArgs& a, const Shared& shared,
-                                    const Work& work, const Walk& walk) {
+                                    const WorkTile& work, const Walk& walk) {
     load_queries<kConfig.head_dim>(shared.q, a.q, shared.lse(), a.args.lse_log2, a.args,
                                    again(shared, work), walk);
     // Where panels are odd in number the pair's other block begins, so that q and do come out even.
@@ -452,25 +456,25 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // By a whole warp or, of pairs, by one of its threads. Where pairs stay: queries of the next work
-  // come while keys of the last are read. It is taken only then, as pairs that wait for their turn
-  // behind it should not wait for more.
+  // tile come while keys of the last are read. It is taken only then, as pairs that wait for their
+  // turn behind it should not wait for more.
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
     if (kPaired && !starts_copies()) return;
     if constexpr (kPersistent) {
       const bool takes = rank() == 0;
       unsigned n = 0;
-      if (takes) take_work(a.args, shared, 0);
-      for_works<false>(a.args, shared, [&](const Work& work, unsigned works_before) {
+      if (takes) take_work_tile(a.args, shared, 0);
+      for_work_tiles<false>(a.args, shared, [&](const WorkTile& work, unsigned work_tiles_before) {
         for (Walk walk = Walk::of(a.args, work); walk.any() && walk.more(); walk.next()) {
           shared.place(n++);
           load_tiles(a, shared, work, walk);
         }
         shared.place(n);
         shared.q.wait_empty();
-        if (takes) take_work(a.args, shared, works_before + 1);
+        if (takes) take_work_tile(a.args, shared, work_tiles_before + 1);
       });
     } else {
-      const Work of_turn = turn_work(a.args, shared), work = own_work(of_turn);
+      const WorkTile of_turn = turn_work_tile(a.args, shared), work = own_work_tile(of_turn);
       Walk walk = Walk::of(a.args, of_turn);
       if (!walk.any()) return;
       load_keys(a, shared, work);
@@ -486,13 +490,14 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     }
   }
 
-  // Of each work begin(work, works before), then body(work, the tiles to whose dq this block adds).
+  // Of each work tile begin(work, work tiles before), then body(work, the tiles to whose dq this
+  // block adds).
   template <typename Begin, typename Body>
   static DFA_DEVICE void for_turns(const KernelArgs& args, const Shared& shared, const Begin& begin,
                                    const Body& body) {
     unsigned tiles = 0;
-    for_works<false>(args, shared, [&](const Work& work, unsigned works_before) {
-      begin(work, works_before);
+    for_work_tiles<false>(args, shared, [&](const WorkTile& work, unsigned work_tiles_before) {
+      begin(work, work_tiles_before);
       const Walk all = Walk::of(args, work);
       body(work, turn_walk(all, tiles));
       if (all.any()) tiles += all.count();
@@ -504,10 +509,10 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     unsigned phase = 0;
     for_turns(
         a.args, shared,
-        [&](const Work& work, unsigned before) {
+        [&](const WorkTile& work, unsigned before) {
           if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
-        [&](const Work& work, const TurnWalk& walk) {
+        [&](const WorkTile& work, const TurnWalk& walk) {
           if constexpr (!Dq::kSerialized) return;
           if constexpr (kConfig.early_release()) {
             take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
@@ -575,7 +580,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
 
   // dk and dv of a warpgroup that has both.
   static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Shared& shared, int group,
-                                         const Work& work, const float (&dk)[kDims][4],
+                                         const WorkTile& work, const float (&dk)[kDims][4],
                                          const float (&dv)[kValues][4]) {
     store_gradient(a.args, a.dv, shared.base + kVAt, group, work, dv, 1);
     store_gradient(a.args, a.dk, shared.base, group, work, dk, a.args.scale);

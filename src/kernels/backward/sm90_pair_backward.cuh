@@ -14,9 +14,9 @@
 // made a step later, when the block has no ds of its own to keep: nobody waits for ds that has only
 // just been made, and warpgroups of a block meet nowhere.
 //
-// With `persistent` a pair stays and takes keys of one head after the other (WorkQueue): rings,
-// tiles of ds and turns go on counting, the next work's queries and v come in the last one's last
-// steps, its k behind the last dq, while gradients leave through places of ds.
+// With `persistent` a pair stays and takes keys of one head after the other (DynamicTileScheduler):
+// rings, tiles of ds and turns go on counting, the next work tile's queries and v come in the last
+// one's last steps, its k behind the last dq, while gradients leave through places of ds.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -26,8 +26,8 @@ struct Sm90PairBackward {
   using Operand = typename Keys::Operand;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
-  using Work = typename Keys::Work;
-  using Parts = Sm90WorkParts<kConfig, Keys>;
+  using WorkTile = typename Keys::WorkTile;
+  using Parts = Sm90SplitQ<kConfig, Keys>;
   using HalfStep = Sm90HalfStep<kConfig>;
   using Sums = typename HalfStep::Sums;
   static constexpr int kBlockQ = kConfig.block_q;
@@ -41,10 +41,10 @@ struct Sm90PairBackward {
 
   // The n-th tile of queries, as one of both blocks sees it.
   struct Step : Shared {
-    // Where pairs stay, with works counted in the last two bits: registers are few.
+    // Where pairs stay, with work tiles counted in the last two bits: registers are few.
     unsigned n = 0;
     int rank, group;
-    bool any = false;  // of this work before
+    bool any = false;  // of this work tile before
 
     DFA_DEVICE Step(const Shared& shared, int group)
         : Shared(shared), rank(Keys::rank()), group(group) {}
@@ -57,14 +57,14 @@ struct Sm90PairBackward {
     DFA_DEVICE unsigned phase_before() const { return (n - 1) / 2 % 2; }
 
     static constexpr unsigned kWork = 1u << 30;
-    DFA_DEVICE unsigned works() const { return Keys::kPersistent ? n / kWork : 0; }
-    DFA_DEVICE unsigned keys_phase() const { return works() % 2; }
-    DFA_DEVICE void end_work() {
+    DFA_DEVICE unsigned work_tiles() const { return Keys::kPersistent ? n / kWork : 0; }
+    DFA_DEVICE unsigned keys_phase() const { return work_tiles() % 2; }
+    DFA_DEVICE void end_work_tile() {
       n += kWork;
       any = false;
     }
-    // Of a work in parts, which one this is, in bits below those (WorkParts); of tiles before only
-    // the last bits matter.
+    // Of a work tile in parts, which one this is, in bits below those (SplitQ); of tiles before
+    // only the last bits matter.
     static constexpr unsigned kPart = 1u << 22, kParts = kWork / kPart;
     DFA_DEVICE void begin_part(int part) {
       n = (n & ~(kWork - 4)) + static_cast<unsigned>(part) * kPart;
@@ -142,8 +142,8 @@ struct Sm90PairBackward {
     at.d_o.wait_full();
   }
 
-  // Where pairs stay, which block makes a tile's dq depends on the works before: keys of the first
-  // come first there, so that the bits do not.
+  // Where pairs stay, which block makes a tile's dq depends on the work tiles before: keys of the
+  // first come first there, so that the bits do not.
   static DFA_DEVICE void queue_dq(typename Dq::Share& share, const Step& at) {
     if constexpr (Keys::kPersistent) ptx::wait(at.others_k_full(), at.keys_phase());
     const bool others_first = Keys::kPersistent && at.rank == 1;
@@ -159,7 +159,7 @@ struct Sm90PairBackward {
     ptx::commit_products();
   }
 
-  static DFA_DEVICE void add_dq(const KernelArgs& args, const Work& pair, const Walk& walk,
+  static DFA_DEVICE void add_dq(const KernelArgs& args, const WorkTile& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
     if constexpr (Dq::kSerialized) ptx::wait(at.turn(), phase);
     const auto seq = kSeqAgain ? Keys::again(at, pair).seq : pair.seq;
@@ -192,8 +192,8 @@ struct Sm90PairBackward {
 
   // One tile of queries. kMore: the next one's scores are queued meanwhile.
   template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const Work& pair, const Walk& walk, Step& at,
-                              Sums& sums) {
+  static DFA_DEVICE void step(const KernelArgs& args, const WorkTile& pair, const Walk& walk,
+                              Step& at, Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (Keys::kPersistent) at.place(at.n);
     ptx::wait_products<0>();
@@ -243,7 +243,7 @@ struct Sm90PairBackward {
   }
 
   // Behind the last step: its dq, where it is made here.
-  static DFA_DEVICE void end_dq(const KernelArgs& args, const Work& pair, const Walk& last,
+  static DFA_DEVICE void end_dq(const KernelArgs& args, const WorkTile& pair, const Walk& last,
                                 const Step& at) {
     typename Dq::Share share;
     ptx::wait(at.ds_there(), at.phase_before());
@@ -256,7 +256,7 @@ struct Sm90PairBackward {
 
   // Of a pair that stays: through places of ds, as the next keys come into those of k and v.
   static constexpr int kDkAt = kHalves == 1 ? 0 : panel_bytes(kBlockK);
-  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const Work& work,
+  static DFA_DEVICE void store_gradients(const Sm90BackwardArgs& a, const WorkTile& work,
                                          const Step& at, const Sums& sums) {
     at.wait_places_empty();
     wait_stored();  // of the work before, where this one had no tile
@@ -265,9 +265,9 @@ struct Sm90PairBackward {
     Keys::template store_gradient<kSentDs>(a.args, a.dk, at.ds() + kDkAt, at.group, work, sums.dk,
                                            a.args.scale);
   }
-  // The same of a work in parts.
-  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const Work& work, const Step& at,
-                                      const Parts& parts) {
+  // The same of a work tile in parts.
+  static DFA_DEVICE void store_joined(const Sm90BackwardArgs& a, const WorkTile& work,
+                                      const Step& at, const Parts& parts) {
     at.wait_places_empty();
     wait_stored();
     parts.template join<kSentDs, 0, Keys::kValues>(a.args, a.dv, at.ds(), at.group, work, 1);
@@ -283,7 +283,7 @@ struct Sm90PairBackward {
 
   // A step of queries that see none of this warpgroup's keys: its ds is 0, and dq of the tile
   // before is made as always.
-  static DFA_DEVICE void let_pass(const KernelArgs& args, const Work& pair, const Walk& walk,
+  static DFA_DEVICE void let_pass(const KernelArgs& args, const WorkTile& pair, const Walk& walk,
                                   Step& at) {
     constexpr Operand kNone = {};
     if constexpr (Keys::kPersistent) at.place(at.n);
@@ -315,15 +315,15 @@ struct Sm90PairBackward {
     at.any = true;
   }
 
-  // Of pairs that stay: does v's place serve until a work's end? Else until v is in registers, or
-  // until the last step has read it.
+  // Of pairs that stay: does v's place serve until a work tile's end? Else until v is in registers,
+  // or until the last step has read it.
   static constexpr bool kVToTheEnd = !HalfStep::kHeldWhole && kConfig.masked;
   // Where registers are too few to keep the warpgroup's index beside the loops.
   static constexpr bool kGroupRecalled = Keys::kPersistent && kConfig.masked;
 
   // All steps, the first scores being queued.
-  static DFA_DEVICE void walk_all(const KernelArgs& args, const Work& pair, Walk& walk, Step& at,
-                                  Sums& sums) {
+  static DFA_DEVICE void walk_all(const KernelArgs& args, const WorkTile& pair, Walk& walk,
+                                  Step& at, Sums& sums) {
     await_tile(at, sums);
 #pragma unroll 1
     for (; !walk.is_last(); walk.next()) step<true>(args, pair, walk, at, sums);
@@ -332,8 +332,8 @@ struct Sm90PairBackward {
 
   // The same, no scores being queued, without products of queries that see none of this
   // warpgroup's keys: under a mask the pair walks those that see any of its 256.
-  static DFA_DEVICE void walk_seen(const KernelArgs& args, const Work& pair, Walk& walk, Step& at,
-                                   Sums& sums) {
+  static DFA_DEVICE void walk_seen(const KernelArgs& args, const WorkTile& pair, Walk& walk,
+                                   Step& at, Sums& sums) {
 #pragma unroll 1
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
@@ -356,7 +356,7 @@ struct Sm90PairBackward {
     }
   }
 
-  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Work& pair, Step& at) {
+  static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const WorkTile& pair, Step& at) {
     Sums sums;
     Keys::clear(sums.dk);
     Keys::clear(sums.dv);
@@ -381,7 +381,7 @@ struct Sm90PairBackward {
       if (at.owes_dq()) end_dq(a.args, pair, walk, at);
     }
     if constexpr (kGroupRecalled) at.recall_group();
-    const Work work = Keys::own_work(Keys::again(at, pair), at.group);
+    const WorkTile work = Keys::own_work_tile(Keys::again(at, pair), at.group);
     if constexpr (Keys::kPersistent) {
       if constexpr (Keys::kCounts) {
         ptx::wait(at.seen(), at.keys_phase() ^ 1);  // of the work before: short ones follow fast
@@ -400,7 +400,7 @@ struct Sm90PairBackward {
       } else {
         store_gradients(a, work, at, sums);
       }
-      at.end_work();
+      at.end_work_tile();
     } else {
       ptx::sync_warps(1, Keys::kThreads);  // all have read k
       Keys::store_gradients(a, at, at.group, work, sums.dk, sums.dv);
@@ -410,11 +410,11 @@ struct Sm90PairBackward {
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
     Step at(shared, group);
     if constexpr (!Keys::kPersistent) {
-      compute(a, Keys::turn_work(a.args, shared), at);
+      compute(a, Keys::turn_work_tile(a.args, shared), at);
     } else {
-      Work pair;
+      WorkTile pair;
 #pragma unroll 1
-      while (shared.queue(at.works()).template next<true>(pair)) compute(a, pair, at);
+      while (shared.queue(at.work_tiles()).template next<true>(pair)) compute(a, pair, at);
       ptx::wait_stores_read();
     }
   }
@@ -427,7 +427,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   extern __shared__ __align__(1024) char smem[];
   if constexpr (kConfig.varlen) {
     ptx::griddepcontrol_wait();
-    if (!Keys::has_work(a.args)) return;
+    if (!Keys::has_work_tile(a.args)) return;
   }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
@@ -435,7 +435,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) {
     Keys::init(shared);
-    Keys::tell_work(a.args, shared);
+    Keys::tell_work_tile(a.args, shared);
   }
   ptx::sync_cluster();
   ptx::griddepcontrol_wait();

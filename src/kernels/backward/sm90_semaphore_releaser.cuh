@@ -3,7 +3,7 @@
 #include "kernels/backward/sm90_turns.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/cluster.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/tile/panel.h"
 
 namespace dfa {
@@ -16,7 +16,7 @@ struct Sm90SemaphoreReleaser {
   using Dq = typename Keys::Dq;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
-  using Work = typename Keys::Work;
+  using WorkTile = typename Keys::WorkTile;
 
   static DFA_DEVICE void run(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.sm90_sends_ds()) {
@@ -24,14 +24,14 @@ struct Sm90SemaphoreReleaser {
     } else if constexpr (kConfig.early_release()) {
       pass(args, shared);
     } else if constexpr (Keys::kCounts) {
-      Keys::template for_works<false>(
-          args, shared, [&](const Work& work, unsigned n) { count(args, shared, work, n); });
+      Keys::template for_work_tiles<false>(
+          args, shared, [&](const WorkTile& work, unsigned n) { count(args, shared, work, n); });
     }
   }
 
  private:
   // The n-th work's sums are there for who rounds them.
-  static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const Work& work,
+  static DFA_DEVICE void count(const KernelArgs& args, const Shared& shared, const WorkTile& work,
                                unsigned n) {
     ptx::wait(shared.added(), n % 2);
     ptx::arrive(shared.seen());
@@ -43,8 +43,8 @@ struct Sm90SemaphoreReleaser {
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {
     unsigned phase = 0;
     Keys::for_turns(
-        args, shared, [](const Work&, unsigned) {},
-        [&](const Work& work, typename Keys::TurnWalk walk) {
+        args, shared, [](const WorkTile&, unsigned) {},
+        [&](const WorkTile& work, typename Keys::TurnWalk walk) {
           for (; walk.any() && walk.more(); walk.next()) {
             pass_turn<Dq, Walk>(args, work, walk, shared.added(), shared.seen(), phase);
           }
@@ -52,31 +52,32 @@ struct Sm90SemaphoreReleaser {
   }
 
   // Of each tile whose dq is made here the next one's ds leaves, then its turn is passed on, in the
-  // order in which warps come to both. n: the number of a tile, of all works, and the block's rank:
-  // where it is odd ds is sent.
+  // order in which warps come to both. n: the number of a tile, of all work tiles, and the block's
+  // rank: where it is odd ds is sent.
   static DFA_DEVICE void send(const KernelArgs& args, const Shared& shared) {
     unsigned n = static_cast<unsigned>(Keys::rank());
-    Keys::template for_works<false>(args, shared, [&](const Work& work, unsigned works) {
-      typename Keys::EverySecond made{Walk::of(args, work)};
-      if (!Keys::kCounts && !made.any()) return;
-      const unsigned end = made.any() ? n + made.count() : n;
-      if ((!Keys::kCounts || n < end) && n % 2 != 0) {
-        send_tile(shared, n / 2 % 2);
-        made.Walk::next();
-        ++n;
-      }
+    Keys::template for_work_tiles<false>(
+        args, shared, [&](const WorkTile& work, unsigned work_tiles) {
+          typename Keys::EverySecond made{Walk::of(args, work)};
+          if (!Keys::kCounts && !made.any()) return;
+          const unsigned end = made.any() ? n + made.count() : n;
+          if ((!Keys::kCounts || n < end) && n % 2 != 0) {
+            send_tile(shared, n / 2 % 2);
+            made.Walk::next();
+            ++n;
+          }
 #pragma unroll 1
-      for (; n < end; n += 2) {
-        if (n + 1 < end) send_tile(shared, n / 2 % 2);
-        if constexpr (kConfig.early_release()) {
-          unsigned phase = (n / 2 ^ Keys::rank()) % 2;
-          pass_turn<Dq, Walk>(args, work, made, shared.added(), shared.seen(), phase);
-          made.next();
-        }
-      }
-      n = end;
-      if constexpr (Keys::kCounts) count(args, shared, work, works);
-    });
+          for (; n < end; n += 2) {
+            if (n + 1 < end) send_tile(shared, n / 2 % 2);
+            if constexpr (kConfig.early_release()) {
+              unsigned phase = (n / 2 ^ Keys::rank()) % 2;
+              pass_turn<Dq, Walk>(args, work, made, shared.added(), shared.seen(), phase);
+              made.next();
+            }
+          }
+          n = end;
+          if constexpr (Keys::kCounts) count(args, shared, work, work_tiles);
+        });
   }
 
   static DFA_DEVICE void send_tile(const Shared& shared, unsigned phase) {

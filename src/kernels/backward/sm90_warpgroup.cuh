@@ -2,7 +2,7 @@
 
 #include "kernels/backward/sm90_fragments.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel_rows.cuh"
 
@@ -20,7 +20,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   using typename Fragments::Pairs;
   using typename Fragments::Scores;
   using Seqlen = SeqlenInfo<kConfig.varlen>;
-  using Work = KeyWorkOf<kConfig.varlen>;
+  using WorkTile = KeyWorkTile<kConfig.varlen>;
 
   // Where registers last for the thread's index: reading it anew takes tens of cycles, at places
   // that products wait for.
@@ -61,7 +61,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // kStride: from one of its panels to the next.
   template <int kStride = panel_bytes(kBlockK), int kFragments>
   static DFA_DEVICE void store_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile,
-                                        int part, const Work& work,
+                                        int part, const WorkTile& work,
                                         const float (&sum)[kFragments][4], float factor) {
     unsigned rounded[kFragments / 2][4];
 #pragma unroll
@@ -80,7 +80,7 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   // Likewise of rows of a warp, from `first` on, that are there as they leave.
   template <int kStride, int kFragments>
   static DFA_DEVICE void send_gradient(const KernelArgs& args, const TensorMap& map, unsigned tile,
-                                       int first, const Work& work) {
+                                       int first, const WorkTile& work) {
     ptx::fence_async();
     __syncwarp();
     if (!ptx::elect()) return;

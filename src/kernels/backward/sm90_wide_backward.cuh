@@ -38,7 +38,7 @@ struct Sm90WideBackward {
   using Scores = typename Keys::Scores;
   using Shared = typename Keys::Shared;
   using Walk = typename Keys::Walk;
-  using Work = typename Keys::Work;
+  using WorkTile = typename Keys::WorkTile;
   static constexpr int kThreads = Keys::kThreads;
   static constexpr int kPAt = Keys::kDsAt + tile_bytes(kConfig.block_k, kConfig.block_q);
   static constexpr bool kPaired = Keys::kPaired;
@@ -59,16 +59,16 @@ struct Sm90WideBackward {
   // A block's place in its walk, of each warpgroup.
   struct Step {
     const KernelArgs& args;
-    Work work;
+    WorkTile work;
     Walk walk;
     Shared shared;
     unsigned phase;  // of turns
-    // Tiles before. Where pairs stay, in one register: those of all works, whether dq of the tile
-    // before is owed, and in two bits the works before.
+    // Tiles before. Where pairs stay, in one register: those of all work tiles, whether dq of the
+    // tile before is owed, and in two bits the work tiles before.
     unsigned count = 0;
     static constexpr unsigned kOwed = 4;
     DFA_DEVICE unsigned n() const { return Keys::kPersistent ? count / 8 : count; }
-    DFA_DEVICE unsigned works() const { return count % 4; }
+    DFA_DEVICE unsigned work_tiles() const { return count % 4; }
     DFA_DEVICE bool owes_dq() const { return Keys::kPersistent ? (count & kOwed) != 0 : count > 0; }
     DFA_DEVICE void end_step() {
       if constexpr (Keys::kPersistent) {
@@ -78,20 +78,20 @@ struct Sm90WideBackward {
       }
     }
     // Where pairs stay: takes the next one, if there is any.
-    DFA_DEVICE bool next_work() {
-      Work pair;
-      if (!shared.queue(works()).template next<true>(pair)) return false;
-      work = Keys::own_work(pair);
+    DFA_DEVICE bool next_work_tile() {
+      WorkTile pair;
+      if (!shared.queue(work_tiles()).template next<true>(pair)) return false;
+      work = Keys::own_work_tile(pair);
       walk = Walk::of(args, pair);
       return true;
     }
     // Whose gradients are stored: where a register is wanted elsewhere, found out anew.
-    DFA_DEVICE Work stored_work() const {
-      if constexpr (kConfig.varlen) return Keys::work_of(args, shared);
+    DFA_DEVICE WorkTile stored_work_tile() const {
+      if constexpr (kConfig.varlen) return Keys::work_tile_of(args, shared);
       if constexpr (!Keys::kCounts) return work;
       return {work.seq, walk.last_head / (args.hq / args.hk), work.key};
     }
-    DFA_DEVICE void end_work() { count = (count & ~7U) | ((count + 1) & 3); }
+    DFA_DEVICE void end_work_tile() { count = (count & ~7U) | ((count + 1) & 3); }
     DFA_DEVICE void place() {
       if constexpr (Keys::kPersistent) shared.place(n());
     }
@@ -105,18 +105,18 @@ struct Sm90WideBackward {
         ptx::wait(shared.complete(), keys_phase());  // of what is rounded next
       }
     }
-    // A share of the sums of works before, which have been added up: they come while gradients
+    // A share of the sums of work tiles before, which have been added up: they come while gradients
     // leave, and are rounded while the next keys come.
     using Rounded = typename Keys::Rounding::Share;
     DFA_DEVICE void begin_rounding(Rounded& share) const {
       if constexpr (Keys::kCounts) {
-        share.begin(args, work_index<kConfig.turn_keys()>(args, stored_work()));
+        share.begin(args, work_tile_index<kConfig.turn_keys()>(args, stored_work_tile()));
       }
     }
     DFA_DEVICE void end_rounding(Rounded& share) const {
       if constexpr (Keys::kCounts) share.end(args);
     }
-    // Of a work that is not the last: every warp has read what a barrier is for.
+    // Of a work tile that is not the last: every warp has read what a barrier is for.
     DFA_DEVICE void give_back(unsigned barrier) const {
       __syncwarp();
       if (ptx::thread_index() % 32 == 0) ptx::arrive(barrier);
@@ -390,9 +390,9 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
-    const Work pair = Keys::turn_work(a.args, shared), work = Keys::own_work(pair);
+    const WorkTile pair = Keys::turn_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
-    while (!Keys::kPersistent || at.next_work()) {
+    while (!Keys::kPersistent || at.next_work_tile()) {
       OfDv of;
       Keys::clear(of.dv);
       if (at.walk.any()) {
@@ -413,14 +413,15 @@ struct Sm90WideBackward {
       at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.k_empty());
-      Keys::store_gradient(a.args, a.dv, shared.base + Keys::kVAt, 0, at.stored_work(), of.dv, 1);
+      Keys::store_gradient(a.args, a.dv, shared.base + Keys::kVAt, 0, at.stored_work_tile(), of.dv,
+                           1);
       typename Step::Rounded rounded;
       at.begin_rounding(rounded);
       ptx::wait_stores_read();
       if constexpr (!Keys::kPersistent) break;
       at.give_back(shared.v_empty());
       at.end_rounding(rounded);
-      at.end_work();
+      at.end_work_tile();
     }
   }
 
@@ -492,9 +493,9 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
-    const Work pair = Keys::turn_work(a.args, shared), work = Keys::own_work(pair);
+    const WorkTile pair = Keys::turn_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
-    while (!Keys::kPersistent || at.next_work()) {
+    while (!Keys::kPersistent || at.next_work_tile()) {
       OfDk of;
       Keys::clear(of.dk);
       if (at.walk.any()) {
@@ -515,14 +516,15 @@ struct Sm90WideBackward {
       at.tell_added();
       ptx::sync_warps(1, kThreads);  // all have read k and v
       if constexpr (Keys::kPersistent) at.give_back(shared.v_empty());
-      Keys::store_gradient(a.args, a.dk, shared.base, 0, at.stored_work(), of.dk, a.args.scale);
+      Keys::store_gradient(a.args, a.dk, shared.base, 0, at.stored_work_tile(), of.dk,
+                           a.args.scale);
       typename Step::Rounded rounded;
       at.begin_rounding(rounded);
       ptx::wait_stores_read();
       if constexpr (!Keys::kPersistent) break;
       at.give_back(shared.k_empty());
       at.end_rounding(rounded);
-      at.end_work();
+      at.end_work_tile();
     }
   }
 };
@@ -544,7 +546,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   extern __shared__ __align__(1024) char smem[];
   if constexpr (kConfig.varlen) {
     ptx::griddepcontrol_wait();
-    if (!Keys::has_work(a.args)) return;
+    if (!Keys::has_work_tile(a.args)) return;
   }
   if constexpr (kConfig.dq_fused()) {
     if (Keys::owns_none(a.args, ptx::shared_address(smem))) return;
@@ -552,7 +554,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   const auto shared = Keys::shared_of(ptx::shared_address(smem));
   if (threadIdx.x == 0) {
     Keys::init(shared);
-    Keys::tell_work(a.args, shared);
+    Keys::tell_work_tile(a.args, shared);
   }
   sync_all<Keys::kPaired>();
   ptx::griddepcontrol_wait();

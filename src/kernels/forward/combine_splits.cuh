@@ -6,7 +6,7 @@
 #include "kernels/schedule/split_kv.h"
 #include "kernels/tile/tile.cuh"
 
-// What shares of the keys left of a row (ForwardConfig::num_splits), joined by a warp as a tile of
+// What splits of the keys left of a row (ForwardConfig::num_splits), joined by a warp as a tile of
 // keys joins those before it, 32 pieces at a time:
 //   m' = max(m, lse of a piece)    s' = s exp(m - m') + sum exp(lse of a piece - m')
 //   o' = o exp(m - m') + sum exp(lse of a piece - m') (o of a piece);    o = o / s, lse = m + log s
@@ -22,19 +22,21 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   constexpr int kParts = (kConfig.value_dim + kColumns - 1) / kColumns;
   ptx::griddepcontrol_wait();
   const KernelArgs& args = a.args;
-  const SplitKv shares{a.pieces.items, kConfig.num_splits};
+  const SplitKv num_splits{a.pieces.work_tiles, kConfig.num_splits};
   const int warp = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int item = shares.whole() + warp / a.pieces.rows, own = warp % a.pieces.rows;
-  if (item >= shares.items) return;
-  const int row = item % a.pieces.of_head * kConfig.item_rows() + own, query = row / kQueryRows;
+  const int work_tile = num_splits.whole() + warp / a.pieces.rows, own = warp % a.pieces.rows;
+  if (work_tile >= num_splits.work_tiles) return;
+  const int row = work_tile % a.pieces.of_head * kConfig.work_tile_rows() + own,
+            query = row / kQueryRows;
   if (query >= args.sq || row % kQueryRows >= kConfig.pack_gqa) return;
-  const int first = shares.first_share(item), last = shares.last_share(item);
+  const int first = num_splits.first_split(work_tile), last = num_splits.last_split(work_tile);
 
   float most = -ptx::infinity(), sum = 0, o[kParts][4] = {};
   for (int begin = first; begin <= last; begin += 32) {
-    const int share = begin + lane < last ? begin + lane : last;
-    const int at = shares.piece_of(share, item) * a.pieces.rows + own;  // of a lane's piece
+    const int split = begin + lane < last ? begin + lane : last;
+    const int at =
+        num_splits.piece_of(split, work_tile) * a.pieces.rows + own;  // of a lane's piece
     const float lse = begin + lane <= last ? a.pieces.lse[at] * kLog2E : -ptx::infinity();
     float top = fmaxf(most, lse);
     for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(ptx::kWholeWarp, top, i));
@@ -68,7 +70,7 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   const bool seen = most != -ptx::infinity();
   const float inverse = seen ? 1 / sum : 0.f;
 
-  const int packed = item / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
+  const int packed = work_tile / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
   const int batch = packed / heads;
   const int head = packed % heads * kConfig.pack_gqa + row % kQueryRows;
   if (lane == 0 && args.lse != nullptr) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
-#include "kernels/schedule/key_walk.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
@@ -38,7 +38,7 @@ struct Sm80Forward {
   static constexpr int kFirstStage = kConfig.smem_bytes() - kConfig.stages * Keys::kBytes;
   static_assert(kFirstStage % 128 == 0);
 
-  using Work = QueryWork<kConfig.varlen>;
+  using WorkTile = QueryWorkTile<kConfig.varlen>;
   using Logits = LogitsOf<kConfig>;
   using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
@@ -47,18 +47,19 @@ struct Sm80Forward {
     return static_cast<int>(thread / 32) * kWarpRows;
   }
 
-  static DFA_DEVICE Work work_of(const KernelArgs& args, unsigned block) {
-    return query_work<kConfig.block_q, kConfig.varlen>(args, block);
+  static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, unsigned block) {
+    return query_work_tile<kConfig.block_q, kConfig.varlen>(args, block);
   }
 
-  static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
+  static DFA_DEVICE void load_queries(const KernelArgs& args, const WorkTile& work,
+                                      unsigned q_tile) {
     const char* q = static_cast<const char*>(args.q) +
                     q_head_offset<kElement>(args, args.q_strides, work.seq, work.head);
     load_tile<kElement, kConfig.block_q, kConfig.head_dim, kThreads>(
         q_tile, q, args.q_strides.row, work.query, work.seq.sq(args), args.d);
   }
 
-  static DFA_DEVICE void store_lse(const KernelArgs& args, const Work& work, int row,
+  static DFA_DEVICE void store_lse(const KernelArgs& args, const WorkTile& work, int row,
                                    const float (&lse)[kRows][2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;
@@ -84,9 +85,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   extern __shared__ __align__(128) char smem[];
 
   if constexpr (kConfig.varlen) {
-    if (!has_query_work<kConfig.block_q>(args, blockIdx.x)) return;
+    if (!has_query_work_tile<kConfig.block_q>(args, blockIdx.x)) return;
   }
-  const auto work = Kernel::work_of(args, blockIdx.x);
+  const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const TileMask mask = TileMask::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
   const unsigned q_tile = ptx::shared_address(smem);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
   if constexpr (!kConfig.sink) softmax.finish(inverse, lse);
-  const auto owned = Kernel::work_of(args, ptx::block_index());
+  const auto owned = Kernel::work_tile_of(args, ptx::block_index());
   if constexpr (kConfig.sink) softmax.finish(inverse, lse, args.logits.sinks[owned.head]);
   const int first_row = Kernel::warp_row(ptx::thread_index());
   Kernel::store_lse(args, owned, owned.query + first_row, lse);

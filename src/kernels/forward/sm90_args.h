@@ -1,8 +1,8 @@
 #pragma once
 
 #include "kernels/args.h"
-#include "kernels/schedule/item_walk.h"
 #include "kernels/schedule/seqlen_info.h"
+#include "kernels/schedule/tile_scheduler.h"
 #include "kernels/tensor_map.h"
 #include "spec/config.h"
 
@@ -12,11 +12,11 @@ namespace dfa {
 struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
   KernelArgs args;  // of its pointers o and lse are read
-  Items items;
-  // Of `num_splits`: all items, those of a head, and what pieces of the last ones leave, of each
-  // as many rows: [piece, rows, d_v] and [piece, rows].
+  TileGrid tile_grid;
+  // Of `num_splits`: all work tiles, those of a head, and what pieces of the last ones leave, of
+  // each as many rows: [piece, rows, d_v] and [piece, rows].
   struct Pieces {
-    int items, of_head, rows;
+    int work_tiles, of_head, rows;
     float *o, *lse;
   } pieces;
 };

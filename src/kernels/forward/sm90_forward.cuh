@@ -11,13 +11,13 @@
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/ptx/wgmma.cuh"
-#include "kernels/schedule/item_walk.h"
-#include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/pipeline.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/schedule/recompute_notes.cuh"
 #include "kernels/schedule/recompute_queue.h"
-#include "kernels/schedule/share_walk.h"
-#include "kernels/schedule/varlen_walk.cuh"
+#include "kernels/schedule/split_kv_scheduler.h"
+#include "kernels/schedule/tile_scheduler.h"
+#include "kernels/schedule/varlen_scheduler.cuh"
 #include "kernels/softmax/lazy_rescale_softmax.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/panel.h"
@@ -35,15 +35,15 @@
 //   weights         while that second product runs; with `pingpong` while other warpgroups' do
 //   output          weights times v in step i - 1
 // The output leaves through the place of q, or where there is one, through a place of its own or
-// straight. In bf16 an item whose weights left the range of fp32 is done again, with maxima that
-// are followed (`static_max`). With `cluster` = 2 neighbouring blocks own neighbouring tiles of q
-// and copy k and v together, half of each for both: they walk the keys that either sees, a stage is
-// empty when both have left it, and what one asks to have done again both do again. The first
-// `q_columns_in_regs` of q stay in registers: scores take them as left operands from there. With
-// `pack_gqa` neighbouring rows are heads of one query, which read the same keys; where they are
-// no power of two, rows that are left hold heads of another group, or nothing. With `num_splits`
-// the items behind the last whole round are dealt out in pieces, which combine_splits joins.
-// Limits: d, dv up to 256; strides in multiples of 16 bytes.
+// straight. In bf16 a work tile whose weights left the range of fp32 is done again, with maxima
+// that are followed (`static_max`). With `cluster` = 2 neighbouring blocks own neighbouring tiles
+// of q and copy k and v together, half of each for both: they walk the keys that either sees, a
+// stage is empty when both have left it, and what one asks to have done again both do again. The
+// first `q_columns_in_regs` of q stay in registers: scores take them as left operands from there.
+// With `pack_gqa` neighbouring rows are heads of one query, which read the same keys; where they
+// are no power of two, rows that are left hold heads of another group, or nothing. With
+// `num_splits` the work tiles behind the last whole round are dealt out in pieces, which
+// combine_splits joins. Limits: d, dv up to 256; strides in multiples of 16 bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -62,10 +62,10 @@ struct Sm90Forward {
   static constexpr bool kPaired = kConfig.cluster == 2;
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();
-  static constexpr bool kShared = kConfig.num_splits > 0;
+  static constexpr bool kSplitKv = kConfig.num_splits > 0;
   static constexpr bool kVarlen = kConfig.varlen;
   using Seqlen = SeqlenInfo<kVarlen>;
-  using Order = ItemOrder<kVarlen>;
+  using Order = TileOrder<kVarlen>;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -78,7 +78,8 @@ struct Sm90Forward {
   static constexpr int kBarriersAt = kOutputAt + kConfig.output_bytes();
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
-  static constexpr int kNotedAt = kNotesAt + kRecomputeBytes;  // of packed sequences: which items
+  static constexpr int kNotedAt =
+      kNotesAt + kRecomputeBytes;  // of packed sequences: which work tiles
   static constexpr int kEnd =
       kNotesAt + (kConfig.static_max() ? kRecomputeBytes + kConfig.noted_bytes() : 0);
   static_assert(kEnd == kConfig.smem_bytes());
@@ -132,20 +133,20 @@ struct Sm90Forward {
       }
     }
   };
-  using BlockWalk =
-      Either<kVarlen, VarlenWalk<kConfig.static_max()>, Either<kShared, ShareWalk, ItemWalk>>;
+  using BlockWalk = Either<kVarlen, VarlenTileScheduler<kConfig.static_max()>,
+                           Either<kSplitKv, SplitKvTileScheduler, PersistentTileScheduler>>;
   using Walk = RecomputeQueue<Notes, kConfig.static_max(), BlockWalk>;
 
-  static DFA_DEVICE BlockWalk items(const Sm90ForwardArgs& a, const Rings& rings) {
+  static DFA_DEVICE BlockWalk scheduler(const Sm90ForwardArgs& a, const Rings& rings) {
     const int block = static_cast<int>(blockIdx.x) / kConfig.cluster;
     const int blocks = static_cast<int>(gridDim.x) / kConfig.cluster;
     if constexpr (kVarlen) {
       return BlockWalk(a.args.packed, a.args.hq, rings.smem + kNotedAt);
-    } else if constexpr (kShared) {
-      const SplitKv shares{a.pieces.items, kConfig.num_splits};
-      return BlockWalk(shares, a.pieces.of_head, a.items, block, blocks);
+    } else if constexpr (kSplitKv) {
+      const SplitKv splits{a.pieces.work_tiles, kConfig.num_splits};
+      return BlockWalk(splits, a.pieces.of_head, a.tile_grid, block, blocks);
     } else {
-      return BlockWalk(a.items, block, blocks);
+      return BlockWalk(a.tile_grid, block, blocks);
     }
   }
 
@@ -156,24 +157,25 @@ struct Sm90Forward {
     rings.q.next();
   }
 
-  struct Work {
+  struct WorkTile {
     Seqlen seq;
     int head, kv_head, row;  // a head of `kPacked`
   };
-  static DFA_DEVICE Work work_of(const KernelArgs& args, const Walk& walk) {
+  static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, const Walk& walk) {
     const int head = walk.head(), heads = args.hq / kPacked;
     if constexpr (kVarlen) {
-      const SequenceTile& tile = walk.items().sequence_tile();
-      return {Seqlen::of(tile), head, head / (heads / args.hk), tile.tile * kConfig.item_rows()};
+      const SequenceTile& tile = walk.scheduler().sequence_tile();
+      return {Seqlen::of(tile), head, head / (heads / args.hk),
+              tile.tile * kConfig.work_tile_rows()};
     } else {
       return {{head / heads},
               head % heads,
               head % heads / (heads / args.hk),
-              walk.tile() * kConfig.item_rows()};
+              walk.tile() * kConfig.work_tile_rows()};
     }
   }
 
-  static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const Work& work, const QRing& ring) {
+  static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const WorkTile& work, const QRing& ring) {
     constexpr int kPanels = panels(kConfig.head_dim);
     ptx::arrive_expecting(ring.full(), kGroups * kPanels * panel_bytes(kGroupRows));
 #pragma unroll
@@ -192,8 +194,8 @@ struct Sm90Forward {
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
   template <int kColumns>
-  static DFA_DEVICE void load_keys(const KernelArgs& args, const TensorMap& map, const Work& work,
-                                   int tile, Ring& ring, unsigned half) {
+  static DFA_DEVICE void load_keys(const KernelArgs& args, const TensorMap& map,
+                                   const WorkTile& work, int tile, Ring& ring, unsigned half) {
     const int row = work.seq.k_box_row(args, tile * kBlockK), batch = work.seq.k_box_batch();
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), tile_bytes(kBlockK, kColumns));
@@ -211,21 +213,23 @@ struct Sm90Forward {
     }
     ring.next();
   }
-  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
+  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
+                                Ring& ring) {
     load_keys<kConfig.head_dim>(a.args, a.k, work, tile, ring,
                                 kPaired ? ptx::cluster_rank() % 2 : 0);
   }
-  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const Work& work, int tile, Ring& ring) {
+  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
+                                Ring& ring) {
     load_keys<kConfig.value_dim>(a.args, a.v, work, tile, ring,
                                  kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
-    for (Walk walk(items(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
-      Work work = work_of(a.args, walk);
+    for (Walk walk(scheduler(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
+      WorkTile work = work_tile_of(a.args, walk);
       TileRange tiles = key_tiles(TileMask::of(a.args, work.seq), work.row / kQueryRows,
-                                  kConfig.item_queries(), kBlockK);
-      if constexpr (kShared) tiles = walk.items().tiles_of_piece(tiles);
+                                  kConfig.work_tile_queries(), kBlockK);
+      if constexpr (kSplitKv) tiles = walk.scheduler().tiles_of_piece(tiles);
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
@@ -233,7 +237,7 @@ struct Sm90Forward {
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
       if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
       rings.q.wait_empty();
-      if constexpr (kShared) Order::tell_piece(rings.order(), walk.items().piece());
+      if constexpr (kSplitKv) Order::tell_piece(rings.order(), walk.scheduler().piece());
       Order{walk.place(), walk.again(), work.seq, work.head, work.row, tiles}.tell(rings.order());
       walk.park();
       load_q(a, work, rings.q);
@@ -370,7 +374,7 @@ struct Sm90Forward {
     return moved;
   }
 
-  // The same of an item's first tile. For a reference that stays the keys in front will do.
+  // The same of a work tile's first tile. For a reference that stays the keys in front will do.
   static DFA_DEVICE void weigh_first(LazyRescaleSoftmax& softmax, Scores& scores, bool& follows,
                                      bool always) {
     constexpr int kInFront = 4;
@@ -398,10 +402,10 @@ struct Sm90Forward {
         arrive_at_meeting(rings);
         continue;
       }
-      const int piece = kShared ? Order::told_piece(rings.order()) : -1;
+      const int piece = kSplitKv ? Order::told_piece(rings.order()) : -1;
       const int row = order.row + group * kGroupRows;
       TileRange tiles = own_tiles(a, order.seq, row), plain = plain_keys(args, order.seq, row);
-      if constexpr (kShared) tiles = common(tiles, order.tiles);
+      if constexpr (kSplitKv) tiles = common(tiles, order.tiles);
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -481,7 +485,7 @@ struct Sm90Forward {
         if (order.again) ptx::wait_stores_written();
       }
       const typename Store::Rows rows{order.seq, order.head, order.row, group, row + warp_row()};
-      if (kShared && piece >= 0) {
+      if (kSplitKv && piece >= 0) {
         Store::piece(a, rows, piece, output, inverse, lse);
         continue;
       }
@@ -498,7 +502,7 @@ struct Sm90Forward {
     if (group == 0) wait_pingpong(group);
   }
 
-  // A pair does its items again together.
+  // A pair does its work tiles again together.
   static DFA_DEVICE void ask(const Rings& rings, int place) {
     if constexpr (kPaired) {
       rings.notes().ask_both(place);
@@ -515,8 +519,8 @@ struct Sm90Forward {
     }
   }
 
-  // In rows that are left nothing asks for the item to be done again: bits would depend on another
-  // group's queries.
+  // In rows that are left nothing asks for the work tile to be done again: bits would depend on
+  // another group's queries.
   static DFA_DEVICE void forget_left_rows(LazyRescaleSoftmax& softmax, int row) {
     if constexpr (kPacked == kQueryRows) return;
 #pragma unroll

@@ -2,8 +2,8 @@
 
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/ptx/barrier.cuh"
-#include "kernels/schedule/key_walk.cuh"
 #include "kernels/schedule/pipeline.cuh"
+#include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/split_copy.cuh"
 #include "kernels/tile/split_product.cuh"
@@ -52,7 +52,7 @@ struct Sm90Fp32x3Forward {
             {smem + kVAt, barriers + 16 * kConfig.stages, kPlanes * kVPlane}};
   }
 
-  static DFA_DEVICE TileRange tiles_of(const KernelArgs& args, const QueryWork<false>& work) {
+  static DFA_DEVICE TileRange tiles_of(const KernelArgs& args, const QueryWorkTile<false>& work) {
     return key_tiles(TileMask::of(args), work.query, kConfig.block_q, kBlockK);
   }
 
@@ -60,7 +60,7 @@ struct Sm90Fp32x3Forward {
 
   template <int kColumns>
   static DFA_DEVICE void load_keys(const TensorMap& map, const KernelArgs& args,
-                                   const QueryWork<false>& work, int tile, Ring& ring) {
+                                   const QueryWorkTile<false>& work, int tile, Ring& ring) {
     ring.wait_empty();
     ptx::arrive_expecting(ring.full(), kPlanes * tile_bytes(kBlockK, kColumns));
     load_planes<kBlockK, kColumns>(ring.tile(), map, ring.full(), tile * kBlockK, work.kv_head,
@@ -69,7 +69,7 @@ struct Sm90Fp32x3Forward {
   }
 
   static DFA_DEVICE void copy(const Sm90Fp32x3Args& a, Rings rings) {
-    const auto work = query_work<kConfig.block_q, false>(a.args, blockIdx.x);
+    const auto work = query_work_tile<kConfig.block_q, false>(a.args, blockIdx.x);
     const TileRange tiles = tiles_of(a.args, work);
     if (tiles.begin >= tiles.end) return;
     ptx::arrive_expecting(rings.q_full(), kGroups * kQGroup);
@@ -90,7 +90,7 @@ struct Sm90Fp32x3Forward {
 
   using Output = float[kValues][4];
 
-  static DFA_DEVICE void store(const KernelArgs& args, const QueryWork<false>& work, int row,
+  static DFA_DEVICE void store(const KernelArgs& args, const QueryWorkTile<false>& work, int row,
                                const Output& output, const float (&inverse)[1][2],
                                const float (&lse)[1][2]) {
     const int lane = static_cast<int>(ptx::thread_index() % 32);
@@ -116,7 +116,7 @@ struct Sm90Fp32x3Forward {
 
   static DFA_DEVICE void compute(const Sm90Fp32x3Args& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
-    const auto work = query_work<kConfig.block_q, false>(args, ptx::block_index());
+    const auto work = query_work_tile<kConfig.block_q, false>(args, ptx::block_index());
     const TileMask mask = TileMask::of(args);
     const TileRange tiles = tiles_of(args, work);
     const int query = work.query + group * kGroupRows;

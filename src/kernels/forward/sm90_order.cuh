@@ -7,10 +7,10 @@
 
 namespace dfa {
 
-// What the copying thread of sm90_forward tells the others of a tile of q: an item, or that all is
-// over, or that it wants to know when all items so far are done.
+// What the copying thread of sm90_forward tells the others of a tile of q: a work tile, or that all
+// is over, or that it wants to know when all work tiles so far are done.
 template <bool kVarlen>
-struct ItemOrder {
+struct TileOrder {
   static constexpr int kOver = -1, kMeet = -2;
   int place;  // of RecomputeQueue
   bool again;
@@ -38,7 +38,7 @@ struct ItemOrder {
     }
   }
 
-  // Of num_splits: which piece of an item, negative where it is whole.
+  // Of num_splits: which piece of a work tile, negative where it is whole.
   static DFA_DEVICE void tell_piece(unsigned to, int piece) {
     static_assert(kOrderBytes >= 32);
     ptx::store_shared(to + 28, static_cast<unsigned>(piece));
@@ -48,7 +48,7 @@ struct ItemOrder {
   }
 
   // The lane that gives the stage back reads for its warp.
-  static DFA_DEVICE ItemOrder told(unsigned from, unsigned lane) {
+  static DFA_DEVICE TileOrder told(unsigned from, unsigned lane) {
     uint4 first{}, second{}, third{};
     if (lane == 0) {
       first = ptx::load_words_4(from);

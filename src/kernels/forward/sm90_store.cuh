@@ -70,7 +70,7 @@ struct Sm90Store {
     }
   }
 
-  // Of a piece of an item, in fp32, for combine_splits.
+  // Of a piece of a work tile, in fp32, for combine_splits.
   static DFA_DEVICE void piece(const Sm90ForwardArgs& a, const Rows& rows, int piece,
                                const Output& output, const float (&inverse)[2],
                                const float (&lse)[2]) {
@@ -81,7 +81,7 @@ struct Sm90Store {
       const int row = rows.of_warp + half * 8 + lane / 4;
       if (row / kQueryRows >= rows.seq.sq(args) || !is_of_head(row)) continue;
       const long long at =
-          static_cast<long long>(piece) * a.pieces.rows + row % kConfig.item_rows();
+          static_cast<long long>(piece) * a.pieces.rows + row % kConfig.work_tile_rows();
       if (lane % 4 == 0) a.pieces.lse[at] = lse[half];
       float* const to = a.pieces.o + at * args.d_v + lane % 4 * 2;
 #pragma unroll

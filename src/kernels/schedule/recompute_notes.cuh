@@ -6,32 +6,32 @@
 #include "kernels/schedule/recompute_queue.h"
 
 // The notes of recompute_queue.h in shared memory: a barrier to meet at, did any ask, a bit for
-// each item, where the items begin, a parked walk. One thread walks, others ask.
+// each work tile, where the work tiles begin, a parked walk. One thread walks, others ask.
 namespace dfa {
 
 class RecomputeNotes {
  public:
-  static constexpr int kBytes = 16 + ItemWalk::kAtOnce / 8 + 16 + 32;
+  static constexpr int kBytes = 16 + PersistentTileScheduler::kAtOnce / 8 + 16 + 32;
 
   explicit DFA_DEVICE RecomputeNotes(unsigned memory) : memory_(memory) {}
 
   DFA_DEVICE unsigned meeting() const { return memory_; }
 
-  DFA_DEVICE void ask(int item) const {
-    ptx::or_shared(bits(item), 1u << item % 32);
+  DFA_DEVICE void ask(int work_tile) const {
+    ptx::or_shared(bits(work_tile), 1u << work_tile % 32);
     ptx::or_shared(memory_ + 8, 1);
   }
-  // Likewise, of both blocks of a pair that do the item together.
-  DFA_DEVICE void ask_both(int item) const {
+  // Likewise, of both blocks of a pair that do the work tile together.
+  DFA_DEVICE void ask_both(int work_tile) const {
 #pragma unroll
     for (unsigned half = 0; half < 2; ++half) {
-      ptx::or_there(ptx::of_pair(bits(item), half), 1u << item % 32);
+      ptx::or_there(ptx::of_pair(bits(work_tile), half), 1u << work_tile % 32);
       ptx::or_there(ptx::of_pair(memory_ + 8, half), 1);
     }
     ptx::fence_cluster();
   }
-  DFA_DEVICE bool asked(int item) const {
-    return (ptx::load_shared(bits(item)) >> item % 32 & 1) != 0;
+  DFA_DEVICE bool asked(int work_tile) const {
+    return (ptx::load_shared(bits(work_tile)) >> work_tile % 32 & 1) != 0;
   }
   DFA_DEVICE bool any() const { return ptx::load_shared(memory_ + 8) != 0; }
 
@@ -57,10 +57,11 @@ class RecomputeNotes {
   }
 
  private:
-  static constexpr int kBeginAt = 16 + ItemWalk::kAtOnce / 8, kParkedAt = kBeginAt + 16;
+  static constexpr int kBeginAt = 16 + PersistentTileScheduler::kAtOnce / 8,
+                       kParkedAt = kBeginAt + 16;
 
-  DFA_DEVICE unsigned bits(int item) const {
-    return memory_ + 16 + static_cast<unsigned>(item / 32 * 4);
+  DFA_DEVICE unsigned bits(int work_tile) const {
+    return memory_ + 16 + static_cast<unsigned>(work_tile / 32 * 4);
   }
 
   template <typename Walk>
@@ -69,7 +70,7 @@ class RecomputeNotes {
     ptx::store_shared(to, static_cast<unsigned>(place.first_head));
     ptx::store_shared(to + 4, static_cast<unsigned>(place.round));
     ptx::store_shared(to + 8, static_cast<unsigned>(place.turn));
-    ptx::store_shared(to + 12, static_cast<unsigned>(place.item));
+    ptx::store_shared(to + 12, static_cast<unsigned>(place.work_tile));
   }
   template <typename Walk>
   static DFA_DEVICE typename Walk::Place read(unsigned from, const Walk&) {

@@ -1,19 +1,19 @@
 #pragma once
 
-#include "kernels/schedule/item_walk.h"
+#include "kernels/schedule/tile_scheduler.h"
 
-// Items that may have to be done again: a block's items in turn, and after every kAtOnce of them
-// those again whose workers asked for it. `Notes` tells how they asked:
-//   meet(i)            waits, for the ith time, until all items so far are done
-//   asked(i), any()    did item i of these ask, did one?
-//   start(walk)        none has asked, these items begin at `walk`
-//   go_back(walk)      `walk` is set to where these items began
+// Work tiles that may have to be done again: a block's work tiles in turn, and after every kAtOnce
+// of them those again whose workers asked for it. `Notes` tells how they asked:
+//   meet(i)            waits, for the ith time, until all work tiles so far are done
+//   asked(i), any()    did work tile i of these ask, did one?
+//   start(walk)        none has asked, these work tiles begin at `walk`
+//   go_back(walk)      `walk` is set to where these work tiles began
 //   park(walk, state), unpark(walk)   hold both for a thread whose registers they would take
-// Without kRecomputes it is the plain walk. Whether an item is done again depends on nothing but
-// the item: any grid gives the same bits.
+// Without kRecomputes it is the plain walk. Whether a work tile is done again depends on nothing
+// but the work tile: any grid gives the same bits.
 namespace dfa {
 
-template <typename Notes, bool kRecomputes, typename Walk = ItemWalk>
+template <typename Notes, bool kRecomputes, typename Walk = PersistentTileScheduler>
 class RecomputeQueue {
  public:
   DFA_HOST_DEVICE RecomputeQueue(const Walk& walk, const Notes& notes)
@@ -24,9 +24,9 @@ class RecomputeQueue {
   DFA_HOST_DEVICE bool more() const { return walk_.more(); }
   DFA_HOST_DEVICE int head() const { return walk_.head(); }
   DFA_HOST_DEVICE int tile() const { return walk_.tile(); }
-  DFA_HOST_DEVICE const Walk& items() const { return walk_; }
+  DFA_HOST_DEVICE const Walk& scheduler() const { return walk_; }
 
-  // Is this item done again? Which of these items is it?
+  // Is this work tile done again? Which of these work tiles is it?
   DFA_HOST_DEVICE bool again() const { return kRecomputes && (state_ & kAgain) != 0; }
   DFA_HOST_DEVICE int place() const { return static_cast<int>(state_ % kAgain); }
 
@@ -44,7 +44,7 @@ class RecomputeQueue {
   }
 
  private:
-  // One register: the place among these items, are they done again, how often all have met.
+  // One register: the place among these work tiles, are they done again, how often all have met.
   static constexpr unsigned kAgain = 2 * Walk::kAtOnce, kMeeting = 2 * kAgain;
 
   DFA_HOST_DEVICE void see_to_recomputes() {

@@ -192,7 +192,7 @@ DFA_DEVICE void list_sequence_tiles(const KernelArgs& args) {
     }
     const int most = of_q ? p.most_q_tiles : p.most_k_tiles;
     p.tile_counts[of_q ? 0 : 1] = sum < most ? sum : most;
-    if (of_q) p.tile_counts[2] = 0;  // items that were taken
+    if (of_q) p.tile_counts[2] = 0;  // work tiles that were taken
   }
   __syncthreads();
 

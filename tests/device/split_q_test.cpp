@@ -1,4 +1,4 @@
-// Hopper's backward by pairs that stay, works of which are in parts of their queries (the last
+// Hopper's backward by pairs that stay, work tiles of which are in parts of their queries (the last
 // ones, or under a mask the longest of few), on a real device.
 #include "device/device_case.h"
 #include "plan/schedule.h"
@@ -6,7 +6,7 @@
 namespace dfa {
 namespace {
 
-class WorkPartsTest : public HopperDevice {
+class SplitQTest : public HopperDevice {
  protected:
   static PlanOptions in_parts(const std::string& more) {
     return {.backend = "cuda",
@@ -27,13 +27,13 @@ class WorkPartsTest : public HopperDevice {
   }
 };
 
-TEST_F(WorkPartsTest, SmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
+TEST_F(SplitQTest, SmallProblemsMeetTheRule) {  // likewise under compute-sanitizer
   EXPECT_TRUE(checked("bwd bf16 b1 hq4 hk2 sq700 sk300 d128", 4, helped_));
   EXPECT_TRUE(checked("bwd fp16 b1 h70 sq500 sk200 d64", 5, as_they_come_));
   EXPECT_TRUE(checked("bwd bf16 b1 h5 sq1000 sk300 d96", 6, in_order_));
 }
 
-TEST_F(WorkPartsTest, ItsProblemFileMeetsTheRule) {
+TEST_F(SplitQTest, ItsProblemFileMeetsTheRule) {
   int ran = 0;
   std::uint64_t seed = 20;
   for (const std::string& line : problem_lines("hopper_backward.txt")) {
@@ -45,9 +45,9 @@ TEST_F(WorkPartsTest, ItsProblemFileMeetsTheRule) {
   EXPECT_GE(ran, 15);
 }
 
-// On 66 pairs: works that fill less than a round, and a few, a half and two thirds of one more; in
-// two to many parts, of one tile and of groups of heads.
-TEST_F(WorkPartsTest, LastRoundsOfAnyLengthMeetTheRule) {
+// On 66 pairs: work tiles that fill less than a round, and a few, a half and two thirds of one
+// more; in two to many parts, of one tile and of groups of heads.
+TEST_F(SplitQTest, LastRoundsOfAnyLengthMeetTheRule) {
   std::uint64_t seed = 100;
   for (const char* line :
        {"bwd bf16 b1 h2 sq2000 sk600 d128", "bwd bf16 b1 h68 sq600 sk200 d128",
@@ -58,9 +58,9 @@ TEST_F(WorkPartsTest, LastRoundsOfAnyLengthMeetTheRule) {
   }
 }
 
-// Fewer works than 66 pairs and as many, all of them in parts and the longest alone; heads in
+// Fewer work tiles than 66 pairs and as many, all of them in parts and the longest alone; heads in
 // groups and each for itself; keys no query sees, and queries that see keys ahead.
-TEST_F(WorkPartsTest, FewWorksUnderAMaskMeetTheRule) {
+TEST_F(SplitQTest, FewWorksUnderAMaskMeetTheRule) {
   std::uint64_t seed = 300;
   for (const char* line :
        {"bwd bf16 causal b1 hq32 hk8 s1024 d128", "bwd bf16 causal b1 hq28 hk4 s4096 d128",
@@ -76,7 +76,7 @@ TEST_F(WorkPartsTest, FewWorksUnderAMaskMeetTheRule) {
 
 // Sums of parts that are added up before they are there would show; and what a run leaves in their
 // places is found by the next.
-TEST_F(WorkPartsTest, ManyRunsOnOtherDataMeetTheRule) {
+TEST_F(SplitQTest, ManyRunsOnOtherDataMeetTheRule) {
   for (std::uint64_t seed = 200; seed < 215; seed += 3) {
     check_all("bwd bf16 b4 h17 s600 d128", seed);
     check_all("bwd bf16 b2 h17 s1100 d64", seed);
@@ -84,7 +84,7 @@ TEST_F(WorkPartsTest, ManyRunsOnOtherDataMeetTheRule) {
   }
 }
 
-TEST_F(WorkPartsTest, ThousandRunsGiveTheSameBits) {
+TEST_F(SplitQTest, ThousandRunsGiveTheSameBits) {
   expect_same_bits("bwd bf16 b1 h23 s1000 d128 deterministic", in_order_, 1000);
   expect_same_bits("bwd fp16 b2 hq34 hk17 s600 d64 deterministic", in_order_, 1000);
   expect_same_bits("bwd bf16 causal b1 hq8 hk2 s1500 d128 deterministic", in_order_, 1000);

@@ -3,17 +3,17 @@
 #include "kernels/args.h"
 #include "kernels/ptx/order.cuh"
 #include "kernels/ptx/tensor_copy.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/tile/panel_rows.cuh"
 
 namespace dfa {
 
-// dk and dv of a work whose queries several pairs walk a part each of (WorkParts). Each warp leaves
-// its sums of its 16 keys, in fp32 as they lie in registers, and counts; the one that counts last
-// adds up those of all parts, in their order, so that bits are equal in every run. Nobody waits.
-// Keys: Sm90Keys.
+// dk and dv of a work tile whose queries several pairs walk a part each of (SplitQ). Each warp
+// leaves its sums of its 16 keys, in fp32 as they lie in registers, and counts; the one that counts
+// last adds up those of all parts, in their order, so that bits are equal in every run. Nobody
+// waits. Keys: Sm90Keys.
 template <BackwardConfig kConfig, typename Keys>
-struct Sm90WorkParts {
+struct Sm90SplitQ {
   static constexpr int kFragments = Keys::kDims + Keys::kValues;
   static constexpr unsigned kWarps = kConfig.cluster * kConfig.warps;
   static constexpr unsigned kApart = kWarps * kFragments * 32;  // two parts, in float4
@@ -22,10 +22,10 @@ struct Sm90WorkParts {
   float4* first;  // of the first part, this lane's
   unsigned* ended;
 
-  DFA_DEVICE Sm90WorkParts(const KernelArgs& args, const typename Keys::Work& of_pair, int group)
+  DFA_DEVICE Sm90SplitQ(const KernelArgs& args, const typename Keys::WorkTile& of_pair, int group)
       : parts(args.parts.parts) {
-    const auto work =
-        static_cast<unsigned>(work_index<kConfig.turn_keys()>(args, of_pair) - args.parts.first);
+    const auto work = static_cast<unsigned>(work_tile_index<kConfig.turn_keys()>(args, of_pair) -
+                                            args.parts.first);
     const auto warp = static_cast<unsigned>((Keys::rank() * 2 + group) * 4 + Keys::warp_row() / 16);
     first = reinterpret_cast<float4*>(args.part_sums) +
             (work * static_cast<unsigned>(parts) * kWarps + warp) * kFragments * 32 + Keys::lane();
@@ -49,7 +49,7 @@ struct Sm90WorkParts {
   // several parts are asked for before any is added: one after the other each waits for its own.
   template <int kStride, int kFirst, int kCount>
   DFA_DEVICE void join(const KernelArgs& args, const TensorMap& map, unsigned tile, int group,
-                       const typename Keys::Work& work, float factor) const {
+                       const typename Keys::WorkTile& work, float factor) const {
     constexpr int kAtOnce = kCount % 4 == 0 ? 2 : 1;  // 16 columns
     constexpr int kAhead = 4;                         // parts
     const int row = group * kGroupRows + Keys::warp_row();

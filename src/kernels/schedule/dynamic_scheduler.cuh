@@ -4,17 +4,17 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/order.cuh"
-#include "kernels/schedule/key_work.cuh"
+#include "kernels/schedule/key_work_tile.cuh"
 
-// Works of a grid that stays (BackwardConfig::persistent): a pair of blocks takes one after the
-// other from a counter in global memory, in order, so that work waits for lower ones only,
+// Work tiles of a grid that stays (BackwardConfig::persistent): a pair of blocks takes one after
+// the other from a counter in global memory, in order, so that work waits for lower ones only,
 // whichever pairs run at once.
 namespace dfa {
 
-// Of a pair: which works it takes. A thread of its first block takes one ahead and writes it down
-// for all readers of both; kParts: of works some of which are in parts.
+// Of a pair: which work tiles it takes. A thread of its first block takes one ahead and writes it
+// down for all readers of both; kParts: of work tiles some of which are in parts.
 template <int kReaders, bool kParts = false>
-struct WorkQueue {
+struct DynamicTileScheduler {
   static constexpr unsigned kSlots = 2;
   static constexpr unsigned kSlotBytes = 16;  // a batch, -1 for no work, a head, a key, a part
   static constexpr int kBytes = kSlots * (kSlotBytes + 2 * 8);
@@ -54,8 +54,8 @@ struct WorkQueue {
   }
 
   // Of a reader, a warp or, unless kWarp, a thread. False: there is no more.
-  template <bool kWarp, typename Work>
-  DFA_DEVICE bool next(Work& work) {
+  template <bool kWarp, typename WorkTile>
+  DFA_DEVICE bool next(WorkTile& work) {
     ptx::wait_for_pair(full(), phase());
     work.seq.batch = static_cast<int>(ptx::load_shared(slot()));
     work.head = static_cast<int>(ptx::load_shared(slot() + 4));

@@ -9,7 +9,7 @@ namespace dfa {
 
 // Which rows of which head a thread block owns.
 template <bool kVarlen>
-struct QueryWork {
+struct QueryWorkTile {
   SeqlenInfo<kVarlen> seq;
   int head, kv_head, query;
 };
@@ -17,7 +17,7 @@ struct QueryWork {
 // Late queries come first: under a causal mask they see the most keys, and the short blocks fill
 // the gaps at the end.
 template <int kBlockQ, bool kVarlen>
-DFA_DEVICE QueryWork<kVarlen> query_work(const KernelArgs& args, unsigned block) {
+DFA_DEVICE QueryWorkTile<kVarlen> query_work_tile(const KernelArgs& args, unsigned block) {
   const int index = static_cast<int>(block);
   if constexpr (kVarlen) {  // a list's tile may hold several of a kernel's
     const int parts = args.packed.q_tile_rows / kBlockQ, head = index % args.hq;
@@ -35,7 +35,7 @@ DFA_DEVICE QueryWork<kVarlen> query_work(const KernelArgs& args, unsigned block)
 
 // Has a thread block of packed sequences anything to do? There are as many as there could be tiles.
 template <int kBlockQ>
-DFA_DEVICE bool has_query_work(const KernelArgs& args, unsigned block) {
+DFA_DEVICE bool has_query_work_tile(const KernelArgs& args, unsigned block) {
   const int tile = static_cast<int>(block) / args.hq / (args.packed.q_tile_rows / kBlockQ);
   return tile < args.packed.tile_counts[0];
 }
@@ -48,7 +48,7 @@ struct KeyTile {
   static_assert(kKBytes % 128 == 0 && kBytes % 128 == 0);
 
   template <int kThreads, bool kVarlen>
-  static DFA_DEVICE void load(const KernelArgs& args, QueryWork<kVarlen> work, int tile,
+  static DFA_DEVICE void load(const KernelArgs& args, QueryWorkTile<kVarlen> work, int tile,
                               unsigned to) {
     // Addresses are made anew for every tile: across the loop they would take four registers.
     work.seq.forget([](int& value) { asm volatile("" : "+r"(value)); });
@@ -66,8 +66,8 @@ struct KeyTile {
   }
 
   template <int kThreads>
-  static DFA_DEVICE void load_pages(const KernelArgs& args, const QueryWork<true>& work, int tile,
-                                    unsigned to) {
+  static DFA_DEVICE void load_pages(const KernelArgs& args, const QueryWorkTile<true>& work,
+                                    int tile, unsigned to) {
     load_paged_tile<kElement, kBlockK, kHeadDim, kThreads>(
         to, args.k, args.k_strides, args, work.seq, work.kv_head, tile * kBlockK, args.d);
     load_paged_tile<kElement, kBlockK, kValueDim, kThreads>(to + kKBytes, args.v, args.v_strides,

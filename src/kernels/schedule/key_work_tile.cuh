@@ -7,13 +7,12 @@
 // What thread blocks of the backward own that own keys and walk queries.
 namespace dfa {
 
-// Which rows of which key head; where works are in parts (WorkParts), which part of the queries.
-template <bool kVarlen>
-struct KeyWorkOf {
+// Which rows of which key head; where work tiles are in parts (SplitQ), which part of the queries.
+template <bool kVarlen = false>
+struct KeyWorkTile {
   SeqlenInfo<kVarlen> seq;
   int head, key, part = 0;
 };
-using KeyWork = KeyWorkOf<false>;
 
 // The key heads with which one alternates: the first, and how many.
 struct AlternatingHeads {
@@ -30,7 +29,7 @@ DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) 
 // head alternate with those of the next heads, a few at once where they wait for each other, and
 // with those of all the last ones (select_tail_heads() in plan/schedule.h).
 template <int kBlockK, bool kAlternating>
-DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
+DFA_DEVICE KeyWorkTile<> key_work_tile(const KernelArgs& args, unsigned block) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
   int head = static_cast<int>(block) / tiles;
   int tile = static_cast<int>(block) % tiles;
@@ -45,18 +44,18 @@ DFA_DEVICE KeyWork key_work(const KernelArgs& args, unsigned block) {
 
 // The same of packed sequences, whose list has them by sequence and with early keys first, too.
 template <int kBlockK>
-DFA_DEVICE KeyWorkOf<true> packed_key_work(const KernelArgs& args, unsigned block) {
+DFA_DEVICE KeyWorkTile<true> packed_key_work_tile(const KernelArgs& args, unsigned block) {
   const int index = static_cast<int>(block);
   const SequenceTile& tile = args.packed.k_tiles[index / args.hk];
   return {SeqlenInfo<true>::of(tile), index % args.hk, tile.tile * kBlockK};
 }
-DFA_DEVICE bool has_packed_key_work(const KernelArgs& args, unsigned block) {
+DFA_DEVICE bool has_packed_key_work_tile(const KernelArgs& args, unsigned block) {
   return static_cast<int>(block) / args.hk < args.packed.tile_counts[1];
 }
 
-// Which `block` has it of key_work(), where works alternate.
+// Which `block` has it of key_work_tile(), where work tiles alternate.
 template <int kBlockK>
-DFA_DEVICE int work_index(const KernelArgs& args, const KeyWork& work) {
+DFA_DEVICE int work_tile_index(const KernelArgs& args, const KeyWorkTile<>& work) {
   const int tiles = (args.sk + kBlockK - 1) / kBlockK;
   const int head = work.seq.batch * args.hk + work.head;
   const auto [first, heads] = alternating_heads(args, head);
