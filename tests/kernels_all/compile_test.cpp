@@ -1,4 +1,6 @@
-// What tuning tries and what is chosen for problems of many kinds: compiled without a spill.
+// What tuning tries and what is chosen for problems of many kinds: compiled without a spill, on
+// every architecture (kernels_full/compile_test.cpp, which is in this program too, instantiates the
+// suite).
 #include "kernels_full/compile_test.h"
 
 #include <algorithm>
@@ -141,8 +143,6 @@ TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
     compile(backward_launches(p, select_backward(p, limits_)));
   }
 }
-
-DFA_ON_EVERY_ARCHITECTURE(CompileTest);
 
 }  // namespace
 }  // namespace dfa::cuda

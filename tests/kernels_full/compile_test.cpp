@@ -34,7 +34,7 @@ TEST_P(CompileTest, KeysInPagesCompileWithoutSpills) {
   }
 }
 
-DFA_ON_EVERY_ARCHITECTURE(CompileTest);
+DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.
 constexpr int kParts = 4;

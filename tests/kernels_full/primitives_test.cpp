@@ -16,7 +16,7 @@ TEST_P(PrimitiveKernels, CompileWithoutSpillsWhereTheyClaimTo) {
   }
 }
 
-DFA_ON_EVERY_ARCHITECTURE(PrimitiveKernels);
+DFA_ON_ARCHITECTURES(PrimitiveKernels);
 
 }  // namespace
 }  // namespace dfa::cuda

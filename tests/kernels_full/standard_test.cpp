@@ -47,7 +47,7 @@ TEST_P(StandardKernels, RowsThatAreRecomputedCompileWithoutSpills) {
   }
 }
 
-DFA_ON_EVERY_ARCHITECTURE(StandardKernels);
+DFA_ON_ARCHITECTURES(StandardKernels);
 
 }  // namespace
 }  // namespace dfa::cuda
