@@ -36,7 +36,7 @@ std::string line_of(const Case& c, Pass pass) {
 
 // The peak of one thread at this element type, measured once.
 double peak(DType dtype) {
-  static const Ceilings ceilings = find_backend("cpu").measure_ceilings(1, 0.6);
+  static const Ceilings ceilings = find_backend("cpu").diagnostics().measure_ceilings(1, 0.6);
   return dtype == DType::bf16 ? ceilings.bf16_flops
                               : (dtype == DType::fp16 ? ceilings.fp16_flops : ceilings.fp32_flops);
 }

@@ -73,7 +73,7 @@ std::vector<double> counted_mhz(const std::vector<unsigned long long>& notes) {
 
 void run(const std::string& line, double seconds) {
   const gpu::Device& device = cuda::chosen_device();
-  const GpuIdentity gpu = find_backend("cuda").gpu_identity();
+  const GpuIdentity gpu = find_backend("cuda").device().identity();
   bench::Workload load(parse_problem(line), "cuda", 1);
   const bench::Prepared plans = bench::prepare(load.problem(), {.backend = "cuda"});
   if (plans.sms() == 0) throw Unsupported("no kernel of '" + line + "' takes a budget");

@@ -100,7 +100,7 @@ class Comparison {
   explicit Comparison(const Options& options)
       : options_(options),
         backend_(options.backend == "auto" ? bench::default_backend() : options.backend),
-        gpu_(find_backend(backend_).gpu_identity()),
+        gpu_(find_backend(backend_).device().identity()),
         on_processor_(gpu_.pci_id.empty()),
         workload_(parse_problem(options.problem), backend_, 1),
         plans_(bench::prepare(workload_.problem(),

@@ -29,7 +29,7 @@ struct AnalyzeArguments {
 
 analysis::Machine this_machine() {
   const sensors::HostFacts host = sensors::read_host_facts();
-  const Ceilings ceilings = find_backend("cpu").measure_ceilings(0, kCeilingSeconds);
+  const Ceilings ceilings = find_backend("cpu").diagnostics().measure_ceilings(0, kCeilingSeconds);
   return analysis::measured_host(ceilings, {.model = host.cpu_model,
                                             .memory_bytes = host.memory_bytes,
                                             .shared_cache_bytes = host.l3_bytes,

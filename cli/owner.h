@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "contract/backend.h"
+#include "contract/device.h"
 #include "power/lent_limit.h"
 #include "sensors/nvml/guardian.h"
 

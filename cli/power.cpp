@@ -213,7 +213,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   points.less_exact = arguments.max_error.has_value();
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
-  const GpuIdentity gpu = find_backend(points.backend).gpu_identity();
+  const GpuIdentity gpu = find_backend(points.backend).device().identity();
   card.take(gpu);
   options.limit = card.limit();
   std::vector<Prepared> prepared;

@@ -98,7 +98,7 @@ void run_study(const StudyArguments& arguments, int& exit_code) {
   evaluate::StepOptions options;
   options.out = std::filesystem::absolute(arguments.out).lexically_normal();
   options.backend = arguments.backend == "auto" ? bench::default_backend() : arguments.backend;
-  const GpuIdentity gpu = find_backend(options.backend).gpu_identity();
+  const GpuIdentity gpu = find_backend(options.backend).device().identity();
   options.scale = !arguments.scale.empty() ? bench::parse_scale(arguments.scale)
                   : gpu.name.empty()       ? bench::Scale::cpu
                                            : bench::Scale::full;

@@ -34,7 +34,7 @@ class Counters {
  public:
   explicit Counters(const std::string& device)
       : backend_(backend_of(device)),
-        telemetry_(bench::open_telemetry(backend_.gpu_identity(), clock_)),
+        telemetry_(bench::open_telemetry(backend_.device().identity(), clock_)),
         window_(telemetry_.energy.all()) {}
   Counters(const Counters&) = delete;
   Counters& operator=(const Counters&) = delete;

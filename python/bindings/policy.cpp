@@ -42,7 +42,7 @@ GpuIdentity card_of(const std::string& device) {
   if (const Verdict there = cuda.available(); !there) {
     throw Unsupported("device cuda: " + there.reason);
   }
-  return cuda.gpu_identity();
+  return cuda.device().identity();
 }
 
 // A loop of the user's under a cap, on one card.

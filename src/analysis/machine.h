@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "contract/backend.h"
+#include "contract/diagnostics.h"
 #include "dfa/dtype.h"
 
 // What machines can do at most: the roofs of the roofline. Rates are for dense operands.

@@ -119,15 +119,14 @@ void require_logits(const Problem& p, const Logits& logits) {
 // The caller's workspace, or one that lives as long as this call.
 class Workspace {
  public:
-  Workspace(const Backend& backend, std::size_t bytes, void* given)
-      : backend_(backend), data_(given) {
-    if (given == nullptr && bytes > 0) data_ = owned_ = backend.allocate(bytes);
+  Workspace(const Device& device, std::size_t bytes, void* given) : device_(device), data_(given) {
+    if (given == nullptr && bytes > 0) data_ = owned_ = device.allocate(bytes);
     if (reinterpret_cast<std::uintptr_t>(data_) % kAlignment != 0) {
       throw InvalidArgument("pointer workspace is not aligned to 64 bytes");
     }
   }
   ~Workspace() {
-    if (owned_ != nullptr) backend_.release(owned_);
+    if (owned_ != nullptr) device_.release(owned_);
   }
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -136,7 +135,7 @@ class Workspace {
   bool owned() const { return owned_ != nullptr; }
 
  private:
-  const Backend& backend_;
+  const Device& device_;
   void* data_;
   void* owned_ = nullptr;
 };
@@ -203,13 +202,13 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
-  const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
+  const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
   with.workspace = workspace.data();
   with.logits = with_bias_strides(p, args.logits);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.forward(plan, with, queue);
-  if (workspace.owned()) backend.synchronize(queue);
+  if (workspace.owned()) backend.device().synchronize(queue);
 }
 
 void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
@@ -231,14 +230,14 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Backend& backend = find_backend(plan.backend);
-  const Workspace workspace(backend, plan.workspace_bytes, args.workspace);
+  const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;
   with.workspace = workspace.data();
   with.logits = with_bias_strides(p, args.logits);
   if (p.bias) with.d_bias_strides = bias_strides(p, args.d_bias_strides);
   if (plan.probabilities_bytes == 0) with.probabilities = nullptr;
   backend.backward(plan, with, queue);
-  if (workspace.owned()) backend.synchronize(queue);
+  if (workspace.owned()) backend.device().synchronize(queue);
 }
 
 }  // namespace dfa

@@ -22,11 +22,11 @@ class CudnnContender final : public Contender {
 
   void run(int times) override {
     queue(times * calls_);
-    backend_.synchronize({});
+    backend_.device().synchronize({});
   }
 
   double time_s() override {
-    return backend_.time_s([this] { queue(calls_); }, {});
+    return backend_.device().time_s([this] { queue(calls_); }, {});
   }
 
   MemoryGrowth growth() override {
@@ -55,7 +55,7 @@ class CudnnContender final : public Contender {
 
 CudnnPeer::CudnnPeer(const Backend& backend)
     : backend_(backend), library_(CudnnLibrary::default_names()) {
-  if (backend.gpu_identity().pci_id.empty()) {
+  if (backend.device().identity().pci_id.empty()) {
     throw Unsupported("cudnn: runs on a GPU, not on backend " + backend.name());
   }
   if (env("DFA_CUDA_DEVICE") != "0") {

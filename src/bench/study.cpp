@@ -60,7 +60,7 @@ class StudyRun {
         effort_(effort_of(options.scale)),
         on_progress_(on_progress),
         on_problem_(on_problem),
-        gpu_(find_backend(backend_).gpu_identity()),
+        gpu_(find_backend(backend_).device().identity()),
         telemetry_(open_telemetry(gpu_, clock_)) {
     Status ignored{};
     const auto cudnn =

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "bench/result.h"
-#include "contract/backend.h"
 #include "contract/clock.h"
+#include "contract/device.h"
 #include "sensors/meter_set.h"
 
 namespace dfa::bench {

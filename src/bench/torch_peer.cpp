@@ -159,7 +159,8 @@ std::string TorchPeer::describe(const std::string& algorithm) const {
 
 TorchPeer::TorchPeer(const Backend& backend) : folder_(std::make_unique<Folder>()) {
   process_ = std::make_unique<ChildProcess>(command(), folder_->path / "errors");
-  const Json answer = ask(*process_, {{"op", "hello"}, {"pci_id", backend.gpu_identity().pci_id}});
+  const Json answer =
+      ask(*process_, {{"op", "hello"}, {"pci_id", backend.device().identity().pci_id}});
   version_ = answer.value("version", "");
 }
 

@@ -73,17 +73,17 @@ std::size_t bias_gradient_bytes(const Problem& p) {
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
 constexpr std::size_t kPoisonedWorkspace = std::size_t{1} << 30;
 
-// Memory of a backend.
+// Memory of a device.
 class Buffer {
  public:
-  Buffer(const Backend& backend, std::size_t bytes)
-      : backend_(backend), bytes_(bytes), data_(bytes == 0 ? nullptr : backend.allocate(bytes)) {}
-  Buffer(const Backend& backend, const std::vector<std::int32_t>& host)
-      : Buffer(backend, sizeof(std::int32_t) * host.size()) {
-    if (data_ != nullptr) backend.copy_in(data_, host.data(), bytes_);
+  Buffer(const Device& device, std::size_t bytes)
+      : device_(device), bytes_(bytes), data_(bytes == 0 ? nullptr : device.allocate(bytes)) {}
+  Buffer(const Device& device, const std::vector<std::int32_t>& host)
+      : Buffer(device, sizeof(std::int32_t) * host.size()) {
+    if (data_ != nullptr) device.copy_in(data_, host.data(), bytes_);
   }
   ~Buffer() {
-    if (data_ != nullptr) backend_.release(data_);
+    if (data_ != nullptr) device_.release(data_);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -95,13 +95,13 @@ class Buffer {
   void fill(const Problem& p, std::uint64_t seed, const void* given) {
     if (data_ == nullptr) return;
     if (given != nullptr) {
-      backend_.copy_in(data_, given, bytes_);
+      device_.copy_in(data_, given, bytes_);
       return;
     }
     AlignedBuffer host(bytes_);
     const std::int64_t count = static_cast<std::int64_t>(bytes_) / bytes_of(p.dtype);
     fill_normal(host.data(), p.dtype, count, seed);
-    backend_.copy_in(data_, host.data(), bytes_);
+    device_.copy_in(data_, host.data(), bytes_);
   }
 
   // All bits set is a NaN in every element type. Only the first `most` bytes.
@@ -110,17 +110,17 @@ class Buffer {
     const std::size_t bytes = std::min(bytes_, most);
     AlignedBuffer host(bytes);
     std::memset(host.data(), 0xff, bytes);
-    backend_.copy_in(data_, host.data(), bytes);
+    device_.copy_in(data_, host.data(), bytes);
   }
 
   AlignedBuffer to_host() const {
     AlignedBuffer host(bytes_);
-    if (data_ != nullptr) backend_.copy_out(host.data(), data_, bytes_);
+    if (data_ != nullptr) device_.copy_out(host.data(), data_, bytes_);
     return host;
   }
 
  private:
-  const Backend& backend_;
+  const Device& device_;
   std::size_t bytes_;
   void* data_;
 };
@@ -151,7 +151,8 @@ constexpr double kMemoryShare = 0.9;  // what the system calls available is an e
 }  // namespace
 
 std::optional<std::int64_t> allowed_bytes(const Backend& backend) {
-  const std::int64_t free = backend.free_bytes().value_or(sensors::available_memory_bytes());
+  const std::int64_t free =
+      backend.device().free_bytes().value_or(sensors::available_memory_bytes());
   if (free == 0) return std::nullopt;
   return static_cast<std::int64_t>(kMemoryShare * static_cast<double>(free));
 }
@@ -209,9 +210,10 @@ std::size_t tensor_bytes(const Problem& p) {
 }
 
 struct Workload::Tensors {
-  Tensors(const Problem& p, const Backend& on, bool gradients)
+  Tensors(const Problem& p, const Backend& ours, bool gradients)
       : problem(p),
-        backend(on),
+        backend(ours),
+        on(ours.device()),
         q(on, q_bytes(p)),
         k(on, k_bytes(p)),
         v(on, v_bytes(p)),
@@ -287,11 +289,11 @@ struct Workload::Tensors {
             .d_bias = static_cast<float*>(d_bias.data())};
   }
 
-  void queue(const Prepared& plans, void* space, Queue on, int times) const {
-    on.sm_budget = sm_budget;
+  void queue(const Prepared& plans, void* space, Queue to, int times) const {
+    to.sm_budget = sm_budget;
     for (int i = 0; i < times; ++i) {
-      if (plans.forward) dfa::forward(*plans.forward, forward_args(space), on);
-      if (plans.backward) dfa::backward(*plans.backward, backward_args(space), on);
+      if (plans.forward) dfa::forward(*plans.forward, forward_args(space), to);
+      if (plans.backward) dfa::backward(*plans.backward, backward_args(space), to);
     }
   }
 
@@ -301,11 +303,12 @@ struct Workload::Tensors {
   void grow(std::shared_ptr<Buffer>& buffer, std::size_t bytes) const {
     if (buffer && buffer->size() >= bytes) return;
     buffer.reset();
-    buffer = std::make_shared<Buffer>(backend, bytes);
+    buffer = std::make_shared<Buffer>(on, bytes);
   }
 
   Problem problem;
   const Backend& backend;
+  const Device& on;
   int sm_budget = 0;
   Buffer q, k, v, o, lse, d_o, dq, dk, dv;
   SequenceArrays host_sequences;
@@ -348,18 +351,17 @@ void Workload::backward(const Plan& plan) { run({.backward = plan}); }
 void Workload::run(const Prepared& plans, int times) {
   reserve(plans);
   tensors_->queue(plans, tensors_->space(), {}, times);
-  tensors_->backend.synchronize({});
+  tensors_->on.synchronize({});
 }
 
 double Workload::time_s(const Prepared& plans, int times) {
   reserve(plans);
-  return tensors_->backend.time_s([&] { tensors_->queue(plans, tensors_->space(), {}, times); },
-                                  {});
+  return tensors_->on.time_s([&] { tensors_->queue(plans, tensors_->space(), {}, times); }, {});
 }
 
 std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int times) {
   run(plans);
-  return std::make_unique<const WithWorkspace>(tensors_->backend.record([&](Queue queue) {
+  return std::make_unique<const WithWorkspace>(tensors_->on.record([&](Queue queue) {
     tensors_->queue(plans, tensors_->space(), queue, times);
   }),
                                                tensors_->workspace, tensors_->probabilities);
@@ -367,15 +369,15 @@ std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int tim
 
 void Workload::replay(const Recording& recording, int times) {
   for (int i = 0; i < times; ++i) recording.replay({});
-  tensors_->backend.synchronize({});
+  tensors_->on.synchronize({});
 }
 
 double Workload::time_s(const Recording& recording) {
-  return tensors_->backend.time_s([&] { recording.replay({}); }, {});
+  return tensors_->on.time_s([&] { recording.replay({}); }, {});
 }
 
 std::unique_ptr<RowsCheck> Workload::rows_check(int rows) const {
-  return tensors_->backend.rows_check(tensors_->problem, rows);
+  return tensors_->backend.diagnostics().rows_check(tensors_->problem, rows);
 }
 
 double Workload::error(RowsCheck& check, std::uint64_t seed) {
@@ -396,9 +398,9 @@ MemoryGrowth Workload::growth(const Prepared& plans) {
   const auto run = [&] {
     tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
     tensors_->queue(plans, nullptr, {}, 1);
-    tensors_->backend.synchronize({});
+    tensors_->on.synchronize({});
   };
-  if (const auto bytes = tensors_->backend.growth_bytes(run)) return {bytes, ""};
+  if (const auto bytes = tensors_->on.growth_bytes(run)) return {bytes, ""};
   return measure_growth(run);
 }
 

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <memory>
 #include <string>
 
-#include "base/aligned.h"
-#include "base/clock.h"
 #include "base/env.h"
 #include "cpu/bias.h"
 #include "cpu/ceilings.h"
@@ -17,6 +14,7 @@
 #include "cpu/select.h"
 #include "cpu/sequences.h"
 #include "cpu/standard.h"
+#include "host/host_device.h"
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "spec/config_text.h"
@@ -95,6 +93,17 @@ const FlashConfig* config_of(const Plan& plan) {
   const auto* ready = dynamic_cast<const ReadyCpuPlan*>(plan.ready.plan.get());
   return ready != nullptr ? ready->config_of(plan) : nullptr;
 }
+
+class CpuDiagnostics final : public Diagnostics {
+ public:
+  Ceilings measure_ceilings(int threads, double seconds) const override {
+    return cpu::measure_ceilings(highest_target(), threads == 0 ? available_threads() : threads,
+                                 seconds);
+  }
+  std::unique_ptr<RowsCheck> rows_check(const Problem&, int) const override {
+    throw Unsupported("backend cpu does not recompute rows of what it made");
+  }
+};
 
 class CpuBackend final : public Backend {
  public:
@@ -191,29 +200,8 @@ class CpuBackend final : public Backend {
     }
   }
 
-  void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
-  void release(void* pointer) const override { release_aligned(pointer); }
-
-  void copy_in(void* device, const void* host, std::size_t bytes) const override {
-    std::memcpy(device, host, bytes);
-  }
-
-  void copy_out(void* host, const void* device, std::size_t bytes) const override {
-    std::memcpy(host, device, bytes);
-  }
-
-  Ceilings measure_ceilings(int threads, double seconds) const override {
-    return cpu::measure_ceilings(highest_target(), threads == 0 ? available_threads() : threads,
-                                 seconds);
-  }
-
-  double time_s(const std::function<void()>& work, Queue) const override {
-    const double begin = monotonic_s();
-    work();
-    return monotonic_s() - begin;
-  }
-
-  void synchronize(Queue) const override {}
+  const Device& device() const override { return host_device(); }
+  const Diagnostics& diagnostics() const override { return diagnostics_; }
 
  private:
   static void plan_standard(Plan& plan, const PlanOptions& options) {
@@ -262,6 +250,8 @@ class CpuBackend final : public Backend {
                rows_of_heads(plan.problem.hq / p.hq);
     plan.ready.plan = std::make_shared<const ReadyCpuPlan>(plan, options, flash);
   }
+
+  CpuDiagnostics diagnostics_;
 };
 
 }  // namespace

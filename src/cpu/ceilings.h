@@ -1,6 +1,6 @@
 #pragma once
 
-#include "contract/backend.h"
+#include "contract/diagnostics.h"
 #include "spec/target.h"
 
 namespace dfa::cpu {

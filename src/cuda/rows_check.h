@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "contract/backend.h"
+#include "contract/diagnostics.h"
 #include "gpu/device.h"
 
 namespace dfa::cuda {

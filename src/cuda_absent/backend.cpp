@@ -16,13 +16,8 @@ class AbsentCudaBackend final : public Backend {
   Plan plan(const Problem&, const PlanOptions&) const override { refuse(); }
   void forward(const Plan&, const ForwardArgs&, Queue) const override { refuse(); }
   void backward(const Plan&, const BackwardArgs&, Queue) const override { refuse(); }
-  void* allocate(std::size_t) const override { refuse(); }
-  void release(void*) const override {}
-  void copy_in(void*, const void*, std::size_t) const override { refuse(); }
-  void copy_out(void*, const void*, std::size_t) const override { refuse(); }
-  Ceilings measure_ceilings(int, double) const override { refuse(); }
-  double time_s(const std::function<void()>&, Queue) const override { refuse(); }
-  void synchronize(Queue) const override { refuse(); }
+  const Device& device() const override { refuse(); }
+  const Diagnostics& diagnostics() const override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() { throw Unsupported(std::string("backend cuda: ") + kNoCuda); }

@@ -21,7 +21,7 @@ const std::vector<profile::Row>& shipped_rows() {
 
 KnownPoints shipped_points(const Problem& problem, const PointOptions& options) {
   const std::string& backend = options.backend;
-  const std::string card = find_backend(backend).gpu_identity().name;
+  const std::string card = find_backend(backend).device().identity().name;
   const std::string kernels = find_backend(backend).kernels(problem.pass);
   std::vector<profile::Row> rows = shipped_rows();
   std::erase_if(rows, [&](const profile::Row& row) {

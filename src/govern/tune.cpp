@@ -80,7 +80,7 @@ std::string without_memory(profile::Nearest& near, const Problem& problem,
 
 profile::Machine machine_of(const std::string& backend, Pass pass) {
   const std::string kernels = find_backend(backend).kernels(pass);
-  const GpuIdentity gpu = find_backend(backend).gpu_identity();
+  const GpuIdentity gpu = find_backend(backend).device().identity();
   if (gpu.pci_id.empty()) {
     const sensors::HostFacts host = sensors::read_host_facts();
     return {host.cpu_model + ", " + std::to_string(host.threads) + " threads", host.kernel,
@@ -94,7 +94,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
                 const TuneOptions& options, Clock& clock) {
   TuneReport report;
   const std::string& backend = options.points.backend;
-  const GpuIdentity gpu = find_backend(backend).gpu_identity();
+  const GpuIdentity gpu = find_backend(backend).device().identity();
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const std::vector<Job> jobs = jobs_of(problems, store, options, report);
   if (jobs.empty()) return report;

@@ -1,11 +1,9 @@
 #include "reference/backend.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "base/aligned.h"
-#include "base/clock.h"
 #include "base/element.h"
+#include "host/host_device.h"
 #include "reference/check_bias.h"
 #include "reference/check_sinks.h"
 #include "reference/head.h"
@@ -24,6 +22,14 @@ void store_row(void* base, DType type, const Strides& strides, std::int64_t b, s
     store_element(base, type, start + static_cast<std::int64_t>(x), static_cast<float>(row[x]));
   }
 }
+
+class ReferenceDiagnostics final : public Diagnostics {
+ public:
+  Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
+  std::unique_ptr<RowsCheck> rows_check(const Problem&, int) const override {
+    throw Unsupported("backend reference does not recompute rows of what it made");
+  }
+};
 
 class ReferenceBackend final : public Backend {
  public:
@@ -84,26 +90,8 @@ class ReferenceBackend final : public Backend {
     dense_backward(plan.problem, args);
   }
 
-  void* allocate(std::size_t bytes) const override { return allocate_aligned(bytes); }
-  void release(void* pointer) const override { release_aligned(pointer); }
-
-  void copy_in(void* device, const void* host, std::size_t bytes) const override {
-    std::memcpy(device, host, bytes);
-  }
-
-  void copy_out(void* host, const void* device, std::size_t bytes) const override {
-    std::memcpy(host, device, bytes);
-  }
-
-  Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
-
-  double time_s(const std::function<void()>& work, Queue) const override {
-    const double begin = monotonic_s();
-    work();
-    return monotonic_s() - begin;
-  }
-
-  void synchronize(Queue) const override {}
+  const Device& device() const override { return host_device(); }
+  const Diagnostics& diagnostics() const override { return diagnostics_; }
 
  private:
   static void store_bias(const Problem& p, const std::vector<double>& from,
@@ -167,6 +155,8 @@ class ReferenceBackend final : public Backend {
       store_row(args.dv, p.dtype, p.v(), b, hk, j, of_key.dv);
     }
   }
+
+  ReferenceDiagnostics diagnostics_;
 };
 
 }  // namespace

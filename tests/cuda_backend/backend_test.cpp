@@ -16,7 +16,7 @@ using namespace testing::on_fake_cuda;
 TEST_F(CudaBackendTest, WhatIsThereAndPlanningNeedNoContext) {
   const int before = fake().contexts;
   EXPECT_TRUE(cuda_backend().available());
-  EXPECT_EQ(cuda_backend().gpu_identity().sm_count, 132);
+  EXPECT_EQ(cuda_backend().device().identity().sm_count, 132);
   EXPECT_TRUE(cuda_backend().supports(kProblem, {}));
   planned();
   EXPECT_EQ(fake().contexts, before);
@@ -272,7 +272,7 @@ TEST_F(CudaBackendTest, AGraphKeepsTheBudgetOfItsRecording) {
   const Plan hopper = plan(for_hopper(), {.backend = "cuda", .algorithm = Algorithm::flash});
   const ForwardArgs args = forward_args();
   forward(hopper, args);
-  const auto recording = cuda_backend().record([&](Queue queue) {
+  const auto recording = cuda_backend().device().record([&](Queue queue) {
     queue.sm_budget = 48;
     forward(hopper, args, queue);
   });
@@ -310,14 +310,14 @@ TEST_F(CudaBackendTest, BudgetsThatCannotBeAreRefusedInOneLine) {
 TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) {
   const Problem p = for_hopper();
   testing::fake_kernels().add({rows_launch(p, 16)});
-  const auto check = cuda_backend().rows_check(p, 16);
+  const auto check = cuda_backend().diagnostics().rows_check(p, 16);
   check->error(forward_args(), 7, {});
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 16u);
   EXPECT_EQ(fake().launches.at(0).config.blockDimX, 512u);
-  EXPECT_THROW(cuda_backend().rows_check(p, 0), InvalidArgument);
+  EXPECT_THROW(cuda_backend().diagnostics().rows_check(p, 0), InvalidArgument);
   Problem wide = p;
   wide.d = 264;
-  EXPECT_THROW(cuda_backend().rows_check(wide, 16), Unsupported);
+  EXPECT_THROW(cuda_backend().diagnostics().rows_check(wide, 16), Unsupported);
 }
 
 TEST_F(CudaBackendTest, ARecordingReplaysTheCallsAsAGraph) {
@@ -326,7 +326,7 @@ TEST_F(CudaBackendTest, ARecordingReplaysTheCallsAsAGraph) {
   backward(plan, args);
   fake().launches.clear();
   {
-    const auto recording = cuda_backend().record([&](Queue queue) {
+    const auto recording = cuda_backend().device().record([&](Queue queue) {
       backward(plan, args, queue);
       backward(plan, args, queue);
     });
@@ -344,10 +344,10 @@ TEST_F(CudaBackendTest, ACallWithoutWorkspaceGrowsByThePlans) {
   const Plan plan = planned();
   BackwardArgs args = backward_args(plan.workspace_bytes);
   args.workspace = nullptr;
-  EXPECT_EQ(cuda_backend().growth_bytes([&] { backward(plan, args); }),
+  EXPECT_EQ(cuda_backend().device().growth_bytes([&] { backward(plan, args); }),
             static_cast<std::int64_t>(plan.workspace_bytes));
   EXPECT_GT(plan.workspace_bytes, 0u);
-  EXPECT_EQ(cuda_backend().free_bytes(),
+  EXPECT_EQ(cuda_backend().device().free_bytes(),
             static_cast<std::int64_t>(fake().memory_bytes - fake().used_bytes));
 }
 
@@ -365,7 +365,7 @@ TEST_F(CudaBackendTest, EveryPointerThatIsNotOfTheDeviceIsNamed) {
                 std::string::npos)
           << error.what();
     }
-    for (void* pointer : taken_) cuda_backend().release(pointer);
+    for (void* pointer : taken_) cuda_backend().device().release(pointer);
     taken_.clear();
   };
   refused(&BackwardArgs::q, "q");

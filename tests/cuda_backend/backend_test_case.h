@@ -25,13 +25,13 @@ class CudaBackendTest : public testing::FakeCudaTest {
   }
 
   void TearDown() override {  // kernels stay loaded
-    for (void* pointer : taken_) cuda_backend().release(pointer);
+    for (void* pointer : taken_) cuda_backend().device().release(pointer);
     EXPECT_EQ(fake().used_bytes, 0u);
     EXPECT_EQ(fake().context_depth, 0u);
   }
 
   void* memory(std::size_t bytes = 70 * 64 * 2 * 2) {
-    taken_.push_back(cuda_backend().allocate(bytes));
+    taken_.push_back(cuda_backend().device().allocate(bytes));
     return taken_.back();
   }
 

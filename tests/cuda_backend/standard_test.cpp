@@ -38,16 +38,16 @@ class StandardTest : public testing::FakeCudaTest {
   }
 
   void TearDown() override {  // kernels stay loaded
-    for (void* pointer : taken_) cuda_backend().release(pointer);
+    for (void* pointer : taken_) cuda_backend().device().release(pointer);
     EXPECT_EQ(fake().used_bytes, 0u);
     EXPECT_EQ(fake().context_depth, 0u);
   }
 
   // Device memory of `count` elements that are all `value`.
   float* tensor(std::size_t count, float value = 1) {
-    taken_.push_back(cuda_backend().allocate(count * sizeof(float)));
+    taken_.push_back(cuda_backend().device().allocate(count * sizeof(float)));
     const std::vector<float> values(count, value);
-    cuda_backend().copy_in(taken_.back(), values.data(), count * sizeof(float));
+    cuda_backend().device().copy_in(taken_.back(), values.data(), count * sizeof(float));
     return static_cast<float*>(taken_.back());
   }
 

@@ -63,7 +63,7 @@ bool same(const AlignedBuffer& a, const AlignedBuffer& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-class Adversarial : public Device, public testing::WithParamInterface<const char*> {};
+class Adversarial : public DeviceTest, public testing::WithParamInterface<const char*> {};
 
 TEST_P(Adversarial, LogitsMeetTheRuleAndEveryBudgetGivesTheSameBits) {
   for (const Kind& kind : kKinds) {

@@ -19,7 +19,7 @@ bool checked(const std::string& line, std::uint64_t seed, const char* config) {
   return dfa::checked(line, seed, on_device(config));
 }
 
-using Correctness = Device;
+using Correctness = DeviceTest;
 
 // What runs on anything from Ampere on, and on Hopper where its own kernels do not.
 constexpr const char* kPortable = "target=cuda_sm80";
@@ -459,10 +459,10 @@ TEST_F(Correctness, RecomputedRowsTellHowExactAnOutputIs) {
   }
 }
 
-using Faults = Device;
+using Faults = DeviceTest;
 
 TEST_F(Faults, WhatDoesNotFitIsRefusedAndTheProcessGoesOn) {
-  EXPECT_THROW(cuda().allocate(std::size_t{1} << 46), OutOfMemory);
+  EXPECT_THROW(cuda().device().allocate(std::size_t{1} << 46), OutOfMemory);
   EXPECT_TRUE(checked("fwd bf16 h1 s64 d64", 1));
 }
 
@@ -481,8 +481,8 @@ TEST_F(Faults, AnIllegalTileIsRefusedWithTheReason) {
                InvalidArgument);
 }
 
-TEST_F(Device, TheCopyRateIsMeasured) {
-  const Ceilings ceilings = cuda().measure_ceilings(0, 0.05);
+TEST_F(DeviceTest, TheCopyRateIsMeasured) {
+  const Ceilings ceilings = cuda().diagnostics().measure_ceilings(0, 0.05);
   std::printf("copy %.0f GB/s, read plus write\n", ceilings.copy_bytes * 1e-9);
   EXPECT_GT(ceilings.copy_bytes, 1e11);
 }

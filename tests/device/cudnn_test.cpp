@@ -5,10 +5,10 @@
 namespace dfa {
 namespace {
 
-class Cudnn : public Device {
+class Cudnn : public DeviceTest {
  protected:
   void SetUp() override {
-    Device::SetUp();
+    DeviceTest::SetUp();
     if (IsSkipped()) return;
     try {
       peer_ = std::make_unique<bench::CudnnPeer>(cuda());

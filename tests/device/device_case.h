@@ -19,7 +19,7 @@ namespace dfa {
 
 inline const Backend& cuda() { return find_backend("cuda"); }
 
-class Device : public testing::Test {
+class DeviceTest : public testing::Test {
  protected:
   void SetUp() override {
     const Verdict there = cuda().available();
@@ -27,10 +27,10 @@ class Device : public testing::Test {
   }
 };
 
-class HopperDevice : public Device {
+class HopperDevice : public DeviceTest {
  protected:
   void SetUp() override {
-    Device::SetUp();
+    DeviceTest::SetUp();
     if (!IsSkipped() && cuda().limits().highest != Target::cuda_sm90) {
       GTEST_SKIP() << "of 9.0 alone";
     }

@@ -16,12 +16,12 @@ class OnDevice {
  public:
   OnDevice(DType type, std::int64_t elements, std::uint64_t seed)
       : bytes_(static_cast<std::size_t>(elements * bytes_of(type))),
-        pointer_(cuda().allocate(bytes_)) {
+        pointer_(cuda().device().allocate(bytes_)) {
     AlignedBuffer host(bytes_);
     fill_normal(host.data(), type, elements, seed);
-    cuda().copy_in(pointer_, host.data(), bytes_);
+    cuda().device().copy_in(pointer_, host.data(), bytes_);
   }
-  ~OnDevice() { cuda().release(pointer_); }
+  ~OnDevice() { cuda().device().release(pointer_); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
@@ -29,7 +29,7 @@ class OnDevice {
   float* floats() const { return static_cast<float*>(pointer_); }
   std::string bytes() const {
     std::string host(bytes_, '\0');
-    cuda().copy_out(host.data(), pointer_, bytes_);
+    cuda().device().copy_out(host.data(), pointer_, bytes_);
     return host;
   }
 
@@ -54,7 +54,7 @@ std::vector<std::string> chain(const std::string& line, Calls how) {
       dv(p.dtype, count, 8), lse(DType::fp32, p.b * p.hq * p.sq, 9),
       space(DType::fp32, static_cast<std::int64_t>(plans.workspace_bytes() / 4 + 1), 10);
   const auto done = [&] {
-    if (how == Calls::waited_for) cuda().synchronize({});
+    if (how == Calls::waited_for) cuda().device().synchronize({});
   };
   const auto calls = [&](Queue queue) {
     for (std::size_t i = 0; i < kCalls; ++i) {
@@ -70,11 +70,11 @@ std::vector<std::string> chain(const std::string& line, Calls how) {
   };
   if (how == Calls::recorded) {
     chain(line, Calls::waited_for);  // nothing is compiled while it is recorded
-    cuda().record(calls)->replay({});
+    cuda().device().record(calls)->replay({});
   } else {
     calls({});
   }
-  cuda().synchronize({});
+  cuda().device().synchronize({});
   return {x.at(kCalls % 2).bytes(), lse.bytes(), dx.at(kCalls % 2).bytes(), dk.bytes(), dv.bytes()};
 }
 

@@ -5,7 +5,7 @@
 namespace dfa {
 namespace {
 
-using Sm75 = Device;
+using Sm75 = DeviceTest;
 
 const PlanOptions kForced{
     .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm75"};

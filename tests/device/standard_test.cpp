@@ -4,7 +4,7 @@
 namespace dfa {
 namespace {
 
-using Standard = Device;
+using Standard = DeviceTest;
 
 // Rows that no block holds in registers, and a memory layout that is copied.
 constexpr const char* kMore[] = {

@@ -4,7 +4,7 @@
 namespace dfa {
 namespace {
 
-class Varlen : public Device {};
+class Varlen : public DeviceTest {};
 
 TEST_F(Varlen, EverySequenceMeetsTheRule) {
   const int all = static_cast<int>(problem_lines("varlen.txt").size());

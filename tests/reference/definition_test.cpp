@@ -203,8 +203,8 @@ TEST(Definition, TheReferenceSaysWhatItCannotDo) {
   EXPECT_TRUE(reference.supports(p, {}).ok);
   EXPECT_THROW(reference.plan(p, {.config = "block_q=64"}), InvalidArgument);
   EXPECT_EQ(reference.plan(p, {}).workspace_bytes, 0u);
-  EXPECT_EQ(reference.measure_ceilings(0, 1).bf16_flops, 0);
-  EXPECT_EQ(reference.measure_ceilings(0, 1).threads, 1);
+  EXPECT_EQ(reference.diagnostics().measure_ceilings(0, 1).bf16_flops, 0);
+  EXPECT_EQ(reference.diagnostics().measure_ceilings(0, 1).threads, 1);
 }
 
 // Engines find ranges by the arithmetic of dfa::Mask, the reference judges key by key.
