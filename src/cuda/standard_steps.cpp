@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "spec/passes.h"
+
 namespace dfa::cuda {
 namespace {
 

@@ -5,6 +5,7 @@
 
 #include "base/element.h"
 #include "dfa/error.h"
+#include "spec/bias.h"
 
 namespace dfa {
 namespace {
