@@ -115,11 +115,11 @@ void print_section(const govern::Governed& governed, double begin, double end,
   if (std::isfinite(mean)) {
     fmt::print(" {:>7.1f} W, most {:>7.1f} W, {:>7.1f} GFLOP/J", mean, most, rate / mean / 1e9);
   }
-  if (policy.goal == power::Goal::power_cap) {
+  if (policy.power_cap_w()) {
     fmt::print("  above {:.1f} % of {} means, last 100-ms power over 102 % at {:.1f} s",
                100 * above / settled, settled, settling);
   }
-  if (policy.goal == power::Goal::temp_cap && std::isfinite(hottest)) {
+  if (policy.temp_cap_c() && std::isfinite(hottest)) {
     fmt::print("  most {:.0f} C, {:.0f} C at the end", hottest, last_c);
     if (coldest) fmt::print(", infeasible: {:.0f} C can be had", *coldest);
   }

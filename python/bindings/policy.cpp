@@ -23,18 +23,6 @@ using namespace nb::literals;
 namespace dfa::python {
 namespace {
 
-const char* name_of(power::Goal goal) {
-  switch (goal) {
-    case power::Goal::max_performance: return "max_performance";
-    case power::Goal::min_energy: return "min_energy";
-    case power::Goal::edp: return "edp";
-    case power::Goal::power_cap: return "power_cap";
-    case power::Goal::temp_cap: return "temp_cap";
-    case power::Goal::latency: break;
-  }
-  return "latency";
-}
-
 // "cuda": the GPU that the backend uses; else a PCI bus id or UUID.
 GpuIdentity card_of(const std::string& device) {
   if (device != "cuda") return {.pci_id = device};
@@ -136,7 +124,7 @@ void bind_policy(nb::module_& core) {
       "parse_policy",
       [](const std::string& text) {
         const power::Policy policy = power::parse_policy(text);
-        return std::tuple(power::to_text(policy), std::string(name_of(policy.goal)), policy.value);
+        return std::tuple(power::to_text(policy), std::string(policy.name()), policy.value);
       },
       "text"_a, "(canonical text, goal, value) of a policy.");
   nb::class_<Loop>(core, "Loop")

@@ -18,14 +18,13 @@ constexpr std::size_t kFewest = 3;
 
 PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock)
     : options_(options), meters_(meters), clock_(clock) {
-  if (options.policy.goal != power::Goal::power_cap &&
-      options.policy.goal != power::Goal::temp_cap) {
+  if (!options.policy.is_cap()) {
     throw InvalidArgument(fmt::format(
         "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C",
         to_text(options.policy)));
   }
   if (meters.power == nullptr) throw Unsupported("a cap needs a power sensor, and there is none");
-  if (options.policy.goal == power::Goal::temp_cap && meters.temperature == nullptr) {
+  if (options.policy.temp_cap_c() && meters.temperature == nullptr) {
     throw Unsupported("a temperature cap needs a temperature sensor, and there is none");
   }
   begin_s_ = resumed_s_ = clock.now_s();

@@ -36,7 +36,7 @@ KnownPoints points_of(const Problem& problem, const std::string& profile,
 Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
                  const power::Policy& policy) {
   require_plain(problem, "policies");
-  if (policy.goal == power::Goal::power_cap || policy.goal == power::Goal::temp_cap) {
+  if (policy.is_cap()) {
     throw InvalidArgument(fmt::format(
         "policy {} holds over time, not for one call; accepted here: max_performance, min_energy, "
         "edp, latency:2ms",
@@ -47,10 +47,10 @@ Plan policy_plan(const Problem& problem, const std::string& profile, const std::
   const KnownPoints known = points_of(class_of(problem), profile, backend, policy);
   for (const Candidate& candidate : known.candidates) setup.points.push_back(candidate.point);
   if (const Verdict ok = check(setup, policy); !ok) {
-    const bool joules = policy.goal == power::Goal::min_energy || policy.goal == power::Goal::edp;
     throw Unsupported(
-        joules ? fmt::format("policy {}: no row of '{}' has measured joules", to_text(policy), line)
-               : ok.reason);
+        policy.needs_joules()
+            ? fmt::format("policy {}: no row of '{}' has measured joules", to_text(policy), line)
+            : ok.reason);
   }
   const power::Choice choice = choose_point(setup, {}, policy);
   if (!choice.reachable) {

@@ -80,8 +80,8 @@ void Sampling::loop() {
     const power::Policy policy = policy_;
     lock.unlock();
     simulate::Sample sample = take();
-    sample.cap_w = policy.goal == power::Goal::power_cap ? policy.value : 0;
-    sample.cap_c = policy.goal == power::Goal::temp_cap ? policy.value : 0;
+    sample.cap_w = policy.power_cap_w().value_or(0);
+    sample.cap_c = policy.temp_cap_c().value_or(0);
     samples_.push_back(sample);
     if (on_sample_) on_sample_(sample);
     if (sample.time_s - listed_s >= kForeignPeriod) {

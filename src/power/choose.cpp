@@ -8,19 +8,6 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool caps_power(const Policy& policy) {
-  return policy.goal == Goal::power_cap || policy.goal == Goal::temp_cap;
-}
-
-// Less is better.
-double cost_of(const OperatingPoint& point, const Policy& policy) {
-  switch (policy.goal) {
-    case Goal::min_energy: return *point.energy_j;
-    case Goal::edp: return *point.energy_j * point.time_s;
-    default: return point.time_s;
-  }
-}
-
 // The cheapest of the admissible points for which `allowed` holds, by `cost`; none: empty.
 template <typename Allowed, typename Cost>
 std::optional<std::size_t> cheapest(const Setup& setup, const State& state, const Policy& policy,
@@ -47,10 +34,8 @@ double gain_of(const Setup& setup, const State& state, const Policy& policy, std
 
 bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
   if (point.memory_bytes > setup.memory_bytes) return false;
-  if (caps_power(policy)) return point.power_w && *point.power_w > setup.idle_w;
-  if (policy.goal == Goal::min_energy || policy.goal == Goal::edp)
-    return point.energy_j.has_value();
-  return true;
+  if (policy.is_cap()) return point.power_w && *point.power_w > setup.idle_w;
+  return !policy.needs_joules() || point.energy_j;
 }
 
 bool admissible(const Setup& setup, const State& state, const Policy& policy, std::size_t point) {
@@ -82,8 +67,8 @@ double level_for(const Setup& setup, const State& state, std::size_t point, doub
 
 Choice choose_point(const Setup& setup, const State& state, const Policy& policy) {
   const auto time = [&](std::size_t i) { return setup.points[i].time_s * state.time_bias; };
-  if (policy.goal == Goal::latency) {
-    const auto in_time = [&](std::size_t i) { return time(i) <= policy.value; };
+  if (const auto latency_s = policy.latency_s()) {
+    const auto in_time = [&](std::size_t i) { return time(i) <= *latency_s; };
     const auto energy = [&](std::size_t i) {  // by time where joules were not measured
       return setup.points[i].energy_j.value_or(1e6 * setup.points[i].time_s);
     };
@@ -95,7 +80,7 @@ Choice choose_point(const Setup& setup, const State& state, const Policy& policy
     const std::size_t fastest = *cheapest(setup, state, policy, any, time);
     return {fastest, gain_of(setup, state, policy, fastest, true, time), false, time(fastest)};
   }
-  const auto cost = [&](std::size_t i) { return cost_of(setup.points[i], policy); };
+  const auto cost = [&](std::size_t i) { return policy.cost_of(setup.points[i]); };
   const std::size_t best = *cheapest(
       setup, state, policy, [](std::size_t) { return true; }, cost);
   return {best, gain_of(setup, state, policy, best, true, cost)};

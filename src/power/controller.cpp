@@ -191,11 +191,8 @@ class Stepper {
   }
 
   double target_w() {
-    switch (policy_.goal) {
-      case Goal::power_cap: return policy_.value * (1 - tuning_.margin);
-      case Goal::temp_cap: return temperature_budget();
-      default: return 0;
-    }
+    if (const auto cap_w = policy_.power_cap_w()) return *cap_w * (1 - tuning_.margin);
+    return policy_.temp_cap_c() ? temperature_budget() : 0;
   }
 
   // A budget of watts from degrees: proportional and integral, limited to what can be drawn.
@@ -252,7 +249,7 @@ class Stepper {
     } else if (seen_.busy) {
       trim(target);
     }
-    if (policy_.goal == Goal::temp_cap) {
+    if (policy_.temp_cap_c()) {
       watch_cooling(choice);
       tell_blind();
     } else if (!choice.reachable) {
@@ -305,8 +302,9 @@ class Stepper {
   // The card's own limit for a cap of power; 0 where its owner does not lend it.
   double limit_w() const {
     const Levers& levers = setup_.levers;
-    if (!(levers.limit_most_w > 0) || policy_.goal != Goal::power_cap) return 0;
-    return std::clamp(policy_.value, levers.limit_least_w, levers.limit_most_w);
+    const auto cap_w = policy_.power_cap_w();
+    if (!(levers.limit_most_w > 0) || !cap_w) return 0;
+    return std::clamp(*cap_w, levers.limit_least_w, levers.limit_most_w);
   }
 
   double feed_forward(double target) const {

@@ -16,22 +16,52 @@ struct Unit {
   double factor;
 };
 
+double time_of(const OperatingPoint& point) { return point.time_s; }
+double energy_of(const OperatingPoint& point) { return *point.energy_j; }
+double energy_time_of(const OperatingPoint& point) { return *point.energy_j * point.time_s; }
+
 struct Form {
   Goal goal;
-  std::string_view name;
+  const char* name;
   std::string_view example;  // empty: without a value
   std::initializer_list<Unit> units;
-  double least, most;  // of the value
+  double least, most;     // of the value
+  std::string_view unit;  // that it is shown in, of factor 1
+  bool needs_joules;
+  double (*cost_of)(const OperatingPoint&);
 };
 
 const Form kForms[] = {
-    {Goal::max_performance, "max_performance", "", {}, 0, 0},
-    {Goal::min_energy, "min_energy", "", {}, 0, 0},
-    {Goal::edp, "edp", "", {}, 0, 0},
-    {Goal::power_cap, "power_cap", "power_cap:500W", {{"kW", 1e3}, {"W", 1}}, 1, 1e5},
-    {Goal::temp_cap, "temp_cap", "temp_cap:70C", {{"C", 1}}, 1, 150},
-    {Goal::latency, "latency", "latency:2ms", {{"ms", 1e-3}, {"us", 1e-6}, {"s", 1}}, 1e-7, 1e5},
+    {Goal::max_performance, "max_performance", "", {}, 0, 0, "", false, &time_of},
+    {Goal::min_energy, "min_energy", "", {}, 0, 0, "", true, &energy_of},
+    {Goal::edp, "edp", "", {}, 0, 0, "", true, &energy_time_of},
+    {Goal::power_cap,
+     "power_cap",
+     "power_cap:500W",
+     {{"kW", 1e3}, {"W", 1}},
+     1,
+     1e5,
+     "W",
+     false,
+     &time_of},
+    {Goal::temp_cap, "temp_cap", "temp_cap:70C", {{"C", 1}}, 1, 150, "C", false, &time_of},
+    {Goal::latency,
+     "latency",
+     "latency:2ms",
+     {{"ms", 1e-3}, {"us", 1e-6}, {"s", 1}},
+     1e-7,
+     1e5,
+     "s",
+     false,
+     &time_of},
 };
+
+const Form& form_of(const Policy& policy) {
+  for (const Form& form : kForms) {
+    if (form.goal == policy.goal) return form;
+  }
+  return kForms[0];
+}
 
 [[noreturn]] void refuse(const std::string& text, const std::string& why) {
   std::string accepted;
@@ -52,7 +82,7 @@ double parse_value(const std::string& text, std::string_view value, const Form& 
     number *= unit.factor;
     if (!(number >= form.least && number <= form.most)) {
       refuse(text, fmt::format("{} must be from {} to {} {}", form.name, form.least, form.most,
-                               form.goal == Goal::latency ? "s" : form.units.end()[-1].text));
+                               form.unit));
     }
     return number;
   }
@@ -60,6 +90,10 @@ double parse_value(const std::string& text, std::string_view value, const Form& 
 }
 
 }  // namespace
+
+const char* Policy::name() const { return form_of(*this).name; }
+bool Policy::needs_joules() const { return form_of(*this).needs_joules; }
+double Policy::cost_of(const OperatingPoint& point) const { return form_of(*this).cost_of(point); }
 
 Policy parse_policy(const std::string& text) {
   const std::size_t colon = text.find(':');
@@ -78,15 +112,9 @@ Policy parse_policy(const std::string& text) {
 }
 
 std::string to_text(const Policy& policy) {
-  for (const Form& form : kForms) {
-    if (form.goal != policy.goal) continue;
-    if (form.example.empty()) return std::string(form.name);
-    const char* unit = policy.goal == Goal::power_cap  ? "W"
-                       : policy.goal == Goal::temp_cap ? "C"
-                                                       : "s";
-    return fmt::format("{}:{}{}", form.name, policy.value, unit);
-  }
-  return "";
+  const Form& form = form_of(policy);
+  return form.example.empty() ? form.name
+                              : fmt::format("{}:{}{}", form.name, policy.value, form.unit);
 }
 
 }  // namespace dfa::power

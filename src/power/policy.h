@@ -1,18 +1,42 @@
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "contract/operating_point.h"
 
 namespace dfa::power {
 
 enum class Goal : int { max_performance, min_energy, edp, power_cap, temp_cap, latency };
 
 // What the user wants. value: watts of a power cap, degrees Celsius of a temperature cap, seconds
-// of a latency; 0 for the others.
+// of a latency; 0 for the others. What a policy means stands in one row of policy.cpp: nobody else
+// asks which goal it is.
 struct Policy {
   Goal goal = Goal::max_performance;
   double value = 0;
 
+  static Policy power_cap(double watts) { return {Goal::power_cap, watts}; }
+
+  const char* name() const;
+
+  std::optional<double> power_cap_w() const { return value_of(Goal::power_cap); }
+  std::optional<double> temp_cap_c() const { return value_of(Goal::temp_cap); }
+  std::optional<double> latency_s() const { return value_of(Goal::latency); }
+  // It holds over time, by watts, and not for one call.
+  bool is_cap() const { return power_cap_w() || temp_cap_c(); }
+
+  // Points without measured joules are none for it.
+  bool needs_joules() const;
+  // What the best of the points that it allows has least of.
+  double cost_of(const OperatingPoint& point) const;
+
   bool operator==(const Policy&) const = default;
+
+ private:
+  std::optional<double> value_of(Goal one) const {
+    return goal == one ? std::optional(value) : std::nullopt;
+  }
 };
 
 // max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms (s, ms or us).

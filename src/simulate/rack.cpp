@@ -87,9 +87,9 @@ class Rack {
     for (TruePoint& point : card->scenario.points) point.dynamic_w *= 1 + rack_.spread * place;
     card->plant = std::make_unique<Plant>(card->scenario, scenario_.card, scenario_.seed + i);
     card->cap_w = power::safe_power(rack_.budget_w, cards_count(), {});
-    card->governor = std::make_unique<power::Governor>(
-        setup_of(card->scenario, scenario_.card),
-        power::Policy{power::Goal::power_cap, card->cap_w}, card->plant->telemetry(), *card->plant);
+    card->governor = std::make_unique<power::Governor>(setup_of(card->scenario, scenario_.card),
+                                                       power::Policy::power_cap(card->cap_w),
+                                                       card->plant->telemetry(), *card->plant);
     return card;
   }
 
@@ -140,7 +140,7 @@ class Rack {
     const double cap = card.lived_w(now, safe_w());
     if (std::abs(cap - card.cap_w) > 0.1) {
       card.cap_w = cap;
-      card.governor->set_policy({power::Goal::power_cap, cap});
+      card.governor->set_policy(power::Policy::power_cap(cap));
     }
     card.governor->tick(now, card.plant->activity);
     card.plant->gpu().advance(kTick);

@@ -45,8 +45,8 @@ class SampleTaker {
                         .temp_c = gpu.temp_c(),
                         .clock_hz = gpu.clock_hz(),
                         .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
-                        .cap_w = policy.goal == power::Goal::power_cap ? policy.value : 0,
-                        .cap_c = policy.goal == power::Goal::temp_cap ? policy.value : 0};
+                        .cap_w = policy.power_cap_w().value_or(0),
+                        .cap_c = policy.temp_cap_c().value_or(0)};
     energy_j_ = gpu.energy_j();
     work_ = gpu.work();
     return sample;
