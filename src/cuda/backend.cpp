@@ -52,6 +52,27 @@ void require_memory_of(const gpu::Device& device, std::initializer_list<Pointer>
   }
 }
 
+// What a forward and a backward are given alike.
+template <typename Args>
+void require_memory_of_both(const gpu::Device& device, const Args& args) {
+  const Sequences& sequences = args.sequences;
+  require_memory_of(device, {{"q", args.q},
+                             {"k", args.k},
+                             {"v", args.v},
+                             {"lse", args.lse, alignof(float)},
+                             {"workspace", args.workspace},
+                             {"cu_seqlens_q", sequences.cu_seqlens_q, 4},
+                             {"cu_seqlens_k", sequences.cu_seqlens_k, 4},
+                             {"seqused_q", sequences.seqused_q, 4},
+                             {"seqused_k", sequences.seqused_k, 4},
+                             {"block_table", sequences.block_table, 4},
+                             {"leftpad_k", sequences.leftpad_k, 4},
+                             {"alibi_slopes", args.logits.alibi_slopes, 4},
+                             {"sinks", args.logits.sinks, 4},
+                             {"bias", args.logits.bias, 2},
+                             {"probabilities", args.probabilities}});
+}
+
 class CudaBackend final : public Backend {
  public:
   std::string name() const override { return "cuda"; }
@@ -119,20 +140,8 @@ class CudaBackend final : public Backend {
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
     const auto ready = ready_plan(plan);
-    require_memory_of(ready->device(), {{"q", args.q},
-                                        {"k", args.k},
-                                        {"v", args.v},
-                                        {"o", args.o},
-                                        {"lse", args.lse, alignof(float)},
-                                        {"workspace", args.workspace},
-                                        {"cu_seqlens_q", args.sequences.cu_seqlens_q, 4},
-                                        {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
-                                        {"seqused_q", args.sequences.seqused_q, 4},
-                                        {"seqused_k", args.sequences.seqused_k, 4},
-                                        {"alibi_slopes", args.logits.alibi_slopes, 4},
-                                        {"sinks", args.logits.sinks, 4},
-                                        {"bias", args.logits.bias, 2},
-                                        {"probabilities", args.probabilities}});
+    require_memory_of(ready->device(), {{"o", args.o}});
+    require_memory_of_both(ready->device(), args);
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);
   }
@@ -140,26 +149,14 @@ class CudaBackend final : public Backend {
   void backward(const Plan& plan, const BackwardArgs& args, Queue queue) const override {
     require_bias_gradient(plan.problem, args);
     const auto ready = ready_plan(plan);
-    require_memory_of(ready->device(), {{"q", args.q},
-                                        {"k", args.k},
-                                        {"v", args.v},
-                                        {"o", args.o},
-                                        {"lse", args.lse, alignof(float)},
+    require_memory_of(ready->device(), {{"o", args.o},
                                         {"do", args.d_o},
                                         {"dq", args.dq},
                                         {"dk", args.dk},
                                         {"dv", args.dv},
-                                        {"workspace", args.workspace},
-                                        {"cu_seqlens_q", args.sequences.cu_seqlens_q, 4},
-                                        {"cu_seqlens_k", args.sequences.cu_seqlens_k, 4},
-                                        {"seqused_q", args.sequences.seqused_q, 4},
-                                        {"seqused_k", args.sequences.seqused_k, 4},
-                                        {"alibi_slopes", args.logits.alibi_slopes, 4},
-                                        {"sinks", args.logits.sinks, 4},
-                                        {"bias", args.logits.bias, 2},
                                         {"d_sinks", args.d_sinks, 4},
-                                        {"d_bias", args.d_bias, 4},
-                                        {"probabilities", args.probabilities}});
+                                        {"d_bias", args.d_bias, 4}});
+    require_memory_of_both(ready->device(), args);
     ready->backward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                             queue.sm_budget);
   }
