@@ -1,16 +1,16 @@
 #include <fmt/format.h>
 
 #include "cli/info_section.h"
-#include "sensors/nvml/meters.h"
+#include "sensors/gpu/registry.h"
 #include "sensors/system_clock.h"
 
 namespace dfa::cli {
 namespace {
 
-std::string describe(const nvml::Device& device) {
-  const nvml::DeviceFacts& facts = device.facts();
+std::string describe(const sensors::GpuCard& device) {
+  const sensors::CardFacts& facts = device.facts();
   std::string text = fmt::format("{}, {}, driver {}", facts.name, facts.uuid, facts.driver);
-  const nvml::DeviceSettings settings = device.settings();
+  const sensors::CardSettings settings = device.settings();
   if (settings.power_limit_w) text += fmt::format(", limit {:.0f} W", *settings.power_limit_w);
   if (settings.persistence) text += *settings.persistence ? ", persistent" : ", not persistent";
   if (settings.mig) text += ", MIG: power and energy are of all its instances together";
@@ -34,24 +34,24 @@ std::string text_of(Quantity quantity, double value) {
     case Quantity::utilization_pct: return fmt::format("{:.0f} %", value);
     case Quantity::memory_bytes: return fmt::format("{:.0f} MiB", value / (1 << 20));
     case Quantity::duration_s: return fmt::format("{:.3f} s since the driver was loaded", value);
-    case Quantity::event_bits: return nvml::clock_event_names(static_cast<std::uint64_t>(value));
+    case Quantity::event_bits: return sensors::clock_event_names(static_cast<std::uint64_t>(value));
   }
   return "unknown quantity";
 }
 
-Item sensor(const nvml::Device& device, const nvml::GaugeInfo& info, const Clock& clock) {
-  const sensors::MeterSet set = nvml::open_meter(device, info.gauge, clock);
+Item sensor(const sensors::GpuCard& device, const sensors::GaugeInfo& info, const Clock& clock) {
+  const sensors::MeterSet set = device.open(info.gauge, clock);
   const std::string name = device.facts().pci_id + " " + info.name;
   if (set.empty()) return {name, set.status.reason, false};
   const auto reading = set.meters[0]->read();
   if (reading) return {name, text_of(info.quantity, reading->value)};
   // Activity counters need a second sample; that they opened is what there is to say.
-  if (nvml::is_activity(info.gauge)) return {name, "works"};
+  if (sensors::is_activity(info.gauge)) return {name, "works"};
   return {name, set.meters[0]->status().reason, false};
 }
 
 // A card and its sensors, or that it is counted and does not answer.
-void add_card(std::size_t index, const nvml::Value<nvml::Device>& card, Section& section) {
+void add_card(std::size_t index, const sensors::Value<sensors::CardPtr>& card, Section& section) {
   if (!card.value) {
     section.items.push_back({fmt::format("GPU {}", index), card.status.reason, false});
     section.unanswered.push_back(
@@ -59,9 +59,9 @@ void add_card(std::size_t index, const nvml::Value<nvml::Device>& card, Section&
     return;
   }
   const sensors::SystemClock clock;
-  section.items.push_back({card.value->facts().pci_id, describe(*card.value)});
-  for (const nvml::GaugeInfo& info : nvml::gauges()) {
-    section.items.push_back(sensor(*card.value, info, clock));
+  section.items.push_back({(*card.value)->facts().pci_id, describe(**card.value)});
+  for (const sensors::GaugeInfo& info : (*card.value)->gauges()) {
+    section.items.push_back(sensor(**card.value, info, clock));
   }
 }
 
@@ -69,14 +69,13 @@ void add_card(std::size_t index, const nvml::Value<nvml::Device>& card, Section&
 
 Section gpu_sensor_section() {
   Section section{"gpu sensors", {}};
-  const nvml::OpenedLibrary opened = nvml::open_library();
-  if (!opened.library) {
-    section.items.push_back({"library", opened.status.reason, false});
+  const sensors::GpuSensors gpus;
+  if (!gpus.status()) {
+    section.items.push_back({"library", gpus.status().reason, false});
     return section;
   }
-  section.items.push_back(
-      {"library", fmt::format("{}, NVML {}", opened.library->file(), opened.library->version())});
-  const auto devices = nvml::list_devices(opened.library);
+  for (const std::string& text : gpus.descriptions()) section.items.push_back({"library", text});
+  const auto devices = gpus.list();
   if (!devices.value || devices.value->empty()) {
     section.items.push_back(
         {"GPU", devices.value ? "NVML lists none" : devices.status.reason, false});

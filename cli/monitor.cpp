@@ -25,7 +25,7 @@ namespace dfa::cli {
 namespace {
 
 using monitor::CardNow;
-using nvml::Gauge;
+using sensors::Gauge;
 
 struct MonitorArguments {
   std::vector<std::string> cards;
@@ -44,7 +44,7 @@ std::string number(const CardNow& card, Gauge gauge, double factor = 1) {
 
 std::string throttle(const CardNow& card) {
   const auto bits = value_of(card, Gauge::clock_events);
-  return bits ? nvml::clock_event_names(static_cast<std::uint64_t>(*bits)) : "-";
+  return bits ? sensors::clock_event_names(static_cast<std::uint64_t>(*bits)) : "-";
 }
 
 // Joules since the start, and how often the counter broke off: what was used around that is not in

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "sensors/gpu/registry.h"
 #include "sensors/host.h"
 #include "sensors/host_meters.h"
-#include "sensors/nvml/meters.h"
 #include "sensors/rapl/rapl.h"
 
 namespace dfa::bench {
 namespace {
-
-nvml::Value<nvml::Device> find_gpu(const GpuIdentity& gpu) {
-  const nvml::OpenedLibrary opened = nvml::open_library();
-  if (!opened.library) return {std::nullopt, opened.status};
-  return nvml::find_device(opened.library, gpu.pci_id);
-}
 
 Telemetry host_telemetry(const Clock& clock) {
   const sensors::HostRoots roots = sensors::host_roots();
@@ -35,18 +29,16 @@ Telemetry host_telemetry(const Clock& clock) {
 
 Telemetry open_telemetry(const GpuIdentity& gpu, const Clock& clock) {
   if (gpu.pci_id.empty()) return host_telemetry(clock);
-  const nvml::Value<nvml::Device> device = find_gpu(gpu);
-  const auto open = [&](nvml::Gauge gauge) {
-    return device.value ? nvml::open_meter(*device.value, gauge, clock)
-                        : sensors::MeterSet{{}, device.status};
-  };
-  return {.energy = open(nvml::Gauge::energy),
-          .power = open(nvml::Gauge::power),
-          .temperature = open(nvml::Gauge::temperature),
-          .clock = open(nvml::Gauge::sm_clock),
-          .utilization = open(nvml::Gauge::utilization),
-          .power_capped = open(nvml::Gauge::power_capped),
-          .too_hot = open(nvml::Gauge::too_hot),
+  using sensors::Gauge;
+  const auto card = sensors::find_card(gpu.pci_id);
+  const auto open = [&](Gauge gauge) { return sensors::open_meter(card, gauge, clock); };
+  return {.energy = open(Gauge::energy),
+          .power = open(Gauge::power),
+          .temperature = open(Gauge::temperature),
+          .clock = open(Gauge::sm_clock),
+          .utilization = open(Gauge::utilization),
+          .power_capped = open(Gauge::power_capped),
+          .too_hot = open(Gauge::too_hot),
           .on_gpu = true};
 }
 
@@ -55,19 +47,18 @@ std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu) {
   GpuFacts facts;
   facts.name = gpu.name;
   facts.sm_count = gpu.sm_count;
-  const nvml::Value<nvml::Device> device = find_gpu(gpu);
-  if (device.value) {
-    facts.driver = device.value->facts().driver;
-    facts.power_limit_w = device.value->settings().power_limit_w;
+  if (const auto card = sensors::find_card(gpu.pci_id); card.value) {
+    facts.driver = (*card.value)->facts().driver;
+    facts.power_limit_w = (*card.value)->settings().power_limit_w;
   }
   return facts;
 }
 
 std::optional<int> foreign_processes(const GpuIdentity& gpu, int ours) {
   if (gpu.pci_id.empty()) return std::nullopt;
-  const nvml::Value<nvml::Device> device = find_gpu(gpu);
-  if (!device.value) return std::nullopt;
-  const auto processes = device.value->compute_processes();
+  const auto card = sensors::find_card(gpu.pci_id);
+  if (!card.value) return std::nullopt;
+  const auto processes = (*card.value)->compute_processes();
   if (!processes.value) return std::nullopt;
   return std::max(0, processes.value->foreign(true) - ours);
 }

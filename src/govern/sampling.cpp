@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bench/machine.h"
-#include "sensors/nvml/meters.h"
+#include "sensors/gpu/registry.h"
 
 namespace dfa::govern {
 namespace {
@@ -19,11 +19,7 @@ constexpr double kForeignPeriod = 1;
 
 sensors::MeterSet open_second_mean(const GpuIdentity& gpu, const Clock& clock) {
   if (gpu.pci_id.empty()) return {{}, Verdict::no("no GPU")};
-  const nvml::OpenedLibrary opened = nvml::open_library();
-  if (!opened.library) return {{}, opened.status};
-  const auto device = nvml::find_device(opened.library, gpu.pci_id);
-  if (!device.value) return {{}, device.status};
-  return nvml::open_meter(*device.value, nvml::Gauge::power_average, clock);
+  return sensors::open_meter(sensors::find_card(gpu.pci_id), sensors::Gauge::power_average, clock);
 }
 
 Sampling::Sampling(const GpuIdentity& gpu, const Clock& clock, OnSample on_sample)

@@ -7,8 +7,6 @@
 namespace dfa::monitor {
 namespace {
 
-using nvml::Gauge;
-
 struct Metric {
   const char* name;
   const char* type;
@@ -77,7 +75,7 @@ std::string numbered(const char* prefix, const std::optional<int>& number) {
 }
 
 std::string labels_of(const CardNow& card, const std::string& hostname) {
-  const nvml::DeviceFacts& facts = card.facts;
+  const sensors::CardFacts& facts = card.facts;
   return fmt::format(
       "gpu=\"{}\",UUID=\"{}\",pci_bus_id=\"{}\",device=\"{}\",modelName=\"{}\",Hostname=\"{}\"",
       numbered("", facts.index), escaped(facts.uuid), escaped(facts.pci_id),
@@ -121,8 +119,8 @@ class Page {
 };
 
 std::string because(const std::string& why) { return ",reason=\"" + escaped(why) + "\""; }
-std::string of_sensor(Gauge gauge, const std::string& why) {
-  return fmt::format(",sensor=\"{}\"", nvml::info_of(gauge).name) + because(why);
+std::string of_sensor(const CardNow& card, Gauge gauge, const std::string& why) {
+  return fmt::format(",sensor=\"{}\"", sensor_of(card, gauge)) + because(why);
 }
 
 constexpr Metric kSensorMissing{"dfa_sensor_missing", "gauge",
@@ -142,7 +140,7 @@ std::string to_metrics(std::span<const CardNow> cards, const std::string& hostna
   page.add(kSensorMissing, [&](const CardNow& card) {
     std::string lines;
     for (const auto& [gauge, why] : card.missing) {
-      lines += page.line(kSensorMissing.name, card, of_sensor(gauge, why), 1);
+      lines += page.line(kSensorMissing.name, card, of_sensor(card, gauge, why), 1);
     }
     return lines;
   });
@@ -150,7 +148,8 @@ std::string to_metrics(std::span<const CardNow> cards, const std::string& hostna
     std::string lines;
     for (const auto& [gauge, grown] : card.growth) {
       if (grown.breaks == 0) continue;
-      lines += page.line(kBreaks.name, card, of_sensor(gauge, grown.break_reason), grown.breaks);
+      lines +=
+          page.line(kBreaks.name, card, of_sensor(card, gauge, grown.break_reason), grown.breaks);
     }
     return lines;
   });

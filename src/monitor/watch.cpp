@@ -10,22 +10,24 @@
 namespace dfa::monitor {
 namespace {
 
-using nvml::Gauge;
-
 constexpr Gauge kCounters[] = {Gauge::energy, Gauge::power_capped, Gauge::too_hot};
 
-std::vector<nvml::Value<nvml::Device>> devices_of(
-    const std::shared_ptr<const nvml::Library>& library, const std::vector<std::string>& ids) {
-  std::vector<nvml::Value<nvml::Device>> devices;
+bool same(const sensors::GpuCard& a, const sensors::GpuCard& b) {
+  return a.facts().uuid == b.facts().uuid && a.facts().pci_id == b.facts().pci_id;
+}
+
+std::vector<sensors::Value<sensors::CardPtr>> cards_of(const sensors::GpuSensors& sensors,
+                                                       const std::vector<std::string>& ids) {
+  std::vector<sensors::Value<sensors::CardPtr>> devices;
   for (const std::string& id : ids) {
-    auto found = nvml::find_device(library, id);
+    auto found = sensors.find(id);
     if (!found.value) throw Unsupported(found.status.reason);
-    const auto known = [&](const auto& d) { return d.value->handle() == found.value->handle(); };
+    const auto known = [&](const auto& d) { return same(**d.value, **found.value); };
     // One card under two names is one: Prometheus takes no series twice.
     if (std::none_of(devices.begin(), devices.end(), known)) devices.push_back(std::move(found));
   }
   if (ids.empty()) {
-    auto listed = nvml::list_devices(library);
+    auto listed = sensors.list();
     if (!listed.value) throw Unsupported("no GPU to watch: " + listed.status.reason);
     devices = std::move(*listed.value);
   }
@@ -34,6 +36,13 @@ std::vector<nvml::Value<nvml::Device>> devices_of(
 }
 
 }  // namespace
+
+const char* sensor_of(const CardNow& card, Gauge gauge) {
+  for (const sensors::GaugeInfo& info : card.gauges) {
+    if (info.gauge == gauge) return info.name;
+  }
+  return "";
+}
 
 std::optional<double> value_of(const CardNow& card, Gauge gauge) {
   const auto found = card.values.find(gauge);
@@ -72,21 +81,19 @@ void Watch::Counter::lose(const std::string& reason) {
 }
 
 Watch::Watch(const std::vector<std::string>& ids, const Clock& clock) : clock_(clock) {
-  const nvml::OpenedLibrary opened = nvml::open_library();
-  if (!opened.library) throw Unsupported("no GPU to watch: " + opened.status.reason);
-  library_ = opened.library;
+  if (!sensors_.status()) throw Unsupported("no GPU to watch: " + sensors_.status().reason);
   int place = 0;
-  for (auto& found : devices_of(library_, ids)) add(std::move(found), ids.empty() ? place++ : -1);
+  for (auto& found : cards_of(sensors_, ids)) add(std::move(found), ids.empty() ? place++ : -1);
   look();  // from here on counters count
 }
 
 // `place` is that in NVML's list, -1 where the card was found by its id.
-void Watch::add(nvml::Value<nvml::Device> found, int place) {
+void Watch::add(sensors::Value<sensors::CardPtr> found, int place) {
   Card card;
   card.last.status = found.status;
-  if (found.value) card.last.facts = found.value->facts();
+  if (found.value) card.last.facts = (*found.value)->facts();
   if (place >= 0) card.last.facts.index = place;
-  card.device = std::move(found.value);
+  card.device = found.value.value_or(nullptr);
   for (const Gauge gauge : kCounters) card.counters[gauge] = {};
   cards_.push_back(std::move(card));
 }
@@ -98,15 +105,15 @@ std::vector<CardNow> Watch::look() {
 }
 
 void Watch::open(Card& card) {
-  const nvml::DeviceFacts& known = card.last.facts;
-  auto found = known.uuid.empty() ? nvml::device_at(library_, known.index.value_or(-1))
-                                  : nvml::find_device(library_, known.uuid);
+  const sensors::CardFacts& known = card.last.facts;
+  auto found =
+      known.uuid.empty() ? sensors_.at(known.index.value_or(-1)) : sensors_.find(known.uuid);
   card.last.status = found.status;
   if (!found.value) return;
   const auto index = known.index;
-  card.last.facts = found.value->facts();
+  card.last.facts = (*found.value)->facts();
   if (!card.last.facts.index) card.last.facts.index = index;
-  card.device = std::move(found.value);
+  card.device = std::move(*found.value);
 }
 
 void Watch::close(Card& card, const std::string& reason) {
@@ -130,7 +137,8 @@ void Watch::read(Card& card, CardNow& now) {
     card.meters.clear();
     for (auto& [gauge, counter] : card.counters) counter.lose("MIG mode was switched");
   }
-  for (const nvml::GaugeInfo& info : nvml::gauges()) read(card, info.gauge, now);
+  now.gauges = card.last.gauges = card.device->gauges();
+  for (const sensors::GaugeInfo& info : now.gauges) read(card, info.gauge, now);
   if (!now.values.empty()) return;
   now.status = Verdict::no("no sensor answers: " + now.missing.at(Gauge::temperature));
   now.missing.clear();
@@ -140,7 +148,7 @@ void Watch::read(Card& card, CardNow& now) {
 void Watch::read(Card& card, Gauge gauge, CardNow& now) {
   sensors::MeterSet& set = card.meters[gauge];
   const bool closed = set.empty();
-  if (closed) set = nvml::open_meter(*card.device, gauge, clock_);
+  if (closed) set = card.device->open(gauge, clock_);
   const auto reading = set.empty() ? std::nullopt : set.meters[0]->read();
   if (reading) {
     now.values[gauge] = reading->value;

@@ -3,13 +3,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "contract/clock.h"
-#include "sensors/nvml/meters.h"
+#include "sensors/gpu/registry.h"
 
 namespace dfa::monitor {
+
+using sensors::Gauge;
 
 // What a counter counted since the watch began: growth between readings. What was used around a
 // break is not in it, and such breaks are counted.
@@ -22,16 +25,18 @@ struct Growth {
 // What one card's sensors said at one moment. A gauge that said nothing is not in `values`; why not
 // is in `missing`.
 struct CardNow {
-  Verdict status;           // no, with the reason: it is counted, or was named, and does not answer
-  nvml::DeviceFacts facts;  // of a card that is lost, those of before
-  nvml::DeviceSettings settings;
-  std::map<nvml::Gauge, double> values;
-  std::map<nvml::Gauge, std::string> missing;
-  std::map<nvml::Gauge, Growth> growth;  // of energy, power_capped, too_hot
+  Verdict status;  // no, with the reason: it is counted, or was named, and does not answer
+  sensors::CardFacts facts;  // of a card that is lost, those of before
+  sensors::CardSettings settings;
+  std::span<const sensors::GaugeInfo> gauges;  // that it has, with their names
+  std::map<Gauge, double> values;
+  std::map<Gauge, std::string> missing;
+  std::map<Gauge, Growth> growth;  // of energy, power_capped, too_hot
 };
 
-std::optional<double> value_of(const CardNow& card, nvml::Gauge gauge);
-std::optional<double> growth_of(const CardNow& card, nvml::Gauge gauge);
+const char* sensor_of(const CardNow& card, Gauge gauge);  // "nvml:power"
+std::optional<double> value_of(const CardNow& card, Gauge gauge);
+std::optional<double> growth_of(const CardNow& card, Gauge gauge);
 
 // "GPU 1 (0000:5e:00.0)", as far as it is known.
 std::string name_of(const CardNow& card);
@@ -40,7 +45,7 @@ std::string name_of(const CardNow& card);
 // each look.
 class Watch {
  public:
-  // All cards that NVML counts or, with `ids`, those of these PCI bus ids or UUIDs. Throws
+  // All cards that a library counts or, with `ids`, those of these PCI bus ids or UUIDs. Throws
   // Unsupported where there is none, with the reason.
   Watch(const std::vector<std::string>& ids, const Clock& clock);
 
@@ -60,20 +65,20 @@ class Watch {
     std::optional<Reading> last_;
   };
   struct Card {
-    std::optional<nvml::Device> device;  // empty where it does not answer
-    CardNow last;                        // without readings: who it is
-    std::map<nvml::Gauge, sensors::MeterSet> meters;
-    std::map<nvml::Gauge, Counter> counters;
+    sensors::CardPtr device;  // null where it does not answer
+    CardNow last;             // without readings: who it is
+    std::map<Gauge, sensors::MeterSet> meters;
+    std::map<Gauge, Counter> counters;
   };
 
-  void add(nvml::Value<nvml::Device> found, int place);
+  void add(sensors::Value<sensors::CardPtr> found, int place);
   void open(Card& card);
   void close(Card& card, const std::string& reason);
   CardNow look_at(Card& card);
   void read(Card& card, CardNow& now);
-  void read(Card& card, nvml::Gauge gauge, CardNow& now);
+  void read(Card& card, Gauge gauge, CardNow& now);
 
-  std::shared_ptr<const nvml::Library> library_;
+  sensors::GpuSensors sensors_;
   const Clock& clock_;
   std::vector<Card> cards_;
 };

@@ -9,7 +9,7 @@
 namespace dfa::testing {
 namespace {
 
-using nvml::Gauge;
+using sensors::Gauge;
 
 const std::string kTwoCards =
     "clock virtual\n"

@@ -132,9 +132,9 @@ TEST(NvmlMeters, ACardWithoutActivityCountersSaysSo) {
 }
 
 TEST(NvmlMeters, ClockEventsHaveNames) {
-  EXPECT_EQ(clock_event_names(0), "none");
-  EXPECT_EQ(clock_event_names(0x24), "power_cap, thermal_slowdown");
-  EXPECT_EQ(clock_event_names(0x1004), "power_cap, 0x1000");
+  EXPECT_EQ(sensors::clock_event_names(0), "none");
+  EXPECT_EQ(sensors::clock_event_names(0x24), "power_cap, thermal_slowdown");
+  EXPECT_EQ(sensors::clock_event_names(0x1004), "power_cap, 0x1000");
 }
 
 Energy window_of(NvmlWorld& world, double begin_s, double seconds, bool aligned = true) {

@@ -50,11 +50,6 @@ Value<double> number_of(const FieldValue& field) {
 
 }  // namespace
 
-int ComputeProcesses::foreign(bool own_context) const {
-  const int others = static_cast<int>(pids.size()) - (own || own_context ? 1 : 0);
-  return std::max(0, others);
-}
-
 Device::Device(std::shared_ptr<const Library> library, Handle handle)
     : library_(std::move(library)), handle_(handle) {
   const Api& nvml = api();

@@ -6,43 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "sensors/gpu/card.h"
 #include "sensors/nvml/library.h"
 
 namespace dfa::nvml {
 
-// What a call gave, or why it gave nothing.
-template <typename T>
-struct Value {
-  std::optional<T> value;
-  Verdict status;
-};
-
-// What does not change while a program runs. Empty where the library does not tell.
-struct DeviceFacts {
-  std::string name;          // "NVIDIA H200"
-  std::string uuid;          // "GPU-…"
-  std::string pci_id;        // "0000:3b:00.0", lower case
-  std::string driver;        // "580.159.04"
-  std::optional<int> index;  // in NVML's order, which is neither CUDA's nor that of a choice
-  std::optional<int> minor;  // of its file, /dev/nvidia0
-};
-
-// What may change while a program runs. Empty where the library does not tell.
-struct DeviceSettings {
-  std::optional<double> power_limit_w;
-  std::optional<bool> persistence;
-  bool mig = false;  // split into instances: power and energy are of the whole card
-};
-
-// Programs with a compute context on the card.
-struct ComputeProcesses {
-  std::vector<std::uint32_t> pids;
-  bool own = false;  // this process is among them
-
-  // How many belong to others. A container may show this process under a number that it does not
-  // know itself: `own_context` says that it has a context, and one of the list is taken for it.
-  int foreign(bool own_context) const;
-};
+using sensors::ComputeProcesses;
+using sensors::Value;
+using DeviceFacts = sensors::CardFacts;
+using DeviceSettings = sensors::CardSettings;
 
 // One card. Cheap to copy; keeps the library loaded.
 class Device {

@@ -215,31 +215,6 @@ std::span<const GaugeInfo> gauges() { return kGauges; }
 
 const GaugeInfo& info_of(Gauge gauge) { return kGauges[static_cast<std::size_t>(gauge)]; }
 
-bool is_activity(Gauge gauge) { return gpm_metric_of(gauge) != 0; }
-
-std::string clock_event_names(std::uint64_t bits) {
-  constexpr std::pair<ClockEvent, const char*> kNames[] = {
-      {ClockEvent::idle, "idle"},
-      {ClockEvent::application_clocks, "application_clocks"},
-      {ClockEvent::power_cap, "power_cap"},
-      {ClockEvent::hardware_slowdown, "hardware_slowdown"},
-      {ClockEvent::sync_boost, "sync_boost"},
-      {ClockEvent::thermal_slowdown, "thermal_slowdown"},
-      {ClockEvent::hardware_thermal, "hardware_thermal"},
-      {ClockEvent::hardware_power_brake, "hardware_power_brake"},
-      {ClockEvent::display_clocks, "display_clocks"},
-  };
-  std::string text;
-  for (const auto& [event, name] : kNames) {
-    const auto bit = static_cast<std::uint64_t>(event);
-    if ((bits & bit) == 0) continue;
-    text += (text.empty() ? "" : ", ") + std::string(name);
-    bits &= ~bit;
-  }
-  if (bits != 0) text += fmt::format("{}{:#x}", text.empty() ? "" : ", ", bits);
-  return text.empty() ? "none" : text;
-}
-
 sensors::MeterSet open_meter(const Device& device, Gauge gauge, const Clock& clock) {
   const GaugeInfo& info = info_of(gauge);
   if (device.settings().mig && shared_under_mig(info.quantity)) {
