@@ -30,7 +30,7 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const SplitQ& dea
       }
     }
   }
-  return schedule.end() + (dealt.parts == 1 ? 0 : dealt.parts / kPartsAStep);
+  return schedule.end() + (dealt.parts == 1 ? 0.0 : static_cast<double>(dealt.parts / kPartsAStep));
 }
 
 SplitQ masked_split_q(const Problem& p, const BackwardConfig& c, int work_tiles, int pairs) {
