@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "bench/problem_buffers.h"
 #include "bench/telemetry.h"
-#include "bench/workload.h"
 #include "cuda/chosen_device.h"
 #include "cuda/nvrtc.h"
 #include "gpu/buffer.h"
@@ -74,8 +74,8 @@ std::vector<double> counted_mhz(const std::vector<unsigned long long>& notes) {
 void run(const std::string& line, double seconds) {
   const gpu::Device& device = cuda::chosen_device();
   const GpuIdentity gpu = find_backend("cuda").device().identity();
-  bench::Workload load(parse_problem(line), "cuda", 1);
-  const bench::Prepared plans = bench::prepare(load.problem(), {.backend = "cuda"});
+  bench::ProblemBuffers load(parse_problem(line), "cuda", 1);
+  const bench::PassPlans plans = bench::prepare(load.problem(), {.backend = "cuda"});
   if (plans.sms() == 0) throw Unsupported("no kernel of '" + line + "' takes a budget");
   load.limit_sms(plans.sms() - 1);
   load.run(plans, 3);

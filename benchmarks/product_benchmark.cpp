@@ -72,10 +72,10 @@ double peak(Target target) {
 void run(benchmark::State& state, const Case& c) {
   const auto kind =
       c.kind == Kind::scores ? PackedTensor::Kind::columns : PackedTensor::Kind::steps;
-  Carver sizes(nullptr);
+  Arena sizes(nullptr);
   PackedTensor(matrix_of(c.target), kind, 1, kKeys, c.d, sizes);
   AlignedBuffer packed(sizes.used());
-  Carver carver(packed.data());
+  Arena carver(packed.data());
   PackedTensor right(matrix_of(c.target), kind, 1, kKeys, c.d, carver);
   AlignedBuffer keys = normal_floats(kKeys * c.d, 1), rows = normal_floats(kRows * c.d, 2);
   AlignedBuffer matrix = normal_floats(kKeys * kRow, 3);

@@ -102,21 +102,21 @@ class Comparison {
         backend_(options.backend == "auto" ? bench::default_backend() : options.backend),
         gpu_(find_backend(backend_).device().identity()),
         on_processor_(gpu_.pci_id.empty()),
-        workload_(parse_problem(options.problem), backend_, 1),
-        plans_(bench::prepare(workload_.problem(),
+        buffers_(parse_problem(options.problem), backend_, 1),
+        plans_(bench::prepare(buffers_.problem(),
                               {.backend = backend_, .threads = on_processor_ ? 1 : 0})) {
     if (!options.gpu.empty()) gpu_ = {.pci_id = options.gpu, .name = options.gpu};
     try {
-      rows_ = workload_.rows_check(govern::kGuardRows);
+      rows_ = buffers_.rows_check(govern::kGuardRows);
     } catch (const Unsupported& error) {
       unguarded_ = error.what();
     }
   }
 
   void run() {
-    workload_.run(plans_, 3);
+    buffers_.run(plans_, 3);
     const double begin = clock_.now_s();
-    workload_.run(plans_, 3);
+    buffers_.run(plans_, 3);
     call_s_ = (clock_.now_s() - begin) / 3;
     batch_ = govern::batch_for(call_s_);
     const int modes = rows_ ? 3 : 2;
@@ -131,7 +131,7 @@ class Comparison {
 
   Json result() const {
     Json json{
-        {"problem", to_line(workload_.problem())},
+        {"problem", to_line(buffers_.problem())},
         {"backend", backend_},
         {"sensors_of", gpu_.pci_id.empty() ? "host" : gpu_.pci_id},
         {"clock", on_processor_ ? "processor time of the calling thread" : "host"},
@@ -168,13 +168,13 @@ class Comparison {
                  own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
     for (double now = 0; now < options_.turn_s; now = clock_.now_s() - begin) {
       const double start = clock_.now_s();
-      workload_.run(plans_, batch_);
+      buffers_.run(plans_, batch_);
       calls += batch_;
       if (!watching) continue;
       watching->called(plans_.flops() * batch_, (clock_.now_s() - start) / batch_);
       if (mode != Mode::guarded || !guard.due(now)) continue;
       const double checked = clock_.now_s();
-      const double error = workload_.error(*rows_, static_cast<std::uint64_t>(guard.checks));
+      const double error = buffers_.error(*rows_, static_cast<std::uint64_t>(guard.checks));
       guard.add(now, clock_.now_s() - checked, error);
     }
     seen.call_s.push_back((spent() - from) / static_cast<double>(calls));
@@ -208,8 +208,8 @@ class Comparison {
   GpuIdentity gpu_;
   bool on_processor_;
   sensors::SystemClock clock_;
-  bench::Workload workload_;
-  bench::Prepared plans_;
+  bench::ProblemBuffers buffers_;
+  bench::PassPlans plans_;
   std::unique_ptr<RowsCheck> rows_;
   std::string unguarded_;
   double call_s_ = 0;

@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "bench/cudnn_peer.h"
-#include "bench/doubts.h"
 #include "bench/machine.h"
 #include "bench/partial_result.h"
 #include "bench/result.h"
@@ -20,6 +19,7 @@
 #include "bench/suites.h"
 #include "bench/three_way.h"
 #include "bench/torch_peer.h"
+#include "bench/warnings.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
@@ -228,7 +228,7 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   if (arguments.suite == "three_way") write_three_way(arguments.out, study.result);
   print_summary(study.result);
   print_not_measured(study.result);
-  for (const std::string& line : bench::doubts(study.result)) fmt::print("{}\n", line);
+  for (const std::string& line : bench::warnings(study.result)) fmt::print("{}\n", line);
   fmt::print("wrote {}\n", arguments.out);
   if (interrupted()) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
   if (any_failed(study.result) || interrupted()) exit_code = 1;

@@ -139,21 +139,21 @@ void print_guard(const govern::Governed& governed, double bound) {
 }
 
 // What a load is made of, while it lives.
-struct Prepared {
-  std::unique_ptr<bench::Workload> workload;
+struct PassPlans {
+  std::unique_ptr<bench::ProblemBuffers> buffers;
   std::vector<govern::Candidate> candidates;
 };
 
-std::vector<govern::Candidate> measure(bench::Workload& workload,
+std::vector<govern::Candidate> measure(bench::ProblemBuffers& buffers,
                                        const govern::PointOptions& options,
                                        const bench::Telemetry& telemetry,
                                        std::optional<double> idle_w, Clock& clock) {
   std::vector<govern::Candidate> candidates;
-  const govern::CandidatePlans found = govern::candidate_plans(workload.problem(), options);
+  const govern::CandidatePlans found = govern::candidate_plans(buffers.problem(), options);
   if (!found.refused.empty()) fmt::print("{}\n", found.refused);
-  for (const bench::Prepared& plans : found.plans) {
+  for (const bench::PassPlans& plans : found.plans) {
     fmt::print(stderr, "measuring {}\n", govern::label_of(plans));
-    auto candidate = govern::measure_candidate(workload, plans, options, telemetry, idle_w, clock);
+    auto candidate = govern::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
     if (candidate) candidates.push_back(std::move(*candidate));
   }
   return candidates;
@@ -216,29 +216,29 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   const GpuIdentity gpu = find_backend(points.backend).device().identity();
   card.take(gpu);
   options.limit = card.limit();
-  std::vector<Prepared> prepared;
+  std::vector<PassPlans> prepared;
   std::optional<double> idle_w;
   {
     const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
     if (telemetry.power.empty())
       fmt::print("power: not measured: {}\n", telemetry.power.status.reason);
     for (const Problem& problem : problems) {
-      prepared.push_back({std::make_unique<bench::Workload>(problem, points.backend, 1), {}});
+      prepared.push_back({std::make_unique<bench::ProblemBuffers>(problem, points.backend, 1), {}});
     }
     idle_w = govern::idle_power(telemetry, clock, 1);
-    for (Prepared& one : prepared) {
+    for (PassPlans& one : prepared) {
       one.candidates = arguments.profile.empty()
-                           ? measure(*one.workload, points, telemetry, idle_w, clock)
-                           : stored(one.workload->problem(), arguments.profile, points);
+                           ? measure(*one.buffers, points, telemetry, idle_w, clock)
+                           : stored(one.buffers->problem(), arguments.profile, points);
     }
   }
   std::vector<govern::Load> loads;
   fmt::print("idle {}; points:\n", or_dash(idle_w, "W"));
-  for (Prepared& one : prepared) {
-    if (prepared.size() > 1) fmt::print("{}\n", to_line(one.workload->problem()));
+  for (PassPlans& one : prepared) {
+    if (prepared.size() > 1) fmt::print("{}\n", to_line(one.buffers->problem()));
     if (one.candidates.empty()) throw Unsupported("no configuration passed its check");
     print_points(one.candidates);
-    loads.push_back({*one.workload, std::move(one.candidates)});
+    loads.push_back({*one.buffers, std::move(one.candidates)});
   }
   end_gently();
   options.interrupted = interrupted;

@@ -9,11 +9,11 @@
 #include "attention/registry.h"
 #include "base/clock.h"
 #include "bench/machine.h"
+#include "bench/problem_buffers.h"
 #include "bench/result.h"
 #include "bench/result_writer.h"
 #include "bench/runner.h"
 #include "bench/statistics.h"
-#include "bench/workload.h"
 #include "cli/command.h"
 #include "cli/tensor_files.h"
 #include "cli/values.h"
@@ -40,7 +40,7 @@ struct RunArguments {
   bool check = false;
 };
 
-void require_memory(const Problem& problem, const bench::Prepared& plans) {
+void require_memory(const Problem& problem, const bench::PassPlans& plans) {
   const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.memory_bytes());
   const auto allowed = bench::allowed_bytes(find_backend(plans.any().backend));
   if (!allowed || needed <= static_cast<double>(*allowed)) return;
@@ -50,15 +50,16 @@ void require_memory(const Problem& problem, const bench::Prepared& plans) {
 }
 
 // One run; where it is quick, more runs after it, and only those count.
-std::vector<bench::Sample> time_runs(bench::Workload& workload, const bench::Prepared& plans) {
+std::vector<bench::Sample> time_runs(bench::ProblemBuffers& buffers,
+                                     const bench::PassPlans& plans) {
   const double begin_s = monotonic_s();
-  workload.run(plans);
+  buffers.run(plans);
   const double first_s = monotonic_s() - begin_s;
   if (first_s > kRepeatSeconds) return {{.start_s = 0, .duration_s = first_s}};
   bench::MeasureOptions options{.warm_up = 0};
   options.stopping.budget_s = kRepeatSeconds;
   const sensors::SystemClock clock;
-  return bench::measure({{"run", [&] { workload.run(plans); }}}, options, clock)[0].samples;
+  return bench::measure({{"run", [&] { buffers.run(plans); }}}, options, clock)[0].samples;
 }
 
 bench::Summary summary_ms(const std::vector<bench::Sample>& samples) {
@@ -73,7 +74,8 @@ void print_plan(const char* pass, const Plan& plan, const std::string& config) {
   if (!config.empty()) fmt::print("{:<10}{} ({})\n", "", config, plan.origin);
 }
 
-void print_head(const RunArguments& arguments, const Inputs& inputs, const bench::Prepared& plans) {
+void print_head(const RunArguments& arguments, const Inputs& inputs,
+                const bench::PassPlans& plans) {
   fmt::print("problem   {}\n", to_line(inputs.problem));
   for (const std::string& note : inputs.notes) fmt::print("input     {}\n", note);
   const bool seeded_do = has_backward(inputs.problem) && inputs.d_o.size() == 0;
@@ -133,7 +135,7 @@ std::optional<double> finite(double value) {
 }
 
 bench::CaseResult describe_case(const RunArguments& arguments, const Problem& problem,
-                                const bench::Prepared& plans, const bench::Summary& ms,
+                                const bench::PassPlans& plans, const bench::Summary& ms,
                                 const std::optional<CheckReport>& report) {
   bench::CaseResult record;
   record.suite = "run";
@@ -198,26 +200,27 @@ void run(RunArguments& arguments, int& exit_code) {
   arguments.options.algorithm = parse_algorithm(arguments.algorithm);
   const Inputs inputs = read_inputs(arguments.problem, arguments.files);
   if (!arguments.out.empty()) require_plain(inputs.problem, "--out");
-  const bench::Prepared plans = bench::prepare(inputs.problem, arguments.options);
+  const bench::PassPlans plans = bench::prepare(inputs.problem, arguments.options);
   require_memory(inputs.problem, plans);
   require_places(arguments);
   print_head(arguments, inputs, plans);
 
-  bench::Workload workload(inputs.problem, plans.any().backend, arguments.seed,
-                           {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
-  workload.limit_sms(arguments.sm_budget);
-  std::vector<bench::Sample> samples = time_runs(workload, plans);
+  bench::ProblemBuffers buffers(
+      inputs.problem, plans.any().backend, arguments.seed,
+      {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
+  buffers.limit_sms(arguments.sm_budget);
+  std::vector<bench::Sample> samples = time_runs(buffers, plans);
   const bench::Summary ms = summary_ms(samples);
   for (const std::string& text : plans.warnings()) fmt::print("warning   {}\n", text);
   print_time(ms, plans.flops());
 
   std::optional<CheckReport> report;
   if (arguments.check) {
-    report = workload.check(plans, {.seed = arguments.seed});
+    report = buffers.check(plans, {.seed = arguments.seed});
     print_check(*report);
     if (!report->ok) exit_code = 1;
   }
-  if (!arguments.out.empty()) write_outputs(arguments.out, inputs, workload.outputs());
+  if (!arguments.out.empty()) write_outputs(arguments.out, inputs, buffers.outputs());
   if (!arguments.json.empty()) {
     write_json(arguments, describe_case(arguments, inputs.problem, plans, ms, report),
                std::move(samples));

@@ -6,15 +6,15 @@
 namespace dfa::bench {
 namespace {
 
-class CudnnContender final : public Contender {
+class CudnnImplementation final : public Implementation {
  public:
-  CudnnContender(const CudnnLibrary& library, cudnn::Handle handle, const Backend& backend,
-                 Workload& workload, int calls)
-      : forward_(library, handle, workload.problem()),
+  CudnnImplementation(const CudnnLibrary& library, cudnn::Handle handle, const Backend& backend,
+                      ProblemBuffers& buffers, int calls)
+      : forward_(library, handle, buffers.problem()),
         backend_(backend),
-        workload_(workload),
+        buffers_(buffers),
         calls_(calls) {
-    plans_.forward = Plan{.problem = workload.problem(),
+    plans_.forward = Plan{.problem = buffers.problem(),
                           .backend = backend.name(),
                           .workspace_bytes = forward_.workspace_bytes()};
     run(1);
@@ -34,20 +34,20 @@ class CudnnContender final : public Contender {
   }
 
   CheckReport check(const CheckOptions& options) override {
-    return workload_.check(plans_, options, [this] { run(1); });
+    return buffers_.check(plans_, options, [this] { run(1); });
   }
 
  private:
   void queue(int calls) {
-    workload_.reserve_workspace(forward_.workspace_bytes());
-    const ForwardArgs args = workload_.forward_args();
+    buffers_.reserve_workspace(forward_.workspace_bytes());
+    const ForwardArgs args = buffers_.forward_args();
     for (int i = 0; i < calls; ++i) forward_.run(args);
   }
 
   CudnnForward forward_;
   const Backend& backend_;
-  Workload& workload_;
-  Prepared plans_;
+  ProblemBuffers& buffers_;
+  PassPlans plans_;
   int calls_;
 };
 
@@ -70,9 +70,10 @@ CudnnPeer::~CudnnPeer() {
   if (handle_ != nullptr) library_.cudnnDestroy(handle_);
 }
 
-std::unique_ptr<Contender> CudnnPeer::contender(Workload& workload, Launch launch, int calls) {
+std::unique_ptr<Implementation> CudnnPeer::implementation(ProblemBuffers& buffers, Launch launch,
+                                                          int calls) {
   if (launch == Launch::graph) throw Unsupported("cudnn: calls of it are not recorded as graphs");
-  return std::make_unique<CudnnContender>(library_, handle_, backend_, workload, calls);
+  return std::make_unique<CudnnImplementation>(library_, handle_, backend_, buffers, calls);
 }
 
 }  // namespace dfa::bench

@@ -3,10 +3,10 @@
 #include <memory>
 #include <string>
 
-#include "bench/contender.h"
 #include "bench/cudnn_library.h"
+#include "bench/implementation.h"
+#include "bench/problem_buffers.h"
 #include "bench/suites.h"
-#include "bench/workload.h"
 #include "contract/backend.h"
 
 namespace dfa::bench {
@@ -24,8 +24,8 @@ class CudnnPeer {
 
   std::string version() const { return library_.version; }
 
-  // The workload must outlive it. Throws Unsupported with cuDNN's words.
-  std::unique_ptr<Contender> contender(Workload& workload, Launch launch, int calls);
+  // The buffers must outlive it. Throws Unsupported with cuDNN's words.
+  std::unique_ptr<Implementation> implementation(ProblemBuffers& buffers, Launch launch, int calls);
 
  private:
   const Backend& backend_;

@@ -5,7 +5,7 @@
 
 #include "attention/registry.h"
 #include "base/clock.h"
-#include "bench/workload.h"
+#include "bench/problem_buffers.h"
 #include "dfa/attention.h"
 #include "spec/target.h"
 
@@ -29,7 +29,7 @@ constexpr const char* kProblems[] = {
 std::string config_for(Target target) { return std::string("target=") + name_of(target); }
 
 void check(SelftestCase& one, const Problem& problem, const PlanOptions& options) {
-  std::optional<Prepared> plans;
+  std::optional<PassPlans> plans;
   try {
     plans = prepare(problem, options);
   } catch (const Error& error) {  // no kernel of this target
@@ -37,8 +37,8 @@ void check(SelftestCase& one, const Problem& problem, const PlanOptions& options
     return;
   }
   try {
-    Workload workload(problem, options.backend, 1);
-    const CheckReport report = workload.check(*plans, {});
+    ProblemBuffers buffers(problem, options.backend, 1);
+    const CheckReport report = buffers.check(*plans, {});
     const TensorCheck& worst = report.worst();
     one.outcome = report.ok ? SelftestCase::Outcome::ok : SelftestCase::Outcome::wrong;
     one.share = worst.bound > 0 ? worst.max_error / worst.bound : 0;

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "attention/registry.h"
-#include "bench/candidate.h"
+#include "bench/case.h"
 #include "bench/cudnn_peer.h"
 #include "bench/machine.h"
-#include "bench/own_contender.h"
+#include "bench/own_implementation.h"
 #include "bench/torch_peer.h"
 #include "bench/tuner.h"
 #include "sensors/cpu_load.h"
@@ -83,9 +83,9 @@ class StudyRun {
     study.result.scale = name_of(options_.scale);
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       if (options_.interrupted && options_.interrupted()) break;
-      for (Candidate& candidate : run_group(groups_[group_])) {
-        study.result.cases.push_back(std::move(candidate.record));
-        study.samples.push_back(std::move(candidate.samples));
+      for (Case& one : run_group(groups_[group_])) {
+        study.result.cases.push_back(std::move(one.record));
+        study.samples.push_back(std::move(one.samples));
       }
       if (on_problem_ && group_ + 1 < groups_.size()) on_problem_(study);
     }
@@ -93,48 +93,48 @@ class StudyRun {
   }
 
  private:
-  std::vector<Candidate> run_group(const ProblemGroup& group) {
-    std::vector<Candidate> candidates = begin(group);
+  std::vector<Case> run_group(const ProblemGroup& group) {
+    std::vector<Case> cases = begin(group);
     report(0, group, "preparing");
     allowed_ = allowed_bytes(find_backend(backend_));
-    std::unique_ptr<Workload> workload = make_workload(group.problem, candidates);
-    if (workload) {
-      for (Candidate& c : candidates) {
-        if (!c.peer) plan_case(c, *workload, group);
+    std::unique_ptr<ProblemBuffers> buffers = make_workload(group.problem, cases);
+    if (buffers) {
+      for (Case& c : cases) {
+        if (!c.peer) plan_case(c, *buffers, group);
       }
-      enter(candidates, *workload);
-      time_cases(candidates, group);
+      enter(cases, *buffers);
+      time_cases(cases, group);
       // One right behind the other, before anything lets a GPU rest.
-      for (Candidate& c : candidates) measure_energy(c, group);
-      for (Candidate& c : candidates) examine(c, group);
+      for (Case& c : cases) measure_energy(c, group);
+      for (Case& c : cases) examine(c, group);
     }
-    for (Candidate& c : candidates) c.finish(telemetry_);
+    for (Case& c : cases) c.finish(telemetry_);
     drop_peers();
-    return candidates;
+    return cases;
   }
 
-  std::vector<Candidate> begin(const ProblemGroup& group) const {
-    std::vector<Candidate> candidates;
+  std::vector<Case> begin(const ProblemGroup& group) const {
+    std::vector<Case> cases;
     for (const Launch launch : group.launches) {
       const bool of_torch = is_compiled(launch);  // what C++ calls is compiled already
       for (const std::string& algorithm : group.algorithms) {
-        if (!of_torch) candidates.push_back(candidate(group, algorithm, backend_, launch));
+        if (!of_torch) cases.push_back(make_case(group, algorithm, backend_, launch));
       }
       for (const std::string& algorithm : options_.peers) {
         const bool cudnn = algorithm == CudnnPeer::kAlgorithm;
         if (cudnn && of_torch) continue;
-        candidates.push_back(candidate(group, algorithm, cudnn ? "cudnn" : "torch", launch));
-        candidates.back().peer = true;
+        cases.push_back(make_case(group, algorithm, cudnn ? "cudnn" : "torch", launch));
+        cases.back().peer = true;
       }
     }
-    return candidates;
+    return cases;
   }
 
-  Candidate candidate(const ProblemGroup& group, const std::string& algorithm,
-                      const std::string& backend, Launch launch) const {
+  Case make_case(const ProblemGroup& group, const std::string& algorithm,
+                 const std::string& backend, Launch launch) const {
     const Problem& p = group.problem;
-    Candidate candidate{.record = {}, .launch = launch};
-    CaseResult& record = candidate.record;
+    Case one{.record = {}, .launch = launch};
+    CaseResult& record = one.record;
     record.suite = group.suite;
     record.problem = to_line(p);
     record.algorithm = algorithm;
@@ -147,26 +147,25 @@ class StudyRun {
     record.calls_per_run = group.calls > 0     ? group.calls
                            : telemetry_.on_gpu ? calls_for(record.flops)
                                                : 1;
-    return candidate;
+    return one;
   }
 
-  // The tensors all candidates share, or nothing when they cannot be had.
-  std::unique_ptr<Workload> make_workload(const Problem& problem,
-                                          std::vector<Candidate>& candidates) {
+  // The tensors all cases share, or nothing when they cannot be had.
+  std::unique_ptr<ProblemBuffers> make_workload(const Problem& problem, std::vector<Case>& cases) {
     Status status = Status::ok;
     std::string reason;
-    std::unique_ptr<Workload> workload;
+    std::unique_ptr<ProblemBuffers> buffers;
     guarded(
         [&] {
           require_memory(tensor_bytes(problem));
-          workload = std::make_unique<Workload>(problem, backend_, options_.seed);
-          workload->limit_sms(options_.sm_budget);
+          buffers = std::make_unique<ProblemBuffers>(problem, backend_, options_.seed);
+          buffers->limit_sms(options_.sm_budget);
         },
         status, reason);
-    if (!workload) {
-      for (Candidate& candidate : candidates) candidate.end(status, reason);
+    if (!buffers) {
+      for (Case& one : cases) one.end(status, reason);
     }
-    return workload;
+    return buffers;
   }
 
   void require_memory(std::size_t bytes) const {
@@ -176,7 +175,7 @@ class StudyRun {
                                   static_cast<double>(*allowed_) * 1e-9));
   }
 
-  void plan_case(Candidate& c, Workload& workload, const ProblemGroup& group) {
+  void plan_case(Case& c, ProblemBuffers& buffers, const ProblemGroup& group) {
     const std::string& algorithm = c.record.algorithm;
     c.attempt([&] {
       PlanOptions plan_options{
@@ -191,10 +190,10 @@ class StudyRun {
       c.plans = prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
       require_memory(tensor_bytes(group.problem) + c.plans.memory_bytes());
-      workload.reserve(c.plans);
+      buffers.reserve(c.plans);
       if (algorithm != "dynamic") return;
       report(0.1, group, "choosing a tile by measurement");
-      Tuned tuned = tune(workload, plan_options, {.budget_s = effort_.search_s}, clock_);
+      Tuned tuned = tune(buffers, plan_options, {.budget_s = effort_.search_s}, clock_);
       c.plans = std::move(tuned.plans);
       c.record.search = tuned.search;
       c.describe_plans(group.problem);
@@ -204,24 +203,24 @@ class StudyRun {
   bool has_hopper() const { return find_backend(backend_).limits().highest == Target::cuda_sm90; }
 
   // Everybody makes ready to run: graphs are recorded, peers get the tensors.
-  void enter(std::vector<Candidate>& candidates, Workload& workload) {
+  void enter(std::vector<Case>& cases, ProblemBuffers& buffers) {
     Status loaded = Status::unsupported;
     std::string reason = no_torch_;
     if (torch_) {
       loaded = Status::ok;
-      guarded([&] { torch_->load(workload); }, loaded, reason);
+      guarded([&] { torch_->load(buffers); }, loaded, reason);
     }
-    for (Candidate& c : candidates) {
+    for (Case& c : cases) {
       if (!c.alive()) continue;
       if (!c.peer) {
         c.attempt([&] {
-          c.contender =
-              std::make_unique<OwnContender>(workload, c.plans, c.launch, c.record.calls_per_run);
+          c.implementation = std::make_unique<OwnImplementation>(buffers, c.plans, c.launch,
+                                                                 c.record.calls_per_run);
         });
         continue;
       }
       if (c.record.algorithm == CudnnPeer::kAlgorithm) {
-        enter_cudnn(c, workload);
+        enter_cudnn(c, buffers);
         continue;
       }
       if (loaded != Status::ok) {
@@ -232,18 +231,19 @@ class StudyRun {
       c.record.why = torch_->describe(c.record.algorithm);
       c.attempt([&] {
         c.record.sm_budget = 0;
-        c.contender = torch_->contender(c.record.algorithm, c.launch, c.record.calls_per_run);
+        c.implementation =
+            torch_->implementation(c.record.algorithm, c.launch, c.record.calls_per_run);
       });
     }
   }
 
-  void enter_cudnn(Candidate& c, Workload& workload) {
+  void enter_cudnn(Case& c, ProblemBuffers& buffers) {
     if (!cudnn_) return c.end(Status::unsupported, no_cudnn_);
     c.record.origin = "default";
     c.record.why = cudnn_->version() + ", called through its graph interface";
     c.attempt([&] {
       c.record.sm_budget = 0;
-      c.contender = cudnn_->contender(workload, c.launch, c.record.calls_per_run);
+      c.implementation = cudnn_->implementation(buffers, c.launch, c.record.calls_per_run);
     });
   }
 
@@ -262,14 +262,14 @@ class StudyRun {
                                 : effort_.default_seconds_per_case;
   }
 
-  void time_cases(std::vector<Candidate>& candidates, const ProblemGroup& group) {
-    std::vector<Candidate*> alive;
+  void time_cases(std::vector<Case>& cases, const ProblemGroup& group) {
+    std::vector<Case*> alive;
     std::vector<Variant> variants;
-    for (Candidate& c : candidates) {
+    for (Case& c : cases) {
       if (!c.alive()) continue;
       alive.push_back(&c);
-      variants.push_back({c.record.algorithm, [&] { c.contender->run(1); },
-                          [&] { return c.contender->time_s(); }});
+      variants.push_back({c.record.algorithm, [&] { c.implementation->run(1); },
+                          [&] { return c.implementation->time_s(); }});
     }
     MeasureOptions measuring{.interleave = options_.interleave, .seed = options_.seed + group_};
     measuring.stopping.budget_s = seconds_per_case();
@@ -300,8 +300,8 @@ class StudyRun {
     return conditions_;
   }
 
-  // What is measured one candidate at a time, after the timing.
-  void measure_energy(Candidate& c, const ProblemGroup& group) {
+  // What is measured one one at a time, after the timing.
+  void measure_energy(Case& c, const ProblemGroup& group) {
     if (!c.alive()) return;
     report(0.75, group, c.record.algorithm + ": energy");
     c.attempt([&] {
@@ -310,7 +310,7 @@ class StudyRun {
     });
   }
 
-  void examine(Candidate& c, const ProblemGroup& group) {
+  void examine(Case& c, const ProblemGroup& group) {
     if (!c.alive()) return;
     report(0.85, group, c.record.algorithm + ": checking, memory");
     c.attempt([&] {

@@ -101,9 +101,9 @@ struct TorchPeer::Folder {
 };
 
 // A way of SDPA, as the program knows it by number.
-class TorchContender final : public Contender {
+class TorchImplementation final : public Implementation {
  public:
-  TorchContender(TorchPeer& peer, int id) : peer_(peer), id_(id) {}
+  TorchImplementation(TorchPeer& peer, int id) : peer_(peer), id_(id) {}
 
   void run(int times) override { request({{"op", "run"}, {"times", times}}); }
 
@@ -120,12 +120,12 @@ class TorchContender final : public Contender {
     const auto read = [&](const char* name) { return read_bytes(peer_.folder_->path / name); };
     HostOutputs outputs;
     outputs.o = read("o");
-    if (has_backward(peer_.workload_->problem())) {
+    if (has_backward(peer_.buffers_->problem())) {
       outputs.dq = read("dq");
       outputs.dk = read("dk");
       outputs.dv = read("dv");
     }
-    return peer_.workload_->check(outputs, options);
+    return peer_.buffers_->check(outputs, options);
   }
 
  private:
@@ -166,33 +166,33 @@ TorchPeer::TorchPeer(const Backend& backend) : folder_(std::make_unique<Folder>(
 
 TorchPeer::~TorchPeer() = default;
 
-void TorchPeer::load(const Workload& workload) {
-  workload_ = nullptr;
-  const Workload::Inputs inputs = workload.inputs();
+void TorchPeer::load(const ProblemBuffers& buffers) {
+  buffers_ = nullptr;
+  const ProblemBuffers::Inputs inputs = buffers.inputs();
   const auto& folder = folder_->path;
   write_bytes(folder / "q", inputs.q);
   write_bytes(folder / "k", inputs.k);
   write_bytes(folder / "v", inputs.v);
   write_bytes(folder / "do", inputs.d_o);
   ask(*process_,
-      {{"op", "load"}, {"folder", folder.string()}, {"problem", problem_json(workload.problem())}});
-  workload_ = &workload;
+      {{"op", "load"}, {"folder", folder.string()}, {"problem", problem_json(buffers.problem())}});
+  buffers_ = &buffers;
 }
 
 void TorchPeer::drop() {
-  workload_ = nullptr;
+  buffers_ = nullptr;
   ask(*process_, {{"op", "drop"}});
 }
 
-std::unique_ptr<Contender> TorchPeer::contender(const std::string& algorithm, Launch launch,
-                                                int calls) {
+std::unique_ptr<Implementation> TorchPeer::implementation(const std::string& algorithm,
+                                                          Launch launch, int calls) {
   const int id = contenders_++;
   ask(*process_, {{"op", "make"},
                   {"id", id},
                   {"kind", algorithm.substr(algorithm.find('-') + 1)},
                   {"launch", name_of(launch)},
                   {"calls", calls}});
-  return std::make_unique<TorchContender>(*this, id);
+  return std::make_unique<TorchImplementation>(*this, id);
 }
 
 }  // namespace dfa::bench

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "bench/child_process.h"
-#include "bench/contender.h"
+#include "bench/implementation.h"
+#include "bench/problem_buffers.h"
 #include "bench/suites.h"
-#include "bench/workload.h"
 #include "contract/backend.h"
 
 namespace dfa::bench {
@@ -30,21 +30,22 @@ class TorchPeer {
   // Whose it is, and what of it is called.
   std::string describe(const std::string& algorithm) const;
 
-  // The tensors of a workload, for the contenders made after it; until the next one, or drop().
-  void load(const Workload& workload);
+  // The tensors of some buffers, for the implementations made after it; until the next one, or drop().
+  void load(const ProblemBuffers& buffers);
   void drop();
 
   // What load() was given must outlive it.
-  std::unique_ptr<Contender> contender(const std::string& algorithm, Launch launch, int calls);
+  std::unique_ptr<Implementation> implementation(const std::string& algorithm, Launch launch,
+                                                 int calls);
 
  private:
-  friend class TorchContender;
+  friend class TorchImplementation;
   struct Folder;
 
   std::unique_ptr<Folder> folder_;  // outlives the process that uses it
   std::unique_ptr<ChildProcess> process_;
   std::string version_;
-  const Workload* workload_ = nullptr;
+  const ProblemBuffers* buffers_ = nullptr;
   int contenders_ = 0;
 };
 

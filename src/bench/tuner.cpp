@@ -98,14 +98,14 @@ Plan tune_pass(const Problem& problem, PlanOptions options,
 }
 
 // Takes the plans that keep P where they are faster and fit.
-void try_stored(Workload& workload, std::optional<Prepared> stored, const SearchOptions& search,
-                const Clock& clock, Tuned& tuned) {
+void try_stored(ProblemBuffers& buffers, std::optional<PassPlans> stored,
+                const SearchOptions& search, const Clock& clock, Tuned& tuned) {
   if (!stored) return;
   const auto allowed = allowed_bytes(find_backend(stored->any().backend));
   if (allowed && static_cast<std::int64_t>(stored->memory_bytes()) > *allowed) return;
-  const Prepared* const both[] = {&tuned.plans, &*stored};
+  const PassPlans* const both[] = {&tuned.plans, &*stored};
   const FastestOf best = find_fastest(
-      2, [&](std::size_t i) { workload.run(*both[i]); }, search, clock);
+      2, [&](std::size_t i) { buffers.run(*both[i]); }, search, clock);
   tuned.search.seconds += best.search.seconds;
   tuned.search.tried += best.search.tried - 1;  // the first is one of those tried before
   tuned.search.candidates += 1;
@@ -155,7 +155,7 @@ std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits&
   return nearest_first(forward_candidates(p, limits), start);
 }
 
-std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options) {
+std::optional<PassPlans> stored_plans(const Problem& problem, const PlanOptions& options) {
   if (problem.pass != Pass::forward_backward) return std::nullopt;
   PlanOptions stored = options;
   stored.algorithm = Algorithm::standard;
@@ -169,23 +169,23 @@ std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& 
   }
 }
 
-Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& search,
+Tuned tune(ProblemBuffers& buffers, const PlanOptions& options, const SearchOptions& search,
            const Clock& clock) {
-  const Problem& problem = workload.problem();
+  const Problem& problem = buffers.problem();
   SearchOptions share = search;
   if (problem.pass == Pass::forward_backward) share.budget_s /= 3;
   Tuned tuned;
   if (has_forward(problem)) {
     tuned.plans.forward = tune_pass(
         with_pass(problem, Pass::forward), options,
-        [&](const Plan& plan) { workload.forward(plan); }, share, clock, tuned.search);
+        [&](const Plan& plan) { buffers.forward(plan); }, share, clock, tuned.search);
   }
   if (has_backward(problem)) {
     tuned.plans.backward = tune_pass(
         with_pass(problem, Pass::backward), options,
-        [&](const Plan& plan) { workload.backward(plan); }, share, clock, tuned.search);
+        [&](const Plan& plan) { buffers.backward(plan); }, share, clock, tuned.search);
   }
-  try_stored(workload, stored_plans(problem, options), share, clock, tuned);
+  try_stored(buffers, stored_plans(problem, options), share, clock, tuned);
   return tuned;
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/problem_buffers.h"
 #include "bench/result.h"
-#include "bench/workload.h"
 #include "contract/clock.h"
 #include "spec/limits.h"
 
@@ -36,17 +36,17 @@ std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits&
 
 // The plans of a forward with its backward that keep P between them; none where the problem is
 // another, or the backend has no standard attention for it.
-std::optional<Prepared> stored_plans(const Problem& problem, const PlanOptions& options);
+std::optional<PassPlans> stored_plans(const Problem& problem, const PlanOptions& options);
 
 // The plans of the problem's passes, each with the tile that ran fastest; of a forward with its
 // backward those that keep P between them, where there is memory and they run faster. Throws what
 // planning and running the defaults throw.
 struct Tuned {
-  Prepared plans;
+  PassPlans plans;
   Search search;
 };
 
-Tuned tune(Workload& workload, const PlanOptions& options, const SearchOptions& search,
+Tuned tune(ProblemBuffers& buffers, const PlanOptions& options, const SearchOptions& search,
            const Clock& clock);
 
 }  // namespace dfa::bench

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/aligned.h"
-#include "cpu/carver.h"
+#include "cpu/arena.h"
 #include "cpu/engine.h"
 #include "cpu/head_start.h"
 #include "cpu/pages.h"
@@ -100,16 +100,16 @@ struct ForwardWorkspace {
   ForwardWorkspace(const Problem& p, const ForwardConfig& config, int threads, void* base) {
     const Engine& engine = engine_of(config.target);
     const HeadShape shape = head_shape(p);
-    Carver carver(base);
+    Arena arena(base);
     packed_bytes = align_up(engine.packed_kv_bytes(config, shape));
     scratch_bytes = align_up(engine.forward_scratch_bytes(config, shape));
     const std::int64_t rows = p.paged() ? std::min(p.sk, pack_step(config.block_k)) : 0;
     k_bytes = align_up(static_cast<std::size_t>(rows * p.d * bytes_of(p.dtype)));
     v_bytes = align_up(static_cast<std::size_t>(rows * p.dv * bytes_of(p.dtype)));
-    packed = carver.take(packed_bytes * static_cast<std::size_t>(p.b * p.hk));
-    scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
-    gathered = carver.take((k_bytes + v_bytes) * static_cast<std::size_t>(threads));
-    total = carver.used();
+    packed = arena.take(packed_bytes * static_cast<std::size_t>(p.b * p.hk));
+    scratch = arena.take(scratch_bytes * static_cast<std::size_t>(threads));
+    gathered = arena.take((k_bytes + v_bytes) * static_cast<std::size_t>(threads));
+    total = arena.used();
   }
 };
 
@@ -189,17 +189,17 @@ struct BackwardWorkspace {
     const HeadShape shape = head_shape(p);
     const auto kv_heads = static_cast<std::size_t>(p.b * p.hk);
     const auto q_heads = static_cast<std::size_t>(p.b * p.hq);
-    Carver carver(base);
+    Arena arena(base);
     packed_kv_bytes = align_up(engine.backward_packed_kv_bytes(config, shape));
     packed_q_bytes = align_up(engine.packed_q_bytes(config, shape));
     dq_floats = align_up(engine.dq_sums_floats(config, shape) * sizeof(float)) / sizeof(float);
     scratch_bytes = align_up(engine.backward_scratch_bytes(config, shape));
-    packed_kv = carver.take(packed_kv_bytes * kv_heads);
-    packed_q = carver.take(packed_q_bytes * q_heads);
+    packed_kv = arena.take(packed_kv_bytes * kv_heads);
+    packed_q = arena.take(packed_q_bytes * q_heads);
     const std::size_t shares = q_heads * static_cast<std::size_t>(range_count());
-    dq_sums = reinterpret_cast<float*>(carver.take(shares * dq_floats * sizeof(float)));
-    scratch = carver.take(scratch_bytes * static_cast<std::size_t>(threads));
-    total = carver.used();
+    dq_sums = reinterpret_cast<float*>(arena.take(shares * dq_floats * sizeof(float)));
+    scratch = arena.take(scratch_bytes * static_cast<std::size_t>(threads));
+    total = arena.used();
   }
 };
 

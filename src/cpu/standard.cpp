@@ -53,23 +53,23 @@ struct Matrices {
         heads(p.b * p.hq),
         kv_heads(p.b * p.hk),
         ld(static_cast<int>(row_floats(p.sk))) {
-    Carver carver(base);
+    Arena arena(base);
     const std::size_t bytes = matrix_bytes(p);
     const int d = static_cast<int>(p.d), dv = static_cast<int>(p.dv);
-    if (!stored) first = reinterpret_cast<float*>(carver.take(bytes));
-    if (!backward || !stored) k_columns = {kernels, Kind::columns, kv_heads, p.sk, d, carver};
+    if (!stored) first = reinterpret_cast<float*>(arena.take(bytes));
+    if (!backward || !stored) k_columns = {kernels, Kind::columns, kv_heads, p.sk, d, arena};
     if (!backward) {
-      v_steps = {kernels, Kind::steps, kv_heads, p.sk, dv, carver};
+      v_steps = {kernels, Kind::steps, kv_heads, p.sk, dv, arena};
     } else {
-      second = reinterpret_cast<float*>(carver.take(bytes));
-      v_columns = {kernels, Kind::columns, kv_heads, p.sk, dv, carver};
-      k_steps = {kernels, Kind::steps, kv_heads, p.sk, d, carver};
-      q_steps = {kernels, Kind::steps, heads, p.sq, d, carver};
-      d_o_steps = {kernels, Kind::steps, heads, p.sq, dv, carver};
+      second = reinterpret_cast<float*>(arena.take(bytes));
+      v_columns = {kernels, Kind::columns, kv_heads, p.sk, dv, arena};
+      k_steps = {kernels, Kind::steps, kv_heads, p.sk, d, arena};
+      q_steps = {kernels, Kind::steps, heads, p.sq, d, arena};
+      d_o_steps = {kernels, Kind::steps, heads, p.sq, dv, arena};
     }
-    staging = reinterpret_cast<Staging*>(
-        carver.take(sizeof(Staging) * static_cast<std::size_t>(threads)));
-    total = carver.used();
+    staging =
+        reinterpret_cast<Staging*>(arena.take(sizeof(Staging) * static_cast<std::size_t>(threads)));
+    total = arena.used();
   }
 
   std::int64_t kv_head(std::int64_t head) const {

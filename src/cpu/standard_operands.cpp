@@ -18,11 +18,11 @@ const MatrixKernels& matrix_of(Target target) {
 }
 
 PackedTensor::PackedTensor(const MatrixKernels& kernels, Kind kind, std::int64_t heads,
-                           std::int64_t s, int dim, Carver& carver)
+                           std::int64_t s, int dim, Arena& arena)
     : kernels_(&kernels), kind_(kind), s_(s), dim_(dim) {
   head_floats_ = blocks() * kBlock * padded_dim();
   data_ = reinterpret_cast<float*>(
-      carver.take(static_cast<std::size_t>(heads * head_floats_) * sizeof(float)));
+      arena.take(static_cast<std::size_t>(heads * head_floats_) * sizeof(float)));
 }
 
 int PackedTensor::rows_of(std::int64_t block) const {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/carver.h"
+#include "cpu/arena.h"
 #include "cpu/matrix.h"
 #include "dfa/problem.h"
 #include "spec/target.h"
@@ -21,7 +21,7 @@ class PackedTensor {
 
   PackedTensor() = default;
   PackedTensor(const MatrixKernels& kernels, Kind kind, std::int64_t heads, std::int64_t s, int dim,
-               Carver& carver);
+               Arena& arena);
 
   // Packs block `block` of head `head`; rows start at `first_row` in memory.
   void pack(std::int64_t head, std::int64_t block, DType type, const std::byte* first_row,

@@ -51,7 +51,7 @@ class Mean {
   int count_ = 0;
 };
 
-Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, double duty,
+Stretch run_stretch(bench::ProblemBuffers& buffers, const Candidate& candidate, double duty,
                     const PointOptions& options, const bench::Telemetry& telemetry, Clock& clock) {
   power::Pacer pacer;
   pacer.apply({.point = 0, .sms = 0, .duty = duty});
@@ -68,7 +68,7 @@ Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, doubl
       busy = 0;
     }
     const double start = clock.now_s();
-    workload.run(candidate.plans, candidate.batch);
+    buffers.run(candidate.plans, candidate.batch);
     const double took = clock.now_s() - start;
     busy += took;
     if (settled) {
@@ -89,16 +89,16 @@ Stretch run_stretch(bench::Workload& workload, const Candidate& candidate, doubl
           most};
 }
 
-void measure(bench::Workload& workload, Candidate& candidate, const PointOptions& options,
+void measure(bench::ProblemBuffers& buffers, Candidate& candidate, const PointOptions& options,
              const bench::Telemetry& telemetry, std::optional<double> idle_w, Clock& clock) {
-  const Stretch full = run_stretch(workload, candidate, 1, options, telemetry, clock);
+  const Stretch full = run_stretch(buffers, candidate, 1, options, telemetry, clock);
   OperatingPoint& point = candidate.point;
   candidate.spread = full.spread;
   point.time_s = full.call_s;
   point.power_w = full.power_w;
   if (full.power_w) point.energy_j = *full.power_w * full.call_s / full.duty;
   if (!full.power_w || !idle_w) return;
-  const Stretch half = run_stretch(workload, candidate, kHalf, options, telemetry, clock);
+  const Stretch half = run_stretch(buffers, candidate, kHalf, options, telemetry, clock);
   if (!half.power_w) return;
   point.dynamic_w = std::max((*half.power_w - *idle_w) / half.duty, *full.power_w - *idle_w);
   if (full.clock_hz && half.clock_most_hz > 0) {
@@ -120,13 +120,13 @@ std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock
 }
 
 // One text fits both passes of a problem where both are of bf16 parts.
-static bool are_split(const bench::Prepared& plans) {
+static bool are_split(const bench::PassPlans& plans) {
   return plans.forward && plans.backward && plans.forward->algorithm == Algorithm::flash &&
          is_fp32x3(parse_config(plans.forward->config, ForwardConfig{})) &&
          is_fp32x3(parse_config(plans.backward->backward_config, BackwardConfig{}));
 }
 
-std::string label_of(const bench::Prepared& plans) {
+std::string label_of(const bench::PassPlans& plans) {
   if (are_split(plans)) return kFp32x3Text;
   const Plan& plan = plans.any();
   return plan.backward_config.empty() ? plan.config : plan.backward_config;
@@ -137,7 +137,7 @@ int batch_for(double call_s) {
 }
 
 // The same tensors with products in tf32, where the backend has them.
-static void add_tf32(std::vector<bench::Prepared>& all, Problem problem,
+static void add_tf32(std::vector<bench::PassPlans>& all, Problem problem,
                      const PointOptions& options) {
   problem.dtype = DType::tf32;
   try {
@@ -171,7 +171,7 @@ static void add_stored(CandidatePlans& all, const Problem& problem, const PointO
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
   require_plain(problem, "operating points");
   CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
-  std::vector<bench::Prepared>& all = found.plans;
+  std::vector<bench::PassPlans>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
   if (problem.pass == Pass::forward_backward) {  // a tile's text fits one pass
     if (static_cast<int>(all.size()) < options.candidates) add_stored(found, problem, options);
@@ -187,7 +187,8 @@ CandidatePlans candidate_plans(const Problem& problem, const PointOptions& optio
   return found;
 }
 
-std::optional<Candidate> measure_candidate(bench::Workload& workload, const bench::Prepared& plans,
+std::optional<Candidate> measure_candidate(bench::ProblemBuffers& buffers,
+                                           const bench::PassPlans& plans,
                                            const PointOptions& options,
                                            const bench::Telemetry& telemetry,
                                            std::optional<double> idle_w, Clock& clock) {
@@ -198,16 +199,16 @@ std::optional<Candidate> measure_candidate(bench::Workload& workload, const benc
   candidate.point.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes());
   candidate.point.stores_probabilities = plans.probabilities_bytes() > 0;
   candidate.point.takes_sm_budget = plans.sms() > 0;
-  const CheckReport check = workload.check(plans, {.max_flops = kCheckFlops});
+  const CheckReport check = buffers.check(plans, {.max_flops = kCheckFlops});
   if (!check.ok) return std::nullopt;
   for (const TensorCheck& tensor : check.tensors) {
     candidate.point.error = std::max(candidate.point.error, tensor.max_error);
   }
-  workload.run(plans, 1);
+  buffers.run(plans, 1);
   const double begin = clock.now_s();
-  workload.run(plans, 3);
+  buffers.run(plans, 3);
   candidate.batch = batch_for((clock.now_s() - begin) / 3);
-  measure(workload, candidate, options, telemetry, idle_w, clock);
+  measure(buffers, candidate, options, telemetry, idle_w, clock);
   return candidate;
 }
 

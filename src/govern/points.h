@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/problem_buffers.h"
 #include "bench/telemetry.h"
-#include "bench/workload.h"
 #include "contract/operating_point.h"
 
 namespace dfa::govern {
@@ -13,7 +13,7 @@ namespace dfa::govern {
 // A point with the plans that it stands for.
 struct Candidate {
   OperatingPoint point;
-  bench::Prepared plans;
+  bench::PassPlans plans;
   int batch = 1;      // calls queued together: about a millisecond
   double spread = 0;  // of the time, relative
 };
@@ -37,15 +37,16 @@ std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int
 // The default plans of a problem and those of tiles near them; of a forward with its backward also
 // the one that stores the probabilities between them, where there is memory for it.
 struct CandidatePlans {
-  std::vector<bench::Prepared> plans{};
+  std::vector<bench::PassPlans> plans{};
   std::string refused{};  // a line on what there is no memory for, or empty
 };
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options);
-std::string label_of(const bench::Prepared& plans);  // the configuration, as text
+std::string label_of(const bench::PassPlans& plans);  // the configuration, as text
 int batch_for(double call_s);
 
 // At full speed and, where there is a power sensor, half paused. Empty where the result is wrong.
-std::optional<Candidate> measure_candidate(bench::Workload& workload, const bench::Prepared& plans,
+std::optional<Candidate> measure_candidate(bench::ProblemBuffers& buffers,
+                                           const bench::PassPlans& plans,
                                            const PointOptions& options,
                                            const bench::Telemetry& telemetry,
                                            std::optional<double> idle_w, Clock& clock);

@@ -64,7 +64,7 @@ simulate::Scenario describe(const std::vector<Load>& loads, const RunOptions& op
                             const GpuIdentity& gpu) {
   simulate::Scenario scenario;
   for (const Load& load : loads) {
-    scenario.name += (scenario.name.empty() ? "" : "; ") + to_line(load.workload.problem());
+    scenario.name += (scenario.name.empty() ? "" : "; ") + to_line(load.buffers.problem());
   }
   scenario.card.name = gpu.name.empty() ? "this processor" : gpu.name;
   scenario.policy = options.sections.front().policy;
@@ -80,7 +80,7 @@ simulate::Scenario describe(const std::vector<Load>& loads, const RunOptions& op
   std::size_t load = 0;
   for (double at = options.load_s; at < scenario.seconds; at += options.load_s) {
     load = (load + 1) % loads.size();
-    scenario.events.push_back({.at_s = at, .note = to_line(loads[load].workload.problem())});
+    scenario.events.push_back({.at_s = at, .note = to_line(loads[load].buffers.problem())});
   }
   std::stable_sort(scenario.events.begin(), scenario.events.end(),
                    [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
@@ -126,7 +126,7 @@ class Watch {
       : guard_(result.guard) {
     if (!options.max_error) return;
     try {
-      for (const Load& load : loads) checks_.push_back(load.workload.rows_check(kGuardRows));
+      for (const Load& load : loads) checks_.push_back(load.buffers.rows_check(kGuardRows));
     } catch (const Unsupported& error) {
       result.unwatched = error.what();
       checks_.clear();
@@ -138,7 +138,7 @@ class Watch {
     if (checks_.empty() || !guard_.due(time_s)) return;
     const double start = clock.now_s();
     const double error =
-        loads[load].workload.error(*checks_[load], static_cast<std::uint64_t>(guard_.checks));
+        loads[load].buffers.error(*checks_[load], static_cast<std::uint64_t>(guard_.checks));
     guard_.add(time_s, clock.now_s() - start, error);
     activity.error = power::SeenError{point, error};
   }
@@ -203,10 +203,10 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
     }
     const std::size_t point = turns.point(pacer.point());
     const Candidate& candidate = turns.candidate(point);
-    bench::Workload& workload = turns.load().workload;
-    workload.limit_sms(candidate.point.takes_sm_budget ? pacer.sms() : 0);
+    bench::ProblemBuffers& buffers = turns.load().buffers;
+    buffers.limit_sms(candidate.point.takes_sm_budget ? pacer.sms() : 0);
     const double start = clock.now_s();
-    workload.run(candidate.plans, candidate.batch);
+    buffers.run(candidate.plans, candidate.batch);
     const double took = clock.now_s() - start;
     sampling.add_work(candidate.plans.flops() * candidate.batch);
     result.calls += candidate.batch;
@@ -216,7 +216,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
     driver.set_activity(activity);
     gaps.pause(took, clock);
   }
-  for (const Load& load : loads) load.workload.limit_sms(0);
+  for (const Load& load : loads) load.buffers.limit_sms(0);
   result.seconds = clock.now_s() - begin;
   result.governor_share = driver.busy_share();
   driver.stop();

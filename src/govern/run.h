@@ -22,7 +22,7 @@ struct Section {
 
 // A problem to run, and the ways to run it.
 struct Load {
-  bench::Workload& workload;
+  bench::ProblemBuffers& buffers;
   std::vector<Candidate> candidates;
 };
 

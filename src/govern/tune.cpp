@@ -19,7 +19,7 @@ namespace {
 struct Job {
   const Problem* problem;
   profile::Machine machine;
-  bench::Prepared plans;
+  bench::PassPlans plans;
 };
 
 std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::Store& store,
@@ -29,7 +29,7 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
     CandidatePlans found = candidate_plans(problem, options.points);
     const profile::Machine machine = machine_of(options.points.backend, problem.pass);
     if (!found.refused.empty()) report.refused.push_back(std::move(found.refused));
-    for (bench::Prepared& plans : found.plans) {
+    for (bench::PassPlans& plans : found.plans) {
       const auto row =
           store.find(machine.card, to_line(problem), plans.any().backend, label_of(plans));
       if (row && profile::stale_reason(*row, machine).empty()) {
@@ -44,8 +44,8 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
 
 // The plans of a row's configuration; none where the row is of other sizes, exact being false, and
 // these cannot have it.
-std::optional<bench::Prepared> plans_of(const Problem& problem, const profile::Row& row,
-                                        const std::string& backend, bool exact) {
+std::optional<bench::PassPlans> plans_of(const Problem& problem, const profile::Row& row,
+                                         const std::string& backend, bool exact) {
   Problem in_type = problem;
   in_type.dtype = row.point.dtype;
   try {
@@ -99,7 +99,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
   const std::vector<Job> jobs = jobs_of(problems, store, options, report);
   if (jobs.empty()) return report;
   const double begin = clock.now_s();
-  std::unique_ptr<bench::Workload> workload;
+  std::unique_ptr<bench::ProblemBuffers> buffers;
   const Problem* loaded = nullptr;
   std::optional<double> idle_w;
   double longest = 0;
@@ -117,8 +117,8 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
                           to_line(*jobs[i].problem) + " " + label_of(jobs[i].plans));
     }
     if (loaded != jobs[i].problem) {
-      workload.reset();
-      workload = std::make_unique<bench::Workload>(*jobs[i].problem, backend, 1);
+      buffers.reset();
+      buffers = std::make_unique<bench::ProblemBuffers>(*jobs[i].problem, backend, 1);
       loaded = jobs[i].problem;
     }
     if (!idle_w) idle_w = idle_power(telemetry, clock, 1);
@@ -126,7 +126,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
     std::optional<Candidate> candidate;
     try {
       candidate =
-          measure_candidate(*workload, jobs[i].plans, options.points, telemetry, idle_w, clock);
+          measure_candidate(*buffers, jobs[i].plans, options.points, telemetry, idle_w, clock);
     } catch (const OutOfMemory& error) {  // others took what was free when it was planned
       report.refused.push_back(to_line(*jobs[i].problem) + ": " + error.what());
       continue;

@@ -108,7 +108,7 @@ Verdict products_available() { return cublaslt().status; }
 
 std::string products_version() { return cublaslt().version + ", " + cublaslt().file.name(); }
 
-struct Product::Prepared {
+struct Product::PassPlans {
   ProductShape shape;
   lt::Handle handle;
   Owned operation, left, right, out;
@@ -118,7 +118,7 @@ struct Product::Prepared {
 
 Product::Product(const Device& device, const ProductShape& shape, std::size_t workspace_bytes) {
   const CublasLtLibrary& library = required_library();
-  auto prepared = std::make_shared<Prepared>(Prepared{
+  auto prepared = std::make_shared<PassPlans>(PassPlans{
       shape, library_of(device), operation_of(shape), layout_of(shape.left, shape.batch),
       layout_of(shape.right, shape.batch), layout_of(shape.out, shape.batch), workspace_bytes});
   const Owned preference = preference_of(workspace_bytes);
@@ -137,7 +137,7 @@ Product::Product(const Device& device, const ProductShape& shape, std::size_t wo
 void Product::queue(const Stream& stream, float alpha, const void* left, const void* right,
                     void* out, void* workspace) const {
   const float beta = 0;
-  const Prepared& p = *prepared_;
+  const PassPlans& p = *prepared_;
   const Scope scope(stream.device());
   const lt::Status result =
       cublaslt().cublasLtMatmul(p.handle, p.operation.get(), &alpha, right, p.right.get(), left,

@@ -57,8 +57,8 @@ class Product {
              void* workspace) const;
 
  private:
-  struct Prepared;
-  std::shared_ptr<const Prepared> prepared_;
+  struct PassPlans;
+  std::shared_ptr<const PassPlans> prepared_;
 };
 
 }  // namespace dfa::gpu

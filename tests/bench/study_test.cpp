@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "bench/problem_buffers.h"
 #include "bench/result_writer.h"
-#include "bench/workload.h"
 #include "dfa/error.h"
 #include "temp_dir.h"
 
@@ -190,7 +190,7 @@ TEST(Study, ItsResultFileIsReadBackAsItIs) {
   EXPECT_EQ(read_samples(path, study.result.cases[0]).size(), study.samples[0].size());
 }
 
-TEST(Workload, CountsTheBytesOfItsTensors) {
+TEST(ProblemBuffers, CountsTheBytesOfItsTensors) {
   const Problem p = parse_problem("fwdbwd bf16 b2 hq4 hk2 sq8 sk16 d32");
   const std::size_t q = 2 * (2 * 4 * 8 * 32), kv = 2 * 2 * (2 * 2 * 16 * 32), lse = 4 * 2 * 4 * 8;
   EXPECT_EQ(tensor_bytes(with_pass(p, Pass::forward)), 2 * q + kv + lse);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "bench/candidate.h"
+#include "bench/case.h"
 #include "bench/energy.h"
 #include "sensors/fakes.h"
 #include "sensors/nvml_world.h"
@@ -92,7 +92,7 @@ TEST(MeasureEnergy, OnAGpuIsBetweenTicksWhileTheWorkGoesOn) {
 }
 
 // Takes a millisecond a run, and a third of one to be asked.
-class Asked : public Contender {
+class Asked : public Implementation {
  public:
   Asked(Clock& clock, std::vector<int>& times) : clock_(clock), times_(times) {}
   void run(int times) override {
@@ -112,11 +112,11 @@ TEST(MeasureEnergy, OnAGpuAskingForWorkTakesLessThanAHundredthOfIt) {
   NvmlWorld world(kCards);
   const Telemetry gpu = open_telemetry(kGpu, world);
   std::vector<int> times;
-  Candidate candidate;
-  candidate.contender = std::make_unique<Asked>(world, times);
-  candidate.samples = {Sample{.duration_s = 1e-3}};
-  candidate.measure_energy(gpu, world, 0.3);
-  ASSERT_TRUE(candidate.record.energy_j);
+  Case one;
+  one.implementation = std::make_unique<Asked>(world, times);
+  one.samples = {Sample{.duration_s = 1e-3}};
+  one.measure_energy(gpu, world, 0.3);
+  ASSERT_TRUE(one.record.energy_j);
   ASSERT_FALSE(times.empty());
   for (const int n : times) EXPECT_GE(n, 34);  // 0.33 of 34.33 ms
 }

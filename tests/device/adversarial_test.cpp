@@ -70,16 +70,17 @@ TEST_P(Adversarial, LogitsMeetTheRuleAndEveryBudgetGivesTheSameBits) {
     SCOPED_TRACE(kind.name);
     Tensors t(GetParam(), 5);
     kind.fill(t);
-    bench::Workload workload(t.p, "cuda", 5, {.q = t.q.data(), .k = t.k.data(), .v = t.v.data()});
-    const bench::Prepared plans =
+    bench::ProblemBuffers buffers(t.p, "cuda", 5,
+                                  {.q = t.q.data(), .k = t.k.data(), .v = t.v.data()});
+    const bench::PassPlans plans =
         bench::prepare(t.p, {.backend = "cuda", .algorithm = Algorithm::flash});
-    const CheckReport report = workload.check(plans, {.seed = 5});
+    const CheckReport report = buffers.check(plans, {.seed = 5});
     EXPECT_TRUE(report.ok) << GetParam() << "\n" << report.summary();
     if (plans.forward->forward_sms == 0) continue;
-    const bench::HostOutputs all = workload.outputs();
-    workload.limit_sms(1);
-    workload.run(plans);
-    const bench::HostOutputs one = workload.outputs();
+    const bench::HostOutputs all = buffers.outputs();
+    buffers.limit_sms(1);
+    buffers.run(plans);
+    const bench::HostOutputs one = buffers.outputs();
     EXPECT_TRUE(same(all.o, one.o) && same(all.lse, one.lse)) << GetParam();
   }
 }

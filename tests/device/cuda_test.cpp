@@ -440,19 +440,19 @@ TEST_F(Correctness, RecomputedRowsTellHowExactAnOutputIs) {
   for (const char* line : {"fwd bf16 causal b2 hq8 hk2 s1000 d128",
                            "fwd fp16 b1 h3 sq333 sk777 d64", "fwd fp32 causal b1 h4 s700 d64"}) {
     const Problem p = parse_problem(line);
-    bench::Workload workload(p, "cuda", 5);
-    const auto rows = workload.rows_check(64);
-    const bench::Prepared plans = bench::prepare(p, on_device());
-    const CheckReport report = workload.check(plans, {.seed = 5});
+    bench::ProblemBuffers buffers(p, "cuda", 5);
+    const auto rows = buffers.rows_check(64);
+    const bench::PassPlans plans = bench::prepare(p, on_device());
+    const CheckReport report = buffers.check(plans, {.seed = 5});
     ASSERT_TRUE(report.ok) << line;
-    const double error = workload.error(*rows, 1);
+    const double error = buffers.error(*rows, 1);
     std::printf("%s: %.2g, against fp64 %.2g\n", line, error, report.worst().max_error);
     EXPECT_LE(error, p.dtype == DType::fp32 ? 1e-5 : 8e-3) << line;
     if (p.dtype != DType::fp32) continue;
     Problem less = p;
     less.dtype = DType::tf32;
-    workload.run(bench::prepare(less, on_device()));
-    const double worse = workload.error(*rows, 1);
+    buffers.run(bench::prepare(less, on_device()));
+    const double worse = buffers.error(*rows, 1);
     std::printf("%s in tf32: %.2g\n", line, worse);
     EXPECT_GT(worse, 10 * error);
     EXPECT_LE(worse, 5e-3);

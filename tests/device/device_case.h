@@ -10,7 +10,7 @@
 
 #include "attention/registry.h"
 #include "base/random.h"
-#include "bench/workload.h"
+#include "bench/problem_buffers.h"
 #include "problem_lines.h"
 
 // What the tests on a real device share. Skipped, with the reason, where there is none.
@@ -44,10 +44,10 @@ inline PlanOptions on_hopper(const std::string& more) {
 // Of one run on seeded data, which meets the rule.
 inline bench::HostOutputs right_outputs(const std::string& line, const PlanOptions& options) {
   const Problem p = parse_problem(line);
-  bench::Workload workload(p, "cuda", 5);
-  EXPECT_TRUE(workload.check(bench::prepare(p, options), {.seed = 5}).ok)
+  bench::ProblemBuffers buffers(p, "cuda", 5);
+  EXPECT_TRUE(buffers.check(bench::prepare(p, options), {.seed = 5}).ok)
       << line << " " << options.config;
-  return workload.outputs();
+  return buffers.outputs();
 }
 
 // Did it run? Poisoned outputs, one run, held against fp64.
@@ -58,8 +58,8 @@ inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptio
     std::printf("not run: %s: %s\n", line.c_str(), can.reason.c_str());
     return false;
   }
-  bench::Workload workload(p, "cuda", seed);
-  const CheckReport report = workload.check(bench::prepare(p, options), {.seed = seed});
+  bench::ProblemBuffers buffers(p, "cuda", seed);
+  const CheckReport report = buffers.check(bench::prepare(p, options), {.seed = seed});
   EXPECT_TRUE(report.ok) << report.summary() << "\nrepro: dfa run --backend cuda --problem \""
                          << line << "\" --check --seed " << seed
                          << (options.algorithm == Algorithm::standard ? " --algorithm standard"
@@ -161,14 +161,14 @@ inline bool same_bits(const bench::HostOutputs& one, const bench::HostOutputs& o
 // Does every one of `runs` runs leave the bits of the first?
 inline void expect_same_bits(const std::string& line, const PlanOptions& options, int runs) {
   const Problem p = parse_problem(line);
-  bench::Workload workload(p, "cuda", 7);
-  const bench::Prepared plans = bench::prepare(p, options);
-  workload.run(plans);
-  const bench::HostOutputs once = workload.outputs();
+  bench::ProblemBuffers buffers(p, "cuda", 7);
+  const bench::PassPlans plans = bench::prepare(p, options);
+  buffers.run(plans);
+  const bench::HostOutputs once = buffers.outputs();
   for (int run = 0; run < runs; ++run) {
-    workload.run(plans);
+    buffers.run(plans);
     if (run % 50 != 49) continue;
-    const std::string other = other_bits(once, workload.outputs());
+    const std::string other = other_bits(once, buffers.outputs());
     ASSERT_EQ(other, "") << line << ", " << (plans.backward ? plans.backward->backward_config : "")
                          << ", run " << run;
   }
@@ -179,17 +179,17 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
 inline void expect_same_bits_at_budgets(const std::string& line, const PlanOptions& options,
                                         int step) {
   const Problem p = parse_problem(line);
-  const bench::Prepared plans = bench::prepare(p, options);
+  const bench::PassPlans plans = bench::prepare(p, options);
   ASSERT_GT(plans.sms(), 0) << line << " takes no budget";
-  bench::Workload workload(p, "cuda", 5);
-  workload.run(plans);
-  const bench::HostOutputs all = workload.outputs();
+  bench::ProblemBuffers buffers(p, "cuda", 5);
+  buffers.run(plans);
+  const bench::HostOutputs all = buffers.outputs();
   for (int budget = 1; budget <= plans.sms(); budget += step) {
-    workload.limit_sms(budget);
+    buffers.limit_sms(budget);
     // The check fills outputs with NaN before it runs: what is not written shows.
-    ASSERT_TRUE(workload.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
+    ASSERT_TRUE(buffers.check(plans, {.max_flops = 1e6, .seed = 5}).ok)
         << line << options.config << ", budget " << budget;
-    ASSERT_TRUE(same_bits(all, workload.outputs()))
+    ASSERT_TRUE(same_bits(all, buffers.outputs()))
         << line << options.config << ", budget " << budget;
   }
 }

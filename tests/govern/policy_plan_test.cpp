@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/workload.h"
+#include "bench/problem_buffers.h"
 #include "dfa/error.h"
 #include "govern/points.h"
 #include "govern/tune.h"

@@ -130,16 +130,16 @@ TEST_F(StoredChoice, MemoryOfSizesNearMeasuredOnesIsWhatTheyTake) {
 
 // What dfa bench calls dynamic.
 TEST_F(StoredChoice, TheTunerTakesTheFasterOfBoth) {
-  bench::Workload workload(kProblem, "cpu", 1);
+  bench::ProblemBuffers buffers(kProblem, "cpu", 1);
   sensors::SystemClock clock;
   const bench::Tuned tuned =
-      bench::tune(workload, {.backend = "cpu", .algorithm = Algorithm::flash, .threads = 1},
+      bench::tune(buffers, {.backend = "cpu", .algorithm = Algorithm::flash, .threads = 1},
                   {.budget_s = 0.1}, clock);
   const bool stored = tuned.plans.probabilities_bytes() > 0;
   EXPECT_EQ(tuned.plans.forward->algorithm, stored ? Algorithm::standard : Algorithm::flash);
   EXPECT_EQ(tuned.plans.backward->algorithm, tuned.plans.forward->algorithm);
   EXPECT_EQ(tuned.plans.any().origin, "measured");
-  EXPECT_TRUE(workload.check(tuned.plans, {}).ok);
+  EXPECT_TRUE(buffers.check(tuned.plans, {}).ok);
 }
 
 TEST_F(StoredChoice, OnePassAloneIsRefused) {

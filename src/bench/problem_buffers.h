@@ -14,7 +14,7 @@
 namespace dfa::bench {
 
 // Plans of the passes of one problem, so that each pass can have a configuration of its own.
-struct Prepared {
+struct PassPlans {
   std::optional<Plan> forward{};
   std::optional<Plan> backward{};
 
@@ -34,7 +34,7 @@ struct Prepared {
 Problem with_pass(Problem problem, Pass pass);
 
 // Throws InvalidArgument where probabilities would be stored by one pass alone.
-Prepared prepare(const Problem& problem, const PlanOptions& options);
+PassPlans prepare(const Problem& problem, const PlanOptions& options);
 
 // Bytes that a backend's tensors may take at most: nine tenths of what is free, the rest being
 // margin; empty where the system does not tell.
@@ -61,29 +61,29 @@ struct HostOutputs {
 // the plans need.
 // Throws OutOfMemory, and Unsupported where the problem asks for a backward but forward() of the
 // default plan, which makes o and lse, cannot run.
-class Workload {
+class ProblemBuffers {
  public:
-  Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
-           const HostInputs& inputs = {});
-  ~Workload();
-  Workload(const Workload&) = delete;
-  Workload& operator=(const Workload&) = delete;
+  ProblemBuffers(const Problem& problem, const std::string& backend, std::uint64_t seed,
+                 const HostInputs& inputs = {});
+  ~ProblemBuffers();
+  ProblemBuffers(const ProblemBuffers&) = delete;
+  ProblemBuffers& operator=(const ProblemBuffers&) = delete;
 
   const Problem& problem() const;
   void reserve_workspace(std::size_t bytes);
-  void reserve(const Prepared& plans);  // workspace, and where probabilities are kept
+  void reserve(const PassPlans& plans);  // workspace, and where probabilities are kept
 
   // From now on calls take so many multiprocessors (Queue::sm_budget); 0: all.
   void limit_sms(int budget);
 
   void forward(const Plan& plan);  // returns when done
   void backward(const Plan& plan);
-  void run(const Prepared& plans, int times = 1);       // the passes of the problem, back to back
-  double time_s(const Prepared& plans, int times = 1);  // the same, and its seconds on the device
+  void run(const PassPlans& plans, int times = 1);       // the passes of the problem, back to back
+  double time_s(const PassPlans& plans, int times = 1);  // the same, and its seconds on the device
 
   // The same recorded, after a run. It keeps the workspace that it was recorded with. Throws
   // Unsupported where the backend has no graphs.
-  std::unique_ptr<const Recording> record(const Prepared& plans, int times);
+  std::unique_ptr<const Recording> record(const PassPlans& plans, int times);
   void replay(const Recording& recording, int times);
   double time_s(const Recording& recording);
 
@@ -97,11 +97,11 @@ class Workload {
   HostOutputs outputs() const;
 
   // Bytes that one run takes on top of the tensors, its workspace allocated for the call only.
-  MemoryGrowth growth(const Prepared& plans);
+  MemoryGrowth growth(const PassPlans& plans);
 
   // Fills the outputs of the problem's passes with NaN, runs once, and holds the outputs against
   // fp64 attention on the same inputs. `run`: how; empty: run(plans).
-  CheckReport check(const Prepared& plans, const CheckOptions& options,
+  CheckReport check(const PassPlans& plans, const CheckOptions& options,
                     const std::function<void()>& run = {});
 
   // Outputs that somebody else made of inputs(), by the same rule. Without an lse o is held alone,

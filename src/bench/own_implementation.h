@@ -1,16 +1,16 @@
 #pragma once
 
-#include "bench/contender.h"
+#include "bench/implementation.h"
+#include "bench/problem_buffers.h"
 #include "bench/suites.h"
-#include "bench/workload.h"
 
 namespace dfa::bench {
 
-// Plans of ours on a workload, which must outlive it.
-class OwnContender final : public Contender {
+// Plans of ours on buffers, which must outlive it.
+class OwnImplementation final : public Implementation {
  public:
   // Records the graph where one is asked for; throws Unsupported where there are none.
-  OwnContender(Workload& workload, const Prepared& plans, Launch launch, int calls);
+  OwnImplementation(ProblemBuffers& buffers, const PassPlans& plans, Launch launch, int calls);
 
   void run(int times) override;
   double time_s() override;
@@ -18,8 +18,8 @@ class OwnContender final : public Contender {
   CheckReport check(const CheckOptions& options) override;
 
  private:
-  Workload& workload_;
-  Prepared plans_;
+  ProblemBuffers& buffers_;
+  PassPlans plans_;
   int calls_;
   std::unique_ptr<const Recording> recording_;  // null: eager
 };

@@ -1,4 +1,4 @@
-#include "bench/doubts.h"
+#include "bench/warnings.h"
 
 #include <fmt/format.h>
 
@@ -41,7 +41,7 @@ std::optional<double> foreign(const CaseResult& c) {
 
 }  // namespace
 
-std::vector<std::string> doubts(const Result& result) {
+std::vector<std::string> warnings(const Result& result) {
   std::vector<std::string> lines;
   const std::size_t all = result.cases.size();
   const Worst load =

@@ -5,24 +5,24 @@
 #include <string>
 #include <vector>
 
-#include "bench/contender.h"
+#include "bench/implementation.h"
+#include "bench/problem_buffers.h"
 #include "bench/result.h"
 #include "bench/runner.h"
 #include "bench/suites.h"
 #include "bench/telemetry.h"
-#include "bench/workload.h"
 #include "contract/clock.h"
 
 namespace dfa::bench {
 
-// One contender of a problem, as it goes through the stages of a study: its record so far, and its
-// end where something goes wrong.
-struct Candidate {
+// One implementation of a problem, as it goes through the stages of a study: its record so far, and
+// its end where something goes wrong.
+struct Case {
   CaseResult record;
   Launch launch = Launch::eager;
   bool peer = false;
-  Prepared plans{};  // of ours only
-  std::unique_ptr<Contender> contender{};
+  PassPlans plans{};  // of ours only
+  std::unique_ptr<Implementation> implementation{};
   std::vector<Sample> samples{};  // durations of one call
 
   bool alive() const { return record.status == Status::ok; }

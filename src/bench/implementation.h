@@ -7,9 +7,9 @@ namespace dfa::bench {
 
 // One way to run the problem of a group, as a study times, weighs and checks it: an algorithm of
 // ours with its launch mode, or a peer's. A run is as many calls as the group asks for.
-class Contender {
+class Implementation {
  public:
-  virtual ~Contender() = default;
+  virtual ~Implementation() = default;
 
   virtual void run(int times) = 0;  // back to back; returns when done
   virtual double time_s() = 0;      // of one run, on the device where that has a clock

@@ -7,9 +7,9 @@
 namespace dfa::cpu {
 
 // Hands out consecutive parts of one allocation; with a null base it only adds up their sizes.
-class Carver {
+class Arena {
  public:
-  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
+  explicit Arena(void* base) : base_(static_cast<std::byte*>(base)) {}
 
   std::byte* take(std::size_t bytes) {
     std::byte* part = base_ == nullptr ? nullptr : base_ + used_;

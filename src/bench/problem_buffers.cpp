@@ -1,4 +1,4 @@
-#include "bench/workload.h"
+#include "bench/problem_buffers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -157,31 +157,31 @@ std::optional<std::int64_t> allowed_bytes(const Backend& backend) {
   return static_cast<std::int64_t>(kMemoryShare * static_cast<double>(free));
 }
 
-std::size_t Prepared::workspace_bytes() const {
+std::size_t PassPlans::workspace_bytes() const {
   return std::max(forward ? forward->workspace_bytes : 0, backward ? backward->workspace_bytes : 0);
 }
 
-std::size_t Prepared::probabilities_bytes() const {
+std::size_t PassPlans::probabilities_bytes() const {
   return forward && backward ? forward->probabilities_bytes : 0;
 }
 
-double Prepared::flops() const {
+double PassPlans::flops() const {
   return (forward ? forward->forward_flops : 0) + (backward ? backward->backward_flops : 0);
 }
 
-int Prepared::sms() const {
+int PassPlans::sms() const {
   if (forward && backward) return std::min(forward->forward_sms, backward->backward_sms);
   return forward ? forward->forward_sms : backward->backward_sms;
 }
 
-std::vector<std::string> Prepared::warnings() const {
+std::vector<std::string> PassPlans::warnings() const {
   std::vector<std::string> all = forward ? dfa::warnings(*forward) : std::vector<std::string>{};
   if (!backward) return all;
   for (std::string& warning : dfa::warnings(*backward)) all.push_back(std::move(warning));
   return all;
 }
 
-std::string Prepared::why() const {
+std::string PassPlans::why() const {
   std::string text = any().why;
   for (const std::string& warning : warnings()) text += "; " + warning;
   return text;
@@ -192,8 +192,8 @@ Problem with_pass(Problem problem, Pass pass) {
   return problem;
 }
 
-Prepared prepare(const Problem& problem, const PlanOptions& options) {
-  Prepared plans;
+PassPlans prepare(const Problem& problem, const PlanOptions& options) {
+  PassPlans plans;
   if (has_forward(problem)) plans.forward = plan(with_pass(problem, Pass::forward), options);
   if (has_backward(problem)) plans.backward = plan(with_pass(problem, Pass::backward), options);
   if (problem.pass != Pass::forward_backward && plans.any().probabilities_bytes > 0) {
@@ -209,7 +209,7 @@ std::size_t tensor_bytes(const Problem& p) {
   return has_backward(p) ? forward + inputs + o_bytes(p) : forward;
 }
 
-struct Workload::Tensors {
+struct ProblemBuffers::Tensors {
   Tensors(const Problem& p, const Backend& ours, bool gradients)
       : problem(p),
         backend(ours),
@@ -289,7 +289,7 @@ struct Workload::Tensors {
             .d_bias = static_cast<float*>(d_bias.data())};
   }
 
-  void queue(const Prepared& plans, void* space, Queue to, int times) const {
+  void queue(const PassPlans& plans, void* space, Queue to, int times) const {
     to.sm_budget = sm_budget;
     for (int i = 0; i < times; ++i) {
       if (plans.forward) dfa::forward(*plans.forward, forward_args(space), to);
@@ -319,8 +319,8 @@ struct Workload::Tensors {
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
-Workload::Workload(const Problem& problem, const std::string& backend, std::uint64_t seed,
-                   const HostInputs& inputs)
+ProblemBuffers::ProblemBuffers(const Problem& problem, const std::string& backend,
+                               std::uint64_t seed, const HostInputs& inputs)
     : tensors_(std::make_unique<Tensors>(problem, find_backend(backend), has_backward(problem))) {
   tensors_->q.fill(problem, seed, inputs.q);
   tensors_->k.fill(problem, seed + 1, inputs.k);
@@ -331,35 +331,37 @@ Workload::Workload(const Problem& problem, const std::string& backend, std::uint
   dfa::forward(plan, tensors_->forward_args(nullptr));
 }
 
-Workload::~Workload() = default;
+ProblemBuffers::~ProblemBuffers() = default;
 
-const Problem& Workload::problem() const { return tensors_->problem; }
+const Problem& ProblemBuffers::problem() const { return tensors_->problem; }
 
-void Workload::reserve_workspace(std::size_t bytes) { tensors_->grow(tensors_->workspace, bytes); }
+void ProblemBuffers::reserve_workspace(std::size_t bytes) {
+  tensors_->grow(tensors_->workspace, bytes);
+}
 
-void Workload::reserve(const Prepared& plans) {
+void ProblemBuffers::reserve(const PassPlans& plans) {
   reserve_workspace(plans.workspace_bytes());
   tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
 }
 
-void Workload::limit_sms(int budget) { tensors_->sm_budget = budget; }
+void ProblemBuffers::limit_sms(int budget) { tensors_->sm_budget = budget; }
 
-void Workload::forward(const Plan& plan) { run({.forward = plan}); }
+void ProblemBuffers::forward(const Plan& plan) { run({.forward = plan}); }
 
-void Workload::backward(const Plan& plan) { run({.backward = plan}); }
+void ProblemBuffers::backward(const Plan& plan) { run({.backward = plan}); }
 
-void Workload::run(const Prepared& plans, int times) {
+void ProblemBuffers::run(const PassPlans& plans, int times) {
   reserve(plans);
   tensors_->queue(plans, tensors_->space(), {}, times);
   tensors_->on.synchronize({});
 }
 
-double Workload::time_s(const Prepared& plans, int times) {
+double ProblemBuffers::time_s(const PassPlans& plans, int times) {
   reserve(plans);
   return tensors_->on.time_s([&] { tensors_->queue(plans, tensors_->space(), {}, times); }, {});
 }
 
-std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int times) {
+std::unique_ptr<const Recording> ProblemBuffers::record(const PassPlans& plans, int times) {
   run(plans);
   return std::make_unique<const WithWorkspace>(tensors_->on.record([&](Queue queue) {
     tensors_->queue(plans, tensors_->space(), queue, times);
@@ -367,32 +369,34 @@ std::unique_ptr<const Recording> Workload::record(const Prepared& plans, int tim
                                                tensors_->workspace, tensors_->probabilities);
 }
 
-void Workload::replay(const Recording& recording, int times) {
+void ProblemBuffers::replay(const Recording& recording, int times) {
   for (int i = 0; i < times; ++i) recording.replay({});
   tensors_->on.synchronize({});
 }
 
-double Workload::time_s(const Recording& recording) {
+double ProblemBuffers::time_s(const Recording& recording) {
   return tensors_->on.time_s([&] { recording.replay({}); }, {});
 }
 
-std::unique_ptr<RowsCheck> Workload::rows_check(int rows) const {
+std::unique_ptr<RowsCheck> ProblemBuffers::rows_check(int rows) const {
   return tensors_->backend.diagnostics().rows_check(tensors_->problem, rows);
 }
 
-double Workload::error(RowsCheck& check, std::uint64_t seed) {
+double ProblemBuffers::error(RowsCheck& check, std::uint64_t seed) {
   return check.error(tensors_->forward_args(nullptr), seed, {});
 }
 
-ForwardArgs Workload::forward_args() const { return tensors_->forward_args(tensors_->space()); }
+ForwardArgs ProblemBuffers::forward_args() const {
+  return tensors_->forward_args(tensors_->space());
+}
 
-HostOutputs Workload::outputs() const {
+HostOutputs ProblemBuffers::outputs() const {
   const Tensors& t = *tensors_;
   return {t.o.to_host(),  t.lse.to_host(),     t.dq.to_host(),    t.dk.to_host(),
           t.dv.to_host(), t.d_sinks.to_host(), t.d_bias.to_host()};
 }
 
-MemoryGrowth Workload::growth(const Prepared& plans) {
+MemoryGrowth ProblemBuffers::growth(const PassPlans& plans) {
   tensors_->workspace.reset();
   tensors_->probabilities.reset();
   const auto run = [&] {
@@ -404,8 +408,8 @@ MemoryGrowth Workload::growth(const Prepared& plans) {
   return measure_growth(run);
 }
 
-CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
-                            const std::function<void()>& run_once) {
+CheckReport ProblemBuffers::check(const PassPlans& plans, const CheckOptions& options,
+                                  const std::function<void()>& run_once) {
   Tensors& t = *tensors_;
   if (plans.forward) {
     t.o.poison();
@@ -419,8 +423,8 @@ CheckReport Workload::check(const Prepared& plans, const CheckOptions& options,
   return check(outputs(), options, plans.any().problem.dtype);
 }
 
-CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& options,
-                            std::optional<DType> products) const {
+CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions& options,
+                                  std::optional<DType> products) const {
   Problem p = problem();
   p.dtype = products.value_or(p.dtype);
   const Inputs in = inputs();
@@ -465,7 +469,7 @@ CheckReport Workload::check(const HostOutputs& outputs, const CheckOptions& opti
   return report;
 }
 
-Workload::Inputs Workload::inputs() const {
+ProblemBuffers::Inputs ProblemBuffers::inputs() const {
   const Tensors& t = *tensors_;
   return {t.q.to_host(), t.k.to_host(), t.v.to_host(), t.d_o.to_host()};
 }

@@ -1,4 +1,4 @@
-#include "bench/candidate.h"
+#include "bench/case.h"
 
 #include <fmt/format.h>
 
@@ -38,7 +38,7 @@ std::optional<double> finite(double value) {
 
 }  // namespace
 
-bool Candidate::attempt(const std::function<void()>& body) {
+bool Case::attempt(const std::function<void()>& body) {
   Status status = Status::ok;
   std::string reason;
   const bool ok = guarded(body, status, reason);
@@ -46,7 +46,7 @@ bool Candidate::attempt(const std::function<void()>& body) {
   return ok;
 }
 
-void Candidate::describe_plans(const Problem& problem) {
+void Case::describe_plans(const Problem& problem) {
   record.config = plans.forward ? plans.forward->config : "";
   record.backward_config = plans.backward ? plans.backward->backward_config : "";
   record.origin = plans.any().origin;
@@ -55,13 +55,13 @@ void Candidate::describe_plans(const Problem& problem) {
   record.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes() + tensor_bytes(problem));
 }
 
-void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock, double seconds) {
+void Case::measure_energy(const Telemetry& telemetry, Clock& clock, double seconds) {
   const double run_s = median_duration_s(samples) * record.calls_per_run;
   const int runs = telemetry.on_gpu && run_s > 0
                        ? static_cast<int>(std::clamp(kQueuedSeconds / run_s, 1.0, kMostQueued))
                        : 1;
   const SustainedEnergy energy = bench::measure_energy(
-      [&] { contender->run(runs); }, seconds > 0 ? seconds : energy_window_s(telemetry.energy),
+      [&] { implementation->run(runs); }, seconds > 0 ? seconds : energy_window_s(telemetry.energy),
       telemetry, clock);
   const double calls = 1.0 * runs * record.calls_per_run;
   record.throttle = energy.throttle;
@@ -82,7 +82,7 @@ void Candidate::measure_energy(const Telemetry& telemetry, Clock& clock, double 
   if (!energy.power_max_w) record.not_measured["power_max_w"] = "too few readings in the window";
 }
 
-void Candidate::no_energy(const Telemetry& telemetry, const std::string& reason) {
+void Case::no_energy(const Telemetry& telemetry, const std::string& reason) {
   auto& why = record.not_measured;
   for (const char* field :
        {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
@@ -92,8 +92,8 @@ void Candidate::no_energy(const Telemetry& telemetry, const std::string& reason)
   if (!telemetry.power_capped.empty() && !record.throttle.power_pct) why["throttle"] = reason;
 }
 
-void Candidate::measure_memory(const Problem& problem) {
-  const MemoryGrowth growth = contender->growth();
+void Case::measure_memory(const Problem& problem) {
+  const MemoryGrowth growth = implementation->growth();
   if (growth.bytes) {
     record.memory_peak_bytes = *growth.bytes + static_cast<std::int64_t>(tensor_bytes(problem));
   } else {
@@ -101,8 +101,8 @@ void Candidate::measure_memory(const Problem& problem) {
   }
 }
 
-void Candidate::check(const CheckOptions& options) {
-  const CheckReport report = contender->check(options);
+void Case::check(const CheckOptions& options) {
+  const CheckReport report = implementation->check(options);
   const TensorCheck& worst = report.worst();
   record.check = CheckVerdict{.ok = report.ok,
                               .max_error = finite(worst.max_error),
@@ -113,7 +113,7 @@ void Candidate::check(const CheckOptions& options) {
   if (!report.ok) end(Status::failed, "wrong result: " + worst.name + ": " + worst.detail);
 }
 
-void Candidate::finish(const Telemetry& telemetry) {
+void Case::finish(const Telemetry& telemetry) {
   if (!samples.empty()) {
     std::vector<double> ms;
     for (const Sample& sample : samples) ms.push_back(sample.duration_s * 1e3);
@@ -129,7 +129,7 @@ void Candidate::finish(const Telemetry& telemetry) {
   if (record.status == Status::ok) explain_nulls(telemetry);
 }
 
-void Candidate::explain_nulls(const Telemetry& telemetry) {
+void Case::explain_nulls(const Telemetry& telemetry) {
   auto& why = record.not_measured;
   const char* const clock = telemetry.on_gpu ? "sm_clock_mhz" : "cpu_clock_mhz";
   const auto& megahertz = telemetry.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz;
