@@ -300,7 +300,7 @@ class StudyRun {
     return conditions_;
   }
 
-  // What is measured one one at a time, after the timing.
+  // What is measured one case at a time, after the timing.
   void measure_energy(Case& c, const ProblemGroup& group) {
     if (!c.alive()) return;
     report(0.75, group, c.record.algorithm + ": energy");
