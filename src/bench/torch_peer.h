@@ -30,7 +30,8 @@ class TorchPeer {
   // Whose it is, and what of it is called.
   std::string describe(const std::string& algorithm) const;
 
-  // The tensors of some buffers, for the implementations made after it; until the next one, or drop().
+  // The tensors of some buffers, for the implementations made after it; until the next one, or
+  // drop().
   void load(const ProblemBuffers& buffers);
   void drop();
 

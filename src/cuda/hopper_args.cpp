@@ -99,14 +99,14 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
       dk_(k_tensor(p, p.k(), p.d, kGradientBoxRows)),
       dv_(k_tensor(p, p.v(), p.dv, kGradientBoxRows)) {
   if (c.varlen) {
-    args_.turn_count = turn_count(p, c);
+    args_.dq_semaphore_count = dq_semaphore_count(p, c);
     return;
   }
-  args_.heads_at_once = select_heads_at_once(p, c);
-  args_.last_heads = select_tail_heads(p, c);
-  args_.turn_count = turn_count(p, c);
+  args_.head_swizzle = select_head_swizzle(p, c);
+  args_.tail_heads = select_tail_heads(p, c);
+  args_.dq_semaphore_count = dq_semaphore_count(p, c);
   args_.zeroed_ahead = select_heads_zeroed_ahead(p, c);
-  args_.staying = staying_clusters(p, c, sms);
+  args_.persistent_clusters = select_persistent_clusters(p, c, sms);
   args_.parts = select_split_q(p, c, sms);
   if (c.dq_fused()) args_.rounding = rounding_order(p, c);
 }

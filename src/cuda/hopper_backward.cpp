@@ -24,7 +24,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     rows_ = loaded_launch(device, launches.at(0));
     KernelLaunch keys = launches.at(1);
     if (c.persistent) {
-      keys.grid = staying_grid(p, c, staying_clusters(p, c, sms));
+      keys.grid = persistent_grid(p, c, select_persistent_clusters(p, c, sms));
     }
     keys_ = loaded_launch(device, keys);
     if (!c.dq_fused()) dq_ = loaded_launch(device, launches.at(2));

@@ -89,7 +89,7 @@ struct KernelArgs {
   // Where blocks of keys add up dq in order (BackwardConfig::dq): the sums, and for each tile how
   // many have added to it.
   float* dq_sums;
-  unsigned* turns;
+  unsigned* dq_semaphores;
 
   KernelStrides q_strides;  // and dq's; likewise below
   KernelStrides k_strides;
@@ -104,7 +104,7 @@ struct KernelArgs {
   int d;
   int d_v;
   int padded_sq;
-  int heads_at_once;  // key heads whose blocks alternate where they wait for each other
+  int head_swizzle;  // key heads whose blocks alternate where they wait for each other
 
   // Window sides as in Mask, cut to 2^29.
   int left;
@@ -115,13 +115,14 @@ struct KernelArgs {
   float magnitude_log2;  // |scale| * log2(e)
 
   // Last, as registers of kernels that read none of it spill when it stands in between.
-  int turn_count;          // counters in turns that the kernel of delta zeroes
-  RoundingOrder rounding;  // of a grid that rounds dq as well
-  int staying;             // clusters that take work tiles, which the last of those counters counts
-  int zeroed_ahead;        // of how many heads later blocks zero sums that are rounded here too
-  SplitQ parts;            // of work tiles that pairs take which stay
-  float* part_sums;        // what those leave of dv and dk
-  int last_heads;          // from this key head on all alternate
+  int dq_semaphore_count;   // counters in turns that the kernel of delta zeroes
+  RoundingOrder rounding;   // of a grid that rounds dq as well
+  int persistent_clusters;  // clusters that take work tiles, which the last of those counters
+                            // counts
+  int zeroed_ahead;         // of how many heads later blocks zero sums that are rounded here too
+  SplitQ parts;             // of work tiles that pairs take which stay
+  float* part_sums;         // what those leave of dv and dk
+  int tail_heads;           // from this key head on all alternate
   PackedArgs packed;
   LogitArgs logits;
   PagedArgs paged;

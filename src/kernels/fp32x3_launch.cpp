@@ -64,7 +64,7 @@ KernelLaunch delta_launch(const Problem& p, const BackwardConfig& c) {
 // Where planes begin in the backward's workspace.
 std::size_t planes_at(const Problem& p, const BackwardConfig& c) {
   constexpr std::size_t kAlignment = 64;
-  const ZeroedBytes turns = turns_of(p, c);
+  const ZeroedBytes turns = dq_semaphores_of(p, c);
   return (turns.offset + turns.bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -98,7 +98,7 @@ std::vector<KernelLaunch> fp32x3_backward_launches(const Problem& p, const Backw
            .grid = grid(tiles_of(p.sk, c.block_k) * p.b * p.hk),
            .threads = count(c.threads()),
            .smem_bytes = count(c.smem_bytes()),
-           .zeroed = turns_of(p, c)},
+           .zeroed = dq_semaphores_of(p, c)},
           {.name = "dq",
            .source = kBackwardSource,
            .entry = "dfa::sm90_fp32x3_dq<" + config + ">",

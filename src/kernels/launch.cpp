@@ -104,7 +104,7 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
   return {.name = "dk dv",
           .source = backward_source(c),
           .entry = keys_kernel(c) + qualified(to_text(c)) + ">",
-          .grid = c.persistent ? staying_grid(p, c, static_cast<int>(work_tiles_of(p, c)))
+          .grid = c.persistent ? persistent_grid(p, c, static_cast<int>(work_tiles_of(p, c)))
                                : grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
@@ -150,12 +150,12 @@ std::size_t row_bytes(const Problem& p, std::int64_t floats) {
 std::size_t sums_at(const Problem& p, const BackwardConfig& c) {
   return list_bytes(p, c) + row_bytes(p, 2);
 }
-std::size_t turns_at(const Problem& p, const BackwardConfig& c) {
+std::size_t dq_semaphores_at(const Problem& p, const BackwardConfig& c) {
   return sums_at(p, c) + row_bytes(p, gpu_head_dim(p.d));
 }
 
 ZeroedBytes sums_of(const Problem& p, const BackwardConfig& c) {
-  return {.offset = sums_at(p, c), .bytes = turns_at(p, c) - sums_at(p, c)};
+  return {.offset = sums_at(p, c), .bytes = dq_semaphores_at(p, c) - sums_at(p, c)};
 }
 
 }  // namespace
@@ -173,16 +173,17 @@ std::string qualified(std::string text) {
   return text;
 }
 
-ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c) {
+ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c) {
   std::int64_t counters = c.persistent ? 1 : 0;  // of work tiles
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) {
     const std::int64_t turns =
         p.packed() ? padded_rows(p) / c.turn_rows() : tiles_of(p.sq, c.turn_rows()) * p.b;
-    counters += turns * c.turns_of_tile() * p.hq;
+    counters += turns * c.dq_semaphores_of_tile() * p.hq;
   }
-  return {.offset = turns_at(p, c), .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
+  return {.offset = dq_semaphores_at(p, c),
+          .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
 }  // namespace launch_parts
@@ -240,7 +241,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
   launches.push_back(keys_launch(p, c));
   if (c.dq != DqAccumulation::separate) {
     if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
-    if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = turns_of(p, c);
+    if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = dq_semaphores_of(p, c);
     if (!c.dq_fused()) launches.push_back(rounded_dq_launch(p, c));
     return launches;
   }
@@ -253,14 +254,14 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
   return launches;
 }
 
-int turn_count(const Problem& p, const BackwardConfig& c) {
+int dq_semaphore_count(const Problem& p, const BackwardConfig& c) {
   if (!is_sm90(c)) return 0;
-  return static_cast<int>(turns_of(p, c).bytes / sizeof(unsigned));
+  return static_cast<int>(dq_semaphores_of(p, c).bytes / sizeof(unsigned));
 }
 
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
   const std::int64_t heads = p.b * p.hk;
-  const std::int64_t at_once = std::min<std::int64_t>(heads, select_heads_at_once(p, c));
+  const std::int64_t at_once = std::min<std::int64_t>(heads, select_head_swizzle(p, c));
   const auto keys = static_cast<int>(at_once * tiles_of(p.sk, c.turn_keys()));
   const std::int64_t queries = at_once * p.hq / p.hk * tiles_of(p.sq, c.block_q);
   const auto groups = static_cast<int>(tiles_of(heads, static_cast<int>(at_once)));
@@ -275,8 +276,8 @@ RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
           .last = std::min(std::max(behind + small, joined), groups)};
 }
 
-unsigned staying_grid(const Problem& p, const BackwardConfig& c, int staying) {
-  int clusters = staying;
+unsigned persistent_grid(const Problem& p, const BackwardConfig& c, int persistent_clusters) {
+  int clusters = persistent_clusters;
   if (c.dq_fused()) {
     const RoundingOrder order = rounding_order(p, c);
     clusters += order.last * order.roundings;
@@ -344,7 +345,7 @@ ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
 std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_backward_bytes(p, c);
   if (c.dq == DqAccumulation::separate) return sums_at(p, c);
-  const ZeroedBytes last = turns_of(p, c);
+  const ZeroedBytes last = dq_semaphores_of(p, c);
   const std::size_t end = last.offset + last.bytes;
   if (!c.split_q) return end;
   const std::int64_t of_work_tile = c.turn_keys() * (c.head_dim + c.value_dim);
@@ -449,9 +450,9 @@ KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
   return with_lists(kernel_args(p), p, c);
 }
 
-void alternate(KernelArgs& args, int heads_at_once) {
-  args.heads_at_once = heads_at_once;
-  args.last_heads = args.b * args.hk / heads_at_once * heads_at_once;
+void alternate(KernelArgs& args, int head_swizzle) {
+  args.head_swizzle = head_swizzle;
+  args.tail_heads = args.b * args.hk / head_swizzle * head_swizzle;
 }
 
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
@@ -486,10 +487,10 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
                                                  : 1LL * args.b * args.hq * args.padded_sq;
   args.delta = args.lse_log2 + rows;
   args.dq_sums = args.delta + rows;
-  args.turns = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));
-  const std::size_t counters = sizeof(unsigned) * static_cast<std::size_t>(args.turn_count);
+  args.dq_semaphores = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));
+  const std::size_t counters = sizeof(unsigned) * static_cast<std::size_t>(args.dq_semaphore_count);
   args.part_sums =
-      reinterpret_cast<float*>(reinterpret_cast<char*>(args.turns) + aligned(counters));
+      reinterpret_cast<float*>(reinterpret_cast<char*>(args.dq_semaphores) + aligned(counters));
   return args;
 }
 

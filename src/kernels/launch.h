@@ -40,14 +40,16 @@ std::vector<KernelLaunch> backward_launches(const Problem& problem, const Backwa
 
 // Counters of turns that the kernel of delta zeroes before a backward of cuda_sm90 in 16 bits; of
 // others a launch names them as `zeroed`.
-int turn_count(const Problem& problem, const BackwardConfig& config);
+int dq_semaphore_count(const Problem& problem, const BackwardConfig& config);
 
 // The grid of a backward that rounds dq as well (DqAccumulation).
 RoundingOrder rounding_order(const Problem& problem, const BackwardConfig& config);
 
-// The grid of the kernel of dk and dv where so many clusters stay (staying_clusters), with those
-// that round dq at the end. The grid given by backward_launches() has one for every work tile.
-unsigned staying_grid(const Problem& problem, const BackwardConfig& config, int staying);
+// The grid of the kernel of dk and dv where so many clusters stay (select_persistent_clusters),
+// with those that round dq at the end. The grid given by backward_launches() has one for every work
+// tile.
+unsigned persistent_grid(const Problem& problem, const BackwardConfig& config,
+                         int persistent_clusters);
 
 // What a forward of cuda_sm90 walks through on a grid of `blocks`.
 TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, int blocks);
@@ -87,7 +89,7 @@ KernelArgs kernel_args(const Problem& problem);  // all but the pointers
 KernelArgs kernel_args(const Problem& problem, const ForwardConfig& config);
 KernelArgs kernel_args(const Problem& problem, const BackwardConfig& config);
 // Key heads alternate, so many at once, and in the end as many as are left.
-void alternate(KernelArgs& args, int heads_at_once);
+void alternate(KernelArgs& args, int head_swizzle);
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);
 KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and the workspace
 

@@ -16,7 +16,7 @@ inline constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 std::string qualified(std::string text);
 
 // Of the backward's workspace: the counters of turns, behind all that every backward has.
-ZeroedBytes turns_of(const Problem& p, const BackwardConfig& c);
+ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c);
 
 // Of a head in the backward's workspace; of a packed problem of all sequences of a head.
 inline std::int64_t padded_rows(const Problem& p) {

@@ -17,8 +17,8 @@ inline constexpr Source kOfRounding{"H200", "results/studies/hopper_backward_rou
 inline constexpr Source kOfHelpedDq{"H200", "results/studies/hopper_helped_dq_h200.txt", "428a9c2"};
 inline constexpr Source kOfWidePairs{"H200", "results/studies/hopper_wide_pairs_h200.txt",
                                      "dfd8bce"};
-inline constexpr Source kOfWideStaying{"H200", "results/studies/hopper_wide_stay_h200.txt",
-                                       "9d44e1f"};
+inline constexpr Source kOfWidePersistent{"H200", "results/studies/hopper_wide_stay_h200.txt",
+                                          "9d44e1f"};
 inline constexpr Source kOfWideHelped{"H200", "results/studies/hopper_wide_helped_h200.txt",
                                       "e6e2a7b"};
 inline constexpr Source kOfWindows{"H200", "results/studies/hopper_windows_h200.txt", "8b755f1"};
@@ -59,8 +59,8 @@ inline constexpr Price kHelpedPairSteps{"the same where sums are zeroed and roun
                                         "of one block's", kOfWindows};
 inline constexpr Price kWidestHelpedPairSteps{"the same above 192", 1.15, "of one block's",
                                               kOfWindows};
-inline constexpr Price kMostWideStayingKeys{"keys that a query sees up to which pairs stay", 1024,
-                                            "keys", kOfWideStaying};
+inline constexpr Price kMostWidePersistentKeys{"keys that a query sees up to which pairs stay",
+                                               1024, "keys", kOfWidePersistent};
 inline constexpr Price kMostWidestHelpedKeys{
     "keys that a query sees up to which sums above 192 are zeroed and rounded beside", 2048, "keys",
     kOfWideHelped};

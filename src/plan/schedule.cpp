@@ -14,7 +14,7 @@ namespace {
 
 using namespace prices;
 
-// Under a mask work tiles differ, the longest come first, of all heads (select_heads_at_once):
+// Under a mask work tiles differ, the longest come first, of all heads (select_head_swizzle):
 // steps until the last pair ends.
 double masked_steps(const Problem& p, const BackwardConfig& c, const SplitQ& dealt, int pairs) {
   ListSchedule schedule(pairs);
@@ -104,7 +104,7 @@ SplitQ select_split_q(const Problem& p, const BackwardConfig& c, int sms) {
   return best;
 }
 
-int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
+int select_head_swizzle(const Problem& p, const BackwardConfig& c) {
   // Few work tiles, all of which begin at once: parts are of the first ones, the longest of all
   // heads.
   if (c.split_q && !p.mask.is_full() && work_tiles_of(p, c) <= kWorkTilesInParts) {
@@ -134,14 +134,14 @@ int select_heads_at_once(const Problem& p, const BackwardConfig& c) {
 int select_heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
   // Those that alternate next, so that none waits for zeros. Without a mask the blocks of a head
   // are better held together by that wait.
-  return c.dq == DqAccumulation::atomic_fused && !p.mask.is_full() ? select_heads_at_once(p, c) : 0;
+  return c.dq == DqAccumulation::atomic_fused && !p.mask.is_full() ? select_head_swizzle(p, c) : 0;
 }
 
 int select_blocks_behind(const BackwardConfig& c) {
   return pairs_in_turn(c) ? kPairBlocksBehind : kBlocksBehind;
 }
 
-int staying_clusters(const Problem& p, const BackwardConfig& c, int sms) {
+int select_persistent_clusters(const Problem& p, const BackwardConfig& c, int sms) {
   if (!c.persistent) return 0;
   const int taken = select_split_q(p, c, sms).count(static_cast<int>(work_tiles_of(p, c)));
   return std::clamp(sms / c.cluster, 1, taken);
@@ -171,7 +171,7 @@ double backward_tile_balance(const std::vector<double>& costs, int heads, int at
 
 int select_tail_heads(const Problem& p, const BackwardConfig& c) {
   constexpr int kMostWorkTiles = 1 << 12;
-  const int heads = static_cast<int>(p.b * p.hk), at_once = select_heads_at_once(p, c);
+  const int heads = static_cast<int>(p.b * p.hk), at_once = select_head_swizzle(p, c);
   // Where there are other multiprocessors work tiles end as right, not as much together.
   const int plain = heads / at_once * at_once, takers = kUsualMultiprocessors / c.cluster;
   const std::int64_t of_head = tiles_of(p.sk, c.turn_keys());

@@ -25,7 +25,7 @@ SplitQ select_split_q(const Problem& problem, const BackwardConfig& config, int 
 // In 16 bits fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
 // of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
 // With sums as they come that are rounded in the same grid: those of a round of work tiles.
-int select_heads_at_once(const Problem& problem, const BackwardConfig& config);
+int select_head_swizzle(const Problem& problem, const BackwardConfig& config);
 
 // Where sums of dq are zeroed and rounded in the same grid: blocks zero those of so many key heads
 // later, or of their own (0).
@@ -41,7 +41,7 @@ int select_blocks_behind(const BackwardConfig& config);
 
 // Clusters of the kernel of dk and dv that take works on so many multiprocessors where they stay
 // (BackwardConfig::persistent); 0 where not.
-int staying_clusters(const Problem& problem, const BackwardConfig& config, int sms);
+int select_persistent_clusters(const Problem& problem, const BackwardConfig& config, int sms);
 
 // Steps along the queries that each work tile of a key head takes, and what it costs beside them.
 std::vector<double> backward_tile_costs(const Problem& problem, const BackwardConfig& config);

@@ -210,7 +210,7 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
        config_of(problem, DqAccumulation::serialized, 1)},
       problem, limits);
   const bool stays = (problem.mask.is_full() || problem.mask == kCausal) &&
-                     seen_keys(problem) <= kMostWideStayingKeys;
+                     seen_keys(problem) <= kMostWidePersistentKeys;
   const bool helped = helps_wide(problem);
   if (steps_of_pairs(problem, kWideKeys) > most_wide_pair_steps(problem, helped, stays)) {
     take_pairs_last(legal);

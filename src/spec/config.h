@@ -245,7 +245,7 @@ struct BackwardConfig {
   constexpr int turn_keys() const { return cluster * block_k; }
   constexpr int turn_rows() const { return target == Target::cuda_sm90 ? block_q : dq_block_q; }
   // Blocks of a wide pair, which each make half of the shares of dq, take turns of their own.
-  constexpr int turns_of_tile() const { return sm90_wide_pair() ? cluster : 1; }
+  constexpr int dq_semaphores_of_tile() const { return sm90_wide_pair() ? cluster : 1; }
 
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);  // four warps copy

@@ -260,26 +260,26 @@ TEST_F(Correctness, HoppersBackwardsThatStayMeetTheRule) {
 }
 
 // And where sums of dq come as they come.
-constexpr const char* kStayingAtomic =
+constexpr const char* kPersistentAtomic =
     "BackwardConfig{target=cuda_sm90,dq=atomic,cluster=2,persistent=true,masked=false,"
     "split_q=false,gqa_inner_loop=false}";
 
 TEST_F(Correctness, StayingAtomicSmallProblemsMeetTheRule) {  // likewise
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kStayingAtomic));
-  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kStayingAtomic));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b2 hq4 hk2 s600 d128", 4, kPersistentAtomic));
+  EXPECT_TRUE(checked("fwdbwd bf16 causal b20 hq4 hk2 s700 d64", 4, kPersistentAtomic));
 }
 
 TEST_F(Correctness, HoppersBackwardsThatStayAtomicMeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
   Runs runs{390};
-  runs.file(kStayingAtomic);
-  runs.edges(kStayingAtomic);
+  runs.file(kPersistentAtomic);
+  runs.edges(kPersistentAtomic);
   for (const char* line : {"fwdbwd bf16 b4 h8 sq200 sk2100 d128 window(100,0)",
                            "fwdbwd bf16 causal b2 hq8 hk2 s1000 d96", "fwdbwd fp16 b6 h9 s777 d64",
                            "fwdbwd bf16 causal b3 h40 s515 d64",
                            "fwdbwd bf16 causal b1 h2 s9000 d64", "fwdbwd bf16 b1 h1 s9000 d128"}) {
-    runs.check(line, kStayingAtomic);
+    runs.check(line, kPersistentAtomic);
   }
   EXPECT_GE(runs.ran, 30);
 }

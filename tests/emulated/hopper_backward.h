@@ -27,7 +27,7 @@ template <BackwardConfig kConfig, typename Keys>
 void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   auto launches = backward_launches(t.p, kConfig);
   if (kConfig.persistent) {
-    launches[1].grid = staying_grid(t.p, kConfig, staying_clusters(t.p, kConfig, sms));
+    launches[1].grid = persistent_grid(t.p, kConfig, select_persistent_clusters(t.p, kConfig, sms));
   }
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = t.backward_args();

@@ -133,34 +133,35 @@ TEST(EmulatedHopperWideBackward, PairsMakeDqOfBoth) {
 }
 
 // Pairs that stay take keys of one head after the other, on so many multiprocessors.
-constexpr BackwardConfig staying(BackwardConfig with) {
+constexpr BackwardConfig persistent(BackwardConfig with) {
   with.persistent = true;
   return with;
 }
 
 template <BackwardConfig kConfig>
-void expect_staying_right(const std::string& line, int sms) {
+void expect_persistent_right(const std::string& line, int sms) {
   expect_gradients<kConfig>(
       line, {kEager, kLateCopies, kLate, kCrossed},
       [](const Sm90BackwardArgs& args) { sm90_wide_backward<kConfig>(args); }, sms);
 }
 
 TEST(EmulatedHopperWideBackward, PairsThatStay) {
-  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192));
-  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256));
-  expect_staying_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
-  expect_staying_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
+  constexpr BackwardConfig k192 = persistent(pair(kBf16, 192, 192));
+  constexpr BackwardConfig k256 = persistent(pair(kFp16, 256, 256));
+  expect_persistent_right<k192>("bwd bf16 causal b1 hq4 hk2 sq200 sk700 d192", 2);
+  expect_persistent_right<k192>("bwd bf16 b2 h3 sq130 sk300 d160 dv136 layout(bshd)", 4);
   // Keys that no query sees: under the mask, between work tiles that have some.
-  expect_staying_right<k192>("bwd bf16 b1 h3 sq100 sk900 d192 window(70,0)", 2);
-  expect_staying_right<k256>("bwd fp16 causal b1 h3 sq300 sk400 d256", 2);
-  expect_staying_right<k256>("bwd fp16 b2 hq2 hk1 sq65 sk520 d256", 4);
-  expect_staying_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);
+  expect_persistent_right<k192>("bwd bf16 b1 h3 sq100 sk900 d192 window(70,0)", 2);
+  expect_persistent_right<k256>("bwd fp16 causal b1 h3 sq300 sk400 d256", 2);
+  expect_persistent_right<k256>("bwd fp16 b2 hq2 hk1 sq65 sk520 d256", 4);
+  expect_persistent_right<k256>("bwd fp16 b1 h2 sq64 sk100 d256", 4);
 }
 
 // The thread that copies may be phases ahead of the other lanes of its warp.
 TEST(EmulatedHopperWideBackward, LanesOfTheCopyingWarpMayBeLate) {
   constexpr Timing kLanes{.late_warp = 0, .all_lanes_late = false};
-  constexpr BackwardConfig kStays = staying(pair(kBf16, 192, 192)), kPair = pair(kFp16, 256, 256);
+  constexpr BackwardConfig kStays = persistent(pair(kBf16, 192, 192)),
+                           kPair = pair(kFp16, 256, 256);
   expect_gradients<kStays>("bwd bf16 b1 h3 sq500 sk300 d192", {kLanes},
                            [](const Sm90BackwardArgs& args) { sm90_wide_backward<kStays>(args); });
   expect_gradients<kPair>("bwd fp16 causal b1 h2 s300 d256", {kLanes},
@@ -170,23 +171,25 @@ TEST(EmulatedHopperWideBackward, LanesOfTheCopyingWarpMayBeLate) {
 // Rounded by the warps of pairs that stay, between work tiles, and by blocks behind them; the
 // workspace holds NaN before.
 TEST(EmulatedHopperWideBackward, SumsAreZeroedAndRoundedInTheSameGrid) {
-  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
-  constexpr BackwardConfig k256 = staying(pair(kFp16, 256, 256, atomic_fused));
-  expect_staying_right<k192>("bwd bf16 causal b9 hq8 hk4 sq70 sk300 d192 layout(bshd)", 4);
-  expect_staying_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136", 8);  // by pairs, then blocks
-  expect_staying_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
-  expect_staying_right<k192>("bwd bf16 b1 h3 sq300 sk100 d192 window(70,0)", 2);  // rows of no key
-  expect_staying_right<k256>("bwd fp16 causal b70 h2 sq129 sk130 d256", 6);
+  constexpr BackwardConfig k192 = persistent(pair(kBf16, 192, 192, atomic_fused));
+  constexpr BackwardConfig k256 = persistent(pair(kFp16, 256, 256, atomic_fused));
+  expect_persistent_right<k192>("bwd bf16 causal b9 hq8 hk4 sq70 sk300 d192 layout(bshd)", 4);
+  expect_persistent_right<k192>("bwd bf16 b30 h5 sq130 sk70 d160 dv136",
+                                8);  // by pairs, then blocks
+  expect_persistent_right<k192>("bwd bf16 b1 h2 sq70 sk8200 d192 window(9,9)", 4);
+  expect_persistent_right<k192>("bwd bf16 b1 h3 sq300 sk100 d192 window(70,0)",
+                                2);  // rows of no key
+  expect_persistent_right<k256>("bwd fp16 causal b70 h2 sq129 sk130 d256", 6);
   // 13 heads at the end where 11 alternate else.
-  expect_staying_right<k192>("bwd bf16 causal b13 h1 sq300 sk700 d192", 4);
-  expect_staying_right<k256>("bwd fp16 b1 h1 sq1 sk1 d256", 2);
-  expect_staying_right<staying(pair(kBf16, 128, 256, atomic_fused))>(
+  expect_persistent_right<k192>("bwd bf16 causal b13 h1 sq300 sk700 d192", 4);
+  expect_persistent_right<k256>("bwd fp16 b1 h1 sq1 sk1 d256", 2);
+  expect_persistent_right<persistent(pair(kBf16, 128, 256, atomic_fused))>(
       "bwd bf16 b3 h3 sq100 sk200 d128 dv256", 4);
 }
 
 // The warp that counts ends of work tiles, and the one that zeroes and says when sums are complete.
 TEST(EmulatedHopperWideBackward, HelpersMayBeLate) {
-  constexpr BackwardConfig k192 = staying(pair(kBf16, 192, 192, atomic_fused));
+  constexpr BackwardConfig k192 = persistent(pair(kBf16, 192, 192, atomic_fused));
   for (const Timing& timing : {Timing{.late_warp = 2}, Timing{.late_warp = 3},
                                Timing{.late_copies = true, .late_warp = 2}}) {
     const auto keys = [](const Sm90BackwardArgs& args) { sm90_wide_backward<k192>(args); };

@@ -212,10 +212,10 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   EXPECT_EQ(launches[0].entry, "dfa::delta<dfa::DType::bf16>");
   EXPECT_EQ(launches[1].source, "kernels/backward/sm90_backward.cuh");
   EXPECT_EQ(launches[1].entry.find("dfa::sm90_backward<dfa::BackwardConfig{"), 0u);
-  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);              // 128 keys a block
-  EXPECT_EQ(launches[1].threads, 3u * 128);             // two warpgroups and one that copies
-  EXPECT_EQ(launches[1].zeroed.bytes, 0u);              // by delta
-  EXPECT_EQ(turn_count(kProblem, config), 2 * 6 * 16);  // for every 64 queries
+  EXPECT_EQ(launches[1].grid, 2u * 3 * 3);   // 128 keys a block
+  EXPECT_EQ(launches[1].threads, 3u * 128);  // two warpgroups and one that copies
+  EXPECT_EQ(launches[1].zeroed.bytes, 0u);   // by delta
+  EXPECT_EQ(dq_semaphore_count(kProblem, config), 2 * 6 * 16);  // for every 64 queries
   EXPECT_EQ(launches[2].entry.find("dfa::sm90_dq<"), 0u);
   EXPECT_EQ(launches[2].grid, 2u * 6 * 16);
   EXPECT_EQ(launches[2].threads, 256u);
@@ -233,7 +233,7 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   };
   const auto turns = [&](const char* line, const std::string& text) {
     const Problem p = parse_problem(line);
-    return turn_count(p, hopper(p, text));
+    return dq_semaphore_count(p, hopper(p, text));
   };
 
   const char* kLong = "bwd bf16 b2 hq6 hk3 sq1000 sk1100 d128";
@@ -257,7 +257,7 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
 
   config.dq = DqAccumulation::atomic;
   const auto unordered = backward_launches(kProblem, config);
-  EXPECT_EQ(turn_count(kProblem, config), 0);
+  EXPECT_EQ(dq_semaphore_count(kProblem, config), 0);
   EXPECT_EQ(unordered[1].zeroed.offset, 4 * 2 * kRows);
   EXPECT_EQ(unordered[1].zeroed.bytes, 4 * kRows * 96);
   EXPECT_EQ(backward_workspace_bytes(kProblem, config), 4 * (2 * kRows + kRows * 96));
@@ -269,12 +269,12 @@ TEST(Launch, HoppersBackwardSumsDqInTurnAndRoundsItAtTheEnd) {
   const int heads = static_cast<int>(kProblem.b * kProblem.hk);
   EXPECT_EQ(backward_launches(kProblem, config).size(), 2u);
   EXPECT_EQ(backward_launches(kProblem, config)[1].zeroed.bytes, 0u);
-  EXPECT_EQ(turn_count(kProblem, config), 3 * heads + 1);
+  EXPECT_EQ(dq_semaphore_count(kProblem, config), 3 * heads + 1);
 }
 
 // What blocks walk of heads at once, q, do and the sums of dq, takes 32 MB of the L2.
 TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
-  const auto heads = [](const char* line) { return select_heads_at_once(parse_problem(line), {}); };
+  const auto heads = [](const char* line) { return select_head_swizzle(parse_problem(line), {}); };
   EXPECT_EQ(heads("bwd bf16 h32 s16384 d64"), 4);  // 8 MB a head
   EXPECT_EQ(heads("bwd bf16 causal h32 s16384 d64"), 8);
   EXPECT_EQ(heads("bwd fp16 h16 s16384 d128"), 2);
@@ -285,8 +285,8 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(heads("bwd bf16 h8 s65536 d256"), 1);
   EXPECT_EQ(heads("bwd bf16 h8 s1 d8"), 8);
   const auto pairs = [](const char* line) {
-    return select_heads_at_once(parse_problem(line),
-                                {.block_k = 128, .dq = DqAccumulation::serialized, .cluster = 2});
+    return select_head_swizzle(parse_problem(line),
+                               {.block_k = 128, .dq = DqAccumulation::serialized, .cluster = 2});
   };
   EXPECT_EQ(pairs("bwd bf16 causal b16 h32 s1024 d64"), 43);  // 768 KB, of 512 in 12 groups
   EXPECT_EQ(pairs("bwd bf16 causal b16 h16 s1024 d128"), 22);
@@ -296,12 +296,12 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(pairs("bwd bf16 causal b8 h16 s2048 d128"), 8);  // ten would stay
   EXPECT_EQ(pairs("bwd bf16 b16 h32 s1024 d64"), 8);
   EXPECT_EQ(pairs("bwd bf16 causal h32 s16384 d64"), 8);
-  EXPECT_EQ(select_heads_at_once(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
-                                 {.block_k = 64, .dq = DqAccumulation::serialized, .cluster = 2}),
+  EXPECT_EQ(select_head_swizzle(parse_problem("bwd bf16 causal b16 h8 s1024 d192"),
+                                {.block_k = 64, .dq = DqAccumulation::serialized, .cluster = 2}),
             8);
   const auto unordered = [](const char* line) {
-    return select_heads_at_once(parse_problem(line),
-                                {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
+    return select_head_swizzle(parse_problem(line),
+                               {.block_k = 128, .dq = DqAccumulation::atomic_fused, .cluster = 2});
   };
   EXPECT_EQ(unordered("bwd bf16 b4 h16 s4096 d128"), 4);  // 16 work tiles a head
   EXPECT_EQ(unordered("bwd bf16 causal b4 h16 s4096 d128"), 4);
@@ -309,15 +309,15 @@ TEST(Launch, BlocksOfFewerLongHeadsAlternate) {
   EXPECT_EQ(unordered("bwd bf16 b1 h1 s65536 d128"), 1);
   // Of few work tiles, all of which begin at once, the longest of all heads are the first.
   const auto in_turn = [](const char* line, bool in_parts) {
-    return select_heads_at_once(parse_problem(line),
-                                {.block_k = 128, .cluster = 2, .split_q = in_parts});
+    return select_head_swizzle(parse_problem(line),
+                               {.block_k = 128, .cluster = 2, .split_q = in_parts});
   };
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", true), 4);
   EXPECT_EQ(in_turn("bwd bf16 causal b1 hq28 hk4 s4096 d128", false), 2);
   EXPECT_EQ(in_turn("bwd bf16 causal b2 hq28 hk4 s4096 d128", true), 2);  // 128 work tiles
   // None waits for another head's: one after the other, but the last ones.
-  EXPECT_EQ(select_heads_at_once(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
-                                 {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
+  EXPECT_EQ(select_head_swizzle(parse_problem("bwd bf16 causal b4 h8 s4096 d256"),
+                                {.block_k = 64, .dq = DqAccumulation::atomic, .cluster = 2}),
             1);
 }
 
@@ -356,7 +356,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
         ASSERT_EQ(launches[1].grid, static_cast<unsigned>(order.clusters() * config.cluster));
       }
       const std::int64_t heads = p.b * p.hk,
-                         at_once = std::min<std::int64_t>(heads, select_heads_at_once(p, config));
+                         at_once = std::min<std::int64_t>(heads, select_head_swizzle(p, config));
       ASSERT_GE(order.groups * at_once, heads);
       ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
       const auto of_group = static_cast<int>(at_once * (p.hq / p.hk) *
@@ -403,19 +403,19 @@ TEST(Launch, PairsThatStayAreAsManyAsMultiprocessorsHold) {
     return legal_config(all, gpu_backward_base(all, p, kLimits), p, kLimits);
   };
   const BackwardConfig alone = config("dq=serialized,persistent=true");
-  EXPECT_EQ(staying_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work tile
-  EXPECT_EQ(staying_clusters(p, alone, 100), 50);
-  EXPECT_EQ(staying_clusters(p, alone, 1), 1);
-  EXPECT_EQ(staying_clusters(p, config("dq=serialized_fused,persistent=false"), 132), 0);
-  EXPECT_EQ(staying_grid(p, alone, 50), 100u);
+  EXPECT_EQ(select_persistent_clusters(p, alone, 132), 2 * 8 * 4);  // 256 keys a work tile
+  EXPECT_EQ(select_persistent_clusters(p, alone, 100), 50);
+  EXPECT_EQ(select_persistent_clusters(p, alone, 1), 1);
+  EXPECT_EQ(select_persistent_clusters(p, config("dq=serialized_fused,persistent=false"), 132), 0);
+  EXPECT_EQ(persistent_grid(p, alone, 50), 100u);
   EXPECT_EQ(backward_launches(p, alone)[1].grid, 2u * 2 * 8 * 4);
   const BackwardConfig rounding = config("dq=serialized_fused,persistent=true");
   const RoundingOrder order = rounding_order(p, rounding);
   ASSERT_GT(order.last * order.roundings, 0);
-  EXPECT_EQ(staying_grid(p, rounding, 50),
+  EXPECT_EQ(persistent_grid(p, rounding, 50),
             2 * (50 + static_cast<unsigned>(order.last * order.roundings)));
   // The last counter counts work tiles.
-  EXPECT_EQ(turn_count(p, alone), 2 * 8 * 16 + 1);
+  EXPECT_EQ(dq_semaphore_count(p, alone), 2 * 8 * 16 + 1);
   EXPECT_EQ(backward_workspace_bytes(p, alone),
             backward_workspace_bytes(p, config("dq=serialized,persistent=false")) + 4);
 }
@@ -434,7 +434,7 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
     parts.split_q = true;
     ASSERT_TRUE(validate_config(parts, p, kLimits))
         << line << validate_config(parts, p, kLimits).reason;
-    EXPECT_EQ(turn_count(p, parts), turn_count(p, without) + kPartCounters) << line;
+    EXPECT_EQ(dq_semaphore_count(p, parts), dq_semaphore_count(p, without) + kPartCounters) << line;
     const std::size_t places = sizeof(float) * kPartPlaces * 256 *
                                static_cast<std::size_t>(parts.head_dim + parts.value_dim);
     const std::size_t more =
@@ -442,7 +442,8 @@ TEST(Launch, WorksInPartsHaveCountersAndPlaces) {
     EXPECT_GE(more, places + sizeof(unsigned) * kPartCounters) << line;
     EXPECT_LT(more, places + sizeof(unsigned) * kPartCounters + 64) << line;
     const KernelLaunch delta = backward_launches(p, parts)[0];
-    EXPECT_GE(delta.grid * delta.threads, static_cast<unsigned>(turn_count(p, parts))) << line;
+    EXPECT_GE(delta.grid * delta.threads, static_cast<unsigned>(dq_semaphore_count(p, parts)))
+        << line;
   }
 }
 
@@ -467,7 +468,7 @@ TEST(Launch, SumsInOrderTakeTheirWorkspaceAndZeroedTurns) {
                                     reinterpret_cast<const char*>(workspace));
   };
   EXPECT_EQ(offset(args.dq_sums), 4 * 2 * kRows);
-  EXPECT_EQ(offset(args.turns), launches[1].zeroed.offset);
+  EXPECT_EQ(offset(args.dq_semaphores), launches[1].zeroed.offset);
 }
 
 TEST(Launch, ArgumentsCarryTheProblem) {

@@ -32,7 +32,7 @@ struct Ends {
 
 Ends ends(const std::string& line, const BackwardConfig& config) {
   const Problem p = parse_problem(line);
-  const int heads = static_cast<int>(p.b * p.hk), at_once = select_heads_at_once(p, config),
+  const int heads = static_cast<int>(p.b * p.hk), at_once = select_head_swizzle(p, config),
             from = select_tail_heads(p, config);
   EXPECT_EQ(from % at_once, 0) << line;
   const auto costs = backward_tile_costs(p, config);

@@ -73,7 +73,7 @@ __global__ void delta(const __grid_constant__ KernelArgs args) {
   constexpr float kLog2E = 1.4426950408889634f;
   ptx::griddepcontrol_wait();
   const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
-  if (turn < static_cast<unsigned>(args.turn_count)) args.turns[turn] = 0;
+  if (turn < static_cast<unsigned>(args.dq_semaphore_count)) args.dq_semaphores[turn] = 0;
   if constexpr (kVarlen) {
     if (!has_query_work_tile<kDeltaThreads / 8>(args, blockIdx.x)) return;
   }

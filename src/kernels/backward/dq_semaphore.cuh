@@ -39,16 +39,16 @@ struct DqSemaphore {
     return static_cast<unsigned>(key / kConfig.turn_keys() - seen.begin);
   }
 
-  // A turn: the tiles of kTurnRows rows. Its counter (the first of turns_of_tile(), or of a wide
-  // pair this block's), and its number for a block.
+  // A turn: the tiles of kTurnRows rows. Its counter (the first of dq_semaphores_of_tile(), or of a
+  // wide pair this block's), and its number for a block.
   static DFA_DEVICE unsigned* counter(const KernelArgs& args, Head head, int tile) {
     const int turn = head.seq.template tiles_before<kTurnRows>(args, head.head) + tile / kTurnTiles;
-    if constexpr (kConfig.turns_of_tile() > 1) {
+    if constexpr (kConfig.dq_semaphores_of_tile() > 1) {
       int own = 0;
       if constexpr (kConfig.sm90_wide_pair()) own = static_cast<int>(ptx::cluster_rank() % 2);
-      return args.turns + turn * kConfig.turns_of_tile() + own;
+      return args.dq_semaphores + turn * kConfig.dq_semaphores_of_tile() + own;
     }
-    return args.turns + turn;
+    return args.dq_semaphores + turn;
   }
   static DFA_DEVICE unsigned turn(const KernelArgs& args, const Head& head, int tile, int key) {
     return blocks_before(args, head, tile / kTurnTiles * kTurnRows, kTurnRows, key);
@@ -73,10 +73,10 @@ struct DqSemaphore {
   // (of all) have added all they add; where work tiles are in parts, how many parts of theirs have.
   // Behind two counters of zeros for each.
   static DFA_DEVICE unsigned* ended(const KernelArgs& args, int key_head) {
-    return args.turns + 2 * args.b * args.hk + key_head;
+    return args.dq_semaphores + 2 * args.b * args.hk + key_head;
   }
 
-  // Until all that see rows of a tile have added to them. Not of turns_of_tile() > 1.
+  // Until all that see rows of a tile have added to them. Not of dq_semaphores_of_tile() > 1.
   static DFA_DEVICE void wait_complete(const KernelArgs& args, Head head, int tile) {
     if constexpr (kConfig.dq_atomic()) {
       const unsigned* counted =

@@ -22,13 +22,13 @@ struct Sm90DqRounding {
     // Read anew each time where registers are few.
     const int index =
         static_cast<int>(kConfig.masked ? ptx::block_index() : blockIdx.x) / kConfig.cluster;
-    if (!kConfig.persistent || index < args.staying) return index;
-    return args.rounding.owners() + index - args.staying;
+    if (!kConfig.persistent || index < args.persistent_clusters) return index;
+    return args.rounding.owners() + index - args.persistent_clusters;
   }
   // Of an unsigned index: one of a sign takes a register more, and NVRTC 13.5 spills it.
   static DFA_DEVICE int rank() { return static_cast<int>(blockIdx.x % kConfig.cluster); }
   static DFA_DEVICE int tiles_of_group(const KernelArgs& args) {
-    return args.heads_at_once * (args.hq / args.hk) * Dq::tiles(args);
+    return args.head_swizzle * (args.hq / args.hk) * Dq::tiles(args);
   }
 
   // Which tiles a block at the end rounds.
@@ -165,7 +165,7 @@ struct Sm90DqRounding {
       unsigned n = 0;
       if constexpr (kConfig.persistent) {
 #pragma unroll 1
-        for (; args.rounding.below_last(cluster); cluster += args.staying) {
+        for (; args.rounding.below_last(cluster); cluster += args.persistent_clusters) {
           round_share(args, cluster, n);
         }
       } else {

@@ -17,9 +17,11 @@ struct Sm90DqZeros {
 
   // Counters: tiles that somebody clears, and cleared ones. Those of all last heads by the heads
   // right before these.
-  static DFA_DEVICE unsigned* taken(const KernelArgs& args, int head) { return args.turns + head; }
+  static DFA_DEVICE unsigned* taken(const KernelArgs& args, int head) {
+    return args.dq_semaphores + head;
+  }
   static DFA_DEVICE unsigned* zeroed(const KernelArgs& args, int head) {
-    return args.turns + args.b * args.hk + head;
+    return args.dq_semaphores + args.b * args.hk + head;
   }
   static DFA_DEVICE unsigned tiles_of_head(const KernelArgs& args) {
     return static_cast<unsigned>(args.hq / args.hk * Dq::tiles(args));
@@ -29,7 +31,7 @@ struct Sm90DqZeros {
 #pragma unroll 1
     for (int head = own < ahead ? own : own + ahead; head < args.b * args.hk; head += ahead) {
       zero_tiles_of(args, head);
-      if (ahead == 0 || (head == own + ahead && head < args.last_heads)) return;
+      if (ahead == 0 || (head == own + ahead && head < args.tail_heads)) return;
     }
   }
   static DFA_DEVICE void zero_tiles_of(const KernelArgs& args, int head) {

@@ -283,7 +283,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     const int cluster = Rounding::cluster_index(args);
     // Of parts more pairs may stay than there are work tiles.
     const int index = static_cast<int>(ptx::block_index()) / kConfig.cluster;
-    if (kParts && index < args.staying) return false;
+    if (kParts && index < args.persistent_clusters) return false;
     if (cluster >= args.rounding.owners()) {
       ptx::griddepcontrol_wait();
       typename Rounding::Block{smem}.round(args);

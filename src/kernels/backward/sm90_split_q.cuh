@@ -29,7 +29,7 @@ struct Sm90SplitQ {
     const auto warp = static_cast<unsigned>((Keys::rank() * 2 + group) * 4 + Keys::warp_row() / 16);
     first = reinterpret_cast<float4*>(args.part_sums) +
             (work * static_cast<unsigned>(parts) * kWarps + warp) * kFragments * 32 + Keys::lane();
-    ended = args.turns + args.turn_count - 1 - kPartCounters + work * kWarps + warp;
+    ended = args.dq_semaphores + args.dq_semaphore_count - 1 - kPartCounters + work * kWarps + warp;
   }
 
   // A part's sums. Have all parts left theirs by now?

@@ -41,7 +41,7 @@ struct DynamicTileScheduler {
   template <typename WorkAt>
   DFA_DEVICE void take(const KernelArgs& args, const WorkAt& work_at) const {
     ptx::wait(empty(), phase() ^ 1);
-    const auto work = work_at(ptx::add_1(args.turns + args.turn_count - 1));
+    const auto work = work_at(ptx::add_1(args.dq_semaphores + args.dq_semaphore_count - 1));
     for (unsigned half = 0; half < 2; ++half) {
       const unsigned there = ptx::of_pair(slot(), half);
       ptx::store_there(there, static_cast<unsigned>(work.seq.batch));

@@ -19,10 +19,10 @@ struct AlternatingHeads {
   int first, count;
 };
 DFA_DEVICE AlternatingHeads alternating_heads(const KernelArgs& args, int head) {
-  int first = head / args.heads_at_once * args.heads_at_once;
-  if (first > args.last_heads) first = args.last_heads;
+  int first = head / args.head_swizzle * args.head_swizzle;
+  if (first > args.tail_heads) first = args.tail_heads;
   const int left = args.b * args.hk - first;
-  return {first, first == args.last_heads ? left : args.heads_at_once};
+  return {first, first == args.tail_heads ? left : args.head_swizzle};
 }
 
 // Early keys come first: under a causal mask the most queries see them. kAlternating: blocks of a
