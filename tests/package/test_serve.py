@@ -1,0 +1,152 @@
+"""examples/serve.py: its pages balance, its batches give the tokens of generate(), and its record is what was served."""
+
+import importlib.util
+import json
+import pathlib
+import random
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import dfa  # noqa: E402
+
+ROOT = pathlib.Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def example():
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        spec = importlib.util.spec_from_file_location("serve_example", EXAMPLES / "serve.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+@pytest.fixture(scope="module")
+def pages_of(example):
+    return sys.modules["serving.pages"]
+
+
+def served(example, model, requests, pages=64, size=8, **options):
+    """All answers; the books are checked after every step."""
+    paged = example.PagedModel(model, pages, size)
+    engine = example.Engine(paged, example.Pages(pages, size), **options)
+    for request in requests:
+        engine.submit(request)
+    for _ in range(10000):
+        if not engine.busy:
+            break
+        engine.step()
+        engine.pages.check([r.pages for r in engine.running])
+        for request in engine.running:
+            assert len(request.pages) >= -(-request.cached // size) and request.cached < len(request.tokens)
+    assert not engine.busy and engine.pages.free == pages
+    return engine
+
+
+def drawn(example, n, longest=40, shared=19, most=9, seed=1):
+    draw = random.Random(seed)
+    system = [draw.randrange(1, 512) for _ in range(shared)]
+    return [example.Request(i, (system if i % 2 else []) + [draw.randrange(1, 512) for _ in range(draw.randint(1, longest))],
+                            draw.randint(1, most)) for i in range(n)]
+
+
+def same_as_generate(example, model, engine, requests):
+    assert sorted(r.name for r in engine.finished) == [r.name for r in requests]
+    assert all(len(r.answer) == len(r.times_s) == r.most for r in requests)
+    assert example.check(model, engine.finished) == []
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("size", [1, 8, 16])
+def test_tokens_are_those_of_generate(example, mixed, size):
+    model, requests = example.small_model(), drawn(example, 9)
+    engine = served(example, model, requests, 800 // size, size, budget=24, sequences=5, mixed=mixed)
+    same_as_generate(example, model, engine, requests)
+    assert (engine.steps["mixed"] > 0) == mixed and engine.steps["decode"] > 0
+    assert sum(r.shared for r in requests) > 0  # prompts that begin alike
+
+
+def test_a_cache_too_small_for_all_sends_requests_back(example):
+    model, requests = example.small_model(), drawn(example, 8, longest=30, shared=8, most=16, seed=3)
+    engine = served(example, model, requests, 9, 8, budget=32, sequences=8)
+    assert sum(r.preempted for r in requests) > 0
+    same_as_generate(example, model, engine, requests)
+
+
+def test_a_model_with_windows(example):
+    from transformers import AutoConfig, AutoModelForCausalLM
+    torch.manual_seed(2)
+    config = AutoConfig.for_model("mistral", vocab_size=512, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
+                                  num_attention_heads=4, num_key_value_heads=2, sliding_window=11, initializer_range=0.1)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    requests = drawn(example, 5)
+    same_as_generate(example, model, served(example, model, requests, 64, 8, budget=16, sequences=4), requests)
+
+
+def test_what_cannot_be_served_is_refused(example):
+    engine = example.Engine(None, example.Pages(2, 8))
+    for prompt, most, words in (([], 1, "accepted: 1 or more"), ([1], 0, "accepted: 1 or more"), ([1] * 16, 2, "needs 17 rows")):
+        with pytest.raises(ValueError, match=words):
+            engine.submit(example.Request(0, prompt, most))
+    with pytest.raises(ValueError, match="budget"):
+        example.Engine(None, example.Pages(2, 8), budget=4, sequences=5)
+    assert not engine.busy
+
+
+def test_pages_are_shared_kept_and_given_up(pages_of):
+    pages = pages_of.Pages(4, 2)
+    keys = pages.keys_of([1, 2, 3, 4, 5])
+    assert len(keys) == 2 and pages.keys_of([9, 9, 3, 4])[1] != keys[1]  # the same tokens behind others
+    held = [pages.allocate(), pages.allocate()]
+    for page, key in zip(held, keys):
+        pages.learn(page, key)
+    assert pages.shared(keys) == held and pages.shared(pages.keys_of([1, 2, 7, 7])) == held[:1]
+    pages.check([held, held, held[:1]])
+    for holder in (held, held, held[:1]):
+        pages.release(holder)
+    assert pages.free == 4 and pages.shared(keys) == held  # known still
+    pages.release(held)
+    four = [pages.allocate() for _ in range(4)]
+    assert sorted(four) == [0, 1, 2, 3] and pages.shared(keys) == []
+    with pytest.raises(pages_of.NoPages, match="all 4"):
+        pages.allocate()
+    pages.check([four])
+    pages.release(four)
+    with pytest.raises(ValueError, match="held by nobody"):
+        pages.release(four[:1])
+
+
+def test_the_program_writes_what_it_served(example, tmp_path, capsys):
+    example.main(["--requests", "6", "--rate", "50", "--prompt", "24", "--answer", "6", "--pages", "64", "--page", "8",
+                  "--check", "--out", str(tmp_path)])
+    record = json.loads((tmp_path / "serve.json").read_text())
+    said = capsys.readouterr().out
+    assert "6 requests" in said and "generate() gives too: 6 of 6" in said
+    serving, phases = record["serving"], record["phases"]
+    assert record["output_token_count"] == serving["time_between_tokens"]["count"] + 6
+    assert sum(phases[p]["prefill_token_count"] for p in phases if p != "idle") + serving["prompt_tokens_shared"] >= (
+        serving["prompt_tokens"])
+    assert sum(phases[p]["decode_token_count"] for p in phases if p != "idle") == serving["time_between_tokens"]["count"]
+    assert record["total_energy_joules"] is not None or record["not_measured"] in said
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(record, json.loads((ROOT / "docs/schema/dfa-tokens-1.schema.json").read_text()))
+
+
+def test_options_are_checked(example, capsys):
+    for wrong in (["--rate", "0"], ["--requests", "-1"], ["--budget", "4"], ["--rate", "nan"]):
+        with pytest.raises(SystemExit) as ended:
+            example.main(wrong)
+        assert ended.value.code == 2 and "accepted" in capsys.readouterr().err
+
+
+def test_a_request_too_long_for_the_cache_is_one_line(example, tmp_path):
+    with pytest.raises(SystemExit, match="needs .* rows, the cache has 32"):
+        example.main(["--pages", "4", "--page", "8", "--requests", "3", "--out", str(tmp_path)])
