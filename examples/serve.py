@@ -89,6 +89,7 @@ def check(model, requests):
 
 def lines(record):
     serving = record["serving"]
+    spread = record["windows"]["energy_per_output_token_joules"]
     yield (f"{serving['requests']} requests in {serving['seconds']:.1f} s: {record['output_tokens_per_second']:.0f} output tokens/s, "
            f"{serving['prompt_tokens']} prompt tokens, {serving['prompt_tokens_shared']} of them found in shared pages")
     yield f"steps: {', '.join(f'{n} {kind}' for kind, n in serving['steps'].items())}; {serving['preemptions']} preemptions"
@@ -102,8 +103,9 @@ def lines(record):
                  p["energy_uncertainty_joules"], p["energy_per_token_millijoules"]]
         yield f"{phase:<10}" + "".join(f"{'–' if c is None else f'{c:.4g}':>{w}}" for c, w in zip(cells, (8, 9, 10, 10, 9, 11)))
     if record["energy_per_output_token_joules"] is not None:
-        yield (f"{1e3 * record['energy_per_output_token_joules']:.1f} mJ an output token, everything included, by "
-               f"{record['measurement_method']} ({record['measurement_kind']})")
+        windows = f"; {spread['count']} windows: {1e3 * spread['mean']:.1f} ± {1e3 * spread['std']:.1f}" if spread["std"] else ""
+        yield (f"{1e3 * record['energy_per_output_token_joules']:.1f} mJ an output token, everything included{windows}; by "
+               f"{record['measurement_method']}, {record['measurement_kind']}, each {record['sampling_interval_seconds']:.3g} s")
     if record["not_measured"]:
         yield f"joules not measured: {record['not_measured']}"
 
@@ -164,6 +166,7 @@ def parse(arguments=None):
     parser.add_argument("--model", type=pathlib.Path, help="a folder with a model; without it random weights")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--meter", help="whose joules, as dfa.TokenMeter's device (default: --device)")
     parser.add_argument("--check", action="store_true", help="compare answers with generate()")
     parser.add_argument("--metrics", type=int, metavar="PORT", help="serve Prometheus' text meanwhile; 0: any port")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
@@ -180,7 +183,11 @@ def main(arguments=None):
     options = parse(arguments)
     dtype = getattr(torch, options.dtype)
     model = (load_model(options.model, dtype) if options.model else small_model(dtype=dtype)).to(options.device)
-    paged, meter = PagedModel(model, options.pages, options.page), dfa.TokenMeter(options.device, window_s=2.0)
+    paged = PagedModel(model, options.pages, options.page)
+    try:
+        meter = dfa.TokenMeter(options.meter or options.device, window_s=2.0)
+    except (RuntimeError, ValueError) as error:
+        sys.exit(f"serve: {error}")
     engine = Engine(paged, Pages(options.pages, options.page), budget=options.budget, sequences=options.sequences,
                     mixed=not options.apart)
     warm = Request(-1, [1, 2, 3], 2)

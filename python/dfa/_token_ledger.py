@@ -187,12 +187,15 @@ class Ledger:
         return (max(0.0, 1 - others / self.period_s), min(1.0, own / self.period_s)) if self.period_s else (0.0, 0.0)
 
     def uncertainty_j(self, phase=None):
-        """Of a phase, or of the whole: then at its two ends alone. None is further off than all that was measured."""
-        at_most = self.period_s * self.most_w
-        if phase is None:
-            return 2 * self._runs * at_most
+        """Of a phase, or of the whole: then at its two ends alone. None drew more than `most_w`, in its seconds or the others'."""
+        at_most, sums = self.period_s * self.most_w, self.phases.get(phase)
+        ends = 2 * self._runs * at_most
+        if sums is None:
+            return ends
         open_end = at_most * self._late(phase)[1] if self._before else 0.0
-        return min(self.phases[phase].uncertainty_j + open_end, self.energy_j + 2 * self._runs * at_most)
+        most = min(self.energy_j + ends, self.most_w * sums.measured_seconds)
+        least = max(0.0, self.energy_j - ends - self.most_w * (self.measured_s - sums.measured_seconds))
+        return min(sums.uncertainty_j + open_end, max(most - sums.energy_j, sums.energy_j - least))
 
     def _end_window(self):
         window, joules = self._window, self._window_j

@@ -34,6 +34,10 @@ def pages_of(example):
     return sys.modules["serving.pages"]
 
 
+def tiny(example):
+    return example.small_model(vocab_size=128, hidden_size=64, intermediate_size=64)
+
+
 def served(example, model, requests, pages=64, size=8, **options):
     """All answers; the books are checked after every step."""
     paged = example.PagedModel(model, pages, size)
@@ -53,8 +57,8 @@ def served(example, model, requests, pages=64, size=8, **options):
 
 def drawn(example, n, longest=40, shared=19, most=9, seed=1):
     draw = random.Random(seed)
-    system = [draw.randrange(1, 512) for _ in range(shared)]
-    return [example.Request(i, (system if i % 2 else []) + [draw.randrange(1, 512) for _ in range(draw.randint(1, longest))],
+    system = [draw.randrange(1, 128) for _ in range(shared)]
+    return [example.Request(i, (system if i % 2 else []) + [draw.randrange(1, 128) for _ in range(draw.randint(1, longest))],
                             draw.randint(1, most)) for i in range(n)]
 
 
@@ -67,7 +71,7 @@ def same_as_generate(example, model, engine, requests):
 @pytest.mark.parametrize("mixed", [True, False])
 @pytest.mark.parametrize("size", [1, 8, 16])
 def test_tokens_are_those_of_generate(example, mixed, size):
-    model, requests = example.small_model(), drawn(example, 9)
+    model, requests = tiny(example), drawn(example, 9)
     engine = served(example, model, requests, 800 // size, size, budget=24, sequences=5, mixed=mixed)
     same_as_generate(example, model, engine, requests)
     assert (engine.steps["mixed"] > 0) == mixed and engine.steps["decode"] > 0
@@ -75,7 +79,7 @@ def test_tokens_are_those_of_generate(example, mixed, size):
 
 
 def test_a_cache_too_small_for_all_sends_requests_back(example):
-    model, requests = example.small_model(), drawn(example, 8, longest=30, shared=8, most=16, seed=3)
+    model, requests = tiny(example), drawn(example, 8, longest=30, shared=8, most=16, seed=3)
     engine = served(example, model, requests, 9, 8, budget=32, sequences=8)
     assert sum(r.preempted for r in requests) > 0
     same_as_generate(example, model, engine, requests)
@@ -84,7 +88,7 @@ def test_a_cache_too_small_for_all_sends_requests_back(example):
 def test_a_model_with_windows(example):
     from transformers import AutoConfig, AutoModelForCausalLM
     torch.manual_seed(2)
-    config = AutoConfig.for_model("mistral", vocab_size=512, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
+    config = AutoConfig.for_model("mistral", vocab_size=128, hidden_size=64, intermediate_size=64, num_hidden_layers=2,
                                   num_attention_heads=4, num_key_value_heads=2, sliding_window=11, initializer_range=0.1)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     requests = drawn(example, 5)
@@ -138,6 +142,22 @@ def test_the_program_writes_what_it_served(example, tmp_path, capsys):
     assert record["total_energy_joules"] is not None or record["not_measured"] in said
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(record, json.loads((ROOT / "docs/schema/dfa-tokens-1.schema.json").read_text()))
+
+
+def test_joules_of_a_card(example, tmp_path, monkeypatch, capsys):
+    found = sorted(ROOT.glob("build/*/tests/fake_nvml/libnvidia-ml.so.1"))
+    if not found:
+        pytest.skip("no made-up NVML")
+    (tmp_path / "scenario").write_text("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.005\nlimit 700\n")
+    monkeypatch.setenv("DFA_NVML", str(found[-1]))
+    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+    example.main(["--requests", "6", "--rate", "50", "--meter", "GPU-aa", "--apart", "--out", str(tmp_path)])
+    record = json.loads((tmp_path / "serve.json").read_text())
+    assert record["device"]["power_limit_watts"] == 700 and "mJ an output token" in capsys.readouterr().out
+    assert record["average_power_watts"] == pytest.approx(500, rel=0.1)
+    assert record["phases"]["decode"]["energy_per_token_joules"] > 0 and record["phases"]["mixed"]["steps"] == 0
+    with pytest.raises(SystemExit, match="serve: device 'GPU-bb'"):
+        example.main(["--meter", "GPU-bb", "--out", str(tmp_path)])
 
 
 def test_options_are_checked(example, capsys):
