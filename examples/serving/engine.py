@@ -79,12 +79,12 @@ class Engine:
 
     def _plan(self):
         """(request, rows) of the step. Answers come first: a token that is late is noticed, a prompt waits for its turn."""
-        work, left = [], self.budget
+        work = []
         for request in [r for r in self.running if _answers(r)]:
             if request in self.running and self._room(request, 1):  # not sent back meanwhile
                 work.append((request, 1))
         work = [(request, rows) for request, rows in work if request in self.running]
-        left -= len(work)
+        left = self.budget - len(work)
         prompts = []
         for request in [r for r in self.running if not _answers(r)]:
             left -= self._chunk(prompts, request, left)
@@ -105,8 +105,7 @@ class Engine:
 
     def _admit(self, request):
         """Takes what pages of its beginning are known; whether the rest has room now."""
-        keys = self.pages.keys_of(request.tokens[:-1])  # the last row is computed: its logits are wanted
-        shared = self.pages.shared(keys)
+        shared = self.pages.shared(request.tokens[:-1])  # the last row is computed: its logits are wanted
         if -(-len(request.tokens) // self.pages.size) - len(shared) > self.pages.free:
             self.pages.release(shared)
             return False
@@ -150,9 +149,8 @@ class Engine:
         now, done = self.clock(), []
         for request, rows in work:
             before, request.cached = request.cached // self.pages.size, request.cached + rows
-            keys = self.pages.keys_of(request.tokens[:request.cached])
-            for column in range(before, request.cached // self.pages.size):
-                self.pages.learn(request.pages[column], keys[column])
+            if request.cached // self.pages.size > before:
+                self.pages.learn(request.pages, request.tokens[:request.cached])
         for request, token in zip(ends, new, strict=True):
             request.answer.append(int(token))
             request.times_s.append(now)

@@ -1,5 +1,6 @@
 """Which pages of a cache are whose: an allocator with reference counts, and pages that prompts with one beginning share."""
 
+import itertools
 from collections import OrderedDict
 
 
@@ -17,7 +18,8 @@ class Pages:
         self.count, self.size = count, size
         self._free = list(range(count - 1, -1, -1))
         self._holders = [0] * count
-        self._known, self._key = {}, {}  # key of a beginning → page, and back
+        self._known, self._key = {}, {}  # (number of the beginning in front, tokens) → (page, number of this one); page → key
+        self._numbers = itertools.count(1)
         self._idle = OrderedDict()  # known pages that nobody holds, the longest unused first
 
     @property
@@ -48,19 +50,14 @@ class Pages:
                 else:
                     self._free.append(page)
 
-    def keys_of(self, tokens):
-        """One key a full page: it tells all tokens from the first on."""
-        key, keys = None, []
-        for begin in range(0, len(tokens) - self.size + 1, self.size):
-            key = hash((key, tuple(tokens[begin:begin + self.size]))), tuple(tokens[begin:begin + self.size]), key
-            keys.append(key)
-        return keys
+    def _parts(self, tokens):
+        return (tuple(tokens[begin:begin + self.size]) for begin in range(0, len(tokens) - self.size + 1, self.size))
 
-    def shared(self, keys):
-        """Holds the known pages of the longest beginning; their list."""
-        found = []
-        for key in keys:
-            page = self._known.get(key)
+    def shared(self, tokens):
+        """Holds the known pages of the longest beginning, of whole pages; their list."""
+        found, number = [], 0
+        for part in self._parts(tokens):
+            page, number = self._known.get((number, part), (None, 0))
             if page is None:
                 break
             self._holders[page] += 1
@@ -68,10 +65,16 @@ class Pages:
             found.append(page)
         return found
 
-    def learn(self, page, key):
-        """This page now holds the rows of that beginning. Where another does already, that one stays known."""
-        if key not in self._known and page not in self._key:
-            self._known[key], self._key[page] = page, key
+    def learn(self, pages, tokens):
+        """These pages now hold the rows of these tokens. Where others do already, those stay known."""
+        number = 0
+        for page, part in zip(pages, self._parts(tokens)):
+            key = number, part
+            if key not in self._known and page not in self._key:
+                self._known[key], self._key[page] = (page, next(self._numbers)), key
+            if key not in self._known:
+                break
+            number = self._known[key][1]
 
     def check(self, held):
         """Raises AssertionError where the books do not balance; held: all lists of pages that sequences have."""
@@ -83,4 +86,4 @@ class Pages:
         free, idle = set(self._free), set(self._idle)
         assert len(free) == len(self._free) and not free & idle, "a page is free twice"
         assert free | idle == {page for page, n in enumerate(counts) if n == 0}, "a page is lost"
-        assert {self._known[key] for key in self._known} == set(self._key), "known pages"
+        assert {page: key for key, (page, _) in self._known.items()} == self._key, "known pages"

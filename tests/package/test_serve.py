@@ -107,25 +107,35 @@ def test_what_cannot_be_served_is_refused(example):
 
 def test_pages_are_shared_kept_and_given_up(pages_of):
     pages = pages_of.Pages(4, 2)
-    keys = pages.keys_of([1, 2, 3, 4, 5])
-    assert len(keys) == 2 and pages.keys_of([9, 9, 3, 4])[1] != keys[1]  # the same tokens behind others
     held = [pages.allocate(), pages.allocate()]
-    for page, key in zip(held, keys):
-        pages.learn(page, key)
-    assert pages.shared(keys) == held and pages.shared(pages.keys_of([1, 2, 7, 7])) == held[:1]
+    pages.learn(held, [1, 2, 3, 4, 5])
+    assert pages.shared([1, 2, 3, 4]) == held and pages.shared([1, 2, 7, 7]) == held[:1]
+    assert pages.shared([9, 9, 3, 4]) == pages.shared([3, 4]) == pages.shared([1]) == []  # the same tokens behind others
     pages.check([held, held, held[:1]])
     for holder in (held, held, held[:1]):
         pages.release(holder)
-    assert pages.free == 4 and pages.shared(keys) == held  # known still
+    assert pages.free == 4 and pages.shared([1, 2, 3, 4]) == held  # known still
     pages.release(held)
     four = [pages.allocate() for _ in range(4)]
-    assert sorted(four) == [0, 1, 2, 3] and pages.shared(keys) == []
+    assert sorted(four) == [0, 1, 2, 3] and pages.shared([1, 2, 3, 4]) == []
     with pytest.raises(pages_of.NoPages, match="all 4"):
         pages.allocate()
     pages.check([four])
     pages.release(four)
     with pytest.raises(ValueError, match="held by nobody"):
         pages.release(four[:1])
+
+
+def test_two_that_computed_the_same_beginning_share_one_from_then_on(pages_of):
+    pages = pages_of.Pages(6, 1)
+    one, other = [pages.allocate() for _ in range(2)], [pages.allocate() for _ in range(3)]
+    pages.learn(one, [1, 2])
+    pages.learn(other, [1, 2, 3])
+    assert pages.shared([1, 2, 3]) == [*one, other[2]]
+    long = pages_of.Pages(3000, 1)
+    many = [long.allocate() for _ in range(3000)]
+    long.learn(many, [5] * 3000)
+    assert long.shared([5] * 3000) == many
 
 
 def test_the_program_writes_what_it_served(example, tmp_path, capsys):
