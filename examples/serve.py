@@ -128,8 +128,8 @@ def draw_figure(engine, record, path):
     for axis in (rate, wait):
         axis.spines[["top", "right"]].set_visible(False)
     joules = record["energy_per_output_token_joules"]
-    energy = f"{1e3 * joules:.1f} mJ an output token" if joules else "joules not measured"
-    figure.suptitle(f"{record['workload']['model']} on {record['device']['name']}, {energy}")
+    energy = f"{1e3 * joules:.1f} mJ an output token on {record['device']['name']}" if joules else "joules not measured"
+    figure.suptitle(f"{record['workload']['model']} on {record['workload']['device']}, {energy}")
     figure.savefig(path, dpi=150)
 
 
@@ -195,7 +195,7 @@ def main(arguments=None):
     try:
         while engine.busy:
             engine.step()
-    except RuntimeError as error:  # pages on a GPU, so far
+    except (RuntimeError, ValueError) as error:  # pages on a GPU, so far; a model with sinks
         sys.exit(f"serve: {error}")
     engine.finished, engine.steps, engine.meter = [], dict.fromkeys(engine.steps, 0), meter
     requests = draw_requests(options, model.config.get_text_config().vocab_size)
@@ -206,7 +206,7 @@ def main(arguments=None):
     except ValueError as error:
         sys.exit(f"serve: {error}")
     name = str(options.model) if options.model else f"random {model.config.model_type}"
-    record = meter.record(model=name, parameters=sum(p.numel() for p in model.parameters()), dtype=options.dtype,
+    record = meter.record(model=name, device=options.device, parameters=sum(p.numel() for p in model.parameters()), dtype=options.dtype,
                           scenario="server", requests_per_second=options.rate, seed=options.seed, batch_size=options.sequences,
                           step_tokens=options.budget)
     record["serving"] = serving_record(engine, seconds, paged.cache_bytes)

@@ -119,17 +119,19 @@ class Ledger:
             self.phases[phase].seconds += seconds * n / max(count, 1)
 
     def _integrated(self, reading):
-        """Joules of watts that are sampled; None across a gap, in which anything may have been drawn."""
+        """Joules of watts that are sampled. A gap, in which anything may have been drawn, is a break."""
         if reading.value is None:
             self._joules = None
             return None
         last = self._joules
-        if last is None or reading.time_s - last[1] > 5 * self.period_s + 0.5:
-            self._joules = (0.0, reading.time_s, reading.value)
-            self._mark = None
+        gap = 0.0 if last is None else reading.time_s - last[1]
+        if last is None or gap > 5 * self.period_s + 0.5:
+            if last is not None and self._mark is not None:
+                self.breaks += 1
+                self._drop(f"no sample was taken for {gap:.3g} s")
+            self._joules, self._mark = (0.0, reading.time_s, reading.value), None
         else:
-            joules = last[0] + (reading.time_s - last[1]) * (reading.value + last[2]) / 2
-            self._joules = (joules, reading.time_s, reading.value)
+            self._joules = (last[0] + gap * (reading.value + last[2]) / 2, reading.time_s, reading.value)
         return self._joules[0]
 
     def _drop(self, reason):

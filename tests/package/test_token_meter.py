@@ -131,6 +131,16 @@ def test_joules_across_a_break_are_not_invented():
     assert record["counter_breaks"] == 2
 
 
+def test_a_gap_between_samples_is_a_break():
+    ledger = Ledger(True, 0.1, 1.0)
+    for now, watts in ((0.0, 100.0), (0.1, 300.0), (0.2, 300.0), (5.0, 300.0), (5.1, 300.0), (5.2, None), (5.3, 100.0), (5.4, 100.0)):
+        ledger.event(SimpleNamespace(value=watts, time_s=now, breaks=0, reason="" if watts else "lost"))
+    assert ledger.energy_j == pytest.approx(20 + 30 + 30 + 10) and ledger.unmeasured_s == pytest.approx(4.8 + 0.2)
+    assert ledger.breaks == 2 and ledger.why_not == "lost"
+    ledger.event(SimpleNamespace(value=100.0, time_s=9.0, breaks=0, reason=""))
+    assert "no sample was taken for 3.6 s" in ledger.why_not and ledger.breaks == 3
+
+
 def test_overlapping_steps_share_time_and_joules():
     loop = Loop()
     loop.ledger.event(loop.read(), lambda: loop.ledger.begin("prefill"))
