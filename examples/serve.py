@@ -174,6 +174,10 @@ def parse(arguments=None):
     for name in ("requests", "rate", "prompt", "answer", "page", "pages", "budget", "sequences"):
         if not 0 < getattr(options, name) < float("inf"):
             parser.error(f"--{name} {getattr(options, name)}; accepted: above 0")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch finds no GPU; accepted: cpu")
+    if options.model is not None and not options.model.is_dir():
+        parser.error(f"--model {options.model}: no such folder")
     if options.budget < options.sequences:
         parser.error(f"--budget {options.budget} for --sequences {options.sequences}; accepted: one token each at least")
     return options
@@ -186,7 +190,7 @@ def main(arguments=None):
     paged = PagedModel(model, options.pages, options.page)
     try:
         meter = dfa.TokenMeter(options.meter or options.device, window_s=2.0)
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         sys.exit(f"serve: {error}")
     engine = Engine(paged, Pages(options.pages, options.page), budget=options.budget, sequences=options.sequences,
                     mixed=not options.apart)

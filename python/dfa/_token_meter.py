@@ -55,8 +55,8 @@ class TokenMeter:
     of the launches.
 
     One meter may be used by any number of threads; steps that overlap share time and joules evenly. As a with block it
-    measures from there to the end of the block, else from the first step to each record(). Raises ValueError on bad counts and
-    RuntimeError on a device that is not there.
+    measures from there to the end of the block, else from the first step to each record(). Raises ValueError on bad counts,
+    RuntimeError on a device that is not there and OSError on a trace that cannot be read.
     """
 
     device: str

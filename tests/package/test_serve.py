@@ -171,10 +171,22 @@ def test_joules_of_a_card(example, tmp_path, monkeypatch, capsys):
 
 
 def test_options_are_checked(example, capsys):
+    with pytest.raises(SystemExit):
+        example.main(["--model", "/no/such/folder"])
+    assert "no such folder" in capsys.readouterr().err
     for wrong in (["--rate", "0"], ["--requests", "-1"], ["--budget", "4"], ["--rate", "nan"]):
         with pytest.raises(SystemExit) as ended:
             example.main(wrong)
         assert ended.value.code == 2 and "accepted" in capsys.readouterr().err
+
+
+def test_what_attention_refuses_is_one_line(example, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("page_table on cuda:0: kernels of paged keys have not passed on a GPU yet")
+    monkeypatch.setattr(sys.modules["serving.model"], "flash_attn_with_kvcache", lambda *_, **__: refuse())
+    with pytest.raises(SystemExit, match="^serve: page_table on cuda:0"):
+        example.main(["--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_request_too_long_for_the_cache_is_one_line(example, tmp_path):
