@@ -2,6 +2,7 @@
 
     o = dfa.attention(q, k, v, causal=True)        # NumPy, PyTorch, CuPy or JAX; CPU or CUDA
     with dfa.EnergyMeter() as m: ...               # m.energy_j, m.uncertainty_j
+    meter = dfa.TokenMeter()                       # joules of a token, prefill and decode apart
     print(dfa.plan("fwd bf16 causal b1 h16 s4096 d128"))
 """
 
@@ -15,6 +16,7 @@ _PLACES = {
     "plan": "dfa._plan",
     "Plan": "dfa._core",
     "EnergyMeter": "dfa._meter",
+    "TokenMeter": "dfa._token_meter",
     "Policy": "dfa._policy",
     "Governor": "dfa._governor",
 }

@@ -60,3 +60,21 @@ assert o.shape == q.shape"""
     run = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True,
                          capture_output=True, text=True, timeout=120)
     assert "by policy max_performance" in run.stdout
+
+
+def test_joules_of_a_token(program, tmp_path, monkeypatch, capsys):
+    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
+    if not library.exists():
+        pytest.skip("no made-up NVML")
+    (tmp_path / "scenario").write_text("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.002\nlimit 700\n")
+    monkeypatch.setenv("DFA_NVML", str(library))
+    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+    source, = fences("joules-a-token.md", "python")
+    assert "dfa.TokenMeter()" in source
+    names = {"prompts": [[1] * 100, [2] * 50], "read": lambda prompt: time.sleep(0.01), "answer": lambda: time.sleep(0.003)}
+    exec(source.replace("dfa.TokenMeter()", 'dfa.TokenMeter("GPU-aa")'), names)
+    said = capsys.readouterr().out
+    assert "prefill" in said and "all of it measured" in said
+    record = names["record"]
+    assert record["input_token_count"] == 150 and record["output_token_count"] == 2 * 32
+    assert record["average_power_watts"] == pytest.approx(500, rel=0.1)
