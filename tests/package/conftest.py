@@ -1,9 +1,38 @@
 """What has to be said before JAX and PyTorch are imported."""
 
 import os
+import pathlib
+
+import pytest
 
 # JAX else takes three quarters of the card for itself, beside PyTorch and other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 # Processors that JAX takes for several devices (test_jax_devices.py).
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+
+
+@pytest.fixture(scope="session")
+def program():
+    """The command line that was built: DFA_PROGRAM, or the newest of this checkout's."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    found = [pathlib.Path(os.environ["DFA_PROGRAM"])] if "DFA_PROGRAM" in os.environ else sorted(
+        root.glob("build/*/cli/dfa"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        pytest.skip("no dfa program")
+    return found[-1]
+
+
+@pytest.fixture
+def fake_nvml(program, tmp_path, monkeypatch):
+    """fake_nvml(scenario): from there on NVML is a made-up one that says what the scenario says."""
+    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
+    if not library.exists():
+        pytest.skip("no made-up NVML")
+
+    def say(scenario):
+        path = tmp_path / "nvml_scenario"
+        path.write_text(scenario)
+        monkeypatch.setenv("DFA_NVML", str(library))
+        monkeypatch.setenv("DFA_FAKE_NVML", str(path))
+    return say

@@ -17,23 +17,8 @@ def fences(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture
-def program():
-    found = [pathlib.Path(os.environ["DFA_PROGRAM"])] if "DFA_PROGRAM" in os.environ else sorted(
-        ROOT.glob("build/*/cli/dfa"))
-    if not found:
-        pytest.skip("no dfa program")
-    return found[-1]
-
-
-def test_a_training_job_under_a_cap(program, tmp_path, monkeypatch, capsys):
-    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
-    if not library.exists():
-        pytest.skip("no made-up NVML")
-    (tmp_path / "scenario").write_text(
-        "clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 600 20 0.7\nlimit 700\n")
-    monkeypatch.setenv("DFA_NVML", str(library))
-    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+def test_a_training_job_under_a_cap(fake_nvml, capsys):
+    fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 600 20 0.7\nlimit 700\n")
     capped, metered = fences("cap-a-training-job.md", "python")
     here = 'Governor("power_cap:500W", device="GPU-aa", idle_w=100, calibrate_s=0.5)'
     assert 'Governor("power_cap:500W")' in capped
@@ -62,13 +47,8 @@ assert o.shape == q.shape"""
     assert "by policy max_performance" in run.stdout
 
 
-def test_joules_of_a_token(program, tmp_path, monkeypatch, capsys):
-    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
-    if not library.exists():
-        pytest.skip("no made-up NVML")
-    (tmp_path / "scenario").write_text("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.002\nlimit 700\n")
-    monkeypatch.setenv("DFA_NVML", str(library))
-    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+def test_joules_of_a_token(fake_nvml, capsys):
+    fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.002\nlimit 700\n")
     source, = fences("joules-a-token.md", "python")
     assert "dfa.TokenMeter()" in source
     names = {"prompts": [[1] * 100, [2] * 50], "read": lambda prompt: time.sleep(0.01), "answer": lambda: time.sleep(0.003)}

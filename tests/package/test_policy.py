@@ -1,6 +1,5 @@
 """Policies: parsed by the library, a plan chosen from a profile, a loop held under a cap."""
 
-import os
 import pathlib
 import subprocess
 import time
@@ -10,7 +9,6 @@ import pytest
 
 import dfa
 
-ROOT = pathlib.Path(__file__).parents[2]
 PROBLEM = "fwd fp32 b1 h2 s64 d32"
 
 
@@ -32,15 +30,6 @@ def test_other_texts_say_what_is_accepted(text):
 def arrays():
     draw = np.random.default_rng(1)
     return [draw.standard_normal((1, 2, 64, 32), dtype=np.float32) for _ in range(3)]
-
-
-@pytest.fixture(scope="module")
-def program():
-    found = [pathlib.Path(os.environ["DFA_PROGRAM"])] if "DFA_PROGRAM" in os.environ else sorted(
-        ROOT.glob("build/*/cli/dfa"))
-    if not found:
-        pytest.skip("no dfa program")
-    return found[-1]
 
 
 @pytest.fixture(scope="module")
@@ -104,18 +93,10 @@ def test_caps_and_other_algorithms_are_not_of_a_call(profile):
 
 
 @pytest.fixture
-def card(program, tmp_path, monkeypatch):
+def card(fake_nvml):
     """A made-up card that draws what a scenario says."""
-    library = program.parents[1] / "tests/fake_nvml/libnvidia-ml.so.1"
-    if not library.exists():
-        pytest.skip("no made-up NVML")
-
     def draws(power):
-        (tmp_path / "scenario").write_text(
-            f"clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower {power}\ntick 0.02\nlimit 700\n"
-            "temperature 60 70\n")
-        monkeypatch.setenv("DFA_NVML", str(library))
-        monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+        fake_nvml(f"clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower {power}\ntick 0.02\nlimit 700\ntemperature 60 70\n")
     return draws
 
 

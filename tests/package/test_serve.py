@@ -154,13 +154,8 @@ def test_the_program_writes_what_it_served(example, tmp_path, capsys):
     jsonschema.validate(record, json.loads((ROOT / "docs/schema/dfa-tokens-1.schema.json").read_text()))
 
 
-def test_joules_of_a_card(example, tmp_path, monkeypatch, capsys):
-    found = sorted(ROOT.glob("build/*/tests/fake_nvml/libnvidia-ml.so.1"))
-    if not found:
-        pytest.skip("no made-up NVML")
-    (tmp_path / "scenario").write_text("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.005\nlimit 700\n")
-    monkeypatch.setenv("DFA_NVML", str(found[-1]))
-    monkeypatch.setenv("DFA_FAKE_NVML", str(tmp_path / "scenario"))
+def test_joules_of_a_card(example, tmp_path, fake_nvml, capsys):
+    fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower constant 500\ntick 0.005\nlimit 700\n")
     example.main(["--requests", "6", "--rate", "50", "--meter", "GPU-aa", "--apart", "--out", str(tmp_path)])
     record = json.loads((tmp_path / "serve.json").read_text())
     assert record["device"]["power_limit_watts"] == 700 and "mJ an output token" in capsys.readouterr().out

@@ -192,10 +192,14 @@ def test_a_processors_counter(rapl):
         step.output = 3
     record = valid(meter.record())
     phases = record["phases"]
-    assert [phases[p]["energy_joules"] for p in PHASES[:3]] == pytest.approx([1, 1, 0.4], rel=0.03)  # between steps: idle
-    assert phases["decode"]["energy_uncertainty_joules"] < 0.5
+    idle = phases["idle"]["energy_joules"]  # what ran between steps, more of it where a machine is busy
+    for phase, used in zip(PHASES[:3], (1, 1, 0.4)):
+        assert used - idle - 1e-9 <= phases[phase]["energy_joules"] <= used + 1e-9
+        assert used - phases[phase]["energy_joules"] <= phases[phase]["energy_uncertainty_joules"] + 1e-9
+    assert sum(phases[phase]["energy_joules"] for phase in PHASES) == pytest.approx(2.4)
     assert record["input_token_count"] == 110 and record["output_token_count"] == 1 + 5 + 3
-    assert phases["mixed"]["measured_token_count"] == 15 and phases["decode"]["energy_per_token_millijoules"] == pytest.approx(250, rel=0.03)
+    assert phases["mixed"]["measured_token_count"] == 15
+    assert phases["decode"]["energy_per_token_millijoules"] == pytest.approx(phases["decode"]["energy_joules"] / 4 * 1e3)
     assert (record["measurement_method"], record["measurement_kind"]) == ("rapl", "counter") and record["device"]["name"]
     assert record["device"]["power_limit_watts"] is None and "2.4 J by rapl" in repr(meter)
 
@@ -225,18 +229,11 @@ def test_without_a_sensor_there_is_no_joule_and_a_reason(tmp_path, monkeypatch):
     assert "dfa_energy_joules_total" not in meter.prometheus() and "dfa_meter_missing{" in meter.prometheus()
 
 
-def nvml(tmp_path, monkeypatch, scenario):
-    found = sorted(ROOT.glob("build/*/tests/fake_nvml/libnvidia-ml.so.1"))
-    if not found:
-        pytest.skip("no made-up NVML")
-    path = tmp_path / f"scenario{len(list(tmp_path.iterdir()))}"
-    path.write_text("driver 580.1\nclock real\ncard H200 GPU-aa 00000000:3B:00.0\nlimit 650\n" + scenario)
-    monkeypatch.setenv("DFA_NVML", str(found[-1]))
-    monkeypatch.setenv("DFA_FAKE_NVML", str(path))
+CARD = "driver 580.1\nclock real\ncard H200 GPU-aa 00000000:3B:00.0\nlimit 650\n"
 
 
-def test_a_cards_counter(tmp_path, monkeypatch):
-    nvml(tmp_path, monkeypatch, "power constant 500\ntick 0.02\n")
+def test_a_cards_counter(fake_nvml):
+    fake_nvml(CARD + "power constant 500\ntick 0.02\n")
     with dfa.TokenMeter("GPU-aa", window_s=0.1) as meter:
         for _ in range(8):
             with meter.decode(10):
@@ -255,7 +252,7 @@ def test_a_cards_counter(tmp_path, monkeypatch):
             pass
 
 
-def test_a_card_without_a_counter_is_sampled(tmp_path, monkeypatch):
+def test_a_card_without_a_counter_is_sampled(tmp_path):
     trace = tmp_path / "watts.csv"
     trace.write_text("time_s,card.power_w\n" + "".join(f"{n * 0.02:.2f},{400}\n" for n in range(200)))
     meter = dfa.TokenMeter(f"replay:{trace}")
