@@ -92,5 +92,7 @@ def adapted_to(types):
     else:
         raise TypeError(f"q, k, v are {', '.join(kind.__qualname__ for kind in types)}; accepted: "
                         "NumPy, PyTorch, CuPy or JAX arrays, all of one library")
-    _adapted[types] = adapted
+    # Kept by a graph's first call, it would be what the graph was made without: the second call would make another.
+    if torch is None or not torch.compiler.is_compiling():
+        _adapted[types] = adapted
     return adapted

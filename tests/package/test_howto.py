@@ -58,3 +58,38 @@ def test_joules_of_a_token(fake_nvml, capsys):
     record = names["record"]
     assert record["input_token_count"] == 150 and record["output_token_count"] == 2 * 32
     assert record["average_power_watts"] == pytest.approx(500, rel=0.1)
+
+
+def test_a_model_of_transformers():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, vocab_size=99, pad_token_id=0)
+    mask = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+    names = {"torch": torch, "model": transformers.LlamaForCausalLM(config),
+             "inputs": {"input_ids": torch.randint(1, 99, (2, 5)) * mask, "attention_mask": mask}}
+    for source in fences("transformers.md", "python"):
+        exec(source, names)
+    assert (names["ours"] - names["theirs"])[mask.bool()].abs().max() < 1e-4
+    assert names["tokens"].shape == (2, 13) and "dfa" in names["model"].config._attn_implementation
+
+
+def test_a_compiled_block():
+    torch = pytest.importorskip("torch")
+    source, = fences("torch-compile.md", "python")
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+    torch._dynamo.reset()
+    names = {"backend": backend}
+    exec(source, names)
+    assert len(graphs) == 1 and names["x"].grad.isfinite().all()
+
+
+def test_a_refusal(capsys):
+    source, = fences("debug-a-refusal.md", "python")
+    exec(source, {})
+    assert "cpu FlashAttention on" in (said := capsys.readouterr().out) and "fp8 is not built" in said
