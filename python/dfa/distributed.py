@@ -16,7 +16,6 @@ from dfa._shapes import shown
 __all__ = ["context_parallel_attention", "shard", "unshard"]
 
 
-@torch.compiler.disable
 def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None, scale=None, softcap=None, sinks=None,
                                alibi_slopes=None, cu_seqlens_q=None, cu_seqlens_k=None, method="auto", layout=None,
                                heads_stride=None, return_lse=False, deterministic=False, check="always", timeout_s=None):
@@ -48,9 +47,15 @@ def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None
     Raises ValueError on every rank if one of them was given what it cannot take, or other than the rest; RuntimeError where a rank
     has stopped or does not come.
     """
-    return attend(q, k, v, Places(group), causal=causal, window=window, scale=scale, softcap=softcap, sinks=sinks,
-                  alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, method=method, layout=layout,
-                  heads_stride=heads_stride, return_lse=return_lse, deterministic=deterministic, check=check, timeout_s=timeout_s)
+    call = _uncompiled() if torch.compiler.is_compiling() else attend
+    return call(q, k, v, Places(group), causal=causal, window=window, scale=scale, softcap=softcap, sinks=sinks,
+                alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, method=method, layout=layout,
+                heads_stride=heads_stride, return_lse=return_lse, deterministic=deterministic, check=check, timeout_s=timeout_s)
+
+
+def _uncompiled():
+    """Transfers are no part of a graph. Made when it is asked for, as torch.compiler takes seconds to load."""
+    return torch.compiler.disable(attend)
 
 
 def shard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None):
