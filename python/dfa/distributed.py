@@ -3,6 +3,9 @@
     q, k, v = (dfa.distributed.shard(x, dim=2, causal=True) for x in (q, k, v))          # this rank's rows
     o = dfa.distributed.context_parallel_attention(q, k, v, causal=True)                 # of this rank's queries
     o = dfa.distributed.unshard(o, dim=2, causal=True)                                   # all rows again
+
+Run with gloo on processors, by 2 and 4 processes. No GPU and no NCCL has run it: CUDA tensors are taken, and nothing is known of
+their values, their speed or whether transfers lie beside products there.
 """
 
 import torch
