@@ -1,0 +1,126 @@
+"""One sequence over several processes: context parallelism by torch.distributed.
+
+    q, k, v = (dfa.distributed.shard(x, dim=2, causal=True) for x in (q, k, v))          # this rank's rows
+    o = dfa.distributed.context_parallel_attention(q, k, v, causal=True)                 # of this rank's queries
+    o = dfa.distributed.unshard(o, dim=2, causal=True)                                   # all rows again
+
+Run with gloo on processors, by 2 and 4 processes. No GPU and no NCCL has run it: CUDA tensors are taken, and nothing is known of
+their values, their speed or whether transfers lie beside products there.
+"""
+
+import torch
+
+from dfa._distributed_agree import Places
+from dfa._distributed_calls import attend, lengths_of, zigzag_of
+from dfa._distributed_exchange import Exchange
+from dfa._distributed_layout import places_of, rows_of
+from dfa._shapes import shown
+
+__all__ = ["context_parallel_attention", "shard", "unshard"]
+
+
+def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None, scale=None, softcap=None, sinks=None,
+                               alibi_slopes=None, cu_seqlens_q=None, cu_seqlens_k=None, method="auto", layout=None,
+                               heads_stride=None, return_lse=False, deterministic=False, check="always", timeout_s=None):
+    """dfa.attention of sequences whose rows lie on the ranks of a group: each rank gives its rows and gets its rows of o.
+
+    q: [b, hq, rows of q here, d]; k, v: [b, hk, rows of k here, d or dv], as shard(…, dim=2) cuts them; PyTorch tensors,
+    contiguous as they are or as [b, rows, heads, d]. With cu_seqlens_q (and cu_seqlens_k, which is cu_seqlens_q unless given):
+    packed sequences q [rows, hq, d], k, v [rows, hk, …], as shard(…, dim=0, cu_seqlens=…) cuts them. These are int32 or int64
+    [b + 1], of the whole sequences and the same on all ranks, and are read here: on a GPU they are waited for.
+    group: a ProcessGroup, None for all ranks, or a DeviceMesh; of a mesh with two dimensions the second exchanges heads, the
+    first runs `method`. layout: contiguous or zigzag, which is what is meant with causal; as in shard().
+    causal, window, scale, softcap, sinks, return_lse, deterministic: as in dfa.attention, of the whole sequences.
+    alibi_slopes [hq]: with the method alltoall. The gradient of sinks is of this rank's rows (or heads): the sum over the group is
+    that of the whole, as with all weights under context parallelism.
+
+    method: ring sends each rank what it sees of another's keys beside the products with those before; allgather gathers
+    heads_stride heads of k and v at a time, all of their rows (a fourth of them unless given); alltoall exchanges heads for rows,
+    so that the ranks divide hk. auto: alltoall with alibi_slopes; else ring with a window; else alltoall where the ranks divide hk
+    and hk · ranks > hq + hk, as it then sends less; else ring.
+    Parts of o are added in float32, each of the element type as kernels write it; ring has one for each other rank and sequence,
+    allgather and alltoall have one.
+
+    check: always compares what the ranks were given by one small transfer ahead of each call (on a GPU without gloo beside NCCL it
+    is waited for); once does so for what this rank has not been given before. timeout_s: how long other ranks are waited for on a
+    processor and in the check; the group's own limit unless given.
+
+    Returns o, or (o, lse), of the rows here. With autograd: all ranks take part in backward, too. No second derivatives.
+
+    Raises ValueError on every rank if one of them was given what it cannot take, or other than the rest; RuntimeError where a rank
+    has stopped or does not come.
+    """
+    call = _uncompiled() if torch.compiler.is_compiling() else attend
+    return call(q, k, v, Places(group), causal=causal, window=window, scale=scale, softcap=softcap, sinks=sinks,
+                alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, method=method, layout=layout,
+                heads_stride=heads_stride, return_lse=return_lse, deterministic=deterministic, check=check, timeout_s=timeout_s)
+
+
+def _uncompiled():
+    """Transfers are no part of a graph. Made when it is asked for, as torch.compiler takes seconds to load."""
+    return torch.compiler.disable(attend)
+
+
+def shard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None):
+    """This rank's rows of a tensor that has all, a contiguous copy with its gradient.
+
+    contiguous, without causal: as torch.tensor_split cuts. zigzag, with causal: pieces r and 2n-1-r of 2n, by which ranks have the
+    same work. Any length will do. cu_seqlens: dim holds packed sequences, each of which is cut so. Also for what goes along with
+    the rows: shard(torch.arange(s), dim=0, causal=True) is the positions of this rank's.
+
+    Raises ValueError on a dim that is not there and on cu_seqlens that do not end with its length.
+    """
+    places, zigzag = Places(group), zigzag_of(causal, layout)
+    dim = _dim_of(x, dim)
+    at = places_of(_lengths_of(cu_seqlens, x.shape[dim]), places.ways, places.rank, zigzag)
+    return x.index_select(dim, torch.tensor(at, dtype=torch.long, device=x.device))
+
+
+def unshard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None):
+    """All rows, in their order, of what shard() has cut: on every rank, by an all-gather, without a gradient.
+
+    Raises ValueError on a tensor that requires a gradient, and on every rank if rows are not as shard() cuts them.
+    """
+    places, zigzag = Places(group), zigzag_of(causal, layout)
+    dim = _dim_of(x, dim)
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("x requires a gradient, which unshard has none of; accepted: x.detach()")
+    counts = _joined(x.new_tensor([x.shape[dim]], dtype=torch.long), places).flatten().tolist()
+    lengths = _lengths_of(cu_seqlens, sum(counts))
+    wanted = [rows_of(lengths, places.ways, rank, zigzag) for rank in range(places.ranks)]
+    if counts != wanted:
+        raise ValueError(f"x has {counts} rows by rank; accepted: {wanted}, as shard() cuts {sum(counts)}")
+    x = x.movedim(dim, 0)
+    padded = torch.cat((x, x.new_zeros((max(counts) - x.shape[0], *x.shape[1:])))).contiguous()
+    parts = _joined(padded, places)
+    result = x.new_empty((sum(counts), *x.shape[1:]))
+    for rank, count in enumerate(counts):
+        at = places_of(lengths, places.ways, rank, zigzag)
+        result[torch.tensor(at, dtype=torch.long, device=x.device)] = parts[rank, :count]
+    return result.movedim(0, dim).contiguous()
+
+
+def _joined(x, places):
+    """[ranks, …]"""
+    shape = x.shape
+    for group in reversed(places.groups):
+        exchange = Exchange(group, None)
+        x = exchange.finish(exchange.gather(x.contiguous()))
+    return x.reshape(-1, *shape)
+
+
+def _dim_of(x, dim):
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x is {type(x).__qualname__}; accepted: a tensor")
+    if type(dim) is not int or not -x.dim() <= dim < x.dim():
+        raise ValueError(f"dim is {shown(dim)}; accepted: a dimension of {list(x.shape)}")
+    return dim % x.dim()
+
+
+def _lengths_of(cu_seqlens, total):
+    if cu_seqlens is None:
+        return (total,)
+    lengths = lengths_of("cu_seqlens", cu_seqlens)
+    if sum(lengths) != total:
+        raise ValueError(f"cu_seqlens ends with {sum(lengths)}; accepted: the {total} rows of x")
+    return lengths

@@ -1,0 +1,91 @@
+"""Who holds and sends what: plain numbers, against a matrix of who sees whom."""
+
+import itertools
+import random
+
+import pytest
+
+layout = pytest.importorskip("dfa._distributed_layout")
+
+
+def matrix(lengths_q, lengths_k, left, right):
+    """{(row, key)} over all sequences, by the definition."""
+    seen, row, key = set(), 0, 0
+    for sq, sk in zip(lengths_q, lengths_k):
+        for i, j in itertools.product(range(sq), range(sk)):
+            at = i + sk - sq
+            if (left < 0 or j >= at - left) and (right < 0 or j <= at + right):
+                seen.add((row + i, key + j))
+        row, key = row + sq, key + sk
+    return seen
+
+
+def pairs_of(tiles, q_places, k_places):
+    for tile in tiles:
+        assert tile.rows > 0 and tile.keys > 0 and tile.left >= -1 and tile.right >= -1
+        for i, j in itertools.product(range(tile.rows), range(tile.keys)):
+            at = i + tile.keys - tile.rows
+            if (tile.left < 0 or j >= at - tile.left) and (tile.right < 0 or j <= at + tile.right):
+                yield q_places[tile.q + i], k_places[tile.k + j]
+
+
+def problems():
+    draw = random.Random(3)
+    for _ in range(300):
+        count = draw.choice((1, 1, 3))
+        lengths = [tuple(draw.randrange(1 if count == 1 else 0, 30) for _ in range(count)) for _ in "qk"]
+        if draw.random() < 0.5:
+            lengths[1] = lengths[0]
+        yield *lengths, draw.choice((2, 3, 4)), draw.random() < 0.5, draw.choice((-1, 0, 3, 12)), draw.choice((-1, 0, 2, 9))
+
+
+def test_every_pair_is_computed_once_and_all_that_is_sent_is_seen():
+    for of_q, of_k, ranks, zigzag, left, right in problems():
+        done = []
+        plans = [layout.ring_of(of_q, of_k, ranks, rank, zigzag, left, right) for rank in range(ranks)]
+        places = [[layout.places_of(of, (ranks,), rank, zigzag) for rank in range(ranks)] for of in (of_q, of_k)]
+        for rank, (own, steps) in enumerate(plans):
+            done += pairs_of(own, places[0][rank], places[1][rank])
+            for step in steps:
+                sender = plans[step.source][1][(rank - step.source) % ranks - 1]
+                assert (sender.destination, sender.sent) == (rank, step.received)
+                came = [places[1][step.source][row] for begin, end in step.received for row in range(begin, end)]
+                pairs = list(pairs_of(step.tiles, places[0][rank], came))
+                # Keys between those that are seen go along only where a tile has none to see them.
+                assert {key for _, key in pairs} <= set(came) and bool(pairs) == bool(came)
+                done += pairs
+        assert len(done) == len(set(done)) and set(done) == matrix(of_q, of_k, left, right), (of_q, of_k, ranks, zigzag, left, right)
+
+
+def test_every_row_is_on_one_rank_also_of_a_mesh():
+    for ways, zigzag in itertools.product(((1,), (3,), (2, 2), (3, 2)), (False, True)):
+        for lengths in ((1,), (37,), (5, 0, 64)):
+            ranks = ways[0] * (ways[1] if len(ways) == 2 else 1)
+            places = [layout.places_of(lengths, ways, rank, zigzag) for rank in range(ranks)]
+            assert sorted(itertools.chain(*places)) == list(range(sum(lengths)))
+
+
+def test_zigzag_gives_all_ranks_the_same_work_under_a_causal_mask():
+    def work(zigzag):
+        of = []
+        for rank in range(4):
+            own, steps = layout.ring_of((256,), (256,), 4, rank, zigzag, -1, 0)
+            of.append(sum(tile.rows * tile.keys - (tile.rows * (tile.rows - 1) // 2 if tile.right == 0 else 0)
+                          for tile in itertools.chain(own, *(step.tiles for step in steps))))
+        return of
+    assert len(set(work(True))) == 1 and max(work(False)) > 1.6 * max(work(True))
+
+
+def test_a_causal_ring_has_one_tile_a_step():
+    for rank in range(4):
+        own, steps = layout.ring_of((256,), (256,), 4, rank, True, -1, 0)
+        assert len(own) == 1 and all(len(step.tiles) == 1 for step in steps)
+
+
+def test_a_window_sends_only_what_is_seen():
+    def sent(left, zigzag):
+        return sum(end - begin for rank in range(8) for step in layout.ring_of((8192,), (8192,), 8, rank, zigzag, left, 0)[1]
+                   for begin, end in step.sent)
+    assert sent(100, False) == 7 * 100  # the last rows of each rank, to its neighbour
+    assert sent(100, True) == 14 * 100  # of 16 pieces, two of which lie side by side on one rank
+    assert sent(-1, True) < 7 * 8192
