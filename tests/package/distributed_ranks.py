@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-LIMIT_S = 60  # of a test's processes: none is left after it
+LIMIT_S = 300  # of a test's processes: none is left after it
 
 
 def run(ranks, body, tmp_path, *arguments, limit_s=LIMIT_S):
@@ -34,7 +34,7 @@ def run(ranks, body, tmp_path, *arguments, limit_s=LIMIT_S):
 
 def _work(rank, ranks, init, results, body, arguments):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=30))
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=120))
     try:
         results.put((rank, body(rank, *arguments)))
     except BaseException:

@@ -74,7 +74,7 @@ def worst(name, method, sizes, options, dtype=torch.float32, group=None):
     given = {"cu_seqlens_q": torch.tensor(begins[0]), "cu_seqlens_k": torch.tensor(begins[1])} if lengths else {}
     sink = sinks.clone().float().requires_grad_()
     got, got_lse = dd.context_parallel_attention(*mine, group=group, method=method, **options, **given, return_lse=True,
-                                                 sinks=sink if with_sinks else None, timeout_s=20)
+                                                 sinks=sink if with_sinks else None, timeout_s=60)
     assert got.dtype == dtype and got_lse.dtype == torch.float32
     of_lse = part(d_lse.unsqueeze(3), 0).squeeze(-1)
     of_lse = of_lse.transpose(0, 1) if lengths else of_lse
@@ -173,7 +173,7 @@ def refusals(rank):
     one, other = rank == 0, rank == 1
 
     def call(q=x, k=x, v=x, **options):
-        return dd.context_parallel_attention(q, k, v, timeout_s=20, **options)
+        return dd.context_parallel_attention(q, k, v, timeout_s=60, **options)
     begins = torch.tensor([0, 10, 32], dtype=torch.int32)
     rows = dd.shard(torch.randn(32, 4, 8), dim=0, cu_seqlens=begins)
     bad = {
@@ -202,7 +202,7 @@ def refusals(rank):
         "heads_stride is 0": lambda: call(heads_stride=0),
         "causal is 'yes'; accepted: True or False": lambda: call(causal="yes" if one else True),
         "check is 'never'": lambda: call(check="never" if one else "always"),
-        "timeout_s is -1": lambda: dd.context_parallel_attention(x, x, x, timeout_s=-1 if one else 20),
+        "timeout_s is -1": lambda: dd.context_parallel_attention(x, x, x, timeout_s=-1 if one else 60),
         "cu_seqlens_q is torch.float32": lambda: call(rows, rows, rows, cu_seqlens_q=begins.float()),
         "cu_seqlens_q is [0, 10, 9]": lambda: call(rows, rows, rows, cu_seqlens_q=torch.tensor([0, 10, 9])),
         "cu_seqlens_k without cu_seqlens_q": lambda: call(cu_seqlens_k=begins),
@@ -246,7 +246,7 @@ def test_what_one_rank_cannot_take_all_refuse(tmp_path):
         assert len(said) == 32
         assert not {text: error for text, error in said.items() if text not in error}
         assert good < 1e-5
-        assert "called with another group" in two_groups and waited < 10
+        assert "called with another group" in two_groups and waited < 30
 
 
 def with_a_death(rank, dying):
@@ -269,12 +269,12 @@ def with_a_death(rank, dying):
 
 
 def test_a_rank_that_dies_ends_the_others(tmp_path):
-    told = run(3, with_a_death, tmp_path, 1, limit_s=45)
+    told = run(3, with_a_death, tmp_path, 1, limit_s=150)
     assert told[1] is None
     for said in (told[0], told[2]):
         assert len(said) == 3, said
         for text, waited in said:
-            assert "a rank of the group [0, 1, 2] has stopped" in text and waited < 8
+            assert "a rank of the group [0, 1, 2] has stopped" in text and waited < 30
 
 
 def test_without_a_process_group_it_says_so():
