@@ -116,14 +116,14 @@ struct DFA_API Problem {
 DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std::int64_t s,
                             std::int64_t d);
 
-// The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]
-// [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])] [sink] [page(N)]
-// [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq
-// and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths
-// are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
-// `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b times sk
-// where q is dense, [b, sq, hq, d]. Throws InvalidArgument naming the token and what would be
-// accepted; the result is validated.
+// The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
+// [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
+// [sink] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in
+// the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)`
+// where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more
+// often. Paged, `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b
+// times sk where q is dense, [b, sq, hq, d]. Throws InvalidArgument naming the token and what would
+// be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

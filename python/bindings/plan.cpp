@@ -36,10 +36,10 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
                    const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-                   std::int64_t page) {
+                   std::int64_t page, const std::array<std::int64_t, 2>& positions) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
-  p.mask = {window[0], window[1]};
+  p.mask = {window[0], window[1], positions[0], positions[1]};
   p.b = sizes[0];
   p.hq = sizes[1];
   p.hk = sizes[2];
@@ -211,18 +211,20 @@ void bind_plan(nb::module_& core) {
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-         std::int64_t page) {
-        const Problem problem =
-            problem_of(head, sizes, window, scale, deterministic, tensors, totals, logits, page);
+         std::int64_t page, const std::array<std::int64_t, 2>& positions) {
+        const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors,
+                                           totals, logits, page, positions);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
+      "positions"_a = std::array<std::int64_t, 2>{},
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
-      "and what stands in its bias(…); page: rows of a page, 0 where not paged.");
+      "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
+      "chunk and of the prefix, 0: none.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

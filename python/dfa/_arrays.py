@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dfa._plan import plan_of
-from dfa._shapes import (dense_strides, flag_of, lies_apart, nothing_to_read, padded_width, rows_before_heads,
+from dfa._shapes import (dense_strides, flag_of, lies_apart, nothing_to_read, padded_width, positions_of, rows_before_heads,
                          scale_at_width, scale_of, sizes_of, strides_of, window_of)
 
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
@@ -57,10 +57,12 @@ def element_strides(array):
 
 
 class Logits(NamedTuple):
-    """What becomes of logits: as plans, and as kernels are told of it, and the sinks themselves."""
+    """What becomes of logits: as plans, and as kernels are told of it, and the sinks themselves; and what a mask has beside its
+    window."""
     planned: tuple = (0.0, False, False, "")
     pointers: tuple = (0, 0, 0, 0, (0, 0, 0))
     sinks: Any = None
+    positions: tuple = (None, None)  # of a chunk, of the prefix
 
 
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
@@ -83,6 +85,7 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
         o = o.transpose(0, 2, 1, 3)
     lse = module.empty((b, hq, sq), dtype="float32") if return_lse else None
     options = window_of(causal, window), scale_of(scale), flag_of("deterministic", deterministic)
+    positions = positions_of(options[0], *logits.positions)
     if nothing_to_read(sizes):
         if return_lse:
             lse[:] = -module.inf if logits.sinks is None else logits.sinks[:, None]
@@ -90,7 +93,8 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
         strides = tuple(strides_of(name, array.shape, element_strides(array))
                         for name, array in (("q", q), ("k", k), ("v", v)))
         plan = plan_of("fwd", dtype_of(q, k, v), sizes, *options,
-                       (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned)
+                       (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned,
+                       0, positions)
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
                       (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers)

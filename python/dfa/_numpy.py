@@ -16,7 +16,7 @@ def attention(q, k, v, *options):
 
 
 def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
-                        bias):
+                        bias, chunk, prefix):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
@@ -24,7 +24,7 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
     bias, biased, steps = _bias_of(bias, b, hq, *(x.shape[2] if x.ndim == 4 else 0 for x in (q, k)))
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks)
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix))
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 

@@ -3,6 +3,7 @@
 from operator import index
 
 MOST_WIDE = 256  # head dims of the kernels: multiples of 8 up to this
+_MOST_POSITIONS = 1 << 40  # of a chunk or a prefix
 _NO_LIMIT = 1 << 41  # keys: twice the longest sequence that there is
 _LEAST_SCALE, _MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # what the kernels' float32 holds
 
@@ -118,6 +119,31 @@ def _side_of(side):
             raise TypeError
         side = index(side)
     return -1 if side >= _NO_LIMIT else side
+
+
+def positions_of(window, chunk, prefix):
+    """The planner's (chunk, prefix), for which 0 means none. window: what window_of made."""
+    chunk, prefix = _positions_of("chunk", chunk), _positions_of("prefix", prefix)
+    if chunk and prefix:
+        raise ValueError(f"chunk={chunk} beside prefix={prefix}; accepted: one of them")
+    if prefix and window != (-1, 0):
+        raise ValueError(f"prefix={prefix} without causal, or beside a window; accepted: causal=True and no window")
+    return chunk, prefix
+
+
+def _positions_of(name, value):
+    if value is None:
+        return 0
+    if type(value) is not int:
+        try:
+            if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+                raise TypeError
+            value = index(value)
+        except (TypeError, ValueError, RuntimeError):  # the last of tensors without a value: mapped, fake, on no device
+            raise TypeError(f"{name} is {shown(value)}; accepted: a whole number of positions, or None") from None
+    if not 1 <= value <= _MOST_POSITIONS:
+        raise ValueError(f"{name}={value}; accepted: 1 to 2^40 positions, or None for none")
+    return value
 
 
 def flag_of(name, value):

@@ -16,13 +16,13 @@ from torch.utils.flop_counter import register_flop_formula
 from dfa import _torch_operators
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
-from dfa._shapes import flag_of, lies_apart, padded_width, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
+from dfa._shapes import flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_inputs import check_kind
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
-            "float softcap=0.0, Tensor? bias=None")
+            "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0")
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
 _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}, "
@@ -44,6 +44,8 @@ class _Given(NamedTuple):
     sinks: Tensor | None = None
     softcap: float = 0.0
     bias: Tensor | None = None
+    chunk: int = 0
+    prefix: int = 0
     bias_gradient: bool = False
 
 
@@ -51,7 +53,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
                      causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
                      softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
-                     bias: Tensor | None = None, seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
+                     bias: Tensor | None = None, chunk: int | None = None, prefix: int | None = None,
+                     seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
                      block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
@@ -59,8 +62,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
     the rows from cu_seqlens[i] to cu_seqlens[i + 1], none where both are the same; cu_seqlens_k is cu_seqlens_q unless given.
     seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
-    aligned to its last query and key. max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them
-    and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
+    aligned to its last query and key; chunk and prefix, as in dfa.attention, too, counted from its first key.
+    max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
     sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more.
 
@@ -81,6 +84,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         from dfa import _torch_paged
         if bias is not None:
             raise ValueError("bias beside block_table is not supported; accepted: one of them")
+        if chunk is not None or prefix is not None:
+            raise ValueError("chunk and prefix beside block_table are not supported; accepted: None, causal and window")
         flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
@@ -103,7 +108,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     b = cu_seqlens_q.shape[0] - 1
     logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), _bias_of(bias, q.device, b, hq)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
-    options = *window_of(causal, window), scale_at_width(scale_of(scale), d), deterministic, *logits
+    window = window_of(causal, window)
+    positions = positions_of(window, chunk, prefix)
+    options = *window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions
     q, k, v = (_fitting(x) for x in (q, k, v))
     if known and (q.shape[0] == 0 or k.shape[0] == 0):
         _check_no_rows(q, k, *lengths)
@@ -245,7 +252,8 @@ def _with_a_key_of_none(k, v, lengths):
 
 
 def _planned(passes, q, k, v, given):
-    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias, _ = given
+    (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias,
+     *positions, _) = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (total_q, total_k), 0
     if q.device.type == "cpu":
@@ -257,7 +265,8 @@ def _planned(passes, q, k, v, given):
         check_bias_shape(bias.shape, sizes[0], hq, *longest if q.device.type == "cpu" else (0, 0))
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
-                                                 "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])))
+                                                 "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
+                   0, tuple(positions))
     lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
     logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
               (0, 0, 0) if bias is None else bias.stride()[:3])
@@ -339,19 +348,23 @@ def _fake_backward(d_o, q, k, v, o, lse, *rest):
     return *map(_torch_operators.like, (q, k, v)), d_sinks, q.new_empty(shape, dtype=torch.float32)
 
 
+_BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch leaves out what has its default at the end
+
+
 def _keep(ctx, inputs, output):
-    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias = inputs
+    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix = inputs
+    ctx.positions = chunk, prefix
     ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, d_o, d_lse, backward=torch.ops.dfa.varlen_backward):
     q, k, v, o, lse, *lengths, slopes, sinks, bias = ctx.saved_tensors
-    learned = bias is not None and ctx.needs_input_grad[-1]
-    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, learned
+    learned = bias is not None and ctx.needs_input_grad[_BIAS]
+    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, learned
     d_q, d_k, d_v, d_sinks, d_bias = _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options)
     return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
-            d_bias.to(bias.dtype) if learned else None)
+            d_bias.to(bias.dtype) if learned else None, None, None)
 
 
 def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):

@@ -29,6 +29,7 @@ struct Hash {
     for (const std::int64_t value :
          {static_cast<std::int64_t>(p.pass), static_cast<std::int64_t>(p.dtype), p.b, p.hq, p.sq,
           p.sk, p.d, static_cast<std::int64_t>(p.mask.right),
+          static_cast<std::int64_t>(p.mask.chunk), static_cast<std::int64_t>(p.mask.prefix),
           static_cast<std::int64_t>(question.options.algorithm)}) {
       hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 29;

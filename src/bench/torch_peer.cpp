@@ -59,6 +59,9 @@ Json strides_json(const Strides& s) { return Json::array({s.batch, s.head, s.row
 
 Json problem_json(const Problem& p) {
   require_plain(p, "torch");
+  if (!p.mask.is_window()) {
+    throw Unsupported("torch: takes no chunk(…) and no prefix(…); leave them out");
+  }
   return {{"forward", has_forward(p)},
           {"backward", has_backward(p)},
           {"dtype", name_of(p.dtype)},

@@ -14,6 +14,7 @@
 #include "cuda/standard.h"
 #include "cuda/store.h"
 #include "kernels/launch.h"
+#include "plan/validate_gpu.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
@@ -97,6 +98,7 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
+    if (const Verdict mask = validate_mask(p); !mask) return mask;
     if (asks_standard(options)) {
       if (p.packed()) {
         return Verdict::no(

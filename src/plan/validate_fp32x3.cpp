@@ -39,6 +39,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_dim("head_dim", c.head_dim, "d", p.d),
       validate_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_strides(p),
+      validate_mask(p),
       validate_lengths(p),
   });
 }

@@ -48,7 +48,7 @@ Verdict validate_problem(const Config& c, const Problem& p) {
   return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
               validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
               validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
-              validate_lengths(p)});
+              validate_mask(p), validate_lengths(p)});
 }
 
 // Sizes are divided by it.
@@ -215,6 +215,11 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 Verdict validate_plain_logits(const Problem& p) {
   return require(p.plain_logits(),
                  "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink");
+}
+
+Verdict validate_mask(const Problem& p) {
+  return require(p.mask.is_window(),
+                 "chunked and prefix masks have run on no GPU; take backend cpu");
 }
 
 Verdict validate_lengths(const Problem& p) {

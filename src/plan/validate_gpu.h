@@ -52,6 +52,7 @@ void set_logits(Config& c, const Problem& p) {
 Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // of cuda_sm90: scores as they come
+Verdict validate_mask(const Problem& problem);          // kernels know windows alone
 Verdict validate_lengths(const Problem& problem);
 Verdict validate_strides(const Problem& problem);
 

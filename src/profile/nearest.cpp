@@ -15,8 +15,7 @@ constexpr double kFar = 2;  // in logarithms of two, of one size
 
 // Where heads are packed otherwise a configuration may not be legal, and costs something else.
 bool same_kind(const Problem& a, const Problem& b) {
-  return a.pass == b.pass && a.dtype == b.dtype && a.d == b.d && a.dv == b.dv &&
-         a.mask.left == b.mask.left && a.mask.right == b.mask.right &&
+  return a.pass == b.pass && a.dtype == b.dtype && a.d == b.d && a.dv == b.dv && a.mask == b.mask &&
          heads_of_a_tile(a) == heads_of_a_tile(b);
 }
 

@@ -126,7 +126,14 @@ std::vector<Real> terms_of(std::vector<Real> weights, const Matrix<Real>& sizes,
 }
 
 bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
-  const std::int64_t after = j - (i + p.sk - p.sq);  // of the query's own position
+  const std::int64_t own = i + p.sk - p.sq, after = j - own;  // the query's own position
+  if (j < p.mask.prefix) return true;
+  // Two positions are of one chunk when no multiple of its length lies above one and up to the
+  // other.
+  if (const std::int64_t n = p.mask.chunk; n > 0) {
+    const std::int64_t into = (own % n + n) % n;  // how far the query is in its chunk
+    if (after < -into || after >= n - into) return false;
+  }
   return (p.mask.left < 0 || -after <= p.mask.left) && (p.mask.right < 0 || after <= p.mask.right);
 }
 

@@ -38,7 +38,9 @@ struct Pages {
     const auto bytes = static_cast<std::size_t>(dim * bytes_of(p.dtype));
     std::vector<char> dense(static_cast<std::size_t>(rows * p.hk) * bytes);
     for (std::int64_t j = 0; j < rows; ++j) {
-      if (p.mask.left >= 0 && j < rows - queries - p.mask.left) continue;
+      const std::int64_t first = rows - queries, chunk = p.mask.chunk;  // where queries begin
+      if (p.mask.left >= 0 && j < first - p.mask.left) continue;
+      if (chunk > 0 && first > 0 && j / chunk < first / chunk) continue;
       const std::int64_t at = pad + j, page = table[at / p.page];
       if (page < 0 || page >= p.total_k / p.page) {
         throw InvalidArgument("block_table names page " + std::to_string(page) + " of " +

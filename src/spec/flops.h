@@ -24,14 +24,44 @@ constexpr double sum_of_clamped(std::int64_t first, std::int64_t count, std::int
 
 }  // namespace flops_detail
 
-// (query, key) pairs of one head that the mask lets through; exact while sq * sk < 2^53.
-constexpr double visible_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+namespace flops_detail {
+
+constexpr double pairs_of_window(const Mask& mask, std::int64_t sq, std::int64_t sk) {
   const std::int64_t shift = sk - sq;
   const double ends = mask.right < 0 ? static_cast<double>(sq) * static_cast<double>(sk)
-                                     : flops_detail::sum_of_clamped(shift + mask.right + 1, sq, sk);
-  const double begins =
-      mask.left < 0 ? 0.0 : flops_detail::sum_of_clamped(shift - mask.left, sq, sk);
-  return ends - begins;
+                                     : sum_of_clamped(shift + mask.right + 1, sq, sk);
+  return ends - (mask.left < 0 ? 0.0 : sum_of_clamped(shift - mask.left, sq, sk));
+}
+
+// Queries and keys of a chunk end at one position, as all do: each chunk is a small problem of a
+// window. Those between the first and the last are alike.
+constexpr double pairs_of_chunks(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+  const std::int64_t start = sk - sq > 0 ? sk - sq : 0, size = mask.chunk;
+  const std::int64_t first = start / size, last = (sk - 1) / size;
+  const auto pairs = [&](std::int64_t of) {
+    const std::int64_t begin = of * size, end = std::min(begin + size, sk);
+    return pairs_of_window(mask, end - std::max(begin, start), end - begin);
+  };
+  if (first == last) return pairs(first);
+  const std::int64_t between = last - first - 1;
+  return pairs(first) + pairs(last) +
+         (between > 0 ? static_cast<double>(between) * pairs_of_window(mask, size, size) : 0.0);
+}
+
+// Keys of the prefix that the causal mask hides.
+constexpr double pairs_of_prefix(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+  const std::int64_t keys = std::min<std::int64_t>(mask.prefix, sk);
+  return static_cast<double>(sq) * static_cast<double>(keys) -
+         sum_of_clamped(sk - sq + 1, sq, keys);
+}
+
+}  // namespace flops_detail
+
+// (query, key) pairs of one head that the mask lets through; exact while sq * sk < 2^53.
+constexpr double visible_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk) {
+  if (mask.chunk > 0) return flops_detail::pairs_of_chunks(mask, sq, sk);
+  return flops_detail::pairs_of_window(mask, sq, sk) +
+         (mask.prefix > 0 ? flops_detail::pairs_of_prefix(mask, sq, sk) : 0.0);
 }
 
 // Some masks hide nothing: of a single query under a causal one, say.

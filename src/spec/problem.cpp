@@ -96,8 +96,9 @@ class Parser {
   void take(std::string_view token) {
     if (take_word(token) || take_call(token) || take_size(token)) return;
     bad("unknown token " + quoted(token) +
-        "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [deterministic]"
-        " [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] [sink] [page(N)] with PASS "
+        "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
+        "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
+        "[sink] [page(N)] with PASS "
         "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
@@ -123,6 +124,8 @@ class Parser {
       problem_.mask = *window_;
       if (causal) problem_.mask.right = 0;
     }
+    problem_.mask.chunk = chunk_.value_or(0);
+    problem_.mask.prefix = prefix_.value_or(0);
     validate(problem_);
     return problem_;
   }
@@ -195,7 +198,23 @@ class Parser {
     return given = true;
   }
 
+  // Of chunk(N) and prefix(P), which are from 1 on.
+  static bool take_positions(std::string_view token, std::string_view name,
+                             std::optional<std::int64_t>& positions) {
+    const auto text = argument_of(token, name);
+    if (!text) return false;
+    const std::optional<std::int64_t> value = to_integer(*text);
+    if (!value || *value < 1 || *value > kMaxSize) {
+      bad(quoted(token) + " is not of the form " + std::string(name) + "(N), N from 1 to 2^40");
+    }
+    if (positions) bad("a second " + std::string(name) + " " + quoted(token));
+    positions = value;
+    return true;
+  }
+
   bool take_call(std::string_view token) {
+    if (take_positions(token, "chunk", chunk_)) return true;
+    if (take_positions(token, "prefix", prefix_)) return true;
     if (const auto text = argument_of(token, "window")) {
       const auto sides = integers(token, *text, 2, "window(L,R), -1 for no limit");
       if (sides[0] < -1 || sides[1] < -1) bad("'" + std::string(token) + "': -1 is the least");
@@ -307,6 +326,7 @@ class Parser {
   bool dtype_ = false;
   bool mask_given_ = false;
   std::optional<Mask> window_;
+  std::optional<std::int64_t> chunk_, prefix_;
   std::optional<std::string> bias_;  // its type may be that of a word yet to come
   bool layout_ = false;
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
@@ -351,6 +371,23 @@ void require_disjoint(const char* name, const Strides& strides, std::int64_t b, 
       bad(std::string("strides of ") + name + " make elements overlap, but it is written");
     }
     span = dim.stride * (dim.size - 1) + span;
+  }
+}
+
+void require_mask(const Mask& mask) {
+  if (mask.left < -1 || mask.right < -1) bad("window sides must be -1 (no limit) or more");
+  const auto require_positions = [](const char* name, std::int64_t value) {
+    if (value >= 0 && value <= kMaxSize) return;
+    bad(std::string(name) + " is " + std::to_string(value) +
+        "; accepted: 1 to 2^40, or 0 for none");
+  };
+  require_positions("chunk", mask.chunk);
+  require_positions("prefix", mask.prefix);
+  if (mask.chunk > 0 && mask.prefix > 0) {
+    bad("chunk and prefix do not go together; give one of them");
+  }
+  if (mask.prefix > 0 && (mask.left >= 0 || mask.right != 0)) {
+    bad("prefix goes with a causal mask without a window; give causal");
   }
 }
 
@@ -455,7 +492,8 @@ Problem parse_problem(std::string_view line) {
 
 std::string to_line(const Problem& p) {
   std::string line = std::string(name_of(p.pass)) + " " + name_of(p.dtype);
-  if (p.mask.is_causal()) line += " causal";
+  const bool causal = p.mask.left < 0 && p.mask.right == 0;
+  if (causal) line += " causal";
   const auto size = [&](const char* name, std::int64_t value) {
     line += std::string(" ") + name + std::to_string(value);
   };
@@ -469,9 +507,11 @@ std::string to_line(const Problem& p) {
   }
   size("d", p.d);
   if (p.dv != p.d) size("dv", p.dv);
-  if (!p.mask.is_full() && !p.mask.is_causal()) {
+  if (!causal && (p.mask.left >= 0 || p.mask.right >= 0)) {
     line += " window(" + std::to_string(p.mask.left) + "," + std::to_string(p.mask.right) + ")";
   }
+  if (p.mask.chunk > 0) line += " chunk(" + std::to_string(p.mask.chunk) + ")";
+  if (p.mask.prefix > 0) line += " prefix(" + std::to_string(p.mask.prefix) + ")";
   if (by_lengths) {
     line += " lens(" + lengths_text(p.lens_q) + ")";
     if (p.lens_k != p.lens_q) line += " lens_k(" + lengths_text(p.lens_k) + ")";
@@ -493,7 +533,9 @@ std::string to_line(const Problem& p) {
 
 Mask within_reach(Mask mask) {
   constexpr long long kNoLimit = 1LL << 41;
-  return {mask.left >= kNoLimit ? -1 : mask.left, mask.right >= kNoLimit ? -1 : mask.right};
+  if (mask.left >= kNoLimit) mask.left = -1;
+  if (mask.right >= kNoLimit) mask.right = -1;
+  return mask;
 }
 
 void validate(const Problem& p) {
@@ -507,7 +549,7 @@ void validate(const Problem& p) {
   if (p.hq % p.hk != 0) {
     bad("hq=" + std::to_string(p.hq) + " is not a multiple of hk=" + std::to_string(p.hk));
   }
-  if (p.mask.left < -1 || p.mask.right < -1) bad("window sides must be -1 (no limit) or more");
+  require_mask(p.mask);
   if (p.scale != 0 && !(std::fabs(p.scale) >= kLeastScale && std::fabs(p.scale) <= kMostScale)) {
     bad("scale is " + shortest(p.scale) +
         "; accepted: a finite number, in size from 2^-126 to 2^127, or none for 1/sqrt(d)");

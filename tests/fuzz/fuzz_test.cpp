@@ -36,6 +36,18 @@ class Dice {
   std::uint64_t next_ = 0;
 };
 
+// What goes beside full or causal; a prefix is of causal alone.
+std::string random_mask(Dice& dice, bool causal) {
+  std::string mask;
+  if (causal && dice.below(6) == 0) return " prefix(" + std::to_string(1 + dice.below(150)) + ")";
+  if (dice.below(4) == 0) {
+    mask +=
+        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  if (dice.below(5) == 0) mask += " chunk(" + std::to_string(1 + dice.below(150)) + ")";
+  return mask;
+}
+
 std::string random_line(Dice& dice) {
   static constexpr int kLengths[] = {1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200};
   const std::int64_t hk = 1 + dice.below(3);
@@ -45,10 +57,7 @@ std::string random_line(Dice& dice) {
       std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
       std::to_string(dice.pick(kLengths)) + " sk" + std::to_string(dice.pick(kLengths)) + " d" +
       std::to_string(8 * (1 + dice.below(20))) + " dv" + std::to_string(8 * (1 + dice.below(20)));
-  if (dice.below(4) == 0) {
-    line +=
-        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
-  }
+  line += random_mask(dice, line.find(" causal") != std::string::npos);
   if (dice.below(4) == 0) line += " layout(bshd)";
   if (dice.below(8) == 0) {
     line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
@@ -82,10 +91,7 @@ std::string random_paged_line(Dice& dice) {
     line += " lens(" + queries + ") lens_k(" + keys + ")";
   }
   line += " page(" + std::to_string(page) + ")";
-  if (dice.below(4) == 0) {
-    line +=
-        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
-  }
+  line += random_mask(dice, line.find(" causal") != std::string::npos);
   if (dice.below(4) == 0) line += " softcap(20)";
   if (dice.below(4) == 0) line += " alibi";
   if (dice.below(4) == 0) line += " sink";

@@ -15,6 +15,13 @@ namespace {
 
 bool visible(const Problem& p, std::int64_t i, std::int64_t j) {
   const std::int64_t aligned = i + p.sk - p.sq;
+  if (p.mask.prefix > 0) return j < p.mask.prefix || j <= aligned;
+  for (std::int64_t begin = 0; p.mask.chunk > 0; begin += p.mask.chunk) {
+    if (aligned < begin) return false;
+    if (aligned >= begin + p.mask.chunk) continue;
+    if (j < begin || j >= begin + p.mask.chunk) return false;
+    break;
+  }
   return (p.mask.left < 0 || j >= aligned - p.mask.left) &&
          (p.mask.right < 0 || j <= aligned + p.mask.right);
 }
@@ -88,6 +95,10 @@ constexpr const char* kLines[] = {
     "fwdbwd fp32 causal b1 hq3 hk1 sq5 sk5 d8 dv16",
     "fwdbwd fp32 causal b1 hq2 hk2 sq6 sk3 d8",
     "fwdbwd fp32 causal b1 hq2 hk2 sq2 sk6 d8",
+    "fwdbwd fp32 causal b1 hq2 hk2 sq5 sk7 d8 chunk(3)",
+    "fwdbwd fp32 b1 hq2 hk1 sq6 sk4 d8 window(-1,1) chunk(2)",
+    "fwdbwd fp32 causal b1 hq2 hk2 sq5 sk7 d8 prefix(4)",
+    "fwdbwd fp32 causal b1 hq2 hk2 sq6 sk3 d8 prefix(2)",
     "fwdbwd fp32 b1 hq1 hk1 sq6 sk6 d8 window(1,0)",
     "fwdbwd fp32 b1 hq1 hk1 sq7 sk4 d8 window(0,1)",
     "fwdbwd fp32 b1 hq1 hk1 sq4 sk7 d8 window(2,-1)",
@@ -207,24 +218,35 @@ TEST(Definition, TheReferenceSaysWhatItCannotDo) {
   EXPECT_EQ(reference.diagnostics().measure_ceilings(0, 1).threads, 1);
 }
 
+void expect_ranges_of(const Problem& p) {
+  for (std::int64_t i = 0; i < p.sq; ++i) {
+    for (std::int64_t j = 0; j < p.sk; ++j) {
+      const bool row = p.mask.key_begin(i, p.sq, p.sk) <= j && j < p.mask.key_end(i, p.sq, p.sk);
+      const bool column =
+          p.mask.query_begin(j, p.sq, p.sk) <= i && i < p.mask.query_end(j, p.sq, p.sk);
+      ASSERT_EQ(is_visible(p, i, j), row) << to_line(p) << " i " << i << " j " << j;
+      ASSERT_EQ(is_visible(p, i, j), column) << to_line(p) << " i " << i << " j " << j;
+    }
+  }
+}
+
 // Engines find ranges by the arithmetic of dfa::Mask, the reference judges key by key.
 TEST(Definition, EnginesRangesAreWhatTheReferenceSees) {
-  for (const std::int64_t sq : {1, 2, 5}) {
+  for (const std::int64_t sq : {1, 2, 5, 9}) {
     for (const std::int64_t sk : {1, 3, 6}) {
-      for (std::int64_t left = -1; left < 12; ++left) {
-        for (std::int64_t right = -1; right < 12; ++right) {
-          Problem p;
-          p.sq = sq, p.sk = sk, p.mask = {left, right};
-          for (std::int64_t i = 0; i < sq; ++i) {
-            for (std::int64_t j = 0; j < sk; ++j) {
-              const bool row = p.mask.key_begin(i, sq, sk) <= j && j < p.mask.key_end(i, sq, sk);
-              const bool column =
-                  p.mask.query_begin(j, sq, sk) <= i && i < p.mask.query_end(j, sq, sk);
-              ASSERT_EQ(is_visible(p, i, j), row) << to_line(p) << " i " << i << " j " << j;
-              ASSERT_EQ(is_visible(p, i, j), column) << to_line(p) << " i " << i << " j " << j;
-            }
+      Problem p;
+      p.sq = sq, p.sk = sk;
+      for (long long left = -1; left < 12; ++left) {
+        for (long long right = -1; right < 12; ++right) {
+          for (long long chunk = 0; chunk < 8; ++chunk) {
+            p.mask = {left, right, chunk};
+            expect_ranges_of(p);
           }
         }
+      }
+      for (long long prefix = 1; prefix < 8; ++prefix) {
+        p.mask = {-1, 0, 0, prefix};
+        expect_ranges_of(p);
       }
     }
   }

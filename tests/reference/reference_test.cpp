@@ -74,7 +74,9 @@ void expect_gradient(Tensors& t, std::vector<std::byte>& input,
 
 TEST(Reference, GradientsAreThoseOfFiniteDifferences) {
   for (const char* line : {"fwdbwd fp32 causal b1 hq2 hk1 sq5 sk7 d8 dv16",
-                           "fwdbwd fp32 b2 hq2 hk2 sq4 sk3 d16 dv8 window(1,1) scale(0.7)"}) {
+                           "fwdbwd fp32 b2 hq2 hk2 sq4 sk3 d16 dv8 window(1,1) scale(0.7)",
+                           "fwdbwd fp32 causal b1 hq2 hk1 sq7 sk5 d8 chunk(2)",
+                           "fwdbwd fp32 causal b1 hq2 hk1 sq7 sk5 d8 prefix(3)"}) {
     Tensors t(line);
     run(t);
     expect_gradient(t, t.q, t.dq, "dq");

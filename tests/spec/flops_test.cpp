@@ -11,8 +11,9 @@ double enumerated(const Mask& mask, int sq, int sk) {
   for (int i = 0; i < sq; ++i) {
     for (int j = 0; j < sk; ++j) {
       const int center = i + sk - sq;
-      pairs += (mask.left < 0 || j >= center - mask.left) &&
-               (mask.right < 0 || j <= center + mask.right);
+      const bool other = mask.chunk > 0 && (center < 0 || center / mask.chunk != j / mask.chunk);
+      pairs += j < mask.prefix || ((mask.left < 0 || j >= center - mask.left) &&
+                                   (mask.right < 0 || j <= center + mask.right) && !other);
     }
   }
   return pairs;
@@ -30,6 +31,31 @@ TEST(Flops, VisiblePairsMatchEnumerationForEveryMaskAndSmallShape) {
       }
     }
   }
+}
+
+TEST(Flops, PairsOfChunksAndPrefixesMatchEnumeration) {
+  for (int sq = 1; sq <= 17; ++sq) {
+    for (int sk = 1; sk <= 17; ++sk) {
+      for (int size = 1; size <= 19; ++size) {
+        for (const Mask& window : {kFull, kCausal, Mask{2, 1}, Mask{3, -1}, Mask{-1, 2}}) {
+          const Mask chunked{window.left, window.right, size};
+          ASSERT_EQ(visible_pairs(chunked, sq, sk), enumerated(chunked, sq, sk))
+              << window.left << " " << window.right << " " << size << " " << sq << " " << sk;
+        }
+        const Mask prefixed{-1, 0, 0, size};
+        ASSERT_EQ(visible_pairs(prefixed, sq, sk), enumerated(prefixed, sq, sk))
+            << size << " " << sq << " " << sk;
+      }
+    }
+  }
+}
+
+TEST(Flops, MasksOfGreatLengthsAreCountedAtOnce) {
+  constexpr std::int64_t kLong = 1LL << 26;
+  EXPECT_EQ(visible_pairs(Mask{-1, -1, 1}, kLong, kLong), static_cast<double>(kLong));
+  EXPECT_EQ(visible_pairs(Mask{-1, 0, 1LL << 40}, kLong, kLong),
+            visible_pairs(kCausal, kLong, kLong));
+  EXPECT_EQ(visible_pairs(Mask{-1, 0, 0, 1LL << 40}, 8, kLong), 8.0 * kLong);
 }
 
 TEST(Flops, OneQueryAgainstAVeryLongCacheIsExact) {

@@ -22,6 +22,11 @@ TEST(Problem, TheCanonicalLineIsAFixedPoint) {
            "bwd fp32 b1 hq1 hk1 sq1 sk1 d8 dv16",
            "fwdbwd fp16 b3 hq6 hk2 sq17 sk33 d64 window(4,7) deterministic scale(0.25)",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 layout(bshd)",
+           "fwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 chunk(4)",
+           "fwd bf16 b1 hq8 hk8 sq9 sk9 d64 chunk(1099511627776)",
+           "fwd bf16 b1 hq8 hk8 sq9 sk9 d64 window(4,7) chunk(3) deterministic",
+           "fwdbwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 prefix(5)",
+           "bwd fp16 causal hq4 hk2 d64 prefix(2) lens(3,4) sink",
            "fwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 scale(0.5) softcap(30) alibi sink",
            "fwd bf16 b2 hq8 hk8 sq9 sk9 d64 bias(b,h)",
            "fwd fp16 b1 hq8 hk8 sq9 sk9 d64 bias(1,h,fp32)",
@@ -97,14 +102,61 @@ TEST(Problem, ScaleAndSoftcapAreWhatFp32Holds) {
   }
 }
 
+TEST(Problem, ChunksAndPrefixesAreRefusedByName) {
+  const auto error = [](const char* rest) {
+    return error_of(std::string("fwd bf16 h8 s8 d8 ") + rest);
+  };
+  for (const std::string name : {"chunk", "prefix"}) {
+    for (const char* odd : {"(0)", "(-1)", "(1099511627777)", "(9223372036854775807)",
+                            "(9223372036854775808)", "(2.5)", "(x)", "()", "(1,2)", "(nan)"}) {
+      EXPECT_NE(error(("causal " + name + odd).c_str()).find(name + "(N), N from 1 to 2^40"),
+                std::string::npos)
+          << name << odd;
+    }
+    EXPECT_NE(error(("causal " + name + "(2) " + name + "(3)").c_str()).find("a second " + name),
+              std::string::npos);
+  }
+  EXPECT_NE(error("causal chunk(2) prefix(3)").find("do not go together"), std::string::npos);
+  for (const char* odd : {"prefix(3)", "full prefix(3)", "window(2,0) prefix(3)",
+                          "causal window(2,0) prefix(3)", "window(-1,1) prefix(3)"}) {
+    EXPECT_NE(error(odd).find("prefix goes with a causal mask"), std::string::npos) << odd;
+  }
+  Problem p = parse_problem("fwd bf16 causal h8 s8 d8");
+  for (const Mask odd : {Mask{-1, 0, -1}, Mask{-1, 0, 0, -1}, Mask{-1, 0, 1LL << 62}}) {
+    p.mask = odd;
+    EXPECT_THROW(validate(p), InvalidArgument);
+  }
+}
+
+TEST(Mask, OnlyWindowsAreFullOrCausal) {
+  EXPECT_FALSE((Mask{-1, -1, 4}).is_full());
+  EXPECT_FALSE((Mask{-1, 0, 4}).is_causal());
+  EXPECT_FALSE((Mask{-1, 0, 0, 4}).is_causal());
+  EXPECT_NE((Mask{-1, 0, 4}), kCausal);
+  EXPECT_EQ(within_reach({1LL << 62, 0, 4, 0}), (Mask{-1, 0, 4, 0}));
+}
+
+// Said pair by pair, without a division: chunks are looked for from position 0 on.
+bool is_in_chunk(const Mask& mask, int position, int key) {
+  for (int begin = 0; mask.chunk > 0; begin += static_cast<int>(mask.chunk)) {
+    if (position < begin) return false;
+    if (position < begin + mask.chunk) return key >= begin && key < begin + mask.chunk;
+  }
+  return true;
+}
+
 TEST(Mask, RangesAgreeWithTheDefinitionAndItsTranspose) {
-  for (const Mask mask : {kFull, kCausal, Mask{2, 3}, Mask{0, 0}, Mask{5, -1}}) {
-    for (const auto& [sq, sk] : {std::pair{5, 9}, {9, 5}, {7, 7}, {1, 4}}) {
+  for (const Mask mask :
+       {kFull, kCausal, Mask{2, 3}, Mask{0, 0}, Mask{5, -1}, Mask{-1, -1, 3}, Mask{-1, 0, 3},
+        Mask{-1, 0, 1}, Mask{-1, 0, 100}, Mask{2, 1, 4}, Mask{-1, 1, 4}, Mask{-1, 0, 0, 1},
+        Mask{-1, 0, 0, 4}, Mask{-1, 0, 0, 1LL << 40}, Mask{-1, -1, 1LL << 40}}) {
+    for (const auto& [sq, sk] : {std::pair{5, 9}, {9, 5}, {7, 7}, {1, 4}, {20, 9}, {13, 17}}) {
       for (int i = 0; i < sq; ++i) {
         for (int j = 0; j < sk; ++j) {
           const int center = i + sk - sq;
-          const bool visible = (mask.left < 0 || j >= center - mask.left) &&
-                               (mask.right < 0 || j <= center + mask.right);
+          const bool visible = j < mask.prefix || ((mask.left < 0 || j >= center - mask.left) &&
+                                                   (mask.right < 0 || j <= center + mask.right) &&
+                                                   is_in_chunk(mask, center, j));
           EXPECT_EQ(visible, j >= mask.key_begin(i, sq, sk) && j < mask.key_end(i, sq, sk));
           EXPECT_EQ(visible, i >= mask.query_begin(j, sq, sk) && i < mask.query_end(j, sq, sk));
         }

@@ -63,7 +63,7 @@ class Story:
 def has_words(problem, words):
     """Whether all of these stand in a problem line; `full` where no mask does."""
     tokens = problem.split()
-    masked = any(t == "causal" or t.startswith("window(") for t in tokens)
+    masked = any(t == "causal" or t.startswith(("window(", "chunk(")) for t in tokens)
     return all(not masked if word == "full" else word in tokens for word in words.split())
 
 
