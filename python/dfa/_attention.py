@@ -10,7 +10,7 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -21,10 +21,13 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     position, -1 for no limit. scale: 1 / sqrt(d) unless given.
     chunk: a query sees only keys of its own chunk of so many positions, c · chunk to (c + 1) · chunk - 1, beside what causal and
     window allow. prefix: with causal, every query sees so many first keys as well. One of the two, whole numbers from 1 on.
+    mask: bool, [b, hq, sq, sk] with 1 where it is one value for all; of what the others show, a query sees the keys at which it is
+    True. It becomes a bias in the element type of q, or of bias, and hides no tile: what causal, window, chunk and prefix can say
+    costs less there.
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
-    in the denominator and in lse, without a value. These four, chunk and prefix: NumPy and PyTorch on a processor so far, with
+    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch on a processor so far, with
     gradients of q, k, v, sinks and bias.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
@@ -46,14 +49,15 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
-            or prefix is not None:
+            or prefix is not None or mask is not None:
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
-                   "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix}
+                   "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
+                   "mask": mask}
         return _of_logits(q, k, v, return_lse, algorithm, options)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 
 
-_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, chunk and prefix"
+_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, mask, chunk and prefix"
 
 
 def _of_logits(q, k, v, return_lse, algorithm, options):

@@ -37,10 +37,12 @@ def bias_text(shape, dtype):
     return ",".join([*(name if size > 1 else "1" for name, size in zip("bhqk", shape)), dtype])
 
 
-def check_bias_shape(shape, b, hq, sq, sk, more=True):
-    """Raises ValueError unless a bias of this shape is there for every batch, head, query and key. more: and for others yet."""
+def check_bias_shape(shape, b, hq, sq, sk, more=True, name="bias"):
+    """Raises ValueError unless a bias of this shape, or what has this name, is there for every batch, head, query and key.
+
+    more: and for others yet."""
     if len(shape) == 4 and shape[0] in (1, b) and shape[1] in (1, hq) and all(
             size in (1, wanted) or (more and size > wanted) for size, wanted in zip(shape[2:], (sq, sk))):
         return
-    raise ValueError(f"bias has shape {list(shape)}; accepted: [b, hq, sq, sk] with 1 where it is one value for all, here "
+    raise ValueError(f"{name} has shape {list(shape)}; accepted: [b, hq, sq, sk] with 1 where it is one value for all, here "
                      f"{[b, hq, sq, sk]}")

@@ -16,12 +16,15 @@ def attention(q, k, v, *options):
 
 
 def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
-                        bias, chunk, prefix):
+                        bias, chunk, prefix, mask):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
     check_shapes(alibi_slopes, sinks, b, hq)
-    bias, biased, steps = _bias_of(bias, b, hq, *(x.shape[2] if x.ndim == 4 else 0 for x in (q, k)))
+    sizes = b, hq, *(x.shape[2] if x.ndim == 4 else 0 for x in (q, k))
+    if mask is not None:
+        bias = _hidden(bias, mask, q.dtype, sizes)
+    bias, biased, steps = _bias_of(bias, *sizes)
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
                             (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix))
@@ -39,6 +42,16 @@ def _floats(name, values):
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise TypeError(f"{name} is of {array.dtype}; accepted: real numbers")
     return numpy.asarray(array, dtype="float32", order="C")
+
+
+def _hidden(bias, mask, dtype, sizes):
+    """The bias, of this type where there is none, with -inf where the mask is False."""
+    _arrays.refuse_masked("mask", mask)
+    if not isinstance(mask, numpy.ndarray) or mask.dtype != bool:
+        raise TypeError(f"mask is {shown(mask)}; accepted: a NumPy array of bool, True where a key is seen")
+    check_bias_shape(mask.shape, *sizes, more=False, name="mask")
+    bias, _, _ = _bias_of(numpy.zeros((1, 1, 1, 1), dtype) if bias is None else bias, *sizes)
+    return numpy.where(mask, bias, bias.dtype.type(-numpy.inf))
 
 
 def _bias_of(bias, *sizes):

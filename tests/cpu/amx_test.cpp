@@ -146,8 +146,9 @@ void check_head(const Case& c, const HeadTensors& t, int head, Matrix sums[4]) {
 void check(const Engine& engine, const Case& c) {
   SCOPED_TRACE("sq" + std::to_string(c.sq) + " sk" + std::to_string(c.sk) + " d" +
                std::to_string(c.d) + " dv" + std::to_string(c.dv) + " window(" +
-               std::to_string(c.mask.left) + "," + std::to_string(c.mask.right) + ") blocks " +
-               std::to_string(c.block_q) + " " + std::to_string(c.block_k));
+               std::to_string(c.mask.left) + "," + std::to_string(c.mask.right) + ") chunk " +
+               std::to_string(c.mask.chunk) + " prefix " + std::to_string(c.mask.prefix) +
+               " blocks " + std::to_string(c.block_q) + " " + std::to_string(c.block_k));
   HeadTensors t = inputs(c);
   forward(engine, c, t);
   backward(engine, c, t);
@@ -188,6 +189,15 @@ TEST_F(AmxEngine, AgreesWithFp64UnderMasks) {
   check(engine, {130, 130, 32, 32, {17, 5}});
   check(engine, {130, 130, 32, 32, {40, 0}});
   check(engine, {100, 160, 32, 32, {-1, 9}});
+  for (const long long chunk : {1, 20, 32, 50, 64, 500}) {
+    check(engine, {130, 130, 32, 32, {-1, 0, chunk}});
+    check(engine, {70, 130, 32, 32, {-1, -1, chunk}});
+    check(engine, {130, 70, 32, 32, {20, 5, chunk}});
+  }
+  for (const long long prefix : {1, 33, 64, 100, 500}) {
+    check(engine, {130, 130, 32, 32, {-1, 0, 0, prefix}});
+    check(engine, {130, 70, 32, 32, {-1, 0, 0, prefix}});
+  }
 }
 
 TEST_F(AmxEngine, AgreesWithFp64ForEveryBlock) {
