@@ -2,6 +2,7 @@
 
 import json
 import weakref
+import zlib
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ import torch.distributed as dist
 from dfa._distributed_exchange import Exchange, cpu_works
 
 _ROOM = 2048  # bytes that each rank may say
+_LONGEST_ERROR = 300  # letters, each of which JSON may write with six
 _agreed = weakref.WeakKeyDictionary()  # by group: {what a rank said: what all said}
 
 
@@ -23,8 +25,12 @@ class Places:
             self.rank = self.rank * dist.get_world_size(one) + dist.get_rank(one)
             self.ranks *= dist.get_world_size(one)
 
-    def members(self):
-        return [dist.get_process_group_ranks(group) for group in self.groups][0]
+    def text(self):
+        """The same on all ranks of a call: its ranks, of many their number and a checksum; the sizes of a mesh."""
+        if len(self.ways) > 1:
+            return str(list(self.ways))
+        members = str(dist.get_process_group_ranks(self.groups[0]))
+        return members if len(members) <= 200 else f"{self.ranks} ranks of checksum {zlib.crc32(members.encode())}"
 
 
 def _groups_of(group):
@@ -49,7 +55,7 @@ def _groups_of(group):
 def agree(name, places, device, said, error, check, timeout_s):
     """What each rank said, {field: text} of each, in their order. Raises ValueError on every rank if there is an error on one, or
     if fields differ whose names do not begin with "local"."""
-    mine = json.dumps({"error": error[:800]} if error else said)
+    mine = json.dumps({"error": error[:_LONGEST_ERROR]} if error else said)
     known = _agreed.setdefault(places.groups[0], {}) if check == "once" else {}
     if mine in known:
         return known[mine]

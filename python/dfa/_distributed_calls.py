@@ -189,7 +189,7 @@ def _said(call, places):
     q, k, v = call.q, call.k, call.v
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, call.sinks))
     lengths = [zlib.crc32(repr(one).encode()) for one in call.lengths] if call.packed() else None
-    return {"group": str(places.members() if len(places.ways) == 1 else list(places.ways)), "element type": str(q.dtype),
+    return {"group": places.text(), "element type": str(q.dtype),
             "device": q.device.type, "batch": q.shape[0], "hq": q.shape[1], "hk": k.shape[1], "d": q.shape[3], "dv": v.shape[3],
             "method": call.method, "layout": "zigzag" if call.zigzag else "contiguous", "window": f"({call.left}, {call.right})",
             "scale": repr(call.scale), "softcap": repr(call.softcap), "sinks": call.sinks is not None,

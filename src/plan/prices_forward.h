@@ -21,7 +21,7 @@ struct Sm90Tile {
 namespace prices {
 
 // What all multiprocessors of the card take together at its power limit of 700 W, in us: of a work
-// tile tile each, and on top of that of every step along the keys.
+// tile each, and on top of that of every step along the keys.
 struct TilePrice {
   double tile_us, step_us;
 };

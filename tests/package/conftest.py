@@ -36,3 +36,19 @@ def fake_nvml(program, tmp_path, monkeypatch):
         monkeypatch.setenv("DFA_NVML", str(library))
         monkeypatch.setenv("DFA_FAKE_NVML", str(path))
     return say
+
+
+@pytest.fixture
+def rapl(tmp_path, monkeypatch):
+    """A made-up tree of RAPL with one package counter; returns the function that sets its microjoules."""
+    domain = tmp_path / "class/powercap/intel-rapl:0"
+    domain.mkdir(parents=True)
+    (domain / "name").write_text("package-0\n")
+    (domain / "max_energy_range_uj").write_text("262143328850\n")
+    monkeypatch.setenv("DFA_SYSFS_ROOT", str(tmp_path))
+
+    def count(microjoules):  # never half-written: a thread may read it meanwhile
+        (domain / "energy_uj.new").write_text(f"{microjoules}\n")
+        (domain / "energy_uj.new").rename(domain / "energy_uj")
+    count(5_000_000)
+    return count

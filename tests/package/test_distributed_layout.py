@@ -89,3 +89,20 @@ def test_a_window_sends_only_what_is_seen():
     assert sent(100, False) == 7 * 100  # the last rows of each rank, to its neighbour
     assert sent(100, True) == 14 * 100  # of 16 pieces, two of which lie side by side on one rank
     assert sent(-1, True) < 7 * 8192
+
+
+def test_what_ranks_say_has_room_however_many_they_are(monkeypatch):
+    """A group's ranks and an error, the longest that may be, are still JSON when they have been cut to size."""
+    import json
+
+    from dfa import _distributed_agree as agreement
+    places = agreement.Places.__new__(agreement.Places)
+    places.groups, places.ways, places.ranks = [None], (1024,), 1024
+    monkeypatch.setattr(agreement.dist, "get_process_group_ranks", lambda group: list(range(1024)))
+    assert places.text().startswith("1024 ranks of checksum ")
+    monkeypatch.setattr(agreement.dist, "get_process_group_ranks", lambda group: [0, 3])
+    assert places.text() == "[0, 3]"
+    monkeypatch.setattr(agreement, "_gathered", lambda texts, *_: [text.encode()[:agreement._ROOM].decode() for text in texts])
+    with pytest.raises(ValueError, match="…"):
+        agreement.agree("call", places, None, {}, "…" * 5000, "always", None)
+    assert json.dumps({"error": "…" * agreement._LONGEST_ERROR}).isascii()

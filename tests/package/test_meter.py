@@ -5,21 +5,6 @@ import pytest
 import dfa
 
 
-@pytest.fixture
-def rapl(tmp_path, monkeypatch):
-    """A tree with one package counter; returns the function that sets its microjoules."""
-    domain = tmp_path / "class/powercap/intel-rapl:0"
-    domain.mkdir(parents=True)
-    (domain / "name").write_text("package-0\n")
-    (domain / "max_energy_range_uj").write_text("262143328850\n")
-    monkeypatch.setenv("DFA_SYSFS_ROOT", str(tmp_path))
-
-    def count(microjoules):
-        (domain / "energy_uj").write_text(f"{microjoules}\n")
-    count(5_000_000)
-    return count
-
-
 def test_joules_between_begin_and_end(rapl):
     with dfa.EnergyMeter("cpu") as meter:
         rapl(12_500_000)

@@ -163,21 +163,6 @@ def test_mean_and_deviation():
     assert spread.mean == pytest.approx(5) and spread.std() == pytest.approx(13 ** 0.5)
 
 
-@pytest.fixture
-def rapl(tmp_path, monkeypatch):
-    domain = tmp_path / "class/powercap/intel-rapl:0"
-    domain.mkdir(parents=True)
-    (domain / "name").write_text("package-0\n")
-    (domain / "max_energy_range_uj").write_text("262143328850\n")
-    monkeypatch.setenv("DFA_SYSFS_ROOT", str(tmp_path))
-
-    def count(microjoules):
-        (domain / "energy_uj.new").write_text(f"{microjoules}\n")
-        (domain / "energy_uj.new").rename(domain / "energy_uj")
-    count(5_000_000)
-    return count
-
-
 def test_a_processors_counter(rapl):
     meter = dfa.TokenMeter("cpu")
     with meter.prefill(100, output=1):
