@@ -5,8 +5,8 @@
 #include <iterator>
 
 #include "attention/variants.h"
-#include "base/random.h"
 #include "plan/select.h"
+#include "random_lines.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
 
@@ -17,85 +17,6 @@ namespace {
 double number_from(const char* name, double fallback) {
   const char* text = std::getenv(name);
   return text == nullptr ? fallback : std::atof(text);
-}
-
-// Draws values from a stream, one after the other.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-  std::int64_t below(std::int64_t count) {
-    return static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(count)));
-  }
-  template <typename T, std::size_t N>
-  T pick(const T (&values)[N]) {
-    return values[static_cast<std::size_t>(below(N))];
-  }
-
- private:
-  Random random_;
-  std::uint64_t next_ = 0;
-};
-
-// What goes beside full or causal; a prefix is of causal alone.
-std::string random_mask(Dice& dice, bool causal) {
-  std::string mask;
-  if (causal && dice.below(6) == 0) return " prefix(" + std::to_string(1 + dice.below(150)) + ")";
-  if (dice.below(4) == 0) {
-    mask +=
-        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
-  }
-  if (dice.below(5) == 0) mask += " chunk(" + std::to_string(1 + dice.below(150)) + ")";
-  return mask;
-}
-
-std::string random_line(Dice& dice) {
-  static constexpr int kLengths[] = {1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200};
-  const std::int64_t hk = 1 + dice.below(3);
-  std::string line =
-      dice.pick({"fwd", "bwd", "fwdbwd"}) + std::string(" ") + dice.pick({"fp32", "fp16", "bf16"}) +
-      " " + dice.pick({"full", "causal"}) + " b" + std::to_string(1 + dice.below(2)) + " hq" +
-      std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
-      std::to_string(dice.pick(kLengths)) + " sk" + std::to_string(dice.pick(kLengths)) + " d" +
-      std::to_string(8 * (1 + dice.below(20))) + " dv" + std::to_string(8 * (1 + dice.below(20)));
-  line += random_mask(dice, line.find(" causal") != std::string::npos);
-  if (dice.below(4) == 0) line += " layout(bshd)";
-  if (dice.below(8) == 0) {
-    line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
-  } else if (dice.below(16) == 0) {
-    line += " scale(" + std::to_string(3 + dice.below(30)) + ")";
-  }
-  if (dice.below(4) == 0) line += " deterministic";
-  return line;
-}
-
-// Keys in pages, of packed sequences or of dense queries.
-std::string random_paged_line(Dice& dice) {
-  static constexpr int kPages[] = {1, 2, 7, 16, 31, 64, 256};
-  const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(4);
-  std::string line = std::string("fwd ") + dice.pick({"fp32", "fp16", "bf16"}) + " " +
-                     dice.pick({"full", "causal"}) + " hq" +
-                     std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " d" +
-                     std::to_string(8 * (1 + dice.below(20))) + " dv" +
-                     std::to_string(8 * (1 + dice.below(20)));
-  const int page = dice.pick(kPages);
-  if (dice.below(3) == 0) {
-    line += " b" + std::to_string(sequences) + " sq" + std::to_string(1 + dice.below(4)) + " sk" +
-            std::to_string(1 + dice.below(3 * page));
-  } else {
-    std::string queries = std::to_string(1 + dice.below(40)),
-                keys = std::to_string(1 + dice.below(3 * page));
-    for (std::int64_t i = 1; i < sequences; ++i) {
-      queries += "," + std::to_string(dice.below(70));
-      keys += "," + std::to_string(dice.below(3 * page));
-    }
-    line += " lens(" + queries + ") lens_k(" + keys + ")";
-  }
-  line += " page(" + std::to_string(page) + ")";
-  line += random_mask(dice, line.find(" causal") != std::string::npos);
-  if (dice.below(4) == 0) line += " softcap(20)";
-  if (dice.below(4) == 0) line += " alibi";
-  if (dice.below(4) == 0) line += " sink";
-  return line;
 }
 
 // Legal tiles drawn from the candidates of both passes, on a target drawn with them.

@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/random.h"
+
+// Problem lines drawn from a seed, for tests that take any.
+namespace dfa {
+
+// Draws values from a stream, one after the other.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+  std::int64_t below(std::int64_t count) {
+    return static_cast<std::int64_t>(random_.below(next_++, static_cast<std::uint64_t>(count)));
+  }
+  template <typename T, std::size_t N>
+  T pick(const T (&values)[N]) {
+    return values[static_cast<std::size_t>(below(N))];
+  }
+
+ private:
+  Random random_;
+  std::uint64_t next_ = 0;
+};
+
+// What goes beside full or causal; a prefix is of causal alone.
+inline std::string random_mask(Dice& dice, bool causal) {
+  std::string mask;
+  if (causal && dice.below(6) == 0) return " prefix(" + std::to_string(1 + dice.below(150)) + ")";
+  if (dice.below(4) == 0) {
+    mask +=
+        " window(" + std::to_string(dice.below(80)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  if (dice.below(5) == 0) mask += " chunk(" + std::to_string(1 + dice.below(150)) + ")";
+  return mask;
+}
+
+inline std::string random_line(Dice& dice) {
+  static constexpr int kLengths[] = {1, 2, 7, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200};
+  const std::int64_t hk = 1 + dice.below(3);
+  std::string line =
+      dice.pick({"fwd", "bwd", "fwdbwd"}) + std::string(" ") + dice.pick({"fp32", "fp16", "bf16"}) +
+      " " + dice.pick({"full", "causal"}) + " b" + std::to_string(1 + dice.below(2)) + " hq" +
+      std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
+      std::to_string(dice.pick(kLengths)) + " sk" + std::to_string(dice.pick(kLengths)) + " d" +
+      std::to_string(8 * (1 + dice.below(20))) + " dv" + std::to_string(8 * (1 + dice.below(20)));
+  line += random_mask(dice, line.find(" causal") != std::string::npos);
+  if (dice.below(4) == 0) line += " layout(bshd)";
+  if (dice.below(8) == 0) {
+    line += " scale(" + std::to_string(1 + dice.below(200)) + "e-2)";
+  } else if (dice.below(16) == 0) {
+    line += " scale(" + std::to_string(3 + dice.below(30)) + ")";
+  }
+  if (dice.below(4) == 0) line += " deterministic";
+  return line;
+}
+
+// Keys in pages, of packed sequences or of dense queries.
+inline std::string random_paged_line(Dice& dice) {
+  static constexpr int kPages[] = {1, 2, 7, 16, 31, 64, 256};
+  const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(4);
+  std::string line = std::string("fwd ") + dice.pick({"fp32", "fp16", "bf16"}) + " " +
+                     dice.pick({"full", "causal"}) + " hq" +
+                     std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " d" +
+                     std::to_string(8 * (1 + dice.below(20))) + " dv" +
+                     std::to_string(8 * (1 + dice.below(20)));
+  const int page = dice.pick(kPages);
+  if (dice.below(3) == 0) {
+    line += " b" + std::to_string(sequences) + " sq" + std::to_string(1 + dice.below(4)) + " sk" +
+            std::to_string(1 + dice.below(3 * page));
+  } else {
+    std::string queries = std::to_string(1 + dice.below(40)),
+                keys = std::to_string(1 + dice.below(3 * page));
+    for (std::int64_t i = 1; i < sequences; ++i) {
+      queries += "," + std::to_string(dice.below(70));
+      keys += "," + std::to_string(dice.below(3 * page));
+    }
+    line += " lens(" + queries + ") lens_k(" + keys + ")";
+  }
+  line += " page(" + std::to_string(page) + ")";
+  line += random_mask(dice, line.find(" causal") != std::string::npos);
+  if (dice.below(4) == 0) line += " softcap(20)";
+  if (dice.below(4) == 0) line += " alibi";
+  if (dice.below(4) == 0) line += " sink";
+  return line;
+}
+
+// Packed sequences, up to 65 of them: many short ones, some of none, few long ones. Every mask, and
+// logits that are not plain where `logits`.
+inline std::string random_packed_line(Dice& dice, bool logits) {
+  static constexpr int kCounts[] = {1, 2, 5, 16, 33, 65};
+  static constexpr const char* kDims[] = {"d64", "d128", "d64",       "d128",
+                                          "d96", "d256", "d192 dv128"};
+  const std::int64_t hk = 1 + dice.below(2), sequences = dice.pick(kCounts);
+  const auto length = [&] { return dice.below(dice.pick({3, 20, 70, 300, 300, 700})); };
+  std::string queries = std::to_string(1 + length()), keys = std::to_string(1 + length());
+  for (std::int64_t i = 1; i < sequences; ++i) {
+    queries += "," + std::to_string(length());
+    keys += "," + std::to_string(length());
+  }
+  std::string line =
+      dice.pick({"fwd ", "fwdbwd ", "fwdbwd "}) + std::string(dice.pick({"bf16", "fp16"})) +
+      dice.pick({"", " causal", " causal"}) + " hq" + std::to_string(hk * (1 + dice.below(3))) +
+      " hk" + std::to_string(hk) + " " + dice.pick(kDims) + " lens(" + queries + ")";
+  if (dice.below(3) == 0) line += " lens_k(" + keys + ")";
+  if (dice.below(4) == 0) {
+    line +=
+        " window(" + std::to_string(dice.below(150)) + "," + std::to_string(dice.below(150)) + ")";
+  }
+  if (dice.below(5) == 0) line += " deterministic";
+  if (logits && dice.below(2)) line += " softcap(20)";
+  if (logits && dice.below(2)) line += " alibi";
+  if (logits && dice.below(2)) line += " sink";
+  return line;
+}
+
+// Few queries a sequence, in 16 bits: keys in pages or packed, many or few, of every mask.
+inline std::string random_decode_line(Dice& dice) {
+  static constexpr int kGroups[] = {1, 2, 3, 4, 5, 7, 8, 16, 24};
+  static constexpr const char* kDims[] = {"d64", "d128", "d64",        "d128",
+                                          "d96", "d256", "d192 dv128", "d40"};
+  static constexpr int kPages[] = {0, 0, 1, 7, 16, 64, 256};
+  const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(9);
+  const auto keys = [&] { return dice.below(dice.pick({2, 70, 300, 3000})); };
+  const auto rows = [&] { return dice.below(dice.pick({2, 2, 2, 5})); };
+  std::string lens = std::to_string(1 + rows()), lens_k = std::to_string(1 + keys());
+  for (std::int64_t i = 1; i < sequences; ++i) {
+    lens += "," + std::to_string(rows());
+    lens_k += "," + std::to_string(keys());
+  }
+  std::string line = std::string("fwd ") + dice.pick({"bf16", "fp16"}) +
+                     dice.pick({"", " causal"}) + " hq" + std::to_string(hk * dice.pick(kGroups)) +
+                     " hk" + std::to_string(hk) + " " + dice.pick(kDims) + " lens(" + lens +
+                     ") lens_k(" + lens_k + ")";
+  if (const int page = dice.pick(kPages); page > 0) line += " page(" + std::to_string(page) + ")";
+  if (dice.below(4) == 0) line += " window(" + std::to_string(dice.below(500)) + ",0)";
+  if (dice.below(5) == 0) line += " softcap(20)";
+  if (dice.below(4) == 0) line += " sink";
+  if (dice.below(8) == 0) line += " alibi";
+  if (dice.below(8) == 0) line += " scale(-0.3)";
+  return line;
+}
+
+}  // namespace dfa
