@@ -15,13 +15,6 @@
 namespace dfa::cuda {
 namespace {
 
-// Kernels with LogitTransform and sinks compile for every card and pass on the emulated machine;
-// no GPU has run them yet.
-constexpr bool kLogitsOnGpu = false;
-
-// Likewise of those that read keys from pages.
-constexpr bool kPagedOnGpu = false;
-
 // Those of a pass, with the reason where they are not the architecture's own.
 template <typename Config>
 std::string kernels_of(const Config& c, bool forced, const Problem& p, const Limits& limits,
@@ -42,14 +35,6 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 }  // namespace
 
 Verdict flash_supports(const Problem& p, const Limits& limits) {
-  if (!p.plain_logits() && !kLogitsOnGpu) {
-    return Verdict::no(
-        "kernels with softcap, alibi, bias and sink have not passed on a GPU yet; take backend "
-        "cpu");
-  }
-  if (p.paged() && !kPagedOnGpu) {
-    return Verdict::no("kernels of paged keys have not passed on a GPU yet; take backend cpu");
-  }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
@@ -110,6 +95,10 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
                               const gpu::Device& device, int sms) {
   const Problem p = with_pack_gqa(problem);
   if (config.target == Target::cuda_sm90) return hopper_forward(p, config, device, sms);
+  if (config.split_kv) {
+    return std::make_unique<const LaunchList<ForwardArgs, SplitKvForwardArgs>>(
+        device, forward_launches(p, config), split_kv_args(p, config));
+  }
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p, config));
 }

@@ -365,7 +365,6 @@ std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& 
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
-  if (problem.packed() && !kPackedOnSm90) return {};
   if (problem.packed()) return varlen_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
@@ -400,7 +399,6 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
-  if (p.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

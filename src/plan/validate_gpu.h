@@ -22,12 +22,6 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-// Do plans take Hopper's own kernels for packed sequences? They are right and fast in most calls,
-// but on a card some read outside of memory, which was not yet found out (0022): portable ones run.
-inline constexpr bool kPackedOnSm90 = false;
-inline constexpr const char* kNoPackedOnSm90 =
-    "cuda_sm90's kernels of packed sequences have not passed every test on a card";
-
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 

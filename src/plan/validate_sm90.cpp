@@ -116,7 +116,6 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
 Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
-      require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
       validate_plain_logits(p),
       require(!p.paged(), "cuda_sm90 takes no pages of keys"),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
@@ -211,7 +210,6 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
-      require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
       validate_plain_logits(p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",

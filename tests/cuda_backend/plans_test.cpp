@@ -214,12 +214,5 @@ TEST_F(CudaBackendTest, ChunksAndPrefixesAreRefusedUntilAGpuHasRunThem) {
   }
 }
 
-// Whoever lets them run has run them on a GPU, and takes this test away.
-TEST_F(CudaBackendTest, PagedKeysAreRefusedUntilAGpuHasRunThem) {
-  const Problem p = parse_problem("fwd bf16 b2 hq4 hk2 sq1 sk100 d64 page(16)");
-  EXPECT_EQ(cuda_backend().supports(p, {.backend = "cuda"}).reason,
-            "kernels of paged keys have not passed on a GPU yet; take backend cpu");
-}
-
 }  // namespace
 }  // namespace dfa

@@ -1,7 +1,6 @@
 // Packed sequences on a processor: the kernels' own sources, held against fp64 a sequence at a
 // time.
 #include "emulated/hopper_backward.h"
-#include "plan/validate_gpu.h"
 #include "spec/limits.h"
 // and then:
 #include "kernels/backward/sm80_backward.cuh"
@@ -91,16 +90,6 @@ void expect_zeros(const Gaps& g, const std::vector<std::byte>& tensor, const Str
   }
 }
 
-// Of Hopper's while plans do not take them, shared memory alone.
-template <typename Config>
-void expect_fitting(const Config& config, const Problem& p) {
-  if (config.target == Target::cuda_sm90 && !kPackedOnSm90) {
-    EXPECT_LE(config.smem_bytes(), gpu_limits(90).smem_bytes);
-  } else {
-    expect_legal(config, p);
-  }
-}
-
 template <ForwardConfig kConfig>
 void run_forward(const Problem& p, ForwardArgs pointers, unsigned blocks) {
   const auto launches = forward_launches(p, kConfig);
@@ -123,7 +112,7 @@ void expect_forward(const char* dtype, const char* rest, int d, unsigned blocks 
   const std::string line = line_of("fwd", dtype, rest, d);
   Gaps g(line);
   Tensors& t = g.t;
-  expect_fitting(kConfig, t.p);
+  expect_legal(kConfig, t.p);
   const ForwardArgs pointers = g.with(t.forward_args());
   run_forward<kConfig>(t.p, pointers, blocks);
   expect_met(check_forward(t.p, pointers), line);
@@ -135,7 +124,7 @@ void expect_backward(const char* dtype, const char* rest, int d, const Keys& key
   const std::string line = line_of("fwdbwd", dtype, rest, d);
   Gaps g(line);
   Tensors& t = g.t;
-  expect_fitting(kConfig, t.p);
+  expect_legal(kConfig, t.p);
   const Backend& truth = reference_backend();
   truth.forward(truth.plan(t.p, {.backend = "reference"}), g.with(t.forward_args()), {});
   const auto launches = backward_launches(t.p, kConfig);

@@ -177,7 +177,7 @@ def test_options_are_checked(example, capsys):
 
 def test_what_attention_refuses_is_one_line(example, tmp_path, monkeypatch):
     def refuse(*_):
-        raise RuntimeError("page_table on cuda:0: kernels of paged keys have not passed on a GPU yet")
+        raise RuntimeError("page_table on cuda:0 is refused")
     monkeypatch.setattr(sys.modules["serving.model"], "flash_attn_with_kvcache", lambda *_, **__: refuse())
     with pytest.raises(SystemExit, match="^serve: page_table on cuda:0"):
         example.main(["--out", str(tmp_path)])
