@@ -6,7 +6,7 @@ import torch
 from dfa import _torch_paged
 from dfa._shapes import flag_of, shown
 from dfa._torch_paged import refuse_gradients
-from dfa._torch_varlen import attention_varlen, check_integers
+from dfa._torch_varlen import check_integers
 
 
 class Cache:
@@ -79,9 +79,6 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
     rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")
     cache = Cache(k_cache, v_cache, rows.b, table, table_name, cache_batch_idx, cache_leftpad)
-    if cache.paged and q.device.type != "cpu":
-        raise RuntimeError(f"{table_name} on {q.device}: kernels of paged keys have not passed on a GPU yet; accepted: a dense "
-                           "cache there, or tensors on a processor")
     before = _lengths_of("cache_seqlens", cache_seqlens, rows.b, q.device)
     if before is None and k is not None:
         raise ValueError("cache_seqlens is None; accepted beside k and v: how many rows each sequence has before them")
@@ -101,26 +98,9 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         cache.append(new.flat, new.flat_v, new.sequences, new.positions + before.long()[new.sequences])
         used = used + new.counts
     _check_most_rows(cu_seqlens_q, max_seqlen_q, q.device)
-    o, lse = _attend(rows, cache, used, {"scale": softmax_scale, "causal": causal, "window": window, **(logits or {})})
+    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad,
+                                 scale=softmax_scale, causal=causal, window=window, most_q=max_seqlen_q or 0, **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
-
-
-def _attend(rows, cache, used, options):
-    if rows.flat.device.type == "cpu":
-        return _torch_paged.attend(rows.flat, cache.k, cache.v, rows.cu if rows.packed else None, None, used,
-                                   cache.pages(), cache.leftpad, **options)
-    return attend_packed(rows, cache, used, options)
-
-
-def attend_packed(rows, cache, used, options):
-    """A dense cache is packed sequences with room behind each: kernels take begins in any order where lengths are said."""
-    size = cache.k.shape[1]
-    begins = cache.pages()[:, 0] * size
-    if cache.leftpad is not None:
-        begins, used = begins + cache.leftpad, used - cache.leftpad
-    begins = torch.nn.functional.pad(begins, (0, 1), value=cache.k.shape[0] * size)
-    return attention_varlen(rows.flat, cache.k.flatten(0, 1), cache.v.flatten(0, 1), rows.cu, begins, seqused_k=used,
-                            return_lse=True, **options)
 
 
 class _Rows:
@@ -134,25 +114,24 @@ class _Rows:
                              f"{'rows of all sequences' if self.packed else 'batch, sequence'}, heads, head dim")
         if self.packed:
             check_integers(x.device, **{cu_name: (cu_seqlens, (cu_seqlens.shape[0],) if cu_seqlens.dim() == 1 else (-1,))})
-            self.b, self.cu, self.flat = cu_seqlens.shape[0] - 1, cu_seqlens, x
+            self.b, self._cu, self.flat = cu_seqlens.shape[0] - 1, cu_seqlens, x
             self.counts = cu_seqlens.diff()
             if x.device.type == "cpu" and (int(cu_seqlens[0]) or int(cu_seqlens[-1]) != x.shape[0] or (self.counts < 0).any()):
                 raise ValueError(f"{cu_name} is {shown(cu_seqlens.tolist())}; accepted: from 0, rising, to the {x.shape[0]} rows "
                                  f"of {name}")
         else:
             self.b, self._s, self.flat = x.shape[0], x.shape[1], x.flatten(0, 1)
-            self.counts = x.shape[1]
-            self.cu = torch.arange(self.b + 1, dtype=torch.int32, device=x.device) * self._s
+            self.counts, self._cu = x.shape[1], None
 
     @property
     def sequences(self):
         rows = torch.arange(self.flat.shape[0], device=self.flat.device)
-        return torch.bucketize(rows, self.cu[1:], right=True, out_int32=False) if self.packed else rows // max(1, self._s)
+        return torch.bucketize(rows, self._cu[1:], right=True, out_int32=False) if self.packed else rows // max(1, self._s)
 
     @property
     def positions(self):
         rows = torch.arange(self.flat.shape[0], device=self.flat.device)
-        return rows - self.cu.long()[self.sequences]
+        return rows - self._cu.long()[self.sequences] if self.packed else rows % max(1, self._s)
 
     def of(self, o):
         return o if self.packed else o.unflatten(0, (self.b, self._s))

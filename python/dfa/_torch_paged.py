@@ -18,7 +18,7 @@ from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, 
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
-                "Tensor? sinks=None, float softcap=0.0) -> (Tensor, Tensor)")
+                "Tensor? sinks=None, float softcap=0.0, SymInt most_q=0) -> (Tensor, Tensor)")
 _STEP = 256  # keys: plans of a processor are for the next multiple, so that a sequence that grows needs few
 
 
@@ -37,7 +37,8 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
-    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, **options)
+    most = 0 if max_seqlen_q is None or isinstance(max_seqlen_q, torch.Tensor) else max_seqlen_q
+    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most, **options)
     return (o, lse) if flag_of("return_lse", return_lse) else o
 
 
@@ -50,10 +51,11 @@ def _check_most_used(seqused_k, most):
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None):
+           softcap=None, alibi_slopes=None, sinks=None, most_q=0):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
-    cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages."""
+    cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
+    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
@@ -77,7 +79,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
         block_table = block_table.new_full((b, 1), -1)
     block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
     o, lse = torch.ops.dfa.paged_forward(_fitting(q), _fitting_pages(k), _fitting_pages(v), cu_seqlens_q, seqused_q, seqused_k,
-                                         block_table, leftpad_k, *options)
+                                         block_table, leftpad_k, *options, most_q)
     return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
@@ -117,10 +119,12 @@ def _strides_of(x):
     return x.stride(0), x.stride(2), x.stride(1) if x.shape[1] > 1 else x.shape[3]
 
 
-def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap):
+def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q):
     (total_q, hq, d), (pages, page, hk, dv) = q.shape, v.shape
     b, columns = block_table.shape
     rows, keys, threads = total_q if cu_seqlens_q is not None else total_q // b, columns * page, 0
+    if 0 < most_q < rows:  # rounded up, so that prompts of many lengths need few plans
+        rows = min(rows, 1 << (int(most_q) - 1).bit_length())
     if q.device.type == "cpu":
         rows = rows if cu_seqlens_q is None else _longest(cu_seqlens_q, total_q)
         keys = min(max(1, -(-int(seqused_k.max()) // _STEP)) * _STEP, keys)
@@ -132,11 +136,11 @@ def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, 
 
 
 def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, left, right, scale, alibi_slopes=None,
-             sinks=None, softcap=0.0):
+             sinks=None, softcap=0.0, most_q=0):
     if q.device.type == "cpu" and cu_seqlens_q is not None and (begin := int(cu_seqlens_q[0])) != 0:
         raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
     with _On(q) as stream:
-        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap)
+        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q)
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         o, lse = _empty_outputs(q, v[0])
         lengths = [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), _pointer(seqused_k)]

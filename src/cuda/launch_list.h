@@ -10,12 +10,11 @@
 
 namespace dfa::cuda {
 
-// Kernels that all take one KernelArgs, one after the other.
-template <class Args>
+// Kernels that all take the same arguments, one after the other.
+template <class Args, class All = KernelArgs>
 class LaunchList final : public Launcher<Args> {
  public:
-  LaunchList(const gpu::Device& device, const std::vector<KernelLaunch>& launches,
-             const KernelArgs& args)
+  LaunchList(const gpu::Device& device, const std::vector<KernelLaunch>& launches, const All& args)
       : args_(args) {
     for (const KernelLaunch& launch : launches) {
       steps_.push_back({loaded_kernel(device, launch), shape_of(launch), launch.zeroed});
@@ -23,7 +22,7 @@ class LaunchList final : public Launcher<Args> {
   }
 
   void queue(const Args& args, const gpu::Stream& stream, int) const override {
-    const KernelArgs all = with_pointers(args_, args);
+    const All all = with_pointers(args_, args);
     for (const Step& step : steps_) {
       if (step.zeroed.bytes > 0) {
         gpu::fill(stream, static_cast<char*>(args.workspace) + step.zeroed.offset, 0,
@@ -40,7 +39,7 @@ class LaunchList final : public Launcher<Args> {
     ZeroedBytes zeroed;
   };
 
-  KernelArgs args_;
+  All args_;
   std::vector<Step> steps_;
 };
 

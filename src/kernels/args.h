@@ -16,10 +16,11 @@ struct KernelStrides {
   long long row;
 };
 
-// A tile of the rows of a packed sequence, and where that lies (SeqlenInfo).
+// A tile of the rows of a packed sequence, and where that lies (SeqlenInfo); which of how many
+// splits of its keys, where these are cut (ForwardConfig::split_kv).
 struct alignas(16) SequenceTile {
   int batch, tile, sq, sk;
-  int q_begin, k_begin, unused[2];
+  int q_begin, k_begin, split, splits;
 };
 
 // Of packed sequences: what the caller says of them (Sequences in dfa/attention.h), and the tiles

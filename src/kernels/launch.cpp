@@ -1,7 +1,6 @@
 #include "kernels/launch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "kernels/check/args.h"
@@ -17,7 +16,6 @@ namespace {
 
 using namespace launch_parts;
 
-constexpr int kHeadsAtOnce = 64;
 constexpr int kDeltaThreads = 128;                  // backward/delta.cuh
 constexpr int kSinkThreads = 256;                   // backward/sink_gradient.cuh
 constexpr int kJoinThreads = 128;                   // a warp for a row
@@ -33,27 +31,13 @@ constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 constexpr const char* kBiasSource = "kernels/backward/sm80_bias_gradient.cuh";
 constexpr const char* kSinkSource = "kernels/backward/sink_gradient.cuh";
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// Rows of a tile in the lists of packed sequences: those of the kernels that walk them.
-int q_list_rows(const ForwardConfig& c) { return c.block_q; }
-int q_list_rows(const BackwardConfig&) { return kRowPadding; }
-int k_list_rows(const ForwardConfig&) { return 0; }  // walks none
-int k_list_rows(const BackwardConfig& c) { return c.turn_keys(); }
-
 // Counters of tiles, then the lists; ahead of all else in the workspace.
-constexpr std::size_t kTileCountBytes = 64;
 template <typename Config>
 std::size_t list_bytes(const Problem& p, const Config& c) {
   if (!p.packed()) return 0;
   std::int64_t tiles = most_tiles(p, p.total_q, q_list_rows(c));
   if (k_list_rows(c) > 0) tiles += most_tiles(p, p.total_k, k_list_rows(c));
   return aligned(kTileCountBytes + sizeof(SequenceTile) * static_cast<std::size_t>(tiles));
-}
-
-// Few sequences have wide gaps where they have any.
-int gap_slices(const Problem& p) {
-  return static_cast<int>(std::clamp<std::int64_t>(256 / p.b, 1, 16));
 }
 
 KernelLaunch tiles_launch(const Problem& p) {
@@ -76,11 +60,6 @@ unsigned q_grid(const Problem& p, const Config& c, int rows) {
 
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
-}
-
-int window_side(long long side) {
-  constexpr long long kLongest = 1LL << 29;
-  return static_cast<int>(std::min(side, kLongest));
 }
 
 bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
@@ -203,6 +182,7 @@ std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
+  if (c.split_kv) return split_kv_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
@@ -322,6 +302,7 @@ TileGrid forward_tile_grid(const Problem& p, const ForwardConfig& c, int blocks)
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_bytes(p);
+  if (c.split_kv) return split_kv_bytes(p, c);
   if (c.varlen) return list_bytes(p, c);
   if (c.num_splits == 0) return 0;
   const ForwardPieces pieces = forward_pieces(p, c);
@@ -350,148 +331,6 @@ std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) 
   if (!c.split_q) return end;
   const std::int64_t of_work_tile = c.turn_keys() * (c.head_dim + c.value_dim);
   return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work_tile);
-}
-
-void size_bias(BiasArgs& bias, const Problem& p) {
-  const BiasSizes sizes = bias_sizes(p);
-  bias.type = p.bias->dtype;
-  bias.key = p.bias->of_key ? 1 : 0;
-  bias.batches = static_cast<int>(sizes.b);
-  bias.heads = static_cast<int>(sizes.hq);
-}
-
-KernelArgs kernel_args(const Problem& p) {
-  constexpr double kLog2E = 1.4426950408889634;
-  KernelArgs args{};
-  args.q_strides = strides_of(p.q());
-  args.k_strides = strides_of(p.k());
-  args.v_strides = strides_of(p.v());
-  args.o_strides = strides_of(p.o());
-  args.b = static_cast<int>(p.b);
-  args.hq = static_cast<int>(p.hq);
-  args.hk = static_cast<int>(p.hk);
-  args.sq = static_cast<int>(p.sq);
-  args.sk = static_cast<int>(p.sk);
-  args.d = static_cast<int>(p.d);
-  args.d_v = static_cast<int>(p.dv);
-  args.padded_sq = static_cast<int>(padded_rows(p));
-  alternate(args, kHeadsAtOnce);
-  args.left = window_side(p.mask.left);
-  args.right = window_side(p.mask.right);
-  args.scale = static_cast<float>(p.softmax_scale());
-  args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
-  args.magnitude_log2 = std::abs(args.scale_log2);
-  if (p.bias) size_bias(args.logits.bias, p);
-  if (p.softcap == 0) return args;
-  args.logits.softcap = static_cast<float>(p.softcap);
-  args.logits.inverse_softcap = static_cast<float>(1 / p.softcap);
-  return args;
-}
-
-namespace {
-
-template <typename Config>
-KernelArgs with_lists(KernelArgs args, const Problem& p, const Config& c) {
-  if (!p.packed()) return args;
-  PackedArgs& packed = args.packed;
-  packed.total_q = static_cast<int>(p.total_q);
-  packed.total_k = static_cast<int>(p.total_k);
-  packed.q_tile_rows = q_list_rows(c);
-  packed.k_tile_rows = k_list_rows(c);
-  packed.most_q_tiles = static_cast<int>(most_tiles(p, p.total_q, packed.q_tile_rows));
-  if (packed.k_tile_rows > 0) {
-    packed.most_k_tiles = static_cast<int>(most_tiles(p, p.total_k, packed.k_tile_rows));
-  }
-  packed.gap_slices = gap_slices(p);
-  packed.element_bytes = bytes_of(p.dtype);
-  packed.padded_rows = static_cast<int>(padded_rows(p));
-  if (!p.paged()) return args;
-  args.paged.page = static_cast<int>(p.page);
-  args.paged.pages = static_cast<int>(p.k_batches());
-  return args;
-}
-
-// Where the lists are and what they are made from. Returns what is left of the workspace.
-char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspace) {
-  auto* const begin = static_cast<char*>(workspace);
-  if (packed.total_q == 0) return begin;
-  packed.cu_seqlens_q = sequences.cu_seqlens_q;
-  packed.cu_seqlens_k = sequences.cu_seqlens_k;
-  packed.seqused_q = sequences.seqused_q;
-  packed.seqused_k = sequences.seqused_k;
-  packed.tile_counts = reinterpret_cast<int*>(begin);
-  packed.q_tiles = reinterpret_cast<SequenceTile*>(begin + kTileCountBytes);
-  packed.k_tiles = packed.q_tiles + packed.most_q_tiles;
-  const auto end = reinterpret_cast<char*>(packed.k_tiles + packed.most_k_tiles) - begin;
-  return begin + aligned(static_cast<std::size_t>(end));
-}
-
-void point_pages(PagedArgs& args, const Sequences& sequences) {
-  args.block_table = sequences.block_table;
-  args.table_row = sequences.table_row;
-  args.leftpad_k = sequences.leftpad_k;
-}
-
-void point_logits(LogitArgs& args, const Logits& logits) {
-  args.alibi_slopes = logits.alibi_slopes;
-  args.slopes_of_batch = logits.slopes_of_batch;
-  args.sinks = logits.sinks;
-  args.bias.values = logits.bias;
-  args.bias.strides = strides_of(logits.bias_strides);
-}
-
-}  // namespace
-
-KernelArgs kernel_args(const Problem& p, const ForwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
-}
-
-KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
-}
-
-void alternate(KernelArgs& args, int head_swizzle) {
-  args.head_swizzle = head_swizzle;
-  args.tail_heads = args.b * args.hk / head_swizzle * head_swizzle;
-}
-
-KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
-  args.q = pointers.q;
-  args.k = pointers.k;
-  args.v = pointers.v;
-  args.o = pointers.o;
-  args.lse = pointers.lse;
-  point_logits(args.logits, pointers.logits);
-  point_lists(args.packed, pointers.sequences, pointers.workspace);
-  point_pages(args.paged, pointers.sequences);
-  return args;
-}
-
-KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
-  args.q = pointers.q;
-  args.k = pointers.k;
-  args.v = pointers.v;
-  args.o = const_cast<void*>(pointers.o);
-  args.lse = const_cast<float*>(pointers.lse);
-  args.d_o = pointers.d_o;
-  point_logits(args.logits, pointers.logits);
-  args.logits.d_sinks = pointers.d_sinks;
-  args.logits.bias.gradients = pointers.d_bias;
-  args.logits.bias.gradient_strides = strides_of(pointers.d_bias_strides);
-  args.dq = pointers.dq;
-  args.dk = pointers.dk;
-  args.dv = pointers.dv;
-  args.lse_log2 =
-      reinterpret_cast<float*>(point_lists(args.packed, pointers.sequences, pointers.workspace));
-  const long long rows = args.packed.total_q > 0 ? 1LL * args.hq * args.packed.padded_rows
-                                                 : 1LL * args.b * args.hq * args.padded_sq;
-  args.delta = args.lse_log2 + rows;
-  args.dq_sums = args.delta + rows;
-  args.dq_semaphores = reinterpret_cast<unsigned*>(args.dq_sums + rows * gpu_head_dim(args.d));
-  const std::size_t counters = sizeof(unsigned) * static_cast<std::size_t>(args.dq_semaphore_count);
-  args.part_sums =
-      reinterpret_cast<float*>(reinterpret_cast<char*>(args.dq_semaphores) + aligned(counters));
-  return args;
 }
 
 }  // namespace dfa

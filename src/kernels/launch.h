@@ -8,6 +8,7 @@
 #include "dfa/attention.h"
 #include "kernels/args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
+#include "kernels/forward/split_kv_args.h"
 #include "kernels/schedule/split_kv.h"
 #include "kernels/schedule/tile_scheduler.h"
 #include "spec/config.h"
@@ -92,6 +93,10 @@ KernelArgs kernel_args(const Problem& problem, const BackwardConfig& config);
 void alternate(KernelArgs& args, int head_swizzle);
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);
 KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and the workspace
+
+// The same of ForwardConfig::split_kv.
+SplitKvForwardArgs split_kv_args(const Problem& problem, const ForwardConfig& config);
+SplitKvForwardArgs with_pointers(SplitKvForwardArgs args, const ForwardArgs& pointers);
 
 // Pointers are moved 16 bytes at a time: o and the inputs must be aligned so.
 inline constexpr std::size_t kPointerAlignment = 16;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +32,30 @@ inline std::int64_t all_padded_rows(const Problem& p) {
 inline std::int64_t most_tiles(const Problem& p, std::int64_t total, int rows) {
   return total / rows + p.b;
 }
+
+inline std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Rows of a tile in the lists of packed sequences: those of the kernels that walk them.
+inline int q_list_rows(const ForwardConfig& c) {
+  return c.split_kv ? c.block_q / c.query_rows() : c.block_q;
+}
+inline int q_list_rows(const BackwardConfig&) { return kRowPadding; }
+inline int k_list_rows(const ForwardConfig&) { return 0; }  // walks none
+inline int k_list_rows(const BackwardConfig& c) { return c.turn_keys(); }
+
+// Ahead of the lists in the workspace: how many tiles these hold.
+inline constexpr std::size_t kTileCountBytes = 64;
+
+// Few sequences have wide gaps where they have any.
+inline int gap_slices(const Problem& p) {
+  return static_cast<int>(std::clamp<std::int64_t>(256 / p.b, 1, 16));
+}
+
+// Of ForwardConfig::split_kv (split_kv_launch.cpp): splits of all sequences of a head at most.
+std::int64_t most_splits(const Problem& p, const ForwardConfig& c);
+std::vector<KernelLaunch> split_kv_launches(const Problem& p, const ForwardConfig& c);
+std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c);
+
 inline unsigned grid(std::int64_t blocks) { return static_cast<unsigned>(blocks); }
 inline unsigned count(int value) { return static_cast<unsigned>(value); }
 inline KernelStrides strides_of(const Strides& s) { return {s.batch, s.head, s.row}; }

@@ -17,10 +17,12 @@ constexpr int other_registers(const Config& c) {
 
 constexpr int expected_registers(const ForwardConfig& c) {
   constexpr int kOfSequences = 24;  // their places and lengths, or addresses of rows in pages
-  constexpr int kOfLogits = 24;
+  constexpr int kOfLogits = 24, kOfPlaces = 16;
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
-  return c.warp_rows() * (q + c.value_dim + c.block_k) / 32 + other_registers(c) +
-         (c.varlen ? kOfSequences : 0) + (c.softcap || c.alibi || c.bias ? kOfLogits : 0);
+  const int of_splits = c.split_kv ? kOfPlaces : 0;
+  return c.warp_rows() * (q + c.value_dim + c.warp_keys()) / 32 + other_registers(c) +
+         (c.varlen ? kOfSequences : 0) + of_splits +
+         (c.softcap || c.alibi || c.bias ? kOfLogits : 0);
 }
 
 constexpr int expected_registers(const BackwardConfig& c) {

@@ -7,6 +7,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/prices_forward.h"
 #include "plan/select.h"
+#include "plan/select_split_kv.h"
 #include "plan/steps.h"
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
@@ -253,8 +254,7 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
-  if (limits.highest != Target::cuda_sm90 || (p.packed() && !kPackedOnSm90)) return;
-  if (p.paged()) return;
+  if (limits.highest != Target::cuda_sm90 || p.paged()) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -315,7 +315,9 @@ template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
-  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
+  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits),
+                                   split = split_kv_candidates(problem, limits);
+  legal.insert(has_few_queries(problem) ? legal.begin() : legal.end(), split.begin(), split.end());
   legal.insert(legal.end(), portable.begin(), portable.end());
   // The default where both passes can be: they have to round a problem's scores alike, and who
   // plans one may run the other.
@@ -327,6 +329,10 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
 
 // Asked for every token of a growing cache, so it prices all tiles and looks at the rules of few.
 ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
+  if (has_few_queries(problem)) {
+    const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
+    if (!split.empty()) return split[0];
+  }
   if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, kForwardTiles[0], limits) : legal[0];
@@ -337,7 +343,6 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
-  if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }

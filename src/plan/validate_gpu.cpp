@@ -121,7 +121,7 @@ Tiles tiles_of(const ForwardConfig& c) {
           .walked_name = "block_k",
           .walked = c.block_k,
           .warps = c.warps,
-          .sharing = 1,
+          .sharing = c.split_kv ? c.warps : 1,
           .stages = c.stages,
           .ctas = c.ctas,
           .smem_bytes = c.smem_bytes(),
@@ -239,9 +239,37 @@ Verdict validate_lengths(const Problem& p) {
   });
 }
 
+namespace {
+
+Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
+  constexpr int kMostPackedHeads = 16;
+  const std::int64_t group = p.hq / p.hk;
+  if (!c.split_kv) {
+    return require(c.pack_gqa == 1 && c.num_splits == 0 && c.split_keys == 0,
+                   "pack_gqa, num_splits and split_keys of cuda_sm80 take split_kv=true");
+  }
+  return all({
+      require(c.target == Target::cuda_sm80 && c.varlen && bytes_of(c.element) == 2,
+              "split_kv=true takes cuda_sm80, packed sequences, and fp16 or bf16"),
+      require(c.num_splits >= 1, "split_kv=true takes num_splits from 1 on"),
+      require(c.block_k % (16 * c.warps) == 0, "split_kv=true wants block_k=", c.block_k,
+              " in multiples of 16 keys for each of ", c.warps, " warps"),
+      require(c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,
+              " is no multiple of block_k=", c.block_k),
+      require(c.split_keys == 0 || p.paged(), "split_keys takes keys in pages"),
+      require(c.pack_gqa >= 1 && c.pack_gqa <= kMostPackedHeads && group % c.pack_gqa == 0,
+              "pack_gqa=", c.pack_gqa, "; a part, up to ", kMostPackedHeads, ", of the ", group,
+              " query heads of a key head"),
+      require(c.pack_gqa == 1 || (!p.alibi && !p.bias),
+              "pack_gqa of split_kv=true takes no alibi and no bias"),
+  });
+}
+
+}  // namespace
+
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
-      all({validate_problem(c, p), validate_warps(c.warps),
+      all({validate_problem(c, p), validate_warps(c.warps), validate_split_kv(c, p),
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});

@@ -30,6 +30,9 @@ inline constexpr int kVarlenOrderBytes = 48;
 // Work tiles of packed sequences that may be done again together (VarlenTileScheduler).
 inline constexpr int kVarlenTilesAtOnce = 128;
 
+// Where a key and its value lie (KeyPlace), of each of two tiles of keys.
+inline constexpr int kKeyPlaceBytes = 16;
+
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
 
@@ -71,6 +74,13 @@ struct ForwardConfig {
   bool sink = false;
   // Likewise: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
+  // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: a sequence's keys are
+  // cut into splits on the device, by the lengths, so that `num_splits` thread blocks all have
+  // some; what splits leave is combined in the same kernel. Warps share a tile's keys, its rows are
+  // those of pack_gqa heads. The kernel is the same for every num_splits and split_keys.
+  bool split_kv = false;
+  // Keys of a split, the same in every batch; 0: as lengths and num_splits give it.
+  int split_keys = 0;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -99,12 +109,13 @@ struct ForwardConfig {
   constexpr int threads() const {
     return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);
   }
-  constexpr int warp_rows() const { return block_q / warps; }
+  constexpr int warp_rows() const { return split_kv ? block_q : block_q / warps; }
+  constexpr int warp_keys() const { return split_kv ? block_k / warps : block_k; }  // of a tile
 
   // Fragments of q stay in registers where there is room beside scores and output.
   constexpr bool q_in_registers() const {
     return bytes_of(element) == 2 && warp_rows() * head_dim <= 2048 &&
-           warp_rows() * (head_dim / 2 + value_dim + block_k) <= 176 * 32;
+           warp_rows() * (head_dim / 2 + value_dim + warp_keys()) <= 176 * 32;
   }
 
   // One tile of q, which the output reuses, and `stages` of k and v.
@@ -121,8 +132,16 @@ struct ForwardConfig {
              output_bytes() + 16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes + noted_bytes() : 0);
     }
-    return bytes_of(element) * (block_q * widest + stages * block_k * (head_dim + value_dim));
+    const int keys = bytes_of(element) * stages * block_k * (head_dim + value_dim);
+    const int owned = bytes_of(element) * block_q * widest;
+    if (!split_kv) return owned + keys;
+    const int outputs = round_up(4 * warps * block_q * (split_output_row() + 1), 128);
+    return owned + (keys > outputs ? keys : outputs) + 2 * block_k * kKeyPlaceBytes;
   }
+
+  // Of split_kv: columns of a warp's output in shared memory, where rows are apart so that lanes
+  // meet other banks.
+  constexpr int split_output_row() const { return value_dim + 8; }
 
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.

@@ -46,6 +46,12 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
       visit("dq_ctas", config.dq_ctas);
     }
   }
+  if constexpr (requires { config.pack_gqa; }) {
+    if (!sm90) {
+      visit("pack_gqa", config.pack_gqa);
+      visit("num_splits", config.num_splits);
+    }
+  }
   visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
   if (sm90) return;
   visit("softcap", config.softcap);
@@ -53,6 +59,10 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
+  if constexpr (requires { config.split_kv; }) {
+    visit("split_kv", config.split_kv);
+    visit("split_keys", config.split_keys);
+  }
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -94,6 +104,8 @@ constexpr struct {
                 {"bias", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
+                {"split_kv", "false"},
+                {"split_keys", "0"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

@@ -1,14 +1,123 @@
-// Packed sequences on a real device.
+// Sequences as they come, on a real device: packed ones, keys in pages, and logits that are not
+// plain.
 #include "device/device_case.h"
+#include "plan/select.h"
+#include "random_lines.h"
+#include "spec/config_text.h"
 
 namespace dfa {
 namespace {
 
 class Varlen : public DeviceTest {};
 
+int lines_of(const char* file) { return static_cast<int>(problem_lines(file).size()); }
+
 TEST_F(Varlen, EverySequenceMeetsTheRule) {
-  const int all = static_cast<int>(problem_lines("varlen.txt").size());
-  EXPECT_EQ(dfa::ran_of({"varlen.txt"}, {.backend = "cuda"}), all);
+  EXPECT_EQ(dfa::ran_of({"varlen.txt"}, {.backend = "cuda"}), lines_of("varlen.txt"));
+}
+
+TEST_F(Varlen, EverySequenceMeetsTheRuleOnPortableKernels) {
+  const PlanOptions portable{.backend = "cuda", .config = "target=cuda_sm80"};
+  EXPECT_EQ(dfa::ran_of({"varlen.txt"}, portable), lines_of("varlen.txt"));
+}
+
+TEST_F(Varlen, RandomListsMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(seed);
+    return dfa::checked(random_packed_line(dice, false), seed, {.backend = "cuda"});
+  });
+}
+
+TEST_F(Varlen, RandomListsMeetTheRuleOnEveryConfiguration) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(1000 + seed);
+    const std::string line = random_packed_line(dice, false);
+    const Problem p = parse_problem(line);
+    std::vector<std::string> texts;
+    if (has_backward(p)) {
+      for (const BackwardConfig& c : gpu_candidates<BackwardConfig>(p, cuda().limits()))
+        texts.push_back(to_text(c));
+    } else {
+      for (const ForwardConfig& c : gpu_candidates<ForwardConfig>(p, cuda().limits()))
+        texts.push_back(to_text(c));
+    }
+    const std::string config = texts.at(static_cast<std::size_t>(dice.below(std::ssize(texts))));
+    return dfa::checked(line, seed, {.backend = "cuda", .config = config});
+  });
+}
+
+TEST_F(Varlen, DrawnLengthsOfTwoPowersOfTenMeetTheRule) {
+  for (int seed = 4; seed <= 6; ++seed) {
+    const std::string lens = " lens(zipf,65," + std::to_string(96 + seed) + ")";
+    EXPECT_TRUE(dfa::checked("fwdbwd bf16 causal hq2 hk1 d128" + lens, 1, {.backend = "cuda"}));
+    EXPECT_TRUE(dfa::checked("fwdbwd bf16 causal hq2 hk2 d64" + lens, 2, {.backend = "cuda"}));
+  }
+}
+
+class Logits : public DeviceTest {};
+
+TEST_F(Logits, EveryProblemMeetsTheRule) {
+  for (const std::string& line : problem_lines("logits.txt")) {
+    const Problem p = parse_problem(line);
+    const bool whole = !p.bias || (p.bias->of_query && p.bias->of_key);
+    if (!has_backward(p) || whole) {
+      EXPECT_TRUE(dfa::checked(line, 1, {.backend = "cuda"}));
+    } else {  // a bias of fewer: its gradient is the caller's to sum
+      bench::ProblemBuffers buffers(p, "cuda", 5);
+      EXPECT_THROW(buffers.run(bench::prepare(p, {.backend = "cuda"})), Unsupported) << line;
+    }
+  }
+}
+
+TEST_F(Logits, RandomListsMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(seed);
+    return dfa::checked(random_packed_line(dice, true), seed, {.backend = "cuda"});
+  });
+}
+
+class Paged : public DeviceTest {};
+
+TEST_F(Paged, EveryProblemMeetsTheRule) {
+  EXPECT_EQ(dfa::ran_of({"paged.txt"}, {.backend = "cuda"}), lines_of("paged.txt"));
+}
+
+TEST_F(Paged, RandomPagesMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(seed);
+    return dfa::checked(random_paged_line(dice), seed, {.backend = "cuda"});
+  });
+}
+
+class Decode : public DeviceTest {};
+
+TEST_F(Decode, RandomListsMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(seed);
+    return dfa::checked(random_decode_line(dice), seed, {.backend = "cuda"});
+  });
+}
+
+// Splits of any number, and of any size.
+TEST_F(Decode, RandomSplitsMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(5000 + seed);
+    const std::string line = random_decode_line(dice);
+    const Problem p = parse_problem(line);
+    if (!select_forward(p, cuda().limits()).split_kv) return false;
+    std::string config = "num_splits=" + std::to_string(1 + dice.below(700));
+    if (p.paged() && dice.below(2)) {
+      config = "split_keys=" + std::to_string(128 * (1 + dice.below(8)));
+    }
+    return dfa::checked(line, seed, {.backend = "cuda", .config = config});
+  });
+}
+
+TEST_F(Decode, RunsLeaveTheSameBits) {
+  for (const char* line : {"fwd bf16 b1 hq32 hk8 sq1 sk20000 d128 page(16)",
+                           "fwd bf16 causal b9 hq64 hk8 sq2 sk3000 d64 page(64) sink"}) {
+    expect_same_bits(line, {.backend = "cuda"}, 1000);
+  }
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ struct SequenceTiles {
       const int* const pads = args.paged.leftpad_k;
       const int pad = pads != nullptr ? cut(pads[i], args.sk) : 0;
       const int end = cut(p.seqused_k[i], args.sk);
-      return {i, 0, q_rows(args, i), cut(end - pad, args.sk), q_begin(args, i), pad, {0, 0}};
+      return {i, 0, q_rows(args, i), cut(end - pad, args.sk), q_begin(args, i), pad, 0, 0};
     }
     return {i,
             0,
@@ -69,7 +69,8 @@ struct SequenceTiles {
             rows(p.cu_seqlens_k, p.seqused_k, i, p.total_k),
             begin(p.cu_seqlens_q, i, p.total_q),
             begin(p.cu_seqlens_k, i, p.total_k),
-            {0, 0}};
+            0,
+            0};
   }
 
   // By the work that one of its tiles has: the longer, the lower.

@@ -1,0 +1,73 @@
+#include "plan/select_split_kv.h"
+
+#include <algorithm>
+
+#include "plan/validate_gpu.h"
+#include "spec/passes.h"
+
+namespace dfa {
+namespace {
+
+// Queries by heads of a key head, up to which a sequence's are few: more are faster as tiles of
+// their own, which read keys again but multiply more with each.
+constexpr std::int64_t kFewRows = 64;
+
+constexpr int kMostPacked = 16;
+
+// In the order to try them. What counts is bytes on their way: two blocks of a multiprocessor with
+// as many stages as there is room for.
+struct SplitTile {
+  int block_k, warps, stages, ctas;
+};
+constexpr SplitTile kTiles[] = {{64, 4, 3, 2}, {64, 4, 2, 2}, {32, 2, 3, 2},
+                                {32, 2, 2, 2}, {32, 2, 2, 1}, {16, 1, 2, 1}};
+
+// Heads of a key head that are rows of a tile: all, or the largest part of them there is room for.
+int packed_heads(const Problem& p) {
+  const std::int64_t group = p.hq / p.hk;
+  if (p.alibi || p.bias) return 1;
+  for (int heads = kMostPacked; heads > 1; --heads) {
+    if (group % heads == 0) return heads;
+  }
+  return 1;
+}
+
+ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limits) {
+  ForwardConfig c{.target = Target::cuda_sm80,
+                  .element = p.dtype,
+                  .head_dim = gpu_head_dim(p.d),
+                  .value_dim = gpu_head_dim(p.dv),
+                  .block_q = 16,
+                  .block_k = t.block_k,
+                  .warps = t.warps,
+                  .stages = t.stages,
+                  .ctas = t.ctas,
+                  .pack_gqa = packed_heads(p),
+                  .num_splits = limits.sm_count * t.ctas,
+                  .varlen = true,
+                  .paged = p.paged(),
+                  .split_kv = true};
+  if (p.sq * c.query_rows() > 16) c.block_q = 32;
+  set_logits(c, p);
+  return c;
+}
+
+}  // namespace
+
+bool has_few_queries(const Problem& p) {
+  const ForwardConfig heads{.pack_gqa = packed_heads(p)};
+  return p.packed() && !has_backward(p) && bytes_of(p.dtype) == 2 &&
+         p.sq * heads.query_rows() <= kFewRows;
+}
+
+std::vector<ForwardConfig> split_kv_candidates(const Problem& p, const Limits& limits) {
+  std::vector<ForwardConfig> legal;
+  if (!p.packed() || has_backward(p) || bytes_of(p.dtype) != 2) return legal;
+  for (const SplitTile& tile : kTiles) {
+    const ForwardConfig config = config_of(p, tile, limits);
+    if (validate_portable(config, p, limits)) legal.push_back(config);
+  }
+  return legal;
+}
+
+}  // namespace dfa
