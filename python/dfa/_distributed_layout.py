@@ -93,6 +93,29 @@ def places_of(lengths, ways, rank, zigzag):
     return [begins[s.sequence] + s.position + row for s in segments_of(lengths, ways, rank, zigzag) for row in range(s.rows)]
 
 
+class Order(NamedTuple):
+    """How rows that lie rank after rank come into the order of their sequences."""
+
+    rows: tuple  # of each rank
+    pieces: tuple  # (rank, first row there, rows, first row in order), by the last
+
+
+@lru_cache(maxsize=256)
+def order_of(lengths, ways, ring_rank, zigzag):
+    """Of the ranks that exchange heads with each other: all, or of a mesh those at this place of the ring, whose rows then lie as
+    the ring has them."""
+    ranks = range(ring_rank * ways[-1], (ring_rank + 1) * ways[-1])
+    to = {}
+    for segment in segments_of(lengths, ways[:-1] or (1,), ring_rank, zigzag and len(ways) == 2):
+        to.setdefault(segment.sequence, []).append(segment)
+    pieces = []
+    for at, rank in enumerate(ranks):
+        for sequence, local, position, rows in segments_of(lengths, ways, rank, zigzag):
+            there = next(one for one in to[sequence] if one.position <= position < one.position + one.rows)
+            pieces.append((at, local, rows, there.local + position - there.position))
+    return Order(tuple(rows_of(lengths, ways, rank, zigzag) for rank in ranks), tuple(sorted(pieces, key=lambda piece: piece[3])))
+
+
 def whole(lengths):
     """The segments of a tensor that has all rows in their order."""
     return segments_of(lengths, (1,), 0, False)
@@ -119,6 +142,7 @@ def tile_of(q, k, left, right, offset):
     return Tile(q.local + first, k.local + low, rows, keys, left, right)
 
 
+@lru_cache(maxsize=256)
 def tiles_of(q_segments, k_segments, left, right, offsets):
     """All tiles of one rank's queries and another's keys, as few as there may be."""
     tiles = []

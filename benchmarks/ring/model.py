@@ -1,0 +1,176 @@
+"""What N cards take, by one card's time and the link: products, transfers beside them, copies and merges. docs/design/0027.
+
+Times are of the rank that takes longest. Products take one card's time in proportion to the pairs of query and key that they see.
+A transfer takes its bytes over the link's bandwidth and a latency, and lies beside the products of the step before; copies
+(what is packed, reordered, merged) take their bytes over the memory's bandwidth and lie beside nothing.
+"""
+
+from typing import NamedTuple
+
+from dfa._distributed_layout import ring_of, rows_of
+
+
+class Card(NamedTuple):
+    """Measured: forward_s and backward_s of the whole problem on one card, link_gb_s each way at once, latency_s of a transfer.
+    Assumed: memory_gb_s of copies; transfer_sms, the part of the multiprocessors that a transfer takes from products."""
+
+    forward_s: float
+    backward_s: float
+    link_gb_s: float
+    latency_s: float
+    memory_gb_s: float = 2000
+    transfer_sms: float = 0.06
+
+
+class Sizes(NamedTuple):
+    tokens: int
+    hq: int
+    hk: int
+    d: int
+    causal: bool = True
+    window: tuple | None = None
+    passes: str = "fwd"
+    element: int = 2  # bytes
+
+    def q_row(self):
+        return self.hq * self.d * self.element
+
+    def kv_row(self):
+        return 2 * self.hk * self.d * self.element
+
+    def sides(self):
+        left, right = self.window or (-1, -1)
+        return left, 0 if self.causal else right
+
+    def backward(self):
+        return self.passes == "fwd+bwd"
+
+
+def sent_bytes(method, ways, **sizes):
+    """Of the rank that sends most."""
+    s = Sizes(**sizes)
+    if len(ways) == 2:
+        inner = s._replace(hq=s.hq // ways[1], hk=s.hk // ways[1])
+        return _exchanged(s, s.tokens // (ways[0] * ways[1]), ways[1]) + max(_ring_bytes(inner, ways[0]))
+    ranks, = ways
+    rows = -(-s.tokens // ranks)
+    if method == "ring":
+        return max(_ring_bytes(s, ranks))
+    if method == "allgather":
+        gathered = (ranks - 1) * rows * s.kv_row()
+        return gathered * (1 + (1 + 4 / s.element if s.backward() else 0))  # sums of gradients are float32
+    return _exchanged(s, rows, ranks)
+
+
+def _exchanged(s, rows, ranks):
+    once = rows * (2 * s.q_row() + s.kv_row()) * (ranks - 1) / ranks  # q, k, v there and o back
+    return once * (2 if s.backward() else 1)
+
+
+def _ring_bytes(s, ranks):
+    """Keys and values in the forward; in the backward these again, and their gradients back to whose they are."""
+    for rank in range(ranks):
+        _, steps = ring_of((s.tokens,), (s.tokens,), ranks, rank, s.causal, *s.sides())
+        keys = sum(_rows(step.sent) for step in steps)
+        back = sum(_rows(step.received) for step in steps)
+        yield s.kv_row() * (keys + (keys + back if s.backward() else 0))
+
+
+def _rows(spans):
+    return sum(end - begin for begin, end in spans)
+
+
+def _pairs(tile):
+    """Of query and key, that a tile sees."""
+    seen, behind = 0, tile.keys - tile.rows
+    if tile.left < 0 and tile.right < 0:
+        return tile.rows * tile.keys
+
+    def below(limit):  # pairs with key ≤ row + limit
+        full = max(0, min(tile.rows, tile.rows - (tile.keys - 1 - limit)))  # rows that see all keys
+        first = max(0, -limit)  # the first row that sees one
+        stairs = max(0, tile.rows - full - first)
+        return full * tile.keys + stairs * (first + limit + 1) + stairs * (stairs - 1) // 2
+    seen = below(behind + tile.right) if tile.right >= 0 else tile.rows * tile.keys
+    return seen - (below(behind - tile.left - 1) if tile.left >= 0 else 0)
+
+
+def seconds(method, ways, card, **sizes):
+    """Of a call of `method` on ranks of `ways`: (ranks,) or (ring, heads)."""
+    s = Sizes(**sizes)
+    if len(ways) == 2:
+        ring, heads = ways
+        inner = s._replace(hq=s.hq // heads, hk=s.hk // heads)
+        card = card._replace(forward_s=card.forward_s / heads, backward_s=card.backward_s / heads)
+        return _exchange_s(s, card, s.tokens // (ring * heads), heads) + _ring_s(inner, card, ring)
+    ranks, = ways
+    if ranks == 1:
+        return card.forward_s + (card.backward_s if s.backward() else 0)
+    if method == "ring":
+        return _ring_s(s, card, ranks)
+    if method == "allgather":
+        return _gather_s(s, card, ranks)
+    products = (card.forward_s + (card.backward_s if s.backward() else 0)) / ranks
+    return products + _exchange_s(s, card, -(-s.tokens // ranks), ranks)
+
+
+def _link_s(card, size):
+    return card.latency_s + size / card.link_gb_s * 1e-9 if size else 0
+
+
+def _copy_s(card, size):
+    return size / card.memory_gb_s * 1e-9
+
+
+def _exchange_s(s, card, rows, ranks):
+    size = _exchanged(s, rows, ranks)
+    return _link_s(card, size) + 3 * card.latency_s + _copy_s(card, 4 * size)  # each is read and written on both sides
+
+
+def _ring_s(s, card, ranks):
+    total = sum(_pairs(tile) for rank in range(ranks) for tile in _tiles(s, ranks, rank))
+    return max(_ring_of_rank_s(s, card, ranks, rank, total) for rank in range(ranks))
+
+
+def _tiles(s, ranks, rank):
+    own, steps = _plan(s, ranks, rank)
+    return [*own, *(tile for step in steps for tile in step.tiles)]
+
+
+def _plan(s, ranks, rank):
+    return ring_of((s.tokens,), (s.tokens,), ranks, rank, s.causal, *s.sides())
+
+
+def _ring_of_rank_s(s, card, ranks, rank, total):
+    own, steps = _plan(s, ranks, rank)
+    part = [sum(map(_pairs, tiles)) / total for tiles in (own, *(step.tiles for step in steps))]
+    keys = [s.kv_row() * max(_rows(step.sent), _rows(step.received)) for step in steps] + [0]
+    merged = sum(tile.rows for tile in _tiles(s, ranks, rank)) * s.q_row()
+    time = _copy_s(card, merged + rows_of((s.tokens,), (ranks,), rank, s.causal) * s.q_row())
+    time += _beside(card, [card.forward_s * share for share in part], keys)
+    if s.backward():
+        moved = [keys[at] + (keys[at - 2] if at > 1 else 0) for at in range(len(keys))]  # gradients of two steps before
+        time += _beside(card, [card.backward_s * share for share in part], moved) + sum(_link_s(card, k) for k in keys[-2:])
+        time += _copy_s(card, merged + sum(keys) * 2)
+    return time
+
+
+def _beside(card, products, moved):
+    """Step by step: products, with the next step's transfer beside them, and what is packed before it."""
+    time = 0.0
+    for product, size in zip(products, moved):
+        transfer = _link_s(card, size)
+        time += _copy_s(card, 2 * size) + max(product + card.transfer_sms * min(transfer, product), transfer)
+    return time
+
+
+def _gather_s(s, card, ranks, parts=4):
+    rows = -(-s.tokens // ranks)
+    size = (ranks - 1) * rows * s.kv_row() / parts
+    copies = _copy_s(card, 4 * ranks * rows * s.kv_row() / parts)
+    time = _link_s(card, size) + _beside(card, [card.forward_s / ranks / parts + copies] * parts, [size] * (parts - 1) + [0])
+    if s.backward():
+        given = _link_s(card, size * 4 / s.element) + 4 * copies
+        time += _link_s(card, size) + _beside(card, [card.backward_s / ranks / parts + copies + given] * parts,
+                                              [size] * (parts - 1) + [0])
+    return time
