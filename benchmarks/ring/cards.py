@@ -17,8 +17,8 @@ def nccl():
 
 def states(job):
     """A line for each card of the job, of rank 0's nvidia-smi."""
-    if not job.on_gpu:
-        return ["cards: none"]
+    if not job.on_gpu or job.rank:
+        return ["none"]
     fields = "index,name,power.limit,power.draw,clocks.sm,temperature.gpu,memory.used"
     try:
         run = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, timeout=20)

@@ -1,5 +1,7 @@
 """Who is timed in a row: one card, dfa.distributed by each method, PyTorch's context_parallel; and the bytes of a rank."""
 
+import contextlib
+
 import torch
 
 import dfa
@@ -26,13 +28,7 @@ def columns_of(job, row, peers, stack):
             continue
         calls[name] = _ours(job, row, method, group, margin)
     if peers:
-        of_torch, why = ({}, "no windows") if row.window else job.tried(lambda: _torch(job, row, stack))
-        for name in PEERS:
-            if why:
-                refused[name] = why
-            else:
-                _, reason = job.tried(of_torch[name])
-                (refused if reason else calls)[name] = reason or of_torch[name]
+        _add_peers(job, row, stack, calls, refused)
     return calls, refused
 
 
@@ -63,15 +59,34 @@ def _by_gradients(row, tensors, attend):
     return lambda: torch.autograd.grad(attend(q, k, v), (q, k, v), d_o)
 
 
-def _torch(job, row, stack):
-    """{name: call}, inside of PyTorch's context while the stack is open; cuDNN's attention on a card."""
+def _add_peers(job, row, stack, calls, refused):
+    """PyTorch's context_parallel, by the first of its attentions that runs."""
+    if row.window:
+        refused["torch"] = "no windows"
+        return
+    for backend in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
+        inner = stack.enter_context(contextlib.ExitStack())
+        found, why = job.tried(lambda inner=inner, backend=backend: _torch(job, row, inner, backend))
+        for name, call in (found or {}).items():
+            _, why = job.tried(call)
+            if why:
+                break
+        if not why:
+            calls.update(found)
+            return
+        inner.close()
+        refused[f"torch {backend.split('_')[0].lower()}"] = why
+
+
+def _torch(job, row, stack, backend):
+    """{name: call}, inside of PyTorch's context while the stack is open."""
     from torch.distributed.tensor.experimental import _attention, context_parallel
     from torch.nn.attention import SDPBackend, sdpa_kernel
     buffers = [x.detach().clone() for x in row.whole()]
     if row.hq != row.hk:  # its ring takes as many heads of k and v as of q
         buffers[1:3] = [x.repeat_interleave(row.hq // row.hk, 1) for x in buffers[1:3]]
     stack.enter_context(context_parallel(job.mesh, buffers=buffers, buffer_seq_dims=[2] * 4, no_restore_buffers=set(buffers)))
-    stack.enter_context(sdpa_kernel([SDPBackend.CUDNN_ATTENTION if job.on_gpu else SDPBackend.FLASH_ATTENTION]))
+    stack.enter_context(sdpa_kernel([getattr(SDPBackend, backend)]))
     mine = [x.clone() for x in buffers]
     row.learn(mine)
 
@@ -84,7 +99,7 @@ def _torch(job, row, stack):
             _attention.set_rotate_method(method)
             return inner()
         return call
-    return {name: by(method) for name, method in PEERS.items()}
+    return {f"{name} {backend.split('_')[0].lower()}": by(method) for name, method in PEERS.items()}
 
 
 def way_of(job, name):

@@ -2,8 +2,6 @@
 
 import statistics
 
-NAMES = ("one", "ring", "ring-8", "ring-16", "allgather", "alltoall", "mesh", "torch.gather", "torch.rotate")
-
 
 def link_line(link):
     return "one rank" if link is None else f"{link['swap_gb_s']:.0f} GB/s each way at once, {link['latency_us']:.0f} µs"
@@ -20,9 +18,7 @@ def share(columns, name, ranks):
 
 def row_line(row, columns, ranks):
     parts = []
-    for name in NAMES:
-        if name not in columns:
-            continue
+    for name in columns:
         column, of_linear = columns[name], share(columns, name, ranks)
         if "seconds" not in column:
             parts.append(f"{name} not run: {column['reason'][:90]}")
@@ -48,7 +44,7 @@ def table(result):
         if "columns" not in row:
             lines.append(f"| {row['name']} | not run: {row['reason']} |" + " |" * 9)
             continue
-        lines += [_line(row, name, ranks) for name in NAMES if name in row["columns"]]
+        lines += [_line(row, name, ranks) for name in row["columns"]]
         if row["cards"]:
             lines.append(f"| | cards after it: {'; '.join(line.split(', ', 2)[-1] for line in row['cards'])} |" + " |" * 9)
     return "\n".join(lines)

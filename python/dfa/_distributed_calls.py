@@ -1,6 +1,7 @@
 """One call of dfa.distributed.context_parallel_attention: what is given, checked on all ranks, and the method."""
 
 import zlib
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -271,6 +272,11 @@ def _on_whole(call, lengths):
                "alibi_slopes": call.slopes, "deterministic": call.deterministic, "return_lse": True}
     if not call.packed():
         return attention(call.q, call.k, call.v, **options)
-    begins = [torch.tensor([0, *accumulate(of)], dtype=torch.int32, device=call.q.device) for of in lengths]
+    begins = [_begins_of(of, call.q.device) for of in lengths]
     o, lse = attention_varlen(*(x[0].transpose(0, 1) for x in (call.q, call.k, call.v)), *begins, **options)
     return o.transpose(0, 1).unsqueeze(0), lse.unsqueeze(0)
+
+
+@lru_cache(maxsize=64)
+def _begins_of(lengths, device):
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)

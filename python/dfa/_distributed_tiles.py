@@ -6,6 +6,7 @@ import torch
 
 from dfa import _torch_operators
 from dfa._distributed_merge import Parts
+from dfa._shapes import rows_before_heads
 from dfa._torch_calls import calls_of, dense
 
 
@@ -52,7 +53,9 @@ class Gradients:
         key = tile.q, tile.rows
         if key not in self._rows:
             d_o, d_lse, q, o, lse = (None if x is None else x[:, :, tile.q:tile.q + tile.rows] for x in self._of_rows)
-            self._rows[key] = d_o.contiguous(), d_lse, q.contiguous(), o.contiguous(), lse.contiguous()
+            turned = rows_before_heads(q.shape, q.stride())
+            d_o, o = (x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x.contiguous() for x in (d_o, o))
+            self._rows[key] = d_o, d_lse, q, o, lse.contiguous()
         return self._rows[key]
 
 
