@@ -7,7 +7,7 @@ A transfer takes its bytes over the link's bandwidth and a latency, and lies bes
 
 from typing import NamedTuple
 
-from dfa._distributed_layout import ring_of, rows_of
+from dfa._distributed_layout import halves_of, pairs_of, ring_of, rows_of
 
 
 class Card(NamedTuple):
@@ -80,21 +80,6 @@ def _rows(spans):
     return sum(end - begin for begin, end in spans)
 
 
-def _pairs(tile):
-    """Of query and key, that a tile sees."""
-    seen, behind = 0, tile.keys - tile.rows
-    if tile.left < 0 and tile.right < 0:
-        return tile.rows * tile.keys
-
-    def below(limit):  # pairs with key ≤ row + limit
-        full = max(0, min(tile.rows, tile.rows - (tile.keys - 1 - limit)))  # rows that see all keys
-        first = max(0, -limit)  # the first row that sees one
-        stairs = max(0, tile.rows - full - first)
-        return full * tile.keys + stairs * (first + limit + 1) + stairs * (stairs - 1) // 2
-    seen = below(behind + tile.right) if tile.right >= 0 else tile.rows * tile.keys
-    return seen - (below(behind - tile.left - 1) if tile.left >= 0 else 0)
-
-
 def seconds(method, ways, card, **sizes):
     """Of a call of `method` on ranks of `ways`: (ranks,) or (ring, heads)."""
     s = Sizes(**sizes)
@@ -128,7 +113,7 @@ def _exchange_s(s, card, rows, ranks):
 
 
 def _ring_s(s, card, ranks):
-    total = sum(_pairs(tile) for rank in range(ranks) for tile in _tiles(s, ranks, rank))
+    total = sum(pairs_of(tile) for rank in range(ranks) for tile in _tiles(s, ranks, rank))
     return max(_ring_of_rank_s(s, card, ranks, rank, total) for rank in range(ranks))
 
 
@@ -143,15 +128,22 @@ def _plan(s, ranks, rank):
 
 def _ring_of_rank_s(s, card, ranks, rank, total):
     own, steps = _plan(s, ranks, rank)
-    part = [sum(map(_pairs, tiles)) / total for tiles in (own, *(step.tiles for step in steps))]
-    keys = [s.kv_row() * max(_rows(step.sent), _rows(step.received)) for step in steps] + [0]
-    merged = sum(tile.rows for tile in _tiles(s, ranks, rank)) * s.q_row()
-    time = _copy_s(card, merged + rows_of((s.tokens,), (ranks,), rank, s.causal) * s.q_row())
-    time += _beside(card, [card.forward_s * share for share in part], keys)
+
+    def share(tiles):
+        return sum(map(pairs_of, tiles)) / total
+    keys = [s.kv_row() * max(_rows(step.sent), _rows(step.received)) for step in steps]
+    merged = sum(tile.rows for tile in _tiles(s, ranks, rank)) * s.q_row()  # what is read of parts; written is o once
+    rows = rows_of((s.tokens,), (ranks,), rank, s.causal)
+    time = _copy_s(card, merged + rows * s.q_row())
+    time += _beside(card, [card.forward_s * share(tiles) for tiles in (own, *(step.tiles for step in steps))], [*keys, 0])
     if s.backward():
-        moved = [keys[at] + (keys[at - 2] if at > 1 else 0) for at in range(len(keys))]  # gradients of two steps before
-        time += _beside(card, [card.backward_s * share for share in part], moved) + sum(_link_s(card, k) for k in keys[-2:])
-        time += _copy_s(card, merged + sum(keys) * 2)
+        before, after = halves_of(own)
+        products = [card.backward_s * share(tiles) for tiles in (before, *(step.tiles for step in steps), after)]
+        moved = [*keys, 0, 0]  # beside each: the next step's keys, and the gradients of the step before
+        for at, size in enumerate(keys):
+            moved[at + 2] += size
+        time += _beside(card, products, moved)
+        time += _copy_s(card, 2 * merged + 2 * sum(keys) + rows * (s.q_row() + s.kv_row()))
     return time
 
 

@@ -174,6 +174,38 @@ def _joined(tiles):
     return done
 
 
+def pairs_of(tile):
+    """How many pairs of query and key a tile sees."""
+    ahead = tile.keys - tile.rows
+
+    def up_to(limit):  # pairs of row i with keys up to i + limit
+        first, full = max(0, -limit), max(0, tile.keys - 1 - limit)  # the first row that sees one; the first that sees all
+        stairs = max(0, min(full, tile.rows) - first)
+        return stairs * (first + limit + 1) + stairs * (stairs - 1) // 2 + max(0, tile.rows - max(full, first)) * tile.keys
+    seen = up_to(ahead + tile.right) if tile.right >= 0 else tile.rows * tile.keys
+    return seen - (up_to(ahead - tile.left - 1) if tile.left >= 0 else 0)
+
+
+@lru_cache(maxsize=256)
+def halves_of(tiles, least=256):
+    """The tiles in two groups of about the same work: one tile of at least so many rows is cut, below them it stays in the first."""
+    if len(tiles) == 1:
+        tile, = tiles
+        if tile.rows < least:
+            return tiles, ()
+        cut_at = tile.rows // 2 if tile.right < 0 else tile.rows * 3 // 4  # under a causal mask the last rows see most
+        cut_at -= cut_at % min(128, least)
+        keys = Segment(0, tile.k, 0, tile.keys)
+        rows = Segment(0, tile.q, 0, cut_at), Segment(0, tile.q + cut_at, cut_at, tile.rows - cut_at)
+        return tuple(tuple(one for one in [tile_of(part, keys, tile.left, tile.right, tile.keys - tile.rows)] if one) for part in rows)
+    done, whole_work = 0, sum(map(pairs_of, tiles))
+    for at, tile in enumerate(tiles):
+        if 2 * done >= whole_work:
+            return tiles[:at], tiles[at:]
+        done += pairs_of(tile)
+    return tiles, ()
+
+
 def spans_of(tiles):
     """(begin, end) of the keys that tiles see, those that touch as one."""
     spans = []

@@ -10,6 +10,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from dfa._distributed_exchange import rooms, spans_of_rows, taken
+from dfa._distributed_layout import halves_of
 from dfa._distributed_tiles import Gradients, add_tiles, outputs_of
 
 
@@ -40,12 +41,14 @@ class Ring(torch.autograd.Function):
         d_o = torch.zeros_like(o) if d_o is None else d_o
         coming, returning = _next(exchange, k, v, steps, 0), None
         total = Gradients(d_o, d_lse, q, o, lse, options)
-        own_keys = total.add(k, v, own)
+        before, after = halves_of(own) if steps else (own, ())  # the last gradients return beside the second half
+        own_keys = total.add(k, v, before)
         for at, step in enumerate(steps):
             came, coming = exchange.finish(coming), _next(exchange, k, v, steps, at + 1)
             back = tuple(keys.result()[0].contiguous() for keys in total.add(*came, step.tiles)) if step.tiles else None
             _put(exchange, own_keys, returning)
             returning = exchange.swap(back, step.source, rooms((k, v), step.sent), step.destination), step.sent
+        total.add(k, v, after, own_keys)
         _put(exchange, own_keys, returning)
         d_sinks = None if sinks is None else sinks_gradient(sinks, d_o, d_lse, o, lse)
         return total.q.result()[0], own_keys[0].result()[0], own_keys[1].result()[0], d_sinks, None, None, None

@@ -37,9 +37,9 @@ class Gradients:
         self._rows = {}  # what kernels read of some rows, copied once for all tiles that ask for them
         self.q = Parts(q, weighted=False)
 
-    def add(self, k, v, tiles):
-        """Sums (of dk, of dv) of these keys, by this rank's queries."""
-        d_k, d_v = Parts(k, weighted=False), Parts(v, weighted=False)
+    def add(self, k, v, tiles, sums=None):
+        """Sums (of dk, of dv) of these keys, by this rank's queries; those that there are."""
+        d_k, d_v = sums or (Parts(k, weighted=False), Parts(v, weighted=False))
         for tile in tiles:
             keys = slice(tile.k, tile.k + tile.keys)
             parts = backward(*self._rows_of(tile), k[:, :, keys], v[:, :, keys], tile.left, tile.right, self._options)

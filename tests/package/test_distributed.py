@@ -25,6 +25,7 @@ CASES = {
     "causal_fewer_rows_than_pieces": ({"sq": 3, "sk": 3}, {"causal": True}),
     "causal_more_keys": ({"sq": 21, "sk": 50}, {"causal": True}),
     "causal_more_queries": ({"sq": 50, "sk": 21}, {"causal": True}),
+    "causal_of_many_rows": ({"b": 1, "hq": 4, "hk": 4, "sq": 1100, "sk": 1100}, {"causal": True}),
     "causal_contiguous": ({}, {"causal": True, "layout": "contiguous"}),
     "window": ({"sq": 70, "sk": 70}, {"causal": True, "window": (9, -1)}),
     "window_contiguous": ({"sq": 70, "sk": 70}, {"causal": True, "window": (9, 0), "layout": "contiguous"}),
