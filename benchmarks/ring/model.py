@@ -1,10 +1,14 @@
 """What N cards take, by one card's time and the link: products, transfers beside them, copies and merges. docs/design/0027.
 
-Times are of the rank that takes longest. Products take one card's time in proportion to the pairs of query and key that they see.
+Usage: PYTHONPATH=python python3 benchmarks/ring/model.py [--forward 620] [--backward 500] [--link 300] [--latency 15]
+
+Prints the share of linear by rows and cards. Times are of the rank that takes longest. Products take one card's time in proportion to the pairs of query and key that they see.
 A transfer takes its bytes over the link's bandwidth and a latency, and lies beside the products of the step before; copies
-(what is packed, reordered, merged) take their bytes over the memory's bandwidth and lie beside nothing.
+(what is packed, reordered, merged) take their bytes over the memory's bandwidth and lie beside nothing; no step is shorter than the
+host takes to queue it.
 """
 
+import argparse
 from typing import NamedTuple
 
 from dfa._distributed_layout import halves_of, pairs_of, ring_of, rows_of
@@ -12,7 +16,8 @@ from dfa._distributed_layout import halves_of, pairs_of, ring_of, rows_of
 
 class Card(NamedTuple):
     """Measured: forward_s and backward_s of the whole problem on one card, link_gb_s each way at once, latency_s of a transfer.
-    Assumed: memory_gb_s of copies; transfer_sms, the part of the multiprocessors that a transfer takes from products."""
+    Assumed: memory_gb_s of copies; transfer_sms, the part of the multiprocessors that a transfer takes from products; host_s, what
+    the host takes to queue a step."""
 
     forward_s: float
     backward_s: float
@@ -20,6 +25,7 @@ class Card(NamedTuple):
     latency_s: float
     memory_gb_s: float = 2000
     transfer_sms: float = 0.06
+    host_s: float = 150e-6
 
 
 class Sizes(NamedTuple):
@@ -152,7 +158,7 @@ def _beside(card, products, moved):
     time = 0.0
     for product, size in zip(products, moved):
         transfer = _link_s(card, size)
-        time += _copy_s(card, 2 * size) + max(product + card.transfer_sms * min(transfer, product), transfer)
+        time += _copy_s(card, 2 * size) + max(product + card.transfer_sms * min(transfer, product), transfer, card.host_s)
     return time
 
 
@@ -166,3 +172,27 @@ def _gather_s(s, card, ranks, parts=4):
         time += _link_s(card, size) + _beside(card, [card.backward_s / ranks / parts + copies + given] * parts,
                                               [size] * (parts - 1) + [0])
     return time
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, value, unit in (("forward", 620, "TFLOP/s of one card"), ("backward", 500, "TFLOP/s of one card"),
+                              ("link", 300, "GB/s each way at once"), ("latency", 15, "µs of a transfer")):
+        parser.add_argument(f"--{name}", type=float, default=value, help=f"{unit}; {value} unless given")
+    given = parser.parse_args()
+    print("| tokens, heads, passes | method | 2 | 4 | 8 | 64 |\n|---|---|---|---|---|---|")
+    for tokens in (32768, 131072):
+        for hq, hk in ((16, 16), (32, 8)):
+            flops = 2 * hq * 128 * tokens ** 2
+            card = Card(flops / given.forward * 1e-12, 2.5 * flops / given.backward * 1e-12, given.link, given.latency * 1e-6)
+            for passes in ("fwd", "fwd+bwd"):
+                sizes = {"tokens": tokens, "hq": hq, "hk": hk, "d": 128, "passes": passes}
+                one = seconds("ring", (1,), card, **sizes)
+                for method in ("ring", "allgather", "alltoall"):
+                    shares = [f"{one / n / seconds(method, (n,), card, **sizes):.2f}" if method != "alltoall" or hk % n == 0 else "-"
+                              for n in (2, 4, 8, 64)]
+                    print(f"| {tokens // 1024}k h{hq}/{hk} {passes} | {method} | " + " | ".join(shares) + " |")
+
+
+if __name__ == "__main__":
+    main()
