@@ -14,11 +14,12 @@ import torch
 
 from dfa._distributed_agree import Places
 from dfa._distributed_calls import attend, lengths_of, zigzag_of
+from dfa._distributed_context import context_parallel
 from dfa._distributed_exchange import Exchange
 from dfa._distributed_layout import rows_of, segments_of
 from dfa._shapes import shown
 
-__all__ = ["context_parallel_attention", "shard", "unshard"]
+__all__ = ["context_parallel", "context_parallel_attention", "shard", "unshard"]
 
 
 def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None, scale=None, softcap=None, sinks=None,
