@@ -66,7 +66,7 @@ def forward(q, k, v, left, right, options):
                                               options.deterministic, None, None, options.softcap)
         return _of_batch(o, q), lse.unflatten(1, (q.shape[0], -1)).transpose(0, 1).contiguous()
     calls = calls_of(left, right, options.scale, options.deterministic, "auto", torch.get_num_threads())
-    return calls.forward_beside(q, k, v, True, options.sm_margin)
+    return calls.forward_beside(q, k, v, True, options.sm_margin) if options.sm_margin else calls.forward(q, k, v, True)
 
 
 def backward(d_o, d_lse, q, o, lse, k, v, left, right, options):
