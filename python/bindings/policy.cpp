@@ -1,19 +1,23 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "attention/registry.h"
 #include "bench/machine.h"
 #include "bench/telemetry.h"
+#include "dfa/error.h"
 #include "govern/paced_loop.h"
 #include "govern/points.h"
 #include "govern/policy_plan.h"
 #include "govern/sampling.h"
+#include "power/rack.h"
 #include "python/bindings/core.h"
 #include "sensors/system_clock.h"
 
@@ -72,6 +76,12 @@ class Loop {
     loop_->pace();
   }
 
+  // From any thread, and before begin().
+  void set_policy(const std::string& text) {
+    policy_ = power::parse_policy(text);
+    if (loop_) loop_->set_policy(policy_);
+  }
+
   void end() {
     if (!loop_) return;
     steps_ = loop_->steps();
@@ -93,6 +103,11 @@ class Loop {
     const auto last = loop_ ? loop_->last() : std::nullopt;
     return last ? last->reachable : std::nullopt;
   }
+  std::optional<double> full_w() const { return loop_ ? loop_->full_w() : std::nullopt; }
+  std::optional<double> limit_w() const {
+    const auto facts = bench::describe_gpu(card_);
+    return facts ? facts->power_limit_w : std::nullopt;
+  }
   long long steps() const { return loop_ ? loop_->steps() : steps_; }
   double waited_s() const { return loop_ ? loop_->waited_s() : waited_s_; }
   std::optional<double> idle_w() const { return idle_w_; }
@@ -109,6 +124,47 @@ class Loop {
   long long steps_ = 0;
   double waited_s_ = 0;
 };
+
+// (lease_w, power_w, step_s, least_w, most_w) of a card.
+using Report = std::tuple<double, double, double, double, double>;
+
+std::vector<power::CardReport> reports_of(const std::vector<Report>& given) {
+  std::vector<power::CardReport> reports;
+  for (const auto& [lease_w, power_w, step_s, least_w, most_w] : given) {
+    reports.push_back({.lease_w = lease_w,
+                       .power_w = power_w,
+                       .step_s = step_s,
+                       .least_w = least_w,
+                       .most_w = most_w});
+  }
+  return reports;
+}
+
+// Watts of the leases of the next round.
+std::vector<double> leases_of(double budget_w, const std::vector<Report>& given,
+                              const std::vector<double>& promised_w) {
+  if (given.empty() || given.size() != promised_w.size()) {
+    throw InvalidArgument("reports and promises; accepted: one of each card");
+  }
+  const std::vector<power::CardReport> reports = reports_of(given);
+  const std::vector<double> targets = power::share_power(budget_w, reports, {});
+  std::vector<double> watts;
+  for (const power::Lease& lease :
+       power::next_leases(0, budget_w, targets, reports, promised_w, {})) {
+    watts.push_back(lease.power_w);
+  }
+  return watts;
+}
+
+void bind_rack(nb::module_& core) {
+  core.def(
+      "leases", &leases_of, "budget_w"_a, "reports"_a, "promised_w"_a,
+      "Watts of each card's next lease, of (lease_w, power_w, step_s, least_w, most_w) of each.");
+  core.def(
+      "safe_power",
+      [](double budget_w, std::size_t cards) { return power::safe_power(budget_w, cards, {}); },
+      "budget_w"_a, "cards"_a, "What a card without a lease may draw.");
+}
 
 }  // namespace
 
@@ -132,6 +188,7 @@ void bind_policy(nb::module_& core) {
            "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none())
       .def("begin", &Loop::begin, nb::call_guard<nb::gil_scoped_release>())
       .def("pace", &Loop::pace, nb::call_guard<nb::gil_scoped_release>())
+      .def("set_policy", &Loop::set_policy, "policy"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("end", &Loop::end, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("status", &Loop::status)
       .def_prop_ro("duty", &Loop::duty)
@@ -139,7 +196,10 @@ void bind_policy(nb::module_& core) {
       .def_prop_ro("reachable", &Loop::reachable)
       .def_prop_ro("steps", &Loop::steps)
       .def_prop_ro("waited_s", &Loop::waited_s)
-      .def_prop_ro("idle_w", &Loop::idle_w);
+      .def_prop_ro("idle_w", &Loop::idle_w)
+      .def_prop_ro("full_w", &Loop::full_w)
+      .def_prop_ro("limit_w", &Loop::limit_w);
+  bind_rack(core);
 }
 
 }  // namespace dfa::python

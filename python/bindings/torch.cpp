@@ -144,6 +144,11 @@ class Calls {
   }
 
   nb::object forward(nb::handle q, nb::handle k, nb::handle v, bool with_lse) {
+    return forward_beside(q, k, v, with_lse, 0);
+  }
+
+  // margin: multiprocessors that are left to what runs beside it, by kernels that take a budget.
+  nb::object forward_beside(nb::handle q, nb::handle k, nb::handle v, bool with_lse, int margin) {
     const std::array<Tensor, 3> in = {read(q), read(k), read(v)};
     const std::shared_ptr<const Call> call = find(forwards_, "fwd", in, q, k, v);
     nb::object o = call->outputs[0]();
@@ -155,7 +160,8 @@ class Calls {
                                    .o = data(o),
                                    .lse = static_cast<float*>(data(lse)),
                                    .workspace = data(memory)};
-    const Queue queue = {.stream = stream(in[0].fields)};
+    const Queue queue = {.stream = stream(in[0].fields),
+                         .sm_budget = budget_of(call->plan->forward_sms, margin)};
     {
       const nb::gil_scoped_release others_run;
       dfa::forward(*call->plan, arguments, queue);
@@ -252,6 +258,11 @@ class Calls {
     return PyLong_AsVoidPtr(call(stream_, nb::int_(fields.device)).ptr());
   }
 
+  // Two at least, which kernels of pairs of blocks take.
+  static int budget_of(int sms, int margin) {
+    return sms > 2 && margin > 0 ? std::max(2, sms - margin) : 0;
+  }
+
   static nb::object workspace(const Call& call) {
     return call.workspace.make.is_valid() ? call.workspace() : nb::object();
   }
@@ -288,6 +299,8 @@ void bind_torch(nb::module_& core) {
       .def(nb::init<nb::object, nb::object, nb::object, nb::object, nb::object>(), "table"_a.none(),
            "fields"_a, "stream"_a.none(), "prepare"_a, "same_strides"_a)
       .def("forward", &Calls::forward, "o, or (o, lse) with_lse.")
+      .def("forward_beside", &Calls::forward_beside,
+           "forward(…, margin), with that many multiprocessors left free.")
       .def("backward", &Calls::backward, "(dq, dk, dv) of (d_o, q, k, v, o, lse).");
 }
 

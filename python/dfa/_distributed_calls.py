@@ -11,7 +11,7 @@ from dfa._attention import attention
 from dfa._distributed_agree import agree
 from dfa._distributed_exchange import Exchange
 from dfa._distributed_gather import Gathered, HeadsForRows, RowsForHeads
-from dfa._distributed_layout import places_of, ring_of, rows_of, segments_of, tiles_of, whole
+from dfa._distributed_layout import order_of, ring_of, rows_of, segments_of, tiles_of, whole
 from dfa._distributed_ring import Ring
 from dfa._distributed_tiles import Options
 from dfa._logits import softcap_of
@@ -43,6 +43,7 @@ class _Call(NamedTuple):
     deterministic: bool
     return_lse: bool
     timeout_s: float | None
+    sm_margin: int
 
     def packed(self):
         return self.lengths is not None
@@ -65,7 +66,7 @@ def attend(q, k, v, places, *, check, timeout_s, **options):
 
 
 def _read(q, k, v, places, check, timeout_s, *, causal, window, scale, softcap, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k,
-          method, layout, heads_stride, return_lse, deterministic):
+          method, layout, heads_stride, sm_margin, return_lse, deterministic):
     if check not in ("always", "once"):
         raise ValueError(f"check is {shown(check)}; accepted: always, once")
     if not _is_limit(timeout_s) and timeout_s is not None:
@@ -96,7 +97,7 @@ def _read(q, k, v, places, check, timeout_s, *, causal, window, scale, softcap, 
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     return _Call(q, k, v, sinks, alibi_slopes, lengths, left, right, scale_at_width(scale_of(scale), d), softcap_of(softcap),
                  zigzag_of(causal, layout), method, _stride_of(heads_stride, hk, places), deterministic,
-                 flag_of("return_lse", return_lse), timeout_s)
+                 flag_of("return_lse", return_lse), timeout_s, _margin_of(sm_margin))
 
 
 def _is_limit(timeout_s):
@@ -185,6 +186,12 @@ def _stride_of(heads_stride, hk, places):
     return heads_stride
 
 
+def _margin_of(sm_margin):
+    if type(sm_margin) is not int or sm_margin < 0:
+        raise ValueError(f"sm_margin is {shown(sm_margin)}; accepted: a number of multiprocessors from 0 on")
+    return sm_margin
+
+
 def _said(call, places):
     q, k, v = call.q, call.k, call.v
     learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, call.sinks))
@@ -216,8 +223,10 @@ def _lengths(call, places, all_said):
 
 def _by_method(call, places, lengths):
     first = Exchange(places.groups[0], call.timeout_s)
+    first.meet(call.q.device)
     if len(places.ways) == 2:
         heads = Exchange(places.groups[1], call.timeout_s)
+        heads.meet(call.q.device)
         return _with_heads_exchanged(call, heads, lengths, places, lambda call: _on_rows(call, first, lengths))
     if call.method == "alltoall":
         return _with_heads_exchanged(call, first, lengths, places, lambda call: _on_whole(call, lengths))
@@ -226,7 +235,7 @@ def _by_method(call, places, lengths):
 
 def _on_rows(call, exchange, lengths):
     dv, (q, k, v) = call.v.shape[3], map(_padded, (call.q, call.k, call.v))
-    options = Options(call.scale, call.deterministic, call.softcap)
+    options = Options(call.scale, call.deterministic, call.softcap, call.sm_margin)
     sinks = None if call.sinks is None else call.sinks.float()
     if call.method == "ring":
         plan = ring_of(*lengths, exchange.ranks, exchange.rank, call.zigzag, call.left, call.right)
@@ -234,9 +243,9 @@ def _on_rows(call, exchange, lengths):
     else:
         ways, (of_q, of_k) = (exchange.ranks,), lengths
         rows = segments_of(of_q, ways, exchange.rank, call.zigzag)
-        tiles = tiles_of(rows, whole(of_k), call.left, call.right, [sk - sq for sq, sk in zip(of_q, of_k)])
-        places = [places_of(of_k, ways, rank, call.zigzag) for rank in range(exchange.ranks)]
-        o, lse = Gathered.apply(q, k, v, sinks, tiles, places, call.stride, exchange, options)
+        tiles = tiles_of(rows, whole(of_k), call.left, call.right, tuple(sk - sq for sq, sk in zip(of_q, of_k)))
+        order = order_of(of_k, ways, 0, call.zigzag)
+        o, lse = Gathered.apply(q, k, v, sinks, tiles, order, call.stride, exchange, options)
     return o[..., :dv], lse
 
 
@@ -247,35 +256,15 @@ def _padded(x):
 
 def _with_heads_exchanged(call, exchange, lengths, places, inner):
     """All rows of the ranks that exchange heads, of this rank's heads, through inner, and back."""
-    (q_rows, there, back), (k_rows, k_there, _) = (_order_of(of, places.ways, places.rank // exchange.ranks, call.zigzag)
-                                                   for of in lengths)
-    q = _ordered(HeadsForRows.apply(call.q, q_rows, exchange), there)
-    k, v = (_ordered(HeadsForRows.apply(x, k_rows, exchange), k_there) for x in (call.k, call.v))
+    of_q, of_k = (order_of(of, places.ways, places.rank // exchange.ranks, call.zigzag) for of in lengths)
+    q, k, v = HeadsForRows.apply(exchange, (of_q, of_k, of_k), call.q, call.k, call.v)
     mine = slice(exchange.rank * q.shape[1], (exchange.rank + 1) * q.shape[1])
     sinks, slopes = (None if x is None else x[mine] for x in (call.sinks, call.slopes))
     o, lse = inner(call._replace(q=q, k=k, v=v, sinks=sinks, slopes=slopes))
-    o = RowsForHeads.apply(_ordered(o, back), q_rows, exchange)
     if not call.return_lse:
-        return o, None
-    return o, RowsForHeads.apply(_ordered(lse.unsqueeze(3), back), q_rows, exchange).squeeze(3)
-
-
-@lru_cache(maxsize=256)
-def _order_of(lengths, ways, ring_rank, zigzag):
-    """(rows of each rank that exchanges heads, the order of theirs in a ring's rank or as a whole, the way back)."""
-    ranks = range(ring_rank * ways[-1], (ring_rank + 1) * ways[-1])
-    found = [place for rank in ranks for place in places_of(lengths, ways, rank, zigzag)]
-    wanted = places_of(lengths, ways[:-1] or (1,), ring_rank, zigzag and len(ways) == 2)
-    at = {place: index for index, place in enumerate(found)}
-    there = tuple(at[place] for place in wanted)
-    back = sorted(range(len(there)), key=there.__getitem__)
-    return tuple(rows_of(lengths, ways, rank, zigzag) for rank in ranks), there, tuple(back)
-
-
-def _ordered(x, order):
-    if order == tuple(range(len(order))):
-        return x
-    return x.index_select(2, torch.tensor(order, dtype=torch.long, device=x.device))
+        return *RowsForHeads.apply(exchange, (of_q,), o), None
+    o, lse = RowsForHeads.apply(exchange, (of_q, of_q), o, lse.unsqueeze(3))
+    return o, lse.squeeze(3)
 
 
 def _on_whole(call, lengths):
@@ -283,6 +272,11 @@ def _on_whole(call, lengths):
                "alibi_slopes": call.slopes, "deterministic": call.deterministic, "return_lse": True}
     if not call.packed():
         return attention(call.q, call.k, call.v, **options)
-    begins = [torch.tensor([0, *accumulate(of)], dtype=torch.int32, device=call.q.device) for of in lengths]
+    begins = [_begins_of(of, call.q.device) for of in lengths]
     o, lse = attention_varlen(*(x[0].transpose(0, 1) for x in (call.q, call.k, call.v)), *begins, **options)
     return o.transpose(0, 1).unsqueeze(0), lse.unsqueeze(0)
+
+
+@lru_cache(maxsize=64)
+def _begins_of(lengths, device):
+    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)

@@ -1,10 +1,13 @@
 """Transfers by torch.distributed. With NCCL they run on streams of its own beside kernels, and waiting is the current stream's;
 with gloo they run on threads, and waiting has a time limit."""
 
+import weakref
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+_met = weakref.WeakSet()  # groups whose ranks have all been in one transfer on a GPU
 
 
 class Exchange:
@@ -13,10 +16,10 @@ class Exchange:
         self._limit = None if timeout_s is None else timedelta(seconds=timeout_s)
 
     def swap(self, sent, destination, received, source):
-        """Starts one transfer each way; None where there is nothing to send or receive. Wait for it by finish()."""
+        """Starts tensors each way, in one transfer; None where there is nothing to send or receive. Wait for it by finish()."""
         ends = [(dist.isend, sent, destination), (dist.irecv, received, source)]
         wanted = [dist.P2POp(call, tensor, dist.get_global_rank(self.group, peer), self.group)
-                  for call, tensor, peer in ends if tensor is not None]
+                  for call, tensors, peer in ends for tensor in tensors or ()]
         return self._tried(lambda: dist.batch_isend_irecv(wanted) if wanted else []), (sent, received)
 
     def gather(self, tensor):
@@ -32,24 +35,35 @@ class Exchange:
         return self.finish(([work], (parts, total)))
 
     def deal(self, tensor, sent, received):
-        """all-to-all of a flat tensor: elements for each rank, and from each."""
+        """Starts the all-to-all of a flat tensor: elements for each rank, and from each."""
         result = tensor.new_empty(sum(received))
         work = self._tried(lambda: dist.all_to_all_single(result, tensor, received, sent, self.group, async_op=True))
-        return self.finish(([work], (tensor, result)))
+        return [work], (tensor, result)
 
     def finish(self, started):
         """What was received. The tensors of both sides live until here."""
-        works, (_, received) = started
+        works, (sent, received) = started
         for work in works:
-            by_stream = received is not None and received.is_cuda
-            self._tried(work.wait if by_stream or self._limit is None else lambda: work.wait(self._limit))
+            self._tried(work.wait if self._limit is None or _on_gpu(sent) or _on_gpu(received) else lambda: work.wait(self._limit))
         return received
+
+    def meet(self, device):
+        """Before the first transfers of a group on a GPU, once: NCCL connects all of its ranks in the first, which a swap may leave
+        some of them out of."""
+        if device.type == "cuda" and self.group not in _met:
+            self._tried(lambda: dist.all_reduce(torch.zeros(1, device=device), group=self.group))
+            _met.add(self.group)
 
     def _tried(self, call):
         try:
             return call()
         except RuntimeError as error:
             raise lost(self.group, error) from error
+
+
+def _on_gpu(tensors):
+    """Of a tensor, several, or None. Their waiting is the stream's, and a time limit would have the host wait, too."""
+    return any(x.is_cuda for x in ((tensors,) if isinstance(tensors, torch.Tensor) else tensors or ()))
 
 
 def lost(group, error):
@@ -63,35 +77,25 @@ def cpu_works(group):
     return "cpu" in str(dist.get_backend_config(group)) or dist.get_backend(group) == "gloo"
 
 
-def pack(tensors, spans, dtype=None):
-    """The spans of rows of [b, h, s, d] tensors in one flat tensor; None where there are none."""
+def taken(tensors, spans):
+    """The spans of rows of each [b, h, s, d] tensor, as one contiguous tensor: itself if they are all of it. None without spans."""
     if not spans:
         return None
-    parts = [torch.cat([x[:, :, begin:end] for begin, end in spans], 2).flatten() for x in tensors]
-    return torch.cat(parts) if dtype is None else torch.cat(parts).to(dtype)
+    return tuple(x[:, :, spans[0][0]:spans[0][1]].contiguous() if len(spans) == 1 else
+                 torch.cat([x[:, :, begin:end] for begin, end in spans], 2).contiguous() for x in tensors)
 
 
-def room(tensors, spans, dtype=None):
-    """A flat tensor to receive what pack() makes of tensors of these shapes."""
+def rooms(tensors, spans):
+    """Tensors to receive what taken() makes of tensors of these shapes."""
     if not spans:
         return None
-    rows, first = sum(end - begin for begin, end in spans), tensors[0]
-    size = sum(x.shape[0] * x.shape[1] * x.shape[3] for x in tensors) * rows
-    return first.new_empty(size, dtype=dtype or first.dtype)
+    rows = sum(end - begin for begin, end in spans)
+    return tuple(x.new_empty((*x.shape[:2], rows, x.shape[3])) for x in tensors)
 
 
-def unpack(flat, tensors):
-    """Views [b, h, rows, d] of what pack() has made."""
-    widths = [x.shape[0] * x.shape[1] * x.shape[3] for x in tensors]
-    rows = flat.numel() // sum(widths)
-    parts = flat.split([width * rows for width in widths])
-    return [part.view(*x.shape[:2], rows, x.shape[3]) for part, x in zip(parts, tensors)]
-
-
-def add_spans(totals, parts, spans):
-    """Adds rows of unpack() to where they came from."""
+def spans_of_rows(x, spans):
+    """(begin, part) of each span of what taken() has made."""
     done = 0
     for begin, end in spans:
-        for total, part in zip(totals, parts):
-            total[:, :, begin:end].add_(part[:, :, done:done + end - begin])
+        yield begin, x[:, :, done:done + end - begin]
         done += end - begin

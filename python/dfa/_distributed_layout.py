@@ -93,6 +93,29 @@ def places_of(lengths, ways, rank, zigzag):
     return [begins[s.sequence] + s.position + row for s in segments_of(lengths, ways, rank, zigzag) for row in range(s.rows)]
 
 
+class Order(NamedTuple):
+    """How rows that lie rank after rank come into the order of their sequences."""
+
+    rows: tuple  # of each rank
+    pieces: tuple  # (rank, first row there, rows, first row in order), by the last
+
+
+@lru_cache(maxsize=256)
+def order_of(lengths, ways, ring_rank, zigzag):
+    """Of the ranks that exchange heads with each other: all, or of a mesh those at this place of the ring, whose rows then lie as
+    the ring has them."""
+    ranks = range(ring_rank * ways[-1], (ring_rank + 1) * ways[-1])
+    to = {}
+    for segment in segments_of(lengths, ways[:-1] or (1,), ring_rank, zigzag and len(ways) == 2):
+        to.setdefault(segment.sequence, []).append(segment)
+    pieces = []
+    for at, rank in enumerate(ranks):
+        for sequence, local, position, rows in segments_of(lengths, ways, rank, zigzag):
+            there = next(one for one in to[sequence] if one.position <= position < one.position + one.rows)
+            pieces.append((at, local, rows, there.local + position - there.position))
+    return Order(tuple(rows_of(lengths, ways, rank, zigzag) for rank in ranks), tuple(sorted(pieces, key=lambda piece: piece[3])))
+
+
 def whole(lengths):
     """The segments of a tensor that has all rows in their order."""
     return segments_of(lengths, (1,), 0, False)
@@ -119,6 +142,7 @@ def tile_of(q, k, left, right, offset):
     return Tile(q.local + first, k.local + low, rows, keys, left, right)
 
 
+@lru_cache(maxsize=256)
 def tiles_of(q_segments, k_segments, left, right, offsets):
     """All tiles of one rank's queries and another's keys, as few as there may be."""
     tiles = []
@@ -148,6 +172,38 @@ def _joined(tiles):
                 continue
         done.append(tile)
     return done
+
+
+def pairs_of(tile):
+    """How many pairs of query and key a tile sees."""
+    ahead = tile.keys - tile.rows
+
+    def up_to(limit):  # pairs of row i with keys up to i + limit
+        first, full = max(0, -limit), max(0, tile.keys - 1 - limit)  # the first row that sees one; the first that sees all
+        stairs = max(0, min(full, tile.rows) - first)
+        return stairs * (first + limit + 1) + stairs * (stairs - 1) // 2 + max(0, tile.rows - max(full, first)) * tile.keys
+    seen = up_to(ahead + tile.right) if tile.right >= 0 else tile.rows * tile.keys
+    return seen - (up_to(ahead - tile.left - 1) if tile.left >= 0 else 0)
+
+
+@lru_cache(maxsize=256)
+def halves_of(tiles, least=256):
+    """The tiles in two groups of about the same work: one tile of at least so many rows is cut, below them it stays in the first."""
+    if len(tiles) == 1:
+        tile, = tiles
+        if tile.rows < least:
+            return tiles, ()
+        cut_at = tile.rows // 2 if tile.right < 0 else tile.rows * 3 // 4  # under a causal mask the last rows see most
+        cut_at -= cut_at % min(128, least)
+        keys = Segment(0, tile.k, 0, tile.keys)
+        rows = Segment(0, tile.q, 0, cut_at), Segment(0, tile.q + cut_at, cut_at, tile.rows - cut_at)
+        return tuple(tuple(one for one in [tile_of(part, keys, tile.left, tile.right, tile.keys - tile.rows)] if one) for part in rows)
+    done, whole_work = 0, sum(map(pairs_of, tiles))
+    for at, tile in enumerate(tiles):
+        if 2 * done >= whole_work:
+            return tiles[:at], tiles[at:]
+        done += pairs_of(tile)
+    return tiles, ()
 
 
 def spans_of(tiles):

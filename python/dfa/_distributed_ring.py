@@ -1,11 +1,17 @@
 """Ring attention: in step t each rank sends to rank + t what that one sees of its keys and values, while it computes with what
-came in the step before. Gradients of keys come back the same way in float32."""
+came in the step before. Gradients of keys come back the same way. All that crosses the link has the element type.
+
+On a GPU nothing here waits for it. A transfer begins when what is queued so far is done, which are the products of two steps before
+and what is packed, and runs on NCCL's stream beside the products that are queued next; these wait for the transfer before.
+A tensor is freed when the current stream has been told to wait for its transfer, so that what takes its memory comes later.
+"""
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from dfa._distributed_exchange import add_spans, pack, room, unpack
-from dfa._distributed_tiles import Gradients, Sum
+from dfa._distributed_exchange import rooms, spans_of_rows, taken
+from dfa._distributed_layout import halves_of
+from dfa._distributed_tiles import Gradients, add_tiles, outputs_of
 
 
 class Ring(torch.autograd.Function):
@@ -14,20 +20,18 @@ class Ring(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, sinks, plan, exchange, options):
         own, steps = plan
-        total = Sum(q, v.shape[3])
         coming = _next(exchange, k, v, steps, 0)
-        total.add(q, k, v, own, options)
+        total = outputs_of(q, v)
+        add_tiles(total, q, k, v, own, options)
         for at, step in enumerate(steps):
             came, coming = exchange.finish(coming), _next(exchange, k, v, steps, at + 1)
             if step.tiles:
-                total.add(q, *unpack(came, (k, v)), step.tiles, options)
-        if sinks is not None:
-            total.add_sinks(sinks)
-        o = total.o.to(q.dtype)
-        ctx.save_for_backward(q, k, v, sinks, o, total.lse)
+                add_tiles(total, q, *came, step.tiles, options if coming else options._replace(sm_margin=0))
+        o, lse = total.result(sinks)
+        ctx.save_for_backward(q, k, v, sinks, o, lse)
         ctx.plan, ctx.exchange, ctx.options = plan, exchange, options
         ctx.set_materialize_grads(False)
-        return o, total.lse
+        return o, lse
 
     @staticmethod
     @once_differentiable
@@ -35,23 +39,19 @@ class Ring(torch.autograd.Function):
         q, k, v, sinks, o, lse = ctx.saved_tensors
         (own, steps), exchange, options = ctx.plan, ctx.exchange, ctx.options
         d_o = torch.zeros_like(o) if d_o is None else d_o
-        total = Gradients(q, k, v)
         coming, returning = _next(exchange, k, v, steps, 0), None
-        total.add(d_o, d_lse, q, k, v, o, lse, own, options)
+        total = Gradients(d_o, d_lse, q, o, lse, options)
+        before, after = halves_of(own) if steps else (own, ())  # the last gradients return beside the second half
+        own_keys = total.add(k, v, before)
         for at, step in enumerate(steps):
             came, coming = exchange.finish(coming), _next(exchange, k, v, steps, at + 1)
-            back = None
-            if step.tiles:
-                back = torch.zeros_like(came, dtype=torch.float32)
-                total.add(d_o, d_lse, q, *unpack(came, (k, v)), o, lse, step.tiles, options, unpack(back, (k, v)))
-            if returning:
-                _put(exchange, total, k, v, *returning)
-            started = exchange.swap(back, step.source, room((k, v), step.sent, torch.float32), step.destination)
-            returning = started, step.sent
-        if returning:
-            _put(exchange, total, k, v, *returning)
+            back = tuple(keys.result()[0].contiguous() for keys in total.add(*came, step.tiles)) if step.tiles else None
+            _put(exchange, own_keys, returning)
+            returning = exchange.swap(back, step.source, rooms((k, v), step.sent), step.destination), step.sent
+        total.add(k, v, after, own_keys)
+        _put(exchange, own_keys, returning)
         d_sinks = None if sinks is None else sinks_gradient(sinks, d_o, d_lse, o, lse)
-        return total.q.to(q.dtype), total.k.to(k.dtype), total.v.to(v.dtype), d_sinks, None, None, None
+        return total.q.result()[0], own_keys[0].result()[0], own_keys[1].result()[0], d_sinks, None, None, None
 
 
 def _next(exchange, k, v, steps, at):
@@ -59,13 +59,18 @@ def _next(exchange, k, v, steps, at):
     if at == len(steps):
         return None
     step = steps[at]
-    return exchange.swap(pack((k, v), step.sent), step.destination, room((k, v), step.received), step.source)
+    return exchange.swap(taken((k, v), step.sent), step.destination, rooms((k, v), step.received), step.source)
 
 
-def _put(exchange, total, k, v, started, spans):
+def _put(exchange, own_keys, returning):
+    """Adds what another rank has computed for some of this rank's keys."""
+    if returning is None:
+        return
+    started, spans = returning
     came = exchange.finish(started)
-    if spans:
-        add_spans((total.k, total.v), unpack(came, (k, v)), spans)
+    for total, x in zip(own_keys, came or ()):
+        for begin, part in spans_of_rows(x, spans):
+            total.add(begin, part)
 
 
 def sinks_gradient(sinks, d_o, d_lse, o, lse):

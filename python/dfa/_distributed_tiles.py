@@ -1,63 +1,62 @@
-"""Tiles by the operators of this package, and their sums in float32. Tensors are [b, h, s, d] with d a multiple of 8."""
+"""Tiles by the operators of this package. Tensors are [b, h, s, d] with d a multiple of 8."""
 
 from typing import NamedTuple
 
 import torch
 
 from dfa import _torch_operators
-from dfa._torch_calls import dense
+from dfa._distributed_merge import Parts
+from dfa._shapes import rows_before_heads
+from dfa._torch_calls import calls_of, dense
 
 
 class Options(NamedTuple):
     scale: float
     deterministic: bool
     softcap: float
+    sm_margin: int = 0  # multiprocessors that a forward leaves to transfers beside it
 
 
-class Sum:
-    """o and lse of a rank's queries, of keys that come one tile after the other. The sum is float32 from the first tile to the
-    last; a tile's o has the element type of q, which is how the kernels write it."""
-
-    def __init__(self, q, dv):
-        self.o = q.new_zeros((*q.shape[:3], dv), dtype=torch.float32)
-        self.lse = q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
-
-    def add(self, q, k, v, tiles, options):
-        for tile in tiles:
-            rows, keys = slice(tile.q, tile.q + tile.rows), slice(tile.k, tile.k + tile.keys)
-            o, lse = forward(q[:, :, rows], k[:, :, keys], v[:, :, keys], tile.left, tile.right, options)
-            before = self.lse[:, :, rows]
-            after = torch.logaddexp(before, lse)
-            self.o[:, :, rows].mul_(share(before, after)).add_(o.float().mul_(share(lse, after)))
-            before.copy_(after)
-
-    def add_sinks(self, sinks):
-        """One more logit of each row of a head, without a value."""
-        after = torch.logaddexp(self.lse, sinks.view(1, -1, 1))
-        self.o.mul_(share(self.lse, after))
-        self.lse = after
+def outputs_of(q, v):
+    """The sum of o over tiles, and its lse: to be filled by add_tiles()."""
+    shape = (*q.shape[:3], v.shape[3])
+    return Parts(q if q.shape == shape else q.new_empty(shape), weighted=True)
 
 
-def share(lse, total):
-    """[…, 1]: what part of the sum `total` one of its parts is; of rows that see nothing, 0."""
-    return torch.where(total.isneginf(), 0, (lse - total).exp()).unsqueeze(-1)
+def add_tiles(total, q, k, v, tiles, options):
+    for tile in tiles:
+        rows, keys = slice(tile.q, tile.q + tile.rows), slice(tile.k, tile.k + tile.keys)
+        total.add(tile.q, *forward(q[:, :, rows], k[:, :, keys], v[:, :, keys], tile.left, tile.right, options))
 
 
 class Gradients:
-    """dq, dk, dv of tiles, summed in float32."""
+    """dq of a rank's queries over all tiles; dk and dv of the keys of one call."""
 
-    def __init__(self, q, k, v):
-        self.q, self.k, self.v = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (q, k, v))
+    def __init__(self, d_o, d_lse, q, o, lse, options):
+        self._of_rows, self._options = (d_o, d_lse, q, o, lse), options
+        self._rows = {}  # what kernels read of some rows, copied once for all tiles that ask for them
+        self.q = Parts(q, weighted=False)
 
-    def add(self, d_o, d_lse, q, k, v, o, lse, tiles, options, of_keys=None):
-        """of_keys: (dk, dv) of another rank's keys, in the place of this rank's own."""
-        d_k, d_v = of_keys or (self.k, self.v)
+    def add(self, k, v, tiles, sums=None):
+        """Sums (of dk, of dv) of these keys, by this rank's queries; those that there are."""
+        d_k, d_v = sums or (Parts(k, weighted=False), Parts(v, weighted=False))
         for tile in tiles:
-            rows, keys = slice(tile.q, tile.q + tile.rows), slice(tile.k, tile.k + tile.keys)
-            of_rows = [None if x is None else x[:, :, rows] for x in (d_o, d_lse, q, o, lse)]
-            parts = backward(*of_rows, k[:, :, keys], v[:, :, keys], tile.left, tile.right, options)
-            for total, part in zip((self.q[:, :, rows], d_k[:, :, keys], d_v[:, :, keys]), parts):
-                total.add_(part)
+            keys = slice(tile.k, tile.k + tile.keys)
+            parts = backward(*self._rows_of(tile), k[:, :, keys], v[:, :, keys], tile.left, tile.right, self._options)
+            for total, begin, part in zip((self.q, d_k, d_v), (tile.q, tile.k, tile.k), parts):
+                total.add(begin, part)
+        return d_k, d_v
+
+    def _rows_of(self, tile):
+        if tile.rows == self._of_rows[2].shape[2]:
+            return self._of_rows
+        key = tile.q, tile.rows
+        if key not in self._rows:
+            d_o, d_lse, q, o, lse = (None if x is None else x[:, :, tile.q:tile.q + tile.rows] for x in self._of_rows)
+            turned = rows_before_heads(q.shape, q.stride())
+            d_o, o = (x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x.contiguous() for x in (d_o, o))
+            self._rows[key] = d_o, d_lse, q, o, lse.contiguous()
+        return self._rows[key]
 
 
 def forward(q, k, v, left, right, options):
@@ -65,12 +64,13 @@ def forward(q, k, v, left, right, options):
     if options.softcap:
         o, lse = torch.ops.dfa.varlen_forward(*map(_packed, (q, k, v)), *_begins(q, k), None, None, left, right, options.scale,
                                               options.deterministic, None, None, options.softcap)
-        return _of_batch(o, q), lse.unflatten(1, (q.shape[0], -1)).transpose(0, 1)
-    return _torch_operators._forward(q, k, v, left, right, options.scale, options.deterministic, "auto")
+        return _of_batch(o, q), lse.unflatten(1, (q.shape[0], -1)).transpose(0, 1).contiguous()
+    calls = calls_of(left, right, options.scale, options.deterministic, "auto", torch.get_num_threads())
+    return calls.forward_beside(q, k, v, True, options.sm_margin) if options.sm_margin else calls.forward(q, k, v, True)
 
 
 def backward(d_o, d_lse, q, o, lse, k, v, left, right, options):
-    q, k, v, o, d_o, lse = *map(dense, (q, k, v)), o.contiguous(), d_o.contiguous(), lse.contiguous()
+    q, k, v = map(dense, (q, k, v))
     def call(d_o, q, k, v, o, lse):
         if not options.softcap:
             return _torch_operators._backward(d_o, q, k, v, o, lse, left, right, options.scale, options.deterministic, "auto")

@@ -1,4 +1,6 @@
-"""A loop of the user's, held under a cap of watts or degrees."""
+"""A loop of the user's, held under a cap of watts or degrees, alone or with others under one budget."""
+
+import time
 
 from dfa import _core
 from dfa._meter import _wait_for_gpu
@@ -22,6 +24,13 @@ class Governor:
     swing between those of a step and those of the idle card, and what is held is their mean, the more steadily the
     shorter the steps (a tenth of a second or less).
 
+    group: a ProcessGroup or DeviceMesh of torch.distributed whose ranks all make and enter a governor, in one order: power_cap is
+    then the sum of their cards, one each, whose loops wait for each other. What a card may draw is its lease, `lease_w`, renewed
+    ten times a second through the group's store by a thread of each rank and shared out by the group's first rank, so that all have
+    gaps of the same share of their time: watts go where the step is late. A lease lasts lease_s seconds; a rank that hears nothing
+    for so long goes down to its safe share, 0.9 of an equal one, and `alone` says why. What a dead rank might draw stays set aside.
+    Decreases come before increases: the sum of all leases never exceeds the cap, whoever dies.
+
     status: calibrating, holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
     value that can be had in `reachable`. duty: the share of the time that steps take. power_w, steps, waited_s,
     idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
@@ -34,25 +43,61 @@ class Governor:
     steps: int
     waited_s: float
     idle_w: float | None
+    lease_w: float | None  # of a group's card, what it may draw now
+    alone: str  # why there is no lease of the group; empty where there is one, or no group
 
     def __init__(self, policy: Policy | str, *, device: str = "cuda", calibrate_s: float = 2.0,
-                 idle_w: float | None = None):
+                 idle_w: float | None = None, group: object = None, lease_s: float = 2.0):
+        self._share = None
+        if group is not None:
+            from dfa._governor_group import share_of
+            self._share, policy = share_of(group, policy, lease_s, self)
         self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w)
+        self._step_s, self._resumed_s, self._limit_w = 0.0, None, None
 
     def __enter__(self) -> "Governor":
         _wait_for_gpu()
         self._loop.begin()
+        self._resumed_s = time.monotonic()
+        if self._share is not None:
+            self._limit_w = self._loop.limit_w
+            self._share.begin()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        if self._share is not None:
+            self._share.end()
         self._loop.end()
 
     def pace(self) -> None:
         """Waits for the GPU, then as long as the cap asks: after each step of the loop."""
         _wait_for_gpu()
+        if self._share is not None:
+            self._share.hold()
         self._loop.pace()
+        now, before = time.monotonic(), self._resumed_s
+        if before is not None:
+            self._step_s += (1.0 if not self._step_s else 0.2) * (now - before - self._step_s)
+        self._resumed_s = now
+
+    def _facts(self):
+        """(power_w, step_s, least_w, most_w) for the group: a step counts as longer by its gap, as those who wait for it have none."""
+        loop = self._loop
+        idle_w, duty, limit_w = loop.idle_w or 0.0, max(loop.duty, 0.01), self._limit_w or 1e5
+        power_w = loop.power_w or loop.full_w
+        if power_w is None or loop.full_w is None:  # it runs freely until it is known what it draws
+            return 0.0, max(self._step_s, 1e-3), 1.1 * idle_w, limit_w
+        most_w = 1.05 * (idle_w + max(power_w - idle_w, 0.0) / duty) + 5
+        return power_w, max(self._step_s, 1e-3) / duty, 1.1 * idle_w, min(max(most_w, 1.1 * idle_w), limit_w)
+
+    def _set_cap(self, watts):
+        self._loop.set_policy(f"power_cap:{watts:.1f}W")
 
     def __getattr__(self, name):
+        if name == "lease_w":
+            return None if self._share is None else self._share.lease_w()
+        if name == "alone":
+            return "" if self._share is None else self._share.alone()
         if name in ("status", "duty", "power_w", "reachable", "steps", "waited_s", "idle_w"):
             return getattr(self._loop, name)
         raise AttributeError(f"dfa.Governor has no attribute '{name}'")

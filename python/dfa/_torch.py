@@ -6,6 +6,7 @@ the plan of those read before, allocates and launches. What is compiled, transfo
 kernel takes as they lie go through dfa._torch_inputs first.
 """
 
+import sys
 from functools import lru_cache
 
 import torch
@@ -31,8 +32,19 @@ _threads = torch.get_num_threads
 
 def attention_on(types):
     """The function for tensors of these types: what a subclass means, its own dispatch knows."""
-    plain = set(types) <= {torch.Tensor, torch.nn.Parameter}
-    return attention if plain else attention_by_operators
+    if set(types) <= {torch.Tensor, torch.nn.Parameter}:
+        return attention
+    know_dtensor(types)
+    return attention_by_operators
+
+
+def know_dtensor(types):
+    """Sharding rules are registered when the first DTensor comes. Is one among them?"""
+    dtensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    if dtensor is None or not any(issubclass(kind, dtensor) for kind in types):
+        return False
+    from dfa import _torch_dtensor  # noqa: F401
+    return True
 
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):

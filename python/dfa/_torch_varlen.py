@@ -17,7 +17,7 @@ from dfa import _torch_operators
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
-from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
 from dfa._torch_inputs import check_kind
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
@@ -112,6 +112,10 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     positions = positions_of(window, chunk, prefix)
     options = *window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions
     q, k, v = (_fitting(x) for x in (q, k, v))
+    if type(q) is not torch.Tensor and know_dtensor((type(q),)):
+        from dfa._torch_dtensor import replicated
+        lengths = tuple(replicated(x, q) for x in lengths)
+        options = tuple(replicated(x, q) if isinstance(x, torch.Tensor) else x for x in options)
     if known and (q.shape[0] == 0 or k.shape[0] == 0):
         _check_no_rows(q, k, *lengths)
     if 0 in q.shape or cu_seqlens_q.shape[0] == 1:

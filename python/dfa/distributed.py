@@ -8,20 +8,23 @@ Run with gloo on processors, by 2 and 4 processes. No GPU and no NCCL has run it
 their values, their speed or whether transfers lie beside products there.
 """
 
+import itertools
+
 import torch
 
 from dfa._distributed_agree import Places
 from dfa._distributed_calls import attend, lengths_of, zigzag_of
+from dfa._distributed_context import context_parallel
 from dfa._distributed_exchange import Exchange
-from dfa._distributed_layout import places_of, rows_of
+from dfa._distributed_layout import rows_of, segments_of
 from dfa._shapes import shown
 
-__all__ = ["context_parallel_attention", "shard", "unshard"]
+__all__ = ["context_parallel", "context_parallel_attention", "shard", "unshard"]
 
 
 def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None, scale=None, softcap=None, sinks=None,
                                alibi_slopes=None, cu_seqlens_q=None, cu_seqlens_k=None, method="auto", layout=None,
-                               heads_stride=None, return_lse=False, deterministic=False, check="always", timeout_s=None):
+                               heads_stride=None, sm_margin=0, return_lse=False, deterministic=False, check="always", timeout_s=None):
     """dfa.attention of sequences whose rows lie on the ranks of a group: each rank gives its rows and gets its rows of o.
 
     q: [b, hq, rows of q here, d]; k, v: [b, hk, rows of k here, d or dv], as shard(…, dim=2) cuts them; PyTorch tensors,
@@ -38,8 +41,10 @@ def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None
     heads_stride heads of k and v at a time, all of their rows (a fourth of them unless given); alltoall exchanges heads for rows,
     so that the ranks divide hk. auto: alltoall with alibi_slopes; else ring with a window; else alltoall where the ranks divide hk
     and hk · ranks > hq + hk, as it then sends less; else ring.
-    Parts of o are added in float32, each of the element type as kernels write it; ring has one for each other rank and sequence,
-    allgather and alltoall have one.
+    Parts of o and of gradients cross the link in the element type, as kernels write them, and are added in float32, four at a time,
+    on a GPU by a kernel of Triton where that is installed; ring has one for each other rank and sequence, allgather and alltoall one.
+    sm_margin: multiprocessors that forward products leave free while a transfer runs beside them. Hopper's forward holds all of
+    them from begin to end, so that what comes later waits; other kernels give way by themselves, and take no notice of it.
 
     check: always compares what the ranks were given by one small transfer ahead of each call (on a GPU without gloo beside NCCL it
     is waited for); once does so for what this rank has not been given before. timeout_s: how long other ranks are waited for on a
@@ -53,7 +58,7 @@ def context_parallel_attention(q, k, v, *, group=None, causal=False, window=None
     call = _uncompiled() if torch.compiler.is_compiling() else attend
     return call(q, k, v, Places(group), causal=causal, window=window, scale=scale, softcap=softcap, sinks=sinks,
                 alibi_slopes=alibi_slopes, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, method=method, layout=layout,
-                heads_stride=heads_stride, return_lse=return_lse, deterministic=deterministic, check=check, timeout_s=timeout_s)
+                heads_stride=heads_stride, sm_margin=sm_margin, return_lse=return_lse, deterministic=deterministic, check=check, timeout_s=timeout_s)
 
 
 def _uncompiled():
@@ -72,8 +77,8 @@ def shard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None):
     """
     places, zigzag = Places(group), zigzag_of(causal, layout)
     dim = _dim_of(x, dim)
-    at = places_of(_lengths_of(cu_seqlens, x.shape[dim]), places.ways, places.rank, zigzag)
-    return x.index_select(dim, torch.tensor(at, dtype=torch.long, device=x.device))
+    spans = _spans(_lengths_of(cu_seqlens, x.shape[dim]), places, places.rank, zigzag)
+    return torch.cat([x.narrow(dim, begin, rows) for begin, rows in spans] or [x.narrow(dim, 0, 0)], dim).contiguous()
 
 
 def unshard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None):
@@ -94,10 +99,18 @@ def unshard(x, group=None, dim=2, *, causal=False, layout=None, cu_seqlens=None)
     padded = torch.cat((x, x.new_zeros((max(counts) - x.shape[0], *x.shape[1:])))).contiguous()
     parts = _joined(padded, places)
     result = x.new_empty((sum(counts), *x.shape[1:]))
-    for rank, count in enumerate(counts):
-        at = places_of(lengths, places.ways, rank, zigzag)
-        result[torch.tensor(at, dtype=torch.long, device=x.device)] = parts[rank, :count]
+    for rank in range(places.ranks):
+        done = 0
+        for begin, rows in _spans(lengths, places, rank, zigzag):
+            result[begin:begin + rows] = parts[rank, done:done + rows]
+            done += rows
     return result.movedim(0, dim).contiguous()
+
+
+def _spans(lengths, places, rank, zigzag):
+    """(first row among those of all sequences, rows) of each piece that a rank has, in its order."""
+    begins = [0, *itertools.accumulate(lengths)]
+    return [(begins[one.sequence] + one.position, one.rows) for one in segments_of(lengths, places.ways, rank, zigzag)]
 
 
 def _joined(x, places):

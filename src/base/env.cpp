@@ -15,7 +15,9 @@ constexpr EnvVariable kVariables[] = {
      "the library that GPU power, energy and clocks are read with"},
     {"DFA_STATE_DIR", "/run",
      "where it is kept what a card was set to, while --allow-privileged has changed it"},
-    {"DFA_CUDA_DEVICE", "0", "which GPU to use, in the order of CUDA_VISIBLE_DEVICES"},
+    {"DFA_CUDA_DEVICE", "current",
+     "which GPU to use, in the order of CUDA_VISIBLE_DEVICES; current: the calling thread's, else "
+     "0"},
     {"DFA_CUDA_DRIVER", "libcuda.so.1", "library of the NVIDIA driver"},
     {"DFA_NVRTC", "", "library of the CUDA run-time compiler, or its folder; empty: searched"},
     {"DFA_CUBLASLT", "", "library of the matrix products cuBLASLt, or its folder; empty: searched"},

@@ -58,7 +58,7 @@ CudnnPeer::CudnnPeer(const Backend& backend)
   if (backend.device().identity().pci_id.empty()) {
     throw Unsupported("cudnn: runs on a GPU, not on backend " + backend.name());
   }
-  if (env("DFA_CUDA_DEVICE") != "0") {
+  if (env("DFA_CUDA_DEVICE") != "0" && env("DFA_CUDA_DEVICE") != "current") {
     throw Unsupported("cudnn: DFA_CUDA_DEVICE=" + env("DFA_CUDA_DEVICE") +
                       "; accepted: 0, the device that cuDNN takes");
   }

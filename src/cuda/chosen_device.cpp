@@ -9,10 +9,12 @@ namespace dfa::cuda {
 
 const gpu::Device& chosen_device() {
   const std::string text = env("DFA_CUDA_DEVICE");
+  if (text == "current") return gpu::Device::get(gpu::Device::current_index());
   int index = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
   if (error != std::errc{} || end != text.data() + text.size() || index < 0) {
-    throw InvalidArgument("DFA_CUDA_DEVICE='" + text + "': accepted is a device number from 0 on");
+    throw InvalidArgument("DFA_CUDA_DEVICE='" + text +
+                          "': accepted are current and a device number from 0 on");
   }
   return gpu::Device::get(index);
 }

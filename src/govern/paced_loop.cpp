@@ -17,7 +17,7 @@ constexpr std::size_t kFewest = 3;
 }  // namespace
 
 PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock)
-    : options_(options), meters_(meters), clock_(clock) {
+    : options_(options), meters_(meters), clock_(clock), policy_(options.policy) {
   if (!options.policy.is_cap()) {
     throw InvalidArgument(fmt::format(
         "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C",
@@ -37,6 +37,21 @@ PacedLoop::~PacedLoop() {
 std::optional<power::Decision> PacedLoop::last() const {
   const std::lock_guard lock(mutex_);
   return last_;
+}
+
+std::optional<double> PacedLoop::full_w() const {
+  const std::lock_guard lock(policy_mutex_);
+  return full_w_;
+}
+
+void PacedLoop::set_policy(const power::Policy& policy) {
+  const std::lock_guard lock(policy_mutex_);
+  if (policy.goal != policy_.goal) {
+    throw InvalidArgument(fmt::format("policy {} in the place of {}; accepted: another value of it",
+                                      to_text(policy), to_text(policy_)));
+  }
+  policy_ = policy;
+  if (driver_) driver_->set_policy(policy);
 }
 
 void PacedLoop::pace() {
@@ -68,6 +83,10 @@ void PacedLoop::start() {
         "the loop draws {:.0f} W and the card {:.0f} W when idle: there is nothing to hold", watts,
         options_.idle_w));
   }
+  drive(watts);
+}
+
+void PacedLoop::drive(double watts) {
   power::Setup setup;
   setup.points = {{.label = "one step of the loop",
                    .time_s = bench::summarize(steps_s_).median,
@@ -75,10 +94,12 @@ void PacedLoop::start() {
   setup.idle_w = options_.idle_w;
   setup.limit_w = options_.limit_w;
   setup.tuning.instants = false;  // 25 ms show a step or its gap, not what they make together
-  governor_ = std::make_unique<power::Governor>(setup, options_.policy, meters_, pacer_);
+  const std::lock_guard lock(policy_mutex_);
+  full_w_ = watts;
+  governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, pacer_);
   driver_ =
       std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {
-        const std::lock_guard lock(mutex_);
+        const std::lock_guard mine(mutex_);
         last_ = made;
       });
   driver_->start();

@@ -30,7 +30,13 @@ class PacedLoop {
   // At the end of each step, when its work is done: waits as the policy asks.
   void pace();
 
+  // From now on, from any thread: another value of the same kind of cap. Throws InvalidArgument for
+  // another kind.
+  void set_policy(const power::Policy& policy);
+
   bool calibrated() const { return driver_ != nullptr; }
+  // What the loop drew without gaps, once that is known.
+  std::optional<double> full_w() const;
   double duty() const { return pacer_.duty(); }
   double waited_s() const { return waited_s_; }
   long long steps() const { return steps_; }
@@ -39,12 +45,16 @@ class PacedLoop {
  private:
   void calibrate(double took_s);
   void start();
+  void drive(double watts);
   void wait(double took_s);
 
   const LoopOptions options_;
   const power::Telemetry meters_;
   Clock& clock_;
   power::Pacer pacer_;
+  mutable std::mutex policy_mutex_;  // of policy_ and full_w_, and of making driver_
+  power::Policy policy_;
+  std::optional<double> full_w_;
   std::unique_ptr<power::Governor> governor_;
   std::unique_ptr<power::Driver> driver_;
   mutable std::mutex mutex_;

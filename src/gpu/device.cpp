@@ -91,6 +91,16 @@ const Device& Device::get(int index) {
   return DeviceTable::instance().get(index, devices);
 }
 
+int Device::current_index() {
+  const int devices = count();
+  CUdevice current = 0, handle = 0;
+  if (current_context() == nullptr || driver().cuCtxGetDevice(&current) != CUDA_SUCCESS) return 0;
+  for (int index = 0; index < devices; ++index) {
+    if (driver().cuDeviceGet(&handle, index) == CUDA_SUCCESS && handle == current) return index;
+  }
+  return 0;
+}
+
 CUctx_st* Device::retain() const {
   const std::lock_guard lock(DeviceTable::instance().mutex);
   if (CUctx_st* const there = context_.load(std::memory_order_relaxed)) return there;

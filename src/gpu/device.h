@@ -55,6 +55,9 @@ class Device {
   // Throws InvalidArgument when there is no device of this index. The reference stays valid.
   static const Device& get(int index = 0);
 
+  // Of the context that is current for the calling thread, as frameworks set it; 0 without one.
+  static int current_index();
+
   const DeviceFacts& facts() const { return facts_; }
 
   // Multiprocessors of the context that is current for the calling thread where it is a part of the

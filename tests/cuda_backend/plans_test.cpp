@@ -4,6 +4,7 @@
 #include "cuda/store.h"
 #include "cuda_backend/backend_test_case.h"
 #include "dfa/version.h"
+#include "gpu/device.h"
 #include "spec/config_text.h"
 
 namespace dfa {
@@ -68,6 +69,19 @@ TEST_F(CudaBackendTest, ARememberedPlanDoesNotHideAWrongDevice) {
   EXPECT_THROW(planned(), Unsupported);
   unsetenv("DFA_CUDA_DEVICE");
   EXPECT_EQ(planned().ready.plan, first.ready.plan);
+}
+
+TEST_F(CudaBackendTest, APlanIsOfTheDeviceWhoseContextIsCurrent) {
+  const Plan first = planned();
+  {
+    const gpu::Scope other(gpu::Device::get(1));
+    const Plan second = planned();
+    EXPECT_NE(second.ready.plan, first.ready.plan);
+    setenv("DFA_CUDA_DEVICE", "0", 1);
+    EXPECT_EQ(planned().forward_sms, first.forward_sms);
+    unsetenv("DFA_CUDA_DEVICE");
+  }
+  EXPECT_EQ(planned().forward_sms, first.forward_sms);
 }
 
 TEST_F(CudaBackendTest, MorePlansThanAreRememberedAreAllRight) {

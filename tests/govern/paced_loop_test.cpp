@@ -55,6 +55,29 @@ TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
   EXPECT_EQ(loop.last()->status, power::Status::holding);
 }
 
+TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  PacedLoop loop(
+      {.policy = {power::Goal::power_cap, 500}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.1},
+      {.power = &meter}, clock);
+  EXPECT_FALSE(loop.full_w());
+  double mean = 1;
+  for (int i = 0; i < 400; ++i) {
+    if (i == 100) loop.set_policy({power::Goal::power_cap, 300});
+    const double begin = clock.now_s();
+    clock.sleep_s(0.004);
+    const double worked = clock.now_s() - begin;
+    loop.pace();
+    mean += 0.2 * (worked / (clock.now_s() - begin) - mean);
+    meter.share = mean;
+  }
+  EXPECT_NEAR(100 + 500 * mean, 296, 25);
+  ASSERT_TRUE(loop.full_w());
+  EXPECT_NEAR(*loop.full_w(), 600, 30);
+  EXPECT_THROW(loop.set_policy({power::Goal::temp_cap, 70}), InvalidArgument);
+}
+
 TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {
   sensors::SystemClock clock;
   LoopMeter meter(clock);

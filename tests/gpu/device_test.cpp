@@ -45,6 +45,12 @@ TEST_F(DeviceTest, AnIndexOutsideIsToldWhatIsThere) {
   }
 }
 
+TEST_F(DeviceTest, TheCurrentDeviceIsThatOfTheThreadsContext) {
+  EXPECT_EQ(Device::current_index(), 0);
+  const Scope scope(Device::get(1));
+  EXPECT_EQ(Device::current_index(), 1);
+}
+
 TEST_F(DeviceTest, OfAPartOfADeviceItsMultiprocessorsMayBeUsed) {
   EXPECT_EQ(Device::get(0).usable_sms(), 132);
   fake().part_sms = 16;

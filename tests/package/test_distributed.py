@@ -25,6 +25,7 @@ CASES = {
     "causal_fewer_rows_than_pieces": ({"sq": 3, "sk": 3}, {"causal": True}),
     "causal_more_keys": ({"sq": 21, "sk": 50}, {"causal": True}),
     "causal_more_queries": ({"sq": 50, "sk": 21}, {"causal": True}),
+    "causal_of_many_rows": ({"b": 1, "hq": 4, "hk": 4, "sq": 1100, "sk": 1100}, {"causal": True}),
     "causal_contiguous": ({}, {"causal": True, "layout": "contiguous"}),
     "window": ({"sq": 70, "sk": 70}, {"causal": True, "window": (9, -1)}),
     "window_contiguous": ({"sq": 70, "sk": 70}, {"causal": True, "window": (9, 0), "layout": "contiguous"}),
@@ -37,7 +38,7 @@ CASES = {
     "packed": ({"b": 1}, {"causal": True, "lengths": ((13, 0, 40, 1), (13, 0, 40, 1))}),
     "packed_unlike_keys": ({"b": 1}, {"causal": True, "window": (7, 0), "lengths": ((13, 5, 20), (30, 5, 11))}),
     "packed_softcap": ({"b": 1}, {"softcap": 1.5, "lengths": ((13, 6), (13, 9))}),
-    "lse_gradient": ({}, {"causal": True, "lse": True}),
+    "lse_gradient": ({}, {"causal": True, "lse": True, "sm_margin": 8}),
 }
 
 
@@ -202,6 +203,7 @@ def refusals(rank):
         "heads_stride is 0": lambda: call(heads_stride=0),
         "causal is 'yes'; accepted: True or False": lambda: call(causal="yes" if one else True),
         "check is 'never'": lambda: call(check="never" if one else "always"),
+        "sm_margin is -1; accepted: a number of multiprocessors": lambda: call(sm_margin=-1 if one else 0),
         "timeout_s is -1": lambda: dd.context_parallel_attention(x, x, x, timeout_s=-1 if one else 60),
         "cu_seqlens_q is torch.float32": lambda: call(rows, rows, rows, cu_seqlens_q=begins.float()),
         "cu_seqlens_q is [0, 10, 9]": lambda: call(rows, rows, rows, cu_seqlens_q=torch.tensor([0, 10, 9])),
@@ -243,7 +245,7 @@ def test_what_one_rank_cannot_take_all_refuse(tmp_path):
     for told in run(2, refusals, tmp_path):
         assert isinstance(told, tuple), told
         said, good, (two_groups, waited) = told
-        assert len(said) == 32
+        assert len(said) == 33
         assert not {text: error for text, error in said.items() if text not in error}
         assert good < 1e-5
         assert "called with another group" in two_groups and waited < 30

@@ -57,6 +57,24 @@ def test_every_pair_is_computed_once_and_all_that_is_sent_is_seen():
         assert len(done) == len(set(done)) and set(done) == matrix(of_q, of_k, left, right), (of_q, of_k, ranks, zigzag, left, right)
 
 
+def test_halves_see_what_the_whole_sees():
+    for of_q, of_k, ranks, zigzag, left, right in problems():
+        for rank in range(ranks):
+            own, _ = layout.ring_of(of_q, of_k, ranks, rank, zigzag, left, right)
+            rows, keys = range(sum(of_q)), range(sum(of_k))
+            before, after = layout.halves_of(own, least=4)
+            seen = list(pairs_of(own, rows, keys))
+            assert len(seen) == sum(map(layout.pairs_of, own))
+            assert sorted(seen) == sorted([*pairs_of(before, rows, keys), *pairs_of(after, rows, keys)])
+
+
+def test_a_long_tile_is_cut_into_halves_of_about_the_same_work():
+    for tile in (layout.Tile(0, 0, 4096, 4096, -1, 0), layout.Tile(0, 0, 4096, 2048, -1, -1)):
+        before, after = layout.halves_of((tile,))
+        work = [sum(map(layout.pairs_of, tiles)) / layout.pairs_of(tile) for tiles in (before, after)]
+        assert min(work) > 0.4 and all(one.rows % 128 == 0 for one in (*before, *after))
+
+
 def test_every_row_is_on_one_rank_also_of_a_mesh():
     for ways, zigzag in itertools.product(((1,), (3,), (2, 2), (3, 2)), (False, True)):
         for lengths in ((1,), (37,), (5, 0, 64)):

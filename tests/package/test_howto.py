@@ -93,3 +93,56 @@ def test_a_refusal(capsys):
     source, = fences("debug-a-refusal.md", "python")
     exec(source, {})
     assert "cpu FlashAttention on" in (said := capsys.readouterr().out) and "fp8 is not built" in said
+
+
+def torchrun(source, tmp_path, ranks=2):
+    (tmp_path / "snippet.py").write_text(source)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(tmp_path / "snippet.py")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+    assert run.returncode == 0, run.stderr[-2000:]
+    return run.stdout
+
+
+def of_many_gpus():
+    torch = pytest.importorskip("torch")
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("PyTorch without gloo")
+    return fences("many-gpus.md", "python")
+
+
+def test_a_sequence_over_several_ranks(tmp_path):
+    sequence, model, tensors, _ = of_many_gpus()
+    end = """
+right = dfa.attention(q, k, v, causal=True)
+assert (whole - right).abs().max() < 1e-5
+print("as the whole")"""
+    assert torchrun(f"import dfa\n{sequence}{end}", tmp_path).count("as the whole") == 2
+    end = """
+mine = [weight.grad.clone() for weight in (*embed.parameters(), *mix.parameters())]
+embed.zero_grad(), mix.zero_grad()
+x = embed(tokens).unflatten(2, (4, 16)).transpose(1, 2)
+o = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+logits = mix(o.transpose(1, 2).flatten(2)) @ embed.weight.T
+torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum").backward()
+for a, weight in zip(mine, (*embed.parameters(), *mix.parameters())):
+    assert (a - weight.grad).abs().max() < 1e-3 * weight.grad.abs().max()
+print("gradients of the whole")"""
+    assert torchrun(model + end, tmp_path).count("gradients of the whole") == 2
+    assert torchrun(tensors + 'print("sharded")', tmp_path).count("sharded") == 2
+
+
+def test_one_budget_over_a_group(fake_nvml, tmp_path, capsys):
+    *_, budget = of_many_gpus()
+    import torch.distributed as dist
+    fake_nvml("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 600 20 0.7\nlimit 700\n")
+    here = 'Governor("power_cap:500W", device="GPU-aa", idle_w=100, calibrate_s=0.4, group=dist.group.WORLD)'
+    there = 'Governor("power_cap:1100W", group=dist.group.WORLD)'
+    assert there in budget
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/init", rank=0, world_size=1)
+    try:
+        names = {"batches": range(200), "train_step": lambda batch: time.sleep(0.005)}
+        exec(budget.replace(there, here), names)
+    finally:
+        dist.destroy_process_group()
+    assert names["governor"].waited_s > 0.1
+    assert "this card may draw" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""The parts of benchmarks/context_parallel.py."""

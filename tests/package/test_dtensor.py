@@ -1,0 +1,130 @@
+"""Tensor-parallel calls: dfa.attention of DTensors against the same call of whole tensors."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+    pytest.skip("PyTorch without gloo", allow_module_level=True)
+
+import torch.distributed as dist  # noqa: E402
+from distributed_ranks import run  # noqa: E402
+
+
+def drawn(b=2, hq=8, hk=4, sq=24, sk=24, d=16, dv=16):
+    draw = torch.Generator().manual_seed(3)
+    return [torch.randn(b, h, s, w, generator=draw) for h, s, w in ((hq, sq, d), (hk, sk, d), (hk, sk, dv), (hq, sq, dv))]
+
+
+def places():
+    from torch.distributed.tensor import Replicate, Shard
+    r, batch, heads, rows = Replicate(), Shard(0), Shard(1), Shard(2)
+    # name: (sizes, options, placements of q, k, v, of o, transfers of the forward)
+    return {
+        "replicated": ({}, {"causal": True}, (r, r, r), r, 0),
+        "batch": ({}, {"causal": True}, (batch, batch, batch), batch, 0),
+        "heads": ({}, {"causal": True, "window": (9, 0)}, (heads, heads, heads), heads, 0),
+        "heads of q alone, of whole groups": ({}, {"causal": True}, (heads, r, r), heads, 0),
+        "heads of one key head": ({"hk": 1}, {"causal": True}, (heads, r, r), heads, 0),
+        "heads that do not divide": ({"hq": 6, "hk": 3}, {"causal": True}, (heads, heads, heads), None, None),
+        "rows of q without a mask": ({}, {}, (rows, r, r), rows, 0),
+        "rows of q under a mask": ({}, {"causal": True}, (rows, r, r), None, None),
+        "rows of keys": ({}, {}, (rows, rows, rows), None, None),
+        "head dims": ({}, {"causal": True}, (Shard(3),) * 3, None, None),
+        "batch beside heads": ({}, {"causal": True}, (batch, heads, r), None, None),
+        "odd head dims": ({"d": 20, "dv": 12}, {"causal": True}, (heads, heads, heads), heads, 0),
+        "softcap and sinks": ({}, {"causal": True, "softcap": 3.0, "sinks": True}, (heads, heads, heads), heads, 0),
+        "alibi, of a batch that is sharded": ({}, {"alibi_slopes": torch.linspace(0.1, 1, 8)}, (batch, batch, batch), None, None),
+    }
+
+
+def worst(case, mesh):
+    """The largest difference of o, lse and gradients, the placement of o and the transfers of the forward."""
+    import dfa
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.debug import CommDebugMode
+    sizes, options, placed, *_ = case
+    options = dict(options)
+    *qkv, d_o = drawn(**sizes)
+    sinks = torch.linspace(-1, 1, qkv[0].shape[1]) if options.pop("sinks", False) else None
+    whole = [x.clone().requires_grad_() for x in (*qkv, *([sinks] if sinks is not None else []))]
+    right, right_lse = dfa.attention(*whole[:3], **options, sinks=whole[3] if sinks is not None else None, return_lse=True)
+    (right * d_o).sum().backward()
+    rest = [Replicate()] * (mesh.ndim - 1)
+    mine = [distribute_tensor(x.detach(), mesh, [*rest, place]).requires_grad_() for x, place in zip(whole, (*placed, Shard(0)))]
+    with CommDebugMode() as seen:
+        o, lse = dfa.attention(*mine[:3], **options, sinks=mine[3] if sinks is not None else None, return_lse=True)
+    (o * distribute_tensor(d_o, mesh, o.placements)).sum().backward()
+    pairs = [(o.full_tensor(), right), (lse.full_tensor(), right_lse)]
+    pairs += [(x.grad.full_tensor(), y.grad) for x, y in zip(mine, whole)]
+    return max(float((a - b).detach().abs().max()) for a, b in pairs), o.placements[-1], seen.get_total_counts()
+
+
+def everything(rank):
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    return {name: worst(case, mesh) for name, case in places().items()}, of_packed(mesh), refusals(mesh)
+
+
+def of_packed(mesh):
+    import dfa
+    from torch.distributed.tensor import Shard, distribute_tensor
+    q, k, v, d_o = (x.transpose(1, 2).flatten(0, 1) for x in drawn())
+    begins = torch.tensor([0, 5, 5, 31, 48], dtype=torch.int32)
+    bias = torch.randn(1, 1, 26, 26, generator=torch.Generator().manual_seed(4))  # a plain tensor is the same on all ranks
+    whole = [x.clone().requires_grad_() for x in (q, k, v, bias)]
+    (dfa.attention_varlen(*whole[:3], begins, causal=True, bias=whole[3]) * d_o).sum().backward()
+    mine = [distribute_tensor(x, mesh, [Shard(1)]).requires_grad_() for x in (q, k, v)]
+    own_bias = bias.clone().requires_grad_()
+    o = dfa.attention_varlen(*mine, begins, causal=True, bias=own_bias)
+    (o * distribute_tensor(d_o, mesh, [Shard(1)])).sum().backward()
+    pairs = [(x.grad.full_tensor(), y.grad) for x, y in zip(mine, whole)] + [(own_bias.grad, whole[3].grad)]
+    return max(float((a - b).abs().max()) for a, b in pairs), o.placements[0]
+
+
+def refusals(mesh):
+    import dfa
+    from torch.distributed.tensor import Shard, distribute_tensor
+    q, k, v, _ = drawn()
+    said = []
+    for call in (lambda q: dfa.attention(q, k, v), lambda q: dfa.attention(q, *(distribute_tensor(x[:, :3], mesh, [Shard(1)])
+                                                                             for x in (k, v)))):
+        try:
+            call(distribute_tensor(q, mesh, [Shard(1)]))
+            said.append("nothing")
+        except (RuntimeError, ValueError) as error:
+            said.append(str(error))
+    return said
+
+
+def test_shards_give_what_the_whole_gives(tmp_path):
+    for told in run(2, everything, tmp_path):
+        assert isinstance(told, tuple), told
+        cases, (packed, placed), (mixed, shapes) = told
+        for name, (error, placement, transfers) in cases.items():
+            *_, wanted, counted = places()[name]
+            assert error < 1e-5, (name, error)
+            assert wanted is None or placement == wanted, (name, placement)
+            assert counted is None or transfers == counted, (name, transfers)
+        assert packed < 1e-5 and placed.is_shard(1)
+        assert "mixed torch.Tensor and DTensor" in mixed
+        assert "hq=8 is not a multiple of hk=3" in shapes
+
+
+def on_a_mesh(rank):
+    """Batches over the first dimension, heads over the second; and key heads that only one of them divides."""
+    import dfa
+    from torch.distributed.tensor import Shard, distribute_tensor
+    mesh = dist.init_device_mesh("cpu", (2, 2))
+    worst = 0.0
+    for hk, placed in ((4, [Shard(0), Shard(1)]), (2, [Shard(0), Shard(1)]), (2, [Shard(1), Shard(1)]), (6, [Shard(1), Shard(1)])):
+        q, k, v, _ = drawn(hq=12, hk=hk)
+        mine = [distribute_tensor(x, mesh, placed) for x in (q, k, v)]
+        o = dfa.attention(*mine, causal=True)
+        worst = max(worst, float((o.full_tensor() - dfa.attention(q, k, v, causal=True)).abs().max()))
+        if hk != 6 and placed[0] != placed[1]:
+            assert list(o.placements) == placed, o.placements
+    return worst
+
+
+def test_a_mesh_shards_batch_and_heads(tmp_path):
+    for told in run(4, on_a_mesh, tmp_path):
+        assert isinstance(told, float) and told < 1e-5, told
