@@ -97,7 +97,8 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
   if (config.target == Target::cuda_sm90) return hopper_forward(p, config, device, sms);
   if (config.split_kv) {
     return std::make_unique<const LaunchList<ForwardArgs, SplitKvForwardArgs>>(
-        device, forward_launches(p, config), split_kv_args(p, config));
+        device, forward_launches(p, config), split_kv_args(p, config),
+        limits_of(device).highest == Target::cuda_sm90);
   }
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p, config));

@@ -10,14 +10,17 @@
 
 namespace dfa::cuda {
 
-// Kernels that all take the same arguments, one after the other.
+// Kernels that all take the same arguments, one after the other. `overlaps`: each waits itself for
+// what the one before it wrote (griddepcontrol_wait), so that it may start while that one ends.
 template <class Args, class All = KernelArgs>
 class LaunchList final : public Launcher<Args> {
  public:
-  LaunchList(const gpu::Device& device, const std::vector<KernelLaunch>& launches, const All& args)
+  LaunchList(const gpu::Device& device, const std::vector<KernelLaunch>& launches, const All& args,
+             bool overlaps = false)
       : args_(args) {
     for (const KernelLaunch& launch : launches) {
       steps_.push_back({loaded_kernel(device, launch), shape_of(launch), launch.zeroed});
+      steps_.back().shape.overlaps_previous = overlaps;
     }
   }
 

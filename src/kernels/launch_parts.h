@@ -51,8 +51,7 @@ inline int gap_slices(const Problem& p) {
   return static_cast<int>(std::clamp<std::int64_t>(256 / p.b, 1, 16));
 }
 
-// Of ForwardConfig::split_kv (split_kv_launch.cpp): splits of all sequences of a head at most.
-std::int64_t most_splits(const Problem& p, const ForwardConfig& c);
+// Of ForwardConfig::split_kv (split_kv_launch.cpp).
 std::vector<KernelLaunch> split_kv_launches(const Problem& p, const ForwardConfig& c);
 std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c);
 

@@ -1,5 +1,5 @@
 #include "kernels/launch_parts.h"
-#include "kernels/schedule/sequence_tiles.h"
+#include "kernels/schedule/split_sequence_tiles.h"
 #include "plan/steps.h"
 #include "spec/config_text.h"
 
@@ -10,24 +10,45 @@ using namespace launch_parts;
 
 namespace {
 
-constexpr std::int64_t kRounds = 3;  // as in split_tiles_of (schedule/split_sequence_tiles.cuh)
-
 std::int64_t heads_of(const Problem& p, const ForwardConfig& c) { return p.hq / c.pack_gqa; }
 
-std::size_t list_bytes(const Problem& p, const ForwardConfig& c) {
-  return aligned(kTileCountBytes +
-                 sizeof(SequenceTile) * static_cast<std::size_t>(most_splits(p, c)));
+std::int64_t most_works(const Problem& p, const ForwardConfig& c) {
+  return most_tiles(p, p.total_q, q_list_rows(c));
 }
 
-// Of all splits of all heads.
-std::size_t parts(const Problem& p, const ForwardConfig& c) {
-  return static_cast<std::size_t>(most_splits(p, c) * heads_of(p, c));
+// Thread blocks of a head.
+std::int64_t blocks_of(const Problem& p, const ForwardConfig& c) {
+  if (c.split_keys == 0) return c.num_splits;
+  return most_works(p, c) * std::max<std::int64_t>(1, tiles_of(p.sk, c.split_keys));
 }
-std::size_t ended_bytes(const Problem& p, const ForwardConfig& c) {
-  return aligned(sizeof(unsigned) * parts(p, c));
-}
-std::size_t output_floats(const Problem& p, const ForwardConfig& c) {
-  return parts(p, c) * static_cast<std::size_t>(c.block_q * p.dv);
+
+// Where things lie in the workspace, in bytes.
+struct Places {
+  std::size_t first, pieces, ended, o, lse, end;
+
+  Places(const SplitKvArgs& s, int d_v) {
+    const auto blocks = static_cast<std::size_t>(s.blocks),
+               works = static_cast<std::size_t>(s.most_works),
+               heads = static_cast<std::size_t>(s.heads);
+    const std::size_t rows = 2 * blocks * heads * static_cast<std::size_t>(s.rows);
+    first = kTileCountBytes;
+    pieces = first + aligned(sizeof(int) * blocks);
+    ended = pieces + sizeof(SplitPiece) * (works + blocks);
+    o = ended + aligned(sizeof(unsigned) * works * heads);
+    lse = o + sizeof(float) * rows * static_cast<std::size_t>(d_v);
+    end = lse + sizeof(float) * rows;
+  }
+};
+
+SplitKvArgs sizes_of(const Problem& p, const ForwardConfig& c) {
+  SplitKvArgs s{};
+  s.heads = static_cast<int>(heads_of(p, c));
+  s.key_tile = c.block_k;
+  s.blocks = static_cast<int>(blocks_of(p, c));
+  s.split_tiles = c.split_keys / c.block_k;
+  s.most_works = static_cast<int>(most_works(p, c));
+  s.rows = c.block_q;
+  return s;
 }
 
 // The kernel is the same whatever these are.
@@ -40,56 +61,40 @@ ForwardConfig of_kernel(ForwardConfig c) {
 
 namespace launch_parts {
 
-std::int64_t most_splits(const Problem& p, const ForwardConfig& c) {
-  const std::int64_t tiles = most_tiles(p, p.total_q, q_list_rows(c));
-  if (c.split_keys > 0) return tiles * std::max<std::int64_t>(1, tiles_of(p.sk, c.split_keys));
-  return tiles + kRounds * c.num_splits / heads_of(p, c) + 1;
-}
-
 std::vector<KernelLaunch> split_kv_launches(const Problem& p, const ForwardConfig& c) {
   return {{.name = "tiles",
            .source = "kernels/schedule/split_sequence_tiles.cuh",
            .entry = std::string("dfa::split_sequence_tiles<") + (p.paged() ? "true>" : "false>"),
            .grid = grid(kListBlocks + (p.b + 1) * gap_slices(p)),
            .threads = kSequenceThreads,
-           .smem_bytes = kSequenceSmemBytes},
+           .smem_bytes = kSplitSmemBytes},
           {.name = "forward",
            .source = "kernels/forward/sm80_split_kv.cuh",
            .entry = "dfa::sm80_split_kv<" + qualified(to_text(of_kernel(c))) + ">",
-           .grid = grid(most_splits(p, c) * heads_of(p, c)),
+           .grid = grid(blocks_of(p, c) * heads_of(p, c)),
            .threads = count(c.threads()),
            .smem_bytes = count(c.smem_bytes())}};
 }
 
 std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c) {
-  const std::size_t rows = parts(p, c) * static_cast<std::size_t>(c.block_q);
-  return list_bytes(p, c) + ended_bytes(p, c) + sizeof(float) * (output_floats(p, c) + rows);
+  return Places(sizes_of(p, c), static_cast<int>(p.dv)).end;
 }
 
 }  // namespace launch_parts
 
 SplitKvForwardArgs split_kv_args(const Problem& p, const ForwardConfig& c) {
-  SplitKvForwardArgs all{.args = kernel_args(p, c), .splits = {}};
-  all.args.packed.most_q_tiles = static_cast<int>(most_splits(p, c));
-  all.splits.heads = static_cast<int>(heads_of(p, c));
-  all.splits.key_tile = c.block_k;
-  all.splits.blocks = c.num_splits;
-  all.splits.split_tiles = c.split_keys / c.block_k;
-  all.splits.most_splits = all.args.packed.most_q_tiles;
-  all.splits.rows = c.block_q;
-  return all;
+  return {.args = kernel_args(p, c), .splits = sizes_of(p, c)};
 }
 
 SplitKvForwardArgs with_pointers(SplitKvForwardArgs all, const ForwardArgs& pointers) {
   all.args = with_pointers(all.args, pointers);
-  const std::size_t parts = static_cast<std::size_t>(all.splits.most_splits * all.splits.heads);
-  auto* at = reinterpret_cast<char*>(all.args.packed.tile_counts);
-  at += aligned(kTileCountBytes +
-                sizeof(SequenceTile) * static_cast<std::size_t>(all.splits.most_splits));
-  all.splits.ended = reinterpret_cast<unsigned*>(at);
-  at += aligned(sizeof(unsigned) * parts);
-  all.splits.o = reinterpret_cast<float*>(at);
-  all.splits.lse = all.splits.o + parts * static_cast<std::size_t>(all.splits.rows * all.args.d_v);
+  const Places at(all.splits, all.args.d_v);
+  auto* const begin = static_cast<char*>(pointers.workspace);
+  all.splits.first = reinterpret_cast<int*>(begin + at.first);
+  all.splits.pieces = reinterpret_cast<SplitPiece*>(begin + at.pieces);
+  all.splits.ended = reinterpret_cast<unsigned*>(begin + at.ended);
+  all.splits.o = reinterpret_cast<float*>(begin + at.o);
+  all.splits.lse = reinterpret_cast<float*>(begin + at.lse);
   return all;
 }
 

@@ -19,8 +19,28 @@ constexpr int kMostPacked = 16;
 struct SplitTile {
   int block_k, warps, stages, ctas;
 };
-constexpr SplitTile kTiles[] = {{64, 4, 3, 2}, {64, 4, 2, 2}, {32, 2, 3, 2},
-                                {32, 2, 2, 2}, {32, 2, 2, 1}, {16, 1, 2, 1}};
+constexpr SplitTile kTiles[] = {{128, 4, 3, 2}, {64, 4, 3, 2}, {64, 4, 2, 2}, {32, 2, 3, 2},
+                                {32, 2, 2, 2},  {32, 2, 2, 1}, {16, 1, 2, 1}};
+
+// Above this head dim a tile of 128 keys leaves no room for a third stage.
+constexpr std::int64_t kLongTileDim = 64;
+
+// Thread blocks of each head so that those of all heads fill whole rounds of a card, the fewest
+// that do.
+int splits_for(std::int64_t heads, int at_once) {
+  constexpr int kMostRounds = 4;
+  double best_share = 0;
+  int best = 1;
+  for (int rounds = 1; rounds <= kMostRounds; ++rounds) {
+    const std::int64_t splits = rounds * at_once / heads;
+    const double share = static_cast<double>(splits * heads) / (rounds * at_once);
+    if (share > best_share + 0.05) {
+      best_share = share;
+      best = static_cast<int>(splits);
+    }
+  }
+  return best;
+}
 
 // Heads of a key head that are rows of a tile: all, or the largest part of them there is room for.
 int packed_heads(const Problem& p) {
@@ -43,10 +63,10 @@ ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limi
                   .stages = t.stages,
                   .ctas = t.ctas,
                   .pack_gqa = packed_heads(p),
-                  .num_splits = limits.sm_count * t.ctas,
                   .varlen = true,
                   .paged = p.paged(),
                   .split_kv = true};
+  c.num_splits = splits_for(p.hq / c.pack_gqa, limits.sm_count * t.ctas);
   if (p.sq * c.query_rows() > 16) c.block_q = 32;
   set_logits(c, p);
   return c;
@@ -64,6 +84,7 @@ std::vector<ForwardConfig> split_kv_candidates(const Problem& p, const Limits& l
   std::vector<ForwardConfig> legal;
   if (!p.packed() || has_backward(p) || bytes_of(p.dtype) != 2) return legal;
   for (const SplitTile& tile : kTiles) {
+    if (tile.block_k > 64 && std::max(p.d, p.dv) > kLongTileDim) continue;
     const ForwardConfig config = config_of(p, tile, limits);
     if (validate_portable(config, p, limits)) legal.push_back(config);
   }

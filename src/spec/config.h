@@ -74,10 +74,11 @@ struct ForwardConfig {
   bool sink = false;
   // Likewise: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
-  // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: a sequence's keys are
-  // cut into splits on the device, by the lengths, so that `num_splits` thread blocks all have
-  // some; what splits leave is combined in the same kernel. Warps share a tile's keys, its rows are
-  // those of pack_gqa heads. The kernel is the same for every num_splits and split_keys.
+  // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: the keys of all
+  // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
+  // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
+  // Warps share a tile's keys, its rows are those of pack_gqa heads. The kernel is the same for
+  // every num_splits and split_keys.
   bool split_kv = false;
   // Keys of a split, the same in every batch; 0: as lengths and num_splits give it.
   int split_keys = 0;

@@ -106,6 +106,20 @@ TEST(EmulatedSplitKv, LogitsThatAreNotPlain) {
   }
 }
 
+// More than the list's kernel has threads, some of which have nothing.
+TEST(EmulatedSplitKv, ManySequences) {
+  std::string lens = "1", lens_k = "5";
+  for (int i = 1; i < 300; ++i) {
+    lens += i % 7 == 3 ? ",0" : ",1";
+    lens_k += "," + std::to_string(i * 37 % 90);
+  }
+  const std::string line = "hq2 hk1 lens(" + lens + ") lens_k(" + lens_k + ") page(16)";
+  for (const int splits : {1, 9, 500}) {
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true)>(line, splits);
+    expect_right<split_forward(kBf16, 64, {16, 128, 4, 3, 2}, true)>("causal " + line, splits);
+  }
+}
+
 TEST(EmulatedSplitKv, NegativeScales) {
   expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true)>(
       "hq4 hk2 lens(1,2) lens_k(300,90) page(16) scale(-0.3)", 8);

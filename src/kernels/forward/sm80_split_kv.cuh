@@ -12,10 +12,10 @@
 // FlashAttention forward of few queries a sequence, for sm_80 and up in 16 bits: decode. It reads
 // every key and value once and does little else, so what counts is how many bytes are on their way.
 //
-// A thread block owns one split of the keys that a tile of queries sees (SplitSequenceTiles); the
-// tile's rows are queries by heads of one key head. Each warp takes its part of every tile of keys
-// and keeps a softmax of its own; when keys end, warps' outputs are combined, and, by the last
-// block of a tile to end, those of its splits:
+// A thread block owns an equal part of all sequences' keys, a piece for each tile of queries that
+// sees some of it (SplitSequenceTiles); the tile's rows are queries by heads of one key head. Each
+// warp takes its share of every tile of keys and keeps a softmax of its own; when a piece's keys
+// end, warps' outputs are combined, and, by the last block of a tile to end, those of its splits:
 //   o = sum over parts of exp(lse of part - m) (o of part) / s,
 //   s = sum over parts of exp(lse of part - m),   m = max over parts of lse
 // in the order of the splits, whichever ends last. Life of tile i of k and v:
@@ -68,8 +68,7 @@ struct Sm80SplitKv {
     SeqlenInfo<true> seq;
     int head;   // of args.hq / pack_gqa
     int query;  // the tile's first
-    int entry;  // of the list
-    int split, splits;
+    const SplitPiece& piece;
 
     DFA_DEVICE int kv_head(const KernelArgs& args) const {
       return head * kConfig.pack_gqa / (args.hq / args.hk);
@@ -79,30 +78,23 @@ struct Sm80SplitKv {
     DFA_DEVICE bool has(const KernelArgs& args, int row) const {
       return query_of(row) < seq.sq(args) && row % kQueryRows < kConfig.pack_gqa;
     }
-    // Of this split of the tile, or of another one, in SplitKvArgs::o and lse.
-    DFA_DEVICE long long part_row(const SplitKvArgs& splits_args, int of_split, int row) const {
-      const long long at = entry - split + of_split;
-      return (at * splits_args.heads + head) * kTileRows + row;
+    DFA_DEVICE int split() const { return piece.tile.split; }
+    DFA_DEVICE int splits() const { return piece.tile.splits; }
+    // Of one of the tile's splits, in SplitKvArgs::o and lse.
+    DFA_DEVICE long long part_row(const SplitKvArgs& args, int of_split, int row) const {
+      return (1LL * piece.part(of_split) * args.heads + head) * kTileRows + row;
     }
   };
 
-  static DFA_DEVICE Work work_of(const SplitKvForwardArgs& all, unsigned block) {
-    const int entry = static_cast<int>(block) / all.splits.heads;
-    const SequenceTile& tile = all.args.packed.q_tiles[entry];
-    return {SeqlenInfo<true>::of(tile),
-            static_cast<int>(block) % all.splits.heads,
-            tile.tile * kQueries,
-            entry,
-            tile.split,
-            tile.splits};
+  static DFA_DEVICE Work work_of(const SplitKvForwardArgs& all, const SplitPiece& piece) {
+    return {SeqlenInfo<true>::of(piece.tile), static_cast<int>(blockIdx.x) % all.splits.heads,
+            piece.tile.tile * kQueries, piece};
   }
 
-  // Its tiles of keys: equal parts of those that the tile of queries sees.
   static DFA_DEVICE TileRange tiles_of(const Work& work, const TileMask& mask) {
     const TileRange all = key_tiles(mask, work.query, kQueries, kBlockK);
-    const long long count = all.end - all.begin;
-    return {all.begin + static_cast<int>(count * work.split / work.splits),
-            all.begin + static_cast<int>(count * (work.split + 1) / work.splits)};
+    const int to = all.begin + work.piece.to;
+    return {all.begin + work.piece.from, to < all.end ? to : all.end};
   }
 
   static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
@@ -250,10 +242,10 @@ struct Sm80SplitKv {
         add(sum, ptx::exp2(lse[at] - scale.most),
             *reinterpret_cast<const float4*>(o + at * kOutputRow + column));
       }
-      if (work.splits == 1) {
+      if (work.splits() == 1) {
         return store(args, work, row, column, sum, with_sink(args, scale, work.head_of(row)));
       }
-      const long long to = work.part_row(all.splits, work.split, row);
+      const long long to = work.part_row(all.splits, work.split(), row);
       *reinterpret_cast<float4*>(all.splits.o + to * args.d_v + column) = make_float4(
           sum.x * scale.factor, sum.y * scale.factor, sum.z * scale.factor, sum.w * scale.factor);
       if (column == 0) all.splits.lse[to] = scale.lse;
@@ -272,10 +264,9 @@ struct Sm80SplitKv {
     unsigned* const last = reinterpret_cast<unsigned*>(smem);
     __syncthreads();
     if (threadIdx.x == 0) {
-      const long long first = work.entry - work.split;
-      const unsigned before =
-          ptx::add_1_acquire_release(all.splits.ended + first * all.splits.heads + work.head);
-      *last = before + 1 == static_cast<unsigned>(work.splits) ? 1 : 0;
+      const unsigned before = ptx::add_1_acquire_release(
+          all.splits.ended + 1LL * work.piece.work * all.splits.heads + work.head);
+      *last = before + 1 == static_cast<unsigned>(work.splits()) ? 1 : 0;
     }
     __syncthreads();
     return *last != 0;
@@ -288,12 +279,12 @@ struct Sm80SplitKv {
     for (int row = static_cast<int>(threadIdx.x / 32); row < kTileRows; row += kWarps) {
       if (!work.has(all.args, row)) continue;
       float most = -ptx::infinity(), sum = 0;
-      for (int split = lane; split < work.splits; split += 32) {
+      for (int split = lane; split < work.splits(); split += 32) {
         most = fmaxf(most, all.splits.lse[work.part_row(all.splits, split, row)]);
       }
       for (int i = 16; i > 0; i /= 2) most = fmaxf(most, __shfl_xor_sync(ptx::kWholeWarp, most, i));
       const float from = most == -ptx::infinity() ? 0 : most;
-      for (int split = lane; split < work.splits; split += 32) {
+      for (int split = lane; split < work.splits(); split += 32) {
         sum += ptx::exp2(all.splits.lse[work.part_row(all.splits, split, row)] - from);
       }
       for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(ptx::kWholeWarp, sum, i);
@@ -308,17 +299,93 @@ struct Sm80SplitKv {
     __syncthreads();
     each_four(all.args, work, [&](int row, int column) {
       const RowScale scale = rows[row];
-      const long long step = 1LL * all.splits.heads * kTileRows,
-                      first = work.part_row(all.splits, 0, row);
       float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 8
-      for (int split = 0; split < work.splits; ++split) {
-        const long long at = first + split * step;
+      for (int split = 0; split < work.splits(); ++split) {
+        const long long at = work.part_row(all.splits, split, row);
         add(sum, ptx::exp2(all.splits.lse[at] - scale.most),
             *reinterpret_cast<const float4*>(all.splits.o + at * all.args.d_v + column));
       }
       store(all.args, work, row, column, sum, scale);
     });
+  }
+
+  // Walks the keys of a piece, then combines.
+  static DFA_DEVICE void run(const SplitKvForwardArgs& all, const Work& work, char* smem) {
+    const KernelArgs& args = all.args;
+    const TileMask mask = TileMask::of(args, work.seq);
+    const TileRange tiles = tiles_of(work, mask);
+    const unsigned q_tile = ptx::shared_address(smem);
+    const auto stage_of = [&](int tile) {
+      return q_tile + kFirstStage +
+             static_cast<unsigned>(tile - tiles.begin) % kStages * kStageBytes;
+    };
+
+    Finder finder{smem, {}};
+    load_queries(args, work, q_tile);
+#pragma unroll 1
+    for (int tile = tiles.begin; tile < tiles.begin + kStages - 1; ++tile) {
+      finder.find(args, work, tile);
+      finder.write(tile);
+      __syncthreads();
+      if (tile < tiles.end) load_keys(args, work, smem, tile, stage_of(tile));
+      ptx::commit_copies();
+    }
+    finder.find(args, work, tiles.begin + kStages - 1);
+    finder.write(tiles.begin + kStages - 1);
+
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    const auto q_rows = QReader::by_rows(q_tile);
+    LeftOperand<kRows, kDims> q_operand;
+    Sum<kRows, kValues> output;
+    clear(output);
+    OnlineSoftmax<kRows, false, Logits> softmax(args);
+    const Logits logits(args, work.seq, work.head * kConfig.pack_gqa);
+
+#pragma unroll 1
+    for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+      ptx::wait_copies<kStages - 2>();
+      __syncthreads();
+      const int next = tile + kStages - 1;
+      finder.find(args, work, next + 1);
+      if (next < tiles.end) load_keys(args, work, smem, next, stage_of(next));
+      ptx::commit_copies();
+
+      const unsigned stage = stage_of(tile);
+      const auto k_columns =
+          QReader::by_columns(stage + static_cast<unsigned>(kBytes * warp * kWarpKeys * kHeadDim));
+      const auto v_rows = VReader::by_rows(
+          stage + kKBytes + static_cast<unsigned>(kBytes * warp * kWarpKeys * kValueDim));
+      Sum<kRows, kKeys> scores;
+      clear(scores);
+      if constexpr (kConfig.q_in_registers()) {
+        if (tile == tiles.begin) read_left(q_operand, q_rows);
+        multiply_rows<kElement>(scores, q_operand, k_columns);
+      } else {
+        multiply_rows<kElement>(scores, q_rows, k_columns);
+      }
+      const int key = tile * kBlockK + warp * kWarpKeys;
+      logits.apply(args, scores, work.query, key);
+      softmax.orient(scores);
+      if (mask.needs(work.query, kQueries, tile * kBlockK, kBlockK)) {
+        hide_masked<kQueryRows>(scores, mask, work.query * kQueryRows, key, -ptx::infinity());
+      }
+      softmax.step(scores, output);
+
+      typename Rounded<kElement, kRows, kKeys>::Type weights;
+      round_to_left<kElement>(weights, scores);
+      multiply<kElement, 1>(output, weights, v_rows);
+      finder.write(next + 1);
+    }
+
+    float inverse[kRows][2], lse[kRows][2];
+    softmax.finish(inverse, lse);
+    ptx::wait_copies<0>();
+    __syncthreads();  // outputs take the place of keys
+    leave(smem, output, inverse, lse);
+    __syncthreads();
+    combine_warps(all, work, smem);
+    if (work.splits() > 1 && is_last(all, work, smem)) combine_splits(all, work, smem);
   }
 };
 
@@ -326,90 +393,17 @@ template <ForwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     sm80_split_kv(const __grid_constant__ SplitKvForwardArgs all) {
   using Kernel = Sm80SplitKv<kConfig>;
-  constexpr int kStages = kConfig.stages;
-  constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
-  const KernelArgs& args = all.args;
 
   ptx::griddepcontrol_wait();
-  if (static_cast<int>(blockIdx.x) / all.splits.heads >= args.packed.tile_counts[0]) return;
-  const auto work = Kernel::work_of(all, blockIdx.x);
-  const TileMask mask = TileMask::of(args, work.seq);
-  const TileRange tiles = Kernel::tiles_of(work, mask);
-  const unsigned q_tile = ptx::shared_address(smem);
-  const auto stage_of = [&](int tile) {
-    return q_tile + Kernel::kFirstStage +
-           static_cast<unsigned>(tile - tiles.begin) % kStages * Kernel::kStageBytes;
-  };
-
-  typename Kernel::Finder finder{smem, {}};
-  Kernel::load_queries(args, work, q_tile);
+  const int block = static_cast<int>(blockIdx.x) / all.splits.heads;
+  if (block >= all.args.packed.tile_counts[0]) return;
 #pragma unroll 1
-  for (int tile = tiles.begin; tile < tiles.begin + kStages - 1; ++tile) {
-    finder.find(args, work, tile);
-    finder.write(tile);
-    __syncthreads();
-    if (tile < tiles.end) Kernel::load_keys(args, work, smem, tile, stage_of(tile));
-    ptx::commit_copies();
+  for (const SplitPiece* piece = all.splits.pieces + all.splits.first[block];; ++piece) {
+    Kernel::run(all, Kernel::work_of(all, *piece), smem);
+    if (piece->is_last) return;
+    __syncthreads();  // the next one's queries and keys take the place of this one's
   }
-  finder.find(args, work, tiles.begin + kStages - 1);
-  finder.write(tiles.begin + kStages - 1);
-
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const auto q_rows = Kernel::QReader::by_rows(q_tile);
-  LeftOperand<Kernel::kRows, Kernel::kDims> q_operand;
-  Sum<Kernel::kRows, Kernel::kValues> output;
-  clear(output);
-  OnlineSoftmax<Kernel::kRows, false, typename Kernel::Logits> softmax(args);
-  const typename Kernel::Logits logits(args, work.seq, work.head * kConfig.pack_gqa);
-
-#pragma unroll 1
-  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
-    ptx::wait_copies<kStages - 2>();
-    __syncthreads();
-    const int next = tile + kStages - 1;
-    finder.find(args, work, next + 1);
-    if (next < tiles.end) Kernel::load_keys(args, work, smem, next, stage_of(next));
-    ptx::commit_copies();
-
-    const unsigned stage = stage_of(tile);
-    const auto k_columns = Kernel::QReader::by_columns(
-        stage +
-        static_cast<unsigned>(Kernel::kBytes * warp * Kernel::kWarpKeys * kConfig.head_dim));
-    const auto v_rows = Kernel::VReader::by_rows(
-        stage + Kernel::kKBytes +
-        static_cast<unsigned>(Kernel::kBytes * warp * Kernel::kWarpKeys * kConfig.value_dim));
-    Sum<Kernel::kRows, Kernel::kKeys> scores;
-    clear(scores);
-    if constexpr (kConfig.q_in_registers()) {
-      if (tile == tiles.begin) read_left(q_operand, q_rows);
-      multiply_rows<kElement>(scores, q_operand, k_columns);
-    } else {
-      multiply_rows<kElement>(scores, q_rows, k_columns);
-    }
-    const int key = tile * kConfig.block_k + warp * Kernel::kWarpKeys;
-    logits.apply(args, scores, work.query, key);
-    softmax.orient(scores);
-    if (mask.needs(work.query, Kernel::kQueries, tile * kConfig.block_k, kConfig.block_k)) {
-      hide_masked<Kernel::kQueryRows>(scores, mask, work.query * Kernel::kQueryRows, key,
-                                      -ptx::infinity());
-    }
-    softmax.step(scores, output);
-
-    typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type weights;
-    round_to_left<kElement>(weights, scores);
-    multiply<kElement, 1>(output, weights, v_rows);
-    finder.write(next + 1);
-  }
-
-  float inverse[Kernel::kRows][2], lse[Kernel::kRows][2];
-  softmax.finish(inverse, lse);
-  ptx::wait_copies<0>();
-  __syncthreads();  // outputs take the place of keys
-  Kernel::leave(smem, output, inverse, lse);
-  __syncthreads();
-  Kernel::combine_warps(all, work, smem);
-  if (work.splits > 1 && Kernel::is_last(all, work, smem)) Kernel::combine_splits(all, work, smem);
 }
 
 }  // namespace dfa

@@ -2,101 +2,159 @@
 
 #include "kernels/forward/split_kv_args.h"
 #include "kernels/schedule/sequence_tiles.cuh"
+#include "kernels/schedule/split_sequence_tiles.h"
 #include "kernels/softmax/tile_mask.h"
 
-// sequence_tiles of a kernel that cuts keys into splits: each tile of queries comes once for every
-// split of the keys that it sees. How long a split is follows from the lengths of all sequences,
-// which are known here alone.
+// Before a kernel that cuts keys into splits: all sequences' tiles of keys, laid end to end in the
+// order of the tiles of queries that see them, are dealt out to thread blocks in equal parts, so
+// that none is idle whatever the lengths are. A part may end one tile of queries and begin the
+// next: pieces (SplitPiece). Or splits are of one size: then each begins a part of its own, and how
+// a sequence is cut does not depend on the others.
+//
+// A tile of queries that sees no key counts as one that sees a tile, as its output is written, too.
 namespace dfa {
-
-// All sequences' tiles of queries, and the tiles of keys that these see.
-struct SplitWork {
-  int queries, keys;
-};
-
-// Tiles of keys of a split. Where all tiles of queries, each in one split, leave room for as many
-// again, splits fill one round of thread blocks; else three, so that the last one is short. Below
-// kFewest a split costs more to combine than it saves.
-DFA_DEVICE int split_tiles_of(const SplitKvArgs& splits, const SplitWork& work) {
-  constexpr int kRounds = 3, kFewest = 2;
-  if (splits.split_tiles > 0) return splits.split_tiles;
-  const long long whole = 1LL * work.queries * splits.heads;
-  const long long room =
-      2 * whole <= splits.blocks ? splits.blocks - whole : 1LL * kRounds * splits.blocks;
-  const long long tiles = (1LL * work.keys * splits.heads + room - 1) / room;
-  return tiles < kFewest ? kFewest : static_cast<int>(tiles);
-}
-
-DFA_DEVICE int key_tiles_of(const SplitKvForwardArgs& all, const SequenceTile& s, int tile) {
-  const int rows = all.args.packed.q_tile_rows;
-  const TileRange keys = key_tiles(TileMask::of(all.args, SeqlenInfo<true>::of(s)), tile * rows,
-                                   rows, all.splits.key_tile);
-  return keys.end - keys.begin;
-}
-
-DFA_DEVICE int splits_of(int key_tiles, int split_tiles) {
-  return key_tiles <= split_tiles ? 1 : (key_tiles + split_tiles - 1) / split_tiles;
-}
 
 template <bool kPaged>
 struct SplitSequenceTiles {
   using Tiles = SequenceTiles<kPaged>;
 
-  // Adds up SplitWork in shared memory, by all threads.
-  static DFA_DEVICE SplitWork work_of_all(const SplitKvForwardArgs& all, unsigned counters) {
-    const KernelArgs& args = all.args;
-    const int rows = args.packed.q_tile_rows;
-    for (int i = static_cast<int>(threadIdx.x); i < args.b; i += kSequenceThreads) {
-      const SequenceTile s = Tiles::sequence(args, i);
-      const int count = (s.sq + rows - 1) / rows;
-      int keys = 0;
-      for (int tile = 0; tile < count; ++tile) keys += key_tiles_of(all, s, tile);
-      ptx::add_shared(counters, static_cast<unsigned>(count));
-      ptx::add_shared(counters + 4, static_cast<unsigned>(keys));
+  // Of sequences, or the sum of those before one.
+  struct Work {
+    int tiles, keys;  // of queries; of keys that these see
+  };
+
+  static DFA_DEVICE int rounded(int value, int step) { return (value + step - 1) / step * step; }
+
+  static DFA_DEVICE int query_tiles(const SplitKvForwardArgs& all, const SequenceTile& s) {
+    return (s.sq + all.args.packed.q_tile_rows - 1) / all.args.packed.q_tile_rows;
+  }
+
+  // Places that a tile of queries takes in the row of all.
+  static DFA_DEVICE int places(const SplitKvForwardArgs& all, const SequenceTile& s, int tile) {
+    const int rows = all.args.packed.q_tile_rows;
+    const TileRange keys = key_tiles(TileMask::of(all.args, SeqlenInfo<true>::of(s)), tile * rows,
+                                     rows, all.splits.key_tile);
+    const int count = keys.end > keys.begin ? keys.end - keys.begin : 1;
+    return all.splits.split_tiles > 0 ? rounded(count, all.splits.split_tiles) : count;
+  }
+
+  static DFA_DEVICE Work work_of(const SplitKvForwardArgs& all, int i) {
+    if (i >= all.args.b) return {0, 0};
+    const SequenceTile s = Tiles::sequence(all.args, i);
+    Work work{query_tiles(all, s), 0};
+    for (int tile = 0; tile < work.tiles; ++tile) work.keys += places(all, s, tile);
+    return work;
+  }
+
+  // Sums over a thread and those before it, by all threads of the block.
+  static DFA_DEVICE Work sum_up_to(Work work, Work* of_warps) {
+    const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+    for (int step = 1; step < 32; step *= 2) {
+      const int tiles = __shfl_sync(ptx::kWholeWarp, work.tiles, lane - step),
+                keys = __shfl_sync(ptx::kWholeWarp, work.keys, lane - step);
+      if (lane >= step) work = {work.tiles + tiles, work.keys + keys};
     }
     __syncthreads();
-    return {static_cast<int>(ptx::load_shared(counters)),
-            static_cast<int>(ptx::load_shared(counters + 4))};
-  }
-
-  static DFA_DEVICE int splits_of_sequence(const SplitKvForwardArgs& all, const SequenceTile& s,
-                                           int split_tiles) {
-    const int rows = all.args.packed.q_tile_rows, count = (s.sq + rows - 1) / rows;
-    int splits = 0;
-    for (int tile = 0; tile < count; ++tile) {
-      splits += splits_of(key_tiles_of(all, s, tile), split_tiles);
+    if (lane == 31) of_warps[warp] = work;
+    __syncthreads();
+    for (int i = 0; i < warp; ++i) {
+      work = {work.tiles + of_warps[i].tiles, work.keys + of_warps[i].keys};
     }
-    return splits;
+    return work;
   }
 
-  // Long splits first.
-  static DFA_DEVICE int class_of(const SplitKvForwardArgs& all, const SequenceTile& s,
-                                 int split_tiles) {
-    const int keys = key_tiles_of(all, s, s.sq > 0 ? (s.sq - 1) / all.args.packed.q_tile_rows : 0);
-    return Tiles::length_class(keys / splits_of(keys, split_tiles));
+  // Of all sequences; the same for all threads.
+  static DFA_DEVICE Work work_of_all(const SplitKvForwardArgs& all, Work* of_warps) {
+    Work work{0, 0};
+    for (int i = static_cast<int>(threadIdx.x); i < all.args.b; i += kSequenceThreads) {
+      const Work one = work_of(all, i);
+      work = {work.tiles + one.tiles, work.keys + one.keys};
+    }
+    sum_up_to(work, of_warps);
+    work = {0, 0};
+    for (int i = 0; i < kSequenceThreads / 32; ++i) {
+      work = {work.tiles + of_warps[i].tiles, work.keys + of_warps[i].keys};
+    }
+    return work;
   }
 
-  // Splits of one sequence, by a warp, from place `first` of the list on.
-  static DFA_DEVICE void list(const SplitKvForwardArgs& all, SequenceTile s, int first,
-                              int split_tiles) {
-    const PackedArgs& p = all.args.packed;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    for (s.tile = (s.sq + p.q_tile_rows - 1) / p.q_tile_rows - 1; s.tile >= 0; --s.tile) {
-      s.splits = splits_of(key_tiles_of(all, s, s.tile), split_tiles);
-      for (s.split = lane; s.split < s.splits; s.split += 32) {
-        if (first + s.split < p.most_q_tiles) p.q_tiles[first + s.split] = s;
+  // Of all tiles of keys, so many are a part.
+  struct Parts {
+    int keys, tiles;
+  };
+
+  // Of a part: few tiles cost more to combine than they save.
+  static DFA_DEVICE int part_tiles(const SplitKvArgs& splits, int keys) {
+    constexpr int kFewest = 2;
+    if (splits.split_tiles > 0) return splits.split_tiles;
+    const int tiles = (keys + splits.blocks - 1) / splits.blocks;
+    return tiles < kFewest ? kFewest : tiles;
+  }
+
+  // The piece at place `piece` of the list, of one tile of queries: the list has a place for each
+  // tile and each block before it.
+  static DFA_DEVICE void write(const SplitKvForwardArgs& all, const SequenceTile& s,
+                               const Work& before, int count, const Parts& parts, int piece) {
+    const int part = parts.tiles;
+    const int begin = before.keys, end = begin + count, block = piece - before.tiles;
+    const int from = block * part > begin ? block * part : begin,
+              to = (block + 1) * part < end ? (block + 1) * part : end;
+    SplitPiece one{};
+    one.tile = s;
+    one.first_block = begin / part;
+    one.first_is_begun = begin % part != 0 ? 1 : 0;
+    one.tile.split = block - one.first_block;
+    one.tile.splits = (end - 1) / part - one.first_block + 1;
+    one.from = from - begin;
+    one.to = to - begin;
+    one.work = before.tiles;
+    one.is_last = to == (block + 1) * part || to == parts.keys ? 1 : 0;
+    all.splits.pieces[piece] = one;
+    if (from == block * part) all.splits.first[block] = piece;
+  }
+
+  // The same of one of a sequence's tiles, if there is one.
+  static DFA_DEVICE void write_one(const SplitKvForwardArgs& all, int sequence, Work before,
+                                   const Parts& parts, int piece) {
+    const int part = parts.tiles;
+    SequenceTile s = Tiles::sequence(all.args, sequence);
+    const int tiles = query_tiles(all, s);
+    for (s.tile = 0; s.tile < tiles; ++s.tile) {
+      const int count = places(all, s, s.tile);
+      const int first = before.tiles + before.keys / part,
+                last = before.tiles + (before.keys + count - 1) / part;
+      if (piece >= first && piece <= last) return write(all, s, before, count, parts, piece);
+      before = {before.tiles + 1, before.keys + count};
+    }
+  }
+
+  // Pieces of up to kSequenceThreads sequences, from the first on, in any order. `begins` of those
+  // sequences, and behind the last.
+  static DFA_DEVICE void write_pieces(const SplitKvForwardArgs& all, int first, const Work* begins,
+                                      const Parts& parts) {
+    const int count = all.args.b - first < kSequenceThreads ? all.args.b - first : kSequenceThreads;
+    const auto place = [&](int i) { return begins[i].tiles + begins[i].keys / parts.tiles; };
+    for (int piece = place(0) + static_cast<int>(threadIdx.x); piece < place(count);
+         piece += kSequenceThreads) {
+      int low = 0, high = count;  // the last sequence that does not begin behind the piece
+      while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (place(middle) <= piece) {
+          low = middle;
+        } else {
+          high = middle;
+        }
       }
-      first += s.splits;
+      write_one(all, first + low, begins[low], parts, piece);
     }
   }
 
   // Block 0: the list; block 1: no split has ended; the others: what is of no sequence.
   static DFA_DEVICE void run(const SplitKvForwardArgs& all) {
     const KernelArgs& args = all.args;
-    const PackedArgs& p = args.packed;
     extern __shared__ __align__(128) char smem[];
-    int* const offsets = reinterpret_cast<int*>(smem);
-    const unsigned offsets_at = ptx::shared_address(smem);
+    Work* const begins = reinterpret_cast<Work*>(smem);
+    Work* const of_warps = begins + kSequenceThreads + 1;
     const int thread = static_cast<int>(threadIdx.x);
     ptx::griddepcontrol_wait();
     if (blockIdx.x >= kListBlocks) {
@@ -104,39 +162,22 @@ struct SplitSequenceTiles {
       return;
     }
     if (blockIdx.x == 1) {
-      const int count = all.splits.most_splits * all.splits.heads;
+      const int count = all.splits.most_works * all.splits.heads;
       for (int i = thread; i < count; i += kSequenceThreads) all.splits.ended[i] = 0;
       return;
     }
-    for (int i = thread; i < Tiles::kClasses + 2; i += kSequenceThreads) offsets[i] = 0;
-    __syncthreads();
-    const int split_tiles =
-        split_tiles_of(all.splits, work_of_all(all, offsets_at + 4 * Tiles::kClasses));
-    for (int i = thread; i < args.b; i += kSequenceThreads) {
-      const SequenceTile s = Tiles::sequence(args, i);
-      ptx::add_shared(offsets_at + 4 * class_of(all, s, split_tiles),
-                      static_cast<unsigned>(splits_of_sequence(all, s, split_tiles)));
-    }
-    __syncthreads();
-    if (thread == 0) {
-      int sum = 0;
-      for (int i = 0; i < Tiles::kClasses; ++i) {
-        const int of_class = offsets[i];
-        offsets[i] = sum;
-        sum += of_class;
-      }
-      p.tile_counts[0] = sum < p.most_q_tiles ? sum : p.most_q_tiles;
-    }
-    __syncthreads();
-    for (int i = thread / 32; i < args.b; i += kSequenceThreads / 32) {
-      const SequenceTile s = Tiles::sequence(args, i);
-      const int count = splits_of_sequence(all, s, split_tiles);
-      unsigned reserved = 0;
-      if (thread % 32 == 0) {
-        reserved = ptx::add_shared(offsets_at + 4 * class_of(all, s, split_tiles),
-                                   static_cast<unsigned>(count));
-      }
-      list(all, s, static_cast<int>(__shfl_sync(ptx::kWholeWarp, reserved, 0)), split_tiles);
+    const Work sum = work_of_all(all, of_warps);
+    const Parts parts{sum.keys, part_tiles(all.splits, sum.keys)};
+    if (thread == 0) args.packed.tile_counts[0] = (parts.keys + parts.tiles - 1) / parts.tiles;
+    Work before{0, 0};
+    for (int first = 0; first < args.b; first += kSequenceThreads) {
+      const Work own = work_of(all, first + thread), up_to = sum_up_to(own, of_warps);
+      begins[thread + 1] = {before.tiles + up_to.tiles, before.keys + up_to.keys};
+      if (thread == 0) begins[0] = before;
+      __syncthreads();
+      write_pieces(all, first, begins, parts);
+      before = begins[kSequenceThreads];
+      __syncthreads();
     }
   }
 };
