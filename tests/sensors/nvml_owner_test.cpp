@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -118,6 +119,58 @@ TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
     EXPECT_FALSE(opened.levers->restore());
   }
   EXPECT_EQ(read_file(memory()), "power_limit_mw 700000 clocks_locked 1\n");
+}
+
+TEST_F(NvmlOwner, LeversThatWereGivenBackAreRefusedAndFreeForOthers) {
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  EXPECT_TRUE(opened.levers->restore());  // with nothing turned, and after a turn
+  EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
+  opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  ASSERT_TRUE(opened.levers->set_power_limit(450));
+  EXPECT_TRUE(opened.levers->restore());
+  EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
+  EXPECT_NE(opened.levers->lock_clocks(1e9, 1e9).reason.find("given back"), std::string::npos);
+  EXPECT_TRUE(set().ends_with("limit 450\nlimit 700\n"));
+  EXPECT_FALSE(std::filesystem::exists(memory()));
+  auto other = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(other.levers) << other.status.reason;
+  opened.levers.reset();
+  EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);  // the other's lock is not undone
+}
+
+TEST_F(NvmlOwner, WhatAKilledRunLeftIsRememberedUntilItIsUndone) {
+  tree_.write("dfa-card-0000-3b-00.0", "power_limit_mw 650000 clocks_locked 1\n");
+  for (const char* function :
+       {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"}) {
+    const NvmlWorld world(scenario("error " + std::string(function) + " 15\n"));
+    EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);
+    EXPECT_EQ(read_file(memory()), "power_limit_mw 650000 clocks_locked 1\n");
+  }
+  const NvmlWorld world(scenario());
+  EXPECT_TRUE(nvml::OwnerLevers::open(world.card()).levers);
+  EXPECT_TRUE(set().ends_with("limit 650\nclocks free\nlimit 650\n")) << set();
+}
+
+// A disk without room: what a card was cannot be remembered, so that it is not changed.
+TEST_F(NvmlOwner, AFullDiskRefusesTheChange) {
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{10, before.rlim_max};  // the text falls short
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  const Verdict limit = opened.levers->set_power_limit(450);
+  const Verdict clocks = opened.levers->lock_clocks(1e9, 1e9);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_NE(limit.reason.find("cannot write"), std::string::npos) << limit.reason;
+  EXPECT_NE(clocks.reason.find("cannot write"), std::string::npos) << clocks.reason;
+  EXPECT_EQ(set(), "limit 700\n");
 }
 
 TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {

@@ -34,7 +34,8 @@ class OwnerLevers {
   Verdict set_power_limit(double watts);
   Verdict lock_clocks(double least_hz, double most_hz);
 
-  // The limit as it was found; clocks unlocked, since NVML does not tell what was locked before.
+  // Gives the levers back: the limit as it was found; clocks unlocked, since NVML does not tell
+  // what was locked before. Where that failed they are held on, and it may be tried again.
   Verdict restore();
 
  private:
@@ -48,7 +49,7 @@ class OwnerLevers {
 
   Device device_;
   std::unique_ptr<Api> api_;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Memory> memory_;  // null: the levers were given back
   PowerLimits limits_;
   unsigned found_mw_ = 0;
   bool limit_changed_ = false;
