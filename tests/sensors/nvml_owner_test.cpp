@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "sensors/nvml/guardian.h"
 #include "sensors/nvml/owner.h"
@@ -186,6 +187,60 @@ TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {
   guardian.request_power_limit(400);
   EXPECT_TRUE(guardian.end());
   EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1100 1100\nlimit 400\nlimit 700\nclocks free\n");
+}
+
+TEST_F(NvmlOwner, AGuardianTellsWhatACardIsAndTakesNothing) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  const auto known = guardian.identify("GPU-aa");
+  ASSERT_TRUE(known.value) << known.status.reason;
+  EXPECT_EQ(known.value->pci_id, "0000:3b:00.0");
+  EXPECT_EQ(known.value->uuid, "GPU-aa");
+  EXPECT_EQ(known.value->name, "H200");
+  EXPECT_EQ(known.value->limits.least_w, 200);
+  EXPECT_FALSE(guardian.identify("GPU-bb").value);
+  EXPECT_FALSE(guardian.set_power_limit(300));  // which were not taken
+  EXPECT_TRUE(guardian.end());
+  EXPECT_EQ(set(), "");
+}
+
+// A second guardian is forked while the connection to the first is open.
+TEST_F(NvmlOwner, AGuardianKeepsNothingOpenButItsConnection) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian first;
+  const nvml::Guardian second;
+  ASSERT_TRUE(first.identify("GPU-aa").value);  // it lives, and has loaded the library
+  for (const nvml::Guardian* one : {&std::as_const(first), &second}) {
+    const std::string folder = "/proc/" + std::to_string(one->pid()) + "/fd";
+    const auto sockets = [&] {
+      int count = 0;
+      for (const auto& fd : std::filesystem::directory_iterator(folder)) {
+        std::error_code gone;
+        const auto target = std::filesystem::read_symlink(fd.path(), gone).string();
+        count += std::stoi(fd.path().filename()) > 2 && target.starts_with("socket:") ? 1 : 0;
+      }
+      return count;
+    };
+    for (int i = 0; i < 400 && sockets() != 1; ++i) {  // the second has just begun
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(sockets(), 1);
+  }
+}
+
+TEST_F(NvmlOwner, ADriverThatHangsIsToldAndItsLateAnswersAreNotTakenForOthers) {
+  const NvmlWorld world("latency nvmlDeviceSetGpuLockedClocks 0.7\nclock real\n" +
+                        scenario().substr(kCard.find("card ")));
+  nvml::Guardian guardian(0.2);
+  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+  EXPECT_EQ(guardian.lock_clocks(1e9, 1e9).reason, "the driver did not answer for 0.2 s");
+  EXPECT_FALSE(guardian.set_power_limit(300));
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  EXPECT_NE(guardian.set_power_limit(100).reason.find("this card takes"), std::string::npos);
+  EXPECT_TRUE(guardian.set_power_limit(400));
+  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(ends_with("clocks 1000 1000\nlimit 300\nlimit 400\nlimit 700\nclocks free\n"))
+      << set();
 }
 
 TEST_F(NvmlOwner, ARefusalThatNobodyWaitedForIsToldAtTheEnd) {

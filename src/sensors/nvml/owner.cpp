@@ -21,26 +21,22 @@ namespace {
 
 constexpr const char* kGivenBack = "the levers of this card were given back; open them again";
 
+template <typename Of>
+void find(const Library& library, Of& function) {
+  function.address = reinterpret_cast<decltype(function.address)>(library.symbol(function.name));
+}
+
 }  // namespace
 
 struct OwnerLevers::Api {
-  Function<Handle, unsigned*> limit{"nvmlDeviceGetPowerManagementLimit"};
-  Function<Handle, unsigned*, unsigned*> limit_range{
-      "nvmlDeviceGetPowerManagementLimitConstraints"};
   Function<Handle, unsigned> set_limit{"nvmlDeviceSetPowerManagementLimit"};
   Function<Handle, unsigned, unsigned> lock_clocks{"nvmlDeviceSetGpuLockedClocks"};
   Function<Handle> unlock_clocks{"nvmlDeviceResetGpuLockedClocks"};
 
   explicit Api(const Library& library) {
-    const auto find = [&](auto& function) {
-      function.address =
-          reinterpret_cast<decltype(function.address)>(library.symbol(function.name));
-    };
-    find(limit);
-    find(limit_range);
-    find(set_limit);
-    find(lock_clocks);
-    find(unlock_clocks);
+    find(library, set_limit);
+    find(library, lock_clocks);
+    find(library, unlock_clocks);
   }
 };
 
@@ -124,6 +120,17 @@ class OwnerLevers::Memory {
   int fd_ = -1;
 };
 
+Value<PowerLimits> read_power_limits(const Device& device) {
+  Function<Handle, unsigned*> limit{"nvmlDeviceGetPowerManagementLimit"};
+  Function<Handle, unsigned*, unsigned*> range{"nvmlDeviceGetPowerManagementLimitConstraints"};
+  find(device.library(), limit);
+  find(device.library(), range);
+  unsigned found = 0, least = 0, most = 0;
+  if (const Verdict got = limit(device.handle(), &found); !got) return {std::nullopt, got};
+  if (const Verdict got = range(device.handle(), &least, &most); !got) return {std::nullopt, got};
+  return {PowerLimits{1e-3 * found, 1e-3 * least, 1e-3 * most}, {}};
+}
+
 OwnerLevers::OwnerLevers(const Device& device, std::unique_ptr<Api> api)
     : device_(device), api_(std::move(api)) {}
 
@@ -148,7 +155,10 @@ Verdict OwnerLevers::take() {
     memory_.reset();  // and not forgotten: the next run tries again
     return undone;
   }
-  if (const Verdict read = read_limits(); !read) return read;
+  const auto limits = read_power_limits(device_);
+  if (!limits.value) return limits.status;
+  limits_ = *limits.value;
+  found_mw_ = static_cast<unsigned>(std::llround(limits_.found_w * 1e3));
   return api_->set_limit(device_.handle(), found_mw_);
 }
 
@@ -157,14 +167,6 @@ Verdict OwnerLevers::undo_leftover() {
   if (!left) return Verdict::yes();
   if (const Verdict set = api_->set_limit(device_.handle(), left->limit_mw); !set) return set;
   return left->clocks_locked != 0 ? api_->unlock_clocks(device_.handle()) : Verdict::yes();
-}
-
-Verdict OwnerLevers::read_limits() {
-  unsigned least = 0, most = 0;
-  if (const Verdict got = api_->limit(device_.handle(), &found_mw_); !got) return got;
-  if (const Verdict got = api_->limit_range(device_.handle(), &least, &most); !got) return got;
-  limits_ = {1e-3 * found_mw_, 1e-3 * least, 1e-3 * most};
-  return Verdict::yes();
 }
 
 Verdict OwnerLevers::set_power_limit(double watts) {

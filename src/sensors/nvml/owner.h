@@ -3,17 +3,17 @@
 #include <memory>
 #include <string>
 
+#include "sensors/gpu/control.h"
 #include "sensors/nvml/device.h"
 
 // What changes a card: its power limit and its clocks. For the card's owner alone, and kept apart
 // from everything that reads. Whoever may be ended at any moment uses a Guardian instead.
 namespace dfa::nvml {
 
-struct PowerLimits {
-  double found_w = 0;  // when the levers were opened
-  double least_w = 0;
-  double most_w = 0;
-};
+using sensors::PowerLimits;
+
+// What is set and what may be set. Only reads.
+Value<PowerLimits> read_power_limits(const Device& device);
 
 // Remembers on disk what it found, for as long as the card is not as it was.
 class OwnerLevers {
@@ -45,7 +45,6 @@ class OwnerLevers {
   OwnerLevers(const Device& device, std::unique_ptr<Api> api);
   Verdict take();
   Verdict undo_leftover();
-  Verdict read_limits();
 
   Device device_;
   std::unique_ptr<Api> api_;
