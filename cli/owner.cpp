@@ -2,26 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <string_view>
 #include <utility>
 
+#include "base/quantity.h"
 #include "dfa/error.h"
 
 namespace dfa::cli {
 namespace {
-
-std::optional<double> number_with(std::string_view text, std::string_view unit) {
-  if (!text.ends_with(unit)) return std::nullopt;
-  text.remove_suffix(unit.size());
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || !(number > 0)) {
-    return std::nullopt;
-  }
-  return number;
-}
 
 double parse_watts(const std::string& text) {
   if (const auto watts = number_with(text, "W")) return *watts;
@@ -29,10 +16,7 @@ double parse_watts(const std::string& text) {
 }
 
 std::pair<double, double> parse_clocks(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  const auto most = number_with(text.substr(colon == std::string::npos ? 0 : colon + 1), "MHz");
-  const auto least = colon == std::string::npos ? most : number_with(text.substr(0, colon), "");
-  if (least && most && *least <= *most) return {*least * 1e6, *most * 1e6};
+  if (const auto mhz = range_with(text, "MHz")) return {mhz->least * 1e6, mhz->most * 1e6};
   throw InvalidArgument("--lock-clocks '" + text + "'; accepted: 1200MHz or 1000:1400MHz");
 }
 
