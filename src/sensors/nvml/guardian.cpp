@@ -23,8 +23,7 @@ namespace {
 
 constexpr std::size_t kLongest = 1024;
 constexpr const char* kGone =
-    "the process that guards the card's settings has ended; the next --allow-privileged puts the "
-    "card back";
+    "the process that guards the card's settings has ended; whoever opens it next puts it back";
 
 // The other process: answers requests until nobody is left to ask.
 class Servant {
