@@ -29,6 +29,8 @@
 namespace dfa::cli {
 namespace {
 
+constexpr double kSlack = 5;  // s that a run may take beyond its policies
+
 struct PowerArguments {
   std::vector<std::string> policies;
   std::vector<std::string> problems;
@@ -214,7 +216,9 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
   const GpuIdentity gpu = find_backend(points.backend).device().identity();
-  card.take(gpu);
+  double run_s = kSlack;
+  for (const govern::Section& section : options.sections) run_s += section.seconds;
+  card.take(gpu, run_s);
   options.limit = card.limit();
   std::vector<PassPlans> prepared;
   std::optional<double> idle_w;
@@ -240,6 +244,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     print_points(one.candidates);
     loads.push_back({*one.buffers, std::move(one.candidates)});
   }
+  card.keep(run_s);
   end_gently();
   options.interrupted = interrupted;
   govern::Governed governed;
@@ -260,7 +265,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
              100 * governed.governor_share);
   if (arguments.max_error) print_guard(governed, *arguments.max_error);
   write_traces(arguments, governed);
-  if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
+  if (!put_back) throw Unsupported("the card's own levers: " + put_back.reason);
   if (interrupted()) exit_code = 1;
 }
 

@@ -21,6 +21,13 @@ namespace {
 
 constexpr double kMostWatts = 1e5, kMostMhz = 1e5, kMostSeconds = 1e7;
 
+std::optional<id_t> number_of(const std::string& name) {
+  id_t id = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+  const bool whole = !name.empty() && error == std::errc{} && end == name.data() + name.size();
+  return whole ? std::optional(id) : std::nullopt;
+}
+
 // One line in the reading.
 class Line {
  public:
@@ -64,14 +71,9 @@ class Line {
     grant.is_group = text.starts_with("group:");
     if (!grant.is_group && !text.starts_with("user:")) refuse("'" + text + "'", kWho);
     const std::string name = text.substr(text.find(':') + 1);
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), grant.id);
-    if (!name.empty() && error == std::errc{} && end == name.data() + name.size()) return;
-    const group* in_groups = grant.is_group ? ::getgrnam(name.c_str()) : nullptr;
-    const passwd* in_users = grant.is_group ? nullptr : ::getpwnam(name.c_str());
-    if (in_groups == nullptr && in_users == nullptr) {
-      refuse("'" + text + "' is not known here", kWho);
-    }
-    grant.id = in_groups != nullptr ? in_groups->gr_gid : in_users->pw_uid;
+    const auto id = grant.is_group ? find_group(name) : find_user(name);
+    if (!id) refuse("'" + text + "' is not known here", kWho);
+    grant.id = *id;
   }
 
   void read_lever(const std::string& text, Grant& grant) {
@@ -116,6 +118,16 @@ void refuse_void(const std::vector<Grant>& grants, const Grant& next, const std:
 }
 
 }  // namespace
+
+std::optional<gid_t> find_group(const std::string& name) {
+  const group* known = ::getgrnam(name.c_str());
+  return known != nullptr ? std::optional(known->gr_gid) : number_of(name);
+}
+
+std::optional<uid_t> find_user(const std::string& name) {
+  const passwd* known = ::getpwnam(name.c_str());
+  return known != nullptr ? std::optional(known->pw_uid) : number_of(name);
+}
 
 bool Grant::is_for(const Peer& peer) const { return is_group ? peer.in_group(id) : peer.uid == id; }
 

@@ -39,6 +39,10 @@ struct Grant {
 // one grant, and none that an earlier line makes void.
 std::vector<Grant> parse_allow_list(std::string_view text, const std::string& file);
 
+// By name or number; nothing where it is not known here.
+std::optional<gid_t> find_group(const std::string& name);
+std::optional<uid_t> find_user(const std::string& name);
+
 // Throws IoError too where the file cannot be read or others than its owner and root may write it.
 std::vector<Grant> read_allow_list(const std::filesystem::path& file);
 

@@ -177,7 +177,8 @@ Json Broker::lease(int connection, Client& client, const Request& request, doubl
   const std::string& id = card->known.pci_id;
   const double seconds = request.seconds.value_or(grant->lease_s);
   if (seconds > grant->lease_s) {
-    return refusal(fmt::format("seconds {:g}; accepted: up to {:g}", seconds, grant->lease_s));
+    return refusal(
+        fmt::format("a lease of {:g} s; accepted: up to {:g} s", seconds, grant->lease_s));
   }
   if (!card->owed) return refusal(id + " could not be put back yet: " + card->owed.reason);
   const Lease wanted{.connection = connection,
@@ -185,7 +186,8 @@ Json Broker::lease(int connection, Client& client, const Request& request, doubl
                      .uid = client.peer.uid,
                      .until_s = now_s + seconds};
   if (const Verdict taken = leases_.take(id, wanted, now_s); !taken) return refusal(taken.reason);
-  if (!card->guardian) {
+  const bool renewed = card->guardian != nullptr;
+  if (!renewed) {
     if (const Verdict lent = lend(*card); !lent) {
       leases_.end(id);
       return refusal(lent.reason);
@@ -199,6 +201,7 @@ Json Broker::lease(int connection, Client& client, const Request& request, doubl
   reply["found_w"] = card->known.limits.found_w;
   reply.update(levers_of(*grant));
   reply["lease_s"] = seconds;
+  reply["renewed"] = renewed;
   return reply;
 }
 

@@ -116,6 +116,15 @@ sensors::Value<sensors::PowerLimits> Client::open(const std::string& card) {
   }
 }
 
+// A lease that ran out meanwhile is none to go on with: what it had set was put back.
+Verdict Client::keep(double seconds) {
+  if (card_.empty()) return Verdict::no(kNone);
+  const auto reply = ask({.op = Op::lease, .card = card_, .seconds = seconds});
+  if (!reply.value) return reply.status;
+  const bool went_on = reply.value->value("renewed", false);
+  return went_on ? Verdict::yes() : Verdict::no("the lease of " + card_ + " had run out before");
+}
+
 Verdict Client::set_power_limit(double watts) {
   if (card_.empty()) return Verdict::no(kNone);
   return ask({.op = Op::set, .card = card_, .limit_w = watts}).status;

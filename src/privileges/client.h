@@ -34,6 +34,7 @@ class Client final : public sensors::CardControl {
 
   // Of a card whose limit is not lent, least_w and most_w are 0.
   sensors::Value<sensors::PowerLimits> open(const std::string& card) override;
+  Verdict keep(double seconds) override;
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
   void request_power_limit(double watts) override;

@@ -11,7 +11,7 @@
 // What goes over the socket: a JSON object a line, an answer to each request, in order.
 //
 //   {"op":"hello","version":1}                        first; → {"ok":true,"version":1,"cards":[…]}
-//   {"op":"lease","card":"0000:3b:00.0","seconds":60} again: for longer; seconds may be left out
+//   {"op":"lease","card":"0000:3b:00.0","seconds":60} again: from then on; seconds may be left out
 //   {"op":"set","card":…,"limit_w":450}               or "clock_mhz":[1200,1200]: one at a time
 //   {"op":"restore","card":…}                         puts the card back and ends the lease
 //   {"op":"status"}                                   who holds what

@@ -21,6 +21,8 @@ class CardControl {
 
   // Takes the levers of a card by its PCI bus id or UUID.
   virtual Value<PowerLimits> open(const std::string& card) = 0;
+  // That the levers are had for so long from now: a reason where they are lent for less.
+  virtual Verdict keep(double seconds) = 0;
   virtual Verdict set_power_limit(double watts) = 0;
   virtual Verdict lock_clocks(double least_hz, double most_hz) = 0;
 
