@@ -233,6 +233,11 @@ Json Broker::set(int connection, Client& client, const Request& request) {
     lease->limit_w = watts;
     return done();
   }
+  if (request.unlocks) {
+    if (const Verdict free = card->guardian->unlock_clocks(); !free) return refusal(free.reason);
+    lease->clock_hz = std::nullopt;
+    return done();
+  }
   const Range hz = *request.clock_hz;
   if (!grant.clock_hz || !grant.clock_hz->holds(hz.least) || !grant.clock_hz->holds(hz.most)) {
     return outside(fmt::format("clock_mhz {:g} to {:g}", 1e-6 * hz.least, 1e-6 * hz.most).c_str(),

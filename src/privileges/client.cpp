@@ -107,6 +107,7 @@ sensors::Value<sensors::PowerLimits> Client::open(const std::string& card) {
   if (!reply.value) return {std::nullopt, reply.status};
   try {
     card_ = reply.value->at("card").get<std::string>();
+    clocks_hz_ = range_of(reply.value->at("clock_mhz"), 1e6);
     const Range limits = range_of(reply.value->at("limit_w"), 1).value_or(Range{});
     return {
         sensors::PowerLimits{reply.value->at("found_w").get<double>(), limits.least, limits.most},
@@ -135,14 +136,23 @@ Verdict Client::lock_clocks(double least_hz, double most_hz) {
   return ask({.op = Op::set, .card = card_, .clock_hz = Range{least_hz, most_hz}}).status;
 }
 
-void Client::request_power_limit(double watts) {
-  const Verdict sent =
-      card_.empty() ? Verdict::no(kNone) : send({.op = Op::set, .card = card_, .limit_w = watts});
+void Client::request(const Request& request) {
+  const Verdict sent = card_.empty() ? Verdict::no(kNone) : send(request);
   if (sent) {
     ++owed_;
   } else if (refused_) {
     refused_ = sent;
   }
+}
+
+void Client::request_power_limit(double watts) {
+  request({.op = Op::set, .card = card_, .limit_w = watts});
+}
+
+void Client::request_clocks(double hz) {
+  Request wanted{.op = Op::set, .card = card_, .unlocks = !(hz > 0)};
+  if (hz > 0) wanted.clock_hz = Range{hz, hz};
+  request(wanted);
 }
 
 Verdict Client::end() {

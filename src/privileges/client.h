@@ -37,13 +37,16 @@ class Client final : public sensors::CardControl {
   Verdict keep(double seconds) override;
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
+  std::optional<Range> clocks_hz() const override { return clocks_hz_; }
   void request_power_limit(double watts) override;
+  void request_clocks(double hz) override;
   Verdict end() override;
 
   sensors::Value<Json> status() { return ask({.op = Op::status}); }
 
  private:
   sensors::Value<Json> ask(const Request& request);
+  void request(const Request& request);
   Verdict send(const Request& request);
   sensors::Value<Json> answer();
 
@@ -52,8 +55,9 @@ class Client final : public sensors::CardControl {
   LineBuffer lines_{kMostReply};
   std::vector<Offer> offers_;
   std::string card_;  // that is lent
-  int owed_ = 0;      // answers that nobody waited for
-  Verdict refused_;   // the first of them that was a refusal
+  std::optional<Range> clocks_hz_;
+  int owed_ = 0;     // answers that nobody waited for
+  Verdict refused_;  // the first of them that was a refusal
 };
 
 }  // namespace dfa::privileges

@@ -69,7 +69,7 @@ Range clocks(const Json& json) {
     const Range hz{1e6 * number(json[0], "clock_mhz"), 1e6 * number(json[1], "clock_mhz")};
     if (hz.least <= hz.most) return hz;
   }
-  throw InvalidArgument(fmt::format("clock_mhz {}; accepted: [least,most]", json.dump()));
+  throw InvalidArgument(fmt::format("clock_mhz {}; accepted: [least,most], null", json.dump()));
 }
 
 }  // namespace
@@ -93,9 +93,10 @@ Request parse_request(std::string_view line) {
     }
     if (key == "seconds") request.seconds = number(value, "seconds");
     if (key == "limit_w") request.limit_w = number(value, "limit_w");
-    if (key == "clock_mhz") request.clock_hz = clocks(value);
+    if (key == "clock_mhz") request.unlocks = value.is_null();
+    if (key == "clock_mhz" && !value.is_null()) request.clock_hz = clocks(value);
   }
-  if (form.op == Op::set && request.limit_w.has_value() == request.clock_hz.has_value()) {
+  if (form.op == Op::set && json.contains("limit_w") == json.contains("clock_mhz")) {
     throw InvalidArgument("\"set\" takes limit_w or clock_mhz, one of them");
   }
   return request;
@@ -110,6 +111,7 @@ Json to_json(const Request& request) {
   if (request.clock_hz) {
     json["clock_mhz"] = {1e-6 * request.clock_hz->least, 1e-6 * request.clock_hz->most};
   }
+  if (request.unlocks) json["clock_mhz"] = nullptr;
   return json;
 }
 

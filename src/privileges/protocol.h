@@ -12,7 +12,8 @@
 //
 //   {"op":"hello","version":1}                        first; → {"ok":true,"version":1,"cards":[…]}
 //   {"op":"lease","card":"0000:3b:00.0","seconds":60} again: from then on; seconds may be left out
-//   {"op":"set","card":…,"limit_w":450}               or "clock_mhz":[1200,1200]: one at a time
+//   {"op":"set","card":…,"limit_w":450}               or "clock_mhz":[1200,1200], or null: as it
+//                                                     was found; one at a time
 //   {"op":"restore","card":…}                         puts the card back and ends the lease
 //   {"op":"status"}                                   who holds what
 //
@@ -32,6 +33,7 @@ struct Request {
   std::optional<double> seconds{};
   std::optional<double> limit_w{};
   std::optional<Range> clock_hz{};
+  bool unlocks = false;  // clock_mhz is null
 };
 
 // Throws InvalidArgument in one line: no JSON, no known op, a key that is missing, unknown or of

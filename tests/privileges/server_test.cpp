@@ -109,6 +109,7 @@ TEST(PrivilegesServer, LendsALeverForATimeAndPutsItBack) {
   EXPECT_EQ(limits.value->found_w, 650);
   EXPECT_EQ(limits.value->least_w, 300);
   EXPECT_EQ(limits.value->most_w, 600);
+  EXPECT_EQ(client.clocks_hz(), (Range{900e6, 1500e6}));
   EXPECT_TRUE(client.set_power_limit(450));
   EXPECT_TRUE(client.lock_clocks(1.2e9, 1.2e9));
   const auto status = client.status();
@@ -128,6 +129,36 @@ TEST(PrivilegesServer, LendsALeverForATimeAndPutsItBack) {
   EXPECT_EQ(daemon.end(), 0);
   EXPECT_FALSE(std::filesystem::exists(world.socket()));
   EXPECT_FALSE(std::filesystem::exists(world.socket().string() + ".lock"));
+}
+
+TEST(PrivilegesServer, ClocksAreUnlockedWhileTheLeaseGoesOn) {
+  const DaemonWorld world;
+  Daemon daemon(world, kAll);
+  ASSERT_TRUE(daemon.started());
+  Client client(world.socket());
+  ASSERT_TRUE(client.open("GPU-aa").value);
+  client.request_clocks(1.2e9);
+  client.request_clocks(0);
+  client.request_power_limit(400);
+  const auto status = client.status();
+  EXPECT_TRUE(status.value->at("cards").at(0).at("lease").at("clock_mhz").is_null());
+  EXPECT_TRUE(client.keep(60));
+  EXPECT_FALSE(client.keep(61));
+  EXPECT_TRUE(world.set().ends_with("clocks 1200 1200\nclocks free\nlimit 400\n")) << world.set();
+  client.request_clocks(1.6e9);
+  EXPECT_TRUE(holds(client.end().reason, "clock_mhz 1600"));
+}
+
+TEST(PrivilegesServer, ALeaseThatRanOutIsNotKept) {
+  const DaemonWorld world;
+  Daemon daemon(world, "GPU-aa " + kOwn + " limit:300:600W lease:1s\n");
+  ASSERT_TRUE(daemon.started());
+  Client client(world.socket());
+  EXPECT_FALSE(client.keep(1));
+  ASSERT_TRUE(client.open("GPU-aa").value);
+  ASSERT_TRUE(client.set_power_limit(400));
+  ASSERT_TRUE(world.is_set("limit 400\nlimit 650\n"));
+  EXPECT_TRUE(holds(client.keep(1).reason, "had run out"));
 }
 
 TEST(PrivilegesServer, RefusesWhatTheListDoesNotAllow) {

@@ -57,6 +57,20 @@ TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
   EXPECT_FALSE(std::filesystem::exists(memory()));
 }
 
+TEST_F(NvmlOwner, ClocksAreUnlockedAndTheLimitStays) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+  EXPECT_TRUE(guardian.unlock_clocks());  // nothing to do
+  guardian.request_power_limit(450);
+  guardian.request_clocks(1.2e9);
+  guardian.request_clocks(0);
+  EXPECT_TRUE(guardian.unlock_clocks());
+  EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1200 1200\nclocks free\n");
+  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\n")) << set();
+}
+
 TEST_F(NvmlOwner, WhatWasNotTurnedIsLeftAlone) {
   const NvmlWorld world(scenario());
   { ASSERT_TRUE(nvml::OwnerLevers::open(world.card()).levers); }

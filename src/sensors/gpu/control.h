@@ -1,7 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "base/quantity.h"
 #include "dfa/error.h"
 #include "sensors/gpu/card.h"
 
@@ -26,8 +28,13 @@ class CardControl {
   virtual Verdict set_power_limit(double watts) = 0;
   virtual Verdict lock_clocks(double least_hz, double most_hz) = 0;
 
-  // Asks without waiting for the answer; end() tells the first that was a refusal.
+  // Clocks that may be asked for, once a card is open; none where they are not lent.
+  virtual std::optional<Range> clocks_hz() const = 0;
+
+  // Ask without waiting for the answer; end() tells the first that was a refusal. Clocks of 0 are
+  // those that were found.
   virtual void request_power_limit(double watts) = 0;
+  virtual void request_clocks(double hz) = 0;
 
   // Puts everything back: why that could not be done.
   virtual Verdict end() = 0;

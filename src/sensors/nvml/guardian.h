@@ -35,7 +35,10 @@ class Guardian final : public sensors::CardControl {
   Verdict keep(double) override { return Verdict::yes(); }  // as long as it lives
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
+  Verdict unlock_clocks();
+  std::optional<Range> clocks_hz() const override { return kAnyClocks; }
   void request_power_limit(double watts) override;
+  void request_clocks(double hz) override;
 
   // Ends the process too, unless its driver does not answer: it then ends when that does.
   Verdict end() override;
@@ -45,6 +48,7 @@ class Guardian final : public sensors::CardControl {
 
  private:
   Value<std::string> ask(const std::string& request);
+  void request(const std::string& text);
   Verdict send(const std::string& request, int flags = 0);
   Value<std::string> answer();
   Verdict collect();

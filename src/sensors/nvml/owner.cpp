@@ -182,7 +182,7 @@ Verdict OwnerLevers::set_power_limit(double watts) {
 
 Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
   if (!memory_) return Verdict::no(kGivenBack);
-  if (!(least_hz > 0 && most_hz >= least_hz && most_hz < 1e11)) {
+  if (!(kAnyClocks.holds(least_hz) && kAnyClocks.holds(most_hz) && most_hz >= least_hz)) {
     return Verdict::no(fmt::format("clocks {:g} to {:g} MHz; a range above 0 is expected",
                                    least_hz * 1e-6, most_hz * 1e-6));
   }
@@ -190,6 +190,14 @@ Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
   clocks_locked_ = true;
   return api_->lock_clocks(device_.handle(), static_cast<unsigned>(std::lround(least_hz * 1e-6)),
                            static_cast<unsigned>(std::lround(most_hz * 1e-6)));
+}
+
+Verdict OwnerLevers::unlock_clocks() {
+  if (!memory_) return Verdict::no(kGivenBack);
+  if (!clocks_locked_) return Verdict::yes();
+  const Verdict unlocked = api_->unlock_clocks(device_.handle());
+  clocks_locked_ = !unlocked;
+  return unlocked;
 }
 
 Verdict OwnerLevers::restore() {

@@ -12,6 +12,9 @@ namespace dfa::nvml {
 
 using sensors::PowerLimits;
 
+// NVML takes any clocks and keeps to those that the card has.
+inline constexpr Range kAnyClocks{1e6, 99999e6};
+
 // What is set and what may be set. Only reads.
 Value<PowerLimits> read_power_limits(const Device& device);
 
@@ -33,6 +36,7 @@ class OwnerLevers {
   const PowerLimits& limits() const { return limits_; }
   Verdict set_power_limit(double watts);
   Verdict lock_clocks(double least_hz, double most_hz);
+  Verdict unlock_clocks();
 
   // Gives the levers back: the limit as it was found; clocks unlocked, since NVML does not tell
   // what was locked before. Where that failed they are held on, and it may be tried again.
