@@ -100,12 +100,24 @@ void LentCard::keep(double seconds) {
   if (control_) require(control_->keep(seconds));
 }
 
-std::optional<power::Limit> LentCard::limit() {
-  if (!control_ || !(limits_.most_w > 0)) return std::nullopt;  // clocks alone are lent
-  return power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
-                      .least_w = limits_.least_w,
-                      .most_w = fixed_w_.value_or(limits_.most_w),
-                      .set = [this](double watts) { control_->request_power_limit(watts); }};
+// What an option has set for the whole run is no lever of a policy.
+power::Lent LentCard::lent() {
+  power::Lent lent;
+  if (!control_) return lent;
+  if (limits_.most_w > 0) {
+    lent.limit =
+        power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
+                     .least_w = limits_.least_w,
+                     .most_w = fixed_w_.value_or(limits_.most_w),
+                     .set = [this](double watts) { control_->request_power_limit(watts); }};
+  }
+  const auto clocks = clocks_hz_ ? std::nullopt : control_->clocks_hz();
+  if (clocks) {
+    lent.clocks = power::Clocks{.least_hz = clocks->least,
+                                .most_hz = clocks->most,
+                                .lock = [this](double hz) { control_->request_clocks(hz); }};
+  }
+  return lent;
 }
 
 Verdict LentCard::end() { return control_ ? control_->end() : Verdict::yes(); }

@@ -6,7 +6,8 @@
 #include <string>
 
 #include "contract/device.h"
-#include "power/lent_limit.h"
+#include "power/lent_levers.h"
+#include "power/policy.h"
 #include "sensors/gpu/control.h"
 
 namespace dfa::cli {
@@ -22,6 +23,9 @@ struct OwnerOptions {
   std::string clocks;
 
   void add_to(CLI::App& command);
+
+  // What a policy turns is asked of the daemon where nothing else is said.
+  void ask_for(const power::Policy& policy) { asks = asks || (policy.turns_card() && !allowed); }
 };
 
 // The card as the options say, and as it was when this ends. Without the permission it does
@@ -32,11 +36,12 @@ class LentCard {
   // --allow-privileged or --privileges and lack them, Unsupported where no daemon answers.
   explicit LentCard(const OwnerOptions& options);
 
-  // For a run of so many seconds. Throws Unsupported where the card or the system does not allow it.
+  // For a run of so many seconds. Throws Unsupported where the card or the system does not allow
+  // it.
   void take(const GpuIdentity& gpu, double seconds);
   void keep(double seconds);  // anew from now on; likewise
 
-  std::optional<power::Limit> limit();
+  power::Lent lent();
   Verdict end();  // puts the card back: why that, or a change on the way, was refused
 
  private:

@@ -194,7 +194,6 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   for (const std::string& file : {arguments.trace, arguments.chrome}) {
     if (!file.empty()) bench::require_writable(file);
   }
-  LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
   if (arguments.seconds.size() != 1 && arguments.seconds.size() != arguments.policies.size()) {
     throw InvalidArgument(
@@ -206,6 +205,9 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     const double seconds = arguments.seconds[arguments.seconds.size() == 1 ? 0 : i];
     options.sections.push_back({power::parse_policy(arguments.policies[i]), seconds});
   }
+  OwnerOptions owner = arguments.owner;
+  for (const govern::Section& section : options.sections) owner.ask_for(section.policy);
+  LentCard card(owner);  // before CUDA and threads
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
   options.load_s = arguments.load_seconds;
@@ -219,7 +221,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   double run_s = kSlack;
   for (const govern::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
-  options.limit = card.limit();
+  options.lent = card.lent();
   std::vector<PassPlans> prepared;
   std::optional<double> idle_w;
   {
@@ -277,9 +279,10 @@ void add_power(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("power", "Run a load under a policy of power, heat or time");
   command
-      ->add_option("--policy", a.policies,
-                   "max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms; "
-                   "several: one after the other")
+      ->add_option(
+          "--policy", a.policies,
+          "max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms; of "
+          "a card that is lent also limit:450W, clock:1200MHz; several: one after the other")
       ->required()
       ->expected(1)
       ->take_all();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "contract/actuator.h"
@@ -15,31 +16,54 @@ struct Limit {
   std::function<void(double)> set{};  // does not wait
 };
 
-// Adds that limit to another actuator's levers.
-class LentLimit final : public Actuator {
+// The clocks of its multiprocessors, likewise.
+struct Clocks {
+  double least_hz = 0;
+  double most_hz = 0;
+  std::function<void(double)> lock{};  // 0: as they were found; does not wait
+};
+
+struct Lent {
+  std::optional<Limit> limit{};
+  std::optional<Clocks> clocks{};
+};
+
+// Adds those to another actuator's levers.
+class LentLevers final : public Actuator {
  public:
-  LentLimit(Actuator& inner, Limit limit)
-      : inner_(inner), limit_(std::move(limit)), now_w_(limit_.usual_w) {}
+  LentLevers(Actuator& inner, Lent lent) : inner_(inner), lent_(std::move(lent)) {
+    if (lent_.limit) limit_w_ = lent_.limit->usual_w;
+  }
 
   Levers levers() const override {
     Levers levers = inner_.levers();
-    levers.limit_least_w = limit_.least_w;
-    levers.limit_most_w = limit_.most_w;
+    if (lent_.limit) {
+      levers.limit_least_w = lent_.limit->least_w;
+      levers.limit_most_w = lent_.limit->most_w;
+    }
+    if (lent_.clocks) {
+      levers.clock_least_hz = lent_.clocks->least_hz;
+      levers.clock_most_hz = lent_.clocks->most_hz;
+    }
     return levers;
   }
 
   void apply(const Action& action) override {
     inner_.apply(action);
-    const double wanted = action.limit_w > 0 ? action.limit_w : limit_.usual_w;
-    if (wanted == now_w_) return;
-    now_w_ = wanted;
-    limit_.set(wanted);
+    if (lent_.limit) {
+      const double wanted = action.limit_w > 0 ? action.limit_w : lent_.limit->usual_w;
+      if (wanted != std::exchange(limit_w_, wanted)) lent_.limit->set(wanted);
+    }
+    if (lent_.clocks && action.clock_hz != std::exchange(clock_hz_, action.clock_hz)) {
+      lent_.clocks->lock(action.clock_hz);
+    }
   }
 
  private:
   Actuator& inner_;
-  const Limit limit_;
-  double now_w_;
+  const Lent lent_;
+  double limit_w_ = 0;
+  double clock_hz_ = 0;
 };
 
 }  // namespace dfa::power

@@ -65,6 +65,25 @@ def test_a_run_has_its_card_lent_and_put_back(dfa, serve, world, tmp_path):
     assert not list(tmp_path.glob("dfa-card-*"))
 
 
+def test_a_policy_that_turns_a_lever_asks_the_daemon_by_itself(dfa, fails, serve, world, tmp_path):
+    policy = POWER[:-2] + ["--card", "0000:3b:00.0", "--seconds", "0.2", "--policy", "clock:1200MHz", "--policy",
+                           "max_performance"]
+    fails(3, ["no daemon of privileges", "No such file"], *policy, env=world)
+    serve()
+    done = dfa(*policy, env=world)
+    assert done.returncode == 0, done.stderr
+    assert settings(tmp_path)[-2:] == ["clocks 1200 1200", "clocks free"]
+    done = dfa(*POWER[:-2], *LEND, "--seconds", "0.2", "--policy", "clock:1600MHz", env=world)
+    assert done.returncode == 3 and "the card's own clock is lent from 900 to 1500 MHz" in done.stderr
+    assert settings(tmp_path).count("clocks 1200 1200") == 1
+
+
+def test_the_owner_follows_such_a_policy_without_a_daemon(dfa, world, tmp_path):
+    done = dfa(*POWER[:-2], "--allow-privileged", "--card", "GPU-aa", "--seconds", "0.2", "--policy", "clock:1200MHz", env=world)
+    assert done.returncode == 0, done.stderr
+    assert settings(tmp_path) == ["limit 650", "clocks 1200 1200", "clocks free"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_ends_by_a_signal_is_undone(serve, world, tmp_path, number):
     serve()
