@@ -105,11 +105,13 @@ power::Lent LentCard::lent() {
   power::Lent lent;
   if (!control_) return lent;
   if (limits_.most_w > 0) {
-    lent.limit =
-        power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
-                     .least_w = limits_.least_w,
-                     .most_w = fixed_w_.value_or(limits_.most_w),
-                     .set = [this](double watts) { control_->request_power_limit(watts); }};
+    lent.limit = power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
+                              .least_w = limits_.least_w,
+                              .most_w = fixed_w_.value_or(limits_.most_w),
+                              .set = [this](double watts) {
+                                const bool found = !fixed_w_ && watts == limits_.found_w;
+                                control_->request_power_limit(found ? 0 : watts);
+                              }};
   }
   const auto clocks = clocks_hz_ ? std::nullopt : control_->clocks_hz();
   if (clocks) {

@@ -65,13 +65,14 @@ Descriptor end_signals() {
   return heard;
 }
 
+void tell(const std::string& text) { std::fputs((text + "\n").c_str(), stderr); }
+
 void serve(const PrivilegesArguments& arguments) {
   require_allow(arguments);
-  privileges::Server::Options options{
-      .socket = arguments.socket_path(),
-      .grants = privileges::read_allow_list(arguments.allow),
-      .allow_file = arguments.allow,
-      .log = [](const std::string& text) { fmt::print(stderr, "{}\n", text); }};
+  privileges::Server::Options options{.socket = arguments.socket_path(),
+                                      .grants = privileges::read_allow_list(arguments.allow),
+                                      .allow_file = arguments.allow,
+                                      .log = tell};
   if (!arguments.group.empty()) {
     options.group = privileges::find_group(arguments.group);
     if (!options.group) {
@@ -80,8 +81,9 @@ void serve(const PrivilegesArguments& arguments) {
     }
   }
   const Descriptor stop = end_signals();
+  ::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more ends nothing
   privileges::Server server(std::move(options));
-  fmt::print(stderr, "listening at '{}'\n", arguments.socket_path());
+  tell("listening at '" + arguments.socket_path() + "'");
   server.run(stop.get());
   if (const Verdict closed = server.close(); !closed) throw Unsupported(closed.reason);
 }
@@ -148,9 +150,7 @@ void add_privileges(CLI::App& app, int&) {
   PrivilegesArguments& a = *arguments;
   CLI::App* command = app.add_subcommand(
       "privileges", "A daemon that lends power limits and clocks of cards to those who may ask");
-  command
-      ->add_option("ACTION", a.action,
-                   "serve, check or status")
+  command->add_option("ACTION", a.action, "serve, check or status")
       ->required()
       ->check(CLI::IsMember({"serve", "check", "status"}));
   command->add_option("--socket", a.socket, "where it listens (DFA_PRIVILEGES)");

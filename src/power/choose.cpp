@@ -34,7 +34,7 @@ double gain_of(const Setup& setup, const State& state, const Policy& policy, std
 
 bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
   if (point.memory_bytes > setup.memory_bytes) return false;
-  if (policy.is_cap() || policy.limit_w()) return point.power_w && *point.power_w > setup.idle_w;
+  if (policy.is_cap()) return point.power_w && *point.power_w > setup.idle_w;
   return !policy.needs_joules() || point.energy_j;
 }
 

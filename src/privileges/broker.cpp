@@ -13,7 +13,6 @@
 namespace dfa::privileges {
 namespace {
 
-constexpr double kPatience = 5;   // s for a driver to answer; everybody waits meanwhile
 constexpr double kRetry = 1;      // s between attempts to put a card back,
 constexpr double kRetries = 0.1;  // which take so much of the time at most
 constexpr double kLeftover = 10;  // s that a killed server's guardians may take to do that
@@ -27,7 +26,7 @@ std::string plain(std::string id) {
 
 // Takes the levers and gives them back, which undoes what a killed process left.
 Verdict undo(const std::string& card) try {
-  nvml::Guardian guardian(kPatience);
+  nvml::Guardian guardian;
   const auto opened = guardian.open(card);
   return opened.value ? guardian.end() : opened.status;
 } catch (const Unsupported& error) {  // no process left
@@ -73,7 +72,7 @@ Broker::~Broker() { static_cast<void>(close()); }
 
 void Broker::know(Grant& grant, const std::string& file) {
   if (find(grant.card) == nullptr) {
-    nvml::Guardian guardian(kPatience);
+    nvml::Guardian guardian;
     const auto known = guardian.identify(grant.card);
     if (!known.value) {
       throw Unsupported(fmt::format("{}:{}: {}", file, grant.line, known.status.reason));
@@ -157,7 +156,7 @@ Json Broker::hello(Client& client, const Request& request) const {
 }
 
 Verdict Broker::lend(Card& card) try {
-  auto guardian = std::make_unique<nvml::Guardian>(kPatience);
+  auto guardian = std::make_unique<nvml::Guardian>();
   const auto limits = guardian->open(card.known.pci_id);
   if (!limits.value) return limits.status;
   card.guardian = std::move(guardian);
@@ -223,6 +222,11 @@ Json Broker::set(int connection, Client& client, const Request& request) {
                                          allowed->most * unit)
                            : fmt::format("{}; the list allows none", what));
   };
+  if (request.frees_limit) {
+    if (const Verdict free = card->guardian->free_power_limit(); !free) return refusal(free.reason);
+    lease->limit_w = std::nullopt;
+    return done();
+  }
   if (request.limit_w) {
     const double watts = *request.limit_w;
     if (!grant.limit_w || !grant.limit_w->holds(watts)) {
@@ -233,7 +237,7 @@ Json Broker::set(int connection, Client& client, const Request& request) {
     lease->limit_w = watts;
     return done();
   }
-  if (request.unlocks) {
+  if (request.unlocks_clock) {
     if (const Verdict free = card->guardian->unlock_clocks(); !free) return refusal(free.reason);
     lease->clock_hz = std::nullopt;
     return done();

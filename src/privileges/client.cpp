@@ -146,11 +146,13 @@ void Client::request(const Request& request) {
 }
 
 void Client::request_power_limit(double watts) {
-  request({.op = Op::set, .card = card_, .limit_w = watts});
+  Request wanted{.op = Op::set, .card = card_, .frees_limit = !(watts > 0)};
+  if (watts > 0) wanted.limit_w = watts;
+  request(wanted);
 }
 
 void Client::request_clocks(double hz) {
-  Request wanted{.op = Op::set, .card = card_, .unlocks = !(hz > 0)};
+  Request wanted{.op = Op::set, .card = card_, .unlocks_clock = !(hz > 0)};
   if (hz > 0) wanted.clock_hz = Range{hz, hz};
   request(wanted);
 }

@@ -92,8 +92,9 @@ Request parse_request(std::string_view line) {
       request.card = value.get<std::string>();
     }
     if (key == "seconds") request.seconds = number(value, "seconds");
-    if (key == "limit_w") request.limit_w = number(value, "limit_w");
-    if (key == "clock_mhz") request.unlocks = value.is_null();
+    if (key == "limit_w") request.frees_limit = value.is_null();
+    if (key == "limit_w" && !value.is_null()) request.limit_w = number(value, "limit_w");
+    if (key == "clock_mhz") request.unlocks_clock = value.is_null();
     if (key == "clock_mhz" && !value.is_null()) request.clock_hz = clocks(value);
   }
   if (form.op == Op::set && json.contains("limit_w") == json.contains("clock_mhz")) {
@@ -111,7 +112,8 @@ Json to_json(const Request& request) {
   if (request.clock_hz) {
     json["clock_mhz"] = {1e-6 * request.clock_hz->least, 1e-6 * request.clock_hz->most};
   }
-  if (request.unlocks) json["clock_mhz"] = nullptr;
+  if (request.frees_limit) json["limit_w"] = nullptr;
+  if (request.unlocks_clock) json["clock_mhz"] = nullptr;
   return json;
 }
 
@@ -125,9 +127,11 @@ std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+bool LineBuffer::has_line() const { return text_.find('\n') < most_; }
+
 std::optional<std::string> LineBuffer::next() {
   const std::size_t end = text_.find('\n');
-  if (end == std::string::npos || end >= most_) return std::nullopt;
+  if (end >= most_) return std::nullopt;
   std::string line = text_.substr(0, end);
   text_.erase(0, end + 1);
   return line;

@@ -12,8 +12,8 @@
 //
 //   {"op":"hello","version":1}                        first; → {"ok":true,"version":1,"cards":[…]}
 //   {"op":"lease","card":"0000:3b:00.0","seconds":60} again: from then on; seconds may be left out
-//   {"op":"set","card":…,"limit_w":450}               or "clock_mhz":[1200,1200], or null: as it
-//                                                     was found; one at a time
+//   {"op":"set","card":…,"limit_w":450}               or "clock_mhz":[1200,1200]: one at a time;
+//                                                     null: as it was found
 //   {"op":"restore","card":…}                         puts the card back and ends the lease
 //   {"op":"status"}                                   who holds what
 //
@@ -33,7 +33,8 @@ struct Request {
   std::optional<double> seconds{};
   std::optional<double> limit_w{};
   std::optional<Range> clock_hz{};
-  bool unlocks = false;  // clock_mhz is null
+  bool frees_limit = false;    // limit_w is null
+  bool unlocks_clock = false;  // clock_mhz is null
 };
 
 // Throws InvalidArgument in one line: no JSON, no known op, a key that is missing, unknown or of
@@ -56,6 +57,7 @@ class LineBuffer {
 
   void add(std::string_view bytes) { text_ += bytes; }
   std::optional<std::string> next();  // a whole line without its end
+  bool has_line() const;              // that next() would give
 
   // More than a line may have, and no end of it: what follows cannot be told apart.
   bool overflows() const;

@@ -41,7 +41,9 @@ void Server::run(int stop) {
     std::vector<int> numbers;
     for (const auto& [number, connection] : connections_) {
       numbers.push_back(number);
-      const int fd = connection.ended ? -1 : connection.socket.get();
+      // What has lines to be answered is not read: nothing piles up but in the system's buffer.
+      const bool reads = !connection.ended && !connection.lines.has_line();
+      const int fd = reads ? connection.socket.get() : -1;
       watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     }
     if (::poll(watched.data(), watched.size(), timeout_ms()) < 0) continue;

@@ -78,6 +78,13 @@ def test_a_policy_that_turns_a_lever_asks_the_daemon_by_itself(dfa, fails, serve
     assert settings(tmp_path).count("clocks 1200 1200") == 1
 
 
+def test_the_limit_that_was_found_may_be_more_than_what_is_lent(dfa, serve, world, tmp_path):
+    serve()
+    done = dfa(*POWER[:-2], *LEND, "--seconds", "0.3", "--policy", "limit:500W", "--policy", "max_performance", env=world)
+    assert done.returncode == 0, done.stderr
+    assert settings(tmp_path)[-2:] == ["limit 500", "limit 650"]
+
+
 def test_the_owner_follows_such_a_policy_without_a_daemon(dfa, world, tmp_path):
     done = dfa(*POWER[:-2], "--allow-privileged", "--card", "GPU-aa", "--seconds", "0.2", "--policy", "clock:1200MHz", env=world)
     assert done.returncode == 0, done.stderr

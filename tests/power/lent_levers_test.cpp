@@ -93,6 +93,18 @@ TEST(LentLevers, APolicyTurnsOneOfThemAndTheNextTurnsItBack) {
   EXPECT_EQ(lent.locked, (std::vector<double>{1200e6, 0}));
 }
 
+TEST(LentLevers, TheCardHoldsItsLimitWhateverIsKnownOfPoints) {
+  LentCard lent;
+  auto setup = lent.setup();
+  for (OperatingPoint& point : setup.points) point.power_w = point.energy_j = std::nullopt;
+  const Policy policy = parse_policy("limit:450W");
+  ASSERT_TRUE(check(setup, policy));
+  const Step made = step({}, {.time_s = 1}, policy, setup);
+  EXPECT_EQ(made.action().limit_w, 450);
+  EXPECT_EQ(made.action().point, 0u);  // the fastest, as watts are not known
+  EXPECT_EQ(made.decision.status, Status::holding);
+}
+
 TEST(LentLevers, APolicyOfALeverThatIsNotLentIsRefused) {
   LentCard lent;
   auto setup = lent.setup();

@@ -17,7 +17,8 @@ TEST(Protocol, RequestsSurviveTheirText) {
       {.op = Op::lease, .card = "GPU-a", .seconds = 0.5},
       {.op = Op::set, .card = "GPU-a", .limit_w = 512.5},
       {.op = Op::set, .card = "GPU-a", .clock_hz = Range{9e8, 1.2e9}},
-      {.op = Op::set, .card = "GPU-a", .unlocks = true},
+      {.op = Op::set, .card = "GPU-a", .unlocks_clock = true},
+      {.op = Op::set, .card = "GPU-a", .frees_limit = true},
       {.op = Op::restore, .card = "GPU-a"},
       {.op = Op::status},
   };
@@ -31,7 +32,8 @@ TEST(Protocol, RequestsSurviveTheirText) {
     EXPECT_EQ(read.seconds, one.seconds);
     EXPECT_EQ(read.limit_w, one.limit_w);
     EXPECT_EQ(read.clock_hz, one.clock_hz);
-    EXPECT_EQ(read.unlocks, one.unlocks);
+    EXPECT_EQ(read.unlocks_clock, one.unlocks_clock);
+    EXPECT_EQ(read.frees_limit, one.frees_limit);
   }
 }
 
@@ -61,7 +63,7 @@ TEST(Protocol, WhatIsNoRequestIsOneLine) {
       {R"({"op":"set","card":"a","limit_w":1,"clock_mhz":null})", "one of them"},
       {R"({"op":"set","card":"a","limit_w":-5})", "limit_w -5"},
       {R"({"op":"set","card":"a","limit_w":1e999})", "1e999"},
-      {R"({"op":"set","card":"a","limit_w":null})", "limit_w null"},
+      {R"({"op":"set","card":"a","limit_w":"null"})", "limit_w \"null\""},
       {R"({"op":"set","card":"a","clock_mhz":1200})",
        "clock_mhz 1200; accepted: [least,most], null"},
       {R"({"op":"set","card":"a","clock_mhz":[2,1]})", "clock_mhz [2,1]"},

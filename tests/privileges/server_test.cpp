@@ -131,7 +131,7 @@ TEST(PrivilegesServer, LendsALeverForATimeAndPutsItBack) {
   EXPECT_FALSE(std::filesystem::exists(world.socket().string() + ".lock"));
 }
 
-TEST(PrivilegesServer, ClocksAreUnlockedWhileTheLeaseGoesOn) {
+TEST(PrivilegesServer, LeversAreFreedWhileTheLeaseGoesOn) {
   const DaemonWorld world;
   Daemon daemon(world, kAll);
   ASSERT_TRUE(daemon.started());
@@ -140,11 +140,13 @@ TEST(PrivilegesServer, ClocksAreUnlockedWhileTheLeaseGoesOn) {
   client.request_clocks(1.2e9);
   client.request_clocks(0);
   client.request_power_limit(400);
+  client.request_power_limit(0);  // more than what is lent
   const auto status = client.status();
   EXPECT_TRUE(status.value->at("cards").at(0).at("lease").at("clock_mhz").is_null());
   EXPECT_TRUE(client.keep(60));
   EXPECT_FALSE(client.keep(61));
-  EXPECT_TRUE(world.set().ends_with("clocks 1200 1200\nclocks free\nlimit 400\n")) << world.set();
+  EXPECT_TRUE(world.set().ends_with("clocks 1200 1200\nclocks free\nlimit 400\nlimit 650\n"))
+      << world.set();
   client.request_clocks(1.6e9);
   EXPECT_TRUE(holds(client.end().reason, "clock_mhz 1600"));
 }

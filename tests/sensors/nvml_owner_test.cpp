@@ -57,7 +57,7 @@ TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
   EXPECT_FALSE(std::filesystem::exists(memory()));
 }
 
-TEST_F(NvmlOwner, ClocksAreUnlockedAndTheLimitStays) {
+TEST_F(NvmlOwner, ALeverIsFreedWhileTheOtherIsHeld) {
   const NvmlWorld world(scenario());
   nvml::Guardian guardian;
   ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
@@ -67,8 +67,12 @@ TEST_F(NvmlOwner, ClocksAreUnlockedAndTheLimitStays) {
   guardian.request_clocks(0);
   EXPECT_TRUE(guardian.unlock_clocks());
   EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1200 1200\nclocks free\n");
-  EXPECT_TRUE(guardian.end());
+  guardian.request_power_limit(0);
+  EXPECT_TRUE(guardian.free_power_limit());
   EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\n")) << set();
+  EXPECT_TRUE(guardian.set_power_limit(300));
+  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\nlimit 300\nlimit 700\n")) << set();
 }
 
 TEST_F(NvmlOwner, WhatWasNotTurnedIsLeftAlone) {

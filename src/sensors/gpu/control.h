@@ -31,8 +31,8 @@ class CardControl {
   // Clocks that may be asked for, once a card is open; none where they are not lent.
   virtual std::optional<Range> clocks_hz() const = 0;
 
-  // Ask without waiting for the answer; end() tells the first that was a refusal. Clocks of 0 are
-  // those that were found.
+  // Ask without waiting for the answer; end() tells the first that was a refusal. 0 is what was
+  // found, which may be more than what is lent.
   virtual void request_power_limit(double watts) = 0;
   virtual void request_clocks(double hz) = 0;
 

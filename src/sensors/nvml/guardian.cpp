@@ -52,6 +52,7 @@ class Servant {
     if (what == "restore") return levers_ ? text_of(levers_->restore()) : "ok";
     if (!levers_) return "no card is open";
     if (what == "limit" && in >> a) return text_of(levers_->set_power_limit(a));
+    if (what == "free") return text_of(levers_->free_power_limit());
     if (what == "unlock") return text_of(levers_->unlock_clocks());
     if (what == "clocks" && in >> a >> b) return text_of(levers_->lock_clocks(a, b));
     return "no '" + request + "' is not a request";
@@ -221,6 +222,7 @@ Verdict Guardian::lock_clocks(double least_hz, double most_hz) {
   return ask(fmt::format("clocks {} {}", least_hz, most_hz)).status;
 }
 
+Verdict Guardian::free_power_limit() { return ask("free").status; }
 Verdict Guardian::unlock_clocks() { return ask("unlock").status; }
 
 void Guardian::request(const std::string& text) {
@@ -232,7 +234,9 @@ void Guardian::request(const std::string& text) {
   }
 }
 
-void Guardian::request_power_limit(double watts) { request(fmt::format("limit {}", watts)); }
+void Guardian::request_power_limit(double watts) {
+  request(watts > 0 ? fmt::format("limit {}", watts) : "free");
+}
 
 void Guardian::request_clocks(double hz) {
   request(hz > 0 ? fmt::format("clocks {} {}", hz, hz) : "unlock");

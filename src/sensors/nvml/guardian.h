@@ -35,6 +35,7 @@ class Guardian final : public sensors::CardControl {
   Verdict keep(double) override { return Verdict::yes(); }  // as long as it lives
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
+  Verdict free_power_limit();
   Verdict unlock_clocks();
   std::optional<Range> clocks_hz() const override { return kAnyClocks; }
   void request_power_limit(double watts) override;

@@ -180,6 +180,14 @@ Verdict OwnerLevers::set_power_limit(double watts) {
   return api_->set_limit(device_.handle(), static_cast<unsigned>(std::llround(watts * 1e3)));
 }
 
+Verdict OwnerLevers::free_power_limit() {
+  if (!memory_) return Verdict::no(kGivenBack);
+  if (!limit_changed_) return Verdict::yes();
+  const Verdict freed = api_->set_limit(device_.handle(), found_mw_);
+  limit_changed_ = !freed;
+  return freed;
+}
+
 Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
   if (!memory_) return Verdict::no(kGivenBack);
   if (!(kAnyClocks.holds(least_hz) && kAnyClocks.holds(most_hz) && most_hz >= least_hz)) {

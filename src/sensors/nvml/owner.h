@@ -35,6 +35,7 @@ class OwnerLevers {
 
   const PowerLimits& limits() const { return limits_; }
   Verdict set_power_limit(double watts);
+  Verdict free_power_limit();  // as it was found
   Verdict lock_clocks(double least_hz, double most_hz);
   Verdict unlock_clocks();
 
