@@ -464,6 +464,48 @@ TEST(PrivilegesServer, AUserHasSoManyConnectionsAndNoMore) {
   EXPECT_TRUE(soon([&] { return why_not(world).empty(); }));
 }
 
+TEST(PrivilegesServer, WhereThereIsNoRoomForAnotherConnectionItWaitsAndGoesOn) {
+  const DaemonWorld world;
+  Daemon daemon(world, kAll, [] {
+    const rlimit few{16, 16};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  });
+  ASSERT_TRUE(daemon.started());
+  {
+    std::vector<std::unique_ptr<Raw>> many;
+    for (int i = 0; i < 16; ++i) many.push_back(std::make_unique<Raw>(world));
+    EXPECT_TRUE(soon([&] { return holds(world.log(), "cannot accept a connection"); }));
+  }
+  Client client(world.socket());
+  EXPECT_TRUE(client.open("GPU-aa").value);
+}
+
+// As the guardians of a server that was killed do.
+TEST(PrivilegesServer, TheStartWaitsForThoseWhoAreAboutToPutACardBack) {
+  const DaemonWorld world;
+  int held[2];
+  ASSERT_EQ(::pipe(held), 0);
+  const int pid = ::fork();
+  if (pid == 0) {
+    ::alarm(60);
+    nvml::Guardian guardian;
+    const bool holds_it = guardian.open("GPU-aa").value && guardian.set_power_limit(300);
+    [[maybe_unused]] const auto told = ::write(held[1], holds_it ? "y" : "n", 1);
+    ::usleep(300000);
+    guardian.end();
+    ::_exit(0);
+  }
+  char holds_it = '?';
+  ASSERT_EQ(::read(held[0], &holds_it, 1), 1);
+  ASSERT_EQ(holds_it, 'y');
+  Daemon daemon(world, kAll);
+  EXPECT_TRUE(daemon.started()) << world.log();
+  EXPECT_TRUE(world.set().ends_with("limit 300\nlimit 650\nlimit 650\n")) << world.set();
+  ::waitpid(pid, nullptr, 0);
+  ::close(held[0]);
+  ::close(held[1]);
+}
+
 TEST(PrivilegesServer, APathThatIsTakenIsRefused) {
   const DaemonWorld world;
   {
