@@ -7,8 +7,13 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
+#include "base/random.h"
 #include "privileges/client.h"
 #include "privileges/daemon.h"
 
@@ -236,6 +241,57 @@ TEST(PrivilegesServer, AnswersWhatIsNoRequestAndGoesOn) {
   EXPECT_TRUE(holds(raw.ask(nul), "\"ok\":false"));
   EXPECT_TRUE(holds(raw.ask(kLease), "\"found_w\":650"));
   EXPECT_EQ(world.set(), "limit 650\nlimit 650\n");
+}
+
+// Requests with bytes changed, left out and put in: each line has one answer, and nothing outside
+// the list is ever set.
+TEST(PrivilegesServer, EveryLineHasOneAnswerWhateverIsInIt) {
+  const DaemonWorld world;
+  Daemon daemon(world, kAll);
+  ASSERT_TRUE(daemon.started());
+  const std::string lines[] = {kHello,
+                               kLease,
+                               R"({"op":"set","card":"GPU-aa","limit_w":450})",
+                               R"({"op":"set","card":"GPU-aa","clock_mhz":[1000,1200]})",
+                               R"({"op":"status"})",
+                               R"({"op":"restore","card":"GPU-aa"})"};
+  Raw raw(world);
+  ASSERT_TRUE(holds(raw.ask(kHello), "\"ok\":true"));
+  const std::string bytes = "0123456789.-eE{}[]\",:nul \t\xff\x80";
+  std::uint64_t seed = 1;
+  const auto random = [&](std::size_t below) { return (seed = mix64(seed + 1)) % below; };
+  int good = 0;
+  for (int i = 0; i < 1500; ++i) {
+    std::string line = lines[random(std::size(lines))];
+    for (std::size_t change = random(4); change > 0; --change) {
+      const std::size_t at = random(line.size());
+      const char byte = bytes[random(bytes.size())];
+      const std::size_t how = random(3);
+      if (how == 0) line[at] = byte;
+      if (how == 1) line.insert(at, 1, byte);
+      if (how == 2) line.erase(at, 1);
+    }
+    const std::string answer = raw.ask(line);
+    const Json json = Json::parse(answer, nullptr, false);
+    ASSERT_TRUE(json.is_object() && json.at("ok").is_boolean()) << line << "\n" << answer;
+    good += json.at("ok").get<bool>() ? 1 : 0;
+  }
+  EXPECT_GT(good, 100);
+  EXPECT_EQ(daemon.end(), 0);
+  std::istringstream set(world.set());
+  double value = 0, most = 0;
+  int limits = 0, clocks = 0;
+  for (std::string line; std::getline(set, line);) {
+    if (std::sscanf(line.c_str(), "limit %lf", &value) == 1) {
+      EXPECT_TRUE(value == 650 || (value >= 300 && value <= 600)) << line;
+      limits += value != 650 ? 1 : 0;
+    } else if (std::sscanf(line.c_str(), "clocks %lf %lf", &value, &most) == 2) {
+      EXPECT_TRUE(value >= 900 && value <= most && most <= 1500) << line;
+      ++clocks;
+    }
+  }
+  EXPECT_GT(limits, 10);
+  EXPECT_GT(clocks, 10);
 }
 
 TEST(PrivilegesServer, ALineThatIsTooLongEndsTheConnectionAndItsLease) {
