@@ -18,6 +18,7 @@ void add_simulate(CLI::App& app, int& exit_code);
 void add_selftest(CLI::App& app, int& exit_code);
 void add_study(CLI::App& app, int& exit_code);
 void add_monitor(CLI::App& app, int& exit_code);
+void add_privileges(CLI::App& app, int& exit_code);
 void add_cache(CLI::App& app, int& exit_code);
 
 }  // namespace dfa::cli

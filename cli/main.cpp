@@ -116,6 +116,7 @@ void set_up(CLI::App& app, int& exit_code) {
   add_selftest(app, exit_code);
   add_study(app, exit_code);
   add_monitor(app, exit_code);
+  add_privileges(app, exit_code);
   add_cache(app, exit_code);
   refuse_empty_values(app);
 }

@@ -2,26 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
-#include <string_view>
 #include <utility>
 
+#include "base/env.h"
+#include "base/quantity.h"
 #include "dfa/error.h"
+#include "privileges/client.h"
+#include "sensors/nvml/guardian.h"
 
 namespace dfa::cli {
 namespace {
-
-std::optional<double> number_with(std::string_view text, std::string_view unit) {
-  if (!text.ends_with(unit)) return std::nullopt;
-  text.remove_suffix(unit.size());
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size() || !(number > 0)) {
-    return std::nullopt;
-  }
-  return number;
-}
 
 double parse_watts(const std::string& text) {
   if (const auto watts = number_with(text, "W")) return *watts;
@@ -29,19 +19,12 @@ double parse_watts(const std::string& text) {
 }
 
 std::pair<double, double> parse_clocks(const std::string& text) {
-  const std::size_t colon = text.find(':');
-  const auto most = number_with(text.substr(colon == std::string::npos ? 0 : colon + 1), "MHz");
-  const auto least = colon == std::string::npos ? most : number_with(text.substr(0, colon), "");
-  if (least && most && *least <= *most) return {*least * 1e6, *most * 1e6};
+  if (const auto mhz = range_with(text, "MHz")) return {mhz->least * 1e6, mhz->most * 1e6};
   throw InvalidArgument("--lock-clocks '" + text + "'; accepted: 1200MHz or 1000:1400MHz");
 }
 
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Unsupported("--allow-privileged: " + reason + "; nothing was changed");
-}
-
-void require(const Verdict& verdict) {
-  if (!verdict) throw Unsupported("--allow-privileged: " + verdict.reason);
+const char* asked_by(const OwnerOptions& options) {
+  return options.asks ? "--privileges" : "--allow-privileged";
 }
 
 }  // namespace
@@ -50,52 +33,95 @@ void OwnerOptions::add_to(CLI::App& command) {
   command.add_flag("--allow-privileged", allowed,
                    "let this run change the card's own power limit and clocks, and put them back "
                    "at its end: for the owner of the card, as root");
+  command.add_flag("--privileges", asks,
+                   "have the card's own power limit and clocks lent by the daemon of its owner "
+                   "(dfa privileges), for this run");
+  command.add_option("--socket", socket, "of that daemon (DFA_PRIVILEGES)");
   command.add_option("--power-limit", power_limit,
-                     "the card's own limit during the run, e.g. 500W; needs --allow-privileged");
+                     "the card's own limit during the run, e.g. 500W; needs one of these two");
   command.add_option("--lock-clocks", clocks,
                      "clocks of the multiprocessors during the run, 1200MHz or 1000:1400MHz, "
-                     "unlocked at its end; needs --allow-privileged");
+                     "unlocked at its end; likewise");
   command.add_option("--card", card,
                      "PCI bus id or UUID of the card to change (the one that the backend uses)");
 }
 
 LentCard::LentCard(const OwnerOptions& options) : options_(options) {
+  if (options.allowed && options.asks) {
+    throw InvalidArgument("--allow-privileged and --privileges; accepted: one of them");
+  }
+  if (!options.socket.empty() && !options.asks) {
+    throw InvalidArgument("--socket '" + options.socket + "'; accepted only with --privileges");
+  }
+  const bool lent = options.allowed || options.asks;
   const std::pair<const char*, const std::string&> needing[] = {
       {"--power-limit", options.power_limit},
       {"--lock-clocks", options.clocks},
       {"--card", options.card}};
   for (const auto& [name, value] : needing) {
-    if (value.empty() || options.allowed) continue;
-    throw InvalidArgument(
-        fmt::format("{} '{}' changes the card itself; accepted only with "
-                    "--allow-privileged",
-                    name, value));
+    if (value.empty() || lent) continue;
+    throw InvalidArgument(fmt::format(
+        "{} '{}' changes the card itself; accepted only with --allow-privileged, or with "
+        "--privileges where a daemon lends it",
+        name, value));
   }
-  if (!options.allowed) return;
+  if (!lent) return;
   if (!options.power_limit.empty()) fixed_w_ = parse_watts(options.power_limit);
   if (!options.clocks.empty()) clocks_hz_ = parse_clocks(options.clocks);
-  guardian_ = std::make_unique<nvml::Guardian>();
+  if (options.allowed) {
+    control_ = std::make_unique<nvml::Guardian>();
+  } else {
+    control_ = std::make_unique<privileges::Client>(options.socket.empty() ? env("DFA_PRIVILEGES")
+                                                                           : options.socket);
+  }
 }
 
-void LentCard::take(const GpuIdentity& gpu) {
-  if (!guardian_) return;
+void LentCard::refuse(const std::string& reason) const {
+  throw Unsupported(fmt::format("{}: {}; nothing was changed", asked_by(options_), reason));
+}
+
+void LentCard::require(const Verdict& verdict) const {
+  if (!verdict) throw Unsupported(fmt::format("{}: {}", asked_by(options_), verdict.reason));
+}
+
+void LentCard::take(const GpuIdentity& gpu, double seconds) {
+  if (!control_) return;
   const std::string card = options_.card.empty() ? gpu.pci_id : options_.card;
   if (card.empty()) refuse("this backend runs on no GPU; accepted: --backend cuda, or --card ID");
-  const auto limits = guardian_->open(card);
+  const auto limits = control_->open(card);
   if (!limits.value) refuse(limits.status.reason);
   limits_ = *limits.value;
-  if (fixed_w_) require(guardian_->set_power_limit(*fixed_w_));
-  if (clocks_hz_) require(guardian_->lock_clocks(clocks_hz_->first, clocks_hz_->second));
+  if (const Verdict lent = control_->keep(seconds); !lent) refuse(lent.reason);
+  if (fixed_w_) require(control_->set_power_limit(*fixed_w_));
+  if (clocks_hz_) require(control_->lock_clocks(clocks_hz_->first, clocks_hz_->second));
 }
 
-std::optional<power::Limit> LentCard::limit() {
-  if (!guardian_) return std::nullopt;
-  return power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
-                      .least_w = limits_.least_w,
-                      .most_w = fixed_w_.value_or(limits_.most_w),
-                      .set = [this](double watts) { guardian_->request_power_limit(watts); }};
+void LentCard::keep(double seconds) {
+  if (control_) require(control_->keep(seconds));
 }
 
-Verdict LentCard::end() { return guardian_ ? guardian_->end() : Verdict::yes(); }
+// What an option has set for the whole run is no lever of a policy.
+power::Lent LentCard::lent() {
+  power::Lent lent;
+  if (!control_) return lent;
+  if (limits_.most_w > 0) {
+    lent.limit = power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
+                              .least_w = limits_.least_w,
+                              .most_w = fixed_w_.value_or(limits_.most_w),
+                              .set = [this](double watts) {
+                                const bool found = !fixed_w_ && watts == limits_.found_w;
+                                control_->request_power_limit(found ? 0 : watts);
+                              }};
+  }
+  const auto clocks = clocks_hz_ ? std::nullopt : control_->clocks_hz();
+  if (clocks) {
+    lent.clocks = power::Clocks{.least_hz = clocks->least,
+                                .most_hz = clocks->most,
+                                .lock = [this](double hz) { control_->request_clocks(hz); }};
+  }
+  return lent;
+}
+
+Verdict LentCard::end() { return control_ ? control_->end() : Verdict::yes(); }
 
 }  // namespace dfa::cli

@@ -29,6 +29,8 @@
 namespace dfa::cli {
 namespace {
 
+constexpr double kSlack = 5;  // s that a run may take beyond its policies
+
 struct PowerArguments {
   std::vector<std::string> policies;
   std::vector<std::string> problems;
@@ -192,7 +194,6 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   for (const std::string& file : {arguments.trace, arguments.chrome}) {
     if (!file.empty()) bench::require_writable(file);
   }
-  LentCard card(arguments.owner);  // before CUDA and threads
   govern::RunOptions options;
   if (arguments.seconds.size() != 1 && arguments.seconds.size() != arguments.policies.size()) {
     throw InvalidArgument(
@@ -204,6 +205,9 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     const double seconds = arguments.seconds[arguments.seconds.size() == 1 ? 0 : i];
     options.sections.push_back({power::parse_policy(arguments.policies[i]), seconds});
   }
+  OwnerOptions owner = arguments.owner;
+  for (const govern::Section& section : options.sections) owner.ask_for(section.policy);
+  LentCard card(owner);  // before CUDA and threads
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
   options.load_s = arguments.load_seconds;
@@ -214,8 +218,10 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
   const GpuIdentity gpu = find_backend(points.backend).device().identity();
-  card.take(gpu);
-  options.limit = card.limit();
+  double run_s = kSlack;
+  for (const govern::Section& section : options.sections) run_s += section.seconds;
+  card.take(gpu, run_s);
+  options.lent = card.lent();
   std::vector<PassPlans> prepared;
   std::optional<double> idle_w;
   {
@@ -240,6 +246,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     print_points(one.candidates);
     loads.push_back({*one.buffers, std::move(one.candidates)});
   }
+  card.keep(run_s);
   end_gently();
   options.interrupted = interrupted;
   govern::Governed governed;
@@ -260,7 +267,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
              100 * governed.governor_share);
   if (arguments.max_error) print_guard(governed, *arguments.max_error);
   write_traces(arguments, governed);
-  if (!put_back) throw Unsupported("--allow-privileged: " + put_back.reason);
+  if (!put_back) throw Unsupported("the card's own levers: " + put_back.reason);
   if (interrupted()) exit_code = 1;
 }
 
@@ -272,9 +279,10 @@ void add_power(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("power", "Run a load under a policy of power, heat or time");
   command
-      ->add_option("--policy", a.policies,
-                   "max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms; "
-                   "several: one after the other")
+      ->add_option(
+          "--policy", a.policies,
+          "max_performance, min_energy, edp, power_cap:500W, temp_cap:70C, latency:2ms; of "
+          "a card that is lent also limit:450W, clock:1200MHz; several: one after the other")
       ->required()
       ->expected(1)
       ->take_all();

@@ -116,7 +116,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option(
       "--policy", arguments->policy,
       "instead of the scenario's: max_performance, min_energy, edp, power_cap:500W, "
-      "temp_cap:70C, latency:2ms");
+      "temp_cap:70C, latency:2ms, limit:450W, clock:1200MHz");
   command->add_option("--trace", arguments->trace, "write samples and decisions, JSON lines");
   command->footer(
       "Example: dfa simulate --scenario scenarios/cap_step.json --trace trace.jsonl\n"

@@ -28,11 +28,12 @@ ALLOWED = {
     "attention": ["base", "spec", "contract", "reference", "cpu", "cuda", "cuda_absent"],
     "power": ["base", "spec", "contract"],
     "monitor": ["base", "contract", "sensors"],
+    "privileges": ["base", "contract", "sensors"],
     "simulate": ["base", "contract", "sensors", "power"],
     "govern": ["base", "spec", "contract", "sensors", "reference", "attention", "profile", "power", "simulate", "bench"],
     "bench": ["base", "spec", "plan", "contract", "analysis", "sensors", "reference", "attention", "power"],
     "evaluate": ["base", "spec", "contract", "bench"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "evaluate", "cuda"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "privileges", "evaluate", "cuda"],
     "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "bench", "govern"],
 }
 # What a folder holds, for the note's table.
@@ -54,6 +55,7 @@ WHAT = {
     "attention": "the operation: validate, choose a backend, plan, run",
     "power": "policies, the controller's step, the governor, leases of a rack",
     "monitor": "live view of cards: what sensors say, as text for Prometheus, by HTTP",
+    "privileges": "a daemon that lends the levers of a card's owner to those whom a list allows it",
     "simulate": "scenarios: the controller on a simulated card, marks",
     "bench": "suites, interleaving, stopping rule, statistics, result file, peers",
     "govern": "points measured, loads run under a policy, tuning",

@@ -5,6 +5,7 @@ import os
 
 from dfa import _core
 
+_TURNS_CARD = ("limit", "clock")
 _CHOOSES = ("max_performance", "min_energy", "edp", "latency")  # a plan a call; caps hold over time
 
 
@@ -18,9 +19,10 @@ class Policy:
     a factor of four (then in proportion to the work: the plan says so), measured on this machine with this version;
     strides and scale do not matter. "shipped" names the rows that this library brings for some
     cards. Without one only max_performance, the library's own choice,
-    can be followed. Caps are held over time: dfa.Governor.
+    can be followed. Caps are held over time: dfa.Governor. limit:450W and clock:1200MHz turn the levers of
+    a card that is lent: dfa power, dfa privileges.
 
-    goal and value tell what was parsed (watts, degrees Celsius, seconds, or 0). Raises ValueError that
+    goal and value tell what was parsed (watts, degrees Celsius, seconds, MHz, or 0). Raises ValueError that
     names the text and what is accepted.
     """
 
@@ -68,6 +70,9 @@ _constant_choice._dynamo_marked_constant = True  # as torch.compiler.assume_cons
 @functools.lru_cache(maxsize=256)
 def _choice_of(algorithm, text, profile):
     policy = Policy(text, profile)
+    if policy.goal in _TURNS_CARD:
+        raise ValueError(f"policy {policy} turns a lever of the card itself, not a call: use dfa power, or ask the daemon of "
+                         f"dfa privileges; accepted here: {', '.join(_CHOOSES)}")
     if policy.goal not in _CHOOSES:
         raise ValueError(f"policy {policy} holds over time, not for one call: use dfa.Governor; "
                          f"accepted here: {', '.join(_CHOOSES)}")

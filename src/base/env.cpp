@@ -15,6 +15,8 @@ constexpr EnvVariable kVariables[] = {
      "the library that GPU power, energy and clocks are read with"},
     {"DFA_STATE_DIR", "/run",
      "where it is kept what a card was set to, while --allow-privileged has changed it"},
+    {"DFA_PRIVILEGES", "/run/dfa/privileges.sock",
+     "socket of the daemon that lends the levers of a card's owner (dfa privileges)"},
     {"DFA_CUDA_DEVICE", "current",
      "which GPU to use, in the order of CUDA_VISIBLE_DEVICES; current: the calling thread's, else "
      "0"},

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <optional>
 
+#include "base/descriptor.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "dfa/error.h"
@@ -28,25 +29,6 @@ namespace fs = std::filesystem;
 [[noreturn]] void fail_to_write(const fs::path& path, int error) {
   fail_to_write(path, std::strerror(error));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-  bool open() const { return fd_ >= 0; }
-  bool close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd < 0 || ::close(fd) == 0;
-  }
-
- private:
-  int fd_;
-};
 
 bool wait_for_room(int fd) {
   pollfd room{.fd = fd, .events = POLLOUT, .revents = 0};

@@ -13,6 +13,8 @@ struct Levers {
   double duty_least = 0.1;   // share of the time that launches may take at least
   double limit_least_w = 0;  // the card's own power limit, where its owner lends it; 0: not lent
   double limit_most_w = 0;
+  double clock_least_hz = 0;  // clocks of the multiprocessors, likewise; 0: not lent
+  double clock_most_hz = 0;
 };
 
 // How the next launches run.
@@ -20,7 +22,8 @@ struct Action {
   std::size_t point = 0;  // index into the operating points
   int sms = 0;            // 0: all
   double duty = 1;
-  double limit_w = 0;  // of the card's own power limit; 0: as it was found
+  double limit_w = 0;   // of the card's own power limit; 0: as it was found
+  double clock_hz = 0;  // that the multiprocessors are locked to; 0: as it was found
 
   bool operator==(const Action&) const = default;
 };

@@ -36,7 +36,7 @@ KnownPoints points_of(const Problem& problem, const std::string& profile,
 Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
                  const power::Policy& policy) {
   require_plain(problem, "policies");
-  if (policy.is_cap()) {
+  if (policy.is_cap() || policy.turns_card()) {
     throw InvalidArgument(fmt::format(
         "policy {} holds over time, not for one call; accepted here: max_performance, min_energy, "
         "edp, latency:2ms",

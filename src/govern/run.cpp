@@ -164,8 +164,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
   power::Pacer pacer(levers_of(loads, options.sm_budget));
-  power::LentLimit lent(pacer, options.limit.value_or(power::Limit{}));
-  Actuator& actuator = options.limit ? static_cast<Actuator&>(lent) : pacer;
+  power::LentLevers actuator(pacer, options.lent);
   power::Telemetry meters = meters_of(telemetry);
   meters.mean = second.first();
   power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy, meters,

@@ -8,7 +8,7 @@
 #include "govern/points.h"
 #include "power/governor.h"
 #include "power/guard.h"
-#include "power/lent_limit.h"
+#include "power/lent_levers.h"
 #include "power/policy.h"
 #include "simulate/marks.h"
 #include "simulate/run.h"
@@ -33,7 +33,7 @@ struct RunOptions {
   bool sm_budget = false;  // fewer multiprocessors before gaps, where kernels take a budget
   std::function<void(const simulate::Sample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
-  std::optional<power::Limit> limit{};  // of the card, where its owner lends it
+  power::Lent lent{};  // levers of the card, where its owner lends them
 };
 
 // Rows of o that are recomputed at once.

@@ -45,7 +45,7 @@ std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> look_up(const Place& place,
   return {found, ::freeaddrinfo};
 }
 
-int port_of(const Socket& listener) {
+int port_of(const Descriptor& listener) {
   sockaddr_storage name{};
   socklen_t size = sizeof name;
   ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &size);
@@ -66,12 +66,12 @@ Verdict check_address(const std::string& address) {
                      "are 0 to 65535");
 }
 
-Socket listen_at(const std::string& address) {
+Descriptor listen_at(const std::string& address) {
   if (const Verdict good = check_address(address); !good) {
     throw InvalidArgument("--listen " + good.reason);
   }
   const auto found = look_up(parse(address), address);
-  Socket listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor listener(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (listener.get() >= 0) {
     ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -84,7 +84,7 @@ Socket listen_at(const std::string& address) {
   return listener;
 }
 
-std::string address_of(const Socket& listener, const std::string& address) {
+std::string address_of(const Descriptor& listener, const std::string& address) {
   const std::string host = parse(address).host;
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("{}:{}", v6 ? "[" + host + "]" : host, port_of(listener));

@@ -54,7 +54,7 @@ void answer(evhttp_request* request, int status, const char* reason, const char*
 // libevent's HTTP server, and the thread that it runs on.
 class Server::Loop {
  public:
-  Loop(Socket& listener, std::function<std::string()> metrics)
+  Loop(Descriptor& listener, std::function<std::string()> metrics)
       : metrics_(std::move(metrics)),
         base_(made(::event_base_new())),
         http_(made(::evhttp_new(base_.get()))) {
@@ -143,12 +143,12 @@ class Server::Loop {
   Owned<event_base> base_;
   Owned<evhttp> http_;
   Owned<event> stop_;
-  Socket woken_, wake_;  // a pipe; closed on one end: the thread ends
+  Descriptor woken_, wake_;  // a pipe; closed on one end: the thread ends
   std::thread thread_;
 };
 
 Server::Server(const std::string& address, std::function<std::string()> metrics) {
-  Socket listener = listen_at(address);
+  Descriptor listener = listen_at(address);
   address_ = address_of(listener, address);
   loop_ = std::make_unique<Loop>(listener, std::move(metrics));
 }

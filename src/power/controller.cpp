@@ -72,7 +72,8 @@ class Stepper {
   double dynamic() const { return dynamic_power(setup_, setup_.points[state_.action.point]); }
 
   std::optional<double> predicted() const {
-    if (!setup_.points[state_.action.point].power_w) return std::nullopt;
+    const bool known = setup_.points[state_.action.point].power_w && !(state_.action.clock_hz > 0);
+    if (!known) return std::nullopt;
     return predicted_power(setup_, state_, state_.action.point, state_.level);
   }
 
@@ -117,7 +118,8 @@ class Stepper {
 
   void learn() {
     keep_dose();
-    if (!state_.started || !seen_.busy || seen_.foreign) {
+    // At a clock that was asked for a point draws less than the profile's: that is no bias.
+    if (!state_.started || !seen_.busy || seen_.foreign || state_.action.clock_hz > 0) {
       state_.steady_s = seen_.time_s;
       state_.acted_s = seen_.time_s;  // what is read before work begins says nothing of it
       return;
@@ -217,8 +219,11 @@ class Stepper {
   }
 
   void choose_freely() {
-    const Choice choice = choose_point(setup_, state_, policy_);
-    state_.action.limit_w = 0;
+    const auto limit_w = policy_.limit_w();
+    const Choice choice = limit_w ? choose_point_below(setup_, state_, policy_, *limit_w)
+                                  : choose_point(setup_, state_, policy_);
+    state_.action.limit_w = limit_w.value_or(0);
+    state_.action.clock_hz = policy_.clock_hz().value_or(0);
     take(choice);
     set_level(1);
     if (!choice.reachable) infeasible(choice);
@@ -229,11 +234,12 @@ class Stepper {
     const Choice choice = choose_point_below(setup_, state_, policy_, target);
     const bool switched = take(choice);
     state_.action.limit_w = limit_w();
+    state_.action.clock_hz = 0;
+    const bool moved = std::abs(target - state_.target_w) > kTargetChange * target;
     if (state_.action.limit_w > 0 && state_.action.limit_w <= policy_.value) {
-      set_level(1);  // the card's own limit holds the cap, by its clock
+      hold_by_limit(switched || moved || !state_.started);
       return;
     }
-    const bool moved = std::abs(target - state_.target_w) > kTargetChange * target;
     if (seen_.foreign) {
       share_card(target);
     } else if (stale()) {
@@ -255,6 +261,33 @@ class Stepper {
     } else if (!choice.reachable) {
       infeasible(choice);
     }
+  }
+
+  // The card's own limit holds the cap, by its clock; where that is at its lowest, gaps do the
+  // rest, as means of a second show.
+  void hold_by_limit(bool anew) {
+    const double cap_w = *policy_.power_cap_w();
+    if (anew) {
+      set_level(1);
+      state_.limit_judged_s = seen_.time_s;
+      return;
+    }
+    if (!seen_.mean_w || seen_.time_s - state_.limit_judged_s < 2 * tuning_.mean_s) return;
+    const double mean_w = *seen_.mean_w,
+                 least = least_level(levers_of(setup_, state_.action.point));
+    const bool spare = state_.level < 1 && mean_w < cap_w * (1 - 2 * tuning_.limit_margin);
+    if (!(mean_w > cap_w) && !spare) return;
+    state_.limit_judged_s = seen_.time_s;
+    if (spare) return set_level(state_.level + tuning_.up_step);
+    if (state_.level <= least) {
+      decision_.status = Status::infeasible;
+      decision_.reachable = mean_w;
+      say(fmt::format("{:.0f} W by the card's own limit and the longest gaps", mean_w));
+      return;
+    }
+    set_level(state_.level * (cap_w * (1 - tuning_.limit_margin) - setup_.idle_w) /
+              (mean_w - setup_.idle_w));
+    say("the card's own limit alone does not hold the cap");
   }
 
   // Less than the levers' least is asked for. Heat takes its time to leave: what cannot be had is
@@ -299,12 +332,14 @@ class Stepper {
     return least;
   }
 
-  // The card's own limit for a cap of power; 0 where its owner does not lend it.
+  // The card's own limit for a cap of power; 0 where its owner does not lend it. The firmware holds
+  // means of a second about its limit, some above it.
   double limit_w() const {
     const Levers& levers = setup_.levers;
     const auto cap_w = policy_.power_cap_w();
     if (!(levers.limit_most_w > 0) || !cap_w) return 0;
-    return std::clamp(*cap_w, levers.limit_least_w, levers.limit_most_w);
+    return std::clamp(*cap_w * (1 - tuning_.limit_margin), levers.limit_least_w,
+                      levers.limit_most_w);
   }
 
   double feed_forward(double target) const {
@@ -427,7 +462,34 @@ double predicted_power(const Setup& setup, const State& state, std::size_t point
   return setup.idle_w + state.bias * level * dynamic_power(setup, setup.points[point]);
 }
 
+namespace {
+
+Verdict check_lent(const Policy& policy, const char* lever, double value, double least, double most,
+                   double unit, const char* of) {
+  if (!(most > 0)) {
+    return Verdict::no(fmt::format("policy {} turns the card's own {}, which nobody lends here",
+                                   to_text(policy), lever));
+  }
+  if (value >= least && value <= most) return Verdict::yes();
+  return Verdict::no(fmt::format("policy {}: the card's own {} is lent from {:g} to {:g} {}",
+                                 to_text(policy), lever, least / unit, most / unit, of));
+}
+
+Verdict check_levers(const Levers& levers, const Policy& policy) {
+  if (const auto watts = policy.limit_w()) {
+    return check_lent(policy, "limit", *watts, levers.limit_least_w, levers.limit_most_w, 1, "W");
+  }
+  if (const auto hz = policy.clock_hz()) {
+    return check_lent(policy, "clock", *hz, levers.clock_least_hz, levers.clock_most_hz, 1e6,
+                      "MHz");
+  }
+  return Verdict::yes();
+}
+
+}  // namespace
+
 Verdict check(const Setup& setup, const Policy& policy) {
+  if (const Verdict lent = check_levers(setup.levers, policy); !lent) return lent;
   for (const OperatingPoint& point : setup.points) {
     if (!(point.time_s > 0)) return Verdict::no("the profile's '" + point.label + "' has no time");
   }

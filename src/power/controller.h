@@ -42,21 +42,22 @@ struct Observation {
 };
 
 struct Tuning {
-  double margin = 0.012;      // how far below a cap to aim, of the cap
-  double band = 0.002;        // of the level: smaller corrections wait
-  double up_step = 0.05;      // of the level at most, a step
-  double reading_s = 0.04;    // a reading looks back this far: older actions only
-  bool instants = true;       // they teach; else the mean of a second alone, where there is one
-  double bias_gain = 0.15;    // of a reading of an instant
-  double mean_gain = 0.3;     // of the mean of a second, held against the levels of that second
-  double mean_s = 1.15;       // a second, and how late its mean may be shown
-  double surprise = 0.1;      // from the expected power: then the bias is learned at once
-  double noises = 4;          // … and at least so many mean deviations of the readings
-  double dwell_s = 0.5;       // between changes of a discrete lever
-  double worth = 1.03;        // a switch of points must gain this factor
-  double stale_s = 0.35;      // without a new reading: hold, then feed-forward alone
-  double stale_share = 0.95;  // of the target, then
-  double temp_margin_c = 1;   // the sensor shows whole degrees, cut off
+  double margin = 0.012;       // how far below a cap to aim, of the cap
+  double limit_margin = 0.02;  // likewise, of the card's own limit
+  double band = 0.002;         // of the level: smaller corrections wait
+  double up_step = 0.05;       // of the level at most, a step
+  double reading_s = 0.04;     // a reading looks back this far: older actions only
+  bool instants = true;        // they teach; else the mean of a second alone, where there is one
+  double bias_gain = 0.15;     // of a reading of an instant
+  double mean_gain = 0.3;      // of the mean of a second, held against the levels of that second
+  double mean_s = 1.15;        // a second, and how late its mean may be shown
+  double surprise = 0.1;       // from the expected power: then the bias is learned at once
+  double noises = 4;           // … and at least so many mean deviations of the readings
+  double dwell_s = 0.5;        // between changes of a discrete lever
+  double worth = 1.03;         // a switch of points must gain this factor
+  double stale_s = 0.35;       // without a new reading: hold, then feed-forward alone
+  double stale_share = 0.95;   // of the target, then
+  double temp_margin_c = 1;    // the sensor shows whole degrees, cut off
   double temp_period_s = 1;
   double temp_gain_w_per_c = 16;
   double temp_reset_s = 8;
@@ -111,7 +112,8 @@ struct State {
   double acted_s = 0;  // last change of anything that a reading would show
   double point_changed_s = -1e9;
   double sms_changed_s = -1e9;
-  double power_read_s = -1e9;  // time of the last new reading
+  double limit_judged_s = -1e9;  // whether the card's own limit holds a cap
+  double power_read_s = -1e9;    // time of the last new reading
   double temp_step_s = -1e9;
   double temp_read_s = -1e9;
   double temp_error_c = 0;

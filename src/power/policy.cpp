@@ -54,6 +54,16 @@ const Form kForms[] = {
      "s",
      false,
      &time_of},
+    {Goal::limit, "limit", "limit:450W", {{"kW", 1e3}, {"W", 1}}, 1, 1e5, "W", false, &time_of},
+    {Goal::clock,
+     "clock",
+     "clock:1200MHz",
+     {{"GHz", 1e3}, {"MHz", 1}},
+     1,
+     1e5,
+     "MHz",
+     false,
+     &time_of},
 };
 
 const Form& form_of(const Policy& policy) {

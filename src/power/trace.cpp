@@ -21,6 +21,8 @@ std::string to_json_line(const Decision& decision, const Setup& setup) {
   json["dtype"] = name_of(setup.points[action.point].dtype);
   json["sms"] = action.sms == 0 ? Json() : Json(action.sms);
   json["duty"] = action.duty;
+  if (action.limit_w > 0) json["limit_w"] = action.limit_w;
+  if (action.clock_hz > 0) json["clock_hz"] = action.clock_hz;
   json["level"] = decision.level;
   json["bias"] = decision.bias;
   json["target_w"] = number(decision.target_w);

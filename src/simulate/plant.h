@@ -26,6 +26,8 @@ class Plant final : public Actuator {
   Levers levers() const override { return scenario_.levers; }
   void apply(const Action& action) override {
     action_ = action;
+    gpu_.set_limit(action.limit_w > 0 ? action.limit_w : scenario_.card.limit_w);
+    gpu_.lock_clock(action.clock_hz);
     update();
   }
 

@@ -126,6 +126,15 @@ Scenario until(Scenario scenario, double seconds) {
 }
 
 Scenario pacing_only(Scenario scenario) {
+  const auto paced = [](power::Policy& policy) {
+    if (const auto watts = policy.limit_w()) policy = power::Policy::power_cap(*watts);
+  };
+  paced(scenario.policy);
+  for (Event& event : scenario.events) {
+    if (event.policy) paced(*event.policy);
+  }
+  scenario.levers.limit_least_w = scenario.levers.limit_most_w = 0;
+  scenario.levers.clock_least_hz = scenario.levers.clock_most_hz = 0;
   std::erase_if(scenario.points,
                 [&](const TruePoint& point) { return point.error > scenario.max_error; });
   const auto fastest = std::max_element(

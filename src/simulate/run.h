@@ -39,7 +39,8 @@ Run run(const Scenario& scenario, const Interrupted& interrupted = {});
 // are, since they are of the whole.
 Scenario until(Scenario scenario, double seconds);
 
-// The same with gaps as the only lever and the fastest point only.
+// The same with gaps as the only lever and the fastest point only; what the card's own limit would
+// hold is a cap.
 Scenario pacing_only(Scenario scenario);
 
 }  // namespace dfa::simulate

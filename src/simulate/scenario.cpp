@@ -118,6 +118,10 @@ void read_levers(const Json& json, Levers& levers) {
   reader.take("sm_step", levers.sm_step);
   reader.take("pacing", levers.pacing);
   reader.take("duty_least", levers.duty_least);
+  reader.take("limit_least_w", levers.limit_least_w);
+  reader.take("limit_most_w", levers.limit_most_w);
+  reader.take("clock_least_hz", levers.clock_least_hz);
+  reader.take("clock_most_hz", levers.clock_most_hz);
   reader.finish();
 }
 
@@ -206,6 +210,12 @@ void validate(const Scenario& scenario) {
   for (const Event& event : scenario.events) {
     if (!(event.at_s >= before)) throw InvalidArgument("scenario: events must be in order of at_s");
     before = event.at_s;
+  }
+  if (!scenario.marks.work_vs_pacing) return;
+  const auto is_clock = [](const Event& event) { return event.policy && event.policy->clock_hz(); };
+  if (scenario.policy.clock_hz() ||
+      std::any_of(scenario.events.begin(), scenario.events.end(), is_clock)) {
+    throw InvalidArgument("marks: work_vs_pacing of a policy clock, which gaps cannot follow");
   }
 }
 

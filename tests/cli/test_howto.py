@@ -34,7 +34,7 @@ def test_the_shell_snippets_of_a_page_run(page, tmp_path, fake_nvml):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     environment = os.environ | fake_nvml(FAKE) | {
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "DFA_CUDA_DRIVER": "none-in-tests",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *sys.path])}
+        "DFA_STATE_DIR": str(tmp_path), "DFA_PRIVILEGES": str(tmp_path / "privileges.sock"), "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *sys.path])}
     for snippet in fences(page, "sh"):
         done = subprocess.run(["bash", "-euc", snippet], cwd=tmp_path, env=environment, text=True,
                               capture_output=True, timeout=HUNG_S)

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-COMMANDS = ["info", "run", "bench", "analyze", "compare", "tune", "power", "simulate", "cache", "monitor", "study", "selftest"]
+COMMANDS = ["info", "run", "bench", "analyze", "compare", "tune", "power", "simulate", "cache", "monitor", "study", "selftest", "privileges"]
 
 
 def test_version(dfa):

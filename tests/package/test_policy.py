@@ -14,6 +14,7 @@ PROBLEM = "fwd fp32 b1 h2 s64 d32"
 
 @pytest.mark.parametrize("text, goal, value", [
     ("max_performance", "max_performance", 0), ("power_cap:0.5kW", "power_cap", 500),
+    ("limit:450W", "limit", 450), ("clock:1.2GHz", "clock", 1200),
     ("temp_cap:70C", "temp_cap", 70), ("latency:2ms", "latency", 0.002), ("edp", "edp", 0)])
 def test_texts_are_those_of_the_command_line(text, goal, value):
     policy = dfa.Policy(text)
@@ -84,6 +85,9 @@ def test_caps_and_other_algorithms_are_not_of_a_call(profile):
     q, k, v = arrays()
     with pytest.raises(ValueError, match="dfa.Governor"):
         dfa.attention(q, k, v, policy="power_cap:500W")
+    for lever in ("limit:450W", "clock:1200MHz"):
+        with pytest.raises(ValueError, match=f"policy {lever} turns a lever of the card itself"):
+            dfa.attention(q, k, v, policy=lever)
     with pytest.raises(ValueError, match="algorithm 'standard'"):
         dfa.attention(q, k, v, algorithm="standard", policy=dfa.Policy("edp", profile=profile))
     with pytest.raises(TypeError, match="int"):

@@ -191,11 +191,19 @@ void read_world() {
   }
 }
 
+void take_half(const char* function) {
+  const auto wait = world.latency.find(function);
+  if (wait == world.latency.end()) return;
+  world.now += wait->second / 2;
+  if (!world.virtual_clock) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(wait->second / 2));
+  }
+}
+
 // What every call does first: takes its time, and fails where the scenario says so. A value is of
 // the middle of the call, as on a card.
 int enter(const char* function) {
-  const auto wait = world.latency.find(function);
-  if (wait != world.latency.end()) world.now += wait->second / 2;
+  take_half(function);
   const auto error = world.errors.find(function);
   if (error != world.errors.end() && world.time() < error->second.until) {
     return error->second.status;
@@ -203,17 +211,12 @@ int enter(const char* function) {
   return world.users > 0 ? kSuccess : kUninitialized;
 }
 
-void leave(const char* function) {
-  const auto wait = world.latency.find(function);
-  if (wait != world.latency.end()) world.now += wait->second / 2;
-}
-
 template <typename Body>
 int answer(const char* function, const Body& body) {
   const std::lock_guard lock(mutex);
   int status = enter(function);
   if (status == kSuccess) status = body();
-  leave(function);
+  take_half(function);
   return status;
 }
 

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "sensors/nvml/guardian.h"
 #include "sensors/nvml/owner.h"
@@ -53,6 +55,24 @@ TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
   }
   EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1000 1200\nlimit 700\nclocks free\n");
   EXPECT_FALSE(std::filesystem::exists(memory()));
+}
+
+TEST_F(NvmlOwner, ALeverIsFreedWhileTheOtherIsHeld) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+  EXPECT_TRUE(guardian.unlock_clocks());  // nothing to do
+  guardian.request_power_limit(450);
+  guardian.request_clocks(1.2e9);
+  guardian.request_clocks(0);
+  EXPECT_TRUE(guardian.unlock_clocks());
+  EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1200 1200\nclocks free\n");
+  guardian.request_power_limit(0);
+  EXPECT_TRUE(guardian.free_power_limit());
+  EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\n")) << set();
+  EXPECT_TRUE(guardian.set_power_limit(300));
+  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\nlimit 300\nlimit 700\n")) << set();
 }
 
 TEST_F(NvmlOwner, WhatWasNotTurnedIsLeftAlone) {
@@ -120,6 +140,58 @@ TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
   EXPECT_EQ(read_file(memory()), "power_limit_mw 700000 clocks_locked 1\n");
 }
 
+TEST_F(NvmlOwner, LeversThatWereGivenBackAreRefusedAndFreeForOthers) {
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  EXPECT_TRUE(opened.levers->restore());  // with nothing turned, and after a turn
+  EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
+  opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  ASSERT_TRUE(opened.levers->set_power_limit(450));
+  EXPECT_TRUE(opened.levers->restore());
+  EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
+  EXPECT_NE(opened.levers->lock_clocks(1e9, 1e9).reason.find("given back"), std::string::npos);
+  EXPECT_TRUE(set().ends_with("limit 450\nlimit 700\n"));
+  EXPECT_FALSE(std::filesystem::exists(memory()));
+  auto other = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(other.levers) << other.status.reason;
+  opened.levers.reset();
+  EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);  // the other's lock is not undone
+}
+
+TEST_F(NvmlOwner, WhatAKilledRunLeftIsRememberedUntilItIsUndone) {
+  tree_.write("dfa-card-0000-3b-00.0", "power_limit_mw 650000 clocks_locked 1\n");
+  for (const char* function :
+       {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"}) {
+    const NvmlWorld world(scenario("error " + std::string(function) + " 15\n"));
+    EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);
+    EXPECT_EQ(read_file(memory()), "power_limit_mw 650000 clocks_locked 1\n");
+  }
+  const NvmlWorld world(scenario());
+  EXPECT_TRUE(nvml::OwnerLevers::open(world.card()).levers);
+  EXPECT_TRUE(set().ends_with("limit 650\nclocks free\nlimit 650\n")) << set();
+}
+
+// A disk without room: what a card was cannot be remembered, so that it is not changed.
+TEST_F(NvmlOwner, AFullDiskRefusesTheChange) {
+  const NvmlWorld world(scenario());
+  auto opened = nvml::OwnerLevers::open(world.card());
+  ASSERT_TRUE(opened.levers);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{10, before.rlim_max};  // the text falls short
+  ::setrlimit(RLIMIT_FSIZE, &none);
+  const Verdict limit = opened.levers->set_power_limit(450);
+  const Verdict clocks = opened.levers->lock_clocks(1e9, 1e9);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_NE(limit.reason.find("cannot write"), std::string::npos) << limit.reason;
+  EXPECT_NE(clocks.reason.find("cannot write"), std::string::npos) << clocks.reason;
+  EXPECT_EQ(set(), "limit 700\n");
+}
+
 TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {
   const NvmlWorld world(scenario());
   nvml::Guardian guardian;
@@ -133,6 +205,60 @@ TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {
   guardian.request_power_limit(400);
   EXPECT_TRUE(guardian.end());
   EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1100 1100\nlimit 400\nlimit 700\nclocks free\n");
+}
+
+TEST_F(NvmlOwner, AGuardianTellsWhatACardIsAndTakesNothing) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian guardian;
+  const auto known = guardian.identify("GPU-aa");
+  ASSERT_TRUE(known.value) << known.status.reason;
+  EXPECT_EQ(known.value->pci_id, "0000:3b:00.0");
+  EXPECT_EQ(known.value->uuid, "GPU-aa");
+  EXPECT_EQ(known.value->name, "H200");
+  EXPECT_EQ(known.value->limits.least_w, 200);
+  EXPECT_FALSE(guardian.identify("GPU-bb").value);
+  EXPECT_FALSE(guardian.set_power_limit(300));  // which were not taken
+  EXPECT_TRUE(guardian.end());
+  EXPECT_EQ(set(), "");
+}
+
+// A second guardian is forked while the connection to the first is open.
+TEST_F(NvmlOwner, AGuardianKeepsNothingOpenButItsConnection) {
+  const NvmlWorld world(scenario());
+  nvml::Guardian first;
+  const nvml::Guardian second;
+  ASSERT_TRUE(first.identify("GPU-aa").value);  // it lives, and has loaded the library
+  for (const nvml::Guardian* one : {&std::as_const(first), &second}) {
+    const std::string folder = "/proc/" + std::to_string(one->pid()) + "/fd";
+    const auto sockets = [&] {
+      int count = 0;
+      for (const auto& fd : std::filesystem::directory_iterator(folder)) {
+        std::error_code gone;
+        const auto target = std::filesystem::read_symlink(fd.path(), gone).string();
+        count += std::stoi(fd.path().filename()) > 2 && target.starts_with("socket:") ? 1 : 0;
+      }
+      return count;
+    };
+    for (int i = 0; i < 400 && sockets() != 1; ++i) {  // the second has just begun
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_EQ(sockets(), 1);
+  }
+}
+
+TEST_F(NvmlOwner, ADriverThatHangsIsToldAndItsLateAnswersAreNotTakenForOthers) {
+  const NvmlWorld world("latency nvmlDeviceSetGpuLockedClocks 0.7\nclock real\n" +
+                        scenario().substr(kCard.find("card ")));
+  nvml::Guardian guardian(0.2);
+  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
+  EXPECT_EQ(guardian.lock_clocks(1e9, 1e9).reason, "the driver did not answer for 0.2 s");
+  EXPECT_FALSE(guardian.set_power_limit(300));
+  std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  EXPECT_NE(guardian.set_power_limit(100).reason.find("this card takes"), std::string::npos);
+  EXPECT_TRUE(guardian.set_power_limit(400));
+  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(ends_with("clocks 1000 1000\nlimit 300\nlimit 400\nlimit 700\nclocks free\n"))
+      << set();
 }
 
 TEST_F(NvmlOwner, ARefusalThatNobodyWaitedForIsToldAtTheEnd) {

@@ -119,6 +119,25 @@ TEST(SimulatedGpu, PacingFreesTheClock) {
   EXPECT_LT(work(0.9) / work(1), 0.96);
 }
 
+TEST(SimulatedGpu, ItsLimitAndItsClockMayBeSet) {
+  Gpu gpu({}, 1);
+  gpu.set_load(attention(64));
+  gpu.set_limit(450);
+  gpu.advance(3);
+  const double before = gpu.energy_j();
+  gpu.advance(5);
+  EXPECT_NEAR((gpu.energy_j() - before) / 5, 450, 5);
+  gpu.set_limit(700);
+  gpu.lock_clock(1201e6);
+  const double capped = gpu.capped_s();
+  gpu.advance(3);
+  EXPECT_EQ(gpu.clock_hz(), 1200e6);        // in its steps
+  EXPECT_LT(gpu.capped_s() - capped, 1.1);  // a clock that was asked for is no cap
+  gpu.lock_clock(0);
+  gpu.advance(3);
+  EXPECT_GT(gpu.clock_hz(), 1400e6);
+}
+
 TEST(SimulatedGpu, CounterIsTheIntegralUpToATick) {
   Gpu gpu({}, 1);
   gpu.set_load(attention(70, 0.8));

@@ -121,6 +121,51 @@ TEST(Temperature, PointsDoNotSwitchBackAndForth) {
   }
 }
 
+// What the same watts buy: work a joule, of that at full speed. docs/design/0028-privileges.md
+TEST(LentLevers, AtOnePowerTheCardsOwnLeversDoMoreWorkThanGaps) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_levers.json");
+  scenario.events.clear();
+  scenario.marks = {};
+  const auto work_per_j = [&](const char* policy, double watts) {
+    scenario.policy = power::parse_policy(policy);
+    const Measures m = measure(scenario, run(scenario));
+    EXPECT_NEAR(m.mean_power_w, watts, 0.02 * watts) << policy;
+    return m.work_per_j;
+  };
+  const double free = work_per_j("max_performance", 700);
+  EXPECT_NEAR(work_per_j("limit:450W", 450) / free, 0.95, 0.01);
+  EXPECT_NEAR(work_per_j("power_cap:450W", 441) / free, 0.94, 0.01);  // by the limit
+  EXPECT_NEAR(work_per_j("clock:1125MHz", 450) / free, 0.95, 0.01);
+  scenario = pacing_only(scenario);
+  EXPECT_NEAR(work_per_j("power_cap:450W", 445) / free, 0.71, 0.01);
+  EXPECT_THROW(work_per_j("limit:450W", 450), Unsupported);
+}
+
+// What is learned of a card at full clocks holds after them.
+TEST(LentLevers, WhatALockedClockDrawsIsNoBiasOfTheCard) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_levers.json");
+  scenario.policy = power::parse_policy("clock:1200MHz");
+  const auto result = run(scenario);
+  for (const power::Decision& decision : result.decisions) {
+    EXPECT_NEAR(decision.bias, 1, 0.05) << decision.time_s;
+    EXPECT_EQ(decision.predicted_w.has_value(), decision.time_s >= 8 - 1e-9);
+  }
+  EXPECT_EQ(missed(scenario, result, measure(scenario, result)), std::vector<std::string>{});
+}
+
+TEST(LentLevers, ACapHeldByTheLimitIsHeld) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_levers.json");
+  scenario.events.clear();
+  scenario.marks.work_vs_pacing = 1;  // so that it is measured
+  scenario.seconds = 240;  // at 210 W the lowest clock draws more, which takes two seconds to see
+  for (const double watts : {210, 300, 450, 600, 690}) {
+    scenario.policy = power::Policy::power_cap(watts);
+    const Measures m = measure(scenario, run(scenario));
+    EXPECT_LE(*m.violation_pct, 1) << watts;
+    EXPECT_GE(*m.work_vs_pacing, watts < 650 ? 1.1 : 0.98) << watts;
+  }
+}
+
 // Steadier than the firmware's own cap.
 TEST(Caps, PowerIsSteadierThanWithout) {
   const auto deviation = [](const Scenario& scenario) {
@@ -147,7 +192,8 @@ TEST(Scenario, BadFilesAreNamed) {
   for (const char* bad :
        {R"("policy":"fast"})", R"("secunds":5})", R"("seconds":"5"})", R"("seconds":-1})",
         R"("events":[{"at_s":5},{"at_s":2}]})", R"("events":[{"whom":1}]})", R"("events":3})",
-        R"("marks":{"x":1}})", R"("card":[]})", R"("seed":-1})"}) {
+        R"("marks":{"x":1}})", R"("policy":"clock:1200MHz","marks":{"work_vs_pacing":1}})",
+        R"("levers":{"clock_hz":1}})", R"("card":[]})", R"("seed":-1})"}) {
     EXPECT_THROW(parse_scenario(head + bad), InvalidArgument) << bad;
   }
   EXPECT_THROW(parse_scenario("{"), InvalidArgument);

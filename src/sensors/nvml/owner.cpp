@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,25 +17,26 @@
 #include "base/env.h"
 
 namespace dfa::nvml {
+namespace {
+
+constexpr const char* kGivenBack = "the levers of this card were given back; open them again";
+
+template <typename Of>
+void find(const Library& library, Of& function) {
+  function.address = reinterpret_cast<decltype(function.address)>(library.symbol(function.name));
+}
+
+}  // namespace
 
 struct OwnerLevers::Api {
-  Function<Handle, unsigned*> limit{"nvmlDeviceGetPowerManagementLimit"};
-  Function<Handle, unsigned*, unsigned*> limit_range{
-      "nvmlDeviceGetPowerManagementLimitConstraints"};
   Function<Handle, unsigned> set_limit{"nvmlDeviceSetPowerManagementLimit"};
   Function<Handle, unsigned, unsigned> lock_clocks{"nvmlDeviceSetGpuLockedClocks"};
   Function<Handle> unlock_clocks{"nvmlDeviceResetGpuLockedClocks"};
 
   explicit Api(const Library& library) {
-    const auto find = [&](auto& function) {
-      function.address =
-          reinterpret_cast<decltype(function.address)>(library.symbol(function.name));
-    };
-    find(limit);
-    find(limit_range);
-    find(set_limit);
-    find(lock_clocks);
-    find(unlock_clocks);
+    find(library, set_limit);
+    find(library, lock_clocks);
+    find(library, unlock_clocks);
   }
 };
 
@@ -47,19 +49,23 @@ class OwnerLevers::Memory {
     for (char& c : name) c = c == ':' ? '-' : c;
     path_ = std::filesystem::path(env("DFA_STATE_DIR")) / name;
   }
-  ~Memory() {
-    if (fd_ >= 0) ::close(fd_);
-  }
+  ~Memory() { close(); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
+  // Whoever gives the levers back removes the file under its lock: one that was opened before that
+  // and locked after it is no longer there, and would lock nothing.
   Verdict lock() {
-    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd_ < 0) return trouble("open");
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return Verdict::yes();
-    const Verdict held =
-        Verdict::no("another process holds the levers of this card (" + path_.string() + ")");
-    return errno == EWOULDBLOCK ? held : trouble("lock");
+    do {
+      close();
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+      if (fd_ < 0) return trouble("open");
+      if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) continue;
+      const Verdict held =
+          Verdict::no("another process holds the levers of this card (" + path_.string() + ")");
+      return errno == EWOULDBLOCK ? held : trouble("lock");
+    } while (!still_there());
+    return Verdict::yes();
   }
 
   struct Leftover {
@@ -78,17 +84,31 @@ class OwnerLevers::Memory {
   Verdict remember(unsigned limit_mw, bool clocks_locked) {
     const std::string text =
         fmt::format("power_limit_mw {} clocks_locked {}\n", limit_mw, clocks_locked ? 1 : 0);
+    errno = ENOSPC;  // what a write that falls short means
     const bool written =
         ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
         ::ftruncate(fd_, static_cast<off_t>(text.size())) == 0;
     return written ? Verdict::yes() : trouble("write");
   }
 
+  // Under the lock, which ends with this object.
   void forget() {
     if (::ftruncate(fd_, 0) == 0) ::unlink(path_.c_str());
   }
 
  private:
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+  bool still_there() const {
+    struct stat held {};
+    struct stat found {};
+    return ::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &found) == 0 &&
+           held.st_dev == found.st_dev && held.st_ino == found.st_ino;
+  }
+
   Verdict trouble(const char* action) const {
     return Verdict::no(fmt::format(
         "cannot {} '{}': {}; what a card was set to is kept there, DFA_STATE_DIR names another "
@@ -99,6 +119,17 @@ class OwnerLevers::Memory {
   std::filesystem::path path_;
   int fd_ = -1;
 };
+
+Value<PowerLimits> read_power_limits(const Device& device) {
+  Function<Handle, unsigned*> limit{"nvmlDeviceGetPowerManagementLimit"};
+  Function<Handle, unsigned*, unsigned*> range{"nvmlDeviceGetPowerManagementLimitConstraints"};
+  find(device.library(), limit);
+  find(device.library(), range);
+  unsigned found = 0, least = 0, most = 0;
+  if (const Verdict got = limit(device.handle(), &found); !got) return {std::nullopt, got};
+  if (const Verdict got = range(device.handle(), &least, &most); !got) return {std::nullopt, got};
+  return {PowerLimits{1e-3 * found, 1e-3 * least, 1e-3 * most}, {}};
+}
 
 OwnerLevers::OwnerLevers(const Device& device, std::unique_ptr<Api> api)
     : device_(device), api_(std::move(api)) {}
@@ -120,8 +151,14 @@ Verdict OwnerLevers::take() {
   auto memory = std::make_unique<Memory>(device_.facts().pci_id);
   if (const Verdict locked = memory->lock(); !locked) return locked;
   memory_ = std::move(memory);
-  if (const Verdict undone = undo_leftover(); !undone) return undone;
-  if (const Verdict read = read_limits(); !read) return read;
+  if (const Verdict undone = undo_leftover(); !undone) {
+    memory_.reset();  // and not forgotten: the next run tries again
+    return undone;
+  }
+  const auto limits = read_power_limits(device_);
+  if (!limits.value) return limits.status;
+  limits_ = *limits.value;
+  found_mw_ = static_cast<unsigned>(std::llround(limits_.found_w * 1e3));
   return api_->set_limit(device_.handle(), found_mw_);
 }
 
@@ -132,15 +169,8 @@ Verdict OwnerLevers::undo_leftover() {
   return left->clocks_locked != 0 ? api_->unlock_clocks(device_.handle()) : Verdict::yes();
 }
 
-Verdict OwnerLevers::read_limits() {
-  unsigned least = 0, most = 0;
-  if (const Verdict got = api_->limit(device_.handle(), &found_mw_); !got) return got;
-  if (const Verdict got = api_->limit_range(device_.handle(), &least, &most); !got) return got;
-  limits_ = {1e-3 * found_mw_, 1e-3 * least, 1e-3 * most};
-  return Verdict::yes();
-}
-
 Verdict OwnerLevers::set_power_limit(double watts) {
+  if (!memory_) return Verdict::no(kGivenBack);
   if (!(watts >= limits_.least_w && watts <= limits_.most_w)) {
     return Verdict::no(fmt::format("power limit {:g} W; this card takes {:g} to {:g} W", watts,
                                    limits_.least_w, limits_.most_w));
@@ -150,8 +180,17 @@ Verdict OwnerLevers::set_power_limit(double watts) {
   return api_->set_limit(device_.handle(), static_cast<unsigned>(std::llround(watts * 1e3)));
 }
 
+Verdict OwnerLevers::free_power_limit() {
+  if (!memory_) return Verdict::no(kGivenBack);
+  if (!limit_changed_) return Verdict::yes();
+  const Verdict freed = api_->set_limit(device_.handle(), found_mw_);
+  limit_changed_ = !freed;
+  return freed;
+}
+
 Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
-  if (!(least_hz > 0 && most_hz >= least_hz && most_hz < 1e11)) {
+  if (!memory_) return Verdict::no(kGivenBack);
+  if (!(kAnyClocks.holds(least_hz) && kAnyClocks.holds(most_hz) && most_hz >= least_hz)) {
     return Verdict::no(fmt::format("clocks {:g} to {:g} MHz; a range above 0 is expected",
                                    least_hz * 1e-6, most_hz * 1e-6));
   }
@@ -161,18 +200,24 @@ Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
                            static_cast<unsigned>(std::lround(most_hz * 1e-6)));
 }
 
+Verdict OwnerLevers::unlock_clocks() {
+  if (!memory_) return Verdict::no(kGivenBack);
+  if (!clocks_locked_) return Verdict::yes();
+  const Verdict unlocked = api_->unlock_clocks(device_.handle());
+  clocks_locked_ = !unlocked;
+  return unlocked;
+}
+
 Verdict OwnerLevers::restore() {
-  if (!limit_changed_ && !clocks_locked_) {
-    if (memory_) memory_->forget();
-    memory_.reset();
-    return Verdict::yes();
-  }
   Verdict limit = Verdict::yes(), clocks = Verdict::yes();
   if (limit_changed_) limit = api_->set_limit(device_.handle(), found_mw_);
   if (clocks_locked_) clocks = api_->unlock_clocks(device_.handle());
   limit_changed_ = limit_changed_ && !limit;
   clocks_locked_ = clocks_locked_ && !clocks;
-  if (limit && clocks) memory_->forget();  // else the next run tries again
+  if (memory_ && limit && clocks) {  // else the next run tries again
+    memory_->forget();
+    memory_.reset();
+  }
   return limit ? clocks : limit;
 }
 

@@ -3,17 +3,20 @@
 #include <memory>
 #include <string>
 
+#include "sensors/gpu/control.h"
 #include "sensors/nvml/device.h"
 
 // What changes a card: its power limit and its clocks. For the card's owner alone, and kept apart
 // from everything that reads. Whoever may be ended at any moment uses a Guardian instead.
 namespace dfa::nvml {
 
-struct PowerLimits {
-  double found_w = 0;  // when the levers were opened
-  double least_w = 0;
-  double most_w = 0;
-};
+using sensors::PowerLimits;
+
+// NVML takes any clocks and keeps to those that the card has.
+inline constexpr Range kAnyClocks{1e6, 99999e6};
+
+// What is set and what may be set. Only reads.
+Value<PowerLimits> read_power_limits(const Device& device);
 
 // Remembers on disk what it found, for as long as the card is not as it was.
 class OwnerLevers {
@@ -32,9 +35,12 @@ class OwnerLevers {
 
   const PowerLimits& limits() const { return limits_; }
   Verdict set_power_limit(double watts);
+  Verdict free_power_limit();  // as it was found
   Verdict lock_clocks(double least_hz, double most_hz);
+  Verdict unlock_clocks();
 
-  // The limit as it was found; clocks unlocked, since NVML does not tell what was locked before.
+  // Gives the levers back: the limit as it was found; clocks unlocked, since NVML does not tell
+  // what was locked before. Where that failed they are held on, and it may be tried again.
   Verdict restore();
 
  private:
@@ -44,11 +50,10 @@ class OwnerLevers {
   OwnerLevers(const Device& device, std::unique_ptr<Api> api);
   Verdict take();
   Verdict undo_leftover();
-  Verdict read_limits();
 
   Device device_;
   std::unique_ptr<Api> api_;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Memory> memory_;  // null: the levers were given back
   PowerLimits limits_;
   unsigned found_mw_ = 0;
   bool limit_changed_ = false;

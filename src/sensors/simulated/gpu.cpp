@@ -30,7 +30,11 @@ double board_power(const CardParameters& card, double dynamic_w, double clock_hz
 }
 
 Gpu::Gpu(const CardParameters& card, std::uint64_t seed)
-    : card_(card), random_(seed), clock_hz_(card.clock_max_hz), governed_hz_(card.clock_max_hz) {
+    : card_(card),
+      random_(seed),
+      clock_hz_(card.clock_max_hz),
+      governed_hz_(card.clock_max_hz),
+      highest_hz_(card.clock_max_hz) {
   for (std::size_t i = 0; i < rise_c_.size(); ++i) {
     pole_step_[i] = 1 - std::exp(-kStep / card.poles[i].time_s);
   }
@@ -56,6 +60,12 @@ void Gpu::settle() {
   show_sensors();
 }
 
+void Gpu::lock_clock(double hz) {
+  const double steps = card_.clock_step_hz * std::round(hz / card_.clock_step_hz);
+  highest_hz_ =
+      hz > 0 ? std::clamp(steps, card_.clock_min_hz, card_.clock_max_hz) : card_.clock_max_hz;
+}
+
 void Gpu::advance(double seconds) {
   const auto end = step_ + std::llround(seconds / kStep);
   while (step_ < end) step();
@@ -67,7 +77,7 @@ void Gpu::step() {
   power_w_ = board_power(card_, dynamic, clock_hz_, temp_c());
   energy_j_ += power_w_ * kStep;
   work_ += load_.work_per_s * share * clock_hz_ / card_.clock_max_hz * kStep;
-  if (clock_hz_ < card_.clock_max_hz) capped_s_ += kStep;
+  if (clock_hz_ < highest_hz_) capped_s_ += kStep;
   for (std::size_t i = 0; i < rise_c_.size(); ++i) {
     rise_c_[i] += (card_.poles[i].c_per_w * power_w_ - rise_c_[i]) * pole_step_[i];
   }
@@ -86,7 +96,7 @@ void Gpu::govern_clock() {
   double change = (target - filtered_w_) * card_.cap_gain_hz_per_w;
   if (temp_c() > card_.slowdown_temp_c) change = -card_.clock_step_hz;
   governed_hz_ += std::clamp(change, -card_.cap_down_hz, card_.cap_up_hz);
-  governed_hz_ = std::clamp(governed_hz_, card_.clock_min_hz, card_.clock_max_hz);
+  governed_hz_ = std::clamp(governed_hz_, card_.clock_min_hz, highest_hz_);
   clock_hz_ = card_.clock_step_hz * std::round(governed_hz_ / card_.clock_step_hz);
 }
 

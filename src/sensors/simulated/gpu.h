@@ -35,6 +35,8 @@ class Gpu final : public Clock {
   Gpu(const CardParameters& card, std::uint64_t seed);
 
   void set_load(const Load& load) { load_ = load; }
+  void set_limit(double watts) { card_.limit_w = watts; }
+  void lock_clock(double hz);  // 0: as the firmware likes
   void set_inlet(double temp_c) { card_.inlet_c = temp_c; }
   void set_faults(const Faults& faults) { faults_ = faults; }
   void reset_counter() { counter_offset_j_ = energy_j_; }
@@ -87,6 +89,7 @@ class Gpu final : public Clock {
   double capped_s_ = 0;
   double clock_hz_ = 0;     // what the chip runs at, in whole steps of
   double governed_hz_ = 0;  // what the firmware wants
+  double highest_hz_ = 0;   // what it may want, in whole steps of the clock
   double filtered_w_ = 0;
   double counter_offset_j_ = 0;
   std::array<double, 3> rise_c_ = {};  // of each pole above the one before
