@@ -61,7 +61,8 @@ struct PagedArgs {
   int pages;             // of the cache
 };
 
-// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
+// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says. Kernels
+// of Hopper have the cap times log2(e) and, for its inverse, scale / cap (ExponentLogits).
 struct LogitArgs {
   float softcap, inverse_softcap;
   const float* alibi_slopes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "kernels/check/args.h"
@@ -426,6 +427,15 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   return begin + aligned(static_cast<std::size_t>(end));
 }
 
+// Of ExponentLogits: the cap in exponents of 2, and what makes a score the argument of tanh.
+void fold_logits(LogitArgs& args, const Problem& p) {
+  constexpr double kLog2E = 1.4426950408889634, kMost = std::numeric_limits<float>::max();
+  if (p.softcap == 0) return;
+  args.softcap = static_cast<float>(p.softcap * kLog2E);
+  args.inverse_softcap =
+      static_cast<float>(std::clamp(p.softmax_scale() / p.softcap, -kMost, kMost));
+}
+
 void point_pages(PagedArgs& args, const Sequences& sequences) {
   args.block_table = sequences.block_table;
   args.table_row = sequences.table_row;
@@ -443,7 +453,9 @@ void point_logits(LogitArgs& args, const Logits& logits) {
 }  // namespace
 
 KernelArgs kernel_args(const Problem& p, const ForwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
+  KernelArgs args = with_lists(kernel_args(p), p, c);
+  if (c.target == Target::cuda_sm90) fold_logits(args.logits, p);
+  return args;
 }
 
 KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {

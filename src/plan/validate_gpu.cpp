@@ -37,13 +37,6 @@ Verdict validate_strides(const char* name, const Strides& s) {
 }
 
 template <typename Config>
-Verdict validate_logits(const Config& c, const Problem& p) {
-  Config wanted = c;
-  set_logits(wanted, p);
-  return require(wanted == c, "softcap, alibi, bias and sink are not those of the problem");
-}
-
-template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
   return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
               validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
@@ -213,8 +206,7 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 }
 
 Verdict validate_plain_logits(const Problem& p) {
-  return require(p.plain_logits(),
-                 "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink");
+  return require(p.plain_logits(), kNoLogitsOnSm90);
 }
 
 Verdict validate_mask(const Problem& p) {

@@ -64,12 +64,12 @@ struct ForwardConfig {
   int num_splits = 0;
   // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
   bool varlen = false;
-  // Of cuda_sm80 and below: what becomes of logits (LogitTransform), as the problem says.
+  // Of GPU targets: what becomes of logits (LogitTransform, ExponentLogits), as the problem says.
   bool softcap = false;
   bool alibi = false;
-  bool bias = false;
+  bool bias = false;  // not of cuda_sm90
   bool sink = false;
-  // Likewise: packed sequences whose keys lie in pages, which a block table names.
+  // Of cuda_sm80 and below: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile

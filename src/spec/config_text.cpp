@@ -47,12 +47,13 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     }
   }
   visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
-  if (sm90) return;
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
-  visit("bias", config.bias);
+  if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
-  if constexpr (requires { config.paged; }) visit("paged", config.paged);
+  if constexpr (requires { config.paged; }) {
+    if (!sm90) visit("paged", config.paged);
+  }
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target

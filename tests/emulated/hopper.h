@@ -57,4 +57,23 @@ constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int 
           .cluster = cluster};
 }
 
+inline constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4;
+
+template <typename Config>
+constexpr Config with_logits(Config config, int logits) {
+  config.softcap = (logits & kSoftcap) != 0;
+  config.alibi = (logits & kAlibi) != 0;
+  if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
+  return config;
+}
+
+// The end of a problem line.
+inline std::string said_of(int logits) {
+  std::string text;
+  if ((logits & kSoftcap) != 0) text += " softcap(4)";
+  if ((logits & kAlibi) != 0) text += " alibi";
+  if ((logits & kSink) != 0) text += " sink";
+  return text;
+}
+
 }  // namespace dfa::emulated

@@ -14,15 +14,12 @@ namespace {
 
 using namespace emulated;
 
-constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4, kBias = 8;
+constexpr int kBias = 8;
 
 template <typename Config>
 constexpr Config with(Config config, int logits) {
-  config.softcap = (logits & kSoftcap) != 0;
-  config.alibi = (logits & kAlibi) != 0;
   config.bias = (logits & kBias) != 0;
-  if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
-  return config;
+  return with_logits(config, logits);
 }
 
 constexpr ForwardConfig forward_config(DType element, int dim, int logits, bool varlen = false) {
@@ -52,12 +49,8 @@ constexpr BackwardConfig backward_config(DType element, int dim, int logits, boo
 }
 
 std::string line_of(DType element, int dim, const char* rest, int logits) {
-  std::string line = std::string("fwdbwd ") + name_of(element) + " " + rest;
-  line += " d" + std::to_string(dim);
-  if ((logits & kSoftcap) != 0) line += " softcap(4)";
-  if ((logits & kAlibi) != 0) line += " alibi";
-  if ((logits & kSink) != 0) line += " sink";
-  return line;
+  return std::string("fwdbwd ") + name_of(element) + " " + rest + " d" + std::to_string(dim) +
+         said_of(logits);
 }
 
 // The launches of a pass, in order, by the names that backends log.

@@ -223,6 +223,20 @@ TEST(EmulatedVarlen, HopperForwardItemsThatAreDoneAgain) {
   }
 }
 
+TEST(EmulatedVarlen, HopperForwardOfLogitsThatAreNotPlain) {
+  for (const char* rest : kLines) {
+    const auto said = [&](int logits) { return rest + said_of(logits); };
+    constexpr auto kTurns = varlen(hopper_forward(kBf16, 64, 128, 128, 2, 2, true));
+    expect_forward<with_logits(kTurns, kSink)>("bf16", said(kSink).c_str(), 64);
+    expect_forward<with_logits(kTurns, kSoftcap | kAlibi | kSink)>(
+        "bf16", said(kSoftcap | kAlibi | kSink).c_str(), 64, 1);
+    constexpr auto kHalf = varlen(hopper_forward(kFp16, 64, 64, 64, 2, 1));
+    expect_forward<with_logits(kHalf, kAlibi | kSink)>("fp16", said(kAlibi | kSink).c_str(), 48, 1);
+    constexpr auto kThree = varlen(hopper_forward(kBf16, 128, 192, 80, 2, 2));
+    expect_forward<with_logits(kThree, kSoftcap)>("bf16", said(kSoftcap).c_str(), 128);
+  }
+}
+
 constexpr BackwardConfig hopper_backward(int dim, int cluster, DqAccumulation dq, bool masked) {
   return varlen(BackwardConfig{.target = Target::cuda_sm90,
                                .element = kBf16,
