@@ -67,11 +67,10 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
       }
     }
   }
-  const int packed = work_tile / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
-  const int batch = packed / heads;
-  const int head = packed % heads * kConfig.pack_gqa + row % kQueryRows;
-  float of_keys = 1;  // what a sink leaves of weights
+  float of_keys = 1;  // what a sink leaves of their weights
   if constexpr (kConfig.sink) {
+    const int of_tile = work_tile / a.pieces.of_head % (args.hq / kConfig.pack_gqa);
+    const int head = of_tile * kConfig.pack_gqa + row % kQueryRows;
     const float sink = args.logits.sinks[head] * kLog2E, top = fmaxf(most, sink);
     if (top != -ptx::infinity()) {
       of_keys = ptx::exp2(most - top);
@@ -81,6 +80,10 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   }
   const bool seen = most != -ptx::infinity();
   const float inverse = seen ? of_keys / sum : 0.f;
+
+  const int packed = work_tile / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
+  const int batch = packed / heads;
+  const int head = packed % heads * kConfig.pack_gqa + row % kQueryRows;
   if (lane == 0 && args.lse != nullptr) {
     args.lse[(static_cast<long long>(batch) * args.hq + head) * args.sq + query] =
         seen ? (most + ptx::log2(sum)) * kLn2 : -ptx::infinity();
