@@ -459,7 +459,9 @@ KernelArgs kernel_args(const Problem& p, const ForwardConfig& c) {
 }
 
 KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
+  KernelArgs args = with_lists(kernel_args(p), p, c);
+  if (c.target == Target::cuda_sm90) fold_logits(args.logits, p);
+  return args;
 }
 
 void alternate(KernelArgs& args, int head_swizzle) {

@@ -346,7 +346,8 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
-  if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
+  const Verdict plain = validate_plain_logits(problem);
+  if (!plain && (problem.bias || !kLogitsOnSm90)) return plain;
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   if (problem.packed() && !kPackedOnSm90) return Verdict::no(kNoPackedOnSm90);
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);

@@ -28,9 +28,10 @@ inline constexpr bool kPackedOnSm90 = false;
 inline constexpr const char* kNoPackedOnSm90 =
     "cuda_sm90's kernels of packed sequences have not passed every test on a card";
 
-// Likewise for softcap, ALiBi and sinks: Hopper's forward has them, compiles without spills and is
-// right on the emulated machine; no card has run it yet.
+// Likewise for softcap, ALiBi and sinks: Hopper's kernels have them, compile without spills and are
+// right on the emulated machine; no card has run them yet. Forward and backward.
 inline constexpr bool kLogitsOnSm90 = false;
+inline constexpr bool kLogitsBackwardOnSm90 = false;
 inline constexpr const char* kNoLogitsOnSm90 =
     "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink";
 

@@ -143,14 +143,17 @@ Verdict validate_registers(const ForwardConfig& c) {
   return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
 }
 
-bool is_wide(const BackwardConfig& c) { return std::max(c.head_dim, c.value_dim) > kNarrowDim; }
+// A warpgroup that has both gradients of its keys has no registers left to make logits.
+bool is_wide(const BackwardConfig& c) {
+  return std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi;
+}
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
 // a wide one at least as many as two warpgroups share.
 Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!is_wide(c) || c.head_dim > kGroupRows, "cuda_sm90's backward of dv=", p.dv,
-              " has d from 65 on, not ", p.d),
+              c.softcap || c.alibi ? " with softcap or alibi" : "", " has d from 65 on, not ", p.d),
       require(c.head_dim == gpu_head_dim(p.d), "cuda_sm90's backward would pad d=", p.d, " to ",
               c.head_dim),
   });
@@ -224,7 +227,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       require(!c.varlen || kPackedOnSm90, kNoPackedOnSm90),
-      validate_plain_logits(p),
+      require(!p.bias, "cuda_sm90 adds no bias to logits"),
       validate_logits(c, p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
@@ -259,7 +262,8 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
               validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits)});
+              validate_smem(c.smem_bytes(), limits),
+              require(p.plain_logits() || kLogitsBackwardOnSm90, kNoLogitsOnSm90)});
 }
 
 }  // namespace dfa

@@ -70,6 +70,36 @@ TEST_F(HopperLogits, PackedSequencesMeetTheRule) {
   }
 }
 
+// Of sinks by every kernel of dense gradients that plans take, of softcap and ALiBi by those of
+// wide heads.
+TEST_F(HopperLogits, GradientsMeetTheRule) {
+  if (!kLogitsBackwardOnSm90) GTEST_SKIP() << kNoLogitsOnSm90;
+  const PlanOptions hopper{.backend = "cuda",
+                           .algorithm = Algorithm::flash,
+                           .config = "BackwardConfig{target=cuda_sm90}"};
+  for (const char* line :
+       {"bwd bf16 causal b2 hq8 hk2 s500 d64 sink", "bwd bf16 causal b1 hq64 hk8 s2048 d64 sink",
+        "bwd bf16 causal b1 hq16 hk2 s3000 d64 window(127,0) sink",
+        "bwd fp16 b1 h3 sq257 sk129 d128 window(90,20) sink",
+        "bwd bf16 causal b2 hq8 hk8 sq300 sk100 d128 sink", "bwd bf16 causal b2 h4 s700 d256 sink",
+        "bwd bf16 causal b2 hq16 hk4 s1024 d128 softcap(50)",
+        "bwd fp16 b2 h4 sq300 sk500 d128 softcap(5) sink",
+        "bwd bf16 b1 h3 sq65 sk777 d96 softcap(3)",
+        "bwd bf16 causal b1 h5 sq400 sk777 d128 softcap(1e6)",
+        "bwd bf16 causal b4 hq16 hk8 s1500 d256 softcap(50)",
+        "bwd bf16 causal b4 hq16 hk8 s1500 d256 window(511,0) softcap(50) sink",
+        "bwd bf16 causal b2 h8 s1000 d128 alibi", "bwd fp16 b2 h8 sq70 sk900 d128 scale(-2) alibi",
+        "bwd bf16 causal b2 h6 s600 d192 softcap(4) alibi sink"}) {
+    EXPECT_TRUE(checked(line, 6, hopper));
+    EXPECT_TRUE(checked(std::string(line) + " deterministic", 7, hopper));
+  }
+  for (const char* line : {"bwd bf16 causal b2 hq16 hk2 s1500 d64 sink deterministic",
+                           "bwd bf16 causal b1 hq8 hk4 s1100 d128 softcap(20) deterministic",
+                           "bwd bf16 causal b1 h6 s900 d256 softcap(20) deterministic"}) {
+    expect_same_bits(line, hopper, 100);
+  }
+}
+
 TEST_F(HopperLogits, BitsAreTheSameInEveryRunAndOnAnyPartOfTheDevice) {
   for (const char* line : {"fwd bf16 causal b2 hq16 hk2 s1500 d64 sink",
                            "fwd bf16 causal b1 hq8 hk4 s1100 d128 softcap(20) sink",

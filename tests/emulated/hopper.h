@@ -5,6 +5,7 @@
 // Before anything of the kernels:
 #include "emulated/warps.h"
 #include "plan/validate.h"
+#include "plan/validate_gpu.h"
 #include "spec/limits.h"
 // and then:
 #include "cuda/hopper_args.h"
@@ -15,10 +16,11 @@
 // What Hopper's kernels are tested with on a processor.
 namespace dfa::emulated {
 
+// Plans may yet refuse Hopper's kernels of logits that are not plain, but for nothing else.
 template <typename Config>
 void expect_legal(const Config& config, const Problem& p) {
   const Verdict verdict = validate_config(config, p, gpu_limits(90));
-  EXPECT_TRUE(verdict) << verdict.reason;
+  EXPECT_TRUE(verdict || verdict.reason == kNoLogitsOnSm90) << verdict.reason;
 }
 
 inline void expect_met(const CheckReport& report, const std::string& line) {

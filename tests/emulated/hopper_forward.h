@@ -1,7 +1,6 @@
 #pragma once
 
 #include "emulated/hopper.h"
-#include "plan/validate_gpu.h"
 // and then:
 #include "kernels/forward/combine_splits.cuh"
 #include "kernels/forward/sm90_forward.cuh"
@@ -9,16 +8,10 @@
 // How tests run Hopper's forward in fp16 and bf16 on a processor.
 namespace dfa::emulated {
 
-// Plans may take Hopper's for plain logits alone.
-inline void expect_legal_but_for_logits(const ForwardConfig& config, const Problem& p) {
-  const Verdict verdict = validate_config(config, p, gpu_limits(90));
-  EXPECT_TRUE(verdict || verdict.reason == kNoLogitsOnSm90) << verdict.reason;
-}
-
 // On a grid of so many thread blocks, or one for every tile of queries.
 template <ForwardConfig kConfig>
 void run(Tensors& t, Timing asked, unsigned blocks = 0) {
-  expect_legal_but_for_logits(kConfig, t.p);
+  expect_legal(kConfig, t.p);
   const WithTiming with(asked);
   const auto launches = forward_launches(t.p, kConfig);
   const KernelLaunch& launched = launches[0];

@@ -2,7 +2,11 @@
 // source, held against fp64.
 #include "emulated/warps.h"
 // and then:
+#include "emulated/hopper_backward.h"
 #include "emulated/hopper_forward.h"
+#include "kernels/backward/sm90_backward.cuh"
+#include "kernels/backward/sm90_pair_backward.cuh"
+#include "kernels/backward/sm90_wide_backward.cuh"
 
 namespace dfa {
 namespace {
@@ -114,6 +118,79 @@ TEST(EmulatedHopperLogits, SplitsOfTheKeys) {
   expect_right_with<kSplit, kSink>("fwd bf16 b2 hq4 hk2 sq1 sk1000 d64");
   expect_right_with<kSplit, kSink>("fwd bf16 causal b1 h1 sq200 sk100 d64");
   expect_right_with<packing(kSplit, 4), kSink>("fwd bf16 causal b2 hq8 hk2 sq3 sk1000 d64");
+}
+
+constexpr BackwardConfig backward(DType element, int dim, int logits, int cluster = 1,
+                                  DqAccumulation dq = DqAccumulation::serialized,
+                                  bool persistent = false) {
+  return with_logits(BackwardConfig{.target = Target::cuda_sm90,
+                                    .element = element,
+                                    .head_dim = dim,
+                                    .value_dim = dim,
+                                    .block_q = dim > 64 ? 64 : 128,
+                                    .block_k = logits == 0 && dim <= 128 ? 128 : 64,
+                                    .warps = 8,
+                                    .stages = 2,
+                                    .ctas = 1,
+                                    .dq = dq,
+                                    .cluster = cluster,
+                                    .persistent = persistent},
+                     logits);
+}
+
+template <BackwardConfig kConfig>
+void expect_gradients_of(const std::string& line) {
+  expect_gradients<kConfig>(line, {kLate, kCrossed}, [](const Sm90BackwardArgs& args) {
+    if constexpr (kConfig.sm90_is_wide()) {
+      sm90_wide_backward<kConfig>(args);
+    } else if constexpr (kConfig.cluster > 1) {
+      sm90_pair_backward<kConfig>(args);
+    } else {
+      sm90_backward<kConfig>(args);
+    }
+  });
+}
+
+// Which are logits of the configuration, and a sink, of which kernels know nothing.
+template <BackwardConfig kConfig>
+void expect_gradients_everywhere() {
+  constexpr int kLogits = (kConfig.softcap ? kSoftcap : 0) | (kConfig.alibi ? kAlibi : 0);
+  const std::string bwd = std::string("bwd ") + name_of(kConfig.element) + " ";
+  const std::string dim = " d" + std::to_string(kConfig.head_dim);
+  for (const char* rest : {"causal b1 hq4 hk2 sq100 sk150", "causal b2 h1 sq200 sk90",
+                           "b1 h2 sq130 sk129 window(90,20)", "b1 h1 sq70 sk200 scale(-1)"}) {
+    expect_gradients_of<kConfig>(bwd + rest + dim + said_of(kLogits));
+  }
+  expect_gradients_of<kConfig>(bwd + "causal b2 hq4 hk2 sq100 sk150" + dim +
+                               said_of(kLogits | kSink));
+}
+
+TEST(EmulatedHopperLogits, GradientsOfSinks) {
+  expect_gradients_everywhere<backward(kBf16, 64, 0)>();
+  expect_gradients_everywhere<backward(kFp16, 128, 0, 2)>();
+  expect_gradients_everywhere<backward(kBf16, 256, 0)>();
+}
+
+TEST(EmulatedHopperLogits, GradientsOfSoftcap) {
+  expect_gradients_everywhere<backward(kBf16, 128, kSoftcap)>();
+  expect_gradients_everywhere<backward(kFp16, 96, kSoftcap, 2, DqAccumulation::atomic)>();
+  expect_gradients_everywhere<backward(kBf16, 256, kSoftcap, 2, DqAccumulation::atomic, true)>();
+}
+
+TEST(EmulatedHopperLogits, GradientsOfAlibi) {
+  expect_gradients_everywhere<backward(kBf16, 128, kAlibi)>();
+  expect_gradients_everywhere<backward(kFp16, 128, kAlibi, 2, DqAccumulation::atomic_fused,
+                                       true)>();
+  expect_gradients_everywhere<backward(kBf16, 192, kSoftcap | kAlibi, 2)>();
+}
+
+// Where a cap is far above all logits nothing is left of it, and far below next to all.
+TEST(EmulatedHopperLogits, GradientsOfCapsOfAnySize) {
+  constexpr auto kCapped = backward(kBf16, 128, kSoftcap);
+  for (const char* cap : {"1e-3", "0.3", "50", "1e6", "1e30"}) {
+    expect_gradients_of<kCapped>("bwd bf16 causal b1 h1 sq70 sk130 d128 softcap(" +
+                                 std::string(cap) + ")");
+  }
 }
 
 // To some units of the last place, wherever it is; NaN is not told from numbers otherwise.

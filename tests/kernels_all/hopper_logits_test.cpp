@@ -20,6 +20,23 @@ TEST_P(HopperLogitsOfEveryHeadDim, ForwardsCompileWithoutSpills) {
   EXPECT_GE(compiled_, 80);
 }
 
+TEST_P(HopperLogitsOfEveryHeadDim, BackwardsCompileWithoutSpills) {
+  using enum DqAccumulation;
+  for (const DType type : {DType::bf16, DType::fp16}) {
+    for (const int d : {96, 128, 192, 256}) {
+      for (const char* logits : {"softcap(3)", "alibi", "softcap(3) alibi"}) {
+        for (const DqAccumulation dq : {serialized, atomic}) {
+          compile_backward(type, d, logits, 1, dq, false);
+          compile_backward(type, d, logits, 2, dq, false);
+        }
+        compile_backward(type, d, logits, 2, atomic, true);
+        compile_backward(type, d, logits, 2, atomic_fused, true);
+      }
+    }
+  }
+  EXPECT_EQ(compiled_, 2 * 4 * 3 * 6);
+}
+
 TEST_P(HopperLogitsOfEveryHeadDim, ForwardsOfPackedHeadsCompileWithoutSpills) {
   for (const int d : {64, 128, 256}) {
     for (ForwardConfig config :

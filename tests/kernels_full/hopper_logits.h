@@ -47,6 +47,36 @@ class HopperLogitsTest : public CompileTest {
     compile({forward_launches(problem(config, " h1 lens(64,64)", logits), config).back()});
   }
 
+  // Of sinks kernels of gradients know nothing.
+  void compile_backward(DType element, int dim, const char* logits, int cluster, DqAccumulation dq,
+                        bool persistent) {
+    BackwardConfig config{.target = Target::cuda_sm90,
+                          .element = element,
+                          .head_dim = dim,
+                          .value_dim = dim,
+                          .block_q = 64,
+                          .block_k = 64,
+                          .warps = 8,
+                          .stages = 2,
+                          .ctas = 1,
+                          .dq = dq,
+                          .cluster = cluster,
+                          .persistent = persistent};
+    const auto with_sizes = [&](const char* sizes) {
+      return parse_problem(std::string("bwd ") + name_of(element) + sizes + " d" +
+                           std::to_string(dim) + " " + logits);
+    };
+    const Problem dense = with_sizes(" causal b1 h8 s512");
+    set_logits(config, dense);
+    const Verdict legal = validate_config(config, dense, limits_);
+    if (!legal && legal.reason != kNoLogitsOnSm90) return;
+    compile({backward_launches(dense, config)[1]});
+    ++compiled_;
+    if (persistent || (cluster > 1 && dim > 192)) return;
+    config.varlen = true;
+    compile({backward_launches(with_sizes(" causal h8 lens(64,64)"), config)[2]});
+  }
+
   int compiled_ = 0;
 };
 

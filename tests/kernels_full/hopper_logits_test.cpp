@@ -17,6 +17,17 @@ TEST_P(HopperLogits, ForwardsCompileWithoutSpills) {
   EXPECT_GE(compiled_, 18);
 }
 
+TEST_P(HopperLogits, BackwardsCompileWithoutSpills) {
+  for (const int d : {128, 256}) {
+    for (const char* logits : {"softcap(3)", "alibi"}) {
+      compile_backward(DType::bf16, d, logits, 1, DqAccumulation::serialized, false);
+      compile_backward(DType::bf16, d, logits, 2, DqAccumulation::atomic, false);
+      compile_backward(DType::bf16, d, logits, 2, DqAccumulation::atomic_fused, true);
+    }
+  }
+  EXPECT_EQ(compiled_, 12);
+}
+
 // Keys in shares, and heads as rows of a tile.
 TEST_P(HopperLogits, ForwardsOfFewQueriesCompileWithoutSpills) {
   for (ForwardConfig config : tiles("fwd bf16 causal b1 hq8 hk1 sq8 sk16384 d128", 1)) {

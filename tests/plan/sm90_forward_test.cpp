@@ -68,6 +68,13 @@ TEST(Sm90Legality, LogitsAreThoseOfTheProblem) {
     EXPECT_EQ(select_forward(p, kHopper).target == Target::cuda_sm90, kLogitsOnSm90);
     EXPECT_EQ(bool(sm90_fits(p, kHopper)), kLogitsOnSm90);
   }
+  const Problem capped = parse_problem("bwd bf16 causal h4 s512 d128 softcap(3)");
+  BackwardConfig wide = select_backward(parse_problem("bwd bf16 causal h4 s512 d256"), kHopper);
+  wide.head_dim = wide.value_dim = 128;
+  wide.softcap = true;
+  EXPECT_EQ(validate_config(wide, capped, kHopper).reason,
+            kLogitsBackwardOnSm90 ? "" : kNoLogitsOnSm90);
+  EXPECT_EQ(select_backward(capped, kHopper).target == Target::cuda_sm90, kLogitsBackwardOnSm90);
   const Problem biased = parse_problem(to_line(plain) + " bias(1,h)");
   EXPECT_NE(select_forward(biased, kHopper).target, Target::cuda_sm90);
   EXPECT_FALSE(sm90_fits(biased, kHopper));

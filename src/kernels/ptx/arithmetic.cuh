@@ -51,6 +51,9 @@ DFA_DEVICE float reciprocal(float x) {
   return y;
 }
 
+// Within 0 and 1; of NaN 0.
+DFA_DEVICE float saturate(float x) { return __saturatef(x); }
+
 // Within -most and most; NaN stays. From sm_80 on.
 DFA_DEVICE float clamp(float x, float most) {
   float y;

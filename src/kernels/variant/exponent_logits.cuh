@@ -33,6 +33,20 @@ DFA_DEVICE float quick_tanh(float x, float most = kTanhIsOne) {
   return x * p * ptx::reciprocal(q);
 }
 
+// Scores become tanh(score * factor). What no score exceeds is made to wait for those of fragments
+// before: left to itself the compiler makes all at once and spills.
+template <int kFragments>
+DFA_DEVICE void cap_scores(float (&scores)[kFragments][4], float factor) {
+  constexpr int kAtOnce = 2;
+  float most = kTanhIsOne;
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) {
+    if (n >= kAtOnce) most = fmaxf(most, scores[n - kAtOnce][3]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = quick_tanh(scores[n][i] * factor, most);
+  }
+}
+
 // Of the two rows of a thread (i and i + 8 of its warp's 16) of one work tile.
 template <auto kConfig>
 class ExponentLogits {
@@ -65,29 +79,19 @@ class ExponentLogits {
   // `key` is the first score's of the warp.
   template <int kKeys>
   DFA_DEVICE void apply(const KernelArgs& args, float (&scores)[kKeys][4], int key) const {
-    if constexpr (!kPlain) {
-      // Of tanh: what no end exceeds, which waits for those of fragments before. Left to itself the
-      // compiler makes all at once and spills.
-      float most = kTanhIsOne, ends[kKeys];
-      float after[2];  // keys from a row's own to this thread's first
-      if constexpr (kAlibi) {
-        const int first = key + static_cast<int>(ptx::kept_thread_index() % 4) * 2 - diagonal_;
-        after[0] = static_cast<float>(first);
-        after[1] = static_cast<float>(first - 8 / kQueryRows);
-      }
+    if constexpr (kSoftcap) cap_scores(scores, args.logits.inverse_softcap);
+    if constexpr (kAlibi) {
+      const int first = key + static_cast<int>(ptx::kept_thread_index() % 4) * 2 - diagonal_;
+      // Keys from a row's own to this thread's first.
+      const float after[2] = {static_cast<float>(first),
+                              static_cast<float>(first - 8 / kQueryRows)};
+      const float factor = kSoftcap ? args.logits.softcap : args.scale_log2;
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
-        if (kSoftcap && n >= kAtOnce) most = fmaxf(most, ends[n - kAtOnce]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          float& score = scores[n][i];
-          if constexpr (kSoftcap) score = quick_tanh(score * args.logits.inverse_softcap, most);
-          if (i == 3) ends[n] = score;
-          if constexpr (kAlibi) {
-            const float away = fabsf(after[i / 2] + static_cast<float>(n * 8 + i % 2));
-            const float factor = kSoftcap ? args.logits.softcap : args.scale_log2;
-            score = fmaf(score, factor, -slopes_[kSlopes == 1 ? 0 : i / 2] * away);
-          }
+          const float away = fabsf(after[i / 2] + static_cast<float>(n * 8 + i % 2));
+          scores[n][i] = fmaf(scores[n][i], factor, -slopes_[kSlopes == 1 ? 0 : i / 2] * away);
         }
       }
     }
@@ -95,7 +99,6 @@ class ExponentLogits {
 
  private:
   static constexpr float kLog2E = 1.4426950408889634f;
-  static constexpr int kAtOnce = 2;                       // fragments
   static constexpr int kSlopes = kQueryRows > 8 ? 2 : 1;  // else 8 rows further is the same head
 
   float slopes_[kSlopes] = {};
