@@ -124,6 +124,7 @@ struct KernelArgs {
   SplitQ parts;             // of work tiles that pairs take which stay
   float* part_sums;         // what those leave of dv and dk
   int tail_heads;           // from this key head on all alternate
+  int chunk;                // of RangeMask: of a mask's chunks, or less the keys of its prefix
   PackedArgs packed;
   LogitArgs logits;
   PagedArgs paged;

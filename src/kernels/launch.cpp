@@ -379,6 +379,7 @@ KernelArgs kernel_args(const Problem& p) {
   alternate(args, kHeadsAtOnce);
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
+  args.chunk = p.mask.prefix > 0 ? -window_side(p.mask.prefix) : window_side(p.mask.chunk);
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);

@@ -328,6 +328,7 @@ BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile&
                         .dq_ctas = queries.ctas,
                         .varlen = p.packed()};
   set_logits(config, p);
+  config.ranges = !p.mask.is_window();
   return config;
 }
 

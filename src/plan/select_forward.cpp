@@ -257,6 +257,7 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
                        .varlen = p.packed(),
                        .paged = p.paged()};
   set_logits(config, p);
+  config.ranges = !p.mask.is_window();
   return config;
 }
 

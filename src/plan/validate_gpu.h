@@ -59,7 +59,7 @@ void set_logits(Config& c, const Problem& p) {
 Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // scores as they come
-Verdict validate_mask(const Problem& problem);          // kernels know windows alone
+Verdict validate_mask(const Problem& problem);          // windows alone
 template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;

@@ -71,6 +71,8 @@ struct ForwardConfig {
   bool sink = false;
   // Of cuda_sm80 and below: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
+  // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
+  bool ranges = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -224,6 +226,7 @@ struct BackwardConfig {
   bool softcap = false;  // as in ForwardConfig
   bool alibi = false;
   bool bias = false;
+  bool ranges = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -54,6 +54,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if constexpr (requires { config.paged; }) {
     if (!sm90) visit("paged", config.paged);
   }
+  if (!sm90) visit("ranges", config.ranges);
 }
 
 // Visits every field of the target once, so that printing and parsing cannot disagree. The target
@@ -95,6 +96,7 @@ constexpr struct {
                 {"bias", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
+                {"ranges", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.
