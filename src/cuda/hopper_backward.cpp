@@ -22,6 +22,11 @@ class HopperBackward final : public Launcher<BackwardArgs> {
       launches.erase(launches.begin());
     }
     rows_ = loaded_launch(device, launches.at(0));
+    if (p.sink) {
+      sinks_ = loaded_launch(device, launches.at(1));
+      sinks_->shape.overlaps_previous = true;
+      launches.erase(launches.begin() + 1);
+    }
     KernelLaunch keys = launches.at(1);
     if (c.persistent) {
       keys.grid = persistent_grid(p, c, select_persistent_clusters(p, c, sms));
@@ -44,6 +49,7 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     }
     if (tiles_) gpu::launch(tiles_->kernel, tiles_->shape, stream, all.args);
     gpu::launch(rows_.kernel, rows_.shape, stream, all.args);
+    if (sinks_) gpu::launch(sinks_->kernel, sinks_->shape, stream, all.args);
     gpu::launch(keys_.kernel, keys_.shape, stream, all);
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
   }
@@ -53,7 +59,8 @@ class HopperBackward final : public Launcher<BackwardArgs> {
   HopperBackwardArgs args_;
   std::optional<LoadedLaunch> tiles_;  // of packed sequences
   LoadedLaunch rows_, keys_;
-  std::optional<LoadedLaunch> dq_;  // where keys_ leaves it
+  std::optional<LoadedLaunch> sinks_;  // their gradient
+  std::optional<LoadedLaunch> dq_;     // where keys_ leaves it
   ZeroedBytes zeroed_;
 };
 

@@ -62,7 +62,8 @@ struct PagedArgs {
   int pages;             // of the cache
 };
 
-// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says.
+// Of problems whose logits are not plain: softcap, and what Logits in dfa/attention.h says. Kernels
+// of Hopper have the cap times log2(e) and, for its inverse, scale / cap (ExponentLogits).
 struct LogitArgs {
   float softcap, inverse_softcap;
   const float* alibi_slopes;
@@ -124,6 +125,7 @@ struct KernelArgs {
   SplitQ parts;             // of work tiles that pairs take which stay
   float* part_sums;         // what those leave of dv and dk
   int tail_heads;           // from this key head on all alternate
+  int chunk;                // of RangeMask: of a mask's chunks, or less the keys of its prefix
   PackedArgs packed;
   LogitArgs logits;
   PagedArgs paged;

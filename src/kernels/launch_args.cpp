@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/launch.h"
 #include "kernels/launch_parts.h"
@@ -47,6 +48,7 @@ KernelArgs kernel_args(const Problem& p) {
   alternate(args, kHeadsAtOnce);
   args.left = window_side(p.mask.left);
   args.right = window_side(p.mask.right);
+  args.chunk = p.mask.prefix > 0 ? -window_side(p.mask.prefix) : window_side(p.mask.chunk);
   args.scale = static_cast<float>(p.softmax_scale());
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);
@@ -95,6 +97,15 @@ char* point_lists(PackedArgs& packed, const Sequences& sequences, void* workspac
   return begin + aligned(static_cast<std::size_t>(end));
 }
 
+// Of ExponentLogits: the cap in exponents of 2, and what makes a score the argument of tanh.
+void fold_logits(LogitArgs& args, const Problem& p) {
+  constexpr double kLog2E = 1.4426950408889634, kMost = std::numeric_limits<float>::max();
+  if (p.softcap == 0) return;
+  args.softcap = static_cast<float>(p.softcap * kLog2E);
+  args.inverse_softcap =
+      static_cast<float>(std::clamp(p.softmax_scale() / p.softcap, -kMost, kMost));
+}
+
 void point_pages(PagedArgs& args, const Sequences& sequences) {
   args.block_table = sequences.block_table;
   args.table_row = sequences.table_row;
@@ -112,11 +123,15 @@ void point_logits(LogitArgs& args, const Logits& logits) {
 }  // namespace
 
 KernelArgs kernel_args(const Problem& p, const ForwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
+  KernelArgs args = with_lists(kernel_args(p), p, c);
+  if (c.target == Target::cuda_sm90) fold_logits(args.logits, p);
+  return args;
 }
 
 KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
-  return with_lists(kernel_args(p), p, c);
+  KernelArgs args = with_lists(kernel_args(p), p, c);
+  if (c.target == Target::cuda_sm90) fold_logits(args.logits, p);
+  return args;
 }
 
 void alternate(KernelArgs& args, int head_swizzle) {

@@ -83,6 +83,10 @@ inline constexpr Price kLargeMargin{"that of more than 128 queries", 1.005, "of 
 inline constexpr Price kTurnSteps{"steps from above which warpgroups take turns", 4,
                                   "tiles of keys", kOfTurns};
 
+// A guess, as no card has run Hopper's kernels with them yet.
+inline constexpr Price kSoftcapStep{"a step with softcap", 1.25, "of its price", kNotRecorded};
+inline constexpr Price kAlibiStep{"a step with ALiBi", 1.1, "of its price", kNotRecorded};
+
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.
 inline constexpr Price kPaceAlone{"a step's time where few blocks run, of its price", 0.28, "ratio",

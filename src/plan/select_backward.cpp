@@ -24,22 +24,26 @@ constexpr int kMaxDim = 128;
 constexpr int kMediumDim = 96;
 constexpr int kWideDim = 192;
 
-bool is_wide(const Problem& p) { return p.d > kMaxDim || p.dv > kMaxDim; }
+bool is_wide(const Problem& p) {
+  return p.d > kMaxDim || p.dv > kMaxDim || p.softcap != 0 || p.alibi;
+}
 
 BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
   const int head_dim = sm90_head_dim(p.d);
-  return {.target = Target::cuda_sm90,
-          .element = p.dtype,
-          .head_dim = head_dim,
-          .value_dim = sm90_head_dim(p.dv),
-          .block_q = head_dim > kGroupRows ? 64 : 128,
-          .block_k = is_wide(p) ? kWideKeys : kKeys,
-          .warps = kWarps,
-          .stages = kStages,
-          .ctas = 1,
-          .dq = dq,
-          .cluster = cluster,
-          .varlen = p.packed()};
+  BackwardConfig config{.target = Target::cuda_sm90,
+                        .element = p.dtype,
+                        .head_dim = head_dim,
+                        .value_dim = sm90_head_dim(p.dv),
+                        .block_q = head_dim > kGroupRows ? 64 : 128,
+                        .block_k = is_wide(p) ? kWideKeys : kKeys,
+                        .warps = kWarps,
+                        .stages = kStages,
+                        .ctas = 1,
+                        .dq = dq,
+                        .cluster = cluster,
+                        .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
 }
 
 // On average.
@@ -324,6 +328,7 @@ BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile&
                         .dq_ctas = queries.ctas,
                         .varlen = p.packed()};
   set_logits(config, p);
+  config.ranges = !p.mask.is_window();
   return config;
 }
 
@@ -398,7 +403,8 @@ BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
-  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
+  const Verdict plain = validate_plain_logits(p);
+  if (!plain && (p.bias || !kLogitsBackwardOnSm90)) return plain;
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

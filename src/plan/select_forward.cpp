@@ -55,6 +55,8 @@ struct WorkTiles {
     steps = static_cast<double>(all_steps) / of_head;
     rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
     price = masked ? m.masked : m.full;
+    if (p.softcap != 0) price.step_us *= kSoftcapStep;
+    if (p.alibi) price.step_us *= kAlibiStep;
   }
   double tile_us() const { return price.tile_us + steps * price.step_us; }
 };
@@ -163,23 +165,32 @@ std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
 
 constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
 
+// Wide heads have fewer registers left for q where logits are made.
+int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
+  constexpr int kFewer = 64;
+  const bool few = (p.softcap != 0 || p.alibi) && sm90_head_dim(p.dv) > 192;
+  return few ? std::min(t.q_columns_in_regs, kFewer) : t.q_columns_in_regs;
+}
+
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
-  return {.target = Target::cuda_sm90,
-          .element = p.dtype,
-          .head_dim = sm90_head_dim(p.d),
-          .value_dim = sm90_head_dim(p.dv),
-          .block_q = t.block_q,
-          .block_k = t.block_k,
-          .warps = t.block_q / 16,
-          .stages = t.stages,
-          .ctas = 1,
-          .q_stages = t.q_stages,
-          .pingpong = t.pingpong,
-          .cluster = t.cluster,
-          .q_columns_in_regs = t.q_columns_in_regs,
-          .pack_gqa = select_pack_gqa(p),
-          .num_splits = t.num_splits,
-          .varlen = p.packed()};
+  ForwardConfig config{.target = Target::cuda_sm90,
+                       .element = p.dtype,
+                       .head_dim = sm90_head_dim(p.d),
+                       .value_dim = sm90_head_dim(p.dv),
+                       .block_q = t.block_q,
+                       .block_k = t.block_k,
+                       .warps = t.block_q / 16,
+                       .stages = t.stages,
+                       .ctas = 1,
+                       .q_stages = t.q_stages,
+                       .pingpong = t.pingpong,
+                       .cluster = t.cluster,
+                       .q_columns_in_regs = q_columns_in_regs(p, t),
+                       .pack_gqa = select_pack_gqa(p),
+                       .num_splits = t.num_splits,
+                       .varlen = p.packed()};
+  set_logits(config, p);
+  return config;
 }
 
 // Of packed sequences those first that were the fastest there.
@@ -247,6 +258,7 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
                        .varlen = p.packed(),
                        .paged = p.paged()};
   set_logits(config, p);
+  config.ranges = !p.mask.is_window();
   return config;
 }
 
@@ -341,7 +353,8 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
-  if (const Verdict plain = validate_plain_logits(problem); !plain) return plain;
+  const Verdict plain = validate_plain_logits(problem);
+  if (!plain && (problem.bias || !kLogitsOnSm90)) return plain;
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

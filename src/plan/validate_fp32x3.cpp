@@ -36,6 +36,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       require(p.dtype == DType::fp32, "element=fp32 but the problem is ", name_of(p.dtype)),
       require(!p.packed(), "cuda_sm90 in fp32 takes no packed sequences"),
       validate_plain_logits(p),
+      validate_logits(c, p),
       validate_dim("head_dim", c.head_dim, "d", p.d),
       validate_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_strides(p),

@@ -37,18 +37,14 @@ Verdict validate_strides(const char* name, const Strides& s) {
 }
 
 template <typename Config>
-Verdict validate_logits(const Config& c, const Problem& p) {
-  Config wanted = c;
-  set_logits(wanted, p);
-  return require(wanted == c, "softcap, alibi, bias and sink are not those of the problem");
-}
-
-template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
   return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
               validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
               validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
-              validate_mask(p), validate_lengths(p)});
+              require(c.ranges == !p.mask.is_window(),
+                      c.ranges ? "ranges=true is of chunked and prefix masks"
+                               : "chunked and prefix masks take ranges=true"),
+              validate_lengths(p)});
 }
 
 // Sizes are divided by it.
@@ -183,6 +179,7 @@ Verdict validate_dq(const BackwardConfig& c) {
   return all({
       require(!c.varlen, "packed sequences take dq=separate of cuda_sm80"),
       require(!c.bias, "biases take dq=separate of cuda_sm80"),
+      require(!c.ranges, "chunked and prefix masks take dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
@@ -213,13 +210,12 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 }
 
 Verdict validate_plain_logits(const Problem& p) {
-  return require(p.plain_logits(),
-                 "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink");
+  return require(p.plain_logits(), kNoLogitsOnSm90);
 }
 
 Verdict validate_mask(const Problem& p) {
   return require(p.mask.is_window(),
-                 "chunked and prefix masks have run on no GPU; take backend cpu");
+                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
 }
 
 Verdict validate_lengths(const Problem& p) {

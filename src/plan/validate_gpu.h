@@ -22,6 +22,13 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Hopper's kernels have softcap, ALiBi and sinks, compile without spills and are
+// right on the emulated machine; no card has run them yet. Forward and backward.
+inline constexpr bool kLogitsOnSm90 = true;
+inline constexpr bool kLogitsBackwardOnSm90 = true;
+inline constexpr const char* kNoLogitsOnSm90 =
+    "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink";
+
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
@@ -32,7 +39,7 @@ int sm90_head_dim(std::int64_t dim);
 // (BackwardConfig::gqa_inner_loop)?
 bool takes_gqa_inner_loop(const BackwardConfig& config);
 
-// What becomes of logits, as the problem says; not of cuda_sm90.
+// What becomes of logits, as the problem says.
 template <typename Config>
 void set_logits(Config& c, const Problem& p) {
   c.softcap = p.softcap != 0;
@@ -45,8 +52,15 @@ void set_logits(Config& c, const Problem& p) {
 // thread blocks that 32 bits count, and strides in steps of 16 bytes, which loads and stores move.
 Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
-Verdict validate_plain_logits(const Problem& problem);  // of cuda_sm90: scores as they come
-Verdict validate_mask(const Problem& problem);          // kernels know windows alone
+Verdict validate_plain_logits(const Problem& problem);  // scores as they come
+Verdict validate_mask(const Problem& problem);          // windows alone
+template <typename Config>
+Verdict validate_logits(const Config& c, const Problem& p) {
+  Config wanted = c;
+  set_logits(wanted, p);
+  return wanted == c ? Verdict::yes()
+                     : Verdict::no("softcap, alibi, bias and sink are not those of the problem");
+}
 Verdict validate_lengths(const Problem& problem);
 Verdict validate_strides(const Problem& problem);
 

@@ -19,6 +19,7 @@ constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
+constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
 constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
 
 constexpr int kBackwardStages = 2;
@@ -112,12 +113,23 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi; }
+
+Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
+  return all({
+      require(!p.bias, "cuda_sm90 adds no bias to logits"),
+      validate_logits(c, p),
+      require(!makes_logits(c) || c.cluster == 1 || c.value_dim <= kMostPairValues,
+              "cluster=2 with softcap or alibi has registers for value_dim up to ",
+              kMostPairValues),
+  });
+}
+
 // Which blocks are neighbours, and how many splits there should be, no list of lengths says.
 Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
-      validate_plain_logits(p),
-      require(!p.paged(), "cuda_sm90 takes no pages of keys"),
+      require(!p.paged() && !c.paged, "cuda_sm90 takes no pages of keys"),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });
@@ -125,19 +137,22 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
 
 Verdict validate_registers(const ForwardConfig& c) {
   const int needed = expected_sm90_registers(c), all_there = c.query_registers();
-  const int there =
-      c.q_columns_in_regs == 0 ? all_there : std::min(all_there, kMostRegistersHolding);
+  const int holding = makes_logits(c) ? kMostWithLogits : kMostRegistersHolding;
+  const int there = c.q_columns_in_regs == 0 ? all_there : std::min(all_there, holding);
   return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
 }
 
-bool is_wide(const BackwardConfig& c) { return std::max(c.head_dim, c.value_dim) > kNarrowDim; }
+// A warpgroup that has both gradients of its keys has no registers left to make logits.
+bool is_wide(const BackwardConfig& c) {
+  return std::max(c.head_dim, c.value_dim) > kNarrowDim || c.softcap || c.alibi;
+}
 
 // The sums of dq have as many columns as the problem's dq is padded to elsewhere too, and those of
 // a wide one at least as many as two warpgroups share.
 Verdict validate_dims(const BackwardConfig& c, const Problem& p) {
   return all({
       require(!is_wide(c) || c.head_dim > kGroupRows, "cuda_sm90's backward of dv=", p.dv,
-              " has d from 65 on, not ", p.d),
+              c.softcap || c.alibi ? " with softcap or alibi" : "", " has d from 65 on, not ", p.d),
       require(c.head_dim == gpu_head_dim(p.d), "cuda_sm90's backward would pad d=", p.d, " to ",
               c.head_dim),
   });
@@ -210,7 +225,8 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   const bool widest_pair = c.cluster > 1 && std::max(c.head_dim, c.value_dim) > kWideDim;
   return all({
       validate_varlen(c.varlen, p),
-      validate_plain_logits(p),
+      require(!p.bias, "cuda_sm90 adds no bias to logits"),
+      validate_logits(c, p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
               kWideDim),
@@ -235,14 +251,17 @@ bool takes_gqa_inner_loop(const BackwardConfig& c) {
 Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
   if (!fits) return fits;
-  return all({validate_pack_gqa(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
+  // The gate comes last, so that tests tell who is refused for nothing else.
+  return all({validate_variant(c, p), validate_pack_gqa(c, p), validate_sequences(c, p),
+              validate_smem(c.smem_bytes(), limits), validate_registers(c),
+              require(p.plain_logits() || kLogitsOnSm90, kNoLogitsOnSm90)});
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
               validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits)});
+              validate_smem(c.smem_bytes(), limits),
+              require(p.plain_logits() || kLogitsBackwardOnSm90, kNoLogitsOnSm90)});
 }
 
 }  // namespace dfa

@@ -67,13 +67,15 @@ struct ForwardConfig {
   int num_splits = 0;
   // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
   bool varlen = false;
-  // Of cuda_sm80 and below: what becomes of logits (LogitTransform), as the problem says.
+  // Of GPU targets: what becomes of logits (LogitTransform, ExponentLogits), as the problem says.
   bool softcap = false;
   bool alibi = false;
-  bool bias = false;
+  bool bias = false;  // not of cuda_sm90
   bool sink = false;
-  // Likewise: packed sequences whose keys lie in pages, which a block table names.
+  // Of cuda_sm80 and below: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
+  // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
+  bool ranges = false;
   // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: the keys of all
   // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
   // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
@@ -244,6 +246,7 @@ struct BackwardConfig {
   bool softcap = false;  // as in ForwardConfig
   bool alibi = false;
   bool bias = false;
+  bool ranges = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

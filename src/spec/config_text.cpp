@@ -53,13 +53,16 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     }
   }
   visit("varlen", config.varlen);  // from here on as in the types: kernels are named by this text
-  if (sm90) return;
   visit("softcap", config.softcap);
   visit("alibi", config.alibi);
-  visit("bias", config.bias);
+  if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
-  if constexpr (requires { config.paged; }) visit("paged", config.paged);
+  if constexpr (requires { config.paged; }) {
+    if (!sm90) visit("paged", config.paged);
+  }
+  if (!sm90) visit("ranges", config.ranges);
   if constexpr (requires { config.split_kv; }) {
+    if (sm90) return;
     visit("split_kv", config.split_kv);
     visit("split_keys", config.split_keys);
   }
@@ -104,6 +107,7 @@ constexpr struct {
                 {"bias", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
+                {"ranges", "false"},
                 {"split_kv", "false"},
                 {"split_keys", "0"},
                 {"num_splits", "0"}};

@@ -76,6 +76,12 @@ TEST_F(Logits, RandomListsMeetTheRule) {
   });
 }
 
+class Masks : public DeviceTest {};
+
+TEST_F(Masks, EveryProblemMeetsTheRule) {
+  EXPECT_EQ(dfa::ran_of({"masks.txt"}, {.backend = "cuda"}), lines_of("masks.txt"));
+}
+
 class Paged : public DeviceTest {};
 
 TEST_F(Paged, EveryProblemMeetsTheRule) {

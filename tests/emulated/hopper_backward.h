@@ -5,6 +5,7 @@
 // and then:
 #include "emulated/hopper.h"
 #include "kernels/backward/delta.cuh"
+#include "kernels/backward/sink_gradient.cuh"
 #include "kernels/backward/sm90_dq.cuh"
 #include "plan/schedule.h"
 #include "reference/backend.h"
@@ -22,18 +23,30 @@ inline Tensors with_forward(const std::string& line) {
   return t;
 }
 
+// The sinks' gradient, whose launch behind that of delta is taken from the list.
+template <BackwardConfig kConfig>
+void run_sinks(std::vector<KernelLaunch>& launches, const KernelArgs& args) {
+  for (auto one = launches.begin(); one != launches.end(); ++one) {
+    if (one->name != "dsinks") continue;
+    launch(one->grid, one->threads, [&] { sink_gradient<kConfig.element, kConfig.varlen>(args); });
+    launches.erase(one);
+    return;
+  }
+}
+
 // keys(args): the kernel of dk, dv and the sums of dq. `sms`: of a grid that stays.
 template <BackwardConfig kConfig, typename Keys>
 void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   auto launches = backward_launches(t.p, kConfig);
-  if (kConfig.persistent) {
-    launches[1].grid = persistent_grid(t.p, kConfig, select_persistent_clusters(t.p, kConfig, sms));
-  }
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
   const Sm90BackwardArgs args = cuda::HopperBackwardArgs(t.p, kConfig, sms).with(pointers);
   launch(launches[0].grid, launches[0].threads, [&] { delta<kConfig.element>(args.args); });
+  run_sinks<kConfig>(launches, args.args);
+  if (kConfig.persistent) {
+    launches[1].grid = persistent_grid(t.p, kConfig, select_persistent_clusters(t.p, kConfig, sms));
+  }
   workspace.zero(launches[1].zeroed);
   launch(
       launches[1].grid, launches[1].threads, [&] { keys(args); }, launches[1].cluster);

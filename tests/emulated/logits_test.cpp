@@ -1,28 +1,18 @@
 // The portable kernels' own sources with logits that are not plain, on a processor, held against
 // fp64.
-#include "emulated/hopper_backward.h"
-// and then:
-#include "kernels/backward/delta.cuh"
-#include "kernels/backward/sink_gradient.cuh"
-#include "kernels/backward/sm80_backward.cuh"
-#include "kernels/backward/sm80_bias_gradient.cuh"
-#include "kernels/forward/sm80_forward.cuh"
-#include "kernels/schedule/sequence_tiles.cuh"
+#include "emulated/portable.h"
 
 namespace dfa {
 namespace {
 
 using namespace emulated;
 
-constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4, kBias = 8;
+constexpr int kBias = 8;
 
 template <typename Config>
 constexpr Config with(Config config, int logits) {
-  config.softcap = (logits & kSoftcap) != 0;
-  config.alibi = (logits & kAlibi) != 0;
   config.bias = (logits & kBias) != 0;
-  if constexpr (requires { config.sink; }) config.sink = (logits & kSink) != 0;
-  return config;
+  return with_logits(config, logits);
 }
 
 constexpr ForwardConfig forward_config(DType element, int dim, int logits, bool varlen = false) {
@@ -52,49 +42,8 @@ constexpr BackwardConfig backward_config(DType element, int dim, int logits, boo
 }
 
 std::string line_of(DType element, int dim, const char* rest, int logits) {
-  std::string line = std::string("fwdbwd ") + name_of(element) + " " + rest;
-  line += " d" + std::to_string(dim);
-  if ((logits & kSoftcap) != 0) line += " softcap(4)";
-  if ((logits & kAlibi) != 0) line += " alibi";
-  if ((logits & kSink) != 0) line += " sink";
-  return line;
-}
-
-// The launches of a pass, in order, by the names that backends log.
-template <typename Args, typename Run>
-void run_all(const std::vector<KernelLaunch>& launches, const Args& args, const Run& run) {
-  for (const KernelLaunch& one : launches) {
-    launch(one.grid, one.threads, [&] {
-      if (one.name == "tiles") return sequence_tiles(args);
-      run(one.name, args);
-    });
-  }
-}
-
-template <ForwardConfig kConfig>
-void run_forward(Tensors& t) {
-  expect_legal(kConfig, t.p);
-  ForwardArgs pointers = t.forward_args();
-  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
-  pointers.workspace = workspace.data();
-  run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
-          [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
-}
-
-template <BackwardConfig kConfig>
-void run_backward(Tensors& t) {
-  expect_legal(kConfig, t.p);
-  BackwardArgs pointers = t.backward_args();
-  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
-  pointers.workspace = workspace.data();
-  run_all(backward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
-          [](const std::string& name, const KernelArgs& args) {
-            if (name == "delta") return delta<kConfig.element, kConfig.varlen>(args);
-            if (name == "dsinks") return sink_gradient<kConfig.element, kConfig.varlen>(args);
-            if (name == "dbias") return sm80_bias_gradient<kConfig>(args);
-            if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
-            sm80_backward_queries<kConfig>(args);
-          });
+  return std::string("fwdbwd ") + name_of(element) + " " + rest + " d" + std::to_string(dim) +
+         said_of(logits);
 }
 
 template <DType kElement, int kDim, int kLogits, bool kVarlen = false>

@@ -127,7 +127,7 @@ void expect_backward(const char* dtype, const char* rest, int d, const Keys& key
   expect_legal(kConfig, t.p);
   const Backend& truth = reference_backend();
   truth.forward(truth.plan(t.p, {.backend = "reference"}), g.with(t.forward_args()), {});
-  const auto launches = backward_launches(t.p, kConfig);
+  auto launches = backward_launches(t.p, kConfig);
   Workspace workspace(backward_workspace_bytes(t.p, kConfig));
   BackwardArgs pointers = g.with(t.backward_args());
   pointers.workspace = workspace.data();
@@ -136,6 +136,7 @@ void expect_backward(const char* dtype, const char* rest, int d, const Keys& key
     workspace.zero(launches[2].zeroed);
     list_tiles(launches[0], args.args);
     launch(launches[1].grid, launches[1].threads, [&] { delta<kConfig.element, true>(args.args); });
+    run_sinks<kConfig>(launches, args.args);
     launch(
         launches[2].grid, launches[2].threads, [&] { keys(args); }, launches[2].cluster);
     launch(launches[3].grid, launches[3].threads, [&] { sm90_dq<kConfig>(args.args); });
@@ -212,6 +213,20 @@ TEST(EmulatedVarlen, HopperForwardItemsThatAreDoneAgain) {
   }
 }
 
+TEST(EmulatedVarlen, HopperForwardOfLogitsThatAreNotPlain) {
+  for (const char* rest : kLines) {
+    const auto said = [&](int logits) { return rest + said_of(logits); };
+    constexpr auto kTurns = varlen(hopper_forward(kBf16, 64, 128, 128, 2, 2, true));
+    expect_forward<with_logits(kTurns, kSink)>("bf16", said(kSink).c_str(), 64);
+    expect_forward<with_logits(kTurns, kSoftcap | kAlibi | kSink)>(
+        "bf16", said(kSoftcap | kAlibi | kSink).c_str(), 64, 1);
+    constexpr auto kHalf = varlen(hopper_forward(kFp16, 64, 64, 64, 2, 1));
+    expect_forward<with_logits(kHalf, kAlibi | kSink)>("fp16", said(kAlibi | kSink).c_str(), 48, 1);
+    constexpr auto kThree = varlen(hopper_forward(kBf16, 128, 192, 80, 2, 2));
+    expect_forward<with_logits(kThree, kSoftcap)>("bf16", said(kSoftcap).c_str(), 128);
+  }
+}
+
 constexpr BackwardConfig hopper_backward(int dim, int cluster, DqAccumulation dq, bool masked) {
   return varlen(BackwardConfig{.target = Target::cuda_sm90,
                                .element = kBf16,
@@ -258,6 +273,22 @@ TEST(EmulatedVarlen, HopperBackwardOfWideHeads) {
   expect_hopper_backward<hopper_backward(192, 1, DqAccumulation::atomic, false)>(kLines[0]);
   expect_hopper_backward<hopper_backward(192, 2, DqAccumulation::atomic, false)>(kLines[1]);
   expect_hopper_backward<hopper_backward(256, 1, DqAccumulation::serialized, false)>(kLines[2]);
+}
+
+TEST(EmulatedVarlen, HopperBackwardOfLogitsThatAreNotPlain) {
+  constexpr auto kPlain = hopper_backward(64, 1, DqAccumulation::serialized, false);
+  constexpr auto kWide = [](int logits) {
+    BackwardConfig c =
+        with_logits(hopper_backward(128, 1, DqAccumulation::serialized, false), logits);
+    c.block_k = 64;
+    return c;
+  };
+  for (const char* rest : kLines) {
+    const auto said = [&](int logits) { return rest + said_of(logits); };
+    expect_hopper_backward<kPlain>(said(kSink).c_str());
+    expect_hopper_backward<kWide(kSoftcap)>(said(kSoftcap | kSink).c_str());
+    expect_hopper_backward<kWide(kAlibi)>(said(kAlibi).c_str());
+  }
 }
 
 // Whatever cu_seqlens say, tiles stay in the tensors and the list in its place.

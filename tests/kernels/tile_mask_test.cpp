@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "dfa/mask.h"
@@ -47,6 +48,50 @@ TEST(TileMask, BoundsAreThoseOfTheMask) {
       EXPECT_EQ(m.query_end(j), mask.query_end(j, m.sq, m.sk));
     }
   });
+}
+
+// Chunks, and prefixes below 0.
+void expect_bounds(const Mask& mask, const RangeMask& m) {
+  for (int i = 0; i < m.sq; ++i) {
+    EXPECT_EQ(m.key_begin(i), mask.key_begin(i, m.sq, m.sk));
+    EXPECT_EQ(m.key_end(i), mask.key_end(i, m.sq, m.sk));
+  }
+  for (int j = 0; j < m.sk; ++j) {
+    EXPECT_EQ(m.query_begin(j), mask.query_begin(j, m.sq, m.sk));
+    EXPECT_EQ(m.query_end(j), mask.query_end(j, m.sq, m.sk));
+  }
+  for (int query = 0; query < m.sq; query += 4) {
+    for (int key = 0; key < m.sk; key += 8) {
+      bool hides = false;
+      for (int i = query; i < std::min(query + 4, m.sq); ++i) {
+        hides |= m.key_begin(i) > key || m.key_end(i) < key + 8;
+      }
+      EXPECT_EQ(m.needs(query, 4, key, 8), hides);
+    }
+  }
+}
+
+TEST(RangeMask, BoundsAreThoseOfTheMask) {
+  for_all([](const Mask& window, const TileMask& m) {
+    for (const int chunk : {1, 5, 16, 33, 1000}) {
+      expect_bounds({.left = window.left, .right = window.right, .chunk = chunk}, {m, chunk});
+    }
+    expect_bounds(window, {m, 0});
+    if (window != kCausal) return;
+    for (const int prefix : {1, 5, 16, 1000}) {
+      expect_bounds({.right = 0, .prefix = prefix}, {m, -prefix});
+    }
+  });
+}
+
+TEST(RangeMask, BoundsOfTheLongestSequencesDoNotOverflow) {
+  constexpr int kLength = 1 << 28, kLongest = 1 << 29;
+  const RangeMask chunks{{-1, 0, kLength, 1}, kLongest};
+  EXPECT_EQ(chunks.key_end(0), 0);  // far ahead of the key
+  EXPECT_EQ(chunks.key_end(kLength - 1), 1);
+  const RangeMask prefix{{-1, 0, kLength, kLength}, -kLongest};
+  EXPECT_EQ(prefix.key_end(0), kLength);
+  EXPECT_EQ(prefix.query_begin(kLength - 1), 0);
 }
 
 TEST(TileMask, BoundsOfTheLongestSequencesDoNotOverflow) {

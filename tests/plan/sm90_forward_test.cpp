@@ -9,6 +9,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "plan/validate.h"
+#include "plan/validate_gpu.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
 
@@ -47,6 +48,36 @@ TEST(Sm90Legality, TextNamesTheOtherKernelsAndTheirDefaultsAreTheBase) {
   EXPECT_FALSE(forced("pingpong=false").pingpong);
   EXPECT_THROW(forced("pingpong=1"), InvalidArgument);
   EXPECT_THROW(forced("target=cuda_sm80,pingpong=true"), InvalidArgument);
+}
+
+// Kernels are of the problem's logits, which are all named by their text.
+TEST(Sm90Legality, LogitsAreThoseOfTheProblem) {
+  const Problem plain = parse_problem("fwd bf16 causal h4 s512 d128");
+  const std::string sm90 = "target=cuda_sm90,cluster=1,block_q=128,warps=8,";
+  for (const std::string said : {"softcap", "alibi", "sink"}) {
+    const Problem p = parse_problem(to_line(plain) + " " + said + (said == "softcap" ? "(3)" : ""));
+    ForwardConfig config = select_forward(plain, kHopper);
+    EXPECT_THROW(asked_forward(sm90 + said + "=true", plain, kHopper), InvalidArgument) << said;
+    EXPECT_EQ(validate_config(config, p, kHopper).reason,
+              "softcap, alibi, bias and sink are not those of the problem");
+    set_logits(config, p);
+    EXPECT_NE(to_text(config).find("." + said + "=true"), std::string::npos);
+    const Verdict legal = validate_config(config, p, kHopper);
+    EXPECT_EQ(bool(legal), kLogitsOnSm90);
+    EXPECT_EQ(legal.reason, kLogitsOnSm90 ? "" : kNoLogitsOnSm90);
+    EXPECT_EQ(select_forward(p, kHopper).target == Target::cuda_sm90, kLogitsOnSm90);
+    EXPECT_EQ(bool(sm90_fits(p, kHopper)), kLogitsOnSm90);
+  }
+  const Problem capped = parse_problem("bwd bf16 causal h4 s512 d128 softcap(3)");
+  BackwardConfig wide = select_backward(parse_problem("bwd bf16 causal h4 s512 d256"), kHopper);
+  wide.head_dim = wide.value_dim = 128;
+  wide.softcap = true;
+  EXPECT_EQ(validate_config(wide, capped, kHopper).reason,
+            kLogitsBackwardOnSm90 ? "" : kNoLogitsOnSm90);
+  EXPECT_EQ(select_backward(capped, kHopper).target == Target::cuda_sm90, kLogitsBackwardOnSm90);
+  const Problem biased = parse_problem(to_line(plain) + " bias(1,h)");
+  EXPECT_NE(select_forward(biased, kHopper).target, Target::cuda_sm90);
+  EXPECT_FALSE(sm90_fits(biased, kHopper));
 }
 
 TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJoules) {

@@ -49,7 +49,7 @@ struct Sm80BiasGradient {
   // Adds ds of one head; all threads of the block come here, or none does.
   static DFA_DEVICE void add(const KernelArgs& args, const typename Kernel::WorkTile& work,
                              int tile, unsigned smem, Gradient& sum) {
-    const TileMask mask = TileMask::of(args, work.seq);
+    const auto mask = MaskOf<kConfig>::of(args, work.seq);
     const TileRange seen = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
     if (work.query >= work.seq.sq(args) || tile < seen.begin || tile >= seen.end) return;
     const unsigned k_tile = smem + Kernel::kFirstStage;

@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   }
   const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const int group = args.hq / args.hk;
-  const TileMask mask = TileMask::of(args, work.seq);
+  const auto mask = MaskOf<kConfig>::of(args, work.seq);
   const TileRange tiles = query_tiles(mask, work.key, kConfig.block_k, kConfig.block_q);
   const unsigned keys = ptx::shared_address(smem);
   const auto stage_at = [&](int step) {

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     if (!has_query_work_tile<kConfig.dq_block_q>(args, blockIdx.x)) return;
   }
   const auto work = Kernel::work_tile_of(args, blockIdx.x);
-  const TileMask mask = TileMask::of(args, work.seq);
+  const auto mask = MaskOf<kConfig>::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
   const unsigned queries = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {

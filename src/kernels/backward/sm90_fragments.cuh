@@ -4,6 +4,7 @@
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
+#include "kernels/variant/exponent_logits.cuh"
 #include "spec/config.h"
 
 // What a warpgroup of Hopper's backward does with 64 keys and 64 queries, in fragments as its
@@ -136,6 +137,37 @@ struct Sm90Fragments {
       for (int i = 0; i < 4; ++i) {
         scores[n][i] = ptx::exp2(fmaf(scores[n][i], scale_log2, -(i % 2 ? lse[n].y : lse[n].x)));
       }
+    }
+  }
+
+  // What ALiBi takes from the exponents of a thread.
+  struct Alibi {
+    float slope;     // times log2(e)
+    float after[2];  // from a query's own key to the thread's, of its two rows and first column
+    DFA_DEVICE float less(float exponent, int n, int i) const {
+      return fmaf(-slope, fabsf(after[i / 2] - static_cast<float>(n * 8 + i % 2)), exponent);
+    }
+  };
+
+  // Of logits that are not plain: weights go out rounded, and scores become what ds takes for
+  // weights. Capped ones, which are tanh by now, have less of it by the derivative 1 - tanh^2,
+  // which is 0 where a mask hides, of -inf. factor: of scores in exponents of 2.
+  static DFA_DEVICE void weigh_logits(Scores& scores, Operand& rounded, float factor,
+                                      const Pairs& lse, const Alibi& alibi) {
+#pragma unroll
+    for (int n = 0; n < kQueries; ++n) {
+      float weights[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& score = scores[n][i];
+        float exponent = fmaf(score, factor, -(i % 2 ? lse[n].y : lse[n].x));
+        if constexpr (kConfig.alibi) exponent = alibi.less(exponent, n, i);
+        weights[i] = ptx::exp2(exponent);
+        const float share = kConfig.softcap ? ptx::saturate(fmaf(-score, score, 1.f)) : 1.f;
+        score = weights[i] * share;
+      }
+      rounded[n / 2][n % 2 * 2] = ptx::pack<kElement>(weights[0], weights[1]);
+      rounded[n / 2][n % 2 * 2 + 1] = ptx::pack<kElement>(weights[2], weights[3]);
     }
   }
 

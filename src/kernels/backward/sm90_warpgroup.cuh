@@ -54,7 +54,21 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
   static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
                                    int query, int key) {
     hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
-                           query, PlainLogits::hidden(args));
+                           query, hidden(args));
+  }
+  static DFA_DEVICE float hidden(const KernelArgs& args) {
+    return kConfig.softcap ? -ptx::infinity() : PlainLogits::hidden(args);
+  }
+
+  // Of queries of a head from `query` on and the warpgroup's keys, of which `key` is the first.
+  static DFA_DEVICE typename Fragments::Alibi alibi_of(const KernelArgs& args, const Seqlen& seq,
+                                                       int head, int query, int key) {
+    constexpr float kLog2E = 1.4426950408889634f;
+    const int of_lane = static_cast<int>(lane());
+    const int after =
+        key + warp_row() + of_lane / 4 - query - of_lane % 4 * 2 - (seq.sk(args) - seq.sq(args));
+    const float slope = args.logits.alibi_slopes[seq.batch * args.logits.slopes_of_batch + head];
+    return {slope * kLog2E, {static_cast<float>(after), static_cast<float>(after + 8)}};
   }
 
   // dk or dv of a warp's keys, through its rows of k or v. `part`: which 64 of the block's keys.

@@ -2,7 +2,8 @@
 
 #include "kernels/backward/sm90_keys.cuh"
 
-// FlashAttention backward for sm_90a where d or dv is larger than 128, in fp16 and bf16.
+// FlashAttention backward for sm_90a where d or dv is larger than 128, or logits are made of
+// scores, in fp16 and bf16.
 //
 // A thread block owns 64 keys of one key head, whose dk and dv fill its registers: one warpgroup
 // has dv, another dk, of all 64 keys. The walk, the copies and the turns are sm90_backward's, and
@@ -26,7 +27,9 @@
 // `persistent` pairs stay: the next keys come when the gradients of the last, which leave through
 // the places of k and v, have been read there, and the next first queries before. Fused, a share
 // of earlier heads' sums of dq is rounded meanwhile.
-// Limits: d and dv up to 256, d from 65 on; strides in multiples of 16 bytes.
+// Softcap and ALiBi, of every d, are made where p is: of capped scores the other is told p times
+// the derivative of tanh. Limits: d and dv up to 256, d from 65 on; strides in multiples of 16
+// bytes.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -346,6 +349,21 @@ struct Sm90WideBackward {
     ptx::arrive_warps(kPIsThere, kThreads);
   }
 
+  static DFA_DEVICE void make_p_of_logits(const Step& at, OfDv& of, Operand& p) {
+    const LogitArgs& logits = at.args.logits;
+    if constexpr (kConfig.softcap) cap_scores(of.p, logits.inverse_softcap);
+    const auto seq = Keys::again(at.shared, at.work).seq;
+    const int query = at.walk.tile * kConfig.block_q;
+    Keys::hide(of.p, at.args, seq, query, at.work.key);
+    typename Keys::Alibi alibi;
+    if constexpr (kConfig.alibi) {
+      alibi = Keys::alibi_of(at.args, seq, at.walk.head, query, at.work.key);
+    }
+    Keys::weigh_logits(of.p, p, kConfig.softcap ? logits.softcap : at.args.scale_log2, of.lse,
+                       alibi);
+    tell_p(at, of.p);
+  }
+
   static DFA_DEVICE void queue_s(Step& at, OfDv& of) {
     at.shared.q.wait_full();
     Keys::template queue_scores<kConfig.head_dim>(of.p, of.k, at.shared.base, at.shared.q.tile());
@@ -357,11 +375,15 @@ struct Sm90WideBackward {
   static DFA_DEVICE void step_of_dv(Step& at, OfDv& of) {
     at.place();
     Operand p;
-    Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q,
-               at.work.key);
-    Keys::weigh(of.p, at.args.scale_log2, of.lse);
-    tell_p(at, of.p);
-    Keys::round(p, of.p);
+    if constexpr (kConfig.softcap || kConfig.alibi) {
+      make_p_of_logits(at, of, p);
+    } else {
+      Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q,
+                 at.work.key);
+      Keys::weigh(of.p, at.args.scale_log2, of.lse);
+      tell_p(at, of.p);
+      Keys::round(p, of.p);
+    }
     at.shared.q.release();
     at.shared.q.next();
     at.shared.d_o.wait_full();

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kCheckThreads) check_rows(const __grid_constan
     const int x = lane + 32 * i;
     q[i] = x < args.d ? element_of<kElement>(args.q, q_at + x) : 0;
   }
-  const TileMask mask = TileMask::of(args);
+  const RangeMask mask = RangeMask::of(args);
   const int end = mask.key_end(query);
   PartOfRow<kHeld> part;
   for (int key = mask.key_begin(query) + 4 * warp; key < end; key += 4 * kCheckWarps) {

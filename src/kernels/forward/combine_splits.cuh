@@ -67,8 +67,19 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
       }
     }
   }
+  float of_keys = 1;  // what a sink leaves of their weights
+  if constexpr (kConfig.sink) {
+    const int of_tile = work_tile / a.pieces.of_head % (args.hq / kConfig.pack_gqa);
+    const int head = of_tile * kConfig.pack_gqa + row % kQueryRows;
+    const float sink = args.logits.sinks[head] * kLog2E, top = fmaxf(most, sink);
+    if (top != -ptx::infinity()) {
+      of_keys = ptx::exp2(most - top);
+      sum = fmaf(sum, of_keys, ptx::exp2(sink - top));
+      most = top;
+    }
+  }
   const bool seen = most != -ptx::infinity();
-  const float inverse = seen ? 1 / sum : 0.f;
+  const float inverse = seen ? of_keys / sum : 0.f;
 
   const int packed = work_tile / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
   const int batch = packed / heads;

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if (!has_query_work_tile<kConfig.block_q>(args, blockIdx.x)) return;
   }
   const auto work = Kernel::work_tile_of(args, blockIdx.x);
-  const TileMask mask = TileMask::of(args, work.seq);
+  const auto mask = MaskOf<kConfig>::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
   const unsigned q_tile = ptx::shared_address(smem);
   const auto stage_of = [&](int tile) {

@@ -23,6 +23,7 @@
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/exponent_logits.cuh"
 #include "spec/config.h"
 
 // FlashAttention forward for sm_90a (wgmma, the copy engine), in fp16 and bf16.
@@ -43,7 +44,9 @@
 // With `pack_gqa` neighbouring rows are heads of one query, which read the same keys; where they
 // are no power of two, rows that are left hold heads of another group, or nothing. With
 // `num_splits` the work tiles behind the last whole round are dealt out in pieces, which
-// combine_splits joins. Limits: d, dv up to 256; strides in multiples of 16 bytes.
+// combine_splits joins. Logits that are not plain are made of a tile's scores before its mask
+// (ExponentLogits); a sink is added when a row is done. Limits: d, dv up to 256; strides in
+// multiples of 16 bytes.
 namespace dfa {
 
 template <ForwardConfig kConfig>
@@ -66,6 +69,7 @@ struct Sm90Forward {
   static constexpr bool kVarlen = kConfig.varlen;
   using Seqlen = SeqlenInfo<kVarlen>;
   using Order = TileOrder<kVarlen>;
+  using Logits = ExponentLogits<kConfig>;
 
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
@@ -310,15 +314,17 @@ struct Sm90Forward {
   // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
   // scale there are none.
   static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row) {
-    if (args.scale_log2 < 0) return {0, 0};
+    if (Logits::kPlain && args.scale_log2 < 0) return {0, 0};
     return seen_by_all(TileMask::of(args, seq), row / kQueryRows, kGroupRows / kQueryRows);
   }
 
-  // Negates under a negative scale, hides what the mask hides.
-  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const Seqlen& seq,
-                                 const TileRange& plain, int row, int tile) {
+  // Makes logits, which have a sign of their own, or negates under a negative scale; hides what the
+  // mask hides.
+  static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const Logits& logits,
+                                 const Seqlen& seq, const TileRange& plain, int row, int tile) {
+    logits.apply(args, scores, tile * kBlockK);
     if (tile * kBlockK >= plain.begin && tile * kBlockK + kBlockK <= plain.end) return;
-    if (args.scale_log2 < 0) [[unlikely]] {
+    if (Logits::kPlain && args.scale_log2 < 0) [[unlikely]] {
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
@@ -388,7 +394,7 @@ struct Sm90Forward {
 
   static DFA_DEVICE void compute(const Sm90ForwardArgs& a, Rings rings, int group) {
     const KernelArgs& args = a.args;
-    LazyRescaleSoftmax softmax(args.magnitude_log2);
+    LazyRescaleSoftmax softmax(Logits::magnitude_log2(args));
     bool stored = false;  // an output may be on its way out of the stage before
     if (group == kGroups - 1) pass_pingpong(group);
     for (;; rings.q.next()) {
@@ -406,6 +412,7 @@ struct Sm90Forward {
       const int row = order.row + group * kGroupRows;
       TileRange tiles = own_tiles(a, order.seq, row), plain = plain_keys(args, order.seq, row);
       if constexpr (kSplitKv) tiles = common(tiles, order.tiles);
+      const Logits logits(args, order.seq, order.head, row + warp_row());
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
       Output output;
       Weights weights;
@@ -430,7 +437,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         rings.k.release(lane());
         rings.k.next();
-        prepare(scores, args, order.seq, plain, row, tiles.end - 1);
+        prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         weigh_first(softmax, scores, follows, order.again);
         bool moved = false, under_way = false;
@@ -455,7 +462,7 @@ struct Sm90Forward {
           rings.k.release(lane());
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
-          prepare(scores, args, order.seq, plain, row, tile);
+          prepare(scores, args, logits, order.seq, plain, row, tile);
           moved = weigh(softmax, scores, follows, order.again);
         }
         end_values(output, weights, rings, under_way);
@@ -467,13 +474,13 @@ struct Sm90Forward {
         ptx::fence_products();
         multiply_values(output, weights, rings.v.tile());
         forget_left_rows(softmax, row);
-        sums = softmax.finish(inverse, lse);
+        sums = finish(softmax, args, order.head, row, piece, inverse, lse);
         end_values(output, weights, rings, true);
         let_pass(rings, tiles.begin - order.tiles.begin, tiles.begin, group);
       } else {
         if (kQStages == 1) rings.q.release(lane());
         if (kQStages > 1 && stored) release_stored(rings.q, 1);
-        sums = softmax.finish(inverse, lse);
+        sums = finish(softmax, args, order.head, row, piece, inverse, lse);
         const int all = order.tiles.end - order.tiles.begin;
         let_pass(rings, all, all - 1, group);
       }
@@ -500,6 +507,20 @@ struct Sm90Forward {
     }
     ptx::wait_stores_read();
     if (group == 0) wait_pingpong(group);
+  }
+
+  // What splits of the keys leave is joined with the sink later.
+  static DFA_DEVICE float finish(const LazyRescaleSoftmax& softmax, const KernelArgs& args,
+                                 int head, int row, int piece, float (&inverse)[2],
+                                 float (&lse)[2]) {
+    if constexpr (kConfig.sink) {
+      if (!kSplitKv || piece < 0) {
+        float sinks[2];
+        Store::sinks(args, head, row + warp_row(), sinks);
+        return softmax.finish(inverse, lse, sinks);
+      }
+    }
+    return softmax.finish(inverse, lse);
   }
 
   // A pair does its work tiles again together.

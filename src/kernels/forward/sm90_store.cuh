@@ -57,6 +57,16 @@ struct Sm90Store {
     return zero != 0;
   }
 
+  // Of a thread's two rows, of which `row` is the warp's first.
+  static DFA_DEVICE void sinks(const KernelArgs& args, int head, int row, float (&sinks)[2]) {
+    const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = of_head(row + half * 8 + lane / 4);
+      sinks[half] = args.logits.sinks[head * kPacked + (at < kPacked ? at : kPacked - 1)];
+    }
+  }
+
   static DFA_DEVICE void lse(const KernelArgs& args, const Rows& rows, const float (&lse)[2]) {
     const int lane = static_cast<int>(ptx::kept_thread_index() % 32);
     if (args.lse == nullptr || lane % 4 != 0) return;

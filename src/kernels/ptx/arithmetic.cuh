@@ -51,6 +51,18 @@ DFA_DEVICE float reciprocal(float x) {
   return y;
 }
 
+// Within 0 and 1; of NaN 0.
+DFA_DEVICE float saturate(float x) { return __saturatef(x); }
+
+// Within -most and most; NaN stays. From sm_80 on.
+DFA_DEVICE float clamp(float x, float most) {
+  float y;
+  asm("{.reg .f32 t; min.NaN.f32 t, %1, %2; max.NaN.f32 %0, t, %3;}"
+      : "=f"(y)
+      : "f"(x), "f"(most), "f"(-most));
+  return y;
+}
+
 // Two values rounded to the element type, `low` in the lower half.
 template <DType kElement>
 DFA_DEVICE unsigned pack(float low, float high) {

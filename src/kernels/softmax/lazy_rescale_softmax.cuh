@@ -100,6 +100,25 @@ class LazyRescaleSoftmax {
     return both;
   }
 
+  // The same where each row has one more logit, without a value, in its denominator: added last, as
+  // references and sums are of keys. The sums are those of keys alone, too.
+  DFA_DEVICE float finish(float (&inverse)[2], float (&lse)[2], const float (&sinks)[2]) const {
+    constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
+    float both = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float of_keys = ptx::quad_sum(sum_[half]), sink = sinks[half] * kLog2E;
+      both += of_keys;
+      const float reference = magnitude_ * reference_[half];
+      const float highest = fmaxf(reference, sink), level = finite(highest);
+      const float own = ptx::exp2(reference - level);
+      const float sum = fmaf(of_keys, own, ptx::exp2(sink - level));
+      inverse[half] = sum == 0 ? 0.f : own * ptx::reciprocal(sum);
+      lse[half] = sum == 0 ? -ptx::infinity() : (highest + ptx::log2(sum)) * kLn2;
+    }
+    return both;
+  }
+
  private:
   static constexpr float kSlack = 8;
 

@@ -40,8 +40,8 @@ DFA_DEVICE void hide_outside(Sum<kRows, kColumns>& scores, int row, int column, 
 }
 
 // Columns are keys, rows queries, or `kOfQuery` of each.
-template <int kOfQuery = 1, int kRows, int kColumns>
-DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, int first, int key,
+template <int kOfQuery = 1, int kRows, int kColumns, typename AnyMask>
+DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const AnyMask& mask, int first, int key,
                             float hidden) {
   hide_outside(
       scores, first, key, hidden, [&](int row) { return mask.key_begin(row / kOfQuery); },
@@ -50,8 +50,8 @@ DFA_DEVICE void hide_masked(Sum<kRows, kColumns>& scores, const TileMask& mask, 
 
 // Rows are keys, columns queries. No query sees a key from sk on: where all of a row's logits are
 // far below zero, exp(0 - lse) would overflow.
-template <int kRows, int kColumns>
-DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const TileMask& mask, int key,
+template <int kRows, int kColumns, typename AnyMask>
+DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const AnyMask& mask, int key,
                                        int query, float hidden) {
   hide_outside(
       scores, key, query, hidden, [&](int row) { return mask.query_begin(row); },

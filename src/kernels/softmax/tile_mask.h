@@ -2,9 +2,11 @@
 
 #include "kernels/args.h"
 #include "kernels/device.h"
+#include "kernels/either.h"
 #include "kernels/schedule/seqlen_info.h"
 
 // Mask of dfa/mask.h in 32-bit arithmetic: which keys a query sees and which tiles need masking.
+// Windows alone are a type of their own, as most kernels have no others.
 namespace dfa {
 
 // Half-open.
@@ -43,8 +45,52 @@ struct TileMask {
   DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const;
 };
 
+// A window with chunks of so many positions, or below 0 a causal mask with a prefix of so many
+// keys.
+struct RangeMask : TileMask {
+  int chunk;
+
+  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a) { return {TileMask::of(a), a.chunk}; }
+  template <bool kVarlen>
+  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a, const SeqlenInfo<kVarlen>& seq) {
+    return {TileMask::of(a, seq), a.chunk};
+  }
+
+  DFA_HOST_DEVICE int key_begin(int query) const {
+    const int first = TileMask::key_begin(query);
+    return chunk > 0 ? larger(first, clamp(chunk_begin(query + sk - sq), sk)) : first;
+  }
+  DFA_HOST_DEVICE int key_end(int query) const {
+    const int end = TileMask::key_end(query);
+    if (chunk <= 0) return larger(end, clamp(-chunk, sk));
+    return smaller(end, clamp(chunk_begin(query + sk - sq) + chunk, sk));
+  }
+  DFA_HOST_DEVICE int query_begin(int key) const {
+    const int first = TileMask::query_begin(key);
+    if (chunk <= 0) return key < -chunk ? 0 : first;
+    return larger(first, clamp(chunk_begin(key) + sq - sk, sq));
+  }
+  DFA_HOST_DEVICE int query_end(int key) const {
+    const int end = TileMask::query_end(key);
+    return chunk > 0 ? smaller(end, clamp(chunk_begin(key) + chunk + sq - sk, sq)) : end;
+  }
+  DFA_HOST_DEVICE bool needs(int query, int queries, int key, int keys) const;
+
+ private:
+  static DFA_HOST_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+  static DFA_HOST_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+  // The first position of a position's chunk; division rounds to 0, and these go down.
+  DFA_HOST_DEVICE int chunk_begin(int at) const {
+    return (at >= 0 ? at / chunk : -((chunk - 1 - at) / chunk)) * chunk;
+  }
+};
+
+template <auto kConfig>
+using MaskOf = Either<kConfig.ranges, RangeMask, TileMask>;
+
 // Queries that see all of the keys [key, key + keys); those from sq on do not count.
-DFA_HOST_DEVICE TileRange seeing_all(const TileMask& mask, int key, int keys) {
+template <typename AnyMask>
+DFA_HOST_DEVICE TileRange seeing_all(const AnyMask& mask, int key, int keys) {
   constexpr int kNoEnd = 0x7fffffff;
   if (key + keys > mask.sk) return {kNoEnd, 0};
   const int end = mask.query_end(key);
@@ -52,7 +98,8 @@ DFA_HOST_DEVICE TileRange seeing_all(const TileMask& mask, int key, int keys) {
 }
 
 // Keys that all of the queries [query, query + queries) see; queries from sq on do not count.
-DFA_HOST_DEVICE TileRange seen_by_all(const TileMask& mask, int query, int queries) {
+template <typename AnyMask>
+DFA_HOST_DEVICE TileRange seen_by_all(const AnyMask& mask, int query, int queries) {
   const int last = query + queries < mask.sq ? query + queries - 1 : mask.sq - 1;
   return {mask.key_begin(last), mask.key_end(query)};
 }
@@ -61,9 +108,14 @@ DFA_HOST_DEVICE bool TileMask::needs(int query, int queries, int key, int keys) 
   const TileRange seen = seen_by_all(*this, query, queries);
   return key + keys > seen.end || key < seen.begin;
 }
+DFA_HOST_DEVICE bool RangeMask::needs(int query, int queries, int key, int keys) const {
+  const TileRange seen = seen_by_all(*this, query, queries);
+  return key + keys > seen.end || key < seen.begin;
+}
 
 // Tiles of `tile` keys that the queries [first, first + count) see.
-DFA_HOST_DEVICE TileRange key_tiles(const TileMask& mask, int first, int count, int tile) {
+template <typename AnyMask>
+DFA_HOST_DEVICE TileRange key_tiles(const AnyMask& mask, int first, int count, int tile) {
   const int last = first + count < mask.sq ? first + count - 1 : mask.sq - 1;
   const int begin = mask.key_begin(first), end = mask.key_end(last);
   if (end <= begin) return {0, 0};
@@ -71,7 +123,8 @@ DFA_HOST_DEVICE TileRange key_tiles(const TileMask& mask, int first, int count, 
 }
 
 // Tiles of `tile` queries that see one of the keys [first, first + count).
-DFA_HOST_DEVICE TileRange query_tiles(const TileMask& mask, int first, int count, int tile) {
+template <typename AnyMask>
+DFA_HOST_DEVICE TileRange query_tiles(const AnyMask& mask, int first, int count, int tile) {
   const int last = first + count < mask.sk ? first + count - 1 : mask.sk - 1;
   const int begin = mask.query_begin(first), end = mask.query_end(last);
   if (end <= begin) return {0, 0};

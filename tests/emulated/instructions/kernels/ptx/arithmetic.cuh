@@ -21,6 +21,8 @@ inline float exp2(float x) {  // as the device has it, nothing is subnormal
 }
 inline float log2(float x) { return std::log2(x); }
 inline float reciprocal(float x) { return 1 / x; }
+inline float saturate(float x) { return x > 0 ? std::fmin(x, 1.f) : 0; }
+inline float clamp(float x, float most) { return x > most ? most : x < -most ? -most : x; }
 
 template <DType kElement>
 unsigned pack(float low, float high) {

@@ -1,0 +1,108 @@
+#pragma once
+
+#include "kernels/args.h"
+#include "kernels/either.h"
+#include "kernels/ptx/arithmetic.cuh"
+#include "kernels/schedule/seqlen_info.h"
+#include "kernels/tile/product.cuh"
+
+// What becomes of scores in Hopper's kernels, where each instruction of a score costs some
+// hundredth of the kernel: they become what has the weight exp2(magnitude_log2 * value - …), so
+// that the softmax's own multiply-add does the rest.
+//   plain      the score, as it is
+//   softcap    tanh(score * scale / softcap), whose magnitude is softcap * log2(e)
+//   alibi      all in exponents of 2, less slope * log2(e) a key between; the magnitude is 1
+// Factors come folded so (LogitArgs).
+namespace dfa {
+
+inline constexpr float kTanhIsOne = 7.9f;  // from here on
+
+// tanh by a quotient of polynomials, to 6e-7 of its value: one multi-function instruction, of which
+// a softmax has one itself. By exp2 it would be two, and digits would cancel where a cap is far
+// above its logits; tanh.approx has 11 bits, too few for lse. NaN stays.
+DFA_DEVICE float quick_tanh(float x, float most = kTanhIsOne) {
+  x = ptx::clamp(x, most);
+  const float y = x * x;
+  float p = fmaf(y, -6.278010447e-9f, 7.238069575e-6f);
+  p = fmaf(y, p, 2.706483438e-3f);
+  p = fmaf(y, p, 0.1272222999f);
+  p = fmaf(y, p, 0.999999827f);
+  float q = fmaf(y, 1.980383579e-4f, 2.289323303e-2f);
+  q = fmaf(y, q, 0.460554179f);
+  q = fmaf(y, q, 1.f);
+  return x * p * ptx::reciprocal(q);
+}
+
+// Scores become tanh(score * factor). What no score exceeds is made to wait for those of fragments
+// before: left to itself the compiler makes all at once and spills.
+template <int kFragments>
+DFA_DEVICE void cap_scores(float (&scores)[kFragments][4], float factor) {
+  constexpr int kAtOnce = 2;
+  float most = kTanhIsOne;
+#pragma unroll
+  for (int n = 0; n < kFragments; ++n) {
+    if (n >= kAtOnce) most = fmaxf(most, scores[n - kAtOnce][3]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = quick_tanh(scores[n][i] * factor, most);
+  }
+}
+
+// Of the two rows of a thread (i and i + 8 of its warp's 16) of one work tile.
+template <auto kConfig>
+class ExponentLogits {
+  static constexpr bool kSoftcap = kConfig.softcap, kAlibi = kConfig.alibi;
+  static constexpr int kHeads = kConfig.pack_gqa, kQueryRows = kConfig.query_rows();
+
+ public:
+  static constexpr bool kPlain = !kSoftcap && !kAlibi;
+
+  static DFA_DEVICE float magnitude_log2(const KernelArgs& args) {
+    return kAlibi ? 1.f : (kSoftcap ? args.logits.softcap : args.magnitude_log2);
+  }
+
+  // Rows of this head, or of as many as are packed from it on; `row` is the warp's first.
+  DFA_DEVICE ExponentLogits(const KernelArgs& args, const SeqlenInfo<kConfig.varlen>& seq, int head,
+                            int row) {
+    if constexpr (kAlibi) {
+      row += static_cast<int>(ptx::kept_thread_index() % 32 / 4);
+      const long long first = seq.batch * args.logits.slopes_of_batch + head * kHeads;
+#pragma unroll
+      for (int half = 0; half < kSlopes; ++half) {
+        // Rows that are left have the last head's, which nobody reads.
+        const int at = (row + half * 8) % kQueryRows, last = kHeads - 1;
+        slopes_[half] = kLog2E * args.logits.alibi_slopes[first + (at < last ? at : last)];
+      }
+      diagonal_ = row / kQueryRows + seq.sk(args) - seq.sq(args);
+    }
+  }
+
+  // `key` is the first score's of the warp.
+  template <int kKeys>
+  DFA_DEVICE void apply(const KernelArgs& args, float (&scores)[kKeys][4], int key) const {
+    if constexpr (kSoftcap) cap_scores(scores, args.logits.inverse_softcap);
+    if constexpr (kAlibi) {
+      const int first = key + static_cast<int>(ptx::kept_thread_index() % 4) * 2 - diagonal_;
+      // Keys from a row's own to this thread's first.
+      const float after[2] = {static_cast<float>(first),
+                              static_cast<float>(first - 8 / kQueryRows)};
+      const float factor = kSoftcap ? args.logits.softcap : args.scale_log2;
+#pragma unroll
+      for (int n = 0; n < kKeys; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float away = fabsf(after[i / 2] + static_cast<float>(n * 8 + i % 2));
+          scores[n][i] = fmaf(scores[n][i], factor, -slopes_[kSlopes == 1 ? 0 : i / 2] * away);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr float kLog2E = 1.4426950408889634f;
+  static constexpr int kSlopes = kQueryRows > 8 ? 2 : 1;  // else 8 rows further is the same head
+
+  float slopes_[kSlopes] = {};
+  int diagonal_ = 0;  // the key beside the thread's first row
+};
+
+}  // namespace dfa

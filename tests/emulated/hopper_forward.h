@@ -1,0 +1,52 @@
+#pragma once
+
+#include "emulated/hopper.h"
+// and then:
+#include "kernels/forward/combine_splits.cuh"
+#include "kernels/forward/sm90_forward.cuh"
+
+// How tests run Hopper's forward in fp16 and bf16 on a processor.
+namespace dfa::emulated {
+
+// On a grid of so many thread blocks, or one for every tile of queries.
+template <ForwardConfig kConfig>
+void run(Tensors& t, Timing asked, unsigned blocks = 0) {
+  expect_legal(kConfig, t.p);
+  const WithTiming with(asked);
+  const auto launches = forward_launches(t.p, kConfig);
+  const KernelLaunch& launched = launches[0];
+  if (blocks == 0) blocks = launched.grid;
+  const cuda::HopperForwardArgs all(t.p, kConfig);
+  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
+  workspace.zero(launched.zeroed);
+  ForwardArgs pointers = t.forward_args();
+  pointers.workspace = workspace.data();
+  const Sm90ForwardArgs args = all.with(pointers, static_cast<int>(blocks));
+  launch(
+      blocks, launched.threads, [&] { sm90_forward<kConfig>(args); }, launched.cluster);
+  if constexpr (kConfig.num_splits > 0) {
+    launch(launches[1].grid, launches[1].threads, [&] { combine_splits<kConfig>(args); });
+  }
+}
+
+// The first lane of a warp may be phases ahead of its others.
+constexpr Timing late_lanes(int warp) { return {.late_warp = warp, .all_lanes_late = false}; }
+
+// The same bits on any grid, whenever copies come and products are made, and where lanes are late
+// of the warp that copies or of one with queries.
+template <ForwardConfig kConfig>
+void expect_right(const std::string& line) {
+  Tensors crossed(line, 5), late(line, 5);
+  run<kConfig>(crossed, kCrossed);
+  expect_met(check_forward(crossed.p, crossed.forward_args()), line);
+  run<kConfig>(late, kLate, 2);
+  for (int warp : {0, 4}) {
+    Tensors lanes(line, 5);
+    run<kConfig>(lanes, late_lanes(warp), 2);
+    EXPECT_TRUE(crossed.o == lanes.o) << line << ", warp " << warp;
+  }
+  EXPECT_TRUE(crossed.o == late.o) << line;
+  EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
+}
+
+}  // namespace dfa::emulated

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "emulated/hopper_backward.h"
+// and then:
+#include "kernels/backward/sm80_backward.cuh"
+#include "kernels/backward/sm80_bias_gradient.cuh"
+#include "kernels/forward/sm80_forward.cuh"
+#include "kernels/schedule/sequence_tiles.cuh"
+
+// How tests run the portable kernels on a processor.
+namespace dfa::emulated {
+
+// The launches of a pass, in order, by the names that backends log.
+template <typename Args, typename Run>
+void run_all(const std::vector<KernelLaunch>& launches, const Args& args, const Run& run) {
+  for (const KernelLaunch& one : launches) {
+    launch(one.grid, one.threads, [&] {
+      if (one.name == "tiles") return sequence_tiles(args);
+      run(one.name, args);
+    });
+  }
+}
+
+template <ForwardConfig kConfig>
+void run_forward(Tensors& t) {
+  expect_legal(kConfig, t.p);
+  ForwardArgs pointers = t.forward_args();
+  Workspace workspace(forward_workspace_bytes(t.p, kConfig));
+  pointers.workspace = workspace.data();
+  run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
+          [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
+}
+
+template <BackwardConfig kConfig>
+void run_backward(Tensors& t) {
+  expect_legal(kConfig, t.p);
+  BackwardArgs pointers = t.backward_args();
+  Workspace workspace(backward_workspace_bytes(t.p, kConfig));
+  pointers.workspace = workspace.data();
+  run_all(backward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
+          [](const std::string& name, const KernelArgs& args) {
+            if (name == "delta") return delta<kConfig.element, kConfig.varlen>(args);
+            if (name == "dsinks") return sink_gradient<kConfig.element, kConfig.varlen>(args);
+            if (name == "dbias") return sm80_bias_gradient<kConfig>(args);
+            if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
+            sm80_backward_queries<kConfig>(args);
+          });
+}
+
+}  // namespace dfa::emulated
