@@ -2,6 +2,7 @@
 
     o = dfa.jax.dot_product_attention(q, k, v, is_causal=True, key_value_seq_lengths=lengths)   # [b, s, heads, d]
     o = dfa.jax.dot_product_attention(q, k, v, is_causal=True, segment_ids=ids)                 # packed sequences
+    o = dfa.jax.ring_attention(q, k, v, "x", is_causal=True)       # in a shard_map: one sequence over the devices of an axis
 """
 
 from operator import index
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dfa import _jax, _jax_bias, _jax_lengths, _jax_segments
+import numpy
+
+from dfa import _jax, _jax_bias, _jax_lengths, _jax_ring, _jax_segments
 from dfa._shapes import flag_of, shown
 
 
@@ -82,6 +85,54 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, **options)
     o, lse = (x.swapaxes(1, 2) if batched else x[0].swapaxes(0, 1) for x in (o, lse))
     return (o, lse) if flag_of("return_residual", return_residual) else o
+
+
+def ring_attention(query, key, value, axis_name, *, is_causal=False, scale=None, layout=None, deterministic=False,
+                   return_residual=False):
+    """Attention of one sequence whose rows lie on the devices of an axis, inside a shard_map, with gradients.
+
+        spec = P(None, "x")                                       # of [b, s, heads, d]
+        ring = jax.shard_map(lambda q, k, v: dfa.jax.ring_attention(q, k, v, "x", is_causal=True), mesh=mesh,
+                             in_specs=(spec,) * 3, out_specs=spec)
+        o = dfa.jax.zigzag(ring(*(dfa.jax.zigzag(x, 4) for x in (q, k, v))), 4, back=True)
+
+    query [b, rows, hq, d], key [b, keys, hk, d], value [b, keys, hk, dv] of this device → [b, rows, hq, dv]; with return_residual
+    (o, lse), lse float32 [b, rows, hq]. Keys and values go round by ppermute, which XLA puts beside the products; what is left of
+    them in each step is computed, under is_causal no more than half.
+    layout: contiguous, or zigzag, which is what is meant with is_causal: of 2n pieces of the sequence a device has two, as zigzag()
+    orders them, so that all have the same work.
+
+    Raises ValueError on shapes, on rows that differ from keys under is_causal, and on an odd number of rows in a zigzag; NameError
+    outside of a shard_map over axis_name.
+    """
+    query, key, value = (_array(*named) for named in (("query", query), ("key", key), ("value", value)))
+    if not query.ndim == key.ndim == value.ndim == 4:
+        raise ValueError(f"query, key, value have {query.ndim}, {key.ndim}, {value.ndim} dimensions; accepted: [b, rows, heads, d]")
+    _check(query, key, value)
+    if 0 in (*query.shape, *key.shape, *value.shape):
+        raise ValueError(f"query, key, value have shapes {list(query.shape)}, {list(key.shape)}, {list(value.shape)}; accepted: no size of 0")
+    causal = flag_of("is_causal", is_causal)
+    if layout not in (None, "contiguous", "zigzag"):
+        raise ValueError(f"layout is {shown(layout)}; accepted: contiguous, zigzag, or None for zigzag with is_causal")
+    zigzag = causal and layout != "contiguous"
+    if causal and query.shape[1] != key.shape[1] or zigzag and query.shape[1] % 2:
+        raise ValueError(f"a device has {query.shape[1]} rows and {key.shape[1]} keys; accepted with is_causal: as many of both, in a zigzag "
+                         "an even number")
+    q, k, v, scale = _jax.fitting(*(x.swapaxes(1, 2) for x in (query, key, value)), scale)
+    o, lse = _jax_ring.attend(q, k, v, axis_name, causal, zigzag, scale, flag_of("deterministic", deterministic))
+    o, lse = (x.swapaxes(1, 2) for x in (o[..., :value.shape[3]], lse))
+    return (o, lse) if flag_of("return_residual", return_residual) else o
+
+
+def zigzag(x, devices, axis=1, *, back=False):
+    """The rows of a whole array along `axis`, ordered so that each of so many devices gets pieces r and 2n-1-r of 2n; with back the
+    way back. Raises ValueError where 2n does not divide them."""
+    rows = x.shape[axis]
+    if type(devices) is not int or devices < 1 or rows % (2 * devices):
+        raise ValueError(f"{rows} rows over {shown(devices)} devices; accepted: a multiple of two rows for each device")
+    pieces = numpy.arange(rows).reshape(2 * devices, -1)
+    order = numpy.concatenate([pieces[at] for device in range(devices) for at in (device, 2 * devices - 1 - device)])
+    return jnp.take(x, numpy.argsort(order) if back else order, axis=axis)
 
 
 def _array(name, given):

@@ -26,8 +26,12 @@ def the_model():
     return importlib.import_module("ring.model")
 
 
-def counted(rank, causal, window):
-    """{(method, passes): bytes that this rank gave to others}"""
+def counted(rank, masks):
+    """{(method, passes, mask): bytes that this rank gave to others}"""
+    return {(*key, mask): count for mask in masks for key, count in counted_under(*mask).items()}
+
+
+def counted_under(causal, window):
     import dfa.distributed as dd
     from dfa._distributed_exchange import Exchange
     sent = [0]
@@ -68,12 +72,12 @@ def counted(rank, causal, window):
     return result
 
 
-@pytest.mark.parametrize("ranks, causal, window", [(2, True, None), (4, True, (100, 0)), (2, False, None)])
-def test_bytes_are_those_that_are_sent(tmp_path, ranks, causal, window):
-    told = run(ranks, counted, tmp_path, causal, window)
+@pytest.mark.parametrize("ranks, masks", [(2, [(True, None), (False, None)]), (4, [(True, (100, 0))])])
+def test_bytes_are_those_that_are_sent(tmp_path, ranks, masks):
+    told = run(ranks, counted, tmp_path, masks)
     assert all(isinstance(one, dict) for one in told), told
     for key in told[0]:
-        method, passes = key
+        method, passes, (causal, window) = key
         model = the_model().sent_bytes(method, (ranks,), causal=causal, window=window, passes=passes, **SIZES)
         assert model == max(one[key] for one in told), key
 

@@ -61,7 +61,7 @@ def worst(case, mesh):
 
 def everything(rank):
     mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
-    return {name: worst(case, mesh) for name, case in places().items()}, of_packed(mesh), refusals(mesh)
+    return {name: worst(case, mesh) for name, case in places().items()}, of_packed(mesh), refusals(mesh), of_a_model(mesh)
 
 
 def of_packed(mesh):
@@ -95,10 +95,36 @@ def refusals(mesh):
     return said
 
 
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x):
+        import dfa
+        q, k, v = (project(x).unflatten(-1, (-1, 8)).transpose(1, 2) for project in (self.q, self.k, self.v))
+        return self.o(dfa.attention(q, k, v, causal=True).transpose(1, 2).flatten(2))
+
+
+def of_a_model(mesh):
+    """A layer whose projections are cut by heads, as torch.distributed.tensor.parallel does it: the largest differences."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    layer, x = Layer(), torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(1))
+    right = layer(x)
+    gradients = torch.autograd.grad(right.sum(), layer.parameters())
+    cut = {name: ColwiseParallel(use_local_output=False) for name in "qkv"} | {"o": RowwiseParallel()}
+    parallel = parallelize_module(layer, mesh, cut)
+    got = parallel(x)
+    theirs = torch.autograd.grad(got.sum(), parallel.parameters())
+    return max([float((got - right).detach().abs().max()), *(float((a.full_tensor() - b).abs().max()) for a, b in zip(theirs, gradients))])
+
+
 def test_shards_give_what_the_whole_gives(tmp_path):
     for told in run(2, everything, tmp_path):
         assert isinstance(told, tuple), told
-        cases, (packed, placed), (mixed, shapes) = told
+        cases, (packed, placed), (mixed, shapes), model = told
+        assert model < 1e-5
         for name, (error, placement, transfers) in cases.items():
             *_, wanted, counted = places()[name]
             assert error < 1e-5, (name, error)
