@@ -27,8 +27,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
-    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch on a processor so far, with
-    gradients of q, k, v, sinks and bias.
+    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch, with gradients of q, k, v,
+    sinks and, on a processor, bias.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).

@@ -70,7 +70,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
     with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
     seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
-    -1 by custom. No gradients; on a processor so far.
+    -1 by custom. No gradients.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf (or the sink, in a sequence) and gradients of 0. With autograd,
@@ -107,6 +107,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     b = cu_seqlens_q.shape[0] - 1
     logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), _bias_of(bias, q.device, b, hq)
+    _check_bias_holds(logits[3], max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
@@ -195,11 +196,20 @@ def _bias_of(bias, device, b, hq):
         raise ValueError(f"bias is on {bias.device}, q on {device}; one device is expected")
     check_bias_shape(bias.shape, b, hq, 0, 0)
     learned = bias.requires_grad and torch.is_grad_enabled()
+    if learned and device.type == "cuda":
+        raise ValueError(f"bias on {device} requires a gradient, which has not passed on a GPU yet; accepted: bias.detach(), "
+                         "torch.no_grad(), or tensors on a processor")
     for dim in range(4):
         if bias.shape[dim] > 1 and bias.stride(dim) == 0 and not learned:
             bias = bias.narrow(dim, 0, 1)
     dense = bias.stride(3) == 1 or bias.shape[3] == 1
     return bias if dense and all(bias.stride(dim) > 0 or bias.shape[dim] == 1 for dim in range(3)) else bias.contiguous()
+
+
+def _check_bias_holds(bias, **most):
+    for (name, longest), size in zip(most.items(), bias.shape[2:] if bias is not None else ()):
+        if isinstance(longest, int) and 1 < size < longest:
+            raise ValueError(f"bias has shape {list(bias.shape)}, but {name} is {longest}; accepted: as many, more, or 1")
 
 
 def _whole(name, most):
@@ -267,6 +277,9 @@ def _planned(passes, q, k, v, given):
     sizes = cu_seqlens_q.shape[0] - 1, hq, hk, *longest, d, dv
     if bias is not None:
         check_bias_shape(bias.shape, sizes[0], hq, *longest if q.device.type == "cpu" else (0, 0))
+        if q.device.type != "cpu":  # lengths are not known here: as many as the bias is of
+            longest = [size if size > 1 else total for size, total in zip(bias.shape[2:], longest)]
+            sizes = *sizes[:3], *longest, d, dv
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
                                                  "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
@@ -322,6 +335,8 @@ def _forward(q, k, v, *rest):
 def _backward(d_o, q, k, v, o, lse, *rest):
     d_o, o = d_o.contiguous(), o.contiguous()
     given = _Given(*rest)
+    if given.bias_gradient and q.device.type != "cpu":
+        raise RuntimeError("the gradient of a bias has not passed on a GPU yet; accepted: tensors on a processor")
     with _On(q) as stream:
         plan, workspace, data = _planned("bwd", q, k, v, given)
         *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest)

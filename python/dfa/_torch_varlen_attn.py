@@ -17,7 +17,7 @@ def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_a
     is a multiple of hk, else hq = hk. seqused_k int32 [b]: how many keys of a sequence count; gradients are computed as well.
     max_q, max_k: looked at on a processor only, where a longer sequence is refused.
     block_table int32 [b, columns], beside seqused_k: key [pages, page, hk, d] and value [pages, page, hk, dv] lie in pages of any
-    size (as of dfa.attention_varlen: on a processor so far, without gradients), and cu_seq_k, which may be None, says nothing.
+    size (as of dfa.attention_varlen: without gradients), and cu_seq_k, which may be None, says nothing.
 
     Raises ValueError on num_splits, which no kernel here has, and where dfa.attention_varlen does.
     """

@@ -21,10 +21,6 @@
 namespace dfa {
 namespace {
 
-// Kernels of chunked and prefix masks (RangeMask) compile and pass on the emulated machine; no GPU
-// has run them yet.
-constexpr bool kRangesOnGpu = true;
-
 // A block of the kernel owns a tile of queries by keys.
 void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
   if (!p.bias || args.d_bias == nullptr || (p.bias->of_query && p.bias->of_key)) return;
@@ -102,9 +98,6 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
-    if (!p.mask.is_window() && !kRangesOnGpu) {
-      return Verdict::no("chunked and prefix masks have run on no GPU; take backend cpu");
-    }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;
       if (p.packed()) {

@@ -32,7 +32,7 @@ struct Places {
                heads = static_cast<std::size_t>(s.heads);
     const std::size_t rows = 2 * blocks * heads * static_cast<std::size_t>(s.rows);
     first = kTileCountBytes;
-    pieces = first + aligned(sizeof(int) * blocks);
+    pieces = first + aligned(sizeof(SplitPiece) * blocks);
     ended = pieces + sizeof(SplitPiece) * (works + blocks);
     o = ended + aligned(sizeof(unsigned) * works * heads);
     lse = o + sizeof(float) * rows * static_cast<std::size_t>(d_v);
@@ -90,7 +90,7 @@ SplitKvForwardArgs with_pointers(SplitKvForwardArgs all, const ForwardArgs& poin
   all.args = with_pointers(all.args, pointers);
   const Places at(all.splits, all.args.d_v);
   auto* const begin = static_cast<char*>(pointers.workspace);
-  all.splits.first = reinterpret_cast<int*>(begin + at.first);
+  all.splits.first = reinterpret_cast<SplitPiece*>(begin + at.first);
   all.splits.pieces = reinterpret_cast<SplitPiece*>(begin + at.pieces);
   all.splits.ended = reinterpret_cast<unsigned*>(begin + at.ended);
   all.splits.o = reinterpret_cast<float*>(begin + at.o);

@@ -403,8 +403,7 @@ BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
-  const Verdict plain = validate_plain_logits(p);
-  if (!plain && (p.bias || !kLogitsBackwardOnSm90)) return plain;
+  if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

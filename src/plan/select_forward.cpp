@@ -353,8 +353,7 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
-  const Verdict plain = validate_plain_logits(problem);
-  if (!plain && (problem.bias || !kLogitsOnSm90)) return plain;
+  if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

@@ -22,10 +22,6 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-// Hopper's kernels have softcap, ALiBi and sinks, compile without spills and are
-// right on the emulated machine; no card has run them yet. Forward and backward.
-inline constexpr bool kLogitsOnSm90 = true;
-inline constexpr bool kLogitsBackwardOnSm90 = true;
 inline constexpr const char* kNoLogitsOnSm90 =
     "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink";
 

@@ -251,17 +251,14 @@ bool takes_gqa_inner_loop(const BackwardConfig& c) {
 Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
   if (!fits) return fits;
-  // The gate comes last, so that tests tell who is refused for nothing else.
   return all({validate_variant(c, p), validate_pack_gqa(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits), validate_registers(c),
-              require(p.plain_logits() || kLogitsOnSm90, kNoLogitsOnSm90)});
+              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
               validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits),
-              require(p.plain_logits() || kLogitsBackwardOnSm90, kNoLogitsOnSm90)});
+              validate_smem(c.smem_bytes(), limits)});
 }
 
 }  // namespace dfa

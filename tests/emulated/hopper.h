@@ -16,11 +16,10 @@
 // What Hopper's kernels are tested with on a processor.
 namespace dfa::emulated {
 
-// Plans may yet refuse Hopper's kernels of logits that are not plain, but for nothing else.
 template <typename Config>
 void expect_legal(const Config& config, const Problem& p) {
   const Verdict verdict = validate_config(config, p, gpu_limits(90));
-  EXPECT_TRUE(verdict || verdict.reason == kNoLogitsOnSm90) << verdict.reason;
+  EXPECT_TRUE(verdict) << verdict.reason;
 }
 
 inline void expect_met(const CheckReport& report, const std::string& line) {

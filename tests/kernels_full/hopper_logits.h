@@ -9,7 +9,7 @@
 namespace dfa::cuda {
 
 // Hopper's own kernels with logits that are not plain. Which tiles there are is asked for plain
-// logits, as plans take them for no others yet (kLogitsOnSm90).
+// logits, of which there are more.
 class HopperLogitsTest : public CompileTest {
  protected:
   void SetUp() override {
@@ -38,7 +38,7 @@ class HopperLogitsTest : public CompileTest {
     }
     set_logits(config, dense);
     const Verdict legal = validate_config(config, dense, limits_);
-    if (!legal && legal.reason != kNoLogitsOnSm90) return;
+    if (!legal) return;
     compile(forward_launches(dense, config));
     ++compiled_;
     if (config.cluster > 1 || config.pack_gqa > 1) return;
@@ -69,7 +69,7 @@ class HopperLogitsTest : public CompileTest {
     const Problem dense = with_sizes(" causal b1 h8 s512");
     set_logits(config, dense);
     const Verdict legal = validate_config(config, dense, limits_);
-    if (!legal && legal.reason != kNoLogitsOnSm90) return;
+    if (!legal) return;
     compile({backward_launches(dense, config)[1]});
     ++compiled_;
     if (persistent || (cluster > 1 && dim > 192)) return;

@@ -74,7 +74,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     rotary_cos, rotary_sin [positions, rotary_dim / 2]: k, as it is written, and q are rotated; row i of k by position
     cache_seqlens + i, and so of q where there is a mask, else all rows by cache_seqlens. num_splits changes no result.
 
-    On a GPU a dense cache only, so far. Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
+    Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
     anything is written, also on new rows that the cache has no place for.
     """
     o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,

@@ -66,9 +66,10 @@ struct Sm80SplitKv {
   // What a thread block owns.
   struct Work {
     SeqlenInfo<true> seq;
-    int head;   // of args.hq / pack_gqa
-    int query;  // the tile's first
-    const SplitPiece& piece;
+    int head;                       // of args.hq / pack_gqa
+    int query;                      // the tile's first
+    int split, splits, first_part;  // parts of splits: SplitPiece::part
+    int first_block;
 
     DFA_DEVICE int kv_head(const KernelArgs& args) const {
       return head * kConfig.pack_gqa / (args.hq / args.hk);
@@ -78,23 +79,28 @@ struct Sm80SplitKv {
     DFA_DEVICE bool has(const KernelArgs& args, int row) const {
       return query_of(row) < seq.sq(args) && row % kQueryRows < kConfig.pack_gqa;
     }
-    DFA_DEVICE int split() const { return piece.tile.split; }
-    DFA_DEVICE int splits() const { return piece.tile.splits; }
     // Of one of the tile's splits, in SplitKvArgs::o and lse.
     DFA_DEVICE long long part_row(const SplitKvArgs& args, int of_split, int row) const {
-      return (1LL * piece.part(of_split) * args.heads + head) * kTileRows + row;
+      const int part = of_split == 0 ? first_part : 2 * (first_block + of_split);
+      return (1LL * part * args.heads + head) * kTileRows + row;
     }
   };
 
   static DFA_DEVICE Work work_of(const SplitKvForwardArgs& all, const SplitPiece& piece) {
-    return {SeqlenInfo<true>::of(piece.tile), static_cast<int>(blockIdx.x) % all.splits.heads,
-            piece.tile.tile * kQueries, piece};
+    return {SeqlenInfo<true>::of(piece.tile),
+            static_cast<int>(blockIdx.x) % all.splits.heads,
+            piece.tile.tile * kQueries,
+            piece.tile.split,
+            piece.tile.splits,
+            piece.part(0),
+            piece.first_block};
   }
 
-  static DFA_DEVICE TileRange tiles_of(const Work& work, const TileMask& mask) {
+  static DFA_DEVICE TileRange tiles_of(const SplitPiece& piece, const Work& work,
+                                       const TileMask& mask) {
     const TileRange all = key_tiles(mask, work.query, kQueries, kBlockK);
-    const int to = all.begin + work.piece.to;
-    return {all.begin + work.piece.from, to < all.end ? to : all.end};
+    const int to = all.begin + piece.to;
+    return {all.begin + piece.from, to < all.end ? to : all.end};
   }
 
   static DFA_DEVICE void load_queries(const KernelArgs& args, const Work& work, unsigned q_tile) {
@@ -125,12 +131,26 @@ struct Sm80SplitKv {
       const int key = static_cast<int>(threadIdx.x);
       if (key < kBlockK) place = place_of(args, work, tile * kBlockK + key);
     }
+    DFA_DEVICE void find_and_write(const KernelArgs& args, const Work& work, int tile) {
+      find(args, work, tile);
+      write(tile);
+    }
     DFA_DEVICE void write(int tile) const {
       const unsigned key = threadIdx.x;
       if (key < kBlockK) places(smem, tile)[key] = place;
     }
   };
   static_assert(kBlockK <= kThreads);
+
+  // Of the first two tiles, all at once.
+  static DFA_DEVICE void find_first(const KernelArgs& args, const Work& work, char* smem,
+                                    int tile) {
+#pragma unroll
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kBlockK; i += kThreads) {
+      const int of = tile + i / kBlockK;
+      places(smem, of)[i % kBlockK] = place_of(args, work, of * kBlockK + i % kBlockK);
+    }
+  }
 
   static DFA_DEVICE KeyPlace* places(char* smem, int tile) {
     return reinterpret_cast<KeyPlace*>(smem + kPlacesAt) + tile % 2 * kBlockK;
@@ -242,10 +262,10 @@ struct Sm80SplitKv {
         add(sum, ptx::exp2(lse[at] - scale.most),
             *reinterpret_cast<const float4*>(o + at * kOutputRow + column));
       }
-      if (work.splits() == 1) {
+      if (work.splits == 1) {
         return store(args, work, row, column, sum, with_sink(args, scale, work.head_of(row)));
       }
-      const long long to = work.part_row(all.splits, work.split(), row);
+      const long long to = work.part_row(all.splits, work.split, row);
       *reinterpret_cast<float4*>(all.splits.o + to * args.d_v + column) = make_float4(
           sum.x * scale.factor, sum.y * scale.factor, sum.z * scale.factor, sum.w * scale.factor);
       if (column == 0) all.splits.lse[to] = scale.lse;
@@ -260,13 +280,14 @@ struct Sm80SplitKv {
   }
 
   // Have all splits of the tile ended with this one? The same answer for all threads.
-  static DFA_DEVICE bool is_last(const SplitKvForwardArgs& all, const Work& work, char* smem) {
+  static DFA_DEVICE bool is_last(const SplitKvForwardArgs& all, const SplitPiece& piece,
+                                 const Work& work, char* smem) {
     unsigned* const last = reinterpret_cast<unsigned*>(smem);
     __syncthreads();
     if (threadIdx.x == 0) {
       const unsigned before = ptx::add_1_acquire_release(
-          all.splits.ended + 1LL * work.piece.work * all.splits.heads + work.head);
-      *last = before + 1 == static_cast<unsigned>(work.splits()) ? 1 : 0;
+          all.splits.ended + 1LL * piece.work * all.splits.heads + work.head);
+      *last = before + 1 == static_cast<unsigned>(work.splits) ? 1 : 0;
     }
     __syncthreads();
     return *last != 0;
@@ -279,12 +300,12 @@ struct Sm80SplitKv {
     for (int row = static_cast<int>(threadIdx.x / 32); row < kTileRows; row += kWarps) {
       if (!work.has(all.args, row)) continue;
       float most = -ptx::infinity(), sum = 0;
-      for (int split = lane; split < work.splits(); split += 32) {
+      for (int split = lane; split < work.splits; split += 32) {
         most = fmaxf(most, all.splits.lse[work.part_row(all.splits, split, row)]);
       }
       for (int i = 16; i > 0; i /= 2) most = fmaxf(most, __shfl_xor_sync(ptx::kWholeWarp, most, i));
       const float from = most == -ptx::infinity() ? 0 : most;
-      for (int split = lane; split < work.splits(); split += 32) {
+      for (int split = lane; split < work.splits; split += 32) {
         sum += ptx::exp2(all.splits.lse[work.part_row(all.splits, split, row)] - from);
       }
       for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(ptx::kWholeWarp, sum, i);
@@ -301,7 +322,7 @@ struct Sm80SplitKv {
       const RowScale scale = rows[row];
       float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 8
-      for (int split = 0; split < work.splits(); ++split) {
+      for (int split = 0; split < work.splits; ++split) {
         const long long at = work.part_row(all.splits, split, row);
         add(sum, ptx::exp2(all.splits.lse[at] - scale.most),
             *reinterpret_cast<const float4*>(all.splits.o + at * all.args.d_v + column));
@@ -311,28 +332,36 @@ struct Sm80SplitKv {
   }
 
   // Walks the keys of a piece, then combines.
-  static DFA_DEVICE void run(const SplitKvForwardArgs& all, const Work& work, char* smem) {
+  static DFA_DEVICE void run(const SplitKvForwardArgs& all, const SplitPiece& piece, char* smem) {
+    const Work work = work_of(all, piece);
     const KernelArgs& args = all.args;
     const TileMask mask = TileMask::of(args, work.seq);
-    const TileRange tiles = tiles_of(work, mask);
+    const TileRange tiles = tiles_of(piece, work, mask);
     const unsigned q_tile = ptx::shared_address(smem);
     const auto stage_of = [&](int tile) {
       return q_tile + kFirstStage +
              static_cast<unsigned>(tile - tiles.begin) % kStages * kStageBytes;
     };
 
-    Finder finder{smem, {}};
     load_queries(args, work, q_tile);
-#pragma unroll 1
-    for (int tile = tiles.begin; tile < tiles.begin + kStages - 1; ++tile) {
-      finder.find(args, work, tile);
-      finder.write(tile);
-      __syncthreads();
+    find_first(args, work, smem, tiles.begin);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kStages - 1; ++i) {
+      const int tile = tiles.begin + i;
+      if (i >= 2) {  // there are places of two tiles
+        __syncthreads();
+        Finder{smem, {}}.find_and_write(args, work, tile);
+        __syncthreads();
+      }
       if (tile < tiles.end) load_keys(args, work, smem, tile, stage_of(tile));
       ptx::commit_copies();
     }
-    finder.find(args, work, tiles.begin + kStages - 1);
-    finder.write(tiles.begin + kStages - 1);
+    Finder finder{smem, {}};
+    if constexpr (kStages >= 3) {
+      __syncthreads();
+      finder.find_and_write(args, work, tiles.begin + kStages - 1);
+    }
 
     const int warp = static_cast<int>(threadIdx.x / 32);
     const auto q_rows = QReader::by_rows(q_tile);
@@ -385,7 +414,7 @@ struct Sm80SplitKv {
     leave(smem, output, inverse, lse);
     __syncthreads();
     combine_warps(all, work, smem);
-    if (work.splits() > 1 && is_last(all, work, smem)) combine_splits(all, work, smem);
+    if (work.splits > 1 && is_last(all, piece, work, smem)) combine_splits(all, work, smem);
   }
 };
 
@@ -398,10 +427,11 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   ptx::griddepcontrol_wait();
   const int block = static_cast<int>(blockIdx.x) / all.splits.heads;
   if (block >= all.args.packed.tile_counts[0]) return;
-#pragma unroll 1
-  for (const SplitPiece* piece = all.splits.pieces + all.splits.first[block];; ++piece) {
-    Kernel::run(all, Kernel::work_of(all, *piece), smem);
+  const SplitPiece* piece = all.splits.first + block;
+  for (;;) {
+    Kernel::run(all, *piece, smem);
     if (piece->is_last) return;
+    piece = all.splits.pieces + piece->place + 1;
     __syncthreads();  // the next one's queries and keys take the place of this one's
   }
 }

@@ -10,11 +10,12 @@ namespace dfa {
 struct alignas(16) SplitPiece {
   SequenceTile tile;
   int from, to;
-  int work;     // the tile's number among all sequences'
-  int is_last;  // of its thread block
-  int first_block;
+  int work;            // the tile's number among all sequences'
+  int is_last;         // of its thread block
+  int first_block;     // of the tile's first split
   int first_is_begun;  // that block has done another tile before
-  int unused[2];
+  int place;           // of this piece in the list of all
+  int unused;
 
   // Where a split leaves its part: a block has two that others join, in its first and last piece.
   DFA_HOST_DEVICE int part(int split) const {
@@ -30,7 +31,7 @@ struct SplitKvArgs {
   int split_tiles;  // tiles of keys of a split, whatever the lengths are; 0: by the lengths
   int most_works;   // tiles of queries of all sequences, at most
   int rows;         // of such a tile, by heads
-  int* first;       // [blocks], its first piece
+  SplitPiece* first;   // [blocks], a copy of each one's first piece
   SplitPiece* pieces;  // [most_works + blocks], with gaps
   unsigned* ended;     // [works, heads], how many splits have ended
   float* o;            // [parts, heads, rows, d_v]

@@ -108,9 +108,10 @@ struct SplitSequenceTiles {
     one.from = from - begin;
     one.to = to - begin;
     one.work = before.tiles;
+    one.place = piece;
     one.is_last = to == (block + 1) * part || to == parts.keys ? 1 : 0;
     all.splits.pieces[piece] = one;
-    if (from == block * part) all.splits.first[block] = piece;
+    if (from == block * part) all.splits.first[block] = one;
   }
 
   // The same of one of a sequence's tiles, if there is one.

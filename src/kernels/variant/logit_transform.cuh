@@ -27,8 +27,9 @@ class LogitTransform {
     if constexpr (kBias) {
       const BiasArgs& bias = args.logits.bias;
       bias_ = seq.batch * bias.strides.batch + head * bias.strides.head;
-      queries_ = seq.sq(args);
-      keys_ = seq.sk(args);
+      const int sq = seq.sq(args), sk = seq.sk(args);
+      queries_ = sq < args.sq ? sq : args.sq;  // the bias has no more
+      keys_ = sk < args.sk ? sk : args.sk;
     }
   }
 
