@@ -6,7 +6,7 @@ import torch
 from dfa import _torch_paged
 from dfa._shapes import flag_of, shown
 from dfa._torch_paged import refuse_gradients
-from dfa._torch_varlen import check_integers
+from dfa._torch_varlen import _whole, check_integers
 
 
 class Cache:
@@ -45,6 +45,10 @@ class Cache:
     def append(self, k, v, sequences, positions):
         """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
         page = self.k.shape[1]
+        for name, x in (("k_cache", self.k), ("v_cache", self.v)):
+            if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride())):
+                raise ValueError(f"{name} is expanded, so that new rows of two sequences would be one; accepted beside k and v: a cache "
+                                 "whose rows lie apart")
         if self.k.device.type == "cpu":
             self._check_positions(sequences, positions)
         pages = self.pages()[sequences, positions // page].long()
@@ -94,12 +98,16 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         rows.flat, new.flat = flat, rotate(new.flat, new.sequences, new.positions)
     elif rotary_seqlens is not None:
         raise ValueError("rotary_seqlens beside no rotary_cos and rotary_sin; accepted: None")
+    write = None
     if new is not None:
-        cache.append(new.flat, new.flat_v, new.sequences, new.positions + before.long()[new.sequences])
         used = used + new.counts
-    _check_most_rows(cu_seqlens_q, max_seqlen_q, q.device)
-    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad,
-                                 scale=softmax_scale, causal=causal, window=window, most_q=max_seqlen_q or 0, **(logits or {}))
+
+        def write():
+            cache.append(new.flat, new.flat_v, new.sequences, new.positions + before.long()[new.sequences])
+    _check_padding(cache, used)
+    most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
+    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
+                                 scale=softmax_scale, causal=causal, window=window, most_q=most, **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
 
 
@@ -113,7 +121,9 @@ class _Rows:
             raise ValueError(f"{name} has {x.dim()} dimensions; {count} are expected: "
                              f"{'rows of all sequences' if self.packed else 'batch, sequence'}, heads, head dim")
         if self.packed:
-            check_integers(x.device, **{cu_name: (cu_seqlens, (cu_seqlens.shape[0],) if cu_seqlens.dim() == 1 else (-1,))})
+            if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1 or len(cu_seqlens) == 0:
+                raise ValueError(f"{cu_name} is {shown(cu_seqlens)}; accepted: an int32 tensor [b + 1]")
+            check_integers(x.device, **{cu_name: (cu_seqlens, tuple(cu_seqlens.shape))})
             self.b, self._cu, self.flat = cu_seqlens.shape[0] - 1, cu_seqlens, x
             self.counts = cu_seqlens.diff()
             if x.device.type == "cpu" and (int(cu_seqlens[0]) or int(cu_seqlens[-1]) != x.shape[0] or (self.counts < 0).any()):
@@ -204,7 +214,20 @@ def _check_splits(num_splits):
         raise ValueError(f"num_splits {shown(num_splits)}; accepted: 0 for the library's choice, 1 for none, or up to 256")
 
 
-def _check_most_rows(cu_seqlens_q, most, device):
-    if cu_seqlens_q is not None and most is not None and device.type == "cpu" and len(cu_seqlens_q) > 1:
-        if int(most) < (longest := int(cu_seqlens_q.diff().max())):
-            raise ValueError(f"max_seqlen_q is {int(most)}, but a sequence has {longest} rows")
+def _most_rows(cu_seqlens_q, most, device):
+    """Rows of a sequence of packed queries at most, 0 where it is not known."""
+    if cu_seqlens_q is None or most is None or isinstance(most, torch.Tensor) and most.is_cuda:
+        return 0
+    most = _whole("max_seqlen_q", most)
+    if device.type == "cpu" and len(cu_seqlens_q) > 1 and most < (longest := int(cu_seqlens_q.diff().max())):
+        raise ValueError(f"max_seqlen_q is {most}, but a sequence has {longest} rows")
+    return most
+
+
+def _check_padding(cache, used):
+    if cache.leftpad is None or cache.leftpad.device.type != "cpu":
+        return
+    beyond = ((cache.leftpad < 0) | (cache.leftpad > used)).nonzero()
+    if len(beyond):
+        n = int(beyond[0])
+        raise ValueError(f"cache_leftpad is {int(cache.leftpad[n])} for sequence {n}, which has {int(used[n])} rows")

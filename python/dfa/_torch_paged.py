@@ -51,11 +51,12 @@ def _check_most_used(seqused_k, most):
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None, most_q=0):
+           softcap=None, alibi_slopes=None, sinks=None, most_q=0, write=None):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
-    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known."""
+    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. write: called when all is
+    checked, to append to the cache."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
@@ -72,6 +73,8 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
+    if write is not None:
+        write()
     if 0 in q.shape or b == 0:
         return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys

@@ -65,6 +65,8 @@ def _dense(layout, q, k, v, dropout_p, scale, causal, window_size, alibi_slopes,
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, torch.Tensor) or x.dim() != 4:
             raise ValueError(f"{name} is {getattr(x, 'shape', type(x).__qualname__)}; accepted: a tensor [b, rows, heads, d]")
+        if layout == "zigzag" and x.shape[1] % 2:
+            raise ValueError(f"{name} has {x.shape[1]} rows a rank; accepted: an even number, two pieces of one length")
     o, lse = context_parallel_attention(*(x.contiguous().transpose(1, 2) for x in (q, k, v)), group=group, method="ring", layout=layout,
                                         causal=causal, window=window_of(window_size), scale=scale, deterministic=deterministic,
                                         return_lse=True)

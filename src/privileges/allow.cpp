@@ -25,7 +25,7 @@ std::optional<id_t> number_of(const std::string& name) {
   id_t id = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
   const bool whole = !name.empty() && error == std::errc{} && end == name.data() + name.size();
-  return whole ? std::optional(id) : std::nullopt;
+  return whole && id != static_cast<id_t>(-1) ? std::optional(id) : std::nullopt;  // -1: nobody's
 }
 
 // One line in the reading.
@@ -153,11 +153,14 @@ std::vector<Grant> parse_allow_list(std::string_view text, const std::string& fi
 }
 
 std::vector<Grant> read_allow_list(const std::filesystem::path& file) {
-  const std::string text = read_file(file, 1 << 20);
   struct stat found {};
   if (::stat(file.c_str(), &found) != 0) {
     throw IoError("cannot read '" + file.string() + "': " + std::strerror(errno));
   }
+  if (S_ISFIFO(found.st_mode)) {  // which would be waited for
+    throw IoError("cannot read '" + file.string() + "': it is a pipe; accepted: a plain file");
+  }
+  const std::string text = read_file(file, 1 << 20);
   const bool ours = found.st_uid == 0 || found.st_uid == ::geteuid();
   if (!ours || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw IoError(

@@ -373,3 +373,39 @@ def test_what_flash_attention_3_has_beside_is_refused_by_its_name(argument, valu
         flash_attn_interface.flash_attn_with_kvcache(q, q, q, **{argument: value})
     with pytest.raises(ValueError, match="scheduler_metadata is str"):
         flash_attn_interface.flash_attn_with_kvcache(q, q, q, scheduler_metadata="none")
+
+
+@pytest.mark.parametrize("wrong, message", [({"cache_leftpad": int32([9, 0])}, "cache_leftpad is 9 for sequence 0, which has 3"),
+                                            ({"softcap": float("nan")}, "softcap"), ({"window_size": (1, 2, 3)}, "window"),
+                                            ({"softmax_scale": "x"}, "scale")])
+def test_nothing_is_written_by_a_call_that_is_refused(wrong, message):
+    k_cache, v_cache = queries(2, 16, 2, 64), queries(2, 16, 2, 64, seed=2)
+    q, k, v = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3), queries(2, 1, 2, 64, seed=4)
+    before = k_cache.clone(), v_cache.clone()
+    with pytest.raises((ValueError, TypeError), match=message):
+        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=int32([2, 5]), **wrong)
+    assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
+
+
+def test_new_rows_are_not_written_to_an_expanded_cache():
+    cache = queries(1, 16, 2, 64).expand(2, -1, -1, -1)
+    q, k = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3)
+    with pytest.raises(ValueError, match="k_cache is expanded"):
+        flash_attn.flash_attn_with_kvcache(q, cache, cache, k, k, cache_seqlens=int32([2, 5]))
+    flash_attn.flash_attn_with_kvcache(q, cache, cache, cache_seqlens=int32([2, 5]))
+
+
+@pytest.mark.parametrize("most", [1, 5, None])
+def test_max_seqlen_q_of_dense_queries_says_nothing(most):
+    k_cache, q = queries(2, 16, 2, 64), queries(2, 3, 4, 64)
+    o = flash_attn_interface.flash_attn_with_kvcache(q, k_cache, k_cache, cache_seqlens=int32([2, 5]), max_seqlen_q=most)
+    assert torch.equal(o, flash_attn.flash_attn_with_kvcache(q, k_cache, k_cache, cache_seqlens=int32([2, 5])))
+
+
+@pytest.mark.parametrize("wrong, error", [({"max_seqlen_q": "3"}, TypeError), ({"max_seqlen_q": 2.5}, TypeError),
+                                          ({"cu_seqlens_q": [0, 2, 5]}, ValueError), ({"cu_seqlens_q": int32([])}, ValueError)])
+def test_packed_queries_that_are_wrong_are_told_by_name(wrong, error):
+    k_cache, q = queries(2, 16, 2, 64), queries(5, 4, 64)
+    given = {"cu_seqlens_q": int32([0, 2, 5]), "max_seqlen_q": 3, **wrong}
+    with pytest.raises(error, match=next(iter(wrong))):
+        flash_attn_interface.flash_attn_with_kvcache(q, k_cache, k_cache, cache_seqlens=int32([2, 5]), **given)
