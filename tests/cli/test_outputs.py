@@ -168,11 +168,13 @@ def test_two_studies_in_one_folder_are_one_too_many(tmp_path):
                      tmp_path / "study", stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     first = study()
     assert "launch" in first.stderr.readline()
+    first.send_signal(signal.SIGSTOP)  # else it may have ended before the second begins
     second = study()
     _, errors = second.communicate(timeout=HUNG_S)
     assert second.returncode == 2 and errors.count("\n") == 1
     assert f"in use by process {first.pid}" in errors
     first.send_signal(signal.SIGHUP)
+    first.send_signal(signal.SIGCONT)
     _, errors = first.communicate(timeout=HUNG_S)
     assert first.returncode == 1 and "interrupted" in errors
     assert not (tmp_path / "study/.lock").exists()
