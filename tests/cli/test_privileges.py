@@ -118,7 +118,8 @@ def test_a_daemon_that_ends_puts_the_card_back(serve, world, tmp_path, number):
         code = daemon.wait(timeout=HUNG_S)
         until(lambda: settings(tmp_path)[-1] == "limit 650" and not list(tmp_path.glob("dfa-card-*")))
         gentle = number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        assert code == (0 if gentle else -number)
+        crashed = code in (-number, 1)  # 1: a build with AddressSanitizer, which says so and exits
+        assert code == 0 if gentle else crashed
         assert (tmp_path / "privileges.sock").exists() == (not gentle)
     serve()  # takes the place of whatever was left
 
