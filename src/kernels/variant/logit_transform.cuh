@@ -27,9 +27,8 @@ class LogitTransform {
     if constexpr (kBias) {
       const BiasArgs& bias = args.logits.bias;
       bias_ = seq.batch * bias.strides.batch + head * bias.strides.head;
-      const int sq = seq.sq(args), sk = seq.sk(args);
-      queries_ = sq < args.sq ? sq : args.sq;  // the bias has no more
-      keys_ = sk < args.sk ? sk : args.sk;
+      queries_ = seq.sq(args);
+      keys_ = seq.sk(args);
     }
   }
 
@@ -116,7 +115,11 @@ class LogitTransform {
       value -= slope_ * static_cast<float>(after < 0 ? -after : after);
     }
     if constexpr (kBias) {
-      if (query < queries_ && key < keys_) value = biased(args.logits.bias, value, query, key);
+      // The bias has no more than the longest sequence as the problem has it.
+      const bool known = query < args.sq && key < args.sk;
+      if (query < queries_ && key < keys_ && known) {
+        value = biased(args.logits.bias, value, query, key);
+      }
     }
     return value;
   }
