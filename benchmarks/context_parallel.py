@@ -58,7 +58,7 @@ def measured(job, row, options):
     of = {}
     for name, samples in times.items():
         of[name] = {"seconds": samples, "sent_bytes": sent_bytes(job, row, name)}
-        if row.energy and options.energy_seconds and (name == "one" or not name.startswith("torch")):
+        if row.energy and options.energy_seconds and name in calls and (name == "one" or not name.startswith("torch")):
             of[name] |= joules(job, calls[name], samples, options.energy_seconds, job.ranks if name == "one" else 1)
     calls.clear()
     row.free()

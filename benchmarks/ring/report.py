@@ -13,7 +13,7 @@ def _median(column):
 
 def share(columns, name, ranks):
     one, own = _median(columns.get("one", {})), _median(columns.get(name, {}))
-    return one / (ranks * own) if one and own and name != "one" else None
+    return one / (ranks * own) if one and own and not name.startswith("one") else None
 
 
 def row_line(row, columns, ranks):
@@ -56,7 +56,7 @@ def _line(row, name, ranks):
         return f"| {row['name']} | {name} | not run: {column['reason'][:120]} |" + " |" * 8
     samples, own = column["seconds"], _median(column)
     cells = [row["name"], name, f"{1e3 * own:.4g}", f"{100 * (max(samples) - min(samples)) / own:.1f}",
-             f"{row['flops'] / own / (1 if name == 'one' else ranks) * 1e-12:.3g}"]
+             f"{row['flops'] / own / (1 if name.startswith('one') else ranks) * 1e-12:.3g}"]
     of_linear = share(row["columns"], name, ranks)
     cells.append(f"{of_linear:.3f}" if of_linear else "")
     cells.append(f"{1e3 * column['model_s']:.4g}" if column.get("model_s") else "")

@@ -97,13 +97,20 @@ class Loop {
   double duty() const { return loop_ ? loop_->duty() : 1; }
   std::optional<double> power_w() const {
     const auto last = loop_ ? loop_->last() : std::nullopt;
-    return last ? last->power_w : std::nullopt;
+    if (!last) return std::nullopt;
+    return last->mean_w ? last->mean_w : last->power_w;
   }
   std::optional<double> reachable() const {
     const auto last = loop_ ? loop_->last() : std::nullopt;
     return last ? last->reachable : std::nullopt;
   }
-  std::optional<double> full_w() const { return loop_ ? loop_->full_w() : std::nullopt; }
+  // What the loop would draw without gaps, by what was learned since.
+  std::optional<double> full_w() const {
+    const auto full = loop_ ? loop_->full_w() : std::nullopt;
+    const auto last = loop_ ? loop_->last() : std::nullopt;
+    if (!full || !last) return full;
+    return *idle_w_ + last->bias * (*full - *idle_w_);
+  }
   std::optional<double> limit_w() const {
     const auto facts = bench::describe_gpu(card_);
     return facts ? facts->power_limit_w : std::nullopt;

@@ -32,8 +32,8 @@ class Governor:
     Decreases come before increases: the sum of all leases never exceeds the cap, whoever dies.
 
     status: calibrating, holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
-    value that can be had in `reachable`. duty: the share of the time that steps take. power_w, steps, waited_s,
-    idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
+    value that can be had in `reachable`. duty: the share of the time that steps take. power_w (the mean of the last
+    second, where the card has it), steps, waited_s, idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
     """
 
     status: str
@@ -83,12 +83,11 @@ class Governor:
     def _facts(self):
         """(power_w, step_s, least_w, most_w) for the group: a step counts as longer by its gap, as those who wait for it have none."""
         loop = self._loop
-        idle_w, duty, limit_w = loop.idle_w or 0.0, max(loop.duty, 0.01), self._limit_w or 1e5
-        power_w = loop.power_w or loop.full_w
-        if power_w is None or loop.full_w is None:  # it runs freely until it is known what it draws
+        idle_w, duty, limit_w, full_w = loop.idle_w or 0.0, max(loop.duty, 0.01), self._limit_w or 1e5, loop.full_w
+        if full_w is None:  # it runs freely until it is known what it draws
             return 0.0, max(self._step_s, 1e-3), 1.1 * idle_w, limit_w
-        most_w = 1.05 * (idle_w + max(power_w - idle_w, 0.0) / duty) + 5
-        return power_w, max(self._step_s, 1e-3) / duty, 1.1 * idle_w, min(max(most_w, 1.1 * idle_w), limit_w)
+        most_w = 1.05 * full_w + 5
+        return loop.power_w or full_w, max(self._step_s, 1e-3) / duty, 1.1 * idle_w, min(max(most_w, 1.1 * idle_w), limit_w)
 
     def _set_cap(self, watts):
         self._loop.set_policy(f"power_cap:{watts:.1f}W")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "bench/statistics.h"
 #include "dfa/error.h"
@@ -56,10 +57,10 @@ void PacedLoop::set_policy(const power::Policy& policy) {
 
 void PacedLoop::pace() {
   const double took = clock_.now_s() - resumed_s_;
-  ++steps_;
+  took_s_[static_cast<std::size_t>(steps_++) % took_s_.size()] = took;
   if (calibrated()) {
     driver_->set_activity({.call_s = took});
-    wait(took);
+    wait(work_s());
   } else {
     calibrate(took);
   }
@@ -103,6 +104,16 @@ void PacedLoop::drive(double watts) {
         last_ = made;
       });
   driver_->start();
+}
+
+// Where ranks of a job wait for each other, a step holds the gaps of the others. Taken for work,
+// they would lengthen this rank's gaps, and those theirs, without end. The shortest of the last
+// steps waited least; half the mean is the least where steps are of many lengths.
+double PacedLoop::work_s() const {
+  const auto known = std::min<std::size_t>(took_s_.size(), static_cast<std::size_t>(steps_));
+  const auto end = took_s_.begin() + static_cast<std::ptrdiff_t>(known);
+  const double mean = std::accumulate(took_s_.begin(), end, 0.0) / static_cast<double>(known);
+  return std::max(*std::min_element(took_s_.begin(), end), mean / 2);
 }
 
 void PacedLoop::wait(double took_s) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,6 +47,7 @@ class PacedLoop {
   void calibrate(double took_s);
   void start();
   void drive(double watts);
+  double work_s() const;
   void wait(double took_s);
 
   const LoopOptions options_;
@@ -60,6 +62,7 @@ class PacedLoop {
   mutable std::mutex mutex_;
   std::optional<power::Decision> last_;
   std::vector<double> steps_s_, readings_w_;  // of the calibration
+  std::array<double, 16> took_s_{};           // of the last steps
   double begin_s_ = 0, resumed_s_ = 0, waited_s_ = 0;
   long long steps_ = 0;
 };

@@ -15,6 +15,7 @@ constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less sa
 constexpr double kNoiseGain = 0.1;
 constexpr double kWorstScale = 1e12;     // of errors, where they are infinite
 constexpr double kTargetChange = 0.005;  // smaller ones are left to the trim
+constexpr double kCreep = 0.1;           // of the target: a change that is no jump
 
 // One step in the making.
 class Stepper {
@@ -23,6 +24,7 @@ class Stepper {
       : state_(state), seen_(seen), policy_(policy), setup_(setup), tuning_(setup.tuning) {
     decision_.time_s = seen.time_s;
     decision_.temp_c = seen.temp_c;
+    decision_.mean_w = seen.mean_w;
   }
 
   Step run() {
@@ -124,9 +126,11 @@ class Stepper {
       state_.acted_s = seen_.time_s;  // what is read before work begins says nothing of it
       return;
     }
-    if (seen_.capped) state_.steady_s = seen_.time_s;
+    // Means of a second hold under the card's own limit, too: what counts is how far they are
+    // above.
+    if (seen_.capped && !means_alone()) state_.steady_s = seen_.time_s;
     learn_time();
-    if (tuning_.instants || !seen_.mean_w) learn_from_instant();
+    if (!means_alone()) learn_from_instant();
     learn_from_mean();
     state_.bias = std::clamp(state_.bias, kBiasLeast, kBiasMost);
   }
@@ -141,7 +145,9 @@ class Stepper {
   // is beyond the noise, and little else. The mean of a second knows better, a second later.
   void learn_from_instant() {
     const double expected = dynamic() * state_.level;
-    if (!fresh_ || !(expected > kLearnableShare * dynamic())) return;
+    // By what is believed to be drawn: a bias that was learned too high lowers the level, and is to
+    // be found out there.
+    if (!fresh_ || !(state_.bias * expected > kLearnableShare * dynamic())) return;
     const double ratio = (*decision_.power_w - setup_.idle_w) / expected;
     const double off = ratio / state_.bias - 1;
     if (seen_.capped && off < 0) return;  // the card's own limit hides what it would draw
@@ -158,6 +164,8 @@ class Stepper {
     state_.noise += kNoiseGain * (std::abs(off) - state_.noise);
     if (!mean_tells()) state_.bias += tuning_.bias_gain * (ratio - state_.bias);
   }
+
+  bool means_alone() const { return !tuning_.instants && seen_.mean_w; }
 
   bool mean_tells() const {
     return seen_.mean_w && seen_.time_s - state_.steady_s >= tuning_.mean_s;
@@ -251,7 +259,11 @@ class Stepper {
       say(switched ? "another point" : "another target");
       set_level(feed_forward(target));
       jumped_ = true;
-      state_.steady_s = seen_.time_s;
+      // The levels of the last second are known: a target that creeps, as a lease does, leaves the
+      // mean comparable.
+      const bool crept =
+          !switched && state_.started && std::abs(target - state_.target_w) < kCreep * target;
+      if (!means_alone() || !crept) state_.steady_s = seen_.time_s;
     } else if (seen_.busy) {
       trim(target);
     }

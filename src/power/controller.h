@@ -107,7 +107,7 @@ struct State {
   double error_scale = 1;  // errors above the bound, of the profile's
   double started_s = 0;
   double steady_s = 0;  // since then one bias holds, and no jump: means of a second tell it
-  std::array<Dose, 24> doses{};  // the latest first
+  std::array<Dose, 48> doses{};  // the latest first; more than a second's steps
   int dose_count = 0;
   double acted_s = 0;  // last change of anything that a reading would show
   double point_changed_s = -1e9;
@@ -132,6 +132,7 @@ struct Decision {
   std::optional<double> target_w{};
   std::optional<double> predicted_w{};
   std::optional<double> power_w{};  // the reading it is based on
+  std::optional<double> mean_w{};   // of the last second
   std::optional<double> temp_c{};
   std::optional<double> error{};  // seen since the step before
   std::optional<double> foreign_w{};

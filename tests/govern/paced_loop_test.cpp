@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <cmath>
 #include <thread>
 
@@ -76,6 +78,40 @@ TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
   ASSERT_TRUE(loop.full_w());
   EXPECT_NEAR(*loop.full_w(), 600, 30);
   EXPECT_THROW(loop.set_policy({power::Goal::temp_cap, 70}), InvalidArgument);
+}
+
+// Two ranks whose steps end together: each waits inside its step while the other has its gap.
+TEST(PacedLoop, RanksThatWaitForEachOtherDoNotTakeGapsForWork) {
+  sensors::SystemClock clock;
+  constexpr int kSteps = 250;
+  constexpr double kWork = 0.004;
+  std::barrier together(2);
+  std::atomic<double> last_s{0};
+  const auto rank = [&](double cap_w) {
+    LoopMeter meter(clock);
+    PacedLoop loop({.policy = {power::Goal::power_cap, cap_w},
+                    .idle_w = 100,
+                    .limit_w = 700,
+                    .calibrate_s = 0.1},
+                   {.power = &meter}, clock);
+    double mean = 1;
+    for (int i = 0; i < kSteps; ++i) {
+      const double begin = clock.now_s();
+      clock.sleep_s(kWork);
+      together.arrive_and_wait();
+      loop.pace();
+      const double whole = clock.now_s() - begin;
+      mean += 0.2 * (std::min(1.0, kWork / whole) - mean);
+      meter.share = mean;
+      if (i >= kSteps - 100) last_s += whole / 200;
+    }
+  };
+  std::thread other([&] { rank(290); });
+  rank(300);
+  other.join();
+  // Duties of 0.37 and 0.39 each; taken for work, gaps made each other longer up to a tenth of the
+  // work.
+  EXPECT_LT(last_s.load(), 2 * kWork / 0.37);
 }
 
 TEST(PacedLoop, StepsRunFreelyWhileItLearnsWhatTheyDraw) {

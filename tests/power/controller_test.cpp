@@ -63,20 +63,26 @@ struct Loop {
 
 // A loop of steps with gaps behind them, seen as boards show it: 25 ms of every 100 ms, and the
 // mean of the last second. The mean watts of the last 20 of 40 seconds.
-double watts_of_steps(double step_s, double cap_w, bool instants) {
+struct StepsSeen {
+  bool instants = false;
+  bool capped = false;  // the card's own limit holds the clock down
+  double creep_w = 0;   // the cap changes by this ten times a second, as a lease does
+  double busy_w = 600;  // the profile's is 600
+};
+double watts_of_steps(double step_s, double cap_w, const StepsSeen& loop) {
   constexpr double kMs = 1e-3, kIdle = 120, kBusy = 600;
   Setup setup;
   setup.points = {{.label = "one step", .time_s = step_s, .power_w = kBusy}};
   setup.levers = {.sm_count = 0, .sm_least = 0};
   setup.idle_w = kIdle;
   setup.limit_w = 700;
-  setup.tuning.instants = instants;
+  setup.tuning.instants = loop.instants;
   State state;
   std::vector<double> watts;  // of each millisecond
   double left_s = step_s, sum = 0;
   bool working = true;
   for (int ms = 0; ms < 40000; ++ms) {
-    watts.push_back(working ? kBusy : kIdle);
+    watts.push_back(working ? loop.busy_w : kIdle);
     left_s -= kMs;
     if (left_s <= 0) {
       left_s += working ? step_s * (1 / std::max(0.02, state.level) - 1) : step_s;
@@ -91,8 +97,12 @@ double watts_of_steps(double step_s, double cap_w, bool instants) {
       return of_last / static_cast<double>(last);
     };
     const double now = ms * kMs;
-    const Observation seen{.time_s = now, .power = Reading{now, mean(25)}, .mean_w = mean(1000)};
-    state = step(state, seen, cap(cap_w), setup).state;
+    const Observation seen{.time_s = now,
+                           .power = Reading{now, mean(25)},
+                           .mean_w = mean(1000),
+                           .capped = loop.capped};
+    const double crept_w = cap_w + (ms / 100 % 2 == 0 ? 0 : loop.creep_w);
+    state = step(state, seen, cap(crept_w), setup).state;
   }
   return sum / 20000;
 }
@@ -100,13 +110,27 @@ double watts_of_steps(double step_s, double cap_w, bool instants) {
 TEST(Step, StepsAsLongAsAReadingAreHeldByTheMeanOfASecond) {
   for (const double step_s : {0.004, 0.0175, 0.031, 0.05, 0.1}) {
     for (const double cap_w : {500.0, 350.0, 250.0}) {
-      const double watts = watts_of_steps(step_s, cap_w, false);
+      const double watts = watts_of_steps(step_s, cap_w, {});
       EXPECT_LE(watts, cap_w * 1.002) << step_s;
       EXPECT_GE(watts, cap_w * 0.96) << step_s;
     }
   }
-  // Else readings that meet a step are taken for more power, as on an H200 under a training.
-  EXPECT_LT(watts_of_steps(0.0175, 350, true), 320);
+  // Readings that meet a step are taken for more power: they teach what a gap's take back.
+  EXPECT_LE(watts_of_steps(0.0175, 350, {.instants = true}), 350);
+}
+
+// As two H200 under one budget: the load drew more than its card's limit, and leases moved.
+TEST(Step, TheMeanOfASecondTellsUnderTheCardsOwnLimitAndACreepingCap) {
+  for (const double step_s : {0.031, 0.056}) {
+    for (const double cap_w : {500.0, 350.0}) {
+      const double capped = watts_of_steps(step_s, cap_w, {.capped = true, .busy_w = 750});
+      EXPECT_LE(capped, cap_w * 1.002) << step_s;
+      EXPECT_GE(capped, cap_w * 0.96) << step_s;
+      const double crept = watts_of_steps(step_s, cap_w, {.creep_w = -10, .busy_w = 750});
+      EXPECT_LE(crept, cap_w * 1.002) << step_s;
+      EXPECT_GE(crept, cap_w * 0.95) << step_s;
+    }
+  }
 }
 
 TEST(Step, SameArgumentsSameBits) {

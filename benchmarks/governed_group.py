@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""One budget of watts over several cards, by dfa.Governor(group=): is the sum held, and what is it worth? Needs two GPUs or more.
+
+Usage: python3 benchmarks/governed_group.py OUT.json [--caps 1200,1000,800] [--seconds 6]
+
+A rank a card, started here, trains in step with the others: bf16 products, then a reduction by NCCL. The last rank has half as much work
+again, so that the others wait for it. Each cap is run as one budget (`group`) and as equal halves, a governor a card (`halves`); then a rank
+is killed under the middle cap, the last and the first in turn, ranks not waiting for each other. Watts are of the cards' energy counters,
+read by this process from outside: means of one second from the end of calibration on. Nothing is set on a card.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+SETTLE_S, KILLED_AT_S = 2.0, 5.0
+
+
+def arguments_of():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--caps", default="1200,1000,800", help="W, of all cards together")
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--kills", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def tell(**facts):
+    print(json.dumps({"time": time.time(), **facts}), flush=True)
+
+
+class Work:
+    """A rank's steps: of some 40 ms, with a reduction at their end unless alone."""
+
+    def __init__(self, rank, ranks, alone):
+        import torch.distributed as dist
+        self._times = 24 + (12 if rank == ranks - 1 else 0)
+        self._x, self._w = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+        self._gradient = torch.zeros(1 << 20, device="cuda")
+        self._reduce = (lambda: None) if alone else (lambda: dist.all_reduce(self._gradient))
+
+    def step(self):
+        for _ in range(self._times):
+            torch.mm(self._x, self._w)
+        self._reduce()
+
+
+def paced(governor, work, seconds, agree):
+    """Steps in `seconds`; all ranks leave after the same one."""
+    begin, steps = time.perf_counter(), 0
+    while agree(time.perf_counter() - begin < seconds):
+        work.step()
+        governor.pace()
+        steps += 1
+    return steps / (time.perf_counter() - begin)
+
+
+def rank_of(options):
+    import torch.distributed as dist
+
+    import dfa
+    rank, ranks = options.rank, torch.cuda.device_count()
+    torch.cuda.set_device(rank)
+    dist.init_process_group("cpu:gloo,cuda:nccl", rank=rank, world_size=ranks)
+    killed = options.kills is not None
+    work, caps = Work(rank, ranks, killed), [float(cap) for cap in options.caps.split(",")]
+
+    def agree(more):
+        if killed:
+            return more
+        answer = torch.tensor([int(more)])
+        dist.broadcast(answer, 0)
+        return bool(answer)
+
+    def run(name, cap, idle_w):
+        policy, group = (f"power_cap:{cap}W", dist.group.WORLD) if name == "group" else (f"power_cap:{cap / ranks}W", None)
+        with dfa.Governor(policy, group=group, idle_w=idle_w) as governor:
+            # As long for all: while one is still learned, the others have no gaps by their leases either.
+            paced(governor, work, 2.5 + SETTLE_S, agree)
+            tell(rank=rank, phase="begin", name=name, cap_w=cap)
+            rate = paced(governor, work, KILLED_AT_S if killed else options.seconds, agree)
+            tell(rank=rank, phase="end", name=name, cap_w=cap, steps_per_s=rate, lease_w=governor.lease_w, duty=governor.duty,
+                 power_w=governor.power_w, status=governor.status, alone=governor.alone)
+            if killed:
+                if rank == options.kills:
+                    os._exit(0)
+                rate = paced(governor, work, options.seconds + 2, agree)
+                tell(rank=rank, phase="end", name="alone", cap_w=cap, steps_per_s=rate, lease_w=governor.lease_w, duty=governor.duty,
+                     power_w=governor.power_w, status=governor.status, alone=governor.alone)
+                os._exit(0)  # NCCL's end waits for the one that is gone
+            return governor.idle_w
+    work.step()
+    torch.cuda.synchronize()
+    dist.all_reduce(torch.zeros(1))  # by gloo: NCCL's watchdog would end a rank that outlives the others
+    time.sleep(1)
+    if killed:
+        run("group", caps[len(caps) // 2], None)
+    idle_w = None
+    for cap in caps:
+        for name in ("group", "halves"):
+            idle_w = run(name, cap, idle_w)
+    dist.destroy_process_group()
+
+
+def watched(options, kills=None):
+    """(what ranks told, [(time, joules of each card)]) of one start of all ranks."""
+    from dfa import _core
+    ranks = torch.cuda.device_count()
+    sources = [_core.EnergySource(f"GPU-{torch.cuda.get_device_properties(card).uuid}") for card in range(ranks)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, __file__, str(options.out), "--caps", options.caps, "--seconds", str(options.seconds)]
+    command += [] if kills is None else ["--kills", str(kills)]
+    files = [options.out.with_suffix(f".rank{rank}") for rank in range(ranks)]
+    processes = []
+    for rank, file in enumerate(files):
+        with file.open("w") as out:
+            processes.append(subprocess.Popen([*command, "--rank", str(rank)], stdout=out, env=os.environ | {
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DFA_CUDA_DEVICE": str(rank), "NCCL_NVLS_ENABLE": "0"}))
+    readings = []  # a counter that gives nothing ends the run: there is nothing to say then
+    while any(process.poll() is None for process in processes):
+        readings.append((time.time(), [source.read().value for source in sources]))
+        time.sleep(0.05)
+    told = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    for file in files:
+        file.unlink()
+    failed = [process.returncode for process in processes if process.returncode]
+    if failed:
+        sys.exit(f"governed_group.py: a rank ended with {failed[0]}")
+    return told, readings
+
+
+def seconds_of(readings, begin, end):
+    """[[W of each card] of each whole second]"""
+    result = []
+    inside = [reading for reading in readings if begin <= reading[0] <= end]
+    while len(inside) > 1:
+        last = next((at for at, reading in enumerate(inside) if reading[0] - inside[0][0] >= 1), None)
+        if last is None:
+            break
+        (t0, first), (t1, then) = inside[0], inside[last]
+        result.append([(b - a) / (t1 - t0) for a, b in zip(first, then)])
+        inside = inside[last:]
+    return result
+
+
+def summary(cap, means, **more):
+    sums = [sum(of) for of in means]
+    return {"cap_w": cap, "seconds": means, "mean_w": statistics.mean(sums), "most_w": max(sums),
+            "above": sum(one > cap for one in sums) / len(sums), **more}
+
+
+def rows_of(told, readings, kills):
+    rows = []
+    begins = [one for one in told if one["phase"] == "begin"]
+    for name, cap in dict.fromkeys((one["name"], one["cap_w"]) for one in begins):
+        ends = [one for one in told if one["phase"] == "end" and (one["name"], one["cap_w"]) == (name, cap)]
+        begin = max(one["time"] for one in begins if (one["name"], one["cap_w"]) == (name, cap))
+        rows.append(summary(cap, seconds_of(readings, begin, min(one["time"] for one in ends)), name=name, ranks=ends))
+    for one in told:
+        if one["name"] == "alone":
+            rows.append(summary(one["cap_w"], seconds_of(readings, max(end["time"] for end in told if end["name"] == "group"), one["time"]),
+                                name=f"rank {kills} killed", ranks=[one]))
+    return rows
+
+
+def line_of(row):
+    rates = " ".join(f"{one['steps_per_s']:.2f}" for one in row["ranks"])
+    leases = " ".join("-" if one["lease_w"] is None else f"{one['lease_w']:.0f}" for one in row["ranks"])
+    duties = " ".join(f"{one['duty']:.2f}" for one in row["ranks"])
+    cards = " ".join(f"{statistics.mean(of):.0f}" for of in zip(*row["seconds"]))
+    return (f"{row['cap_w']:6.0f} {row['name']:14} mean {row['mean_w']:6.0f} W, most {row['most_w']:6.0f} W, above {row['above']:.2f}; cards {cards} W; "
+            f"steps/s {rates}; leases {leases} W; duties {duties}; {sorted({one['status'] for one in row['ranks']})} "
+            f"{[one['alone'] for one in row['ranks'] if one['alone']]}")
+
+
+def main():
+    options = arguments_of()
+    if options.rank is not None:
+        return rank_of(options)
+    ranks = torch.cuda.device_count()
+    if ranks < 2:
+        sys.exit("governed_group.py: needs two GPUs that PyTorch sees")
+    rows = []
+    for kills in (None, ranks - 1, 0):
+        for row in rows_of(*watched(options, kills), kills):
+            rows.append(row)
+            print(line_of(row), flush=True)
+    options.out.write_text(json.dumps({"schema": "dfa-governed-group/1", "machine": f"{ranks} x {torch.cuda.get_device_name()}",
+                                       "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "torch": torch.__version__,
+                                       "seconds": options.seconds, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
