@@ -53,7 +53,7 @@ class Coordinator:
         self._budget_w, self._life_s = budget_w, life_s
         self._safe_w = _core.safe_power(budget_w, ranks)
         self._reports, self._heard_s = [None] * ranks, [-math.inf] * ranks
-        self._lived_w = [self._safe_w] * ranks  # by its last report
+        self._lived_w = [self._safe_w] * ranks  # by its last report, and by leases that have ended since
         self._sent = [[] for _ in range(ranks)]  # (number, watts, until) of leases that no report has taken up
         self._numbers = [0] * ranks
 
@@ -69,9 +69,12 @@ class Coordinator:
         return now_s <= self._heard_s[rank] + self._life_s
 
     def promised_w(self, now_s):
-        """The most that each member may live by: of one that is silent for a lease's life, no more than the safe share."""
+        """The most that each member may live by: of one that is silent for a lease's life, no more than the safe share. What a lease
+        leaves behind at its end, the smaller of it and of the safe share, it may live by until a report says otherwise."""
         result = []
         for rank, sent in enumerate(self._sent):
+            ended = [min(watts, self._safe_w) for _, watts, until_s in sent if until_s < now_s]
+            self._lived_w[rank] = max([self._lived_w[rank], *ended])
             self._sent[rank] = sent = [one for one in sent if one[2] >= now_s]
             lived = self._lived_w[rank] if self.alive(rank, now_s) else min(self._lived_w[rank], self._safe_w)
             result.append(max([lived, *(watts for _, watts, _ in sent)]))

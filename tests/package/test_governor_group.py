@@ -189,3 +189,17 @@ def test_what_a_group_cannot_hold_is_refused(tmp_path):
             dfa.Governor("power_cap:500W", group=object())
     finally:
         dist.destroy_process_group()
+
+
+def test_what_an_ended_lease_leaves_behind_counts():
+    """A rank takes up a larger lease, still below the safe share, and dies before it says so."""
+    from dfa._governor_share import Coordinator, Member
+    members, coordinator = [Member(1000, 2, LIFE_S) for _ in range(2)], Coordinator(1000, 2, LIFE_S)
+    for now, late in ((0.0, 0), (0.1, 0), (0.2, 0), (0.3, 1)):  # watts go to card 0; then card 1 is the late one
+        for rank in (0, 1):
+            coordinator.hear(rank, members[rank].report(now, 300.0, 2.0 if rank == late else 1.0, 110.0, 700.0), now)
+        for rank, lease in coordinator.leases(now).items():
+            members[rank].take(lease, now)
+    later = now + LIFE_S + ROUND_S
+    assert members[1].report(now, 300.0, 1.0, 110.0, 700.0)["lives_by_w"] < members[1].safe_w
+    assert coordinator.promised_w(later)[1] >= members[1].lives_by(later) - 1e-9
