@@ -43,7 +43,7 @@ class _Call(NamedTuple):
     deterministic: bool
     return_lse: bool
     timeout_s: float | None
-    sm_margin: int
+    sm_margin: int | None
 
     def packed(self):
         return self.lengths is not None
@@ -187,8 +187,8 @@ def _stride_of(heads_stride, hk, places):
 
 
 def _margin_of(sm_margin):
-    if type(sm_margin) is not int or sm_margin < 0:
-        raise ValueError(f"sm_margin is {shown(sm_margin)}; accepted: a number of multiprocessors from 0 on")
+    if sm_margin is not None and (type(sm_margin) is not int or sm_margin < 0):
+        raise ValueError(f"sm_margin is {shown(sm_margin)}; accepted: a number of multiprocessors from 0 on, or None")
     return sm_margin
 
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from dfa._distributed_exchange import rooms, spans_of_rows, taken
 from dfa._distributed_layout import halves_of
-from dfa._distributed_tiles import Gradients, add_tiles, outputs_of
+from dfa._distributed_tiles import Gradients, add_tiles, margin_beside, outputs_of
 
 
 class Ring(torch.autograd.Function):
@@ -22,11 +22,11 @@ class Ring(torch.autograd.Function):
         own, steps = plan
         coming = _next(exchange, k, v, steps, 0)
         total = outputs_of(q, v)
-        add_tiles(total, q, k, v, own, options)
+        add_tiles(total, q, k, v, own, _beside(options, q, k, v, own, steps, 0))
         for at, step in enumerate(steps):
             came, coming = exchange.finish(coming), _next(exchange, k, v, steps, at + 1)
             if step.tiles:
-                add_tiles(total, q, *came, step.tiles, options if coming else options._replace(sm_margin=0))
+                add_tiles(total, q, *came, step.tiles, _beside(options, q, k, v, step.tiles, steps, at + 1))
         o, lse = total.result(sinks)
         ctx.save_for_backward(q, k, v, sinks, o, lse)
         ctx.plan, ctx.exchange, ctx.options = plan, exchange, options
@@ -60,6 +60,11 @@ def _next(exchange, k, v, steps, at):
         return None
     step = steps[at]
     return exchange.swap(taken((k, v), step.sent), step.destination, rooms((k, v), step.received), step.source)
+
+
+def _beside(options, q, k, v, tiles, steps, at):
+    """As tiles take them beside the transfer that step `at` waits for; behind the last step there is none."""
+    return options._replace(sm_margin=0 if at == len(steps) else margin_beside(options, q, k, v, tiles, steps[at]))
 
 
 def _put(exchange, own_keys, returning):

@@ -124,3 +124,13 @@ def test_what_ranks_say_has_room_however_many_they_are(monkeypatch):
     with pytest.raises(ValueError, match="…"):
         agreement.agree("call", places, None, {}, "…" * 5000, "always", None)
     assert json.dumps({"error": "…" * agreement._LONGEST_ERROR}).isascii()
+
+
+@pytest.mark.parametrize("tokens, heads, margin", [(32768, (16, 16), 8), (131072, (16, 16), 0), (32768, (32, 8), 0), (4096, (32, 8), 8)])
+def test_room_for_a_transfer_that_takes_a_tenth_of_the_products(tokens, heads, margin):
+    torch = pytest.importorskip("torch")
+    from dfa._distributed_tiles import Options, margin_beside
+    own, steps = layout.ring_of((tokens,), (tokens,), 2, 0, True, -1, 0)
+    q, k = (torch.empty(1, h, tokens // 2, 128, dtype=torch.bfloat16, device="meta") for h in heads)
+    for given, wanted in ((None, margin), (0, 0), (16, 16)):
+        assert margin_beside(Options(1.0, False, 0.0, given), q, k, k, own, steps[0]) == wanted
