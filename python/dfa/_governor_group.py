@@ -54,7 +54,7 @@ class Share:
                 self._round()
                 self.error = ""
             except Exception as error:  # noqa: BLE001: a store that is gone, in whatever way it says so
-                self.error = " ".join(str(error).split())[:200]
+                self.error = f"the group's store does not answer: {' '.join(str(error).split())[:160]}"
             self.hold()
 
     def hold(self):

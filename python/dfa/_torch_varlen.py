@@ -108,6 +108,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     b = cu_seqlens_q.shape[0] - 1
     logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), _bias_of(bias, q.device, b, hq)
     _check_bias_holds(logits[3], max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    logits = *logits[:3], _of_every_key(logits[3], max_seqlen_q, max_seqlen_k)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
@@ -196,9 +197,6 @@ def _bias_of(bias, device, b, hq):
         raise ValueError(f"bias is on {bias.device}, q on {device}; one device is expected")
     check_bias_shape(bias.shape, b, hq, 0, 0)
     learned = bias.requires_grad and torch.is_grad_enabled()
-    if learned and device.type == "cuda":
-        raise ValueError(f"bias on {device} requires a gradient, which has not passed on a GPU yet; accepted: bias.detach(), "
-                         "torch.no_grad(), or tensors on a processor")
     for dim in range(4):
         if bias.shape[dim] > 1 and bias.stride(dim) == 0 and not learned:
             bias = bias.narrow(dim, 0, 1)
@@ -210,6 +208,19 @@ def _check_bias_holds(bias, **most):
     for (name, longest), size in zip(most.items(), bias.shape[2:] if bias is not None else ()):
         if isinstance(longest, int) and 1 < size < longest:
             raise ValueError(f"bias has shape {list(bias.shape)}, but {name} is {longest}; accepted: as many, more, or 1")
+
+
+def _of_every_key(bias, max_seqlen_q, max_seqlen_k):
+    """A GPU gives the gradient of a bias of every query and key alone: what is one for all of them is spread out, and autograd sums."""
+    if bias is None or not bias.is_cuda or 1 not in bias.shape[2:] or not (bias.requires_grad and torch.is_grad_enabled()):
+        return bias
+    sizes = []
+    for name, size, most in zip("qk", bias.shape[2:], (max_seqlen_q, max_seqlen_k)):
+        if size == 1 and not isinstance(most, int):
+            raise ValueError(f"bias has shape {list(bias.shape)} and requires a gradient, but max_seqlen_{name} is {shown(most)}; accepted: "
+                             "an int, or a bias of every query and key")
+        sizes.append(most if size == 1 else size)
+    return bias.expand(-1, -1, *sizes).contiguous()
 
 
 def _whole(name, most):
@@ -335,8 +346,6 @@ def _forward(q, k, v, *rest):
 def _backward(d_o, q, k, v, o, lse, *rest):
     d_o, o = d_o.contiguous(), o.contiguous()
     given = _Given(*rest)
-    if given.bias_gradient and q.device.type != "cpu":
-        raise RuntimeError("the gradient of a bias has not passed on a GPU yet; accepted: tensors on a processor")
     with _On(q) as stream:
         plan, workspace, data = _planned("bwd", q, k, v, given)
         *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest)

@@ -83,9 +83,12 @@ inline constexpr Price kLargeMargin{"that of more than 128 queries", 1.005, "of 
 inline constexpr Price kTurnSteps{"steps from above which warpgroups take turns", 4,
                                   "tiles of keys", kOfTurns};
 
-// A guess, as no card has run Hopper's kernels with them yet.
-inline constexpr Price kSoftcapStep{"a step with softcap", 1.25, "of its price", kNotRecorded};
-inline constexpr Price kAlibiStep{"a step with ALiBi", 1.1, "of its price", kNotRecorded};
+// Of causal 4k at d 128; q in registers leaves less room for what ALiBi keeps.
+inline constexpr Source kOfLogits{"H200", "results/studies/hopper_logits_h200.txt", "8fb1a91"};
+inline constexpr Price kSoftcapStep{"a step with softcap", 1.92, "of its price", kOfLogits};
+inline constexpr Price kAlibiStep{"a step with ALiBi", 1.14, "of its price", kOfLogits};
+inline constexpr Price kAlibiStepHeld{"the same with q in registers", 1.2, "of its price",
+                                      kOfLogits};
 
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.

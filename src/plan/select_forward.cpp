@@ -56,7 +56,7 @@ struct WorkTiles {
     rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
     price = masked ? m.masked : m.full;
     if (p.softcap != 0) price.step_us *= kSoftcapStep;
-    if (p.alibi) price.step_us *= kAlibiStep;
+    if (p.alibi) price.step_us *= m.tile.q_columns_in_regs > 0 ? kAlibiStepHeld : kAlibiStep;
   }
   double tile_us() const { return price.tile_us + steps * price.step_us; }
 };

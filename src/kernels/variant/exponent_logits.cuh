@@ -83,21 +83,51 @@ class ExponentLogits {
     if constexpr (kAlibi) {
       const int first = key + static_cast<int>(ptx::kept_thread_index() % 4) * 2 - diagonal_;
       // Keys from a row's own to this thread's first.
-      const float after[2] = {static_cast<float>(first),
-                              static_cast<float>(first - 8 / kQueryRows)};
+      const int after[2] = {first, first - 8 / kQueryRows};
       const float factor = kSoftcap ? args.logits.softcap : args.scale_log2;
-#pragma unroll
-      for (int n = 0; n < kKeys; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float away = fabsf(after[i / 2] + static_cast<float>(n * 8 + i % 2));
-          scores[n][i] = fmaf(scores[n][i], factor, -slopes_[kSlopes == 1 ? 0 : i / 2] * away);
-        }
+      if (after[0] + kKeys * 8 - 7 <= 0) {
+        on_one_side(scores, after, factor, 1);
+      } else if (after[1] >= 0) {
+        on_one_side(scores, after, factor, -1);
+      } else {
+        around(scores, after, factor);
       }
     }
   }
 
  private:
+  DFA_DEVICE float slope(int i) const { return slopes_[kSlopes == 1 ? 0 : i / 2]; }
+
+  // All keys lie before the rows' own (sign 1) or behind: two multiply-adds a score.
+  template <int kKeys>
+  DFA_DEVICE void on_one_side(float (&scores)[kKeys][4], const int (&after)[2], float factor,
+                              float sign) const {
+    const float rise[2] = {sign * slope(0), sign * slope(2)};
+    const float begin[2] = {rise[0] * static_cast<float>(after[0]),
+                            rise[1] * static_cast<float>(after[1])};
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float less = fmaf(rise[i / 2], static_cast<float>(n * 8 + i % 2), begin[i / 2]);
+        scores[n][i] = fmaf(scores[n][i], factor, less);
+      }
+    }
+  }
+
+  template <int kKeys>
+  DFA_DEVICE void around(float (&scores)[kKeys][4], const int (&after)[2], float factor) const {
+#pragma unroll
+    for (int n = 0; n < kKeys; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float away =
+            fabsf(static_cast<float>(after[i / 2]) + static_cast<float>(n * 8 + i % 2));
+        scores[n][i] = fmaf(scores[n][i], factor, -slope(i) * away);
+      }
+    }
+  }
+
   static constexpr float kLog2E = 1.4426950408889634f;
   static constexpr int kSlopes = kQueryRows > 8 ? 2 : 1;  // else 8 rows further is the same head
 
