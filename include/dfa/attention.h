@@ -88,8 +88,8 @@ struct Sequences {
   const std::int32_t* leftpad_k = nullptr;    // [b], may be null; of paged problems
 };
 
-// What problems with alibi, bias or sink read, on the host for the CPU, on the device for a GPU;
-// else not looked at. Slopes and sinks are fp32.
+// What problems with alibi, bias, sink or dropout read, on the host for the CPU, on the device for
+// a GPU; else not looked at. Slopes and sinks are fp32.
 struct Logits {
   const float* alibi_slopes = nullptr;  // [hq], or [b, hq]; of packed sequences b counts those
   std::int64_t slopes_of_batch = 0;     // elements from one batch's slopes to the next's: 0 or hq
@@ -97,6 +97,9 @@ struct Logits {
   const void* bias = nullptr;           // of Problem::bias's sizes and element type
   // Of the bias, in elements; all 0: it is dense. Keys are contiguous.
   Strides bias_strides{};
+  // Seed and offset, as a generator of PyTorch has them; null: the problem's seed, and 0.
+  const std::uint64_t* dropout = nullptr;
+  std::int64_t dropout_batch = 0;  // masks are those of the batches from this one on
 };
 
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.

@@ -43,8 +43,8 @@ struct Bias {
 
 // One attention problem, a plain value. Shapes: q, do, dq [b, hq, sq, d]; k, dk [b, hk, sk, d];
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
-//   o = softmax(logits + mask) v,  logits = scale * q k^T, or what softcap, alibi, bias and
-//   sink make of it
+//   o = dropout(softmax(logits + mask)) v,  logits = scale * q k^T, or what softcap, alibi, bias
+//   and sink make of it
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
 //
 // Packed, sequences of lengths of their own follow each other: q, do, dq [total_q, hq, d]; k, dk
@@ -76,6 +76,11 @@ struct DFA_API Problem {
   bool alibi = false;          // less the head's slope times the distance |i + sk - sq - j|
   std::optional<Bias> bias{};  // and these values more
   bool sink = false;  // one more logit a head, as it is, in the denominator and in lse, of no value
+  // Each probability is 0 with this probability, from 0 on and below 1, in steps of 2^-16, and else
+  // divided by that of being kept. lse is as without. Which are dropped follows from the seed, or
+  // what comes with the pointers in its place (Logits::dropout), and nothing else of how it runs.
+  double dropout = 0;
+  std::uint64_t dropout_seed = 0;
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};
@@ -94,6 +99,8 @@ struct DFA_API Problem {
   bool packed() const { return total_q > 0; }
   bool paged() const { return page > 0; }
   bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }
+  // Is nothing done to scores and probabilities but to mask them?
+  bool plain() const { return plain_logits() && dropout == 0; }
   // As memory has it: of a packed problem all sequences are one.
   std::int64_t batches() const { return packed() ? 1 : b; }
   std::int64_t q_rows() const { return packed() ? total_q : sq; }
@@ -118,12 +125,12 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in
-// the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)`
-// where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more
-// often. Paged, `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b
-// times sk where q is dense, [b, sq, hq, d]. Throws InvalidArgument naming the token and what would
-// be accepted; the result is validated.
+// [sink] [dropout(P,SEED)] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN,
+// sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them
+// `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16
+// to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole pages, as
+// many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d]. Throws InvalidArgument
+// naming the token and what would be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

@@ -109,6 +109,9 @@ void require_bias(const Problem& p, const Logits& logits) {
 void require_logits(const Problem& p, const Logits& logits) {
   if (p.sink) require_floats("sinks", logits.sinks);
   if (p.bias) require_bias(p, logits);
+  if (reinterpret_cast<std::uintptr_t>(logits.dropout) % sizeof(std::uint64_t) != 0) {
+    throw InvalidArgument("pointer dropout is not aligned to its 64-bit seed and offset");
+  }
   if (!p.alibi) return;
   require_floats("alibi_slopes", logits.alibi_slopes);
   if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;

@@ -211,6 +211,10 @@ class CpuBackend final : public Backend {
     if (plan.problem.packed() && config.stored()) {
       throw InvalidArgument("config: packed sequences store no probabilities");
     }
+    if (plan.problem.dropout > 0 && config.stored()) {
+      throw InvalidArgument(
+          "config: dropout takes probabilities that are computed anew, not stored");
+    }
     const Problem p = plan.problem.packed() ? seen(plan.problem, plan.threads) : plan.problem;
     plan.workspace_bytes =
         standard_workspace_bytes(p, highest_target(), plan.threads, config.stored());

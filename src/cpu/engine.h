@@ -5,6 +5,7 @@
 
 #include "dfa/mask.h"
 #include "spec/config.h"
+#include "spec/dropout.h"
 
 // What one instruction-set level implements. An engine knows tiles, packing and arithmetic; it
 // knows nothing of batches, heads, threads or allocation: the driver (backend.cpp) owns those. All
@@ -26,6 +27,7 @@ struct HeadShape {
   float softcap = 0;                        // as in Problem, likewise below
   bool alibi = false;
   bool bias = false;
+  DropoutDraw dropout{};
 
   bool transforms() const { return softcap != 0 || alibi || bias; }
   // What multiplies scores, as they come or transformed, in exponents.
@@ -66,6 +68,7 @@ struct ForwardTile {
   float slope = 0;  // of alibi
   HeadBias bias{};
   float sink = -__builtin_inff();  // none
+  std::uint32_t head = 0;          // its number, all batches' counted: of dropout
 };
 
 // Queries, do, o and lse of one (b, hq), for packing rows [q_begin, q_end); also computes
@@ -95,6 +98,7 @@ struct BackwardTile {
   std::int64_t key_begin, key_end;
   const float* slopes = nullptr;  // of alibi, of the group's query heads
   HeadBias bias{};                // of the group's first query head
+  std::uint32_t head = 0;         // likewise, its number
 };
 
 // Sums the shares of `splits` key ranges in order, scales, rounds, stores rows [q_begin, q_end).

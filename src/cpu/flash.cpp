@@ -28,7 +28,7 @@ const Engine& engine_of(Target target) {
   throw Unsupported("the CPU backend has no engine for this target");
 }
 
-HeadShape head_shape(const Problem& p) {
+HeadShape head_shape(const Problem& p, const Logits& logits = {}) {
   return {.sq = p.sq,
           .sk = p.sk,
           .d = static_cast<int>(p.d),
@@ -41,7 +41,13 @@ HeadShape head_shape(const Problem& p) {
           .o_row = p.o().row,
           .softcap = static_cast<float>(p.softcap),
           .alibi = p.alibi,
-          .bias = p.bias.has_value()};
+          .bias = p.bias.has_value(),
+          .dropout = dropout_of(p, logits)};
+}
+
+// Of all batches' heads, those before this one.
+std::uint32_t head_number(const Problem& p, const Logits& logits, std::int64_t b, std::int64_t h) {
+  return static_cast<std::uint32_t>((logits.dropout_batch + b) * p.hq + h);
 }
 
 // Of the batch's first head.
@@ -218,7 +224,7 @@ std::size_t flash_backward_workspace(const Problem& problem, const BackwardConfi
 void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
                    const ForwardArgs& args) {
   const Engine& engine = engine_of(config.target);
-  const HeadShape shape = head_shape(p);
+  const HeadShape shape = head_shape(p, args.logits);
   const ForwardWorkspace space(p, config, threads, args.workspace);
   const auto packed_of = [&](std::int64_t b, std::int64_t hk) {
     return space.packed + space.packed_bytes * static_cast<std::size_t>(b * p.hk + hk);
@@ -260,6 +266,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     task.bias = bias_of(p, args.logits, b, h);
     if (p.alibi) task.slope = slopes_of(p, args.logits, b)[h];
     if (p.sink) task.sink = args.logits.sinks[h];
+    task.head = head_number(p, args.logits, b, h);
     engine.forward_tile(config, shape, task);
   });
 }
@@ -267,7 +274,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
 void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
                     const BackwardArgs& args) {
   const Engine& engine = engine_of(config.target);
-  const HeadShape shape = head_shape(p);
+  const HeadShape shape = head_shape(p, args.logits);
   const BackwardWorkspace space(p, config, threads, args.workspace);
   const std::int64_t group = p.hq / p.hk, ranges = space.range_count();
   const auto kv_of = [&](std::int64_t head) {
@@ -321,7 +328,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .key_begin = space.ranges[static_cast<std::size_t>(range)],
          .key_end = space.ranges[static_cast<std::size_t>(range) + 1],
          .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr,
-         .bias = bias_of(p, args, b, h * group)});
+         .bias = bias_of(p, args, b, h * group),
+         .head = head_number(p, args.logits, b, h * group)});
   };
   const Beside beside(p, ranges, p.bias && args.d_bias != nullptr);
   parallel_for(threads, beside.count(), [&](std::int64_t index, int slot) {

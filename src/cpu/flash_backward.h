@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
+#include "cpu/simd_dropout.h"
 #include "cpu/simd_kernel.h"
 #include "cpu/simd_logits.h"
 #include "cpu/simd_pack.h"
@@ -15,6 +16,7 @@
 //     S = q k^T,  P = exp(scale S - lse)
 //     dP = do v^T,  dS = P (dP - delta), which is the bias's gradient, times what softcap leaves of
 //     it
+//     where dropout keeps P: dP / (1 - p); elsewhere dP = 0, and P = 0 in dv
 //     dv += P^T do,  dk += dS^T q,  dq += dS k      (scale joins dk and dq at the end)
 //
 // Every sum runs in one fixed order, so equal key ranges give equal bits.
@@ -29,6 +31,7 @@ struct FlashBackward {
   using Isa = typename Math::Isa;
   using Vec = typename Isa::Vec;
   using Packing = Pack<Math>;
+  using Dropout = SimdDropout<Isa>;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kPack = Math::kPack;
   static constexpr bool kRowsAreSteps = kPack == 1;
@@ -43,7 +46,8 @@ struct FlashBackward {
     int q_stride, do_stride;
     std::ptrdiff_t v_columns, k_rows, kv_words;                            // in a block of keys
     std::ptrdiff_t do_rows, q_as_steps, do_as_steps, lse, delta, q_words;  // in a block of queries
-    std::ptrdiff_t dp, ds, dk, dv, derivatives, d_bias, scratch_words;     // in scratch, after S
+    std::ptrdiff_t dp, ds, dk, dv, derivatives, d_bias, dropout,
+        scratch_words;  // in scratch, after S
 
     Layout(const BackwardConfig& c, const HeadShape& shape)
         : k_steps(Packing::words(shape.d)),
@@ -70,7 +74,10 @@ struct FlashBackward {
       dv = dk + line(1LL * c.block_k * k_cols);
       derivatives = dv + line(1LL * c.block_k * v_cols);
       d_bias = derivatives + (shape.softcap == 0 ? 0 : line(1LL * c.block_q * c.block_k));
-      scratch_words = d_bias + (shape.bias ? line(1LL * c.block_q * c.block_k) : 0);
+      dropout = d_bias + (shape.bias ? line(1LL * c.block_q * c.block_k) : 0);
+      scratch_words =
+          dropout +
+          (shape.dropout.drops() ? line(Dropout::scratch_words(c.block_q, c.block_k, kPack)) : 0);
     }
 
     static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
@@ -190,7 +197,8 @@ struct FlashBackward {
           dk_(s_ + layout_.dk),
           dv_(s_ + layout_.dv),
           derivatives_(shape.softcap == 0 ? nullptr : s_ + layout_.derivatives),
-          d_bias_(args.bias.gradients == nullptr ? nullptr : s_ + layout_.d_bias) {}
+          d_bias_(args.bias.gradients == nullptr ? nullptr : s_ + layout_.d_bias),
+          dropout_(shape.dropout, c.block_q, c.block_k, args.scratch + bytes(layout_.dropout)) {}
 
     void run() {
       for (int head = 0; head < args_.group; ++head) {
@@ -243,8 +251,16 @@ struct FlashBackward {
                          {dp_, block_k, false}, rows, cols, layout_.v_steps);
       if (shape_.transforms()) transform(head, first, rows, key, cols);
       if (!sees_all(first, count, key, cols)) mask(first, count, key, cols);
-      for (int row = 0; row < rows; row += kPack) {
-        gradients(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
+      const auto of_rows = [&]<bool kDrops>() {
+        for (int row = 0; row < rows; row += kPack) {
+          gradients<kDrops>(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
+        }
+      };
+      if (shape_.dropout.drops()) {
+        dropout_.draw(args_.head + static_cast<std::uint32_t>(head), first, rows, key, cols);
+        of_rows.template operator()<true>();
+      } else {
+        of_rows.template operator()<false>();
       }
       if (d_bias_ != nullptr) add_bias_gradients(head, first, count, key);
       const std::ptrdiff_t across = 1LL * kPack * block_k;
@@ -313,14 +329,20 @@ struct FlashBackward {
 
     // P replaces S and dS replaces dP in kPack rows, as left operands whose sum runs over the rows;
     // ds_ gets dS as one whose sum runs over the keys.
+    template <bool kDrops>
     void gradients(int row, int count, const float* lse, const float* delta) {
+      const float* kept[kPack] = {};
+      for (int r = 0; kDrops && r < kPack; ++r) kept[r] = dropout_.kept(row + r, r);
       int i = 0;
-      for (; i + kBatch <= count; i += kBatch) gradients_at<kBatch>(row, i, lse, delta);
-      for (; i < count; ++i) gradients_at<1>(row, i, lse, delta);
+      for (; i + kBatch <= count; i += kBatch) {
+        gradients_at<kBatch, kDrops>(row, i, lse, delta, kept);
+      }
+      for (; i < count; ++i) gradients_at<1, kDrops>(row, i, lse, delta, kept);
     }
 
-    template <int kCount>
-    void gradients_at(int row, int index, const float* lse, const float* delta) {
+    template <int kCount, bool kDrops>
+    void gradients_at(int row, int index, const float* lse, const float* delta,
+                      const float* const (&kept)[kPack]) {
       const int block_k = config_.block_k;
       const Vec scale = Isa::splat(shape_.exponent_scale()), log2e = Isa::splat(kLog2E);
       Vec p[kPack * kCount], ds[kPack][kCount];
@@ -337,7 +359,15 @@ struct FlashBackward {
         const float* dp = dp_ + (row + r) * block_k + index * kLanes;
         const Vec mean = Isa::splat(delta[r]);
         for (int i = 0; i < kCount; ++i) {
-          ds[r][i] = p[r * kCount + i] * (Isa::load(dp + i * kLanes) - mean);
+          Vec& of_p = p[r * kCount + i];
+          Vec of_dp = Isa::load(dp + i * kLanes);
+          if constexpr (kDrops) {
+            const Vec is_kept = Isa::load(kept[r] + (index + i) * kLanes);
+            ds[r][i] = of_p * (of_dp * is_kept * Isa::splat(shape_.dropout.factor) - mean);
+            of_p = of_p * is_kept;
+          } else {
+            ds[r][i] = of_p * (of_dp - mean);
+          }
         }
         if (d_bias_ != nullptr) {
           float* d_bias = d_bias_ + (row + r) * block_k + index * kLanes;
@@ -371,8 +401,11 @@ struct FlashBackward {
           Isa::store(dk + i, Isa::load(dk + i) * scale);
         }
         write_row(config_.element, args_.dk, shape_.k_row, key + j, shape_.d, dk);
-        write_row(config_.element, args_.dv, shape_.v_row, key + j, shape_.dv,
-                  dv_ + j * layout_.v_cols);
+        float* dv = dv_ + j * layout_.v_cols;
+        for (int i = 0; shape_.dropout.drops() && i < layout_.v_cols; i += kLanes) {
+          Isa::store(dv + i, Isa::load(dv + i) * Isa::splat(shape_.dropout.factor));
+        }
+        write_row(config_.element, args_.dv, shape_.v_row, key + j, shape_.dv, dv);
       }
     }
 
@@ -388,6 +421,7 @@ struct FlashBackward {
     float* dv_;
     float* derivatives_;  // of softcap, or null
     float* d_bias_;       // dS before those, or null
+    Dropout dropout_;
   };
 };
 

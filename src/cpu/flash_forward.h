@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
+#include "cpu/simd_dropout.h"
 #include "cpu/simd_kernel.h"
 #include "cpu/simd_logits.h"
 #include "cpu/simd_pack.h"
@@ -16,7 +17,7 @@
 //     softmax_step: m' = max(m, rowmax S), P = exp(scale (S - m')), l = l exp(scale (m - m')) + sum
 //     P
 //                   o = o exp(scale (m - m'))  where m moved
-//     accumulate:   o = o + P v
+//     accumulate:   o = o + P v, of the P that dropout keeps
 //   o = o / l, lse = scale m + ln l
 //
 // Packed keys of a (b, hk): [block][k as columns: d/pack x block_k | v as steps: block_k/pack x
@@ -28,6 +29,7 @@ struct FlashForward {
   using Isa = typename Math::Isa;
   using Vec = typename Isa::Vec;
   using Packing = Pack<Math>;
+  using Dropout = SimdDropout<Isa>;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kBatch = Isa::kBatch;
   static constexpr float kLog2E = 0x1.715476p+0f;
@@ -37,7 +39,7 @@ struct FlashForward {
   struct Layout {
     int k_steps, v_steps, v_cols;
     std::ptrdiff_t k_words, block_words;
-    std::ptrdiff_t q_words, s_words, o_words, state_words;
+    std::ptrdiff_t q_words, s_words, o_words, state_words, dropout_words;
 
     Layout(const ForwardConfig& c, const HeadShape& shape)
         : k_steps(Packing::words(shape.d)),
@@ -48,7 +50,9 @@ struct FlashForward {
           q_words(line(1LL * c.block_q * k_steps)),
           s_words(line(1LL * c.block_q * c.block_k)),
           o_words(line(1LL * c.block_q * v_cols)),
-          state_words(line(c.block_q) + line(1LL * c.block_q * kLanes)) {}
+          state_words(line(c.block_q) + line(1LL * c.block_q * kLanes)),
+          dropout_words(
+              shape.dropout.drops() ? line(Dropout::scratch_words(c.block_q, c.block_k, 1)) : 0) {}
 
     static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
   };
@@ -60,7 +64,8 @@ struct FlashForward {
 
   static std::size_t scratch_bytes(const ForwardConfig& c, const HeadShape& shape) {
     const Layout l(c, shape);
-    return static_cast<std::size_t>(l.q_words + l.s_words + l.o_words + l.state_words) *
+    return static_cast<std::size_t>(l.q_words + l.s_words + l.o_words + l.state_words +
+                                    l.dropout_words) *
            sizeof(float);
   }
 
@@ -96,7 +101,11 @@ struct FlashForward {
           rows_(static_cast<int>(args.q_end - args.q_begin)),
           magnitude_(__builtin_fabsf(shape.exponent_scale())),
           scale_log2_(magnitude_ * kLog2E),
-          logits_(shape, args.slope, args.bias) {
+          logits_(shape, args.slope, args.bias),
+          dropout_(shape.dropout, c.block_q, c.block_k,
+                   args.scratch + sizeof(float) * static_cast<std::size_t>(
+                                                      layout_.q_words + layout_.s_words +
+                                                      layout_.o_words + layout_.state_words)) {
       q_ = reinterpret_cast<float*>(args.scratch);
       s_ = q_ + layout_.q_words;
       o_ = s_ + layout_.s_words;
@@ -118,7 +127,12 @@ struct FlashForward {
         scores(packed);
         if (shape_.transforms()) transform(key);
         if (!sees_all(key)) mask(key);
-        for (int row = 0; row < rows_; ++row) softmax_step(row, first);
+        if (shape_.dropout.drops()) {
+          dropout_.draw(args_.head, args_.q_begin, rows_, key, keys_);
+          for (int row = 0; row < rows_; ++row) softmax_step<true>(row, first);
+        } else {
+          for (int row = 0; row < rows_; ++row) softmax_step<false>(row, first);
+        }
         accumulate(packed + layout_.k_words, first);
         first = false;
       }
@@ -186,6 +200,7 @@ struct FlashForward {
       return static_cast<int>(key < 0 ? 0 : (key > keys_ ? keys_ : key));
     }
 
+    template <bool kDrops>
     void softmax_step(int row, bool first) {
       float* s = s_ + row * config_.block_k;
       const int count = keys_ / kLanes;
@@ -196,9 +211,12 @@ struct FlashForward {
       const Vec shift = Isa::splat(max_[row] == kMinusInf ? 0.0f : max_[row]);
       const Vec scale = Isa::splat(scale_log2_);
       Vec sum = Isa::load(sum_ + row * kLanes);
+      const float* kept = kDrops ? dropout_.kept(row) : nullptr;
       int i = 0;
-      for (; i + kBatch <= count; i += kBatch) sum = sum + exponentials<kBatch>(s, i, shift, scale);
-      for (; i < count; ++i) sum = sum + exponentials<1>(s, i, shift, scale);
+      for (; i + kBatch <= count; i += kBatch) {
+        sum = sum + exponentials<kBatch, kDrops>(s, i, shift, scale, kept);
+      }
+      for (; i < count; ++i) sum = sum + exponentials<1, kDrops>(s, i, shift, scale, kept);
       Isa::store(sum_ + row * kLanes, sum);
     }
 
@@ -214,16 +232,20 @@ struct FlashForward {
       return Isa::max(Isa::max(high[0], high[1]), Isa::max(high[2], high[3]));
     }
 
-    // P replaces S in kCount vectors of a row from number `index` on; returns their sum. (s - m) is
-    // exact near m, so that the largest score has p = 1.
-    template <int kCount>
-    static Vec exponentials(float* s, int index, Vec shift, Vec scale) {
+    // P replaces S in kCount vectors of a row from number `index` on; returns their sum, with those
+    // that are dropped. (s - m) is exact near m, so that the largest score has p = 1.
+    template <int kCount, bool kDrops>
+    static Vec exponentials(float* s, int index, Vec shift, Vec scale, const float* kept) {
       Vec p[kCount];
       for (int i = 0; i < kCount; ++i) p[i] = (Isa::load(s + (index + i) * kLanes) - shift) * scale;
       Isa::template exp2<Math::kShortExp>(p);
+      Vec sum = p[0];
+      for (int i = 1; i < kCount; ++i) sum = sum + p[i];
+      if constexpr (kDrops) {
+        for (int i = 0; i < kCount; ++i) p[i] = p[i] * Isa::load(kept + (index + i) * kLanes);
+      }
       Math::store_along(s, index, p);
-      for (int i = 1; i < kCount; ++i) p[0] = p[0] + p[i];
-      return p[0];
+      return sum;
     }
 
     void raise_max(int row, float higher, bool first) {
@@ -250,7 +272,7 @@ struct FlashForward {
       const bool blind =
           key_begin(i) >= key_end(i) || (shape_.bias && total == 0 && max_[row] == kMinusInf);
       const Denominator below = denominator(blind, max_[row] * magnitude_, total);
-      const Vec share = Isa::splat(below.share);
+      const Vec share = Isa::splat(below.share * shape_.dropout.factor);
       float* o = o_ + row * layout_.v_cols;
       for (int col = 0; col < layout_.v_cols; col += kLanes) {
         Isa::store(o + col, blind ? Isa::splat(0.0f) : Isa::load(o + col) * share);
@@ -283,6 +305,7 @@ struct FlashForward {
     const int rows_;
     const float magnitude_, scale_log2_;
     const SimdLogits<Isa> logits_;
+    Dropout dropout_;
     int keys_ = 0;  // of the current block that some row sees
     float* q_;
     float* s_;    // scores, then probabilities in place

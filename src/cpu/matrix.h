@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cpu/simd_dropout.h"
 #include "cpu/simd_kernel.h"
 #include "cpu/simd_pack.h"
 
@@ -34,6 +35,9 @@ struct MatrixKernels {
   float (*dot)(const float* a, const float* b, int count);
   // dp = p (dp - delta)
   void (*score_gradient)(const float* p, float* dp, int cols, float delta);
+  // SimdDropout::kept_of.
+  void (*kept)(const DropoutDraw& draw, std::uint32_t head, std::int64_t row, std::int64_t key,
+               float* to);
 };
 
 template <class Math>
@@ -112,7 +116,8 @@ constexpr MatrixKernels make_matrix_kernels() {
           .softmax = Matrix<Math>::softmax,
           .probabilities = Matrix<Math>::probabilities,
           .dot = Matrix<Math>::dot,
-          .score_gradient = Matrix<Math>::score_gradient};
+          .score_gradient = Matrix<Math>::score_gradient,
+          .kept = SimdDropout<typename Math::Isa>::kept_of};
 }
 
 const MatrixKernels& portable_matrix();

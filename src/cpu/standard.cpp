@@ -37,9 +37,10 @@ struct Matrices {
   const Problem& p;
   const MatrixKernels& kernels;
   std::int64_t heads, kv_heads;
-  int ld;                   // floats from one row of S to the next
-  float* first = nullptr;   // S, then P: [b, hq, sq, ld]
-  float* second = nullptr;  // dP, then dS
+  std::int64_t heads_before = 0;  // of batches that are not here: of dropout
+  int ld;                         // floats from one row of S to the next
+  float* first = nullptr;         // S, then P: [b, hq, sq, ld]
+  float* second = nullptr;        // dP, then dS
   Staging* staging;
   PackedTensor k_columns, v_steps;                      // forward
   PackedTensor v_columns, k_steps, q_steps, d_o_steps;  // backward
@@ -75,6 +76,9 @@ struct Matrices {
   std::int64_t kv_head(std::int64_t head) const {
     const std::int64_t group = p.hq / p.hk;
     return head / p.hq * p.hk + head % p.hq / group;
+  }
+  std::uint32_t head_number(std::int64_t head) const {
+    return static_cast<std::uint32_t>(heads_before + head);
   }
   float* row(float* matrix, std::int64_t head, std::int64_t i) const {
     return matrix + (head * p.sq + i) * ld;
@@ -118,6 +122,17 @@ void for_row_blocks(int threads, const Matrices& m, std::int64_t heads, std::int
   });
 }
 
+// Multiplies a row of P or dP by 0 where dropout drops, by `factor` elsewhere.
+void drop(const Matrices& m, const DropoutDraw& draw, std::int64_t head, std::int64_t i,
+          float factor, float* row) {
+  constexpr int kKeys = 32;
+  for (int key = 0; key < m.ld; key += kKeys) {
+    float kept[kKeys];
+    m.kernels.kept(draw, m.head_number(head), i, key, kept);
+    for (int j = 0; j < std::min(kKeys, m.ld - key); ++j) row[key + j] *= kept[j] * factor;
+  }
+}
+
 // matrix = factor · rows(left) · columnsᵀ: S = scale q k^T, dP = do v^T.
 void outer_products(int threads, const Matrices& m, const Tensor& left, float factor,
                     const PackedTensor& columns, float* matrix) {
@@ -136,8 +151,8 @@ void outer_products(int threads, const Matrices& m, const Tensor& left, float fa
                  });
 }
 
-// S becomes P, row by row; lse comes out. Rows that see no key become zero.
-void softmax_rows(int threads, const Matrices& m, float* lse) {
+// S becomes the P that dropout leaves, row by row; lse comes out. Rows that see no key become zero.
+void softmax_rows(int threads, const Matrices& m, const DropoutDraw& draw, float* lse) {
   const Problem& p = m.p;
   for_row_blocks(threads, m, m.heads, p.sq,
                  [&](std::int64_t head, std::int64_t first, int count, Staging&) {
@@ -149,6 +164,7 @@ void softmax_rows(int threads, const Matrices& m, float* lse) {
                      if (begin < end) {
                        const SoftmaxRow sums = m.kernels.softmax(row, begin, end, m.ld);
                        value = sums.maximum + std::log(sums.sum);
+                       if (draw.drops()) drop(m, draw, head, i, draw.factor, row);
                      } else {
                        std::fill_n(row, m.ld, 0.0f);
                      }
@@ -215,9 +231,9 @@ Tensor key_tensor(const Problem& p, const void* data, const Strides& strides, st
 }
 
 // S becomes P from the known lse, unless P is there already, and dP becomes
-// dS = P ∘ (dP − rowsum(do ∘ o)).
+// dS = P ∘ (dP − rowsum(do ∘ o)). What dropout drops is 0 in dP before, and in P behind it.
 void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor& d_o,
-                   const float* lse, bool stored) {
+                   const DropoutDraw& draw, const float* lse, bool stored) {
   const Problem& p = m.p;
   for_row_blocks(
       threads, m, m.heads, p.sq,
@@ -241,7 +257,9 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
           std::fill(gradient + end, gradient + m.ld, 0.0f);
           const std::int64_t row = (i - first) * o.dim;
           const float delta = m.kernels.dot(staging.sums + row, staging.rows + row, o.dim);
+          if (draw.drops()) drop(m, draw, head, i, draw.factor, gradient);
           m.kernels.score_gradient(probabilities, gradient, m.ld, delta);
+          if (draw.drops()) drop(m, draw, head, i, draw.factor, probabilities);
         }
       });
 }
@@ -274,11 +292,12 @@ void standard_forward(const Problem& p, Target target, int threads, const Forwar
   const bool stored = args.probabilities != nullptr;
   Matrices m(p, target, threads, false, stored, args.workspace);
   if (stored) m.first = static_cast<float*>(args.probabilities);
+  m.heads_before = args.logits.dropout_batch * p.hq;
   pack(threads, m.k_columns, key_tensor(p, args.k, p.k(), p.d), m.kv_heads);
   pack(threads, m.v_steps, key_tensor(p, args.v, p.v(), p.dv), m.kv_heads);
   outer_products(threads, m, query_tensor(p, args.q, p.q(), p.d),
                  static_cast<float>(p.softmax_scale()), m.k_columns, m.first);
-  softmax_rows(threads, m, args.lse);
+  softmax_rows(threads, m, dropout_of(p, args.logits), args.lse);
   combine_keys(threads, m, m.first, m.v_steps, 1.0f, query_tensor(p, args.o, p.o(), p.dv));
 }
 
@@ -286,6 +305,7 @@ void standard_backward(const Problem& p, Target target, int threads, const Backw
   const bool stored = args.probabilities != nullptr;
   Matrices m(p, target, threads, true, stored, args.workspace);
   if (stored) m.first = static_cast<float*>(const_cast<void*>(args.probabilities));  // read only
+  m.heads_before = args.logits.dropout_batch * p.hq;
   const auto scale = static_cast<float>(p.softmax_scale());
   const Tensor q = query_tensor(p, args.q, p.q(), p.d);
   const Tensor k = key_tensor(p, args.k, p.k(), p.d);
@@ -298,7 +318,8 @@ void standard_backward(const Problem& p, Target target, int threads, const Backw
   pack(threads, m.d_o_steps, d_o, m.heads);
   if (!stored) outer_products(threads, m, q, scale, m.k_columns, m.first);
   outer_products(threads, m, d_o, 1.0f, m.v_columns, m.second);
-  gradient_rows(threads, m, query_tensor(p, args.o, p.o(), p.dv), d_o, args.lse, stored);
+  gradient_rows(threads, m, query_tensor(p, args.o, p.o(), p.dv), d_o, dropout_of(p, args.logits),
+                args.lse, stored);
   combine_queries(threads, m, m.first, m.d_o_steps, 1.0f, key_tensor(p, args.dv, p.v(), p.dv));
   combine_queries(threads, m, m.second, m.q_steps, scale, key_tensor(p, args.dk, p.k(), p.d));
   combine_keys(threads, m, m.second, m.k_steps, scale, query_tensor(p, args.dq, p.q(), p.d));

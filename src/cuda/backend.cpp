@@ -21,6 +21,9 @@
 namespace dfa {
 namespace {
 
+// Kernels with dropout compile and pass on the emulated machine; no GPU has run them yet.
+constexpr bool kDropoutOnGpu = false;
+
 // A block of the kernel owns a tile of queries by keys.
 void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
   if (!p.bias || args.d_bias == nullptr || (p.bias->of_query && p.bias->of_key)) return;
@@ -98,6 +101,9 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
+    if (p.dropout > 0 && !kDropoutOnGpu) {
+      return Verdict::no("dropout has run on no GPU; take backend cpu");
+    }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;
       if (p.packed()) {
@@ -105,8 +111,10 @@ class CudaBackend final : public Backend {
             "standard attention on a GPU takes no packed sequences; leave algorithm "
             "to auto");
       }
-      if (!p.plain_logits()) {
-        return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
+      if (!p.plain()) {
+        return Verdict::no(
+            "standard attention on a GPU takes plain logits without dropout alone; leave algorithm "
+            "to auto");
       }
       return standard_supports(p, chosen_device());
     }

@@ -34,7 +34,7 @@ std::optional<Strides> packed(const Strides& s, std::int64_t group, std::int64_t
 
 Problem with_pack_gqa(const Problem& p) {
   const std::int64_t group = p.hq / p.hk;
-  if (p.packed() || !p.plain_logits() || group == 1 || has_backward(p) || hides_keys(p) ||
+  if (p.packed() || !p.plain() || group == 1 || has_backward(p) || hides_keys(p) ||
       !fills_tiles_better(p, group))
     return p;
   const auto q = packed(p.q(), group, p.sq, p.d), o = packed(p.o(), group, p.sq, p.dv);

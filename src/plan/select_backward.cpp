@@ -376,7 +376,7 @@ std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, con
 
 std::vector<BackwardConfig> fp32x3_backward_candidates(const Problem& p, const Limits& limits) {
   std::vector<BackwardConfig> legal;
-  if (p.packed() || !p.plain_logits()) return legal;
+  if (p.packed() || !p.plain()) return legal;
   for (const Fp32x3Tile& tile : kFp32x3Tiles) {
     const BackwardConfig config = config_of(p, tile);
     if (validate_fp32x3(config, p, limits)) legal.push_back(config);

@@ -315,7 +315,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 
 std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
   std::vector<ForwardConfig> legal;
-  if (p.packed() || !p.plain_logits() || std::max(p.d, p.dv) <= kPortableDim) return legal;
+  if (p.packed() || !p.plain() || std::max(p.d, p.dv) <= kPortableDim) return legal;
   for (const Fp32x3Tile& tile : kFp32x3Tiles) {
     const ForwardConfig config = config_of(p, tile);
     if (validate_fp32x3(config, p, limits)) legal.push_back(config);

@@ -38,8 +38,9 @@ Verdict validate_on_cpu(const Config& c, const Problem& p, const Limits& limits)
       require(p.dtype != DType::fp8, "fp8 is not built; use fp32, fp16 or bf16"),
       require(c.target != Target::cpu_amx || p.dtype == DType::bf16,
               "cpu_amx multiplies bf16 only; use cpu_avx512 for ", dtype),
-      require(c.target != Target::cpu_amx || p.plain_logits(),
-              "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias and sink"),
+      require(c.target != Target::cpu_amx || p.plain(),
+              "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias, sink and "
+              "dropout"),
       require(c.element == p.dtype, "element=", name_of(c.element), " but the problem is ", dtype),
       require(c.head_dim == p.d, "head_dim=", c.head_dim, " but the problem has d=", p.d),
       require(c.value_dim == p.dv, "value_dim=", c.value_dim, " but the problem has dv=", p.dv),

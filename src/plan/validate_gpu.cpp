@@ -209,9 +209,7 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
                         : "packed sequences take varlen=true");
 }
 
-Verdict validate_plain_logits(const Problem& p) {
-  return require(p.plain_logits(), kNoLogitsOnSm90);
-}
+Verdict validate_plain_logits(const Problem& p) { return require(p.plain(), kNoLogitsOnSm90); }
 
 Verdict validate_mask(const Problem& p) {
   return require(p.mask.is_window(),

@@ -23,7 +23,7 @@ Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, con
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
 inline constexpr const char* kNoLogitsOnSm90 =
-    "cuda_sm90 takes plain logits alone, without softcap, alibi, bias and sink";
+    "cuda_sm90 takes plain logits alone, without softcap, alibi, bias, sink and dropout";
 
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;

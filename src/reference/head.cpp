@@ -143,6 +143,7 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
     : p_(problem),
       scale_(static_cast<Real>(problem.softmax_scale())),
       logits_(problem, logits, b, hq),
+      dropout_(problem, logits, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
@@ -232,6 +233,9 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
   for (Real& value : s) value = round(value);
   const Real lse = softmax(s);
+  for (std::size_t n = 0; n < s.size(); ++n) {
+    s[n] = round(s[n] * dropout_.of(i, begin + static_cast<std::int64_t>(n)));
+  }
   return {weighted_sum(s, v_, begin, order_), terms_of(s, v_size_, begin, order_), lse,
           rounds ? plain : lse};
 }
@@ -260,10 +264,12 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
   const std::vector<Real> plain = products(q_.row(i), k_t_, begin, end, order_);
   std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_), terms = ds;
   for (std::size_t n = 0; n < ds.size(); ++n) {
-    const Real s = round(logits_.of(plain[n], i, begin + static_cast<std::int64_t>(n)));
+    const std::int64_t j = begin + static_cast<std::int64_t>(n);
+    const Real s = round(logits_.of(plain[n], i, j));
     const Real p = round(probability(s, lse)), derivative = logits_.derivative(plain[n]);
+    ds[n] = round(ds[n] * dropout_.of(i, j));
     terms[n] = ds_terms(p, ds[n], delta) * derivative;
-    ds[n] = round(p * (round(ds[n]) - delta) * derivative);
+    ds[n] = round(p * (ds[n] - delta) * derivative);
   }
   Gradient gradient = {weighted_sum(ds, k_, begin, order_),
                        terms_of(terms, k_size_, begin, order_)};
@@ -281,10 +287,12 @@ typename Head<Real>::LogitGradients Head<Real>::logit_gradients(std::int64_t i, 
   LogitGradients row{begin, products(d_o_.row(i), v_t_, begin, end, order_), {}};
   row.terms = row.ds;
   for (std::size_t n = 0; n < row.ds.size(); ++n) {
-    const Real s = round(logits_.of(plain[n], i, begin + static_cast<std::int64_t>(n)));
+    const std::int64_t j = begin + static_cast<std::int64_t>(n);
+    const Real s = round(logits_.of(plain[n], i, j));
     const Real p = round(probability(s, lse));
+    row.ds[n] = round(row.ds[n] * dropout_.of(i, j));
     row.terms[n] = ds_terms(p, row.ds[n], delta);
-    row.ds[n] = round(p * (round(row.ds[n]) - delta));
+    row.ds[n] = round(p * (row.ds[n] - delta));
   }
   return row;
 }
@@ -299,9 +307,12 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
     const std::size_t row = static_cast<std::size_t>(begin) + i;
     const Real derivative = logits_.derivative(probabilities[i]);
     const Real s = round(logits_.of(probabilities[i], static_cast<std::int64_t>(row), j));
+    const Real kept = dropout_.of(static_cast<std::int64_t>(row), j);
     probabilities[i] = round(probability(s, lse[row]));
+    ds[i] = round(ds[i] * kept);
     terms[i] = ds_terms(probabilities[i], ds[i], delta[row]) * derivative;
-    ds[i] = round(probabilities[i] * (round(ds[i]) - delta[row]) * derivative);
+    ds[i] = round(probabilities[i] * (ds[i] - delta[row]) * derivative);
+    probabilities[i] = round(probabilities[i] * kept);
   }
   add_weighted(sum.dk, ds, q_, begin, order_);
   add_weighted(sum.dv, probabilities, d_o_, begin, order_);

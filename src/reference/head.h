@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dfa/attention.h"
+#include "reference/head_dropout.h"
 #include "reference/head_logits.h"
 
 namespace dfa {
@@ -104,6 +105,7 @@ class Head {
   Problem p_;
   Real scale_;
   HeadLogits<Real> logits_;
+  HeadDropout<Real> dropout_;
   SumOrder order_;
   Matrix<Real> q_, k_, v_, d_o_;
   Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;

@@ -76,6 +76,7 @@ Logits with_bias_strides(const Problem& p, Logits logits) {
 }
 
 Logits logits_of_sequence(const Problem& packed, Logits logits, std::int64_t sequence) {
+  logits.dropout_batch += sequence;
   if (logits.alibi_slopes != nullptr) logits.alibi_slopes += sequence * logits.slopes_of_batch;
   if (!packed.bias) return logits;
   logits.bias_strides = bias_strides(packed, logits.bias_strides);

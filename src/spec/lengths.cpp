@@ -117,9 +117,10 @@ void require_dense(const Problem& p, const char* what) {
 
 void require_plain(const Problem& p, const char* what) {
   require_dense(p, what);
-  if (p.plain_logits()) return;
-  throw Unsupported(std::string(what) +
-                    ": takes plain logits alone; leave softcap(…), alibi, bias(…) and sink out");
+  if (p.plain()) return;
+  throw Unsupported(
+      std::string(what) +
+      ": takes plain logits alone; leave softcap(…), alibi, bias(…), sink and dropout(…) out");
 }
 
 Problem of_equal_lengths(const Problem& packed) {

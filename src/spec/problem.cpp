@@ -10,6 +10,7 @@
 
 #include "dfa/error.h"
 #include "spec/bias.h"
+#include "spec/dropout.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 
@@ -98,7 +99,7 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [page(N)] with PASS "
+        "[sink] [dropout(P,SEED)] [page(N)] with PASS "
         "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
@@ -242,6 +243,12 @@ class Parser {
       bias_ = *text;
       return true;
     }
+    if (const auto text = argument_of(token, "dropout")) {
+      if (dropout_) bad("a second dropout " + quoted(token));
+      dropout_ = true;
+      set_dropout(problem_, *text);
+      return true;
+    }
     if (const auto text = argument_of(token, "layout")) {
       if (*text != "bhsd" && *text != "bshd") {
         bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
@@ -329,6 +336,7 @@ class Parser {
   std::optional<std::int64_t> chunk_, prefix_;
   std::optional<std::string> bias_;  // its type may be that of a word yet to come
   bool layout_ = false;
+  bool dropout_ = false;
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
 };
 
@@ -448,12 +456,6 @@ const char* name_of(Pass pass) {
   return "?";
 }
 
-std::string shortest(double value) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  return {text, end};
-}
-
 }  // namespace
 
 double Problem::softmax_scale() const {
@@ -525,6 +527,7 @@ std::string to_line(const Problem& p) {
   if (p.alibi) line += " alibi";
   if (p.bias) line += bias_text(*p.bias, usual_bias_dtype(p));
   if (p.sink) line += " sink";
+  line += dropout_text(p);
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
@@ -558,6 +561,7 @@ void validate(const Problem& p) {
     bad("softcap is " + shortest(p.softcap) +
         "; accepted: a finite number from 2^-100 to 2^100, or none");
   }
+  require_dropout(p);
   for (const std::int64_t heads : {p.hq, p.hk}) {
     const std::int64_t s = heads == p.hq ? std::max(p.sq, p.sk) : p.sk;
     if (p.b > kMaxExtent / 4 / heads || p.b * heads > kMaxExtent / 4 / s / kMaxHeadDim) {

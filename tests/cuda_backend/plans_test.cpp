@@ -214,6 +214,12 @@ TEST_F(CudaBackendTest, AFailedFirstCallIsTriedAgain) {
   EXPECT_EQ(fake().launches.size(), 1u);
 }
 
+TEST_F(CudaBackendTest, DropoutIsRefusedByName) {
+  const Problem p = parse_problem("fwdbwd bf16 causal b2 h4 s100 d64 dropout(0.1,3)");
+  EXPECT_EQ(cuda_backend().supports(p, {.backend = "cuda"}).reason,
+            "dropout has run on no GPU; take backend cpu");
+}
+
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
   for (const char* line :
        {"fwd bf16 causal b2 h4 s100 d64 chunk(16)", "fwdbwd fp16 causal b2 h4 s100 d64 prefix(16)",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dfa/error.h"
+#include "spec/dropout.h"
 
 namespace dfa {
 namespace {
@@ -32,6 +33,8 @@ TEST(Problem, TheCanonicalLineIsAFixedPoint) {
            "fwd fp16 b1 hq8 hk8 sq9 sk9 d64 bias(1,h,fp32)",
            "fwd fp32 b1 hq8 hk8 sq9 sk9 d64 alibi bias(b,1,1,k,bf16) sink",
            "bwd fp16 hq4 hk2 d64 lens(3,4) softcap(0.5) sink",
+           "fwdbwd bf16 causal b1 hq8 hk8 sq9 sk9 d64 sink dropout(0.1,7)",
+           "fwd bf16 b1 hq8 hk8 sq9 sk9 d64 dropout(0.25,18446744073709551615)",
            "fwd bf16 causal hq4 hk2 d64 lens(3,4) lens_k(40,16) page(16)",
            "fwd bf16 b4 hq4 hk2 sq1 sk4096 d64 packed(4,320) page(16) sink",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 strides_q(4096,512,32) strides_o(2048,256,32)",
@@ -99,6 +102,36 @@ TEST(Problem, ScaleAndSoftcapAreWhatFp32Holds) {
   }
   for (const char* last : {"scale(1e38)", "scale(-2e-38)", "softcap(8e-31)", "softcap(1.2e30)"}) {
     EXPECT_EQ(error_of(std::string("fwd fp32 h1 s8 d8 ") + last), "") << last;
+  }
+}
+
+TEST(Problem, DropoutIsAProbabilityAndASeed) {
+  const std::string line = "fwd bf16 b1 hq8 hk8 sq8 sk8 d64";
+  for (const char* odd :
+       {"(1,2)", "(-0.1,2)", "(1.5,2)", "(nan,2)", "(inf,2)", "(0.1)", "(,2)", "(0.1,)", "()",
+        "(0.1,-1)", "(0.1,0.5)", "(0.1,18446744073709551616)", "(0.1,2,3)", "(0.1,x)"}) {
+    EXPECT_NE(error_of(line + " dropout" + odd).find("is not of the form dropout(P,SEED)"),
+              std::string::npos)
+        << odd;
+  }
+  EXPECT_NE(error_of(line + " dropout(0.1,2) dropout(0.1,2)").find("a second dropout"),
+            std::string::npos);
+  for (const char* none : {" dropout(0,5)", " dropout(-0,5)", " dropout(0.0,0)"}) {
+    EXPECT_EQ(to_line(parse_problem(line + none)), line) << none;
+  }
+  EXPECT_NE(error_of("fwd fp32 b1 h1 sq1 sk2147483649 d8 dropout(0.1,2)"), "");
+  EXPECT_FALSE(parse_problem(line + " dropout(0.1,2)").plain());
+}
+
+// Of 2^16 numbers at least one keeps a probability, and one does not.
+TEST(Problem, DropoutIsInStepsOfSixteenBits) {
+  Problem p = parse_problem("fwd fp32 h1 s8 d8");
+  EXPECT_FALSE(dropout_of(p).drops());
+  for (const auto& [probability, kept] :
+       {std::pair{0.5, 32768u}, {0.1, 58982u}, {1e-9, 65535u}, {1 - 1e-9, 1u}, {0x1p-16, 65535u}}) {
+    p.dropout = probability;
+    EXPECT_EQ(dropout_of(p).kept, kept);
+    EXPECT_FLOAT_EQ(dropout_of(p).factor, 65536.0f / static_cast<float>(kept));
   }
 }
 
