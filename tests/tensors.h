@@ -29,6 +29,7 @@ struct Tensors {
   std::vector<float> slopes, sinks, d_sinks;             // of [b, hq] for alibi, else of [hq]
   std::vector<std::byte> bias;
   std::vector<float> d_bias;
+  const std::uint64_t* dropout = nullptr;  // seed and offset, in the place of the problem's seed
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
@@ -78,7 +79,8 @@ struct Tensors {
             .slopes_of_batch = p.alibi ? p.hq : 0,
             .sinks = p.sink ? sinks.data() : nullptr,
             .bias = p.bias ? bias.data() : nullptr,
-            .bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
+            .bias_strides = p.bias ? bias_strides(p, {}) : Strides{},
+            .dropout = dropout};
   }
 
   ForwardArgs forward_args() {

@@ -6,6 +6,7 @@
 #include "kernels/launch_parts.h"
 #include "plan/steps.h"
 #include "spec/bias.h"
+#include "spec/dropout.h"
 
 // What kernels are passed.
 namespace dfa {
@@ -53,6 +54,14 @@ KernelArgs kernel_args(const Problem& p) {
   args.scale_log2 = static_cast<float>(p.softmax_scale() * kLog2E);
   args.magnitude_log2 = std::abs(args.scale_log2);
   if (p.bias) size_bias(args.logits.bias, p);
+  if (p.dropout > 0) {
+    const DropoutDraw draw = dropout_of(p);
+    args.dropout = {.state = nullptr,
+                    .seed = p.dropout_seed,
+                    .kept = draw.kept,
+                    .factor = draw.factor,
+                    .first_batch = 0};
+  }
   if (p.softcap == 0) return args;
   args.logits.softcap = static_cast<float>(p.softcap);
   args.logits.inverse_softcap = static_cast<float>(1 / p.softcap);
@@ -112,6 +121,14 @@ void point_pages(PagedArgs& args, const Sequences& sequences) {
   args.leftpad_k = sequences.leftpad_k;
 }
 
+// By the pointers: what is not of pages may have dropout.
+void point_pages_or_dropout(KernelArgs& args, const Sequences& sequences, const Logits& logits) {
+  if (sequences.block_table != nullptr) return point_pages(args.paged, sequences);
+  static_assert(sizeof(std::uint64_t) == sizeof(unsigned long long));
+  args.dropout.state = reinterpret_cast<const unsigned long long*>(logits.dropout);
+  args.dropout.first_batch = static_cast<int>(logits.dropout_batch);
+}
+
 void point_logits(LogitArgs& args, const Logits& logits) {
   args.alibi_slopes = logits.alibi_slopes;
   args.slopes_of_batch = logits.slopes_of_batch;
@@ -147,7 +164,7 @@ KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers) {
   args.lse = pointers.lse;
   point_logits(args.logits, pointers.logits);
   point_lists(args.packed, pointers.sequences, pointers.workspace);
-  point_pages(args.paged, pointers.sequences);
+  point_pages_or_dropout(args, pointers.sequences, pointers.logits);
   return args;
 }
 
@@ -159,6 +176,7 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers) {
   args.lse = const_cast<float*>(pointers.lse);
   args.d_o = pointers.d_o;
   point_logits(args.logits, pointers.logits);
+  point_pages_or_dropout(args, pointers.sequences, pointers.logits);
   args.logits.d_sinks = pointers.d_sinks;
   args.logits.bias.gradients = pointers.d_bias;
   args.logits.bias.gradient_strides = strides_of(pointers.d_bias_strides);

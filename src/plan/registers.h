@@ -22,7 +22,7 @@ constexpr int expected_registers(const ForwardConfig& c) {
   const int of_splits = c.split_kv ? kOfPlaces : 0;
   return c.warp_rows() * (q + c.value_dim + c.warp_keys()) / 32 + other_registers(c) +
          (c.varlen ? kOfSequences : 0) + of_splits +
-         (c.softcap || c.alibi || c.bias ? kOfLogits : 0);
+         (c.softcap || c.alibi || c.bias || c.dropout ? kOfLogits : 0);
 }
 
 constexpr int expected_registers(const BackwardConfig& c) {
@@ -34,8 +34,10 @@ constexpr int expected_registers(const BackwardConfig& c) {
 }
 
 constexpr int expected_dq_registers(const BackwardConfig& c) {
+  constexpr int kOfDropout = 24;
   const int of_scores = c.softcap ? 3 : 2;
-  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c);
+  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c) +
+         (c.dropout ? kOfDropout : 0);
 }
 
 // Of cuda_sm90: of a thread with queries.

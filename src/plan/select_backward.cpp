@@ -329,6 +329,7 @@ BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile&
                         .varlen = p.packed()};
   set_logits(config, p);
   config.ranges = !p.mask.is_window();
+  config.dropout = p.dropout > 0;
   return config;
 }
 

@@ -259,6 +259,7 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
                        .paged = p.paged()};
   set_logits(config, p);
   config.ranges = !p.mask.is_window();
+  config.dropout = p.dropout > 0;
   return config;
 }
 

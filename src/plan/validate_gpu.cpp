@@ -38,13 +38,17 @@ Verdict validate_strides(const char* name, const Strides& s) {
 
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
-  return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
-              validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
-              validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
-              require(c.ranges == !p.mask.is_window(),
-                      c.ranges ? "ranges=true is of chunked and prefix masks"
-                               : "chunked and prefix masks take ranges=true"),
-              validate_lengths(p)});
+  return all(
+      {validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
+       validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
+       validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
+       require(c.ranges == !p.mask.is_window(), c.ranges
+                                                    ? "ranges=true is of chunked and prefix masks"
+                                                    : "chunked and prefix masks take ranges=true"),
+       require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
+                                                       : "dropout takes dropout=true"),
+       require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
+       validate_lengths(p)});
 }
 
 // Sizes are divided by it.
@@ -180,6 +184,7 @@ Verdict validate_dq(const BackwardConfig& c) {
       require(!c.varlen, "packed sequences take dq=separate of cuda_sm80"),
       require(!c.bias, "biases take dq=separate of cuda_sm80"),
       require(!c.ranges, "chunked and prefix masks take dq=separate of cuda_sm80"),
+      require(!c.dropout, "dropout takes dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
@@ -216,6 +221,10 @@ Verdict validate_mask(const Problem& p) {
                  "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
 }
 
+Verdict validate_no_dropout(const Problem& p) {
+  return require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has");
+}
+
 Verdict validate_lengths(const Problem& p) {
   constexpr std::int64_t kMaxLength = std::int64_t{1} << 28;  // rows are counted in 32 bits
   constexpr std::int64_t kMaxGrid = 2147483647;
@@ -246,6 +255,7 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
       require(c.target == Target::cuda_sm80 && c.varlen && bytes_of(c.element) == 2,
               "split_kv=true takes cuda_sm80, packed sequences, and fp16 or bf16"),
       require(c.num_splits >= 1, "split_kv=true takes num_splits from 1 on"),
+      require(!c.dropout, "split_kv=true has no dropout"),
       require(c.block_k % (16 * c.warps) == 0, "split_kv=true wants block_k=", c.block_k,
               " in multiples of 16 keys for each of ", c.warps, " warps"),
       require(c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,

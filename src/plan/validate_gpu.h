@@ -50,6 +50,7 @@ Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // scores as they come
 Verdict validate_mask(const Problem& problem);          // windows alone
+Verdict validate_no_dropout(const Problem& problem);
 template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;

@@ -50,6 +50,22 @@ TEST_P(CompileTest, ChunksAndPrefixesCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, DropoutCompilesWithoutSpills) {
+  for (const DType type : {half(), DType::fp32}) {
+    for (const int d : {64, 128}) {
+      for (const char* rest : {" causal h1 s64", " causal h1 lens(64,64)"}) {
+        const Problem p = parse_problem(std::string("fwdbwd ") + name_of(type) + rest + " d" +
+                                        std::to_string(d) + " dropout(0.1,3)");
+        const ForwardConfig forward = select_forward(p, limits_);
+        const BackwardConfig backward = select_backward(p, limits_);
+        ASSERT_TRUE(forward.dropout && backward.dropout);
+        if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
+        if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
+      }
+    }
+  }
+}
+
 DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.

@@ -7,6 +7,7 @@
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
+#include "kernels/variant/dropout.cuh"
 #include "spec/config.h"
 
 // FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16,
@@ -63,6 +64,7 @@ struct Sm80Keys {
   };
 
   using Logits = LogitsOf<kConfig>;
+  using Dropout = DropoutOf<kConfig>;
   using WorkTile = KeyWorkTile<kConfig.varlen>;
   static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, unsigned block) {
     if constexpr (kConfig.varlen) {
@@ -258,8 +260,8 @@ struct Sm80Keys {
   }
 
   // dp becomes ds = p * (dp - delta); `rows` points at the tile's delta.
-  static DFA_DEVICE void score_gradients(Sum<kRows, kQueries>& dp, const Sum<kRows, kQueries>& p,
-                                         const float* rows) {
+  static DFA_DEVICE void score_gradients(const KernelArgs& args, Sum<kRows, kQueries>& dp,
+                                         const Sum<kRows, kQueries>& p, const float* rows) {
     const unsigned column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int n = 0; n < kQueries; ++n) {
@@ -268,7 +270,8 @@ struct Sm80Keys {
       for (int m = 0; m < kRows; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - (i % 2 == 0 ? delta.x : delta.y));
+          dp[m][n][i] = Dropout::score_gradient(args, p[m][n][i], dp[m][n][i],
+                                                i % 2 == 0 ? delta.x : delta.y);
         }
       }
     }
@@ -321,6 +324,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
       Kernel::DimReader::by_rows(keys + Kernel::kBytes * warp_row * kConfig.head_dim);
   const auto v_rows = Kernel::ValueReader::by_rows(keys + Kernel::kKBytes +
                                                    Kernel::kBytes * warp_row * kConfig.value_dim);
+  const typename Kernel::Dropout dropout(args, work.seq.batch);
   Sum<Kernel::kRows, Kernel::kDims> dk;
   Sum<Kernel::kRows, Kernel::kValues> dv;
   clear(dk);
@@ -368,8 +372,12 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
                              Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, rows);
-    Kernel::score_gradients(dp, p, rows + kConfig.block_q);
+    dropout.of_head(place.head)
+        .mark_transposed(args, p, work.key + Kernel::warp_row(ptx::thread_index()),
+                         place.tile * kConfig.block_q + static_cast<int>(part_row));
+    Kernel::score_gradients(args, dp, p, rows + kConfig.block_q);
     Kernel::Logits::chain(dp, shares);
+    Kernel::Dropout::drop_marked(p);
 
     typename Kernel::Operand p_rounded, ds_rounded;
     round_to_left<kElement>(p_rounded, p);
@@ -401,7 +409,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = args.scale;
   stage_sums<kElement, Kernel::kSharing>(smem, first_row, Kernel::part(), dk, factor);
 #pragma unroll
-  for (int m = 0; m < Kernel::kRows; ++m) factor[m][0] = factor[m][1] = 1;
+  for (int m = 0; m < Kernel::kRows; ++m) {
+    factor[m][0] = factor[m][1] = Kernel::Dropout::factor(args);
+  }
   stage_sums<kElement, Kernel::kSharing>(smem + Kernel::kKBytes, first_row, Kernel::part(), dv,
                                          factor);
   __syncthreads();

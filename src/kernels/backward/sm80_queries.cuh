@@ -6,6 +6,7 @@
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
+#include "kernels/variant/dropout.cuh"
 #include "spec/config.h"
 
 // FlashAttention backward, dq, for sm_80 and up, in fp16 and bf16,
@@ -44,6 +45,7 @@ struct Sm80Queries {
 
   using WorkTile = QueryWorkTile<kConfig.varlen>;
   using Logits = LogitsOf<kConfig>;
+  using Dropout = DropoutOf<kConfig>;
   static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, unsigned block) {
     return query_work_tile<kConfig.dq_block_q, kConfig.varlen>(args, block);
   }
@@ -83,14 +85,17 @@ struct Sm80Queries {
     }
   }
 
-  static DFA_DEVICE void score_gradients(Sum<kRows, kKeys>& dp, const Sum<kRows, kKeys>& p,
+  static DFA_DEVICE void score_gradients(const KernelArgs& args, Sum<kRows, kKeys>& dp,
+                                         const Sum<kRows, kKeys>& p,
                                          const float (&delta)[kRows][2]) {
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - delta[m][i / 2]);
+        for (int i = 0; i < 4; ++i) {
+          dp[m][n][i] = Dropout::score_gradient(args, p[m][n][i], dp[m][n][i], delta[m][i / 2]);
+        }
       }
     }
   }
@@ -134,6 +139,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   Kernel::read_row_values(args.lse_log2 + values_at, lse);
   Kernel::read_row_values(args.delta + values_at, delta);
   const typename Kernel::Logits logits(args, work.seq, work.head);
+  const typename Kernel::Dropout dropout(args, work.seq.batch, work.head);
   Sum<Kernel::kRows, Kernel::kDims> dq;
   clear(dq);
 
@@ -159,8 +165,10 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
                   tile * kConfig.dq_block_k, Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, lse);
+    dropout.mark(args, p, work.query + Kernel::warp_row(ptx::thread_index()),
+                 tile * kConfig.dq_block_k);
     multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Keys::kKBytes));
-    Kernel::score_gradients(dp, p, delta);
+    Kernel::score_gradients(args, dp, p, delta);
     Kernel::Logits::chain(dp, shares);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;

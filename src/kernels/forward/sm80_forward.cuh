@@ -6,6 +6,7 @@
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
+#include "kernels/variant/dropout.cuh"
 #include "spec/config.h"
 
 // FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16 and bf16,
@@ -40,6 +41,7 @@ struct Sm80Forward {
 
   using WorkTile = QueryWorkTile<kConfig.varlen>;
   using Logits = LogitsOf<kConfig>;
+  using Dropout = DropoutOf<kConfig>;
   using QReader = typename ReaderOf<kElement, kConfig.head_dim>::Type;
   using VReader = typename ReaderOf<kElement, kConfig.value_dim>::Type;
 
@@ -111,6 +113,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   clear(output);
   OnlineSoftmax<Kernel::kRows, kStepwise<kElement>, typename Kernel::Logits> softmax(args);
   const typename Kernel::Logits logits(args, work.seq, work.head);
+  const typename Kernel::Dropout dropout(args, work.seq.batch, work.head);
 
 #pragma unroll 1
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -141,6 +144,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
                   tile * kConfig.block_k, -ptx::infinity());
     }
     softmax.step(scores, output);
+    dropout.drop(args, scores, work.query + Kernel::warp_row(ptx::thread_index()),
+                 tile * kConfig.block_k);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type weights;
     round_to_left<kElement>(weights, scores);
@@ -151,6 +156,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   if constexpr (!kConfig.sink) softmax.finish(inverse, lse);
   const auto owned = Kernel::work_tile_of(args, ptx::block_index());
   if constexpr (kConfig.sink) softmax.finish(inverse, lse, args.logits.sinks[owned.head]);
+  Kernel::Dropout::scale(args, inverse);
   const int first_row = Kernel::warp_row(ptx::thread_index());
   Kernel::store_lse(args, owned, owned.query + first_row, lse);
   ptx::wait_copies<0>();
