@@ -73,16 +73,6 @@ struct LogitArgs {
   BiasArgs bias;
 };
 
-// Of dropout: seed and offset, on the device, or the seed where `state` is null; of 2^16 numbers so
-// many keep a probability, which then takes the factor.
-struct DropoutArgs {
-  const unsigned long long* state;
-  unsigned long long seed;
-  unsigned kept;
-  float factor;
-  int first_batch;
-};
-
 struct KernelArgs {
   const void* q;
   const void* k;
@@ -138,12 +128,7 @@ struct KernelArgs {
   int chunk;                // of RangeMask: of a mask's chunks, or less the keys of its prefix
   PackedArgs packed;
   LogitArgs logits;
-  // No problem of pages has dropout. As large as before, so that what stands behind it stays.
-  union {
-    PagedArgs paged;
-    DropoutArgs dropout;
-  };
+  PagedArgs paged;  // or DropoutArgs
 };
-static_assert(sizeof(DropoutArgs) <= sizeof(PagedArgs));
 
 }  // namespace dfa

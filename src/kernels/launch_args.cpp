@@ -4,6 +4,7 @@
 
 #include "kernels/launch.h"
 #include "kernels/launch_parts.h"
+#include "kernels/variant/dropout_args.h"
 #include "plan/steps.h"
 #include "spec/bias.h"
 #include "spec/dropout.h"
@@ -55,12 +56,7 @@ KernelArgs kernel_args(const Problem& p) {
   args.magnitude_log2 = std::abs(args.scale_log2);
   if (p.bias) size_bias(args.logits.bias, p);
   if (p.dropout > 0) {
-    const DropoutDraw draw = dropout_of(p);
-    args.dropout = {.state = nullptr,
-                    .seed = p.dropout_seed,
-                    .kept = draw.kept,
-                    .factor = draw.factor,
-                    .first_batch = 0};
+    args.paged = DropoutArgs{nullptr, p.dropout_seed, dropout_of(p).kept, 0}.as_pages();
   }
   if (p.softcap == 0) return args;
   args.logits.softcap = static_cast<float>(p.softcap);
@@ -125,8 +121,10 @@ void point_pages(PagedArgs& args, const Sequences& sequences) {
 void point_pages_or_dropout(KernelArgs& args, const Sequences& sequences, const Logits& logits) {
   if (sequences.block_table != nullptr) return point_pages(args.paged, sequences);
   static_assert(sizeof(std::uint64_t) == sizeof(unsigned long long));
-  args.dropout.state = reinterpret_cast<const unsigned long long*>(logits.dropout);
-  args.dropout.first_batch = static_cast<int>(logits.dropout_batch);
+  DropoutArgs dropout = DropoutArgs::of(args);
+  dropout.state = reinterpret_cast<const unsigned long long*>(logits.dropout);
+  dropout.first_batch = static_cast<int>(logits.dropout_batch);
+  args.paged = dropout.as_pages();
 }
 
 void point_logits(LogitArgs& args, const Logits& logits) {

@@ -18,7 +18,7 @@ struct Tiles {
 };
 constexpr Tiles kUsual{64, 32, 4, 32, 64, 4, 1, 64, 32, 4};
 constexpr Tiles kNarrow{64, 16, 4, 16, 64, 4, 1, 64, 16, 4};  // half a draw
-constexpr Tiles kTall{64, 64, 2, 32, 64, 2, 1, 64, 64, 2};    // two fragments of rows a warp
+constexpr Tiles kTall{64, 64, 2, 32, 64, 2, 1, 64, 32, 2};    // two fragments of rows a warp
 constexpr Tiles kShared{32, 128, 2, 64, 32, 4, 2, 32, 128, 2};
 constexpr Tiles kShort{32, 32, 2, 16, 32, 4, 2, 32, 32, 2};  // parts of eight queries, in fp32
 

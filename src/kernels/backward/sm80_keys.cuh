@@ -260,7 +260,7 @@ struct Sm80Keys {
   }
 
   // dp becomes ds = p * (dp - delta); `rows` points at the tile's delta.
-  static DFA_DEVICE void score_gradients(const KernelArgs& args, Sum<kRows, kQueries>& dp,
+  static DFA_DEVICE void score_gradients(const Dropout& dropout, Sum<kRows, kQueries>& dp,
                                          const Sum<kRows, kQueries>& p, const float* rows) {
     const unsigned column = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -270,8 +270,8 @@ struct Sm80Keys {
       for (int m = 0; m < kRows; ++m) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          dp[m][n][i] = Dropout::score_gradient(args, p[m][n][i], dp[m][n][i],
-                                                i % 2 == 0 ? delta.x : delta.y);
+          dp[m][n][i] =
+              dropout.score_gradient(p[m][n][i], dp[m][n][i], i % 2 == 0 ? delta.x : delta.y);
         }
       }
     }
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     dropout.of_head(place.head)
         .mark_transposed(args, p, work.key + Kernel::warp_row(ptx::thread_index()),
                          place.tile * kConfig.block_q + static_cast<int>(part_row));
-    Kernel::score_gradients(args, dp, p, rows + kConfig.block_q);
+    Kernel::score_gradients(dropout, dp, p, rows + kConfig.block_q);
     Kernel::Logits::chain(dp, shares);
     Kernel::Dropout::drop_marked(p);
 

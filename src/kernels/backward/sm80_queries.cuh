@@ -85,7 +85,7 @@ struct Sm80Queries {
     }
   }
 
-  static DFA_DEVICE void score_gradients(const KernelArgs& args, Sum<kRows, kKeys>& dp,
+  static DFA_DEVICE void score_gradients(const Dropout& dropout, Sum<kRows, kKeys>& dp,
                                          const Sum<kRows, kKeys>& p,
                                          const float (&delta)[kRows][2]) {
 #pragma unroll
@@ -94,7 +94,7 @@ struct Sm80Queries {
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          dp[m][n][i] = Dropout::score_gradient(args, p[m][n][i], dp[m][n][i], delta[m][i / 2]);
+          dp[m][n][i] = dropout.score_gradient(p[m][n][i], dp[m][n][i], delta[m][i / 2]);
         }
       }
     }
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     dropout.mark(args, p, work.query + Kernel::warp_row(ptx::thread_index()),
                  tile * kConfig.dq_block_k);
     multiply_rows<kElement>(dp, do_rows, Kernel::ValueReader::by_columns(k_tile + Keys::kKBytes));
-    Kernel::score_gradients(args, dp, p, delta);
+    Kernel::score_gradients(dropout, dp, p, delta);
     Kernel::Logits::chain(dp, shares);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;

@@ -4,6 +4,7 @@
 #include "kernels/either.h"
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/dropout_args.h"
 #include "kernels/variant/philox.h"
 
 // Which probabilities a dropout keeps (docs/design/0032-dropout.md). Kernels ask here for all of
@@ -21,12 +22,13 @@ class DropoutMask {
   // Of a batch, or of a packed sequence, and its query heads from `head` on.
   DFA_DEVICE DropoutMask(const KernelArgs& args, int batch, int head = 0) {
     if constexpr (kDrops) {
-      const DropoutArgs& dropout = args.dropout;
+      const DropoutArgs dropout = DropoutArgs::of(args);
       const unsigned long long seed = dropout.state == nullptr ? dropout.seed : dropout.state[0];
       const unsigned long long offset = dropout.state == nullptr ? 0 : dropout.state[1];
       key0_ = static_cast<unsigned>(seed);
       key1_ = static_cast<unsigned>((seed ^ offset) >> 32);
       offset_ = static_cast<unsigned>(offset);
+      factor_ = factor(args);
       head_ = static_cast<unsigned>((dropout.first_batch + batch) * args.hq + head);
     }
   }
@@ -39,17 +41,15 @@ class DropoutMask {
 
   // The inverse of the share that is kept, which sums of kept probabilities take.
   static DFA_DEVICE float factor(const KernelArgs& args) {
-    return kDrops ? args.dropout.factor : 1.f;
+    if constexpr (!kDrops) return 1.f;
+    return 65536.f / static_cast<float>(DropoutArgs::of(args).kept);
   }
-
   template <int kRows>
   static DFA_DEVICE void scale(const KernelArgs& args, float (&of_rows)[kRows][2]) {
     if constexpr (kDrops) {
+      const float by = factor(args);
 #pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-        of_rows[m][0] *= args.dropout.factor;
-        of_rows[m][1] *= args.dropout.factor;
-      }
+      for (int m = 0; m < kRows; ++m) of_rows[m][0] *= by, of_rows[m][1] *= by;
     }
   }
 
@@ -75,9 +75,9 @@ class DropoutMask {
   }
 
   // The gradient of a score by that of its probability, which may be marked.
-  static DFA_DEVICE float score_gradient(const KernelArgs& args, float p, float dp, float delta) {
+  DFA_DEVICE float score_gradient(float p, float dp, float delta) const {
     if constexpr (kDrops) {
-      return fabsf(p) * ((is_marked(p) ? 0.f : dp * args.dropout.factor) - delta);
+      return fabsf(p) * ((is_marked(p) ? 0.f : dp * factor_) - delta);
     }
     return p * (dp - delta);
   }
@@ -112,7 +112,7 @@ class DropoutMask {
     const unsigned low = of_keys / 2 == 0 ? drawn.word[0] : drawn.word[1];
     const unsigned high = of_keys / 2 == 0 ? drawn.word[2] : drawn.word[3];
     const unsigned both = of_queries == 0 ? low : high;
-    return (of_keys % 2 == 0 ? both & 0xffffu : both >> 16) < args.dropout.kept;
+    return (of_keys % 2 == 0 ? both & 0xffffu : both >> 16) < DropoutArgs::of(args).kept;
   }
 
   template <int kRows, int kColumns, typename Visit>
@@ -166,6 +166,7 @@ class DropoutMask {
   }
 
   unsigned key0_ = 0, key1_ = 0, offset_ = 0, head_ = 0;
+  float factor_ = 1;
 };
 
 template <auto kConfig>
