@@ -36,7 +36,8 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
                    const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-                   std::int64_t page, const std::array<std::int64_t, 2>& positions) {
+                   std::int64_t page, const std::array<std::int64_t, 2>& positions,
+                   double dropout) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1], positions[0], positions[1]};
@@ -59,6 +60,7 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   std::tie(p.softcap, p.alibi, p.sink, bias) = logits;
   if (!bias.empty()) p.bias = bias_of(bias, DType::fp32);
   p.page = page;
+  p.dropout = dropout;
   return p;
 }
 
@@ -87,13 +89,15 @@ Sequences sequences(const SequencePointers& s, const PagePointers& pages = {}) {
 
 // Of Logits: alibi_slopes, slopes_of_batch, sinks, bias and its strides.
 using LogitPointers = std::tuple<Pointer, std::int64_t, Pointer, Pointer, StrideTuple>;
-Logits logits_of(const LogitPointers& given) {
+// And of dropout: seed and offset.
+Logits logits_of(const LogitPointers& given, Pointer dropout) {
   const auto& [slopes, of_batch, sinks, bias, steps] = given;
   return {.alibi_slopes = at<float>(slopes),
           .slopes_of_batch = of_batch,
           .sinks = at<float>(sinks),
           .bias = at<void>(bias),
-          .bias_strides = strides(steps)};
+          .bias_strides = strides(steps),
+          .dropout = at<std::uint64_t>(dropout)};
 }
 
 // Gradients of sinks and of the bias, and the strides of that.
@@ -101,7 +105,7 @@ using LogitGradients = std::tuple<Pointer, Pointer, StrideTuple>;
 
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
-                 const LogitPointers& logits, const PagePointers& pages) {
+                 const LogitPointers& logits, const PagePointers& pages, Pointer dropout) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -110,14 +114,14 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .lse = at<float>(lse),
            .workspace = at<void>(workspace),
            .sequences = sequences(where, pages),
-           .logits = logits_of(logits)},
+           .logits = logits_of(logits, dropout)},
           {.stream = at<void>(stream)});
 }
 
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
                   Pointer stream, const SequencePointers& where, const LogitPointers& logits,
-                  const LogitGradients& gradients) {
+                  const LogitGradients& gradients, Pointer dropout) {
   const auto& [d_sinks, d_bias, d_bias_strides] = gradients;
   backward(plan,
            {.q = at<void>(q),
@@ -131,7 +135,7 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .dv = at<void>(dv),
             .workspace = at<void>(workspace),
             .sequences = sequences(where),
-            .logits = logits_of(logits),
+            .logits = logits_of(logits, dropout),
             .d_sinks = at<float>(d_sinks),
             .d_bias = at<float>(d_bias),
             .d_bias_strides = strides(d_bias_strides)},
@@ -185,11 +189,11 @@ void bind_plan(nb::module_& core) {
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
            "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
-           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{})
+           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{}, "dropout"_a = 0)
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
            "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},
-           "gradients"_a = LogitGradients{})
+           "gradients"_a = LogitGradients{}, "dropout"_a = 0)
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -211,20 +215,21 @@ void bind_plan(nb::module_& core) {
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-         std::int64_t page, const std::array<std::int64_t, 2>& positions) {
+         std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout) {
         const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors,
-                                           totals, logits, page, positions);
+                                           totals, logits, page, positions, dropout);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
-      "positions"_a = std::array<std::int64_t, 2>{},
+      "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
       "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
-      "chunk and of the prefix, 0: none.");
+      "chunk and of the prefix, 0: none; dropout: its probability, of a seed that comes with the "
+      "pointers.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -63,6 +63,7 @@ class Logits(NamedTuple):
     pointers: tuple = (0, 0, 0, 0, (0, 0, 0))
     sinks: Any = None
     positions: tuple = (None, None)  # of a chunk, of the prefix
+    dropout: tuple = (0.0, 0)  # its probability, and where seed and offset are
 
 
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
@@ -94,9 +95,10 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
                         for name, array in (("q", q), ("k", k), ("v", v)))
         plan = plan_of("fwd", dtype_of(q, k, v), sizes, *options,
                        (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned,
-                       0, positions)
+                       0, positions, logits.dropout[0])
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
-                      (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers)
+                      (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers,
+                      dropout=logits.dropout[1])
     o = o[..., :shapes[2][-1]]
     return (o, lse) if return_lse else o

@@ -10,7 +10,7 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, mask=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -29,6 +29,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
     in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch, with gradients of q, k, v,
     sinks and, on a processor, bias.
+    dropout_p: from 0 on and below 1, in steps of 2^-16; each probability is 0 with it, and else divided by what is left of 1. seed: a
+    whole number from 0 to 2^64 - 1; of PyTorch also a torch.Generator, int64 [2] (seed and offset) on the device, or None: PyTorch's
+    generator of the device. The same seed drops the same, on every engine. lse is as without. NumPy, and PyTorch on a processor.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).
@@ -49,15 +52,15 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
-            or prefix is not None or mask is not None:
+            or prefix is not None or mask is not None or not (type(dropout_p) in (int, float) and dropout_p == 0) or seed is not None:
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
-                   "mask": mask}
+                   "mask": mask, "dropout_p": dropout_p, "seed": seed}
         return _of_logits(q, k, v, return_lse, algorithm, options)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 
 
-_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, mask, chunk and prefix"
+_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, dropout_p, mask, chunk and prefix"
 
 
 def _of_logits(q, k, v, return_lse, algorithm, options):

@@ -3,6 +3,7 @@
 import numpy
 
 from dfa import _arrays
+from dfa._dropout import probability_of, refuse_seed, words_of
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._shapes import shown
 
@@ -16,7 +17,7 @@ def attention(q, k, v, *options):
 
 
 def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
-                        bias, chunk, prefix, mask):
+                        bias, chunk, prefix, mask, dropout_p, seed):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
@@ -25,9 +26,15 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
     if mask is not None:
         bias = _hidden(bias, mask, q.dtype, sizes)
     bias, biased, steps = _bias_of(bias, *sizes)
+    dropout = ()
+    if probability := probability_of(dropout_p):
+        state = numpy.array(words_of(seed), dtype="int64")
+        dropout = (probability, _pointer(state)),
+    else:
+        refuse_seed(seed)
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix))
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), *dropout)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 

@@ -208,11 +208,13 @@ def _segment(batch, rows, low, high):
 
 def attend(query, key, value, segments, **options):
     """o [b, hq, sq, dv] of q, k, v [b, h, s, d] and the Segments of a mask: one call for packed sequences, else one for each
-    segment. A query that sees no key has zeros. options: scale, softcap, sinks, deterministic, as in dfa.attention. Raises as it does."""
+    segment. A query that sees no key has zeros. options: scale, softcap, sinks, deterministic, dropout_p, as in dfa.attention.
+    Raises as it does."""
     whole = slice(0, query.shape[0]), slice(0, query.shape[2])
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
-    if segments.packed is not None and _may_be_packed(query, key, value, segments.packed, **options):
+    drops = "dropout_p" in options
+    if segments.packed is not None and not drops and _may_be_packed(query, key, value, segments.packed, **options):
         return _attend_packed(query, key, value, segments.packed, **options)
     batches = {}
     for segment in segments:

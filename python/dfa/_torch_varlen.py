@@ -14,15 +14,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_operators
+from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
+from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
-            "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0")
+            "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0, Tensor? dropout_state=None, float dropout_p=0.0")
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
 _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}, "
@@ -46,6 +48,8 @@ class _Given(NamedTuple):
     bias: Tensor | None = None
     chunk: int = 0
     prefix: int = 0
+    dropout_state: Tensor | None = None
+    dropout_p: float = 0.0
     bias_gradient: bool = False
 
 
@@ -54,6 +58,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
                      softcap: float | None = None, alibi_slopes: Tensor | None = None, sinks: Tensor | None = None,
                      bias: Tensor | None = None, chunk: int | None = None, prefix: int | None = None,
+                     dropout_p: float = 0.0, seed: int | torch.Generator | Tensor | None = None,
                      seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
                      block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
@@ -65,7 +70,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     aligned to its last query and key; chunk and prefix, as in dfa.attention, too, counted from its first key.
     max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
-    sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more.
+    sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more; dropout_p and seed:
+    likewise, masks go by the number of the sequence and its own rows and keys.
 
     block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
     with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
@@ -86,6 +92,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
             raise ValueError("bias beside block_table is not supported; accepted: one of them")
         if chunk is not None or prefix is not None:
             raise ValueError("chunk and prefix beside block_table are not supported; accepted: None, causal and window")
+        if probability_of(dropout_p) or seed is not None:
+            raise ValueError("dropout_p beside block_table is not supported; accepted: 0, and no seed")
         flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
@@ -112,7 +120,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
-    options = *window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions
+    options = *window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q)
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
@@ -129,6 +137,17 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         o, lse = forward(q, k, v, *lengths, *options)
     o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if flag_of("return_lse", return_lse) else o
+
+
+def _dropout_of(dropout_p, seed, q):
+    """(dropout_state, dropout_p) as the operators take them."""
+    probability = probability_of(dropout_p)
+    if probability == 0:
+        refuse_seed(seed)
+        return None, 0.0
+    if type(q) is not torch.Tensor and know_dtensor((type(q),)):
+        raise ValueError("dropout_p of DTensors is not supported; accepted: 0")
+    return state_of(seed, q.device), probability
 
 
 def _check(q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
@@ -278,7 +297,7 @@ def _with_a_key_of_none(k, v, lengths):
 
 def _planned(passes, q, k, v, given):
     (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias,
-     *positions, _) = given
+     *positions, dropout_state, dropout_p, _) = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (total_q, total_k), 0
     if q.device.type == "cpu":
@@ -294,11 +313,11 @@ def _planned(passes, q, k, v, given):
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
                                                  "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
-                   0, tuple(positions))
+                   0, tuple(positions), dropout_p)
     lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
     logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
               (0, 0, 0) if bias is None else bias.stride()[:3])
-    return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits)
+    return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits), _pointer(dropout_state)
 
 
 def _pointer(tensor):
@@ -337,9 +356,9 @@ def _forward(q, k, v, *rest):
             if (begin := int(cu_seqlens[0])) != 0:
                 raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
     with _On(q) as stream:
-        plan, workspace, data = _planned("fwd", q, k, v, _Given(*rest))
+        plan, workspace, data, dropout = _planned("fwd", q, k, v, _Given(*rest))
         o, lse = _empty_outputs(q, v)
-        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, *data)
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, *data, dropout=dropout)
     return o, lse
 
 
@@ -347,13 +366,13 @@ def _backward(d_o, q, k, v, o, lse, *rest):
     d_o, o = d_o.contiguous(), o.contiguous()
     given = _Given(*rest)
     with _On(q) as stream:
-        plan, workspace, data = _planned("bwd", q, k, v, given)
+        plan, workspace, data, dropout = _planned("bwd", q, k, v, given)
         *gradients, d_sinks, d_bias = _fake_backward(d_o, q, k, v, o, lse, *rest)
         of_bias = (0, (0, 0, 0))
         if given.bias_gradient:  # of rows and keys beyond the longest sequence's, too
             of_bias = d_bias.zero_().data_ptr(), d_bias.stride()[:3]
         plan._backward(*(x.data_ptr() for x in (q, k, v, o, lse, d_o, *gradients)), workspace.data_ptr(), stream, *data,
-                       (d_sinks.data_ptr(), *of_bias))
+                       (d_sinks.data_ptr(), *of_bias), dropout=dropout)
     return *gradients, d_sinks, d_bias
 
 
@@ -380,19 +399,19 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix = inputs
+    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state, ctx.dropout_p = inputs
     ctx.positions = chunk, prefix
-    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias)
+    ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias, dropout_state)
     ctx.set_materialize_grads(False)
 
 
 def _differentiate(ctx, d_o, d_lse, backward=torch.ops.dfa.varlen_backward):
-    q, k, v, o, lse, *lengths, slopes, sinks, bias = ctx.saved_tensors
+    q, k, v, o, lse, *lengths, slopes, sinks, bias, dropout_state = ctx.saved_tensors
     learned = bias is not None and ctx.needs_input_grad[_BIAS]
-    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, learned
+    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, dropout_state, ctx.dropout_p, learned
     d_q, d_k, d_v, d_sinks, d_bias = _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options)
     return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
-            d_bias.to(bias.dtype) if learned else None, None, None)
+            d_bias.to(bias.dtype) if learned else None, None, None, None, None)
 
 
 def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):

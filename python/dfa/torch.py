@@ -16,6 +16,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
 from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
+from dfa._dropout import probability_of
 from dfa._shapes import flag_of, shown
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
 
@@ -38,9 +39,10 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Nested tensors of the jagged layout, all three: [b, heads, j, d] with a ragged j, packed sequences, in one call; o has the
     offsets of query. No attn_mask beside them. A GPU is waited for where key, value or, with is_causal, query have offsets of
     their own, or lengths beside them (holes), and where is_causal meets a sequence of more queries than keys it is refused.
-    Raises ValueError on other masks and on dropout: no kernel has them there.
+    dropout_p: of dense tensors on a processor, by PyTorch's generator, though not by the numbers that PyTorch's own would draw.
+    Raises ValueError on other masks: no kernel has them there.
     """
-    _check(query, key, value, dropout_p)
+    dropout = _check(query, key, value, dropout_p)
     is_causal, enable_gqa = flag_of("is_causal", is_causal), flag_of("enable_gqa", enable_gqa)
     if query.is_nested:
         return _of_nested(query, key, value, attn_mask, is_causal, scale, enable_gqa)
@@ -51,20 +53,22 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
             _torch_masks.check_mask(attn_mask)
             attn_mask = _torch_masks.visible_by(attn_mask)
     if query.dim() == key.dim() == value.dim() == 4:
-        return _of_four(query, key, value, attn_mask, is_causal, scale, enable_gqa)
-    return _of_any(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        return _of_four(query, key, value, attn_mask, is_causal, scale, enable_gqa, dropout)
+    return _of_any(query, key, value, attn_mask, is_causal, scale, enable_gqa, dropout)
 
 
 def _check(query, key, value, dropout_p):
-    if not isinstance(dropout_p, (int, float)) or dropout_p != 0:
-        raise ValueError(f"dropout_p={shown(dropout_p)} is not supported; accepted: 0")
+    probability = probability_of(dropout_p)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
         if tensor.dim() < 2:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; accepted: [..., sequence, head dim]")
     if query.is_nested or key.is_nested or value.is_nested:
+        if probability:
+            raise ValueError(f"dropout_p={shown(dropout_p)} of nested tensors is not supported; accepted: 0")
         _torch_nested.check(query=query, key=key, value=value)
+    return {"dropout_p": probability} if probability else {}
 
 
 def _of_nested(query, key, value, mask, is_causal, scale, gqa):
@@ -75,7 +79,7 @@ def _of_nested(query, key, value, mask, is_causal, scale, gqa):
     return _torch_nested.attend(query, key, value, is_causal, scale, lambda *rows: _with_heads(*rows, gqa))
 
 
-def _of_four(query, key, value, mask, is_causal, scale, gqa):
+def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout):
     query, key, value = _with_heads(query, key, value, gqa)
     sq, sk = query.shape[2], key.shape[2]
     causal = False  # to the last key, as dfa.attention has it
@@ -87,13 +91,13 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa):
     if mask is not None:
         b = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])[0]
         if mask.is_floating_point():
-            return attention(query, key, value, bias=_torch_masks.of_four(mask, b, query, key), scale=scale)
-        return _torch_masks.masked(query.expand(b, -1, -1, -1), key, value, mask, scale=scale)
+            return attention(query, key, value, bias=_torch_masks.of_four(mask, b, query, key), scale=scale, **dropout)
+        return _torch_masks.masked(query.expand(b, -1, -1, -1), key, value, mask, scale=scale, **dropout)
     if is_causal and sq > sk:
-        return attention(query, key, value, window=(-1, sq - sk), scale=scale)
+        return attention(query, key, value, window=(-1, sq - sk), scale=scale, **dropout)
     if is_causal and sk > sq:  # keys beyond the last query are seen by none
         key, value = key[:, :, :sq], value[:, :, :sq]
-    return attention(query, key, value, causal=causal or is_causal, scale=scale)
+    return attention(query, key, value, causal=causal or is_causal, scale=scale, **dropout)
 
 
 def _with_heads(query, key, value, gqa):
@@ -115,7 +119,7 @@ def _with_heads(query, key, value, gqa):
     return (x.expand(-1, most, *x.shape[2:]) for x in (query, key, value))
 
 
-def _of_any(query, key, value, mask, is_causal, scale, gqa):
+def _of_any(query, key, value, mask, is_causal, scale, gqa, dropout):
     """Dimensions more or less than four: all before the heads make up one batch, and there are none without them."""
     no_heads = not gqa and max(x.dim() for x in (query, key, value)) < 4
     if no_heads:
@@ -130,7 +134,7 @@ def _of_any(query, key, value, mask, is_causal, scale, gqa):
     query, key, value = (_one_batch(x, batch, x.shape[-3:] if x.dim() > 2 else (1, *x.shape)) for x in (query, key, value))
     if isinstance(mask, torch.Tensor) and mask.dim() > 3:
         mask = _one_batch(mask, batch, mask.shape[-3:])
-    o = _of_four(query, key, value, mask, is_causal, scale, gqa)
+    o = _of_four(query, key, value, mask, is_causal, scale, gqa, dropout)
     o = o.reshape(*batch, *o.shape[1:])
     return o.squeeze(-3) if no_heads else o
 
@@ -194,7 +198,7 @@ _lock, _open = threading.Lock(), []
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention by dfa.attention: same parameters, same state_dict.
 
-    Not supported, ValueError: dropout, bias_k and zero-attention keys, need_weights (whose default is False here), nested
+    Not supported, ValueError: bias_k and zero-attention keys, need_weights (whose default is False here), nested
     tensors, and masks that scaled_dot_product_attention of this module does not take.
     """
 
@@ -220,15 +224,13 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         mask, is_causal = self._mask(query, key, attn_mask, key_padding_mask, flag_of("is_causal", is_causal))
         heads = (self._heads(x) for x in self._projected(query, key, value))
-        o = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=is_causal)
+        o = scaled_dot_product_attention(*heads, attn_mask=mask, is_causal=is_causal, dropout_p=self.dropout if self.training else 0.0)
         output = self.out_proj(o.transpose(1, 2).flatten(2))
         if not batched:
             return output.squeeze(0), None
         return (output if self.batch_first else output.transpose(0, 1)), None
 
     def _check_parts(self):
-        if self.dropout and self.training:
-            raise ValueError(f"dropout={self.dropout} is not supported; accepted: 0, or eval()")
         if self.bias_k is not None or self.bias_v is not None or self.add_zero_attn:
             raise ValueError("add_bias_kv and add_zero_attn are not supported; accepted: False")
 

@@ -216,7 +216,7 @@ def test_enable_routes_pytorchs_function(device, sq, sk):
         assert torch.nn.functional.scaled_dot_product_attention is not sdpa
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         with pytest.raises(ValueError, match="dropout_p"):
-            torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+            torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=1.0)
         with pytest.raises(ValueError, match="enable_gqa"):
             torch.nn.functional.scaled_dot_product_attention(q, k, v)
     assert torch.nn.functional.scaled_dot_product_attention is sdpa

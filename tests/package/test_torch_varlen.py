@@ -223,7 +223,7 @@ def test_names_of_flash_attn(device):
 
 
 @pytest.mark.parametrize("module, name, argument, value", [
-    (flash_attn, "flash_attn_func", "dropout_p", 0.1), (flash_attn_interface, "flash_attn_func", "attention_chunk", 64),
+    (flash_attn_interface, "flash_attn_func", "attention_chunk", 64),
     (flash_attn_interface, "flash_attn_func", "qv", torch.ones(1)), (cute, "flash_attn_func", "score_mod", print),
 ])
 def test_what_is_not_supported_is_refused_by_its_name(module, name, argument, value):

@@ -100,7 +100,7 @@ def test_what_is_refused_and_in_which_words():
     for words, mask, options in [
             ("keys that do not lie together", torch.tensor([[1, 0, 1, 1]]), {}), ("a mask \\[1, 1, 4, 5\\]", torch.ones(1, 1, 4, 5), {}),
             ("torch.int64", torch.ones(1, 1, 4, 4).long(), {}),
-            ("dropout=0.1", None, {"dropout": 0.1}),
+            ("dropout_p 1.5", None, {"dropout": 1.5}),
             ("output_attentions", None, {"output_attentions": True}), ("something_new", None, {"something_new": 1}),
             ("of type str", "causal", {})]:
         with pytest.raises(ValueError, match=words) as raised:
