@@ -214,8 +214,11 @@ Verdict validate_plain_logits(const Problem& p) {
 }
 
 Verdict validate_mask(const Problem& p) {
-  return require(p.mask.is_window(),
-                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
+  return all({
+      require(p.mask.is_window(),
+              "cuda_sm90 and standard attention know windows, not chunked and prefix masks"),
+      require(!p.blocks, "cuda_sm90 and standard attention take no lists of blocks"),
+  });
 }
 
 Verdict validate_lengths(const Problem& p) {
