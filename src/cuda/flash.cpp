@@ -8,6 +8,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "plan/validate.h"
+#include "spec/blocks.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 #include "spec/passes.h"
@@ -83,6 +84,11 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
         std::max(plan.workspace_bytes, backward_workspace_bytes(p, *config.backward));
   }
   plan.why += rows_of_heads(heads);
+  if (config.forward) {
+    plan.why += skipped_tiles(p, config.forward->block_q, config.forward->block_k);
+  } else if (config.backward) {
+    plan.why += skipped_tiles(p, config.backward->block_q, config.backward->block_k);
+  }
   if (config.forward && config.forward->num_splits > 0) {
     plan.why += "; keys of the last query tiles are dealt out in " +
                 std::to_string(config.forward->num_splits) + " shares, which a second kernel joins";
@@ -109,6 +115,10 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
         device, forward_launches(p, config), split_kv_args(p, config),
         limits_of(device).highest == Target::cuda_sm90);
   }
+  if (config.blocks) {
+    return std::make_unique<const LaunchList<ForwardArgs, BlockKernelArgs>>(
+        device, forward_launches(p, config), block_kernel_args(p, kernel_args(p, config)));
+  }
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p, config));
 }
@@ -116,6 +126,10 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
 BackwardLauncher flash_backward(const Problem& p, const BackwardConfig& config,
                                 const gpu::Device& device, int sms) {
   if (config.target == Target::cuda_sm90) return hopper_backward(p, config, device, sms);
+  if (config.blocks) {
+    return std::make_unique<const LaunchList<BackwardArgs, BlockKernelArgs>>(
+        device, backward_launches(p, config), block_kernel_args(p, kernel_args(p, config)));
+  }
   return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
                                                           kernel_args(p, config));
 }

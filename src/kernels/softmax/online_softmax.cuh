@@ -58,6 +58,33 @@ DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const AnyMa
       [&](int row) { return row < mask.sk ? mask.query_end(row) : 0; });
 }
 
+// Scores that a bitmap does not have (BlockLists) become `hidden`: of queries from `query` of its
+// rows on and keys from `key` on. Columns are keys, rows queries, or, transposed, the other way.
+template <bool kTransposed, int kRows, int kColumns>
+DFA_DEVICE void hide_unlisted(Sum<kRows, kColumns>& scores, const unsigned* bits, int row_words,
+                              int query, int key, float hidden) {
+  const int lane = static_cast<int>(ptx::thread_index() % 32);
+#pragma unroll
+  for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = m * 16 + half * 8 + lane / 4;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int column = n * 8 + lane % 4 * 2 + i;
+          const int q = query + (kTransposed ? column : row),
+                    k = key + (kTransposed ? row : column);
+          if ((bits[q * row_words + k / 32] >> (k % 32) & 1u) == 0) {
+            scores[m][n][2 * half + i] = hidden;
+          }
+        }
+      }
+    }
+  }
+}
+
 // exp(scale * score - lse) with what the delta kernel left of lse: its base-2 logarithm, or, where
 // steps are rounded, the natural one.
 template <DType kElement, typename Logits = PlainLogits>
