@@ -348,10 +348,10 @@ bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const 
 
 // Tiles that divide the blocks of lists: warps get fewer, and then their rows.
 KeyTile within_blocks(const Problem& p, KeyTile tile) {
-  constexpr int kLeastShared = 32;  // queries of a tile, in either element type
   if (!p.blocks) return tile;
+  const int least_shared = bytes_of(p.dtype) == 4 ? 16 : 32;  // queries of a tile
   while (p.blocks->block_q % tile.block_q != 0) tile.block_q /= 2;
-  if (tile.sharing > 1 && tile.block_q < kLeastShared) {
+  if (tile.sharing > 1 && tile.block_q < least_shared) {
     tile.warps /= tile.sharing;
     tile.sharing = 1;
   }

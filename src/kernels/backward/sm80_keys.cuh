@@ -392,7 +392,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
       if (place.bitmap != kWholeBlock) {
-        hide_unlisted<true>(
+        hide_unlisted_transposed(
             p,
             blocks.bits + static_cast<long long>(place.bitmap) * blocks.block_q * blocks.row_words,
             blocks.row_words, place.part * kConfig.block_q + static_cast<int>(part_row),

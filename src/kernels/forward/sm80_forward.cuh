@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
       if (listed.bitmap != kWholeBlock) {
-        hide_unlisted<false>(
+        hide_unlisted(
             scores,
             blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,
             blocks.row_words, work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
