@@ -16,9 +16,9 @@ namespace dfa {
 namespace {
 
 constexpr std::int64_t kMostSide = 1 << 20;    // of a block
-constexpr std::int64_t kMostStates = 1 << 28;  // that a line may say
+constexpr std::int64_t kMostStates = 1 << 24;  // that a line may say
 constexpr std::string_view kSigns = ".X/?";    // of kAbsentBlock, kWholeBlock, bitmap 0, bitmap 1
-constexpr std::size_t kMostText = 1 << 28;     // bytes of a file
+constexpr std::size_t kMostText = 1 << 25;     // bytes of a file
 constexpr std::uint64_t kBitmapSeed = 20260048;
 
 // splitmix64's.
@@ -129,19 +129,20 @@ void draw_map(std::span<std::int32_t> map, const Draw& draw, std::uint64_t first
 }
 
 std::string text_of(const std::string& path) {
+  constexpr const char* kForms =
+      "; accepted: blocks(random,DENSITY,SEED), blocks(FILE), blocks(QxK)";
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw IoError("blocks(" + path + "): cannot open the file");
+  if (!file) wrong_blocks("blocks(" + path + "): there is no such file to be read" + kForms);
   std::string text;
   for (char part[4096]; file && text.size() <= kMostText;) {
     file.read(part, sizeof part);
     text.append(part, static_cast<std::size_t>(file.gcount()));
   }
   if (file.bad() || (!file.eof() && text.empty())) {
-    throw IoError("blocks(" + path + "): cannot read the file");
+    wrong_blocks("blocks(" + path + "): the file cannot be read" + kForms);
   }
-  if (text.size() > kMostText) {
-    throw IoError("blocks(" + path + "): the file has more than 2^28 bytes");
-  }
+  if (text.size() > kMostText)
+    wrong_blocks("blocks(" + path + "): the file has more than 2^25 bytes");
   return text;
 }
 
@@ -283,7 +284,7 @@ void fill_states(Problem& p) {
   const std::int64_t rows = blocks.rows(p.sq), columns = blocks.columns(p.sk);
   if (p.sq < 1 || p.sk < 1 || p.b < 1 || p.hq < 1) return;  // validate() says which
   if (rows > kMostStates / columns || block_maps(p) > kMostStates / (rows * columns)) {
-    wrong_blocks("blocks(" + blocks.source + ") are more than 2^28 blocks; accepted: larger ones");
+    wrong_blocks("blocks(" + blocks.source + ") are more than 2^24 blocks; accepted: larger ones");
   }
   const std::int64_t map = rows * columns;
   blocks.states.assign(static_cast<std::size_t>(block_maps(p) * map), kAbsentBlock);

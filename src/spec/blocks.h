@@ -13,8 +13,7 @@ namespace dfa {
 BlockMask block_mask_of(std::string_view text);
 std::string block_mask_text(const BlockMask& blocks);
 
-// Draws or reads them, where the line says so. Throws InvalidArgument, and IoError where a file
-// cannot be read.
+// Draws or reads them, where the line says so. Throws InvalidArgument.
 void fill_states(Problem& problem);
 
 // Throws InvalidArgument where blocks and the rest of the problem do not go together.
