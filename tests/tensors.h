@@ -32,7 +32,8 @@ struct Tensors {
   std::vector<float> d_bias;
   BlockArrays blocks;
 
-  explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)), blocks(p) {
+  explicit Tensors(const std::string& line, std::uint64_t seed = 1)
+      : p(parse_problem(line)), blocks(p) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
     const std::int64_t q_count = extent(p.q(), b, p.hq, q_rows, p.d);
     const std::int64_t k_count = extent(p.k(), p.k_batches(), p.hk, k_rows, p.d);

@@ -132,13 +132,29 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod=None, bl
     """torch.nn.attention.flex_attention.flex_attention by dfa.attention: with a BlockMask, and without a score_mod.
 
     query [b, hq, sq, d], key [b, hk, sk, d], value [b, hk, sk, dv] → [b, hq, sq, dv], and with return_lse (o, lse). With enable_gqa
-    hq is a multiple of hk. block_mask: as of dfa.attention, for these lengths; None: every query sees every key. Raises
-    ValueError on score_mod (softcap and slopes are arguments of dfa.attention), kernel_options and return_aux.
+    hq is a multiple of hk. block_mask: as of dfa.attention, for these lengths; None: every query sees every key. return_aux: an
+    AuxRequest of lse, with which (o, AuxOutput) is returned. Raises ValueError on score_mod (softcap and slopes are arguments of
+    dfa.attention), on kernel_options and on max_scores.
     """
     from dfa._attention import attention as attend_by_lists
-    for name, given in (("score_mod", score_mod), ("kernel_options", kernel_options), ("return_aux", return_aux)):
+    for name, given in (("score_mod", score_mod), ("kernel_options", kernel_options)):
         if given:
             raise ValueError(f"{name} is not supported; accepted: None")
+    if return_aux is not None:
+        return _with_aux(return_aux, return_lse, query, key, value, block_mask=block_mask, scale=scale, enable_gqa=enable_gqa)
     if not flag_of("enable_gqa", enable_gqa) and query.dim() == key.dim() == 4 and query.shape[1] != key.shape[1]:
         raise ValueError(f"query has {query.shape[1]} heads, key {key.shape[1]}; enable_gqa=True lets them share")
     return attend_by_lists(query, key, value, block_mask=block_mask, scale=scale, return_lse=return_lse)
+
+
+def _with_aux(request, return_lse, *tensors, **options):
+    """(o, AuxOutput)"""
+    from torch.nn.attention.flex_attention import AuxOutput, AuxRequest
+    if not isinstance(request, AuxRequest):
+        raise TypeError(f"return_aux is {type(request).__qualname__}; accepted: an AuxRequest of torch.nn.attention.flex_attention")
+    if return_lse:
+        raise ValueError("return_lse beside return_aux; accepted: one of them")
+    if request.max_scores:
+        raise ValueError("max_scores of return_aux is not supported; accepted: AuxRequest(lse=True)")
+    o, lse = flex_attention(*tensors, return_lse=True, **options)
+    return o, AuxOutput(lse=lse if request.lse else None)

@@ -93,10 +93,11 @@ def test_it_agrees_with_flex_attention(mask_mod, b, h, dtype):
     leaves = [x.detach() for x in qkv(dtype=dtype)]  # on processors theirs has no gradients
     block_mask = made(mask_mod, b, h)
     o, lse = dfa.torch.flex_attention(*leaves, block_mask=block_mask, enable_gqa=True, scale=0.3, return_lse=True)
-    theirs, their_lse = flex.flex_attention(*leaves, block_mask=block_mask, enable_gqa=True, scale=0.3, return_lse=True)
+    theirs, aux = flex.flex_attention(*leaves, block_mask=block_mask, enable_gqa=True, scale=0.3,
+                                      return_aux=flex.AuxRequest(lse=True))
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 2e-2}
     torch.testing.assert_close(o, theirs, **close)
-    torch.testing.assert_close(lse, their_lse, rtol=1e-5, atol=1e-5 if dtype == torch.float32 else 2e-2)
+    torch.testing.assert_close(lse, aux.lse, rtol=1e-5, atol=1e-5 if dtype == torch.float32 else 2e-2)
 
 
 def test_blocks_in_no_list_are_not_read():
@@ -200,7 +201,13 @@ def test_flex_attentions_other_arguments_are_refused_by_name():
     refused(ValueError, "score_mod", *leaves, call=call, score_mod=lambda s, b, h, q, k: s)
     refused(ValueError, "kernel_options", *leaves, call=call, kernel_options={"BACKEND": "TRITON"})
     refused(ValueError, "enable_gqa=True", *qkv(hk=2), call=call)
+    refused(TypeError, "return_aux is bool", *leaves, call=call, return_aux=True)
+    refused(ValueError, "max_scores", *leaves, call=call, return_aux=flex.AuxRequest(max_scores=True))
+    refused(ValueError, "return_lse beside return_aux", *leaves, call=call, return_aux=flex.AuxRequest(lse=True), return_lse=True)
     torch.testing.assert_close(call(*leaves), dfa.attention(*leaves))
+    o, aux = call(*leaves, return_aux=flex.AuxRequest(lse=True))
+    torch.testing.assert_close((o, aux.lse), dfa.attention(*leaves, return_lse=True))
+    assert call(*leaves, return_aux=flex.AuxRequest())[1].lse is None
 
 
 def of_lists(counts, indices, full=None, **options):
