@@ -55,6 +55,7 @@ std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows, const gpu::Dev
   if (std::max(p.d, p.dv) > kMostColumns) {
     throw Unsupported("rows of '" + to_line(p) + "' are not checked: d and dv are at most 256");
   }
+  if (p.blocks) throw Unsupported("rows of '" + to_line(p) + "' are not checked: it has blocks(…)");
   return std::make_unique<CheckRows>(p, rows, device);
 }
 

@@ -44,7 +44,31 @@ Verdict validate_problem(const Config& c, const Problem& p) {
               require(c.ranges == !p.mask.is_window(),
                       c.ranges ? "ranges=true is of chunked and prefix masks"
                                : "chunked and prefix masks take ranges=true"),
+              require(c.blocks == p.blocks.has_value(),
+                      c.blocks ? "blocks=true is of problems with lists of blocks"
+                               : "lists of blocks take blocks=true"),
               validate_lengths(p)});
+}
+
+// Tiles that a list's blocks are cut into.
+Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
+  return require(tile >= 1 && block % tile == 0, field, "=", tile,
+                 " does not divide the blocks of ", block, " ", side);
+}
+
+Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
+  if (!p.blocks) return Verdict::yes();
+  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+              validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
+}
+
+Verdict validate_blocks(const BackwardConfig& c, const Problem& p) {
+  if (!p.blocks) return Verdict::yes();
+  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+              validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
+              validate_side("dq_block_q", c.dq_block_q, "queries", p.blocks->block_q),
+              validate_side("dq_block_k", c.dq_block_k, "keys", p.blocks->block_k),
+              require(!p.bias, "a bias beside lists of blocks has no backward on a GPU")});
 }
 
 // Sizes are divided by it.
@@ -180,6 +204,7 @@ Verdict validate_dq(const BackwardConfig& c) {
       require(!c.varlen, "packed sequences take dq=separate of cuda_sm80"),
       require(!c.bias, "biases take dq=separate of cuda_sm80"),
       require(!c.ranges, "chunked and prefix masks take dq=separate of cuda_sm80"),
+      require(!c.blocks, "lists of blocks take dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
@@ -214,8 +239,11 @@ Verdict validate_plain_logits(const Problem& p) {
 }
 
 Verdict validate_mask(const Problem& p) {
-  return require(p.mask.is_window(),
-                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
+  return all({
+      require(p.mask.is_window(),
+              "cuda_sm90 and standard attention know windows, not chunked and prefix masks"),
+      require(!p.blocks, "cuda_sm90 and standard attention take no lists of blocks"),
+  });
 }
 
 Verdict validate_lengths(const Problem& p) {
@@ -266,6 +294,7 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
       all({validate_problem(c, p), validate_warps(c.warps), validate_split_kv(c, p),
+           validate_blocks(c, p),
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});
@@ -273,8 +302,9 @@ Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits
 }
 
 Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps),
-                            validate_warps(c.dq_warps), validate_sharing(c), validate_dq(c)});
+  const Verdict fits =
+      all({validate_problem(c, p), validate_warps(c.warps), validate_warps(c.dq_warps),
+           validate_sharing(c), validate_dq(c), validate_blocks(c, p)});
   if (!fits) return fits;
   const Verdict keys = validate_tiles(key_tiles_of(c), limits);
   const bool other = c.dq == DqAccumulation::separate;  // has a kernel of dq of its own

@@ -76,6 +76,7 @@ struct ForwardConfig {
   bool paged = false;
   // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
+  bool blocks = false;  // likewise: the problem has lists of blocks (BlockLists)
   // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: the keys of all
   // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
   // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
@@ -247,6 +248,7 @@ struct BackwardConfig {
   bool alibi = false;
   bool bias = false;
   bool ranges = false;
+  bool blocks = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -61,6 +61,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     if (!sm90) visit("paged", config.paged);
   }
   if (!sm90) visit("ranges", config.ranges);
+  if (!sm90) visit("blocks", config.blocks);
   if constexpr (requires { config.split_kv; }) {
     if (sm90) return;
     visit("split_kv", config.split_kv);
@@ -108,6 +109,7 @@ constexpr struct {
                 {"sink", "false"},
                 {"paged", "false"},
                 {"ranges", "false"},
+                {"blocks", "false"},
                 {"split_kv", "false"},
                 {"split_keys", "0"},
                 {"num_splits", "0"}};

@@ -10,6 +10,7 @@
 
 #include "dfa/error.h"
 #include "spec/bias.h"
+#include "spec/blocks.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 
@@ -98,7 +99,7 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [page(N)] with PASS "
+        "[sink] [blocks(…)] [page(N)] with PASS "
         "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
@@ -126,6 +127,7 @@ class Parser {
     }
     problem_.mask.chunk = chunk_.value_or(0);
     problem_.mask.prefix = prefix_.value_or(0);
+    if (problem_.blocks && !problem_.packed()) fill_states(problem_);
     validate(problem_);
     return problem_;
   }
@@ -240,6 +242,11 @@ class Parser {
     if (const auto text = argument_of(token, "bias")) {
       if (bias_) bad("a second bias " + quoted(token));
       bias_ = *text;
+      return true;
+    }
+    if (const auto text = argument_of(token, "blocks")) {
+      if (problem_.blocks) bad("a second blocks " + quoted(token));
+      problem_.blocks = block_mask_of(*text);
       return true;
     }
     if (const auto text = argument_of(token, "layout")) {
@@ -525,6 +532,7 @@ std::string to_line(const Problem& p) {
   if (p.alibi) line += " alibi";
   if (p.bias) line += bias_text(*p.bias, usual_bias_dtype(p));
   if (p.sink) line += " sink";
+  if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
@@ -566,6 +574,7 @@ void validate(const Problem& p) {
   }
   if (p.paged()) require_paged(p);
   if (p.packed()) require_packed(p);
+  if (p.blocks) require_blocks(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);
