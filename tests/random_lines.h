@@ -58,6 +58,23 @@ inline std::string random_line(Dice& dice) {
   return line;
 }
 
+// Blocks that are drawn, with sides of their own, beside any mask and logits.
+inline std::string random_blocks_line(Dice& dice) {
+  std::string line = random_line(dice);
+  const auto side = [&] { return std::to_string(16 * (1 + dice.below(8))); };
+  const std::int64_t percent = dice.below(3) == 0 ? 5 : dice.below(101);
+  line += " blocks(random," + std::to_string(percent) + "e-2," + std::to_string(dice.below(1000)) +
+          "," + side() + "x" + side();
+  for (const char* word : {",b", ",h", ",partial"}) {
+    if (dice.below(2) == 0) line += word;
+  }
+  line += ")";
+  for (const char* logits : {" softcap(3)", " alibi", " sink", " bias(1,h)"}) {
+    if (dice.below(4) == 0) line += logits;
+  }
+  return line;
+}
+
 // Keys in pages, of packed sequences or of dense queries.
 inline std::string random_paged_line(Dice& dice) {
   static constexpr int kPages[] = {1, 2, 7, 16, 31, 64, 256};

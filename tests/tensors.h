@@ -13,6 +13,7 @@
 #include "base/fill.h"
 #include "dfa/attention.h"
 #include "spec/bias.h"
+#include "spec/block_lists.h"
 #include "spec/lengths.h"
 
 namespace dfa {
@@ -30,8 +31,10 @@ struct Tensors {
   std::vector<std::byte> bias;
   std::vector<float> d_bias;
   const std::uint64_t* dropout = nullptr;  // seed and offset, in the place of the problem's seed
+  BlockArrays blocks;
 
-  explicit Tensors(const std::string& line, std::uint64_t seed = 1) : p(parse_problem(line)) {
+  explicit Tensors(const std::string& line, std::uint64_t seed = 1)
+      : p(parse_problem(line)), blocks(p) {
     const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
     const std::int64_t q_count = extent(p.q(), b, p.hq, q_rows, p.d);
     const std::int64_t k_count = extent(p.k(), p.k_batches(), p.hk, k_rows, p.d);
@@ -90,7 +93,8 @@ struct Tensors {
             .o = o.data(),
             .lse = lse.data(),
             .sequences = sequences(),
-            .logits = logits()};
+            .logits = logits(),
+            .blocks = blocks.pointers()};
   }
   BackwardArgs backward_args() {
     return {.q = q.data(),
@@ -106,7 +110,8 @@ struct Tensors {
             .logits = logits(),
             .d_sinks = p.sink ? d_sinks.data() : nullptr,
             .d_bias = d_bias.empty() ? nullptr : d_bias.data(),
-            .d_bias_strides = p.bias ? bias_strides(p, {}) : Strides{}};
+            .d_bias_strides = p.bias ? bias_strides(p, {}) : Strides{},
+            .blocks = blocks.pointers()};
   }
 
   // Row j of a sequence's keys, as a row of all pages.

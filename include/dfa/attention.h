@@ -102,6 +102,24 @@ struct Logits {
   std::int64_t dropout_batch = 0;  // masks are those of the batches from this one on
 };
 
+// The lists of Problem::blocks, int32, on the host for the CPU, on the device for a GPU. b and hq
+// are 1 where it has one list for all; rows and columns count blocks of queries and of keys. Of
+// each row the first `count` entries are looked at, which ascend. A bitmap has a bit a pair: key j
+// of its block is bit j % 32 of word j / 32 of the query's row. The CPU throws InvalidArgument
+// where an entry is no block or no bitmap; kernels hide such blocks.
+struct BlockLists {
+  const std::int32_t* kv_counts = nullptr;   // [b, hq, rows]
+  const std::int32_t* kv_indices = nullptr;  // [b, hq, rows, columns]: blocks of keys
+  // Likewise: the number of the block's bitmap, or kWholeBlock. Null: all are whole.
+  const std::int32_t* kv_bitmaps = nullptr;
+  // The same blocks by their keys, of a backward: [b, hq, columns] and [b, hq, columns, rows].
+  const std::int32_t* q_counts = nullptr;
+  const std::int32_t* q_indices = nullptr;
+  const std::int32_t* q_bitmaps = nullptr;
+  const std::uint32_t* bits = nullptr;  // [bitmaps, block_q, (block_k + 31) / 32]
+  std::int64_t bitmaps = 0;
+};
+
 // Host pointers for the CPU, device pointers for a GPU backend; layouts as in Problem.
 // workspace: plan.workspace_bytes, 64-byte aligned, or null to have it allocated for this call.
 struct ForwardArgs {
@@ -116,6 +134,7 @@ struct ForwardArgs {
   void* probabilities = nullptr;
   Sequences sequences{};
   Logits logits{};
+  BlockLists blocks{};
 };
 
 // o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,
@@ -137,6 +156,7 @@ struct BackwardArgs {
   float* d_sinks = nullptr;  // [hq], where the problem has sinks
   float* d_bias = nullptr;   // of the bias's sizes, fp32; null: its gradient is not wanted
   Strides d_bias_strides{};  // in elements; all 0: dense. Keys are contiguous.
+  BlockLists blocks{};
 };
 
 // The stream that work is ordered on, and how much of the card it may take. CPU backends ignore the

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dfa/blocks.h"
 #include "dfa/dtype.h"
 #include "dfa/export.h"
 #include "dfa/mask.h"
@@ -81,6 +82,7 @@ struct DFA_API Problem {
   // what comes with the pointers in its place (Logits::dropout), and nothing else of how it runs.
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
+  std::optional<BlockMask> blocks{};  // beside the mask; of dense problems
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};
@@ -125,12 +127,16 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN,
-// sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them
-// `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16
-// to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole pages, as
-// many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d]. Throws InvalidArgument
-// naming the token and what would be accepted; the result is validated.
+// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands
+// on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
+// them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of
+// them, 16 to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole
+// pages, as many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
+// blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so many of the blocks of Q queries and
+// K keys, 128x128, for each batch and each head where these are named, and half of them with
+// bitmaps where `partial` is; blocks(FILE) reads them; blocks(QxK[,b][,h][,partial]) leaves the
+// lists to the pointers. Throws InvalidArgument naming the token and what would be accepted; the
+// result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

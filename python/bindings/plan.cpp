@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -32,12 +33,20 @@ T* at(Pointer pointer) {
 
 Strides strides(const StrideTuple& s) { return {.batch = s[0], .head = s[1], .row = s[2]}; }
 
+// Of Problem::blocks: block_q, block_k, of_batch, of_head, bitmaps; block_q 0: no lists.
+using BlockTuple = std::tuple<std::int64_t, std::int64_t, bool, bool, bool>;
+std::optional<BlockMask> blocks_of(const BlockTuple& given) {
+  BlockMask blocks;
+  std::tie(blocks.block_q, blocks.block_k, blocks.of_batch, blocks.of_head, blocks.bitmaps) = given;
+  return blocks.block_q == 0 ? std::nullopt : std::optional(blocks);
+}
+
 Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& sizes,
                    const std::array<std::int64_t, 2>& window, double scale, bool deterministic,
                    const std::array<StrideTuple, 4>& tensors,
                    const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-                   std::int64_t page, const std::array<std::int64_t, 2>& positions,
-                   double dropout) {
+                   std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout,
+                   const BlockTuple& blocks) {
   // The line's parser knows the names of passes and element types; the numbers are set here.
   Problem p = parse_problem(head + " b1 h1 s1 d8");
   p.mask = {window[0], window[1], positions[0], positions[1]};
@@ -61,6 +70,7 @@ Problem problem_of(const std::string& head, const std::array<std::int64_t, 7>& s
   if (!bias.empty()) p.bias = bias_of(bias, DType::fp32);
   p.page = page;
   p.dropout = dropout;
+  p.blocks = blocks_of(blocks);
   return p;
 }
 
@@ -103,9 +113,24 @@ Logits logits_of(const LogitPointers& given, Pointer dropout) {
 // Gradients of sinks and of the bias, and the strides of that.
 using LogitGradients = std::tuple<Pointer, Pointer, StrideTuple>;
 
+// Of BlockLists, in its order, and how many bitmaps there are.
+using BlockPointers = std::tuple<std::array<Pointer, 7>, std::int64_t>;
+BlockLists block_lists(const BlockPointers& given) {
+  const auto& [lists, bitmaps] = given;
+  return {.kv_counts = at<std::int32_t>(lists[0]),
+          .kv_indices = at<std::int32_t>(lists[1]),
+          .kv_bitmaps = at<std::int32_t>(lists[2]),
+          .q_counts = at<std::int32_t>(lists[3]),
+          .q_indices = at<std::int32_t>(lists[4]),
+          .q_bitmaps = at<std::int32_t>(lists[5]),
+          .bits = at<std::uint32_t>(lists[6]),
+          .bitmaps = bitmaps};
+}
+
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
-                 const LogitPointers& logits, const PagePointers& pages, Pointer dropout) {
+                 const LogitPointers& logits, const PagePointers& pages,
+                 const BlockPointers& blocks, Pointer dropout) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -114,14 +139,15 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .lse = at<float>(lse),
            .workspace = at<void>(workspace),
            .sequences = sequences(where, pages),
-           .logits = logits_of(logits, dropout)},
+           .logits = logits_of(logits, dropout),
+           .blocks = block_lists(blocks)},
           {.stream = at<void>(stream)});
 }
 
 void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                   Pointer d_o, Pointer dq, Pointer dk, Pointer dv, Pointer workspace,
                   Pointer stream, const SequencePointers& where, const LogitPointers& logits,
-                  const LogitGradients& gradients, Pointer dropout) {
+                  const LogitGradients& gradients, const BlockPointers& blocks, Pointer dropout) {
   const auto& [d_sinks, d_bias, d_bias_strides] = gradients;
   backward(plan,
            {.q = at<void>(q),
@@ -138,7 +164,8 @@ void run_backward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, 
             .logits = logits_of(logits, dropout),
             .d_sinks = at<float>(d_sinks),
             .d_bias = at<float>(d_bias),
-            .d_bias_strides = strides(d_bias_strides)},
+            .d_bias_strides = strides(d_bias_strides),
+            .blocks = block_lists(blocks)},
            {.stream = at<void>(stream)});
 }
 
@@ -189,11 +216,12 @@ void bind_plan(nb::module_& core) {
       .def("_fits_context", [](const Plan& plan) { return fits_context(plan); })
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
            "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
-           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{}, "dropout"_a = 0)
+           "logits"_a = LogitPointers{}, "pages"_a = PagePointers{}, "blocks"_a = BlockPointers{},
+           "dropout"_a = 0)
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
            "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},
-           "gradients"_a = LogitGradients{}, "dropout"_a = 0)
+           "gradients"_a = LogitGradients{}, "blocks"_a = BlockPointers{}, "dropout"_a = 0)
       .def("__str__", &explain)
       .def("__repr__", [](const Plan& p) { return "<dfa.Plan " + to_line(p.problem) + ">"; });
 
@@ -215,21 +243,24 @@ void bind_plan(nb::module_& core) {
          const std::array<StrideTuple, 4>& tensors, const std::string& backend,
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
-         std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout) {
+         std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout,
+         const BlockTuple& blocks) {
         const Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors,
-                                           totals, logits, page, positions, dropout);
+                                           totals, logits, page, positions, dropout, blocks);
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
       "head"_a, "sizes"_a, "window"_a, "scale"_a, "deterministic"_a, "strides"_a, "backend"_a,
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
-      "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0,
+      "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0, "blocks"_a = BlockTuple{},
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
       "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
-      "chunk and of the prefix, 0: none; dropout: its probability, of a seed that comes with the "
-      "pointers.");
+      "chunk and of the prefix, 0: none; dropout: its "
+      "probability, of a seed that comes with the pointers; blocks: queries and keys of a block, "
+      "0: no lists, of each "
+      "batch, of each head, with bitmaps.");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

@@ -10,7 +10,7 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -24,6 +24,9 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     mask: bool, [b, hq, sq, sk] with 1 where it is one value for all; of what the others show, a query sees the keys at which it is
     True. It becomes a bias in the element type of q, or of bias, and hides no tile: what causal, window, chunk and prefix can say
     costs less there.
+    block_mask: a BlockMask of torch.nn.attention.flex_attention, or what dfa.torch.block_lists makes of one, of these sq and sk,
+    beside causal, window, chunk and prefix: blocks of queries and keys that are in no list are neither read nor computed, those
+    of the full lists are not masked, and of the others mask_mod is evaluated, at each call. With PyTorch, on a processor.
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
@@ -52,21 +55,26 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
-            or prefix is not None or mask is not None or not (type(dropout_p) in (int, float) and dropout_p == 0) or seed is not None:
+            or prefix is not None or mask is not None or block_mask is not None or not (type(dropout_p) in (int, float) and dropout_p == 0) or seed is not None:
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
                    "mask": mask, "dropout_p": dropout_p, "seed": seed}
-        return _of_logits(q, k, v, return_lse, algorithm, options)
+        return _of_logits(q, k, v, return_lse, algorithm, options, block_mask)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
 
 
-_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, dropout_p, mask, chunk and prefix"
+_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, dropout_p, mask, block_mask, chunk and prefix"
 
 
-def _of_logits(q, k, v, return_lse, algorithm, options):
+def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
     if algorithm not in (_AUTO, "flash"):
         raise ValueError(f"{_OF_LOGITS} take algorithm auto and no policy")
     library = type(q).__module__.partition(".")[0]
+    if block_mask is not None:
+        if library in ("numpy", "cupy", "jax", "jaxlib"):
+            raise ValueError(f"block_mask is not supported on arrays of {library}; accepted: PyTorch's tensors")
+        from dfa._torch_blocks import attention as adapted
+        return adapted(q, k, v, return_lse, block_mask, **options)
     if library in ("numpy", "cupy"):
         from dfa._numpy import attention_of_logits as adapted
         if library == "cupy":

@@ -43,10 +43,10 @@ def plan_of(*question):
 
 @lru_cache(maxsize=1024)
 def _plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, choice, threads=0, totals=(0, 0),
-             logits=(0.0, False, False, ""), page=0, positions=(0, 0), dropout=0.0):
+             logits=(0.0, False, False, ""), page=0, positions=(0, 0), dropout=0.0, blocks=(0, 0, False, False, False)):
     """choice: of choice_of; threads: of the CPU, 0 for all; totals: rows of all packed sequences, 0 where dense;
     logits: softcap, whether there are slopes and sinks, and of what a bias is ("b,1,q,k,fp32");
-    page: rows of a page of keys, 0 where not paged; positions: of a chunk and of the prefix, 0 for none;
-    dropout: its probability."""
+    page: rows of a page of keys, 0 where not paged; positions: of a chunk and of the prefix, 0 for none; dropout: its probability; blocks: queries and keys of
+    a block in lists, 0 for none, whether each batch and each head has its own, whether some have bitmaps."""
     return _core.plan_sizes(f"{passes} {dtype}", sizes, window, scale, deterministic, strides,
-                            backend, *split(choice), threads, totals, logits, page, positions, dropout)
+                            backend, *split(choice), threads, totals, logits, page, positions, dropout, blocks)

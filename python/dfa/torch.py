@@ -4,6 +4,7 @@
     with dfa.torch.enable(): model(x)        # torch.nn.functional.scaled_dot_product_attention is ours
     torch.nn.attention.activate_flash_attention_impl("dfa")  # what PyTorch gives its flash kernels, is ours
     dfa.torch.varlen_attn(q, k, v, …)        # in the place of torch.nn.attention.varlen.varlen_attn
+    dfa.torch.flex_attention(q, k, v, block_mask=…)  # in the place of torch.nn.attention.flex_attention.flex_attention
 """
 
 import inspect
@@ -18,9 +19,12 @@ from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
 from dfa._dropout import probability_of
 from dfa._shapes import flag_of, shown
+from dfa._torch_block_lists import BlockLists, block_lists
+from dfa._torch_blocks import flex_attention
 from dfa._torch_varlen_attn import varlen_attn, varlen_attn_out
 
-__all__ = ["MultiheadAttention", "enable", "scaled_dot_product_attention", "varlen_attn", "varlen_attn_out"]
+__all__ = ["BlockLists", "MultiheadAttention", "block_lists", "enable", "flex_attention", "scaled_dot_product_attention",
+           "varlen_attn", "varlen_attn_out"]
 
 _functional = torch.nn.functional
 _torch_flash.register()

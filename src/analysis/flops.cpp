@@ -46,6 +46,10 @@ double tile_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk, int block_
   return walk_queries(mask, sq, sk, block_q, block_k).pairs;
 }
 
+double tile_pairs(const Problem& p, int block_q, int block_k) {
+  return walk_queries(p, block_q, block_k).pairs;
+}
+
 LayerFlops mlp_flops(const Problem& p) {
   const double tokens = real(p.b) * real(p.sq);
   const double forward = 2.0 * 2.0 * tokens * d_model(p) * kHidden * d_model(p);
@@ -60,7 +64,7 @@ LayerFlops projection_flops(const Problem& p) {
 }
 
 std::optional<double> length_where_attention_equals_mlp(const Problem& p) {
-  if (!p.mask.is_full() && !p.mask.is_causal()) return std::nullopt;
+  if (p.blocks || (!p.mask.is_full() && !p.mask.is_causal())) return std::nullopt;
   // Per token: attention 2 hq (d + dv) s (half if causal), MLP 4 kHidden d_model^2.
   const double seen = p.mask.is_causal() ? 0.5 : 1.0;
   const double per_key = 2.0 * real(p.hq) * real(p.d + p.dv) * seen;

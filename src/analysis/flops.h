@@ -31,6 +31,7 @@ std::vector<Product> flash_backward_products(const Problem& problem, double pair
 // (query, key) pairs in the tiles of block_q x block_k that hold at least one visible pair.
 // Throws InvalidArgument beyond 2^24 query blocks.
 double tile_pairs(const Mask& mask, std::int64_t sq, std::int64_t sk, int block_q, int block_k);
+double tile_pairs(const Problem& p, int block_q, int block_k);
 
 struct LayerFlops {
   double forward = 0;

@@ -51,6 +51,7 @@ std::int64_t longest_length(const Problem& problem, Algorithm algorithm, double 
 
 Problem with_length(Problem problem, std::int64_t length) {
   problem.sq = problem.sk = length;
+  problem.blocks.reset();  // which take no memory to speak of, and are of one length
   problem.q_strides = problem.k_strides = problem.v_strides = problem.o_strides = {};
   return problem;
 }

@@ -36,7 +36,7 @@ PassCost cost_of(const char* pass, const char* algorithm, double counted,
 void add_forward(MachineReport& report, const Problem& p) {
   const ForwardConfig& c = report.forward;
   const double all = static_cast<double>(p.sq) * static_cast<double>(p.sk);
-  const double tiles = tile_pairs(p.mask, p.sq, p.sk, c.block_q, c.block_k);
+  const double tiles = tile_pairs(p, c.block_q, c.block_k);
   report.costs.push_back(cost_of("forward", "standard", forward_flops(p), forward_products(p, all),
                                  Reread::memory, [&](Reread) { return standard_forward(p); }));
   report.costs.push_back(cost_of("forward", "flash", forward_flops(p), forward_products(p, tiles),
@@ -47,7 +47,7 @@ void add_forward(MachineReport& report, const Problem& p) {
 void add_backward(MachineReport& report, const Problem& p) {
   const BackwardConfig& c = report.backward;
   const double all = static_cast<double>(p.sq) * static_cast<double>(p.sk);
-  const double tiles = tile_pairs(p.mask, p.sq, p.sk, c.block_q, c.block_k);
+  const double tiles = tile_pairs(p, c.block_q, c.block_k);
   report.costs.push_back(cost_of("backward", "standard", backward_flops(p),
                                  standard_backward_products(p, all), Reread::memory,
                                  [&](Reread) { return standard_backward(p); }));
@@ -105,10 +105,15 @@ MachineReport report_on(const Machine& machine, const Problem& p, const AnalyzeO
 Analysis analyze(const Problem& p, const AnalyzeOptions& options) {
   validate(p);
   require_dense(p, "dfa analyze");
+  if (p.blocks && p.blocks->states.empty()) {
+    throw Unsupported(
+        "dfa analyze: counts lists of blocks that the line says; accepted: "
+        "blocks(random,DENSITY,SEED), blocks(FILE)");
+  }
   Analysis analysis;
   analysis.problem = p;
-  analysis.visible_pairs = visible_pairs(p.mask, p.sq, p.sk);
-  analysis.counted_pairs = counted_pairs(p.mask, p.sq, p.sk);
+  analysis.visible_pairs = visible_pairs(p);
+  analysis.counted_pairs = counted_pairs(p) / static_cast<double>(p.b);
   analysis.mlp = mlp_flops(p);
   analysis.projections = projection_flops(p);
   analysis.attention_equals_mlp = length_where_attention_equals_mlp(p);

@@ -33,6 +33,11 @@ double bytes_with(const Problem& p, const BackwardConfig& config) {
 // A block at least twice as long as the operand: half of it would do.
 bool wasteful(int block, std::int64_t size) { return block > kGrid[0] && block / 2 >= size; }
 
+// Would a tile be of several blocks in lists, which are skipped one by one?
+bool straddles(const Problem& p, int block_q, int block_k) {
+  return p.blocks && (p.blocks->block_q % block_q != 0 || p.blocks->block_k % block_k != 0);
+}
+
 // Smaller is better, from the first entry on.
 template <typename Config>
 std::array<double, 3> rank(const Problem& p, const Config& config) {
@@ -47,6 +52,7 @@ Config best(const Problem& p, std::int64_t sram_bytes) {
   for (const int block_q : kGrid) {
     for (const int block_k : kGrid) {
       if (wasteful(block_q, p.sq) || wasteful(block_k, p.sk)) continue;
+      if (straddles(p, block_q, block_k)) continue;
       const Config config = config_of<Config>(p, block_q, block_k);
       if (config.tile_bytes() > sram_bytes) continue;
       const auto ranked = rank(p, config);

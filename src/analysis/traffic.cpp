@@ -75,7 +75,7 @@ Traffic flash_forward(const Problem& p, const ForwardConfig& config, Reread rere
   const Tensors t(p);
   double kv = (t.k + t.v) * seen_keys(p);
   if (reread == Reread::memory) {
-    const Walk walk = walk_queries(p.mask, p.sq, p.sk, config.block_q, config.block_k);
+    const Walk walk = walk_queries(p, config.block_q, config.block_k);
     kv = real(p.b) * real(p.hq) * walk.inner * real(p.d + p.dv) * bytes_of(p.dtype);
   }
   return {{{"q", t.q, 0}, {"k, v", kv, 0}, {"o", 0, t.o}, {"lse", 0, t.row}}};
@@ -86,7 +86,7 @@ Traffic flash_backward(const Problem& p, const BackwardConfig& config, Reread re
   const double once = seen_queries(p);
   double visits = once;  // key blocks that a query row takes part in, the mean over rows
   if (reread == Reread::memory) {
-    visits = walk_keys(p.mask, p.sq, p.sk, config.block_q, config.block_k).inner / real(p.sq);
+    visits = walk_keys(p, config.block_q, config.block_k).inner / real(p.sq);
   }
   return {{{"delta = rowsum(do o)", 2 * t.o, t.row},
            {"k, v", t.k + t.v, 0},

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "dfa/mask.h"
+#include "dfa/problem.h"
 
 // How a tiled kernel walks the score matrix of one head: which tiles it visits.
 namespace dfa::analysis {
@@ -16,8 +16,11 @@ struct Walk {
 // Outer blocks of queries, inner blocks of keys: the forward. Throws InvalidArgument beyond 2^24
 // outer blocks, and on blocks below 1.
 Walk walk_queries(const Mask& mask, std::int64_t sq, std::int64_t sk, int block_q, int block_k);
+// Where the problem has lists of blocks, in the mean of its heads.
+Walk walk_queries(const Problem& p, int block_q, int block_k);
 
 // Outer blocks of keys, inner blocks of queries: the backward.
 Walk walk_keys(const Mask& mask, std::int64_t sq, std::int64_t sk, int block_q, int block_k);
+Walk walk_keys(const Problem& p, int block_q, int block_k);
 
 }  // namespace dfa::analysis

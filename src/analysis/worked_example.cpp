@@ -31,7 +31,7 @@ double shown_operations(const Problem& p, int products) {
 }
 
 double direct_flops(const Problem& p, bool flash) {
-  const double pairs = visible_pairs(p.mask, p.sq, p.sk);
+  const double pairs = visible_pairs(p);
   return total_flops(forward_products(p, pairs)) +
          total_flops(flash ? flash_backward_products(p, pairs)
                            : standard_backward_products(p, pairs));

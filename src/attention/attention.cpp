@@ -119,6 +119,34 @@ void require_logits(const Problem& p, const Logits& logits) {
                         "; accepted: 0, or hq for slopes of each batch");
 }
 
+void require_integers(const char* name, const void* address) {
+  if (address == nullptr) {
+    throw InvalidArgument(std::string("pointer ") + name + " is null; this problem has blocks");
+  }
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(std::int32_t) != 0) {
+    throw InvalidArgument(std::string("pointer ") + name + " is not aligned to int32");
+  }
+}
+
+void require_blocks(const Problem& p, const BlockLists& blocks, bool by_keys) {
+  if (!p.blocks) return;
+  by_keys = by_keys || blocks.q_counts != nullptr;  // given, they are read
+  require_integers("kv_counts", blocks.kv_counts);
+  require_integers("kv_indices", blocks.kv_indices);
+  if (by_keys) {
+    require_integers("q_counts", blocks.q_counts);
+    require_integers("q_indices", blocks.q_indices);
+  }
+  if (!p.blocks->bitmaps) {
+    if (blocks.kv_bitmaps == nullptr && blocks.q_bitmaps == nullptr) return;
+    throw InvalidArgument(
+        "kv_bitmaps and q_bitmaps are of blocks that are seen in part; accepted: null");
+  }
+  require_integers("kv_bitmaps", blocks.kv_bitmaps);
+  if (by_keys) require_integers("q_bitmaps", blocks.q_bitmaps);
+  if (blocks.bitmaps > 0) require_integers("bits", blocks.bits);
+}
+
 // The caller's workspace, or one that lives as long as this call.
 class Workspace {
  public:
@@ -202,6 +230,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
+  require_blocks(p, args.blocks, false);
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
@@ -228,6 +257,7 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                        {"dv", args.dv}});
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
+  require_blocks(p, args.blocks, true);
   if (p.sink) require_floats("d_sinks", args.d_sinks);
   if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);

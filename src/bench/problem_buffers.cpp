@@ -13,6 +13,8 @@
 #include "dfa/attention.h"
 #include "sensors/host.h"
 #include "spec/bias.h"
+#include "spec/block_lists.h"
+#include "spec/blocks.h"
 
 namespace dfa::bench {
 namespace {
@@ -89,6 +91,10 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
+  Buffer(const Device& device, const std::vector<std::uint32_t>& host)
+      : Buffer(device, sizeof(std::uint32_t) * host.size()) {
+    if (data_ != nullptr) device.copy_in(data_, host.data(), bytes_);
+  }
   const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
   std::size_t size() const { return bytes_; }
 
@@ -129,6 +135,43 @@ void append(CheckReport& all, CheckReport one) {
   all.ok = all.ok && one.ok;
   all.sampled = all.sampled || one.sampled;
   for (TensorCheck& tensor : one.tensors) all.tensors.push_back(std::move(tensor));
+}
+
+// The lists of Problem::blocks, on the host and on the device.
+struct Lists {
+  Lists(const Problem& p, const Device& on)
+      : host(p),
+        kv_counts(on, host.kv_counts),
+        kv_indices(on, host.kv_indices),
+        kv_bitmaps(on, host.kv_bitmaps),
+        q_counts(on, host.q_counts),
+        q_indices(on, host.q_indices),
+        q_bitmaps(on, host.q_bitmaps),
+        bits(on, host.bits) {}
+
+  BlockLists pointers() const {
+    BlockLists lists = host.pointers();
+    if (lists.kv_counts == nullptr) return lists;
+    lists.kv_counts = kv_counts.integers();
+    lists.kv_indices = kv_indices.integers();
+    lists.q_counts = q_counts.integers();
+    lists.q_indices = q_indices.integers();
+    if (lists.bits == nullptr) return lists;
+    lists.kv_bitmaps = kv_bitmaps.integers();
+    lists.q_bitmaps = q_bitmaps.integers();
+    lists.bits = static_cast<const std::uint32_t*>(bits.data());
+    return lists;
+  }
+
+  BlockArrays host;
+  Buffer kv_counts, kv_indices, kv_bitmaps, q_counts, q_indices, q_bitmaps, bits;
+};
+
+// Who has no lists cannot run: those of a problem line are drawn or read.
+const Problem& with_lists(const Problem& p) {
+  if (!p.blocks || !p.blocks->states.empty()) return p;
+  throw InvalidArgument("problem: 'blocks(" + block_mask_text(*p.blocks) +
+                        ")' says no lists; accepted: blocks(random,DENSITY,SEED), blocks(FILE)");
 }
 
 // A recording and the memory whose addresses are in it.
@@ -211,7 +254,7 @@ std::size_t tensor_bytes(const Problem& p) {
 
 struct ProblemBuffers::Tensors {
   Tensors(const Problem& p, const Backend& ours, bool gradients)
-      : problem(p),
+      : problem(with_lists(p)),
         backend(ours),
         on(ours.device()),
         q(on, q_bytes(p)),
@@ -235,7 +278,8 @@ struct ProblemBuffers::Tensors {
         d_sinks(on, gradients ? sizeof(float) * host_sinks.size() : 0),
         host_bias(bias_values(p)),
         bias(on, host_bias.size()),
-        d_bias(on, gradients ? bias_gradient_bytes(p) : 0) {
+        d_bias(on, gradients ? bias_gradient_bytes(p) : 0),
+        lists(p, on) {
     if (p.bias) on.copy_in(bias.data(), host_bias.data(), bias.size());
     if (p.alibi) on.copy_in(slopes.data(), host_slopes.data(), slopes.size());
     if (p.sink) on.copy_in(sinks.data(), host_sinks.data(), sinks.size());
@@ -268,7 +312,8 @@ struct ProblemBuffers::Tensors {
             .workspace = space,
             .probabilities = kept(),
             .sequences = sequences(),
-            .logits = logits()};
+            .logits = logits(),
+            .blocks = lists.pointers()};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -286,7 +331,8 @@ struct ProblemBuffers::Tensors {
             .sequences = sequences(),
             .logits = logits(),
             .d_sinks = static_cast<float*>(d_sinks.data()),
-            .d_bias = static_cast<float*>(d_bias.data())};
+            .d_bias = static_cast<float*>(d_bias.data()),
+            .blocks = lists.pointers()};
   }
 
   void queue(const PassPlans& plans, void* space, Queue to, int times) const {
@@ -316,6 +362,7 @@ struct ProblemBuffers::Tensors {
   Buffer cu_seqlens_q, cu_seqlens_k, seqused_k, block_table, slopes, sinks, d_sinks;
   AlignedBuffer host_bias;
   Buffer bias, d_bias;
+  Lists lists;
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -443,7 +490,8 @@ CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions
                                   .o = mutable_of(outputs.o),
                                   .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr,
                                   .sequences = tensors_->host_sequences.pointers(),
-                                  .logits = tensors_->host_logits()},
+                                  .logits = tensors_->host_logits(),
+                                  .blocks = tensors_->lists.host.pointers()},
                                  options));
   }
   if (has_backward(p)) {
@@ -463,7 +511,8 @@ CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions
                            .sequences = tensors_->host_sequences.pointers(),
                            .logits = tensors_->host_logits(),
                            .d_sinks = lse_of(outputs.d_sinks),
-                           .d_bias = outputs.d_bias.size() > 0 ? lse_of(outputs.d_bias) : nullptr},
+                           .d_bias = outputs.d_bias.size() > 0 ? lse_of(outputs.d_bias) : nullptr,
+                           .blocks = tensors_->lists.host.pointers()},
                           options));
   }
   return report;

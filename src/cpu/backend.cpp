@@ -17,6 +17,7 @@
 #include "host/host_device.h"
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
+#include "spec/blocks.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
@@ -133,6 +134,9 @@ class CpuBackend final : public Backend {
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (asks_standard(options) && !p.plain_logits()) {
       return Verdict::no("standard attention takes plain logits alone; leave algorithm to auto");
+    }
+    if (asks_standard(options) && p.blocks) {
+      return Verdict::no("standard attention takes no lists of blocks; leave algorithm to auto");
     }
     if (asks_standard(options) && p.paged()) {
       return Verdict::no("standard attention takes no pages; leave algorithm to auto");
@@ -252,6 +256,11 @@ class CpuBackend final : public Backend {
                (plan.origin == "forced" ? ", tile as asked for"
                                         : ", the default tile for this element type and head dim") +
                rows_of_heads(plan.problem.hq / p.hq);
+    if (flash.forward) {
+      plan.why += skipped_tiles(p, flash.forward->block_q, flash.forward->block_k);
+    } else {
+      plan.why += skipped_tiles(p, flash.backward->block_q, flash.backward->block_k);
+    }
     plan.ready.plan = std::make_shared<const ReadyCpuPlan>(plan, options, flash);
   }
 

@@ -45,6 +45,14 @@ struct HeadBias {
   std::int64_t gradient_head = 0, gradient_row = 0;
 };
 
+// Which blocks of one query head there are (Problem::blocks).
+struct HeadBlocks {
+  const std::int32_t* states = nullptr;  // [rows, columns] as of states_of_head(); null: no lists
+  std::int64_t block_q = 0, block_k = 0, columns = 0;
+  const std::uint32_t* bits = nullptr;  // of bitmaps
+  std::int64_t row_words = 0;
+};
+
 // Keys and values of one (b, hk), for packing keys [key_begin, key_end). key_begin is a multiple of
 // block_k; key_end too, or sk. Every byte of the packed blocks is written: tails are zero. k and v
 // begin with key `first`, a multiple of block_k.
@@ -69,6 +77,7 @@ struct ForwardTile {
   HeadBias bias{};
   float sink = -__builtin_inff();  // none
   std::uint32_t head = 0;          // its number, all batches' counted: of dropout
+  HeadBlocks blocks{};
 };
 
 // Queries, do, o and lse of one (b, hq), for packing rows [q_begin, q_end); also computes
@@ -96,9 +105,10 @@ struct BackwardTile {
   void* dv;
   std::byte* scratch;
   std::int64_t key_begin, key_end;
-  const float* slopes = nullptr;  // of alibi, of the group's query heads
-  HeadBias bias{};                // of the group's first query head
-  std::uint32_t head = 0;         // likewise, its number
+  const float* slopes = nullptr;       // of alibi, of the group's query heads
+  HeadBias bias{};                     // of the group's first query head
+  std::uint32_t head = 0;              // likewise, its number
+  const HeadBlocks* blocks = nullptr;  // of the group's query heads, or null
 };
 
 // Sums the shares of `splits` key ranges in order, scales, rounds, stores rows [q_begin, q_end).

@@ -11,6 +11,8 @@
 #include "cpu/pages.h"
 #include "cpu/parallel.h"
 #include "cpu/sinks.h"
+#include "spec/block_lists.h"
+#include "spec/blocks.h"
 
 namespace dfa::cpu {
 namespace {
@@ -76,6 +78,39 @@ HeadBias bias_of(const Problem& p, const BackwardArgs& args, std::int64_t b, std
   bias.gradient_row = steps.row;
   return bias;
 }
+
+// The blocks of every query head of every batch, where the problem has lists.
+class AllBlocks {
+ public:
+  AllBlocks(const Problem& p, const BlockLists& lists) {
+    if (!p.blocks) return;
+    require_block_lists(p, lists);
+    const BlockMask& blocks = *p.blocks;
+    const std::int64_t of_heads = blocks.of_head ? p.hq : 1;
+    for (std::int64_t map = 0; map < block_maps(p); ++map) {
+      states_.push_back(states_of_head(p, lists, map / of_heads, map % of_heads));
+    }
+    for (std::int64_t head = 0; head < p.b * p.hq; ++head) {
+      const std::int64_t map =
+          (blocks.of_batch ? head / p.hq * of_heads : 0) + (blocks.of_head ? head % p.hq : 0);
+      heads_.push_back({.states = states_[static_cast<std::size_t>(map)].data(),
+                        .block_q = blocks.block_q,
+                        .block_k = blocks.block_k,
+                        .columns = blocks.columns(p.sk),
+                        .bits = lists.bits,
+                        .row_words = blocks.row_words()});
+    }
+  }
+
+  // From query head `head` of all batches on.
+  const HeadBlocks* of(std::int64_t head) const {
+    return heads_.empty() ? nullptr : &heads_[static_cast<std::size_t>(head)];
+  }
+
+ private:
+  std::vector<std::vector<std::int32_t>> states_;
+  std::vector<HeadBlocks> heads_;
+};
 
 // Of b batches, hk heads and key ranges those that may run beside each other: what a bias is one
 // value for adds to one gradient, one after the other in order.
@@ -226,6 +261,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
   const Engine& engine = engine_of(config.target);
   const HeadShape shape = head_shape(p, args.logits);
   const ForwardWorkspace space(p, config, threads, args.workspace);
+  const AllBlocks all_blocks(p, args.blocks);
   const auto packed_of = [&](std::int64_t b, std::int64_t hk) {
     return space.packed + space.packed_bytes * static_cast<std::size_t>(b * p.hk + hk);
   };
@@ -267,6 +303,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     if (p.alibi) task.slope = slopes_of(p, args.logits, b)[h];
     if (p.sink) task.sink = args.logits.sinks[h];
     task.head = head_number(p, args.logits, b, h);
+    if (p.blocks) task.blocks = *all_blocks.of(head);
     engine.forward_tile(config, shape, task);
   });
 }
@@ -276,6 +313,7 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
   const Engine& engine = engine_of(config.target);
   const HeadShape shape = head_shape(p, args.logits);
   const BackwardWorkspace space(p, config, threads, args.workspace);
+  const AllBlocks all_blocks(p, args.blocks);
   const std::int64_t group = p.hq / p.hk, ranges = space.range_count();
   const auto kv_of = [&](std::int64_t head) {
     return space.packed_kv + space.packed_kv_bytes * static_cast<std::size_t>(head);
@@ -329,7 +367,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .key_end = space.ranges[static_cast<std::size_t>(range) + 1],
          .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr,
          .bias = bias_of(p, args, b, h * group),
-         .head = head_number(p, args.logits, b, h * group)});
+         .head = head_number(p, args.logits, b, h * group),
+         .blocks = all_blocks.of(first_q_head)});
   };
   const Beside beside(p, ranges, p.bias && args.d_bias != nullptr);
   parallel_for(threads, beside.count(), [&](std::int64_t index, int slot) {

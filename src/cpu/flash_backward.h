@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
+#include "cpu/simd_blocks.h"
 #include "cpu/simd_dropout.h"
 #include "cpu/simd_kernel.h"
 #include "cpu/simd_logits.h"
@@ -213,7 +214,7 @@ struct FlashBackward {
         for (int head = 0; head < args_.group; ++head) {
           for (std::int64_t block = begin / config_.block_q; block * config_.block_q < end;
                ++block) {
-            step(head, block, key, keys);
+            if (!skips(head, block, key, keys)) step(head, block, key, keys);
           }
         }
         store(key, keys);
@@ -223,6 +224,14 @@ struct FlashBackward {
    private:
     float* dq_of(int head) const {
       return args_.dq_sums + static_cast<std::size_t>(head) * args_.dq_sums_stride;
+    }
+
+    // Do lists of blocks have none of the tile?
+    bool skips(int head, std::int64_t block, std::int64_t key, int keys) const {
+      if (args_.blocks == nullptr) return false;
+      const std::int64_t first = block * config_.block_q;
+      return SimdBlocks<Isa>(args_.blocks[head])
+          .skip(first, first + least(shape_.sq - first, config_.block_q), key, key + keys);
     }
 
     static void clear(float* data, std::ptrdiff_t count) {
@@ -251,6 +260,7 @@ struct FlashBackward {
                          {dp_, block_k, false}, rows, cols, layout_.v_steps);
       if (shape_.transforms()) transform(head, first, rows, key, cols);
       if (!sees_all(first, count, key, cols)) mask(first, count, key, cols);
+      if (args_.blocks != nullptr) hide_blocks(head, first, count, key, keys, cols);
       const auto of_rows = [&]<bool kDrops>() {
         for (int row = 0; row < rows; row += kPack) {
           gradients<kDrops>(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
@@ -320,6 +330,16 @@ struct FlashBackward {
           float* s = s_ + row * config_.block_k + i;
           Isa::store(s, Isa::keep(Isa::load(s), begin - i, end - i, hidden));
         }
+      }
+    }
+
+    void hide_blocks(int head, std::int64_t first, int count, std::int64_t key, int keys,
+                     int cols) {
+      const SimdBlocks<Isa> blocks(args_.blocks[head]);
+      if (!blocks.hide(first, first + count, key, key + keys)) return;
+      const float hidden = shape_.exponent_scale() < 0 ? kInf : -kInf;
+      for (int row = 0; row < count; ++row) {
+        blocks.hide_row(s_ + row * config_.block_k, cols, first + row, key, hidden);
       }
     }
 

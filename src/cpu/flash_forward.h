@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/engine.h"
+#include "cpu/simd_blocks.h"
 #include "cpu/simd_dropout.h"
 #include "cpu/simd_kernel.h"
 #include "cpu/simd_logits.h"
@@ -105,7 +106,8 @@ struct FlashForward {
           dropout_(shape.dropout, c.block_q, c.block_k,
                    args.scratch + sizeof(float) * static_cast<std::size_t>(
                                                       layout_.q_words + layout_.s_words +
-                                                      layout_.o_words + layout_.state_words)) {
+                                                      layout_.o_words + layout_.state_words)),
+          blocks_(args.blocks) {
       q_ = reinterpret_cast<float*>(args.scratch);
       s_ = q_ + layout_.q_words;
       o_ = s_ + layout_.s_words;
@@ -121,12 +123,16 @@ struct FlashForward {
       for (std::int64_t block = keys_begin / config_.block_k; block * config_.block_k < keys_end;
            ++block) {
         const std::int64_t key = block * config_.block_k;
+        const std::int64_t end =
+            key + config_.block_k < shape_.sk ? key + config_.block_k : shape_.sk;
+        if (blocks_.skip(args_.q_begin, args_.q_end, key, end)) continue;
         const float* packed =
             reinterpret_cast<const float*>(args_.packed) + block * layout_.block_words;
         keys_ = seen(keys_end - key);
         scores(packed);
         if (shape_.transforms()) transform(key);
         if (!sees_all(key)) mask(key);
+        if (blocks_.hide(args_.q_begin, args_.q_end, key, end)) hide_blocks(key);
         if (shape_.dropout.drops()) {
           dropout_.draw(args_.head, args_.q_begin, rows_, key, keys_);
           for (int row = 0; row < rows_; ++row) softmax_step<true>(row, first);
@@ -193,6 +199,12 @@ struct FlashForward {
           float* s = s_ + row * config_.block_k + i;
           Isa::store(s, Isa::keep(Isa::load(s), begin - i, end - i, hidden));
         }
+      }
+    }
+
+    void hide_blocks(std::int64_t key) {
+      for (int row = 0; row < rows_; ++row) {
+        blocks_.hide_row(s_ + row * config_.block_k, keys_, args_.q_begin + row, key, kMinusInf);
       }
     }
 
@@ -268,9 +280,10 @@ struct FlashForward {
     void store(int row) {
       const std::int64_t i = args_.q_begin + row;
       const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
-      // The mask hides all keys, or a bias of -inf does.
+      // The mask hides all keys, or a bias of -inf does, or lists of blocks.
+      const bool more = shape_.bias || args_.blocks.states != nullptr;
       const bool blind =
-          key_begin(i) >= key_end(i) || (shape_.bias && total == 0 && max_[row] == kMinusInf);
+          key_begin(i) >= key_end(i) || (more && total == 0 && max_[row] == kMinusInf);
       const Denominator below = denominator(blind, max_[row] * magnitude_, total);
       const Vec share = Isa::splat(below.share * shape_.dropout.factor);
       float* o = o_ + row * layout_.v_cols;
@@ -306,6 +319,7 @@ struct FlashForward {
     const float magnitude_, scale_log2_;
     const SimdLogits<Isa> logits_;
     Dropout dropout_;
+    const SimdBlocks<Isa> blocks_;
     int keys_ = 0;  // of the current block that some row sees
     float* q_;
     float* s_;    // scores, then probabilities in place

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "spec/blocks.h"
+
 namespace dfa::cpu {
 namespace {
 
@@ -46,24 +48,33 @@ int round_up_to(std::int64_t length, int step, int limit) {
   return static_cast<int>(std::min<std::int64_t>((length + step - 1) / step * step, limit));
 }
 
+// A tile that lies in one block is skipped with it, and never reads beside it.
+Tile within_blocks(const Problem& p, Tile tile) {
+  if (!p.blocks) return tile;
+  const auto side = [](std::int64_t block, int most) {
+    return static_cast<int>(side_within(block, most, 16));
+  };
+  return {side(p.blocks->block_q, tile.q), side(p.blocks->block_k, tile.k)};
+}
+
 // A short sequence needs no large tile: its rest would be packed and cleared for nothing.
 template <typename Config>
 Config default_tile(Target highest, const Problem& problem, Tile vectors, Tile amx) {
-  constexpr int kStep = 32;  // legal for every target
+  const int step = problem.blocks ? 16 : 32;  // legal for every target that takes the problem
   const Target target = target_for(highest, problem);
-  const Tile tile = target == Target::cpu_amx ? amx : vectors;
+  const Tile tile = within_blocks(problem, target == Target::cpu_amx ? amx : vectors);
   return {.target = target,
           .element = problem.dtype,
           .head_dim = static_cast<int>(problem.d),
           .value_dim = static_cast<int>(problem.dv),
-          .block_q = round_up_to(problem.sq, kStep, tile.q),
-          .block_k = round_up_to(problem.sk, kStep, tile.k)};
+          .block_q = round_up_to(problem.sq, step, tile.q),
+          .block_k = round_up_to(problem.sk, step, tile.k)};
 }
 
 }  // namespace
 
 Target target_for(Target highest, const Problem& p) {
-  const bool amx = p.dtype == DType::bf16 && p.plain();
+  const bool amx = p.dtype == DType::bf16 && p.plain() && !p.blocks;
   return highest == Target::cpu_amx && !amx ? Target::cpu_avx512 : highest;
 }
 

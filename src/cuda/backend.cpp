@@ -74,7 +74,14 @@ void require_memory_of_both(const gpu::Device& device, const Args& args) {
                              {"alibi_slopes", args.logits.alibi_slopes, 4},
                              {"sinks", args.logits.sinks, 4},
                              {"bias", args.logits.bias, 2},
-                             {"probabilities", args.probabilities}});
+                             {"probabilities", args.probabilities},
+                             {"kv_counts", args.blocks.kv_counts, 4},
+                             {"kv_indices", args.blocks.kv_indices, 4},
+                             {"kv_bitmaps", args.blocks.kv_bitmaps, 4},
+                             {"q_counts", args.blocks.q_counts, 4},
+                             {"q_indices", args.blocks.q_indices, 4},
+                             {"q_bitmaps", args.blocks.q_bitmaps, 4},
+                             {"bits", args.blocks.bits, 4}});
 }
 
 class CudaBackend final : public Backend {

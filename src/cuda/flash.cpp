@@ -8,12 +8,21 @@
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "plan/validate.h"
+#include "spec/blocks.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
 namespace {
+
+// Lists of blocks have run on no GPU yet.
+constexpr bool kBlocksOnGpu = false;
+
+Verdict blocks_run(const Problem& p) {
+  if (kBlocksOnGpu || !p.blocks) return Verdict::yes();
+  return Verdict::no("lists of blocks have run on no GPU; take backend cpu");
+}
 
 // Those of a pass, with the reason where they are not the architecture's own.
 template <typename Config>
@@ -35,6 +44,7 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 }  // namespace
 
 Verdict flash_supports(const Problem& p, const Limits& limits) {
+  if (const Verdict run = blocks_run(p); !run) return run;
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
@@ -74,6 +84,11 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
         std::max(plan.workspace_bytes, backward_workspace_bytes(p, *config.backward));
   }
   plan.why += rows_of_heads(heads);
+  if (config.forward) {
+    plan.why += skipped_tiles(p, config.forward->block_q, config.forward->block_k);
+  } else if (config.backward) {
+    plan.why += skipped_tiles(p, config.backward->block_q, config.backward->block_k);
+  }
   if (config.forward && config.forward->num_splits > 0) {
     plan.why += "; keys of the last query tiles are dealt out in " +
                 std::to_string(config.forward->num_splits) + " shares, which a second kernel joins";
@@ -100,6 +115,10 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
         device, forward_launches(p, config), split_kv_args(p, config),
         limits_of(device).highest == Target::cuda_sm90);
   }
+  if (config.blocks) {
+    return std::make_unique<const LaunchList<ForwardArgs, BlockKernelArgs>>(
+        device, forward_launches(p, config), block_kernel_args(p, kernel_args(p, config)));
+  }
   return std::make_unique<const LaunchList<ForwardArgs>>(device, forward_launches(p, config),
                                                          kernel_args(p, config));
 }
@@ -107,6 +126,10 @@ ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& confi
 BackwardLauncher flash_backward(const Problem& p, const BackwardConfig& config,
                                 const gpu::Device& device, int sms) {
   if (config.target == Target::cuda_sm90) return hopper_backward(p, config, device, sms);
+  if (config.blocks) {
+    return std::make_unique<const LaunchList<BackwardArgs, BlockKernelArgs>>(
+        device, backward_launches(p, config), block_kernel_args(p, kernel_args(p, config)));
+  }
   return std::make_unique<const LaunchList<BackwardArgs>>(device, backward_launches(p, config),
                                                           kernel_args(p, config));
 }

@@ -53,7 +53,9 @@ ReadyCudaPlan::ReadyCudaPlan(const Plan& plan, const PlanConfig& config, const g
 
 bool ReadyCudaPlan::is_selected_for(const Problem& problem) const {
   const auto* flash = std::get_if<FlashConfig>(&config_);
-  if (flash == nullptr || plan_.origin != "default" || has_backward(problem)) return false;
+  if (flash == nullptr || plan_.origin != "default" || has_backward(problem) || problem.blocks) {
+    return false;  // lists are told of by numbers of tiles
+  }
   const Limits limits = limits_of(device_);
   const Problem p = with_pack_gqa(problem), planned = with_pack_gqa(plan_.problem);
   const ForwardConfig& config = *flash->forward;

@@ -58,6 +58,7 @@ std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows, const gpu::Dev
   if (p.dropout > 0) {
     throw Unsupported("rows of '" + to_line(p) + "' are not checked: leave dropout(…) out");
   }
+  if (p.blocks) throw Unsupported("rows of '" + to_line(p) + "' are not checked: it has blocks(…)");
   return std::make_unique<CheckRows>(p, rows, device);
 }
 

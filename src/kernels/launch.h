@@ -9,6 +9,7 @@
 #include "kernels/args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/forward/split_kv_args.h"
+#include "kernels/schedule/block_args.h"
 #include "kernels/schedule/split_kv.h"
 #include "kernels/schedule/tile_scheduler.h"
 #include "spec/config.h"
@@ -93,6 +94,11 @@ KernelArgs kernel_args(const Problem& problem, const BackwardConfig& config);
 void alternate(KernelArgs& args, int head_swizzle);
 KernelArgs with_pointers(KernelArgs args, const ForwardArgs& pointers);
 KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and the workspace
+
+// The same of problems with lists of blocks.
+BlockKernelArgs block_kernel_args(const Problem& problem, const KernelArgs& args);
+BlockKernelArgs with_pointers(BlockKernelArgs args, const ForwardArgs& pointers);
+BlockKernelArgs with_pointers(BlockKernelArgs args, const BackwardArgs& pointers);
 
 // The same of ForwardConfig::split_kv.
 SplitKvForwardArgs split_kv_args(const Problem& problem, const ForwardConfig& config);

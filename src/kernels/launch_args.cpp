@@ -149,6 +149,48 @@ KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
   return args;
 }
 
+BlockKernelArgs block_kernel_args(const Problem& p, const KernelArgs& args) {
+  BlockKernelArgs all{args, {}};
+  const BlockMask& mask = p.blocks.value();
+  BlockArgs& blocks = all.blocks;
+  blocks.block_q = static_cast<int>(mask.block_q);
+  blocks.block_k = static_cast<int>(mask.block_k);
+  blocks.rows = static_cast<int>(mask.rows(p.sq));
+  blocks.columns = static_cast<int>(mask.columns(p.sk));
+  blocks.row_words = static_cast<int>(mask.row_words());
+  blocks.head_maps = mask.of_head ? 1 : 0;
+  blocks.batch_maps = mask.of_batch ? static_cast<int>(mask.of_head ? p.hq : 1) : 0;
+  return all;
+}
+
+namespace {
+
+BlockKernelArgs with_lists(const BlockArgs& sizes, const KernelArgs& args,
+                           const BlockLists& lists) {
+  BlockKernelArgs all{args, sizes};
+  all.blocks.kv_counts = lists.kv_counts;
+  all.blocks.kv_indices = lists.kv_indices;
+  all.blocks.kv_bitmaps = lists.kv_bitmaps;
+  all.blocks.q_counts = lists.q_counts;
+  all.blocks.q_indices = lists.q_indices;
+  all.blocks.q_bitmaps = lists.q_bitmaps;
+  all.blocks.bits = lists.bits;
+  all.blocks.bitmaps = static_cast<int>(std::min<std::int64_t>(lists.bitmaps, 1 << 30));
+  return all;
+}
+
+}  // namespace
+
+BlockKernelArgs with_pointers(BlockKernelArgs args, const ForwardArgs& pointers) {
+  return with_lists(args.blocks, with_pointers(static_cast<const KernelArgs&>(args), pointers),
+                    pointers.blocks);
+}
+
+BlockKernelArgs with_pointers(BlockKernelArgs args, const BackwardArgs& pointers) {
+  return with_lists(args.blocks, with_pointers(static_cast<const KernelArgs&>(args), pointers),
+                    pointers.blocks);
+}
+
 void alternate(KernelArgs& args, int head_swizzle) {
   args.head_swizzle = head_swizzle;
   args.tail_heads = args.b * args.hk / head_swizzle * head_swizzle;

@@ -11,8 +11,9 @@ namespace dfa {
 // fp32 operands are twice as wide on their way, and copies of cuda_sm75 pass through registers.
 template <typename Config>
 constexpr int other_registers(const Config& c) {
-  constexpr int kOthers = 40, kOfCopies = 24;
-  return kOthers + 4 * (bytes_of(c.element) - 2) + (c.target == Target::cuda_sm75 ? kOfCopies : 0);
+  constexpr int kOthers = 40, kOfCopies = 24, kOfBlocks = 24;
+  return kOthers + 4 * (bytes_of(c.element) - 2) + (c.target == Target::cuda_sm75 ? kOfCopies : 0) +
+         (c.blocks ? kOfBlocks : 0);
 }
 
 constexpr int expected_registers(const ForwardConfig& c) {

@@ -330,6 +330,7 @@ BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile&
   set_logits(config, p);
   config.ranges = !p.mask.is_window();
   config.dropout = p.dropout > 0;
+  config.blocks = p.blocks.has_value();
   return config;
 }
 
@@ -346,6 +347,32 @@ bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const 
   return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
 }
 
+// Tiles that divide the blocks of lists: warps get fewer, and then their rows.
+KeyTile within_blocks(const Problem& p, KeyTile tile) {
+  if (!p.blocks) return tile;
+  const int least_shared = bytes_of(p.dtype) == 4 ? 16 : 32;  // queries of a tile
+  while (p.blocks->block_q % tile.block_q != 0) tile.block_q /= 2;
+  if (tile.sharing > 1 && tile.block_q < least_shared) {
+    tile.warps /= tile.sharing;
+    tile.sharing = 1;
+  }
+  while (p.blocks->block_k % tile.block_k != 0) {
+    if (tile.warps > tile.sharing) tile.warps /= 2;
+    tile.block_k /= 2;
+  }
+  return tile;
+}
+
+QueryTile within_blocks(const Problem& p, QueryTile tile) {
+  if (!p.blocks) return tile;
+  while (p.blocks->block_q % tile.block_q != 0) {
+    if (tile.warps > 1) tile.warps /= 2;
+    tile.block_q /= 2;
+  }
+  while (p.blocks->block_k % tile.block_k != 0) tile.block_k /= 2;
+  return tile;
+}
+
 std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
   std::vector<BackwardConfig> legal, later;
   for (const SerializedTile& tile : kSerializedTiles) {
@@ -360,7 +387,8 @@ std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& 
       wide ? std::span<const KeyTile>(kWideKeyTiles) : kKeyTiles;
   for (const QueryTile& queries : query_tiles) {
     for (const KeyTile& keys : key_tiles) {
-      const BackwardConfig config = config_of(p, keys, queries, limits);
+      const BackwardConfig config =
+          config_of(p, within_blocks(p, keys), within_blocks(p, queries), limits);
       if (validate_portable(config, p, limits)) legal.push_back(config);
     }
   }
@@ -398,13 +426,16 @@ std::vector<BackwardConfig> gpu_candidates(const Problem& problem, const Limits&
 
 BackwardConfig select_backward(const Problem& problem, const Limits& limits) {
   const std::vector<BackwardConfig> legal = gpu_candidates<BackwardConfig>(problem, limits);
-  return legal.empty() ? config_of(problem, kKeyTiles[0], kQueryTiles[0], limits) : legal[0];
+  if (!legal.empty()) return legal[0];
+  return config_of(problem, within_blocks(problem, kKeyTiles[0]),
+                   within_blocks(problem, kQueryTiles[0]), limits);
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (p.blocks) return Verdict::no("cuda_sm90 takes no lists of blocks");
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

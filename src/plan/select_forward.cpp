@@ -260,6 +260,7 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
   set_logits(config, p);
   config.ranges = !p.mask.is_window();
   config.dropout = p.dropout > 0;
+  config.blocks = p.blocks.has_value();
   return config;
 }
 
@@ -287,10 +288,21 @@ std::span<const ForwardTile> portable_tiles(const Problem& p) {
   return kForwardTiles;
 }
 
+// Tiles that divide the blocks of lists: warps get fewer, and then their rows.
+ForwardTile within_blocks(const Problem& p, ForwardTile tile) {
+  if (!p.blocks) return tile;
+  while (p.blocks->block_q % tile.block_q != 0) {
+    if (tile.warps > 1) tile.warps /= 2;
+    tile.block_q /= 2;
+  }
+  while (p.blocks->block_k % tile.block_k != 0) tile.block_k /= 2;
+  return tile;
+}
+
 std::vector<ForwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
   std::vector<ForwardConfig> legal;
   for (const ForwardTile& tile : portable_tiles(p)) {
-    const ForwardConfig config = config_of(p, tile, limits);
+    const ForwardConfig config = config_of(p, within_blocks(p, tile), limits);
     const bool is_new = std::ranges::find(legal, config) == legal.end();
     if (is_new && validate_portable(config, p, limits)) legal.push_back(config);
   }
@@ -348,13 +360,15 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
   }
   if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
-  return legal.empty() ? config_of(problem, kForwardTiles[0], limits) : legal[0];
+  return legal.empty() ? config_of(problem, within_blocks(problem, kForwardTiles[0]), limits)
+                       : legal[0];
 }
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (problem.blocks) return Verdict::no("cuda_sm90 takes no lists of blocks");
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

@@ -41,6 +41,8 @@ Verdict validate_on_cpu(const Config& c, const Problem& p, const Limits& limits)
       require(c.target != Target::cpu_amx || p.plain(),
               "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias, sink and "
               "dropout"),
+      require(c.target != Target::cpu_amx || !p.blocks,
+              "cpu_amx takes no lists of blocks; use cpu_avx512"),
       require(c.element == p.dtype, "element=", name_of(c.element), " but the problem is ", dtype),
       require(c.head_dim == p.d, "head_dim=", c.head_dim, " but the problem has d=", p.d),
       require(c.value_dim == p.dv, "value_dim=", c.value_dim, " but the problem has dv=", p.dv),

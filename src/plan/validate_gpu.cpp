@@ -38,17 +38,37 @@ Verdict validate_strides(const char* name, const Strides& s) {
 
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
-  return all(
-      {validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
-       validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
-       validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
-       require(c.ranges == !p.mask.is_window(), c.ranges
-                                                    ? "ranges=true is of chunked and prefix masks"
-                                                    : "chunked and prefix masks take ranges=true"),
-       require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
-                                                       : "dropout takes dropout=true"),
-       require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
-       validate_lengths(p)});
+  return all({validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
+              validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
+              validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
+              require(c.ranges == !p.mask.is_window(),
+                      c.ranges ? "ranges=true is of chunked and prefix masks"
+                               : "chunked and prefix masks take ranges=true"),
+              require(c.blocks == p.blocks.has_value(),
+                      c.blocks ? "blocks=true is of problems with lists of blocks"
+                               : "lists of blocks take blocks=true"),
+              validate_lengths(p)});
+}
+
+// Tiles that a list's blocks are cut into.
+Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
+  return require(tile >= 1 && block % tile == 0, field, "=", tile,
+                 " does not divide the blocks of ", block, " ", side);
+}
+
+Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
+  if (!p.blocks) return Verdict::yes();
+  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+              validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
+}
+
+Verdict validate_blocks(const BackwardConfig& c, const Problem& p) {
+  if (!p.blocks) return Verdict::yes();
+  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+              validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
+              validate_side("dq_block_q", c.dq_block_q, "queries", p.blocks->block_q),
+              validate_side("dq_block_k", c.dq_block_k, "keys", p.blocks->block_k),
+              require(!p.bias, "a bias beside lists of blocks has no backward on a GPU")});
 }
 
 // Sizes are divided by it.
@@ -185,6 +205,7 @@ Verdict validate_dq(const BackwardConfig& c) {
       require(!c.bias, "biases take dq=separate of cuda_sm80"),
       require(!c.ranges, "chunked and prefix masks take dq=separate of cuda_sm80"),
       require(!c.dropout, "dropout takes dq=separate of cuda_sm80"),
+      require(!c.blocks, "lists of blocks take dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
@@ -217,8 +238,11 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 Verdict validate_plain_logits(const Problem& p) { return require(p.plain(), kNoLogitsOnSm90); }
 
 Verdict validate_mask(const Problem& p) {
-  return require(p.mask.is_window(),
-                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
+  return all({
+      require(p.mask.is_window(),
+              "cuda_sm90 and standard attention know windows, not chunked and prefix masks"),
+      require(!p.blocks, "cuda_sm90 and standard attention take no lists of blocks"),
+  });
 }
 
 Verdict validate_no_dropout(const Problem& p) {
@@ -274,6 +298,7 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
       all({validate_problem(c, p), validate_warps(c.warps), validate_split_kv(c, p),
+           validate_blocks(c, p),
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});
@@ -281,8 +306,9 @@ Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits
 }
 
 Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limits& limits) {
-  const Verdict fits = all({validate_problem(c, p), validate_warps(c.warps),
-                            validate_warps(c.dq_warps), validate_sharing(c), validate_dq(c)});
+  const Verdict fits =
+      all({validate_problem(c, p), validate_warps(c.warps), validate_warps(c.dq_warps),
+           validate_sharing(c), validate_dq(c), validate_blocks(c, p)});
   if (!fits) return fits;
   const Verdict keys = validate_tiles(key_tiles_of(c), limits);
   const bool other = c.dq == DqAccumulation::separate;  // has a kernel of dq of its own

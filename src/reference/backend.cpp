@@ -9,6 +9,7 @@
 #include "reference/head.h"
 #include "reference/packed.h"
 #include "spec/bias.h"
+#include "spec/block_lists.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
@@ -63,6 +64,7 @@ class ReferenceBackend final : public Backend {
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue) const override {
     const Problem& p = plan.problem;
+    if (p.blocks) require_block_lists(p, args.blocks);
     if (p.packed()) {
       for (PackedSequence& one : sequences_of(p, args)) {
         dense_forward(one.problem, one.forward);
@@ -74,6 +76,7 @@ class ReferenceBackend final : public Backend {
   }
 
   void backward(const Plan& plan, const BackwardArgs& args, Queue) const override {
+    if (plan.problem.blocks) require_block_lists(plan.problem, args.blocks);
     for (std::int64_t h = 0; plan.problem.sink && h < plan.problem.hq; ++h) {
       args.d_sinks[h] = static_cast<float>(sink_gradient(plan.problem, args, h));
     }
@@ -110,7 +113,8 @@ class ReferenceBackend final : public Backend {
   static void dense_forward(const Problem& p, const ForwardArgs& args) {
     for (std::int64_t b = 0; b < p.b; ++b) {
       for (std::int64_t h = 0; h < p.hq; ++h) {
-        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits);
+        const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits,
+                                args.blocks);
         for (std::int64_t i = 0; i < p.sq; ++i) {
           const auto row = head.forward(i);
           store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
@@ -134,7 +138,8 @@ class ReferenceBackend final : public Backend {
     const std::int64_t group = p.hq / p.hk;
     std::vector<Head<double>::KeyGradient> sums(static_cast<std::size_t>(p.sk));
     for (std::int64_t h = hk * group; h < (hk + 1) * group; ++h) {
-      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h, 0, args.logits);
+      const Head<double> head(p, args.q, args.k, args.v, args.d_o, b, h, 0, args.logits,
+                              args.blocks);
       std::vector<double> lse, delta;
       for (std::int64_t i = 0; i < p.sq; ++i) {
         const auto row = head.forward(i);

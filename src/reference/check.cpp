@@ -21,7 +21,7 @@ namespace {
 // A mean needs many roundings: over few, one of them decides, and it is the largest error's turn.
 bool compare_means(const Problem& p) {
   constexpr double kFewestPairs = 256;
-  return static_cast<double>(p.b * p.hq) * visible_pairs(p.mask, p.sq, p.sk) >= kFewestPairs;
+  return static_cast<double>(p.b * p.hq) * visible_pairs(p) >= kFewestPairs;
 }
 
 // Roundings that one element goes through, at most: a sum over keys or queries of sums over
@@ -49,10 +49,10 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
 // The yardstick of one query head.
 std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
                                    const void* d_o, std::int64_t b, std::int64_t h, int orders,
-                                   const Logits& logits) {
+                                   const Logits& logits, const BlockLists& blocks) {
   std::vector<Head<float>> heads;
   heads.reserve(static_cast<std::size_t>(orders));
-  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n, logits);
+  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n, logits, blocks);
   return heads;
 }
 
@@ -257,9 +257,9 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   const Sample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse);
   for (const auto [b, h] : sample.heads) {
-    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits);
-    const auto naive =
-        yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders, args.logits);
+    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks);
+    const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
+                                 args.logits, args.blocks);
     rows.add(truth, naive, sample.rows, b, h);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);
@@ -278,9 +278,10 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
     std::vector<KeyGradients<float>> rough(static_cast<std::size_t>(sample.orders),
                                            KeyGradients<float>(sample.keys.size()));
     for (std::int64_t hq = hk * group; hq < (hk + 1) * group; ++hq) {
-      const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits);
-      const auto naive =
-          yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders, args.logits);
+      const Head<double> truth(p, args.q, args.k, args.v, args.d_o, b, hq, 0, args.logits,
+                               args.blocks);
+      const auto naive = yardstick(p, args.q, args.k, args.v, args.d_o, b, hq, sample.orders,
+                                   args.logits, args.blocks);
       if (!sample.complete) given.add(truth, naive, sample.rows, b, hq);
       const RowSums<double> exact(p, truth, args, b, hq, sample.complete);
       right.add(truth, exact, sample.keys);

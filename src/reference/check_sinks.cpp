@@ -19,7 +19,7 @@ struct Sum {
   Real value = 0, terms = 0;
 
   void add(const Problem& p, const BackwardArgs& a, std::int64_t b, std::int64_t h, int order) {
-    const Head<Real> head(p, a.q, a.k, a.v, a.d_o, b, h, order, a.logits);
+    const Head<Real> head(p, a.q, a.k, a.v, a.d_o, b, h, order, a.logits, a.blocks);
     std::vector<Real> o(static_cast<std::size_t>(p.dv));
     for (std::int64_t n = 0; n < p.sq; ++n) {
       const std::int64_t i = SumOrder{order}.term(n, p.sq);

@@ -59,6 +59,7 @@ std::string first_non_finite_lse(const Problem& p, const float* lse) {
     // A query that sees any key sees the one that is nearest to its own position.
     const std::int64_t nearest = std::clamp<std::int64_t>(i + p.sk - p.sq, 0, p.sk - 1);
     const bool sees_keys = is_visible(p, i, nearest);
+    if (p.blocks && lse[n] == kNoKey) continue;  // their lists are not looked at here
     if (sees_keys ? std::isfinite(lse[n]) : lse[n] == kNoKey) continue;
     return fmt::format("at b{} h{} s{}: {} where {} is right", n / p.sq / p.hq, n / p.sq % p.hq, i,
                        lse[n], sees_keys ? "a number" : "-inf");

@@ -64,23 +64,6 @@ void add_scaled(Real* to, Real a, const Real* from, std::int64_t count) {
   to[last] += a * from[last];
 }
 
-// Rows or keys [begin, end); begin == end where there is none.
-struct Range {
-  std::int64_t begin = 0, end = 0;
-};
-
-// The range of those of `count` that `visible` names, one after the other.
-template <typename Visible>
-Range range_of(std::int64_t count, Visible visible) {
-  Range range;
-  for (std::int64_t n = 0; n < count; ++n) {
-    if (!visible(n)) continue;
-    if (range.end == 0) range.begin = n;
-    range.end = n + 1;
-  }
-  return range;
-}
-
 // row · columns[begin, end), given the columns' transpose: the inner loop runs over contiguous
 // keys.
 template <typename Real>
@@ -94,35 +77,37 @@ std::vector<Real> products(const Real* row, const Matrix<Real>& transposed, std:
   return sums;
 }
 
-// sum += weights · rows[begin, …)
+// sum += weights · rows of `seen`
 template <typename Real>
 void add_weighted(std::vector<Real>& sum, const std::vector<Real>& weights,
-                  const Matrix<Real>& rows, std::int64_t begin, SumOrder order) {
+                  const Matrix<Real>& rows, const Seen& seen, SumOrder order) {
   sum.resize(static_cast<std::size_t>(rows.cols), Real(0));
   const std::int64_t count = std::ssize(weights);
   for (std::int64_t n = 0; n < count; ++n) {
     const std::int64_t j = order.term(n, count);
-    add_scaled(sum.data(), weights[static_cast<std::size_t>(j)], rows.row(begin + j), rows.cols);
+    if (!seen.shows(j)) continue;
+    add_scaled(sum.data(), weights[static_cast<std::size_t>(j)], rows.row(seen.begin + j),
+               rows.cols);
   }
 }
 
 template <typename Real>
 std::vector<Real> weighted_sum(const std::vector<Real>& weights, const Matrix<Real>& rows,
-                               std::int64_t begin, SumOrder order) {
+                               const Seen& seen, SumOrder order) {
   std::vector<Real> sum;
-  add_weighted(sum, weights, rows, begin, order);
+  add_weighted(sum, weights, rows, seen, order);
   return sum;
 }
 
 }  // namespace
 
-// sum of |weights| · sizes[begin, …); nothing where there are no sizes.
+// sum of |weights| · sizes of `seen`; nothing where there are no sizes.
 template <typename Real>
-std::vector<Real> terms_of(std::vector<Real> weights, const Matrix<Real>& sizes, std::int64_t begin,
+std::vector<Real> terms_of(std::vector<Real> weights, const Matrix<Real>& sizes, const Seen& seen,
                            SumOrder order) {
   if (sizes.rows == 0) return {};
   for (Real& weight : weights) weight = std::fabs(weight);
-  return weighted_sum(weights, sizes, begin, order);
+  return weighted_sum(weights, sizes, seen, order);
 }
 
 bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
@@ -139,11 +124,13 @@ bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
 
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
-                 const void* d_o, std::int64_t b, std::int64_t hq, int order, const Logits& logits)
+                 const void* d_o, std::int64_t b, std::int64_t hq, int order, const Logits& logits,
+                 const BlockLists& blocks)
     : p_(problem),
       scale_(static_cast<Real>(problem.softmax_scale())),
       logits_(problem, logits, b, hq),
       dropout_(problem, logits, b, hq),
+      blocks_(problem, blocks, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
   q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
@@ -169,12 +156,22 @@ Real Head<Real>::round(Real value) const {
 }
 
 template <typename Real>
-std::vector<Real> Head<Real>::plain_scores(std::int64_t i, std::int64_t begin,
-                                           std::int64_t end) const {
-  std::vector<Real> s = products(q_.row(i), k_t_, begin, end, order_);
-  for (std::int64_t j = begin; j < end; ++j) {
-    Real& value = s[static_cast<std::size_t>(j - begin)];
-    value = logits_.of(value, i, j);
+Seen Head<Real>::keys_of(std::int64_t i) const {
+  return seen_of(p_.sk, [&](std::int64_t j) { return sees(i, j); });
+}
+
+template <typename Real>
+Seen Head<Real>::queries_of(std::int64_t j) const {
+  return seen_of(p_.sq, [&](std::int64_t i) { return sees(i, j); });
+}
+
+template <typename Real>
+std::vector<Real> Head<Real>::plain_scores(std::int64_t i, const Seen& keys) const {
+  std::vector<Real> s = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  for (std::int64_t n = 0; n < std::ssize(s); ++n) {
+    Real& value = s[static_cast<std::size_t>(n)];
+    value = keys.shows(n) ? logits_.of(value, i, keys.begin + n)
+                          : -std::numeric_limits<Real>::infinity();
   }
   return s;
 }
@@ -223,20 +220,20 @@ Real Head<Real>::softmax(std::vector<Real>& s) const {
 
 template <typename Real>
 typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
-  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
-  if (begin == end) {
+  const Seen keys = keys_of(i);
+  if (keys.begin == keys.end) {
     const std::vector<Real> zeros(static_cast<std::size_t>(p_.dv), Real(0));
     return {zeros, zeros, logits_.sink(), logits_.sink()};
   }
-  std::vector<Real> s = plain_scores(i, begin, end);
+  std::vector<Real> s = plain_scores(i, keys);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
   for (Real& value : s) value = round(value);
   const Real lse = softmax(s);
   for (std::size_t n = 0; n < s.size(); ++n) {
-    s[n] = round(s[n] * dropout_.of(i, begin + static_cast<std::int64_t>(n)));
+    s[n] = round(s[n] * dropout_.of(i, keys.begin + static_cast<std::int64_t>(n)));
   }
-  return {weighted_sum(s, v_, begin, order_), terms_of(s, v_size_, begin, order_), lse,
+  return {weighted_sum(s, v_, keys, order_), terms_of(s, v_size_, keys, order_), lse,
           rounds ? plain : lse};
 }
 
@@ -258,21 +255,21 @@ Real ds_terms(Real p, Real dp, Real delta) {
 
 template <typename Real>
 typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delta) const {
-  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
+  const Seen keys = keys_of(i);
   const std::vector<Real> zeros(static_cast<std::size_t>(p_.d), Real(0));
-  if (begin == end) return {zeros, zeros};
-  const std::vector<Real> plain = products(q_.row(i), k_t_, begin, end, order_);
-  std::vector<Real> ds = products(d_o_.row(i), v_t_, begin, end, order_), terms = ds;
+  if (keys.begin == keys.end) return {zeros, zeros};
+  const std::vector<Real> plain = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  std::vector<Real> ds = products(d_o_.row(i), v_t_, keys.begin, keys.end, order_), terms = ds;
   for (std::size_t n = 0; n < ds.size(); ++n) {
-    const std::int64_t j = begin + static_cast<std::int64_t>(n);
+    if (!keys.shows(static_cast<std::int64_t>(n))) continue;
+    const std::int64_t j = keys.begin + static_cast<std::int64_t>(n);
     const Real s = round(logits_.of(plain[n], i, j));
     const Real p = round(probability(s, lse)), derivative = logits_.derivative(plain[n]);
     ds[n] = round(ds[n] * dropout_.of(i, j));
     terms[n] = ds_terms(p, ds[n], delta) * derivative;
     ds[n] = round(p * (ds[n] - delta) * derivative);
   }
-  Gradient gradient = {weighted_sum(ds, k_, begin, order_),
-                       terms_of(terms, k_size_, begin, order_)};
+  Gradient gradient = {weighted_sum(ds, k_, keys, order_), terms_of(terms, k_size_, keys, order_)};
   for (Real& value : gradient.dq) value *= scale_;
   for (Real& value : gradient.terms) value *= std::fabs(scale_);
   return gradient;
@@ -281,13 +278,17 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
 template <typename Real>
 typename Head<Real>::LogitGradients Head<Real>::logit_gradients(std::int64_t i, Real lse,
                                                                 Real delta) const {
-  const auto [begin, end] = range_of(p_.sk, [&](std::int64_t j) { return is_visible(p_, i, j); });
-  if (begin == end) return {};
-  const std::vector<Real> plain = products(q_.row(i), k_t_, begin, end, order_);
-  LogitGradients row{begin, products(d_o_.row(i), v_t_, begin, end, order_), {}};
+  const Seen keys = keys_of(i);
+  if (keys.begin == keys.end) return {};
+  const std::vector<Real> plain = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  LogitGradients row{keys.begin, products(d_o_.row(i), v_t_, keys.begin, keys.end, order_), {}};
   row.terms = row.ds;
   for (std::size_t n = 0; n < row.ds.size(); ++n) {
-    const std::int64_t j = begin + static_cast<std::int64_t>(n);
+    if (!keys.shows(static_cast<std::int64_t>(n))) {
+      row.ds[n] = row.terms[n] = 0;
+      continue;
+    }
+    const std::int64_t j = keys.begin + static_cast<std::int64_t>(n);
     const Real s = round(logits_.of(plain[n], i, j));
     const Real p = round(probability(s, lse));
     row.ds[n] = round(row.ds[n] * dropout_.of(i, j));
@@ -300,11 +301,12 @@ typename Head<Real>::LogitGradients Head<Real>::logit_gradients(std::int64_t i, 
 template <typename Real>
 void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
                                   const std::vector<Real>& delta, KeyGradient& sum) const {
-  const auto [begin, end] = range_of(p_.sq, [&](std::int64_t i) { return is_visible(p_, i, j); });
-  std::vector<Real> probabilities = products(k_.row(j), q_t_, begin, end, order_);
-  std::vector<Real> ds = products(v_.row(j), d_o_t_, begin, end, order_), terms = ds;
+  const Seen rows = queries_of(j);
+  std::vector<Real> probabilities = products(k_.row(j), q_t_, rows.begin, rows.end, order_);
+  std::vector<Real> ds = products(v_.row(j), d_o_t_, rows.begin, rows.end, order_), terms = ds;
   for (std::size_t i = 0; i < ds.size(); ++i) {
-    const std::size_t row = static_cast<std::size_t>(begin) + i;
+    if (!rows.shows(static_cast<std::int64_t>(i))) continue;
+    const std::size_t row = static_cast<std::size_t>(rows.begin) + i;
     const Real derivative = logits_.derivative(probabilities[i]);
     const Real s = round(logits_.of(probabilities[i], static_cast<std::int64_t>(row), j));
     const Real kept = dropout_.of(static_cast<std::int64_t>(row), j);
@@ -314,11 +316,11 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
     ds[i] = round(probabilities[i] * (ds[i] - delta[row]) * derivative);
     probabilities[i] = round(probabilities[i] * kept);
   }
-  add_weighted(sum.dk, ds, q_, begin, order_);
-  add_weighted(sum.dv, probabilities, d_o_, begin, order_);
+  add_weighted(sum.dk, ds, q_, rows, order_);
+  add_weighted(sum.dv, probabilities, d_o_, rows, order_);
   if (q_size_.rows == 0) return;
-  add_weighted(sum.dk_terms, terms, q_size_, begin, order_);
-  add_weighted(sum.dv_terms, probabilities, d_o_size_, begin, order_);
+  add_weighted(sum.dk_terms, terms, q_size_, rows, order_);
+  add_weighted(sum.dv_terms, probabilities, d_o_size_, rows, order_);
 }
 
 template class Head<double>;

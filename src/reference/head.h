@@ -6,6 +6,7 @@
 #include "dfa/attention.h"
 #include "reference/head_dropout.h"
 #include "reference/head_logits.h"
+#include "reference/seen.h"
 
 namespace dfa {
 
@@ -49,7 +50,8 @@ class Head {
   // Host pointers as in the public API; d_o may be null when no gradient is asked for. `order`
   // names one of many equally good orders of every sum.
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
-       std::int64_t b, std::int64_t hq, int order = 0, const Logits& logits = {});
+       std::int64_t b, std::int64_t hq, int order = 0, const Logits& logits = {},
+       const BlockLists& blocks = {});
 
   // One row of o (dv values) and its log-sum-exp; zeros and the sink, -inf without one, when the
   // row sees no key. In fp64 `terms` of a result are the sums of the absolute values of what it is
@@ -97,8 +99,13 @@ class Head {
 
  private:
   Real round(Real value) const;
-  // Logits of row i and keys [begin, end), before S is rounded.
-  std::vector<Real> plain_scores(std::int64_t i, std::int64_t begin, std::int64_t end) const;
+  bool sees(std::int64_t i, std::int64_t j) const {
+    return is_visible(p_, i, j) && blocks_.sees(i, j);
+  }
+  Seen keys_of(std::int64_t i) const;
+  Seen queries_of(std::int64_t j) const;
+  // Logits of row i and the keys, before S is rounded; -inf where one is hidden.
+  std::vector<Real> plain_scores(std::int64_t i, const Seen& keys) const;
   // Turns scores into probabilities, returns their log-sum-exp, the sink's among them.
   Real softmax(std::vector<Real>& s) const;
 
@@ -106,6 +113,7 @@ class Head {
   Real scale_;
   HeadLogits<Real> logits_;
   HeadDropout<Real> dropout_;
+  SeenBlocks blocks_;
   SumOrder order_;
   Matrix<Real> q_, k_, v_, d_o_;
   Matrix<Real> q_t_, k_t_, v_t_, d_o_t_;

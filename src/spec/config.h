@@ -77,6 +77,7 @@ struct ForwardConfig {
   // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
   bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
+  bool blocks = false;   // likewise: the problem has lists of blocks (BlockLists)
   // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: the keys of all
   // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
   // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
@@ -249,6 +250,7 @@ struct BackwardConfig {
   bool bias = false;
   bool ranges = false;
   bool dropout = false;
+  bool blocks = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

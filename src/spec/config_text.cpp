@@ -62,6 +62,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   }
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
+  if (!sm90) visit("blocks", config.blocks);
   if constexpr (requires { config.split_kv; }) {
     if (sm90) return;
     visit("split_kv", config.split_kv);
@@ -110,6 +111,7 @@ constexpr struct {
                 {"paged", "false"},
                 {"ranges", "false"},
                 {"dropout", "false"},
+                {"blocks", "false"},
                 {"split_kv", "false"},
                 {"split_keys", "0"},
                 {"num_splits", "0"}};

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "dfa/problem.h"
+#include "spec/blocks.h"
 #include "spec/passes.h"
 
 // The one place that says how many operations attention is. A multiply-add counts as two; only the
@@ -64,9 +65,16 @@ constexpr double visible_pairs(const Mask& mask, std::int64_t sq, std::int64_t s
          (mask.prefix > 0 ? flops_detail::pairs_of_prefix(mask, sq, sk) : 0.0);
 }
 
+// Likewise of a problem, in the mean of its heads; 0 where it has lists of blocks that are not
+// known.
+inline double visible_pairs(const Problem& p) {
+  return p.blocks ? pairs_of_blocks(p) : visible_pairs(p.mask, p.sq, p.sk);
+}
+
 // Some masks hide nothing: of a single query under a causal one, say.
-constexpr bool hides_keys(const Problem& p) {
-  return visible_pairs(p.mask, p.sq, p.sk) < static_cast<double>(p.sq) * static_cast<double>(p.sk);
+inline bool hides_keys(const Problem& p) {
+  return p.blocks.has_value() ||
+         visible_pairs(p.mask, p.sq, p.sk) < static_cast<double>(p.sq) * static_cast<double>(p.sk);
 }
 
 // The pairs that published rates are divided by: half of sq * sk for a causal square (the diagonal
@@ -77,8 +85,9 @@ constexpr double counted_pairs(const Mask& mask, std::int64_t sq, std::int64_t s
 }
 
 // Those of all sequences, or batches, of one head. Of packed sequences whose lengths are not known
-// ahead nothing is counted: 0.
+// ahead nothing is counted, nor of lists of blocks: 0.
 inline double counted_pairs(const Problem& p) {
+  if (p.blocks) return static_cast<double>(p.b) * pairs_of_blocks(p);
   if (!p.packed()) return static_cast<double>(p.b) * counted_pairs(p.mask, p.sq, p.sk);
   double pairs = 0;
   for (std::size_t i = 0; i < p.lens_q.size(); ++i) {

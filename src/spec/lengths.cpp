@@ -117,6 +117,7 @@ void require_dense(const Problem& p, const char* what) {
 
 void require_plain(const Problem& p, const char* what) {
   require_dense(p, what);
+  if (p.blocks) throw Unsupported(std::string(what) + ": takes no blocks(…); leave them out");
   if (p.plain()) return;
   throw Unsupported(
       std::string(what) +

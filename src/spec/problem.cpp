@@ -10,6 +10,7 @@
 
 #include "dfa/error.h"
 #include "spec/bias.h"
+#include "spec/blocks.h"
 #include "spec/dropout.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
@@ -99,7 +100,7 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [dropout(P,SEED)] [page(N)] with PASS "
+        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] with PASS "
         "fwd|bwd|fwdbwd, DTYPE "
         "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
   }
@@ -127,6 +128,7 @@ class Parser {
     }
     problem_.mask.chunk = chunk_.value_or(0);
     problem_.mask.prefix = prefix_.value_or(0);
+    if (problem_.blocks && !problem_.packed()) fill_states(problem_);
     validate(problem_);
     return problem_;
   }
@@ -247,6 +249,11 @@ class Parser {
       if (dropout_) bad("a second dropout " + quoted(token));
       dropout_ = true;
       set_dropout(problem_, *text);
+      return true;
+    }
+    if (const auto text = argument_of(token, "blocks")) {
+      if (problem_.blocks) bad("a second blocks " + quoted(token));
+      problem_.blocks = block_mask_of(*text);
       return true;
     }
     if (const auto text = argument_of(token, "layout")) {
@@ -528,6 +535,7 @@ std::string to_line(const Problem& p) {
   if (p.bias) line += bias_text(*p.bias, usual_bias_dtype(p));
   if (p.sink) line += " sink";
   line += dropout_text(p);
+  if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
@@ -570,6 +578,7 @@ void validate(const Problem& p) {
   }
   if (p.paged()) require_paged(p);
   if (p.packed()) require_packed(p);
+  if (p.blocks) require_blocks(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);

@@ -54,6 +54,39 @@ TEST(Walk, TilesOfOneElementAreTheVisiblePairsAndLargerTilesOnlyAdd) {
   EXPECT_EQ(before, 64.0 * 64.0);
 }
 
+// A tile of blocks in lists counts when one of them is there and the mask's ends reach it.
+TEST(Walk, SkipsTilesWhoseBlocksAreInNoList) {
+  for (const char* mask : {"", "causal ", "window(20,10) "}) {
+    const Problem p = parse_problem(std::string("fwd fp32 ") + mask +
+                                    "b1 h2 sq90 sk130 d16 blocks(random,0.3,4,32x16,h)");
+    for (const auto& [bq, bk] : {std::pair{8, 8}, {32, 16}, {16, 64}, {64, 32}}) {
+      double pairs = 0;
+      for (std::size_t map = 0; map < 2; ++map) {
+        const auto shown = [&](std::int64_t i, std::int64_t j) {
+          return p.blocks->states[map * 27 + static_cast<std::size_t>(i / 32 * 9 + j / 16)] !=
+                 kAbsentBlock;
+        };
+        for (std::int64_t q = 0; q < 90; q += bq) {
+          const std::int64_t q_end = std::min<std::int64_t>(q + bq, 90);
+          for (std::int64_t k = 0; k < 130; k += bk) {
+            const std::int64_t k_end = std::min<std::int64_t>(k + bk, 130);
+            bool any = false;
+            for (std::int64_t i = q; i < q_end; ++i) {
+              for (std::int64_t j = k; j < k_end; ++j) {
+                // Of the mask its first and last rows decide, as tiles go by ends.
+                any = any || (shown(i, j) && j >= p.mask.key_begin(q, 90, 130) &&
+                              j < p.mask.key_end(q_end - 1, 90, 130));
+              }
+            }
+            if (any) pairs += static_cast<double>((q_end - q) * (k_end - k)) / 2;
+          }
+        }
+      }
+      EXPECT_EQ(tile_pairs(p, bq, bk), pairs) << mask << bq << " " << bk;
+    }
+  }
+}
+
 TEST(Walk, RefusesEndlessWalksAndEmptyBlocks) {
   EXPECT_THROW(walk_queries(kFull, 1LL << 40, 8, 16, 16), InvalidArgument);
   EXPECT_THROW(walk_queries(kFull, 8, 8, 0, 16), InvalidArgument);

@@ -233,5 +233,15 @@ TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
   }
 }
 
+// Goes with the gate in src/cuda/flash.cpp.
+TEST_F(CudaBackendTest, ListsOfBlocksHaveRunOnNoGpu) {
+  for (const char* line : {"fwd bf16 h4 s300 d64 blocks(random,0.5,1)",
+                           "fwdbwd fp32 causal h4 s300 d64 blocks(64x64,h,partial)"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_NE(cuda_backend().supports(p, {.backend = "cuda"}).reason.find("have run on no GPU"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace dfa

@@ -78,6 +78,28 @@ TEST(Fuzz, RandomPagesMeetTheRuleOnEveryVariant) {
   }
 }
 
+TEST(Fuzz, RandomBlocksMeetTheRuleOnEveryVariant) {
+  const double seconds = number_from("DFA_FUZZ_SECONDS", 10) / 2;
+  const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::uint64_t count = 0;
+  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
+    Dice dice(stream + count);
+    const std::string line = random_blocks_line(dice);
+    std::vector<Variant> variants = flash_variants_of(parse_problem(line));
+    variants.push_back(random_tiles(parse_problem(line), dice));
+    for (Variant& variant : variants) {
+      variant.options.threads = static_cast<int>(1 + dice.below(3));
+      Tensors t(line, count);
+      run(t, variant.options);
+      const std::string text = fault(t, variant, count);
+      if (!text.empty()) {
+        ADD_FAILURE() << text << " --threads " << variant.options.threads;
+      }
+    }
+  }
+}
+
 // One or a few bytes changed, removed or doubled.
 std::string mutated(std::string text, Dice& dice) {
   static constexpr char kBytes[] = "0123456789 bhskqdv(),.-=:{}xNfp\t\n\xff";
@@ -96,8 +118,10 @@ TEST(Fuzz, DamagedProblemLinesParseToAFixedPointOrAreRefused) {
   int parsed = 0, refused = 0;
   for (std::uint64_t i = 0; i < 20000; ++i) {
     Dice dice(i);
-    const std::string line =
-        mutated(i % 4 == 0 ? random_paged_line(dice) : random_line(dice), dice);
+    const std::string line = mutated(i % 4 == 0   ? random_paged_line(dice)
+                                     : i % 4 == 1 ? random_blocks_line(dice)
+                                                  : random_line(dice),
+                                     dice);
     try {
       const Problem p = parse_problem(line);
       EXPECT_EQ(parse_problem(to_line(p)), p) << line;

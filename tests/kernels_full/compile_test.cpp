@@ -66,6 +66,23 @@ TEST_P(CompileTest, DropoutCompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, ListsOfBlocksCompileWithoutSpills) {
+  for (const DType type : {half(), DType::fp32}) {
+    for (const int d : {64, 128}) {
+      for (const char* rest : {" h1 s256 blocks(128x128,partial)", " causal h1 s64 blocks(48x16)",
+                               " h1 s64 softcap(3) alibi sink blocks(128x64,b,h,partial)"}) {
+        const Problem p =
+            parse_problem(std::string("fwdbwd ") + name_of(type) + rest + " d" + std::to_string(d));
+        const ForwardConfig forward = select_forward(p, limits_);
+        const BackwardConfig backward = select_backward(p, limits_);
+        ASSERT_TRUE(forward.blocks && backward.blocks);
+        if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
+        if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
+      }
+    }
+  }
+}
+
 DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.

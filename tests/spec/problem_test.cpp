@@ -37,6 +37,10 @@ TEST(Problem, TheCanonicalLineIsAFixedPoint) {
            "fwd bf16 b1 hq8 hk8 sq9 sk9 d64 dropout(0.25,18446744073709551615)",
            "fwd bf16 causal hq4 hk2 d64 lens(3,4) lens_k(40,16) page(16)",
            "fwd bf16 b4 hq4 hk2 sq1 sk4096 d64 packed(4,320) page(16) sink",
+           "fwd bf16 causal b1 hq8 hk8 sq900 sk900 d64 blocks(random,0.25,7)",
+           "fwd bf16 b2 hq8 hk8 sq90 sk90 d64 softcap(3) sink "
+           "blocks(random,0.1,7,64x32,b,h,partial)",
+           "fwdbwd bf16 b2 hq8 hk8 sq90 sk90 d64 blocks(64x32,h,partial)",
            "fwd fp32 b2 hq4 hk4 sq8 sk8 d16 strides_q(4096,512,32) strides_o(2048,256,32)",
        }) {
     EXPECT_EQ(to_line(parse_problem(line)), line);

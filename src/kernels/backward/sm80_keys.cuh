@@ -2,6 +2,7 @@
 
 #include "kernels/args.h"
 #include "kernels/backward/serialized_dq.cuh"
+#include "kernels/schedule/block_lists.cuh"
 #include "kernels/schedule/key_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
@@ -72,6 +73,20 @@ struct Sm80Keys {
     } else {
       return key_work_tile<kConfig.block_k, kSerialized>(args, block);
     }
+  }
+
+  // Of a work tile's steps, where there are lists of blocks.
+  struct NoLists {
+    DFA_DEVICE int steps() const { return 0; }
+  };
+  static DFA_DEVICE NoLists listed_steps(const KernelArgs&, const WorkTile&, TileRange) {
+    return {};
+  }
+  static DFA_DEVICE ListedQuerySteps<kConfig.block_q> listed_steps(const BlockKernelArgs& args,
+                                                                   const WorkTile& work,
+                                                                   TileRange tiles) {
+    const int group = args.hq / args.hk;
+    return {args.blocks, work.seq.batch, work.head * group, group, work.key, tiles};
   }
 
   static DFA_DEVICE int warp_row(unsigned thread) {
@@ -280,7 +295,7 @@ struct Sm80Keys {
 
 template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
-    sm80_backward_keys(const __grid_constant__ KernelArgs args) {
+    sm80_backward_keys(const __grid_constant__ KernelArgsOf<kConfig> args) {
   using Kernel = Sm80Keys<kConfig>;
   constexpr int kStages = kConfig.stages;
   constexpr DType kElement = kConfig.element;
@@ -300,15 +315,21 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   // Steps walk the query heads of the group and the tiles of each from the last.
   const int count = tiles.end - tiles.begin;
-  const int steps = count * group;
+  const auto listed = Kernel::listed_steps(args, work, tiles);
+  const int steps = kConfig.blocks ? listed.steps() : count * group;
   const auto place_of = [&](int step) {
-    const int round = step / count;
-    return
-        typename Kernel::Place{work.head * group + round, tiles.end - 1 - (step - round * count)};
+    if constexpr (kConfig.blocks) {
+      return listed.at(step);
+    } else {
+      const int round = step / count;
+      return
+          typename Kernel::Place{work.head * group + round, tiles.end - 1 - (step - round * count)};
+    }
   };
   const auto load = [&](int step) {
     if (step < steps) {
       const auto place = place_of(step);
+      if (kConfig.blocks && place.tile < 0) return ptx::commit_copies();
       Kernel::load_queries(args, work.seq, place.head, place.tile, keys + stage_at(step));
     }
     ptx::commit_copies();
@@ -347,6 +368,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     load(step + kStages - 1);
     if constexpr (kStages == 1) __syncthreads();
     const auto place = place_of(step);
+    if (kConfig.blocks && place.tile < 0) continue;
 
     const unsigned stage = keys + stage_at(step);
     const float* rows =
@@ -370,6 +392,17 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
       hide_masked_transposed(p, mask, work.key + Kernel::warp_row(ptx::thread_index()),
                              place.tile * kConfig.block_q + static_cast<int>(part_row),
                              Kernel::Logits::hidden(args));
+    }
+    if constexpr (kConfig.blocks) {
+      const BlockArgs& blocks = args.blocks;
+      if (place.bitmap != kWholeBlock) {
+        hide_unlisted_transposed(
+            p,
+            blocks.bits + static_cast<long long>(place.bitmap) * blocks.block_q * blocks.row_words,
+            blocks.row_words, place.part * kConfig.block_q + static_cast<int>(part_row),
+            work.key % blocks.block_k + Kernel::warp_row(ptx::thread_index()),
+            Kernel::Logits::hidden(args));
+      }
     }
     Kernel::probabilities(args, p, rows);
     dropout.of_head(place.head)

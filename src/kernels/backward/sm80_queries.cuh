@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/schedule/block_lists.cuh"
 #include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
@@ -103,7 +104,7 @@ struct Sm80Queries {
 
 template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
-    sm80_backward_queries(const __grid_constant__ KernelArgs args) {
+    sm80_backward_queries(const __grid_constant__ KernelArgsOf<kConfig> args) {
   using Kernel = Sm80Queries<kConfig>;
   using Keys = typename Kernel::Keys;
   constexpr int kStages = kConfig.stages;
@@ -116,16 +117,24 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const auto mask = MaskOf<kConfig>::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.dq_block_q, kConfig.dq_block_k);
+  const auto steps = KeySteps<kConfig.dq_block_k, kConfig.blocks>::of(args, work.seq.batch,
+                                                                      work.head, work.query, tiles);
   const unsigned queries = ptx::shared_address(smem);
-  const auto stage_of = [&](int tile) {
-    return queries + Kernel::kFirstStage + static_cast<unsigned>(tile) % kStages * Keys::kBytes;
+  const auto stage_of = [&](int step) {
+    return queries + Kernel::kFirstStage + static_cast<unsigned>(step) % kStages * Keys::kBytes;
+  };
+
+  const auto load = [&](int step) {
+    const int tile = steps.at(step).tile;
+    if (kConfig.blocks && tile < 0) return;
+    Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(step));
   };
 
   Kernel::load_queries(args, work, queries);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    const int tile = tiles.begin + i;
-    if (tile < tiles.end) Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(tile));
+    const int step = steps.begin() + i;
+    if (step < steps.end()) load(step);
     ptx::commit_copies();
   }
 
@@ -144,15 +153,19 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
   clear(dq);
 
 #pragma unroll 1
-  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+  for (int step = steps.begin(); step < steps.end(); ++step) {
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
-    const int next = tile + kStages - 1;
-    if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
+    const int next = step + kStages - 1;
+    if (next < steps.end()) load(next);
     ptx::commit_copies();
     if constexpr (kStages == 1) __syncthreads();
+    const ListedTile listed = steps.at(step);
+    const int tile = listed.tile;
 
-    const unsigned k_tile = stage_of(tile);
+    if (kConfig.blocks && tile < 0) continue;
+
+    const unsigned k_tile = stage_of(step);
     Sum<Kernel::kRows, Kernel::kKeys> p, dp;
     clear(p);
     clear(dp);
@@ -163,6 +176,16 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     if (mask.needs(work.query, kConfig.dq_block_q, tile * kConfig.dq_block_k, kConfig.dq_block_k)) {
       hide_masked(p, mask, work.query + Kernel::warp_row(ptx::thread_index()),
                   tile * kConfig.dq_block_k, Kernel::Logits::hidden(args));
+    }
+    if constexpr (kConfig.blocks) {
+      const BlockArgs& blocks = args.blocks;
+      if (listed.bitmap != kWholeBlock) {
+        hide_unlisted(
+            p,
+            blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,
+            blocks.row_words, work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
+            listed.part * kConfig.dq_block_k, Kernel::Logits::hidden(args));
+      }
     }
     Kernel::probabilities(args, p, lse);
     dropout.mark(args, p, work.query + Kernel::warp_row(ptx::thread_index()),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/schedule/block_lists.cuh"
 #include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/product_tf32.cuh"
@@ -79,7 +80,7 @@ struct Sm80Forward {
 
 template <ForwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
-    sm80_forward(const __grid_constant__ KernelArgs args) {
+    sm80_forward(const __grid_constant__ KernelArgsOf<kConfig> args) {
   using Kernel = Sm80Forward<kConfig>;
   using Keys = typename Kernel::Keys;
   constexpr int kStages = kConfig.stages;
@@ -92,16 +93,24 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   const auto work = Kernel::work_tile_of(args, blockIdx.x);
   const auto mask = MaskOf<kConfig>::of(args, work.seq);
   const TileRange tiles = key_tiles(mask, work.query, kConfig.block_q, kConfig.block_k);
+  const auto steps = KeySteps<kConfig.block_k, kConfig.blocks>::of(args, work.seq.batch, work.head,
+                                                                   work.query, tiles);
   const unsigned q_tile = ptx::shared_address(smem);
-  const auto stage_of = [&](int tile) {
-    return q_tile + Kernel::kFirstStage + static_cast<unsigned>(tile) % kStages * Keys::kBytes;
+  const auto stage_of = [&](int step) {
+    return q_tile + Kernel::kFirstStage + static_cast<unsigned>(step) % kStages * Keys::kBytes;
+  };
+
+  const auto load = [&](int step) {
+    const int tile = steps.at(step).tile;
+    if (kConfig.blocks && tile < 0) return;
+    Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(step));
   };
 
   Kernel::load_queries(args, work, q_tile);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    const int tile = tiles.begin + i;
-    if (tile < tiles.end) Keys::template load<Kernel::kThreads>(args, work, tile, stage_of(tile));
+    const int step = steps.begin() + i;
+    if (step < steps.end()) load(step);
     ptx::commit_copies();
   }
 
@@ -116,22 +125,31 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   const typename Kernel::Dropout dropout(args, work.seq.batch, work.head);
 
 #pragma unroll 1
-  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+  for (int step = steps.begin(); step < steps.end(); ++step) {
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
-    const int next = tile + kStages - 1;
-    if (next < tiles.end) Keys::template load<Kernel::kThreads>(args, work, next, stage_of(next));
+    const int next = step + kStages - 1;
+    if (next < steps.end()) load(next);
     ptx::commit_copies();
     if constexpr (kStages == 1) __syncthreads();
+    const ListedTile listed = steps.at(step);
+    const int tile = listed.tile;
 
-    const unsigned stage = stage_of(tile);
+    if constexpr (kConfig.blocks) {
+      if constexpr (Kernel::kQInRegisters) {
+        if (step == steps.begin()) read_left(q_operand, q_rows);
+      }
+      if (tile < 0) continue;
+    }
+
+    const unsigned stage = stage_of(step);
     const auto k_columns = Kernel::QReader::by_columns(stage);
     const auto v_rows = Kernel::VReader::by_rows(stage + Keys::kKBytes);
 
     Sum<Kernel::kRows, Kernel::kKeys> scores;
     clear(scores);
     if constexpr (Kernel::kQInRegisters) {
-      if (tile == tiles.begin) read_left(q_operand, q_rows);
+      if (!kConfig.blocks && step == steps.begin()) read_left(q_operand, q_rows);
       multiply_rows<kElement>(scores, q_operand, k_columns);
     } else {
       multiply_rows<kElement>(scores, q_rows, k_columns);
@@ -142,6 +160,16 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if (mask.needs(work.query, kConfig.block_q, tile * kConfig.block_k, kConfig.block_k)) {
       hide_masked(scores, mask, work.query + Kernel::warp_row(ptx::thread_index()),
                   tile * kConfig.block_k, -ptx::infinity());
+    }
+    if constexpr (kConfig.blocks) {
+      const BlockArgs& blocks = args.blocks;
+      if (listed.bitmap != kWholeBlock) {
+        hide_unlisted(
+            scores,
+            blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,
+            blocks.row_words, work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
+            listed.part * kConfig.block_k, -ptx::infinity());
+      }
     }
     softmax.step(scores, output);
     dropout.drop(args, scores, work.query + Kernel::warp_row(ptx::thread_index()),

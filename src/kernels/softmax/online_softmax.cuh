@@ -58,6 +58,56 @@ DFA_DEVICE void hide_masked_transposed(Sum<kRows, kColumns>& scores, const AnyMa
       [&](int row) { return row < mask.sk ? mask.query_end(row) : 0; });
 }
 
+// Scores that a bitmap does not have (BlockLists) become `hidden`: of queries from `query` of its
+// rows on and keys from `key` on, both multiples of 16, and keys of 32 where a row has as many.
+// Columns are keys, rows queries.
+template <int kRows, int kColumns>
+DFA_DEVICE void hide_unlisted(Sum<kRows, kColumns>& scores, const unsigned* bits, int row_words,
+                              int query, int key, float hidden) {
+  const int lane = static_cast<int>(ptx::thread_index() % 32);
+#pragma unroll
+  for (int m = 0; m < kRows; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + m * 16 + half * 8 + lane / 4;
+      const unsigned* words = bits + row * row_words + key / 32;
+      unsigned word = 0;
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        if (n % 4 == 0) word = words[n / 4] >> (key % 32 + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if ((word >> (n % 4 * 8 + i) & 1u) == 0) scores[m][n][2 * half + i] = hidden;
+        }
+      }
+    }
+  }
+}
+
+// Columns are queries, rows keys.
+template <int kRows, int kColumns>
+DFA_DEVICE void hide_unlisted_transposed(Sum<kRows, kColumns>& scores, const unsigned* bits,
+                                         int row_words, int query, int key, float hidden) {
+  const int lane = static_cast<int>(ptx::thread_index() % 32);
+#pragma unroll
+  for (int m = 0; m < kRows; ++m) {
+    const int first = key + m * 16;  // of 16 keys, which lie in one word
+    const unsigned* words = bits + (query + lane % 4 * 2) * row_words + first / 32;
+    const int shift = first % 32 + lane / 4;
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned word = words[(n * 8 + i) * row_words] >> shift;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if ((word >> (half * 8) & 1u) == 0) scores[m][n][2 * half + i] = hidden;
+        }
+      }
+    }
+  }
+}
+
 // exp(scale * score - lse) with what the delta kernel left of lse: its base-2 logarithm, or, where
 // steps are rounded, the natural one.
 template <DType kElement, typename Logits = PlainLogits>
