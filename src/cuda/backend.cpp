@@ -1,5 +1,6 @@
 #include "cuda/backend.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -20,6 +21,10 @@
 
 namespace dfa {
 namespace {
+
+// Head dims above 256 compile and pass on the emulated machine; no GPU has run them yet.
+constexpr bool kWideHeadsOnGpu = false;
+constexpr std::int64_t kMostNarrow = 256;
 
 // A block of the kernel owns a tile of queries by keys.
 void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
@@ -105,6 +110,9 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
+    if (!kWideHeadsOnGpu && std::max(p.d, p.dv) > kMostNarrow) {
+      return Verdict::no("head dims above 256 have run on no GPU; take backend cpu");
+    }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;
       if (p.packed()) {
