@@ -46,7 +46,8 @@ struct Bias {
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
 //   o = dropout(softmax(logits + mask)) v,  logits = scale * q k^T, or what softcap, alibi, bias
 //   and sink make of it
-// hq must be a multiple of hk: query head h reads key/value head h / (hq / hk).
+// hq must be a multiple of hk: query head h reads key/value head h / (hq / hk). d and dv are
+// multiples of 8 from 8 to 512, d of a forward without a backward up to 576.
 //
 // Packed, sequences of lengths of their own follow each other: q, do, dq [total_q, hq, d]; k, dk
 // [total_k, hk, d]; v, dv [total_k, hk, dv]; o, do [total_q, hq, dv]; lse [hq, total_q]. There are

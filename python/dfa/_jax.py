@@ -8,8 +8,8 @@ import numpy
 from jax.custom_derivatives import SymbolicZero
 
 from dfa._jax_calls import backward, forward, in_same_axes, placed_alike
-from dfa._shapes import (MOST_WIDE, flag_of, nothing_to_read, padded_width, scale_at_width, scale_of, shown, sizes_of,
-                         window_of)
+from dfa._shapes import (MOST_WIDE, check_differentiable, flag_of, nothing_to_read, padded_width, scale_at_width, scale_of, shown,
+                         sizes_of, window_of)
 
 _TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
 _FORWARD_MODE = "forward-mode"  # in JAX's own words about a custom_vjp
@@ -115,6 +115,7 @@ def _attention(q, k, v, left, right, scale, deterministic):
 
 def _keep(q, k, v, left, right, scale, deterministic):
     q, k, v = q.value, k.value, v.value
+    check_differentiable(q.shape[3])
     o, lse = forward(q, k, v, left=left, right=right, scale=scale)
     return (o, lse), (q, k, v, o, lse)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from dfa._jax import _attended as _with_one_line_of_error
 from dfa._jax import fitting, of_nothing, with_gradients
 from dfa._jax_calls import biased_backward, biased_forward, in_same_axes
+from dfa._shapes import check_differentiable
 
 
 def checked(name, given, shape, accepted):
@@ -64,6 +65,7 @@ def _biased(bias, q, k, v, left, right, scale, deterministic):
 def _keep(bias, q, k, v, left, right, scale, deterministic):
     learned = () if bias.perturbed else None  # a structure, which is known while it is traced
     bias, q, k, v = (x.value for x in (bias, q, k, v))
+    check_differentiable(q.shape[3])
     o, lse = biased_forward(q, k, v, bias, left=left, right=right, scale=scale)
     return (o, lse), (bias, q, k, v, o, lse, learned)
 

@@ -7,7 +7,7 @@ import jax
 from dfa._jax import _attended as _with_one_line_of_error
 from dfa._jax import fitting, of_nothing, with_gradients
 from dfa._jax_calls import packed_backward, packed_forward
-from dfa._shapes import nothing_to_read, sizes_of, window_of
+from dfa._shapes import check_differentiable, nothing_to_read, sizes_of, window_of
 
 
 def attention(q, k, v, lengths, window, scale, deterministic):
@@ -33,6 +33,7 @@ def _attention(lengths, q, k, v, left, right, scale, deterministic):
 def _keep(lengths, q, k, v, left, right, scale, deterministic):
     lengths = tuple(x.value for x in lengths)
     q, k, v = q.value, k.value, v.value
+    check_differentiable(q.shape[-1])
     o, lse = packed_forward(q, k, v, lengths, left=left, right=right, scale=scale)
     return (o, lse), (lengths, q, k, v, o, lse)
 

@@ -2,7 +2,9 @@
 
 from operator import index
 
-MOST_WIDE = 256  # head dims of the kernels: multiples of 8 up to this
+MOST_WIDE = 512  # head dims of the kernels: multiples of 8 up to this
+MOST_WIDE_FORWARD = 576  # d where no gradient is asked for: latent heads have d 576 and dv 512
+MOST_WIDE_ON_GPU = 256  # wider ones have run on no GPU and are refused there
 _MOST_POSITIONS = 1 << 40  # of a chunk or a prefix
 _NO_LIMIT = 1 << 41  # keys: twice the longest sequence that there is
 _LEAST_SCALE, _MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # what the kernels' float32 holds
@@ -22,9 +24,18 @@ def sizes_of(q, k, v):
     if hq % hk != 0 if hk else hq != 0:
         raise ValueError(f"hq={hq} is not a multiple of hk={hk}: each head of k and v is that of "
                          "hq / hk heads of q")
-    if d > MOST_WIDE or dv > MOST_WIDE:
-        raise ValueError(f"head dims are d={d}, dv={dv}; accepted: up to {MOST_WIDE}")
+    check_dims(d, dv)
     return b, hq, hk, sq, sk, d, dv
+
+
+def check_dims(d, dv):
+    if d > MOST_WIDE_FORWARD or dv > MOST_WIDE:
+        raise ValueError(f"head dims are d={d}, dv={dv}; accepted: up to {MOST_WIDE}, d up to {MOST_WIDE_FORWARD} without gradients")
+
+
+def check_differentiable(d):
+    if d > MOST_WIDE:
+        raise ValueError(f"head dim d={d} has no gradient; accepted: up to {MOST_WIDE}, or tensors that require none")
 
 
 def varlen_sizes_of(q, k, v):

@@ -15,7 +15,7 @@ from torch.autograd import profiler as _profiler
 from torch.compiler import is_compiling, is_dynamo_compiling
 
 from dfa import _torch_inputs, _torch_operators
-from dfa._shapes import flag_of, scale_of, window_of
+from dfa._shapes import check_differentiable, flag_of, scale_of, window_of
 from dfa._torch_calls import DTYPES, Unfit, calls_of
 
 __all__ = ["DTYPES", "attention", "attention_by_operators", "attention_on"]
@@ -127,6 +127,8 @@ def _call(causal, window, scale, deterministic, algorithm, threads):
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, call, return_lse):
+        if q.dim() == 4:  # else the call says so
+            check_differentiable(q.shape[3])
         o, lse = call[0].forward(q, k, v, True)
         ctx.save_for_backward(q, k, v, o, lse)
         ctx.call = call

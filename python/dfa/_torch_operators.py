@@ -8,7 +8,7 @@ for derivatives, but functions: Forward and Backward are the operators once more
 import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
-from dfa._shapes import MOST_WIDE, sizes_of
+from dfa._shapes import MOST_WIDE, MOST_WIDE_ON_GPU, check_differentiable, sizes_of
 from dfa._torch_calls import backward_of, calls_of, dense, empty_outputs, like
 
 _library = torch.library.Library("dfa", "DEF")
@@ -46,6 +46,7 @@ def _fake_backward(d_o, q, k, v, o, lse, *options):
 
 def _keep(ctx, inputs, output):
     q, k, v, *ctx.options = inputs
+    check_differentiable(q.shape[3])
     ctx.save_for_backward(q, k, v, *output)
     ctx.set_materialize_grads(False)
 
@@ -63,8 +64,9 @@ def gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):
     if d_lse is None:
         return backward(d_o, q, k, v, o, lse, *options)
     dv = v.shape[3]
-    if dv + 8 > MOST_WIDE:
-        raise ValueError(f"the gradient of lse takes eight columns more than dv={dv}; accepted: dv up to {MOST_WIDE - 8}, or "
+    most = MOST_WIDE if v.device.type == "cpu" else MOST_WIDE_ON_GPU
+    if dv + 8 > most:
+        raise ValueError(f"the gradient of lse takes eight columns more than dv={dv}; accepted: dv up to {most - 8}, or "
                          "lse.detach()")
     d_lse = torch.where(lse.isneginf(), 0, d_lse).unsqueeze(-1)
     high = d_lse.to(o.dtype)
@@ -105,6 +107,7 @@ class Forward(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         q, k, v, *ctx.options = inputs
+        check_differentiable(q.shape[3])
         ctx.save_for_backward(q, k, v, *output)
         ctx.set_materialize_grads(False)  # a transform asks for any output's derivative: None where it does not
 

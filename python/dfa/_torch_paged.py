@@ -11,7 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
-from dfa._shapes import MOST_WIDE, flag_of, padded_width, scale_at_width, scale_of, window_of
+from dfa._shapes import check_dims, flag_of, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer, _whole,
                                check_integers, check_operands)
@@ -104,8 +104,7 @@ def check_tensors(q, k, v):
     hq, hk = q.shape[1], k.shape[2]
     if hq % hk if hk else hq:
         raise ValueError(f"hq={hq} is not a multiple of hk={hk}: each head of k and v is that of hq / hk heads of q")
-    if max(q.shape[2], v.shape[3]) > MOST_WIDE:
-        raise ValueError(f"head dims are d={q.shape[2]}, dv={v.shape[3]}; accepted: up to {MOST_WIDE}")
+    check_dims(q.shape[2], v.shape[3])
 
 
 def _fitting_pages(x):

@@ -17,7 +17,7 @@ from dfa import _torch_operators
 from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
-from dfa._shapes import flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
+from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
@@ -400,6 +400,7 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 def _keep(ctx, inputs, output):
     q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state, ctx.dropout_p = inputs
+    check_differentiable(q.shape[2])
     ctx.positions = chunk, prefix
     ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias, dropout_state)
     ctx.set_materialize_grads(False)

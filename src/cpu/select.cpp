@@ -31,6 +31,10 @@ constexpr Tile kVectorBackward{64, 128};
 constexpr Tile kVectorBackwardLong{64, 256};
 constexpr std::int64_t kLongElements = 1 << 20;
 
+// Wider heads take fewer keys, so that a tile fits a mebibyte of cache. Not measured.
+constexpr Tile kWideForward{64, 128}, kWideBackward{64, 64};
+constexpr std::int64_t kWideDims = 512;  // d + dv
+
 // Measured on one core with AMX (48 KiB L1, 2 MiB L2), 2048 keys, bf16, one tile of all rows.
 // The forward wants its scores, weights and output in L1: at d 64, microseconds for 32, 64, 96, 128
 // and 160 keys are 865, 741, 722, 739, 802, and causal, where a row's last block is a part of one,
@@ -81,12 +85,16 @@ Target target_for(Target highest, const Problem& p) {
 ForwardConfig default_forward(Target highest, const Problem& problem) {
   const bool narrow = problem.d + problem.dv <= kNarrowDims;
   const Tile narrow_tile = problem.mask.is_full() ? kAmxForwardNarrow : kAmxForwardNarrowMasked;
-  return default_tile<ForwardConfig>(highest, problem, kVectorForward,
+  const Tile vectors = problem.d + problem.dv > kWideDims ? kWideForward : kVectorForward;
+  return default_tile<ForwardConfig>(highest, problem, vectors,
                                      narrow ? narrow_tile : kAmxForwardWide);
 }
 
 BackwardConfig default_backward(Target highest, const Problem& problem) {
   const std::int64_t dims = problem.d + problem.dv;
+  if (dims > kWideDims) {
+    return default_tile<BackwardConfig>(highest, problem, kWideBackward, kWideBackward);
+  }
   const bool is_long = problem.dtype != DType::bf16 && problem.sq * dims >= kLongElements;
   const Tile vectors = is_long && dims <= 256 ? kVectorBackwardLong : kVectorBackward;
   return default_tile<BackwardConfig>(highest, problem, vectors, kAmxBackward);

@@ -25,7 +25,8 @@ struct Pack {
   using Vec = typename Isa::Vec;
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kWidth = Product<Math>::kWidth;
-  static constexpr int kMaxDim = 256;
+  static constexpr int kMaxDim = 576;      // of a row that is staged whole
+  static constexpr int kMaxColumns = 128;  // of rows that are staged side by side: a small stack
 
   static int padded(int dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
   static int words(int dim) { return dim / Math::kPack; }
@@ -45,19 +46,14 @@ struct Pack {
 
   // Right operand whose sum runs along a row and whose columns are the rows: q k^T wants k so.
   static void rows_as_columns(const Rows& rows, int height, float* out) {
-    alignas(64) float staged[kLanes * kMaxDim];
-    const int steps = words(rows.dim), stride = padded(steps);
+    const int steps = words(rows.dim);
     for (int panel = 0; panel < height; panel += kWidth) {
       const int width = height - panel < kWidth ? height - panel : kWidth;
       for (int lane = 0; lane < width; lane += kLanes) {
-        rows_flat(from(rows, panel + lane), kLanes, stride, staged);
-        for (int step = 0; step < steps; step += kLanes) {
-          Vec columns[kLanes];
-          Isa::transpose(staged + step, stride, columns);
-          const int count = steps - step < kLanes ? steps - step : kLanes;
-          for (int i = 0; i < count; ++i) {
-            Isa::store(out + (step + i) * width + lane, columns[i]);
-          }
+        const Rows lanes = from(rows, panel + lane);
+        for (int column = 0; column < rows.dim; column += kMaxColumns) {
+          few_rows_as_columns(columns_from(lanes, column), width,
+                              out + words(column) * width + lane);
         }
       }
       out += static_cast<std::ptrdiff_t>(width) * steps;
@@ -80,6 +76,25 @@ struct Pack {
   }
 
  private:
+  // kLanes rows; a step of the sum is `width` words after the one before.
+  static void few_rows_as_columns(const Rows& rows, int width, float* out) {
+    alignas(64) float staged[kLanes * kMaxColumns];
+    const int steps = words(rows.dim), stride = padded(steps);
+    rows_flat(rows, kLanes, stride, staged);
+    for (int step = 0; step < steps; step += kLanes) {
+      Vec columns[kLanes];
+      Isa::transpose(staged + step, stride, columns);
+      const int count = steps - step < kLanes ? steps - step : kLanes;
+      for (int i = 0; i < count; ++i) Isa::store(out + (step + i) * width, columns[i]);
+    }
+  }
+
+  static Rows columns_from(const Rows& rows, int first) {
+    const int left = rows.dim - first;
+    return {rows.type, rows.data + first * bytes_of(rows.type), rows.row_bytes, rows.count,
+            left < kMaxColumns ? left : kMaxColumns};
+  }
+
   static Rows from(const Rows& rows, int first) {
     const int left = rows.count > first ? rows.count - first : 0;
     return {rows.type, rows.data + first * rows.row_bytes, rows.row_bytes, left, rows.dim};

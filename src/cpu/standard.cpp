@@ -15,7 +15,6 @@ namespace dfa::cpu {
 namespace {
 
 constexpr int kRows = 64;  // rows of a task
-constexpr int kMaxDim = 256;
 
 using Kind = PackedTensor::Kind;
 
@@ -29,8 +28,7 @@ std::size_t matrix_bytes(const Problem& p) {
 
 // A task's rows, widened: the left operand of a product.
 struct Staging {
-  alignas(64) float rows[kRows * kMaxDim];
-  alignas(64) float sums[kRows * kMaxDim];
+  float *rows, *sums;
 };
 
 struct Matrices {
@@ -41,7 +39,8 @@ struct Matrices {
   int ld;                         // floats from one row of S to the next
   float* first = nullptr;         // S, then P: [b, hq, sq, ld]
   float* second = nullptr;        // dP, then dS
-  Staging* staging;
+  float* staged;                  // of every thread
+  std::int64_t staged_floats;
   PackedTensor k_columns, v_steps;                      // forward
   PackedTensor v_columns, k_steps, q_steps, d_o_steps;  // backward
   std::size_t total;
@@ -68,11 +67,16 @@ struct Matrices {
       q_steps = {kernels, Kind::steps, heads, p.sq, d, arena};
       d_o_steps = {kernels, Kind::steps, heads, p.sq, dv, arena};
     }
-    staging =
-        reinterpret_cast<Staging*>(arena.take(sizeof(Staging) * static_cast<std::size_t>(threads)));
+    staged_floats = kRows * row_floats(std::max(p.d, p.dv));  // whole vectors of any engine
+    staged = reinterpret_cast<float*>(
+        arena.take(2 * sizeof(float) * static_cast<std::size_t>(staged_floats * threads)));
     total = arena.used();
   }
 
+  Staging staging(int slot) const {
+    float* rows = staged + 2 * staged_floats * slot;
+    return {rows, rows + staged_floats};
+  }
   std::int64_t kv_head(std::int64_t head) const {
     const std::int64_t group = p.hq / p.hk;
     return head / p.hq * p.hk + head % p.hq / group;
@@ -118,7 +122,7 @@ void for_row_blocks(int threads, const Matrices& m, std::int64_t heads, std::int
   parallel_for(threads, heads * per_head, [&](std::int64_t index, int slot) {
     const std::int64_t begin = index % per_head * kRows;
     task(index / per_head, begin, static_cast<int>(std::min<std::int64_t>(kRows, rows - begin)),
-         m.staging[slot]);
+         m.staging(slot));
   });
 }
 
@@ -137,7 +141,7 @@ void drop(const Matrices& m, const DropoutDraw& draw, std::int64_t head, std::in
 void outer_products(int threads, const Matrices& m, const Tensor& left, float factor,
                     const PackedTensor& columns, float* matrix) {
   for_row_blocks(threads, m, m.heads, m.p.sq,
-                 [&](std::int64_t head, std::int64_t begin, int count, Staging& staging) {
+                 [&](std::int64_t head, std::int64_t begin, int count, const Staging& staging) {
                    const int dim = left.dim;
                    m.kernels.widen(left.rows(head, begin, count), count, dim, staging.rows);
                    for (int i = 0; i < count * dim; ++i) staging.rows[i] *= factor;
@@ -155,7 +159,7 @@ void outer_products(int threads, const Matrices& m, const Tensor& left, float fa
 void softmax_rows(int threads, const Matrices& m, const DropoutDraw& draw, float* lse) {
   const Problem& p = m.p;
   for_row_blocks(threads, m, m.heads, p.sq,
-                 [&](std::int64_t head, std::int64_t first, int count, Staging&) {
+                 [&](std::int64_t head, std::int64_t first, int count, const Staging&) {
                    for (std::int64_t i = first; i < first + count; ++i) {
                      const auto begin = static_cast<int>(p.mask.key_begin(i, p.sq, p.sk));
                      const auto end = static_cast<int>(p.mask.key_end(i, p.sq, p.sk));
@@ -178,7 +182,7 @@ void combine_keys(int threads, const Matrices& m, float* matrix, const PackedTen
                   float factor, const Tensor& out) {
   for_row_blocks(
       threads, m, m.heads, m.p.sq,
-      [&](std::int64_t head, std::int64_t begin, int count, Staging& staging) {
+      [&](std::int64_t head, std::int64_t begin, int count, const Staging& staging) {
         const int dim = steps.padded_dim();
         for (std::int64_t block = 0; block < steps.blocks(); ++block) {
           m.kernels.product({m.row(matrix, head, begin) + block * PackedTensor::kBlock, m.ld, 1},
@@ -202,7 +206,7 @@ void combine_queries(int threads, const Matrices& m, float* matrix, const Packed
   const std::int64_t group = m.p.hq / m.p.hk;
   for_row_blocks(
       threads, m, m.kv_heads, m.p.sk,
-      [&](std::int64_t kv_head, std::int64_t begin, int count, Staging& staging) {
+      [&](std::int64_t kv_head, std::int64_t begin, int count, const Staging& staging) {
         const int dim = steps.padded_dim();
         bool add = false;
         for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
@@ -237,7 +241,7 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
   const Problem& p = m.p;
   for_row_blocks(
       threads, m, m.heads, p.sq,
-      [&](std::int64_t head, std::int64_t first, int count, Staging& staging) {
+      [&](std::int64_t head, std::int64_t first, int count, const Staging& staging) {
         m.kernels.widen(o.rows(head, first, count), count, o.dim, staging.rows);
         m.kernels.widen(d_o.rows(head, first, count), count, o.dim, staging.sums);
         for (std::int64_t i = first; i < first + count; ++i) {

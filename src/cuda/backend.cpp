@@ -1,5 +1,6 @@
 #include "cuda/backend.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,9 @@ namespace {
 
 // Kernels with dropout compile and pass on the emulated machine; no GPU has run them yet.
 constexpr bool kDropoutOnGpu = false;
+// Head dims above 256 compile and pass on the emulated machine; no GPU has run them yet.
+constexpr bool kWideHeadsOnGpu = false;
+constexpr std::int64_t kMostNarrow = 256;
 
 // A block of the kernel owns a tile of queries by keys.
 void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
@@ -110,6 +114,9 @@ class CudaBackend final : public Backend {
     if (const Verdict there = available(); !there) return there;
     if (p.dropout > 0 && !kDropoutOnGpu) {
       return Verdict::no("dropout has run on no GPU; take backend cpu");
+    }
+    if (!kWideHeadsOnGpu && std::max(p.d, p.dv) > kMostNarrow) {
+      return Verdict::no("head dims above 256 have run on no GPU; take backend cpu");
     }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;

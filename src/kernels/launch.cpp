@@ -28,6 +28,9 @@ constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh"
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
+constexpr const char* kSlicedForwardSource = "kernels/forward/sm80_sliced_forward.cuh";
+constexpr const char* kSlicedKeysSource = "kernels/backward/sm80_sliced_keys.cuh";
+constexpr const char* kSlicedQueriesSource = "kernels/backward/sm80_sliced_queries.cuh";
 constexpr const char* kBiasSource = "kernels/backward/sm80_bias_gradient.cuh";
 constexpr const char* kSinkSource = "kernels/backward/sink_gradient.cuh";
 
@@ -88,6 +91,30 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
           .cluster = count(c.cluster)};
+}
+
+// Heads in slices: a thread block for each of a sum's.
+KernelLaunch sliced_keys_launch(const Problem& p, const BackwardConfig& c, bool of_values) {
+  const std::int64_t tiles =
+      c.varlen ? most_tiles(p, p.total_k, c.block_k) * p.hk : work_tiles_of(p, c);
+  return {.name = of_values ? "dv" : "dk",
+          .source = kSlicedKeysSource,
+          .entry =
+              "dfa::sm80_sliced_keys<" + qualified(to_text(c)) + (of_values ? ",true>" : ",false>"),
+          .grid = grid(tiles * c.sum_slices(of_values)),
+          .threads = count(c.threads()),
+          .smem_bytes = count(of_values ? c.sliced_dv_smem_bytes() : c.smem_bytes())};
+}
+
+KernelLaunch queries_launch(const Problem& p, const BackwardConfig& c) {
+  const unsigned tiles = q_grid(p, c, c.dq_block_q);
+  return {.name = "dq",
+          .source = c.sliced() ? kSlicedQueriesSource : source(c.target, kBackwardSource),
+          .entry = (c.sliced() ? "dfa::sm80_sliced_queries<" : "dfa::sm80_backward_queries<") +
+                   qualified(to_text(c)) + ">",
+          .grid = c.sliced() ? tiles * count(c.sum_slices(false)) : tiles,
+          .threads = count(c.dq_threads()),
+          .smem_bytes = count(c.dq_smem_bytes())};
 }
 
 KernelLaunch sink_launch(const Problem& p, const BackwardConfig& c) {
@@ -186,14 +213,18 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
   const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
-  launches.push_back(
-      {.name = "forward",
-       .source = sm90 ? kSm90ForwardSource : source(c.target, kForwardSource),
-       .entry = (sm90 ? "dfa::sm90_forward<" : "dfa::sm80_forward<") + qualified(to_text(c)) + ">",
-       .grid = grid(forward_clusters(p, c) * c.cluster),
-       .threads = count(c.threads()),
-       .smem_bytes = count(c.smem_bytes()),
-       .cluster = count(c.cluster)});
+  launches.push_back({.name = "forward",
+                      .source = sm90         ? kSm90ForwardSource
+                                : c.sliced() ? kSlicedForwardSource
+                                             : source(c.target, kForwardSource),
+                      .entry = (sm90         ? "dfa::sm90_forward<"
+                                : c.sliced() ? "dfa::sm80_sliced_forward<"
+                                             : "dfa::sm80_forward<") +
+                               qualified(to_text(c)) + ">",
+                      .grid = grid(forward_clusters(p, c) * c.cluster * c.output_slices()),
+                      .threads = count(c.threads()),
+                      .smem_bytes = count(c.smem_bytes()),
+                      .cluster = count(c.cluster)});
   if (c.num_splits > 0) {
     const int rows = split_kv(p, c).left() * forward_pieces(p, c).rows;
     launches.push_back({.name = "join",
@@ -218,19 +249,19 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
        .threads = kDeltaThreads});
   if (p.sink) launches.push_back(sink_launch(p, c));
   if (p.bias) launches.push_back(bias_launch(p, c));
-  launches.push_back(keys_launch(p, c));
+  if (c.sliced()) {
+    launches.push_back(sliced_keys_launch(p, c, true));
+    launches.push_back(sliced_keys_launch(p, c, false));
+  } else {
+    launches.push_back(keys_launch(p, c));
+  }
   if (c.dq != DqAccumulation::separate) {
     if (c.dq == DqAccumulation::atomic) launches.back().zeroed = sums_of(p, c);
     if (c.dq_serialized() && !is_sm90(c)) launches.back().zeroed = dq_semaphores_of(p, c);
     if (!c.dq_fused()) launches.push_back(rounded_dq_launch(p, c));
     return launches;
   }
-  launches.push_back({.name = "dq",
-                      .source = source(c.target, kBackwardSource),
-                      .entry = "dfa::sm80_backward_queries<" + qualified(to_text(c)) + ">",
-                      .grid = q_grid(p, c, c.dq_block_q),
-                      .threads = count(c.dq_threads()),
-                      .smem_bytes = count(c.dq_smem_bytes())});
+  launches.push_back(queries_launch(p, c));
   return launches;
 }
 

@@ -19,6 +19,7 @@ constexpr int other_registers(const Config& c) {
 constexpr int expected_registers(const ForwardConfig& c) {
   constexpr int kOfSequences = 24;  // their places and lengths, or addresses of rows in pages
   constexpr int kOfLogits = 24, kOfPlaces = 16;
+  if (c.sliced()) return expected_registers(c.of_slice());
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
   const int of_splits = c.split_kv ? kOfPlaces : 0;
   return c.warp_rows() * (q + c.value_dim + c.warp_keys()) / 32 + other_registers(c) +
@@ -26,8 +27,19 @@ constexpr int expected_registers(const ForwardConfig& c) {
          (c.softcap || c.alibi || c.bias || c.dropout ? kOfLogits : 0);
 }
 
+// Of the walk through slices, and addresses that are known in no other loop.
+constexpr int registers_of_slices(const BackwardConfig& c) {
+  return c.sliced() ? 12 * bytes_of(c.element) : 0;
+}
+
 constexpr int expected_registers(const BackwardConfig& c) {
   const int of_scores = c.softcap ? 3 : 2;  // p, dp and what softcap leaves of ds
+  if (c.sliced()) {                         // dk or dv
+    const BackwardConfig slice = c.of_slice();
+    const int sums = std::max(slice.head_dim, slice.value_dim);
+    return c.warp_rows() * (sums + of_scores * c.block_q) / 32 + other_registers(c) +
+           registers_of_slices(c);
+  }
   const int columns = c.head_dim + c.value_dim + of_scores * c.block_q;  // dk, dv first
   // A share of dq follows p and dp; about half of it comes on top.
   const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
@@ -37,8 +49,9 @@ constexpr int expected_registers(const BackwardConfig& c) {
 constexpr int expected_dq_registers(const BackwardConfig& c) {
   constexpr int kOfDropout = 24;
   const int of_scores = c.softcap ? 3 : 2;
-  return c.dq_warp_rows() * (c.head_dim + of_scores * c.dq_block_k) / 32 + other_registers(c) +
-         (c.dropout ? kOfDropout : 0);
+  const int columns = c.sliced() ? c.of_slice().head_dim : c.head_dim;
+  return c.dq_warp_rows() * (columns + of_scores * c.dq_block_k) / 32 + other_registers(c) +
+         registers_of_slices(c) + (c.dropout ? kOfDropout : 0);
 }
 
 // Of cuda_sm90: of a thread with queries.

@@ -287,6 +287,14 @@ constexpr QueryTile kWideQueryTiles[] = {
     {64, 32, 4, 2}, {64, 32, 4, 1}, {64, 16, 4, 1}, {32, 16, 2, 1}, {16, 16, 1, 1},
 };
 
+// Heads in slices, the largest that fit; keys and queries are owned and walked alike. Not measured.
+constexpr KeyTile kSlicedKeyTiles[] = {
+    {64, 64, 4, 1, 1}, {64, 32, 4, 1, 1}, {32, 32, 2, 1, 1}, {32, 16, 2, 1, 1}, {16, 16, 1, 1, 1},
+};
+constexpr QueryTile kSlicedQueryTiles[] = {
+    {64, 64, 4, 1}, {64, 32, 4, 1}, {32, 32, 2, 1}, {32, 16, 2, 1}, {16, 16, 1, 1},
+};
+
 // fp32x3, in the order to try them.
 struct Fp32x3Tile {
   int block_q, stages;
@@ -373,6 +381,16 @@ QueryTile within_blocks(const Problem& p, QueryTile tile) {
   return tile;
 }
 
+std::span<const QueryTile> query_tiles_of(const Problem& p) {
+  if (std::max(p.d, p.dv) > kMostColumns) return kSlicedQueryTiles;
+  return bytes_of(p.dtype) == 4 ? std::span<const QueryTile>(kWideQueryTiles) : kQueryTiles;
+}
+
+std::span<const KeyTile> key_tiles_of(const Problem& p) {
+  if (std::max(p.d, p.dv) > kMostColumns) return kSlicedKeyTiles;
+  return bytes_of(p.dtype) == 4 ? std::span<const KeyTile>(kWideKeyTiles) : kKeyTiles;
+}
+
 std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& limits) {
   std::vector<BackwardConfig> legal, later;
   for (const SerializedTile& tile : kSerializedTiles) {
@@ -380,13 +398,8 @@ std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& 
     if (!validate_portable(config, p, limits)) continue;
     (serialized_pays(tile, config, p) ? legal : later).push_back(config);
   }
-  const bool wide = bytes_of(p.dtype) == 4;
-  const std::span<const QueryTile> query_tiles =
-      wide ? std::span<const QueryTile>(kWideQueryTiles) : kQueryTiles;
-  const std::span<const KeyTile> key_tiles =
-      wide ? std::span<const KeyTile>(kWideKeyTiles) : kKeyTiles;
-  for (const QueryTile& queries : query_tiles) {
-    for (const KeyTile& keys : key_tiles) {
+  for (const QueryTile& queries : query_tiles_of(p)) {
+    for (const KeyTile& keys : key_tiles_of(p)) {
       const BackwardConfig config =
           config_of(p, within_blocks(p, keys), within_blocks(p, queries), limits);
       if (validate_portable(config, p, limits)) legal.push_back(config);
@@ -399,6 +412,7 @@ std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& 
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
+  if (std::max(problem.d, problem.dv) > kMostColumns) return {};
   if (problem.packed()) return varlen_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }

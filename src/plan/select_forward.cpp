@@ -221,6 +221,12 @@ constexpr ForwardTile kWideForwardTiles[] = {
     {64, 32, 4, 2, 1},  {64, 16, 4, 2, 1}, {32, 16, 2, 2, 1},
 };
 
+// Heads in slices: the largest that fit, as all of q is there. Not measured.
+constexpr ForwardTile kSlicedForwardTiles[] = {
+    {128, 64, 8, 2, 1}, {64, 64, 4, 2, 1}, {64, 32, 4, 2, 1}, {64, 16, 4, 2, 1},
+    {32, 32, 2, 2, 1},  {32, 16, 2, 2, 1}, {16, 16, 1, 2, 1},
+};
+
 // fp32x3, in the order to try them.
 struct Fp32x3Tile {
   int block_q, block_k, stages;
@@ -269,6 +275,7 @@ template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
   if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
   if (limits.highest != Target::cuda_sm90 || p.paged()) return;
+  if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
@@ -284,6 +291,7 @@ std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) 
 }
 
 std::span<const ForwardTile> portable_tiles(const Problem& p) {
+  if (std::max(p.d, p.dv) > kMostColumns) return kSlicedForwardTiles;
   if (bytes_of(p.dtype) == 4) return kWideForwardTiles;
   return kForwardTiles;
 }

@@ -28,7 +28,7 @@ inline constexpr const char* kNoLogitsOnSm90 =
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
-// Columns of Hopper's tiles: gpu_head_dim(), but at least 64.
+// Columns of Hopper's tiles: gpu_head_dim(), but at least 64; 0 above kMostColumns.
 int sm90_head_dim(std::int64_t dim);
 
 // May a pair of these blocks walk queries of a tile for all query heads

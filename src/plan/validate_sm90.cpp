@@ -38,8 +38,12 @@ Verdict validate_element(DType element, const Problem& p) {
 }
 
 Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
-  return require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
-                 sm90_head_dim(dim), " of cuda_sm90");
+  return all({
+      require(sm90_head_dim(dim) != 0, "cuda_sm90 has d and dv up to ", kMostColumns, ", not ",
+              name, "=", dim),
+      require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
+              sm90_head_dim(dim), " of cuda_sm90"),
+  });
 }
 
 // The copy engine steps in 16 bytes, 8 elements, and takes no stride of zero.
@@ -241,7 +245,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
 
 int sm90_head_dim(std::int64_t dim) {
   const int portable = gpu_head_dim(dim);
-  return portable == 0 ? 0 : std::max(64, portable);
+  return portable > kMostColumns ? 0 : std::max(64, portable);
 }
 
 bool takes_gqa_inner_loop(const BackwardConfig& c) {

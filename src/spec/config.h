@@ -12,12 +12,23 @@ constexpr int round_up(int value, int step) { return (value + step - 1) / step *
 
 // GPU kernels are built for a few head dims; loads fill the columns between with zeros.
 inline constexpr int kGpuHeadDims[] = {16, 32, 64, 96, 128, 192, 256};
+// Of cuda_sm80 alone: no thread has registers for all columns of a sum. Thread blocks sum a slice
+// of them each, and multiply heads slice by slice.
+inline constexpr int kSlicedHeadDims[] = {320, 384, 512, 576};
+inline constexpr int kMostColumns = 256;  // of a slice
 
 constexpr int gpu_head_dim(long long d) {
   for (const int dim : kGpuHeadDims) {
     if (d <= dim) return dim;
   }
+  for (const int dim : kSlicedHeadDims) {
+    if (d <= dim) return dim;
+  }
   return 0;
+}
+
+constexpr int columns_of_slice(int dim, int most = kMostColumns) {
+  return dim / ((dim + most - 1) / most);
 }
 
 // wgmma (sm_90a) multiplies 64 rows with the 128 threads of a warpgroup.
@@ -123,7 +134,18 @@ struct ForwardConfig {
            warp_rows() * (head_dim / 2 + value_dim + warp_keys()) <= 176 * 32;
   }
 
-  // One tile of q, which the output reuses, and `stages` of k and v.
+  // Are heads in slices? And the same kernel's configuration of one slice.
+  constexpr bool sliced() const { return head_dim > kMostColumns || value_dim > kMostColumns; }
+  constexpr ForwardConfig of_slice() const {
+    ForwardConfig slice = *this;
+    slice.head_dim = columns_of_slice(head_dim);
+    slice.value_dim = columns_of_slice(value_dim);
+    return slice;
+  }
+  constexpr int output_slices() const { return value_dim / of_slice().value_dim; }
+  constexpr int widest_dim() const { return head_dim > value_dim ? head_dim : value_dim; }
+
+  // One tile of q, which the output reuses, and `stages` of k and v; in slices `stages` of one.
   constexpr int smem_bytes() const {
     const int widest = head_dim > value_dim ? head_dim : value_dim;
     if (target == Target::cuda_sm90 && bytes_of(element) == 4) {  // three planes of bf16
@@ -136,6 +158,11 @@ struct ForwardConfig {
              2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
              output_bytes() + 16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes + noted_bytes() : 0);
+    }
+    if (sliced()) {
+      const ForwardConfig slice = of_slice();
+      const int columns = head_dim > slice.value_dim ? head_dim : slice.value_dim;
+      return bytes_of(element) * (block_q * columns + stages * block_k * slice.widest_dim());
     }
     const int keys = bytes_of(element) * stages * block_k * (head_dim + value_dim);
     const int owned = bytes_of(element) * block_q * widest;
@@ -299,7 +326,32 @@ struct BackwardConfig {
              sm90_rounding_bytes();
     }
     const int row = bytes_of(element) * (head_dim + value_dim);
+    if (sliced()) return block_k * row + stages * block_q * slice_bytes();
     return block_k * row + stages * block_q * (row + 8) + exchange_bytes();
+  }
+
+  // As in ForwardConfig. dk and dv then come from kernels of their own, and that of dv needs no v.
+  constexpr bool sliced() const { return head_dim > kMostColumns || value_dim > kMostColumns; }
+  constexpr BackwardConfig of_slice() const {
+    BackwardConfig slice = *this;
+    slice.head_dim = columns_of_slice(head_dim, most_columns());
+    slice.value_dim = columns_of_slice(value_dim, most_columns());
+    return slice;
+  }
+  // Four bytes an element leave registers for no more.
+  constexpr int most_columns() const { return bytes_of(element) == 4 ? 160 : kMostColumns; }
+  constexpr int sum_slices(bool of_values) const {  // of dv, or dk
+    return of_values ? value_dim / of_slice().value_dim : head_dim / of_slice().head_dim;
+  }
+  constexpr int slice_bytes() const {  // of a row
+    const BackwardConfig slice = of_slice();
+    const int dim = slice.head_dim > slice.value_dim ? slice.head_dim : slice.value_dim;
+    return bytes_of(element) * dim;
+  }
+  constexpr int sliced_dv_smem_bytes() const {
+    const int values = of_slice().value_dim;
+    return bytes_of(element) * block_k * (head_dim > values ? head_dim : values) +
+           stages * block_q * slice_bytes();
   }
 
   // Of cuda_sm90, 16 bits: do warpgroups own a gradient each, one dv, one dk, of the same 64 keys?
@@ -386,6 +438,10 @@ struct BackwardConfig {
 
   // The owned tiles of q and do, and `stages` of k and v.
   constexpr int dq_smem_bytes() const {
+    if (sliced()) {
+      return bytes_of(element) * dq_block_q * (head_dim + value_dim) +
+             stages * dq_block_k * slice_bytes();
+    }
     return bytes_of(element) * (head_dim + value_dim) * (dq_block_q + stages * dq_block_k);
   }
 

@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::int64_t kMaxSize = 1LL << 40;    // any one dimension
 constexpr std::int64_t kMaxExtent = 1LL << 50;  // elements of one tensor, strides included
-constexpr std::int64_t kMaxHeadDim = 256;
+// The latent heads of MLA, d 576 with dv 512, have no backward.
+constexpr std::int64_t kMaxHeadDim = 512, kMaxForwardDim = 576;
 // What engines, and the judge's yardstick with them, hold in fp32, and its reciprocal.
 constexpr double kLeastScale = 0x1p-126, kMostScale = 0x1p127;
 constexpr double kLeastSoftcap = 0x1p-100, kMostSoftcap = 0x1p100;
@@ -347,10 +348,11 @@ class Parser {
   std::optional<std::int64_t> b_, hq_, hk_, sq_, sk_, d_, dv_;
 };
 
-void require_head_dim(const char* name, std::int64_t value) {
-  if (value >= 8 && value <= kMaxHeadDim && value % 8 == 0) return;
+void require_head_dim(const char* name, std::int64_t value, std::int64_t most) {
+  if (value >= 8 && value <= most && value % 8 == 0) return;
   bad(std::string(name) + "=" + std::to_string(value) +
-      "; head dims are multiples of 8 from 8 to 256");
+      "; head dims are multiples of 8 from 8 to " + std::to_string(kMaxHeadDim) +
+      ", d of a forward alone to " + std::to_string(kMaxForwardDim));
 }
 
 void require_strides(const char* name, const Strides& strides, std::int64_t b, std::int64_t h,
@@ -439,7 +441,7 @@ void require_paged(const Problem& p) {
   require_size("page", p.page);
   if (!p.packed()) bad("page(N) is of packed queries, or of dense ones in a problem line");
   if (p.pass != Pass::forward) bad("page(N) has no backward; accepted: the pass fwd");
-  if (p.page > kMaxExtent / 4 / kMaxHeadDim / p.hk) {
+  if (p.page > kMaxExtent / 4 / kMaxForwardDim / p.hk) {
     bad("a page would hold more than 2^48 elements");
   }
   if (p.total_k % p.page != 0) {
@@ -555,8 +557,8 @@ void validate(const Problem& p) {
   require_size("hk", p.hk);
   require_size("sq", p.sq);
   require_size("sk", p.sk);
-  require_head_dim("d", p.d);
-  require_head_dim("dv", p.dv);
+  require_head_dim("d", p.d, p.pass == Pass::forward ? kMaxForwardDim : kMaxHeadDim);
+  require_head_dim("dv", p.dv, kMaxHeadDim);
   if (p.hq % p.hk != 0) {
     bad("hq=" + std::to_string(p.hq) + " is not a multiple of hk=" + std::to_string(p.hk));
   }
@@ -572,7 +574,7 @@ void validate(const Problem& p) {
   require_dropout(p);
   for (const std::int64_t heads : {p.hq, p.hk}) {
     const std::int64_t s = heads == p.hq ? std::max(p.sq, p.sk) : p.sk;
-    if (p.b > kMaxExtent / 4 / heads || p.b * heads > kMaxExtent / 4 / s / kMaxHeadDim) {
+    if (p.b > kMaxExtent / 4 / heads || p.b * heads > kMaxExtent / 4 / s / kMaxForwardDim) {
       bad("the tensors would hold more than 2^48 elements");
     }
   }

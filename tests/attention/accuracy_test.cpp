@@ -27,9 +27,12 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Quick, Accuracy, testing::ValuesIn(problem_lines("test_quick.txt")),
                          test_name);
+INSTANTIATE_TEST_SUITE_P(WideHeads, Accuracy, testing::ValuesIn(problem_lines("wide_heads.txt")),
+                         test_name);
 
 TEST(AccuracyFiles, TheQuickProblemsAreThere) {
   EXPECT_GE(problem_lines("test_quick.txt").size(), 40u);
+  EXPECT_GE(problem_lines("wide_heads.txt").size(), 20u);
 }
 
 // The standard algorithm, and the portable engine at the least, twice.

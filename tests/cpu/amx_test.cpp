@@ -180,6 +180,9 @@ TEST_F(AmxEngine, AgreesWithFp64ForEveryWidth) {
   for (const int d : {8, 24, 40, 64, 80, 96, 128, 192, 256}) check(engine, {40, 70, d, d});
   check(engine, {40, 70, 192, 128});
   check(engine, {40, 70, 32, 104});
+  for (const int d : {264, 320, 384, 512}) check(engine, {40, 70, d, d, kCausal});
+  check(engine, {70, 40, 512, 64});
+  check(engine, {40, 70, 72, 504, {17, 5}, 2});
 }
 
 TEST_F(AmxEngine, AgreesWithFp64UnderMasks) {

@@ -396,6 +396,9 @@ TEST_P(EngineTest, HeadDimsNeedNotFillVectors) {
   for (const int d : {8, 40, 64, 72, 128, 256}) {
     check_types({.sq = 40, .sk = 70, .d = d, .dv = d, .mask = kCausal});
   }
+  for (const int d : {264, 320, 512}) check_types({.sq = 20, .sk = 40, .d = d, .dv = d});
+  check_types({.sq = 40, .sk = 70, .d = 512, .dv = 64, .mask = kCausal, .group = 2});
+  check_types({.sq = 40, .sk = 70, .d = 24, .dv = 504, .mask = Mask{9, 5}});
   check_types({.sq = 40, .sk = 70, .d = 72, .dv = 24});
   check_types({.sq = 40, .sk = 70, .d = 16, .dv = 136, .mask = kCausal});
 }

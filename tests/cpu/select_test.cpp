@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/validate.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
@@ -14,8 +16,8 @@ TEST(Select, DefaultsAreLegalForEveryProblemInAMebibyteOfCache) {
   for (const Target target : kTargets) {
     const Limits limits{.highest = target, .cache_bytes = 1LL << 20};
     for (const DType type : {DType::fp32, DType::bf16, DType::fp16}) {
-      for (int d = 8; d <= 256; d += 8) {
-        for (const int dv : {8, d, 256}) {
+      for (int d = 8; d <= 576; d += 8) {
+        for (const int dv : {8, std::min(d, 512), 256, 512}) {
           for (const std::int64_t length : {1, 31, 100, 16384}) {
             Problem p{.dtype = type, .sq = length, .sk = length, .d = d, .dv = dv};
             const ForwardConfig forward = default_forward(target, p);
@@ -28,7 +30,7 @@ TEST(Select, DefaultsAreLegalForEveryProblemInAMebibyteOfCache) {
       }
     }
   }
-  EXPECT_EQ(checked, 4 * 3 * 32 * 3 * 4);
+  EXPECT_EQ(checked, 4 * 3 * 72 * 4 * 4);
 }
 
 TEST(Select, AmxServesBf16Only) {

@@ -227,7 +227,8 @@ TEST_P(StandardTest, QueriesAndKeysMayDifferInNumber) {
 }
 
 TEST_P(StandardTest, HeadDimsNeedNotFillVectorsNorBeEqual) {
-  for (const char* dims : {"d8", "d40", "d72", "d256", "d72 dv24", "d16 dv136", "d256 dv8"}) {
+  for (const char* dims : {"d8", "d40", "d72", "d256", "d72 dv24", "d16 dv136", "d256 dv8", "d264",
+                           "d512", "d512 dv64", "d24 dv504"}) {
     check(std::string("causal sq40 sk70 b1 h1 ") + dims);
   }
 }

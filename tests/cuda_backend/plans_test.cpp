@@ -243,5 +243,17 @@ TEST_F(CudaBackendTest, ListsOfBlocksHaveRunOnNoGpu) {
   }
 }
 
+// Until a card has run them.
+TEST_F(CudaBackendTest, HeadDimsAbove256AreRefusedByName) {
+  for (const char* line :
+       {"fwd bf16 h1 s8 d264", "fwdbwd fp32 h1 s8 d64 dv512", "fwd fp16 hq16 hk1 s8 d576 dv512"}) {
+    for (const Algorithm algorithm : {Algorithm::flash, Algorithm::standard}) {
+      const Verdict verdict =
+          cuda_backend().supports(parse_problem(line), {.backend = "cuda", .algorithm = algorithm});
+      EXPECT_NE(verdict.reason.find("head dims above 256"), std::string::npos) << line;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dfa

@@ -185,7 +185,7 @@ std::string fault(const std::string& line, bool stored = false) {
 }
 
 TEST(StandardSteps, AreAttentionForEveryProblemOfTheFiles) {
-  for (const char* file : {"test_quick.txt", "regressions.txt"}) {
+  for (const char* file : {"test_quick.txt", "regressions.txt", "wide_heads.txt"}) {
     for (const std::string& line : problem_lines(file)) {
       EXPECT_EQ(fault(line), "") << line;
       const std::size_t at = line.find("fp32");
@@ -215,7 +215,7 @@ TEST(StandardSteps, AreAttentionInEveryLayout) {
 
 // P stays from the forward to the backward: rounded to the element type, as tensor cores take it.
 TEST(StandardSteps, AreAttentionWherePIsStored) {
-  for (const char* file : {"test_quick.txt", "regressions.txt"}) {
+  for (const char* file : {"test_quick.txt", "regressions.txt", "wide_heads.txt"}) {
     for (const std::string& line : problem_lines(file)) {
       if (line.rfind("fwdbwd", 0) != 0) continue;
       EXPECT_EQ(fault(line, true), "") << line;

@@ -4,7 +4,10 @@
 // and then:
 #include "kernels/backward/sm80_backward.cuh"
 #include "kernels/backward/sm80_bias_gradient.cuh"
+#include "kernels/backward/sm80_sliced_keys.cuh"
+#include "kernels/backward/sm80_sliced_queries.cuh"
 #include "kernels/forward/sm80_forward.cuh"
+#include "kernels/forward/sm80_sliced_forward.cuh"
 #include "kernels/schedule/sequence_tiles.cuh"
 
 // How tests run the portable kernels on a processor.
@@ -28,7 +31,13 @@ void run_forward(Tensors& t) {
   Workspace workspace(forward_workspace_bytes(t.p, kConfig));
   pointers.workspace = workspace.data();
   run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
-          [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
+          [](const std::string&, const KernelArgs& args) {
+            if constexpr (kConfig.sliced()) {
+              sm80_sliced_forward<kConfig>(args);
+            } else {
+              sm80_forward<kConfig>(args);
+            }
+          });
 }
 
 template <BackwardConfig kConfig>
@@ -41,9 +50,15 @@ void run_backward(Tensors& t) {
           [](const std::string& name, const KernelArgs& args) {
             if (name == "delta") return delta<kConfig.element, kConfig.varlen>(args);
             if (name == "dsinks") return sink_gradient<kConfig.element, kConfig.varlen>(args);
-            if (name == "dbias") return sm80_bias_gradient<kConfig>(args);
-            if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
-            sm80_backward_queries<kConfig>(args);
+            if constexpr (kConfig.sliced()) {
+              if (name == "dv") return sm80_sliced_keys<kConfig, true>(args);
+              if (name == "dk") return sm80_sliced_keys<kConfig, false>(args);
+              sm80_sliced_queries<kConfig>(args);
+            } else {
+              if (name == "dbias") return sm80_bias_gradient<kConfig>(args);
+              if (name == "dk dv") return sm80_backward_keys<kConfig>(args);
+              sm80_backward_queries<kConfig>(args);
+            }
           });
 }
 

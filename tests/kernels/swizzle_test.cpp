@@ -74,6 +74,7 @@ TEST(Swizzle, EveryHeadDimIsFreeOfBankConflictsAndReachableByConstants) {
   holds_for<64>();
   holds_for<96>();
   holds_for<128>();
+  holds_for<160>();  // a slice
   holds_for<192>();
   holds_for<256>();
 }

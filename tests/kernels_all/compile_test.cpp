@@ -45,6 +45,25 @@ TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
   }
 }
 
+// Of every width, and of one with all that a problem may ask for.
+TEST_P(CompileTest, HeadsInSlicesOfEveryWidthCompileWithoutSpills) {
+  if (sm75()) GTEST_SKIP() << "cuda_sm75 has d and dv up to 256";
+  for (const DType type : {DType::bf16, DType::fp16, DType::tf32, DType::fp32}) {
+    const std::string pass = std::string("fwdbwd ") + name_of(type);
+    const std::string forward = std::string("fwd ") + name_of(type);
+    for (const char* dims : {"d320", "d384", "d512", "d512 dv64", "d64 dv512", "d320 dv512"}) {
+      compile_defaults(pass + " h1 s64 " + dims);
+    }
+    for (const char* dims : {"d320", "d512", "d64 dv512"}) {
+      compile_defaults(pass + " causal h1 lens(64,64) softcap(3) alibi sink " + dims);
+    }
+    compile_defaults(pass + " causal h1 d512 lens(64,64) chunk(9)");
+    compile_defaults(forward + " h1 s64 d576 dv512");
+    compile_defaults(forward + " h1 d576 dv512 lens(64,64) page(16) softcap(3) alibi sink");
+    compile_defaults(forward + " h1 s64 d512 bias(1,h)");
+  }
+}
+
 // Hopper's own: every tile of equal head dims and of the pairs furthest apart.
 TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";

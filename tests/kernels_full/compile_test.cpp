@@ -83,6 +83,17 @@ TEST_P(CompileTest, ListsOfBlocksCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {
+  if (sm75()) GTEST_SKIP() << "cuda_sm75 has d and dv up to 256";
+  for (const char* line :
+       {"fwdbwd bf16 h1 s64 d320", "fwdbwd bf16 h1 s64 d512", "fwdbwd bf16 h1 s64 d64 dv512",
+        "fwd bf16 h1 s64 d576 dv512", "fwd bf16 h1 d576 dv512 lens(64,64) page(16) softcap(3) sink",
+        "fwdbwd bf16 causal h1 d512 lens(64,64) chunk(9)", "fwdbwd tf32 h1 s64 d512",
+        "fwdbwd fp32 h1 s64 d512", "fwd fp32 h1 s64 d576 dv512"}) {
+    compile_defaults(line);
+  }
+}
+
 DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.

@@ -7,6 +7,7 @@
 #include "cuda/request.h"
 #include "kernels_full/architectures.h"
 #include "plan/select.h"
+#include "plan/validate.h"
 #include "spec/limits.h"
 
 namespace dfa::cuda {
@@ -49,6 +50,21 @@ class CompileTest : public OnArchitectures {
     add(forward_launches(p, select_forward(p, limits_)));
     if (sm75() && type == DType::fp32 && d > 192) return;  // k and v alone would fill it
     add(backward_launches(p, select_backward(p, limits_)));
+  }
+
+  // What a problem takes where nothing is asked for, which must be legal.
+  void compile_defaults(const std::string& line) {
+    SCOPED_TRACE(line);
+    const Problem p = parse_problem(line);
+    const ForwardConfig forward = select_forward(p, limits_);
+    const Verdict legal = validate_config(forward, p, limits_);
+    ASSERT_TRUE(legal) << legal.reason;
+    compile(forward_launches(p, forward));
+    if (p.pass == Pass::forward) return;
+    const BackwardConfig backward = select_backward(p, limits_);
+    const Verdict also = validate_config(backward, p, limits_);
+    ASSERT_TRUE(also) << also.reason;
+    compile(backward_launches(p, backward));
   }
 
   bool sm75() const { return limits_.highest == Target::cuda_sm75; }

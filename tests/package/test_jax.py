@@ -96,7 +96,7 @@ def test_lse_and_its_gradient(dtype, tolerance):
 
 
 def test_the_gradient_of_lse_where_there_is_no_room_for_it():
-    q, k, v = inputs(d=8, dv=256, sq=5, sk=5)
+    q, k, v = inputs(d=8, dv=512, sq=5, sk=5)
     assert jax.grad(lambda q: dfa.attention(q, k, v, return_lse=True)[0].sum())(q).shape == q.shape
     with pytest.raises(ValueError, match="gradient of lse takes eight columns"):
         jax.grad(lambda q: dfa.attention(q, k, v, return_lse=True)[1].sum())(q)
@@ -239,8 +239,10 @@ def test_what_cannot_be_taken():
         dfa.attention(q.astype(jnp.float16), k, v)
     with pytest.raises(ValueError, match="accepted: auto, flash"):
         dfa.attention(q, k, v, algorithm="standard")
-    with pytest.raises(ValueError, match="head dims are d=264"):
-        dfa.attention(*inputs(d=264, dv=264))
+    with pytest.raises(ValueError, match="head dims are d=520, dv=520; accepted: up to 512"):
+        dfa.attention(*inputs(d=520, dv=520))
+    with pytest.raises(ValueError, match="d=576 has no gradient; accepted: up to 512"):
+        jax.grad(lambda q, k, v: dfa.attention(q, k, v).sum())(*inputs(d=576, dv=512))
     with pytest.raises(ValueError, match="policy 'min_energy'.*accepted: None"):
         dfa.attention(q, k, v, policy=dfa.Policy("min_energy", profile="shipped"))
     with pytest.raises(TypeError, match="all of one library"):

@@ -177,7 +177,7 @@ def test_sizes_of_zero(name):
     ("scale", lambda q, k, v: ([q, k, v], {"scale": np.ones(4)})), ("scale nan", lambda q, k, v: ([q, k, v], {"scale": float("nan")})),
     ("scale 1e\\+300", lambda q, k, v: ([q, k, v], {"scale": 1e300})), ("window", lambda q, k, v: ([q, k, v], {"window": (True, 1)})),
     ("window", lambda q, k, v: ([q, k, v], {"window": (1.5, 1)})), ("causal", lambda q, k, v: ([q, k, v], {"causal": "no"})),
-    ("hk=3", lambda q, k, v: ([q, *arrays(hk=3)[1:]], {})), ("d=264", lambda q, k, v: (arrays(d=264), {}))])
+    ("hk=3", lambda q, k, v: ([q, *arrays(hk=3)[1:]], {})), ("d=584", lambda q, k, v: (arrays(d=584), {}))])
 def test_what_is_refused_and_in_which_words(words, change):
     args, options = change(*arrays())
     with pytest.raises((ValueError, TypeError), match=words) as raised:

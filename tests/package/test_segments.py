@@ -234,7 +234,7 @@ def test_widths_that_kernels_do_not_have(monkeypatch, widths):
 
 
 def test_types_and_widths_are_those_of_dfa_attention():
-    for change, message in [(lambda x: x.double(), "float64"), (lambda x: torch.nn.functional.pad(x, (0, 300)), "up to 256")]:
+    for change, message in [(lambda x: x.double(), "float64"), (lambda x: torch.nn.functional.pad(x, (0, 600)), "up to 512")]:
         tensors, made = problem(visible_of("cache"))
         with pytest.raises(ValueError, match=message):
             attend(*map(change, tensors), made)

@@ -42,6 +42,8 @@ DECODERS = {
     "gemma": ("GemmaForCausalLM", {}),
     "gemma2": ("Gemma2ForCausalLM", dict(sliding_window=5)),
     "gemma3_text": ("Gemma3ForCausalLM", dict(sliding_window=5, layer_types=["sliding_attention", "full_attention"])),
+    "gemma4_text": ("Gemma4ForCausalLM", dict(sliding_window=5, layer_types=["sliding_attention", "full_attention"], global_head_dim=512,
+                                              vocab_size_per_layer_input=VOCABULARY, hidden_size_per_layer_input=16)),
     "phi": ("PhiForCausalLM", {}),
     "phi3": ("Phi3ForCausalLM", dict(sliding_window=5)),
     "gpt2": ("GPT2LMHeadModel", {}),
@@ -117,9 +119,9 @@ def configuration(kind, more):
         return transformers.T5GemmaConfig(encoder=side, decoder=copy.deepcopy(side), vocab_size=VOCABULARY, pad_token_id=0, bos_token_id=1,
                                           eos_token_id=2, dropout_rate=0.0, attention_dropout=0.0)
     made = getattr(transformers, kind).config_class
-    there = made()
+    there = made().to_dict()  # an attribute that layers have of their own cannot be asked for
     fields = {name: value for name, value in SMALL.items()
-              if hasattr(there, name) and not isinstance(getattr(made, name, None), property)}
+              if (name in there or name in made.attribute_map) and not isinstance(getattr(made, name, None), property)}
     return made(**{**fields, **more})
 
 

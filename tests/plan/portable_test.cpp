@@ -39,6 +39,81 @@ TEST(GpuLegality, DefaultsAreLegalForEveryHeadDimOnEveryArchitecture) {
   }
 }
 
+void expect_legal_defaults(const Problem& p, const Limits& limits) {
+  const ForwardConfig forward = select_forward(p, limits);
+  const Verdict legal = validate_config(forward, p, limits);
+  EXPECT_TRUE(legal) << to_line(p) << ": " << legal.reason << " " << to_text(forward);
+  EXPECT_EQ(forward.target, Target::cuda_sm80) << to_line(p);
+  if (p.pass == Pass::forward) return;
+  const BackwardConfig backward = select_backward(p, limits);
+  const Verdict also = validate_config(backward, p, limits);
+  EXPECT_TRUE(also) << to_line(p) << ": " << also.reason << " " << to_text(backward);
+  EXPECT_EQ(backward.target, Target::cuda_sm80) << to_line(p);
+}
+
+TEST(GpuLegality, HeadsAbove256AreOfThePortableKernelsOnEveryArchitecture) {
+  for (const int architecture : kArchitectures) {
+    const Limits limits = gpu_limits(architecture);
+    for (const char* dtype : {"bf16", "fp16", "tf32", "fp32"}) {
+      const std::string both = std::string("fwdbwd ") + dtype,
+                        forward = std::string("fwd ") + dtype;
+      for (int d = 264; d <= 512; d += 8) {
+        const std::string dims = " d" + std::to_string(d);
+        expect_legal_defaults(parse_problem(both + " h2 s100" + dims), limits);
+        expect_legal_defaults(
+            parse_problem(both + " causal h2 s100 deterministic d512 dv" + std::to_string(d)),
+            limits);
+        expect_legal_defaults(parse_problem(both + " h2 s100 d8 dv" + std::to_string(d)), limits);
+        for (const char* rest :
+             {" h2 s100 softcap(3) alibi sink", " h2 s100 window(9,9)", " h2 s100 causal prefix(9)",
+              " hq4 hk2 causal lens(1,70) lens_k(90,100) chunk(16)",
+              " hq4 hk2 causal lens(1,70) lens_k(90,100) softcap(3) alibi sink"}) {
+          expect_legal_defaults(parse_problem(both + rest + dims), limits);
+        }
+        expect_legal_defaults(parse_problem(forward + " h2 s100 bias(1,h)" + dims), limits);
+      }
+      for (const char* rest : {" hq16 hk1 s100", " hq16 hk1 causal b4 sq1 sk900",
+                               " hq16 hk1 lens(1,2) lens_k(70,90) page(16) softcap(3) sink"}) {
+        expect_legal_defaults(parse_problem(forward + rest + " d576 dv512"), limits);
+      }
+    }
+  }
+}
+
+TEST(GpuLegality, HeadsAbove256AreRefusedByNameWhereNoKernelTakesThem) {
+  const Limits hopper = gpu_limits(90), turing = gpu_limits(75);
+  for (const char* line : {"fwdbwd bf16 h1 s64 d264", "fwdbwd fp16 h1 s64 d64 dv512"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_NE(sm90_fits(p, hopper).reason.find("d and dv up to 256"), std::string::npos) << line;
+    EXPECT_NE(sm90_backward_fits(p, hopper).reason.find("d and dv up to 256"), std::string::npos);
+    EXPECT_TRUE(sm90_candidates(p, hopper).empty());
+    EXPECT_TRUE(sm90_backward_candidates(p, hopper).empty());
+  }
+  const Problem halves = parse_problem("fwdbwd fp16 h1 s64 d512");
+  EXPECT_NE(validate_config(select_forward(halves, turing), halves, turing)
+                .reason.find("cuda_sm75 has d and dv up to 256"),
+            std::string::npos);
+  EXPECT_NE(validate_config(select_backward(halves, turing), halves, turing)
+                .reason.find("cuda_sm75 has d and dv up to 256"),
+            std::string::npos);
+  const Problem biased = parse_problem("fwdbwd bf16 h1 s64 d512 bias(1,h)");
+  EXPECT_NE(validate_config(select_backward(biased, hopper), biased, hopper)
+                .reason.find("a bias has no backward"),
+            std::string::npos);
+  const Problem listed = parse_problem("fwdbwd bf16 h1 s128 d512 blocks(64x64,h,partial)");
+  EXPECT_NE(validate_config(select_forward(listed, hopper), listed, hopper)
+                .reason.find("lists of blocks take d and dv up to 256"),
+            std::string::npos);
+  EXPECT_NE(validate_config(select_backward(listed, hopper), listed, hopper)
+                .reason.find("lists of blocks take d and dv up to 256"),
+            std::string::npos);
+  const Problem whole = parse_problem("fwdbwd fp32 h1 s64 d512");
+  EXPECT_FALSE(fp32x3_fits(whole, hopper));
+  BackwardConfig shared = select_backward(whole, hopper);
+  shared.sharing = 2;
+  EXPECT_FALSE(validate_config(shared, whole, hopper));
+}
+
 TEST(GpuLegality, CandidatesAreLegalAndTheirTextParsesBack) {
   const Limits limits = gpu_limits(90);
   const Problem p = problem_of("fwdbwd bf16 causal h4 s512 d72 dv40");

@@ -68,7 +68,14 @@ TEST(Problem, ShorthandsAndDefaults) {
 
 TEST(Problem, ErrorsNameTheTokenAndWhatIsAccepted) {
   EXPECT_NE(error_of("fwd bf16 h8 s8 d12").find("d=12"), std::string::npos);
-  EXPECT_NE(error_of("fwd bf16 h8 s8 d264").find("8 to 256"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d584 dv512").find("d=584"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d576").find("dv=576"), std::string::npos);
+  EXPECT_NE(error_of("fwd bf16 h8 s8 d64 dv520").find("8 to 512"), std::string::npos);
+  for (const char* pass : {"bwd", "fwdbwd"}) {
+    EXPECT_NE(error_of(std::string(pass) + " bf16 h8 s8 d576 dv512").find("forward alone to 576"),
+              std::string::npos);
+  }
+  EXPECT_EQ(parse_problem("fwd bf16 h8 s8 d576 dv512").d, 576);
   EXPECT_NE(error_of("fwd bf16 hq8 hk3 s8 d8").find("hk=3"), std::string::npos);
   EXPECT_NE(error_of("fwd bf17 h8 s8 d8").find("'bf17'"), std::string::npos);
   EXPECT_NE(error_of("fwd bf16 h8 s0 d8").find("sq=0"), std::string::npos);
