@@ -15,7 +15,7 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
     one library, device and element type (float32, float16, bfloat16). Head dims are up to 512, d up
-    to 576 where no gradient is asked for; on a GPU, where wider ones have not run yet, both up to 256. A batch of 1 is
+    to 576 where no gradient is asked for. A batch of 1 is
     there for every batch of the others. Read as they lie where the last dimension is contiguous and head dims are
     multiples of 8, else by a copy. hq is a multiple of hk: query head h reads key head h // (hq // hk).
     causal: query i sees keys up to i + sk - sq. window: (left, right) keys to each side of that

@@ -4,7 +4,6 @@ from operator import index
 
 MOST_WIDE = 512  # head dims of the kernels: multiples of 8 up to this
 MOST_WIDE_FORWARD = 576  # d where no gradient is asked for: latent heads have d 576 and dv 512
-MOST_WIDE_ON_GPU = 256  # wider ones have run on no GPU and are refused there
 _MOST_POSITIONS = 1 << 40  # of a chunk or a prefix
 _NO_LIMIT = 1 << 41  # keys: twice the longest sequence that there is
 _LEAST_SCALE, _MOST_SCALE = 2.0 ** -126, 2.0 ** 127  # what the kernels' float32 holds

@@ -18,9 +18,9 @@ from dfa._torch_varlen import _logits_of, _On, _pointer
 
 @torch.compiler.disable  # lists are made and held against the tensors here, outside of a graph
 def attention(q, k, v, return_lse, block_mask, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias,
-              chunk, prefix, mask):
+              chunk, prefix, mask, dropout_p, seed):
     """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], the options of dfa.attention, and a BlockMask or its lists."""
-    _check(q, k, v, bias=bias, mask=mask)
+    _check(q, k, v, bias=bias, mask=mask, dropout_p=dropout_p or None, seed=seed)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
     lists = block_mask if isinstance(block_mask, BlockLists) else block_lists(block_mask)
@@ -49,7 +49,7 @@ def _check(q, k, v, **beside):
                              f"{', '.join(map(str, DTYPES))} for all, on one device")
     for name, given in beside.items():
         if given is not None:
-            raise ValueError(f"{name} beside block_mask is not supported; accepted: one of them, or mask_mod that says both")
+            raise ValueError(f"{name} beside block_mask is not supported; accepted: one of them")
     _refuse_what_has_no_rule(q, k, v)
     if _transformed():
         raise RuntimeError("block_mask inside torch.func is not supported; accepted: autograd")
@@ -75,7 +75,7 @@ def _planned(passes, q, k, v, sinks, slopes, lists, options):
     blocks = *lists.block_size, lists.maps[0] > 1, lists.maps[1] > 1, lists.bits is not None
     plan = plan_of(passes, DTYPES[q.dtype], sizes_of(q.shape, k.shape, v.shape), (left, right), scale, deterministic, strides,
                    q.device.type, "auto", threads, (0, 0), (softcap, slopes is not None, sinks is not None, ""), 0,
-                   (chunk, prefix), blocks)
+                   (chunk, prefix), 0.0, blocks)
     data = {"logits": (_pointer(slopes), slopes_of_batch(slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)),
             "blocks": ([*map(_pointer, lists.tensors)], 0 if lists.bits is None else lists.bits.shape[0])}
     return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), data

@@ -8,7 +8,7 @@ for derivatives, but functions: Forward and Backward are the operators once more
 import torch
 from torch.utils.flop_counter import register_flop_formula, sdpa_backward_flop_count, sdpa_flop_count
 
-from dfa._shapes import MOST_WIDE, MOST_WIDE_ON_GPU, check_differentiable, sizes_of
+from dfa._shapes import MOST_WIDE, check_differentiable, sizes_of
 from dfa._torch_calls import backward_of, calls_of, dense, empty_outputs, like
 
 _library = torch.library.Library("dfa", "DEF")
@@ -64,9 +64,8 @@ def gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):
     if d_lse is None:
         return backward(d_o, q, k, v, o, lse, *options)
     dv = v.shape[3]
-    most = MOST_WIDE if v.device.type == "cpu" else MOST_WIDE_ON_GPU
-    if dv + 8 > most:
-        raise ValueError(f"the gradient of lse takes eight columns more than dv={dv}; accepted: dv up to {most - 8}, or "
+    if dv + 8 > MOST_WIDE:
+        raise ValueError(f"the gradient of lse takes eight columns more than dv={dv}; accepted: dv up to {MOST_WIDE - 8}, or "
                          "lse.detach()")
     d_lse = torch.where(lse.isneginf(), 0, d_lse).unsqueeze(-1)
     high = d_lse.to(o.dtype)

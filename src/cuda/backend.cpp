@@ -16,17 +16,12 @@
 #include "cuda/store.h"
 #include "kernels/launch.h"
 #include "plan/validate_gpu.h"
+#include "spec/config.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
 
 namespace dfa {
 namespace {
-
-// Kernels with dropout compile and pass on the emulated machine; no GPU has run them yet.
-constexpr bool kDropoutOnGpu = false;
-// Head dims above 256 compile and pass on the emulated machine; no GPU has run them yet.
-constexpr bool kWideHeadsOnGpu = false;
-constexpr std::int64_t kMostNarrow = 256;
 
 // A block of the kernel owns a tile of queries by keys.
 void require_bias_gradient(const Problem& p, const BackwardArgs& args) {
@@ -112,14 +107,12 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
-    if (p.dropout > 0 && !kDropoutOnGpu) {
-      return Verdict::no("dropout has run on no GPU; take backend cpu");
-    }
-    if (!kWideHeadsOnGpu && std::max(p.d, p.dv) > kMostNarrow) {
-      return Verdict::no("head dims above 256 have run on no GPU; take backend cpu");
-    }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;
+      if (std::max(p.d, p.dv) > kMostColumns) {
+        return Verdict::no("standard attention on a GPU takes d and dv up to " +
+                           std::to_string(kMostColumns) + "; leave algorithm out");
+      }
       if (p.packed()) {
         return Verdict::no(
             "standard attention on a GPU takes no packed sequences; leave algorithm "

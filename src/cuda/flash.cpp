@@ -16,14 +16,6 @@
 namespace dfa::cuda {
 namespace {
 
-// Lists of blocks have run on no GPU yet.
-constexpr bool kBlocksOnGpu = false;
-
-Verdict blocks_run(const Problem& p) {
-  if (kBlocksOnGpu || !p.blocks) return Verdict::yes();
-  return Verdict::no("lists of blocks have run on no GPU; take backend cpu");
-}
-
 // Those of a pass, with the reason where they are not the architecture's own.
 template <typename Config>
 std::string kernels_of(const Config& c, bool forced, const Problem& p, const Limits& limits,
@@ -44,7 +36,6 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 }  // namespace
 
 Verdict flash_supports(const Problem& p, const Limits& limits) {
-  if (const Verdict run = blocks_run(p); !run) return run;
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }

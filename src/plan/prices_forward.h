@@ -89,6 +89,7 @@ inline constexpr Price kSoftcapStep{"a step with softcap", 1.92, "of its price",
 inline constexpr Price kAlibiStep{"a step with ALiBi", 1.14, "of its price", kOfLogits};
 inline constexpr Price kAlibiStepHeld{"the same with q in registers", 1.2, "of its price",
                                       kOfLogits};
+inline constexpr Price kAlibiStepTurns{"the same with turns", 1.5, "of its price", kOfLogits};
 
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.

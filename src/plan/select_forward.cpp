@@ -36,6 +36,11 @@ double margin(const Sm90Tile& tile, const Problem& p) {
   return tile.block_q > 128 ? kLargeMargin : 1.0;
 }
 
+double alibi_step(const Sm90Tile& tile) {
+  if (tile.pingpong) return kAlibiStepTurns;
+  return tile.q_columns_in_regs > 0 ? kAlibiStepHeld : kAlibiStep;
+}
+
 // A problem's work tiles by a measured one: what there is to do, and what it takes.
 struct WorkTiles {
   double count, of_head, at_once, steps;  // steps of one, on average
@@ -56,7 +61,7 @@ struct WorkTiles {
     rows = static_cast<double>(std::min<std::int64_t>(most, p.sq));
     price = masked ? m.masked : m.full;
     if (p.softcap != 0) price.step_us *= kSoftcapStep;
-    if (p.alibi) price.step_us *= m.tile.q_columns_in_regs > 0 ? kAlibiStepHeld : kAlibiStep;
+    if (p.alibi) price.step_us *= alibi_step(m.tile);
   }
   double tile_us() const { return price.tile_us + steps * price.step_us; }
 };

@@ -38,22 +38,28 @@ Verdict validate_strides(const char* name, const Strides& s) {
 
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
-  return all({require(!c.sliced() || !p.blocks, "lists of blocks take d and dv up to ",
-                      kMostColumns, " on a GPU, not d=", p.d, ", dv=", p.dv),
-              require(!c.sliced() || !c.dropout, "dropout takes d and dv up to ", kMostColumns,
-                      " on a GPU, not d=", p.d, ", dv=", p.dv),
-              require(c.target != Target::cuda_sm75 || !c.sliced(), "cuda_sm75 has d and dv up to ",
-                      kMostColumns, ", not d=", p.d, ", dv=", p.dv),
-              validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
-              validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
-              validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
-              require(c.ranges == !p.mask.is_window(),
-                      c.ranges ? "ranges=true is of chunked and prefix masks"
-                               : "chunked and prefix masks take ranges=true"),
-              require(c.blocks == p.blocks.has_value(),
-                      c.blocks ? "blocks=true is of problems with lists of blocks"
-                               : "lists of blocks take blocks=true"),
-              validate_lengths(p)});
+  return all(
+      {require(!c.sliced() || !p.blocks, "lists of blocks take d and dv up to ", kMostColumns,
+               " on a GPU, not d=", p.d, ", dv=", p.dv),
+       require(!c.sliced() || !c.dropout, "dropout takes d and dv up to ", kMostColumns,
+               " on a GPU, not d=", p.d, ", dv=", p.dv),
+       require(!c.sliced() || !p.paged(), "keys in pages take d and dv up to ", kMostColumns,
+               " on a GPU, not d=", p.d, ", dv=", p.dv),
+       require(c.target != Target::cuda_sm75 || !c.sliced(), "cuda_sm75 has d and dv up to ",
+               kMostColumns, ", not d=", p.d, ", dv=", p.dv),
+       validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
+       validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
+       validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
+       require(c.ranges == !p.mask.is_window(), c.ranges
+                                                    ? "ranges=true is of chunked and prefix masks"
+                                                    : "chunked and prefix masks take ranges=true"),
+       require(c.blocks == p.blocks.has_value(),
+               c.blocks ? "blocks=true is of problems with lists of blocks"
+                        : "lists of blocks take blocks=true"),
+       require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
+                                                       : "dropout takes dropout=true"),
+       require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
+       validate_lengths(p)});
 }
 
 // Tiles that a list's blocks are cut into.

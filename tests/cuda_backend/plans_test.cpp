@@ -5,6 +5,7 @@
 #include "cuda_backend/backend_test_case.h"
 #include "dfa/version.h"
 #include "gpu/device.h"
+#include "plan/select.h"
 #include "spec/config_text.h"
 
 namespace dfa {
@@ -214,10 +215,29 @@ TEST_F(CudaBackendTest, AFailedFirstCallIsTriedAgain) {
   EXPECT_EQ(fake().launches.size(), 1u);
 }
 
-TEST_F(CudaBackendTest, DropoutIsRefusedByName) {
-  const Problem p = parse_problem("fwdbwd bf16 causal b2 h4 s100 d64 dropout(0.1,3)");
-  EXPECT_EQ(cuda_backend().supports(p, {.backend = "cuda"}).reason,
-            "dropout has run on no GPU; take backend cpu");
+TEST_F(CudaBackendTest, DropoutListsOfBlocksAndWideHeadsAreOfFlashAttentionAlone) {
+  for (const char* line :
+       {"fwdbwd bf16 causal b2 h4 s100 d64 dropout(0.1,3)",
+        "fwd bf16 causal h4 d64 lens(9,30) dropout(0.1,3)",
+        "fwd bf16 h4 s300 d64 blocks(random,0.5,1)",
+        "fwdbwd fp32 causal h4 s300 d64 blocks(64x64,h,partial)", "fwd bf16 h1 s8 d264",
+        "fwdbwd fp32 h1 s8 d64 dv512", "fwd fp16 hq16 hk1 s8 d576 dv512"}) {
+    const Problem p = parse_problem(line);
+    EXPECT_EQ(cuda_backend().supports(p, {.backend = "cuda"}).reason, "") << line;
+    EXPECT_NE(
+        cuda_backend().supports(p, {.backend = "cuda", .algorithm = Algorithm::standard}).reason,
+        "")
+        << line;
+  }
+}
+
+TEST_F(CudaBackendTest, DropoutOfFewQueriesAndOfPagesIsNoWorkForSplits) {
+  const Problem few = parse_problem("fwd bf16 hq2 hk1 d64 lens(2,1) lens_k(70,33) dropout(0.1,6)");
+  EXPECT_TRUE(select_forward(few, cuda_backend().limits()).dropout);
+  const Problem paged =
+      parse_problem("fwd bf16 hq2 hk1 d64 lens(2,1) lens_k(70,33) page(16) dropout(0.1,6)");
+  EXPECT_NE(cuda_backend().supports(paged, {.backend = "cuda"}).reason.find("no dropout"),
+            std::string::npos);
 }
 
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
@@ -230,28 +250,6 @@ TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
         cuda_backend().supports(p, {.backend = "cuda", .algorithm = Algorithm::standard}).reason,
         "")
         << line;
-  }
-}
-
-// Goes with the gate in src/cuda/flash.cpp.
-TEST_F(CudaBackendTest, ListsOfBlocksHaveRunOnNoGpu) {
-  for (const char* line : {"fwd bf16 h4 s300 d64 blocks(random,0.5,1)",
-                           "fwdbwd fp32 causal h4 s300 d64 blocks(64x64,h,partial)"}) {
-    const Problem p = parse_problem(line);
-    EXPECT_NE(cuda_backend().supports(p, {.backend = "cuda"}).reason.find("have run on no GPU"),
-              std::string::npos);
-  }
-}
-
-// Until a card has run them.
-TEST_F(CudaBackendTest, HeadDimsAbove256AreRefusedByName) {
-  for (const char* line :
-       {"fwd bf16 h1 s8 d264", "fwdbwd fp32 h1 s8 d64 dv512", "fwd fp16 hq16 hk1 s8 d576 dv512"}) {
-    for (const Algorithm algorithm : {Algorithm::flash, Algorithm::standard}) {
-      const Verdict verdict =
-          cuda_backend().supports(parse_problem(line), {.backend = "cuda", .algorithm = algorithm});
-      EXPECT_NE(verdict.reason.find("head dims above 256"), std::string::npos) << line;
-    }
   }
 }
 

@@ -20,6 +20,7 @@ constexpr Tiles kUsual{64, 32, 4, 32, 64, 4, 1, 64, 32, 4};
 constexpr Tiles kNarrow{64, 16, 4, 16, 64, 4, 1, 64, 16, 4};  // half a draw
 constexpr Tiles kTall{64, 64, 2, 32, 64, 2, 1, 64, 32, 2};    // two fragments of rows a warp
 constexpr Tiles kShared{32, 128, 2, 64, 32, 4, 2, 32, 128, 2};
+constexpr Tiles kPlanned{128, 64, 4, 32, 128, 4, 1, 128, 32, 4};  // of d 64 in 16 bits
 constexpr Tiles kShort{32, 32, 2, 16, 32, 4, 2, 32, 32, 2};  // parts of eight queries, in fp32
 
 constexpr ForwardConfig forward_config(DType element, int dim, Tiles t, bool varlen) {
@@ -63,7 +64,7 @@ constexpr Config with_all(Config config) {
 // and sinks.
 template <DType kElement, int kDim, int kTiles, bool kVarlen = false, bool kLogits = false>
 Tensors expect_right(const std::string& rest, const std::uint64_t* state = nullptr) {
-  constexpr Tiles kAll[] = {kUsual, kNarrow, kTall, kShared, kShort};
+  constexpr Tiles kAll[] = {kUsual, kNarrow, kTall, kShared, kShort, kPlanned};
   const std::string line =
       std::string("fwdbwd ") + name_of(kElement) + " " + rest + " d" + std::to_string(kDim);
   Tensors t(line, 5);
@@ -96,6 +97,7 @@ TEST(EmulatedDropout, OfEveryElementTypeAndTile) {
 TEST(EmulatedDropout, OfPackedSequences) {
   const char* rest = "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0) dropout(0.2,9)";
   expect_right<DType::bf16, 64, 0, true>(rest);
+  expect_right<DType::bf16, 64, 5, true>(rest);
   expect_right<DType::fp32, 32, 2, true>(rest);
 }
 

@@ -196,7 +196,7 @@ def test_bert_in_training():
     ({"seed": 3}, ValueError, "seed 3 beside dropout_p of 0"),
     ({"dropout_p": 0.1, "seed": -1}, ValueError, "seed -1; accepted"), ({"dropout_p": 0.1, "seed": 2 ** 64}, ValueError, "accepted: a whole"),
     ({"dropout_p": 0.1, "seed": 0.5}, ValueError, "seed 0.5; accepted"), ({"dropout_p": 0.1, "seed": True}, ValueError, "seed True; accepted"),
-    ({"dropout_p": 0.1, "algorithm": "standard", "seed": 1}, ValueError, "dropout_p, mask, chunk and prefix take algorithm auto"),
+    ({"dropout_p": 0.1, "algorithm": "standard", "seed": 1}, ValueError, "dropout_p, mask, block_mask, chunk and prefix take algorithm auto"),
 ])
 def test_what_is_refused_is_told_by_its_name(options, error, message):
     for arrays in (qkv(), [x.numpy() for x in qkv()]):

@@ -6,7 +6,7 @@ import torch
 from vllm.v1.attention.backend import (AttentionBackend, AttentionImpl, AttentionMetadata, AttentionMetadataBuilder, AttentionType,
                                        MultipleOf)
 
-from dfa._shapes import MOST_WIDE_ON_GPU
+from dfa._shapes import MOST_WIDE
 from dfa._torch_varlen import attention_varlen
 
 
@@ -65,7 +65,7 @@ class Backend(AttentionBackend):
 
     @classmethod
     def supports_head_size(cls, head_size):
-        return 0 < head_size <= MOST_WIDE_ON_GPU
+        return 0 < head_size <= MOST_WIDE
 
     @classmethod
     def supports_sliding_window(cls):

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
         multiply_rows<kElement>(dp, Kernel::ValueReader::by_rows(v_rows + i * Kernel::kVSliceBytes),
                                 Kernel::ValueReader::by_columns(do_slice));
       }
-      Kernel::score_gradients(dp, p, args.delta + rows_at);
+      Kernel::score_gradients(typename Kernel::Dropout(args, 0), dp, p, args.delta + rows_at);
       Kernel::Logits::chain(dp, shares);
       round_to_left<kElement>(left, dp);
     }

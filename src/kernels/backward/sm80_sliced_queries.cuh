@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
       multiply_rows<kElement>(dp, Kernel::ValueReader::by_rows(do_rows + i * Kernel::kDoSliceBytes),
                               Kernel::ValueReader::by_columns(v_slice));
     }
-    Kernel::score_gradients(dp, p, delta);
+    Kernel::score_gradients(typename Kernel::Dropout(args, 0), dp, p, delta);
     Kernel::Logits::chain(dp, shares);
 
     typename Rounded<kElement, Kernel::kRows, Kernel::kKeys>::Type ds;
