@@ -107,6 +107,10 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
+    if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
+      return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
+                         " have run on no GPU; take backend cpu");
+    }
     if (asks_standard(options)) {
       if (const Verdict mask = validate_mask(p); !mask) return mask;
       if (std::max(p.d, p.dv) > kMostColumns) {

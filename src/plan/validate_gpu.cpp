@@ -43,8 +43,6 @@ Verdict validate_problem(const Config& c, const Problem& p) {
                " on a GPU, not d=", p.d, ", dv=", p.dv),
        require(!c.sliced() || !c.dropout, "dropout takes d and dv up to ", kMostColumns,
                " on a GPU, not d=", p.d, ", dv=", p.dv),
-       require(!c.sliced() || !p.paged(), "keys in pages take d and dv up to ", kMostColumns,
-               " on a GPU, not d=", p.d, ", dv=", p.dv),
        require(c.target != Target::cuda_sm75 || !c.sliced(), "cuda_sm75 has d and dv up to ",
                kMostColumns, ", not d=", p.d, ", dv=", p.dv),
        validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),

@@ -238,6 +238,9 @@ TEST_F(CudaBackendTest, DropoutOfFewQueriesAndOfPagesIsNoWorkForSplits) {
       parse_problem("fwd bf16 hq2 hk1 d64 lens(2,1) lens_k(70,33) page(16) dropout(0.1,6)");
   EXPECT_NE(cuda_backend().supports(paged, {.backend = "cuda"}).reason.find("no dropout"),
             std::string::npos);
+  const Problem wide = parse_problem("fwd bf16 hq2 hk1 d512 lens(2,1) lens_k(70,33) page(16)");
+  EXPECT_NE(cuda_backend().supports(wide, {.backend = "cuda"}).reason.find("have run on no GPU"),
+            std::string::npos);
 }
 
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
