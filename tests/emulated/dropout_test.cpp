@@ -21,7 +21,7 @@ constexpr Tiles kNarrow{64, 16, 4, 16, 64, 4, 1, 64, 16, 4};  // half a draw
 constexpr Tiles kTall{64, 64, 2, 32, 64, 2, 1, 64, 32, 2};    // two fragments of rows a warp
 constexpr Tiles kShared{32, 128, 2, 64, 32, 4, 2, 32, 128, 2};
 constexpr Tiles kPlanned{128, 64, 4, 32, 128, 4, 1, 128, 32, 4};  // of d 64 in 16 bits
-constexpr Tiles kShort{32, 32, 2, 16, 32, 4, 2, 32, 32, 2};  // parts of eight queries, in fp32
+constexpr Tiles kShort{32, 32, 2, 16, 32, 4, 2, 32, 32, 2};       // parts of eight queries, in fp32
 
 constexpr ForwardConfig forward_config(DType element, int dim, Tiles t, bool varlen) {
   return {.target = Target::cuda_sm80,
