@@ -68,6 +68,8 @@ inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptio
   return true;
 }
 
+inline int lines_of(const char* file) { return static_cast<int>(problem_lines(file).size()); }
+
 // How many problems of these files ran.
 inline int ran_of(std::initializer_list<const char*> files, const PlanOptions& options) {
   int ran = 0, all = 0;

@@ -10,8 +10,6 @@ namespace {
 
 class Varlen : public DeviceTest {};
 
-int lines_of(const char* file) { return static_cast<int>(problem_lines(file).size()); }
-
 TEST_F(Varlen, EverySequenceMeetsTheRule) {
   EXPECT_EQ(dfa::ran_of({"varlen.txt"}, {.backend = "cuda"}), lines_of("varlen.txt"));
 }
