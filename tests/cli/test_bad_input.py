@@ -42,9 +42,9 @@ def test_packed_sequences_are_not_read_from_files(dfa, qkv, line):
     ("fwd bf16 h1 sq8 sk0 d8", ["sk=0", "from 1"]),
     ("fwd bf16 h1 s8 d0", ["d=0", "multiples of 8"]),
     ("fwd bf16 h1 s-8 d8", "sq=-8"),
-    ("fwd bf16 h1 s8 d264", ["d=264", "256"]),
+    ("fwd bf16 h1 s8 d584", ["d=584", "512"]),
     ("fwd bf16 h1 s8 d12", ["d=12", "multiples of 8"]),
-    ("fwd bf16 h1 s8 d8 dv300", ["dv=300", "256"]),
+    ("fwd bf16 h1 s8 d8 dv600", ["dv=300", "512"]),
     ("fwd bf16 hq6 hk4 s8 d8", ["hq=6", "not a multiple of hk=4"]),
     ("fwd bf16 h1 s8 d8 s9", "s9"),
     ("fwd bf16 h1 s8 d8 window(1)", "window(L,R)"),
@@ -104,7 +104,7 @@ def test_files_that_do_not_fit_each_other(fails, qkv, tmp_path):
     ((1, 1, 4, 16, 8), "(1,1,4,16,8)"),
     ((4, 0, 8), "sq=0"),
     ((4, 16, 12), "d=12"),
-    ((4, 16, 264), "d=264"),
+    ((4, 16, 584), "d=584"),
 ])
 def test_shapes_that_are_not_attention(fails, qkv, tmp_path, shape, words):
     save(tmp_path / "q.npy", *shape)
