@@ -44,7 +44,7 @@ def test_packed_sequences_are_not_read_from_files(dfa, qkv, line):
     ("fwd bf16 h1 s-8 d8", "sq=-8"),
     ("fwd bf16 h1 s8 d584", ["d=584", "512"]),
     ("fwd bf16 h1 s8 d12", ["d=12", "multiples of 8"]),
-    ("fwd bf16 h1 s8 d8 dv600", ["dv=300", "512"]),
+    ("fwd bf16 h1 s8 d8 dv600", ["dv=600", "512"]),
     ("fwd bf16 hq6 hk4 s8 d8", ["hq=6", "not a multiple of hk=4"]),
     ("fwd bf16 h1 s8 d8 s9", "s9"),
     ("fwd bf16 h1 s8 d8 window(1)", "window(L,R)"),
