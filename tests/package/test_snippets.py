@@ -74,7 +74,7 @@ def test_snippets_with_a_model_run_where_pytorch_is():
             return type("Output", (), {"loss": o.sum()})
 
     names = {"dfa": dfa, "model": Model(), "x": torch.randn(1, 2, 16, 64)}
-    switch, name, layer = [s for s in snippets("docs/guide/python.md") if "dfa.torch" in s]
+    switch, name, layer = [s for s in snippets("docs/guide/python.md") if "dfa.torch" in s and "block_mask" not in s]
     exec(switch, names)
     assert torch.isfinite(names["loss"])
     if hasattr(torch.nn.attention, "activate_flash_attention_impl"):
@@ -83,6 +83,18 @@ def test_snippets_with_a_model_run_where_pytorch_is():
         torch.nn.attention.restore_flash_attention_impl()
     exec(layer, names)
     assert names["layer"](*[torch.randn(2, 16, 512)] * 3)[0].shape == (2, 16, 512)
+
+
+def test_snippets_of_masks_and_dropout_run_where_pytorch_is():
+    torch = pytest.importorskip("torch")
+    q, k, v = torch.randn(3, 1, 2, 40, 64)
+    names = {"q": q, "k": k, "v": v, "sq": 40, "sk": 40, "mask_mod": lambda b, h, i, j: i >= j, "dfa": dfa, "torch": torch}
+    blocks, dropout = [[s for s in snippets("docs/guide/python.md") if word in s] for word in ("block_mask", "dropout_p")]
+    assert len(blocks) == len(dropout) == 1
+    exec(blocks[0], names)
+    assert torch.equal(names["o"], dfa.attention(q, k, v, block_mask=names["lists"]))
+    exec(dropout[0], names)
+    assert names["o"].shape == q.shape and not torch.equal(names["o"], dfa.attention(q, k, v, causal=True))
 
 
 def test_snippets_of_jax_run_where_it_is():
