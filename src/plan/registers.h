@@ -40,10 +40,14 @@ constexpr int expected_registers(const BackwardConfig& c) {
     return c.warp_rows() * (sums + of_scores * c.block_q) / 32 + other_registers(c) +
            registers_of_slices(c);
   }
-  const int columns = c.head_dim + c.value_dim + of_scores * c.block_q;  // dk, dv first
+  const int sums = c.head_dim + c.value_dim, columns = sums + of_scores * c.block_q;
   // A share of dq follows p and dp; about half of it comes on top.
   const int share = c.dq_serialized() ? c.block_q * c.head_dim / c.threads() : 0;
-  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c);
+  // More sums than two of 128 columns leave operands of 4 bytes no room on their way.
+  constexpr int kOfWideSums = 16;
+  const bool crowded = bytes_of(c.element) == 4 && c.sharing == 1 && sums > 256;
+  return c.warp_rows() * columns / c.sharing / 32 + share / 2 + other_registers(c) +
+         (crowded ? kOfWideSums : 0);
 }
 
 constexpr int expected_dq_registers(const BackwardConfig& c) {

@@ -77,13 +77,13 @@ struct Sm80BiasGradient {
       hide_masked(p, mask, first, tile * kConfig.dq_block_k, Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, lse);
-    const typename Kernel::Dropout dropout(args, work.seq.batch, work.head);
-    dropout.mark(args, p, first, tile * kConfig.dq_block_k);
     multiply_rows<kElement>(
         dp,
         Kernel::ValueReader::by_rows(smem + Kernel::kQBytes +
                                      Kernel::kBytes * warp_row * kConfig.value_dim),
         Kernel::ValueReader::by_columns(k_tile + Keys::kKBytes));
+    const typename Kernel::Dropout dropout(args, work.seq.batch, work.head);
+    dropout.mark(args, p, first, tile * kConfig.dq_block_k);
     Kernel::score_gradients(dropout, dp, p, delta);
 #pragma unroll
     for (int m = 0; m < Kernel::kRows; ++m) {
