@@ -8,9 +8,9 @@ import dfa
 import dfa.distributed as dd
 from ring import model
 
-# name: (method, multiprocessors left to transfers)
-OURS = {"ring": ("ring", None), "ring-0": ("ring", 0), "ring-8": ("ring", 8), "ring-16": ("ring", 16), "allgather": ("allgather", 0), "alltoall": ("alltoall", 0),
-        "mesh": ("ring", 0)}
+# name: (method, multiprocessors left to transfers, None for dfa's own choice)
+OURS = {"ring": ("ring", None), "ring-0": ("ring", 0), "ring-8": ("ring", 8), "ring-16": ("ring", 16), "allgather": ("allgather", 0),
+        "alltoall": ("alltoall", 0), "mesh": ("ring", None)}
 PEERS = {"torch.gather": "allgather", "torch.rotate": "alltoall"}  # how PyTorch's context moves keys
 
 
@@ -21,7 +21,7 @@ def columns_of(job, row, peers, stack):
         return calls, refused
     for name, (method, margin) in OURS.items():
         group = job.mesh2 if name == "mesh" else job.mesh
-        if group is None or name[4:5] == "-" and (row.passes != "fwd" or not job.on_gpu):  # it is forwards that leave room
+        if group is None or name.startswith("ring-") and (row.passes != "fwd" or not job.on_gpu):  # it is forwards that leave room
             continue
         if method == "alltoall" and (row.hk % job.ranks or row.hq % job.ranks):
             refused[name] = f"{row.hk} heads of k are not shared by {job.ranks} ranks"

@@ -116,10 +116,10 @@ double PacedLoop::work_s() const {
   return std::max(*std::min_element(took_s_.begin(), end), mean / 2);
 }
 
-void PacedLoop::wait(double took_s) {
+void PacedLoop::wait(double work_s) {
   const double begin = clock_.now_s();
   for (;;) {
-    const double owed = std::min(took_s * (1 / pacer_.duty() - 1), kLongest);
+    const double owed = std::min(work_s * (1 / pacer_.duty() - 1), kLongest);
     const double left = owed - (clock_.now_s() - begin);
     if (left < 1e-4) break;
     clock_.sleep_s(std::min(left, kSlice));

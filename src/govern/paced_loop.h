@@ -48,7 +48,7 @@ class PacedLoop {
   void start();
   void drive(double watts);
   double work_s() const;
-  void wait(double took_s);
+  void wait(double work_s);
 
   const LoopOptions options_;
   const power::Telemetry meters_;
