@@ -8,6 +8,7 @@
 #include "plan/steps.h"
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
+#include "plan/within_blocks.h"
 #include "spec/flops.h"
 
 namespace dfa {
@@ -355,7 +356,7 @@ bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const 
   return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
 }
 
-// Tiles that divide the blocks of lists: warps get fewer, and then their rows.
+// As within_blocks.h, of warps that may share keys.
 KeyTile within_blocks(const Problem& p, KeyTile tile) {
   if (!p.blocks) return tile;
   const int least_shared = bytes_of(p.dtype) == 4 ? 16 : 32;  // queries of a tile
@@ -368,16 +369,6 @@ KeyTile within_blocks(const Problem& p, KeyTile tile) {
     if (tile.warps > tile.sharing) tile.warps /= 2;
     tile.block_k /= 2;
   }
-  return tile;
-}
-
-QueryTile within_blocks(const Problem& p, QueryTile tile) {
-  if (!p.blocks) return tile;
-  while (p.blocks->block_q % tile.block_q != 0) {
-    if (tile.warps > 1) tile.warps /= 2;
-    tile.block_q /= 2;
-  }
-  while (p.blocks->block_k % tile.block_k != 0) tile.block_k /= 2;
   return tile;
 }
 

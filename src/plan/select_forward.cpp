@@ -11,6 +11,7 @@
 #include "plan/steps.h"
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
+#include "plan/within_blocks.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
 
@@ -299,17 +300,6 @@ std::span<const ForwardTile> portable_tiles(const Problem& p) {
   if (std::max(p.d, p.dv) > kMostColumns) return kSlicedForwardTiles;
   if (bytes_of(p.dtype) == 4) return kWideForwardTiles;
   return kForwardTiles;
-}
-
-// Tiles that divide the blocks of lists: warps get fewer, and then their rows.
-ForwardTile within_blocks(const Problem& p, ForwardTile tile) {
-  if (!p.blocks) return tile;
-  while (p.blocks->block_q % tile.block_q != 0) {
-    if (tile.warps > 1) tile.warps /= 2;
-    tile.block_q /= 2;
-  }
-  while (p.blocks->block_k % tile.block_k != 0) tile.block_k /= 2;
-  return tile;
 }
 
 std::vector<ForwardConfig> portable_candidates(const Problem& p, const Limits& limits) {

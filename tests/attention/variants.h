@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,27 @@ inline std::string fault(Tensors& t, const Variant& variant, std::uint64_t seed,
   return text + "\nrepro: dfa run --problem \"" + to_line(t.p) + "\" --check --seed " +
          std::to_string(seed) +
          (standard ? " --algorithm standard" : " --config \"" + variant.options.config + "\"");
+}
+
+// Rows [begin, end) of one head's k and v become NaN in one of two copies: nobody else's bits
+// change, and the rows themselves show it.
+inline void expect_nan_stays(Tensors& clean, Tensors& poisoned, const Variant& variant,
+                             std::int64_t begin, std::int64_t end) {
+  const std::int64_t d = clean.p.d;
+  for (std::int64_t i = begin * d; i < end * d; ++i) {
+    poisoned.set(poisoned.k, i, NAN);
+    poisoned.set(poisoned.v, i, NAN);
+  }
+  run(clean, variant.options);
+  run(poisoned, variant.options);
+  for (std::int64_t i = 0; i < clean.p.sq * d; ++i) {
+    if (i >= begin * d && i < end * d) continue;
+    ASSERT_EQ(clean.at(clean.o, i), poisoned.at(poisoned.o, i)) << variant.name << " " << i;
+    ASSERT_EQ(clean.at(clean.dq, i), poisoned.at(poisoned.dq, i)) << variant.name << " " << i;
+    ASSERT_EQ(clean.at(clean.dk, i), poisoned.at(poisoned.dk, i)) << variant.name << " " << i;
+    ASSERT_EQ(clean.at(clean.dv, i), poisoned.at(poisoned.dv, i)) << variant.name << " " << i;
+  }
+  EXPECT_TRUE(std::isnan(poisoned.at(poisoned.o, begin * d))) << variant.name;
 }
 
 }  // namespace dfa

@@ -31,14 +31,35 @@ Variant random_tiles(const Problem& p, Dice& dice) {
   return {config, {.algorithm = Algorithm::flash, .config = config}};
 }
 
-TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
-  const double seconds = number_from("DFA_FUZZ_SECONDS", 10);
+// Problems that `draw` makes, by the variants that it names, for `seconds`; the first ones however
+// slow the machine: time is what a busy one has too little of.
+struct Drawn {
+  std::string line;
+  std::vector<Variant> variants;
+};
+template <typename Draw>
+void expect_right(double seconds, const Draw& draw) {
   const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  std::uint64_t count = 0;
-  // The first ones however slow the machine: time is what a busy one has too little of.
-  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
+  for (std::uint64_t count = 0; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
     Dice dice(stream + count);
+    Drawn drawn = draw(dice);
+    for (Variant& variant : drawn.variants) {
+      variant.options.threads = static_cast<int>(1 + dice.below(3));
+      Tensors t(drawn.line, count);
+      run(t, variant.options);
+      const std::string text = fault(t, variant, count);
+      if (!text.empty()) {
+        ADD_FAILURE() << text << " --threads " << variant.options.threads;
+      }
+    }
+  }
+}
+
+double fuzz_seconds() { return number_from("DFA_FUZZ_SECONDS", 10); }
+
+TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
+  expect_right(fuzz_seconds(), [](Dice& dice) {
     std::string line = random_line(dice);
     if (dice.below(5) == 0) {
       line += " dropout(0." + std::to_string(1 + dice.below(99)) + "," +
@@ -46,58 +67,24 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
     }
     std::vector<Variant> variants = variants_of(parse_problem(line));
     variants.push_back(random_tiles(parse_problem(line), dice));
-    for (Variant& variant : variants) {
-      variant.options.threads = static_cast<int>(1 + dice.below(3));
-      Tensors t(line, count);
-      run(t, variant.options);
-      const std::string text = fault(t, variant, count);
-      if (!text.empty()) {
-        ADD_FAILURE() << text << " --threads " << variant.options.threads;
-      }
-    }
-  }
+    return Drawn{line, variants};
+  });
 }
 
 TEST(Fuzz, RandomPagesMeetTheRuleOnEveryVariant) {
-  const double seconds = number_from("DFA_FUZZ_SECONDS", 10) / 2;
-  const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  std::uint64_t count = 0;
-  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
-    Dice dice(stream + count);
+  expect_right(fuzz_seconds() / 2, [](Dice& dice) {
     const std::string line = random_paged_line(dice);
-    for (Variant& variant : flash_variants_of(parse_problem(line))) {
-      variant.options.threads = static_cast<int>(1 + dice.below(3));
-      Tensors t(line, count);
-      run(t, variant.options);
-      const std::string text = fault(t, variant, count);
-      if (!text.empty()) {
-        ADD_FAILURE() << text << " --threads " << variant.options.threads;
-      }
-    }
-  }
+    return Drawn{line, flash_variants_of(parse_problem(line))};
+  });
 }
 
 TEST(Fuzz, RandomBlocksMeetTheRuleOnEveryVariant) {
-  const double seconds = number_from("DFA_FUZZ_SECONDS", 10) / 2;
-  const auto stream = static_cast<std::uint64_t>(number_from("DFA_FUZZ_SEED", 2026));
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  std::uint64_t count = 0;
-  for (; count < 12 || std::chrono::steady_clock::now() < end; ++count) {
-    Dice dice(stream + count);
+  expect_right(fuzz_seconds() / 2, [](Dice& dice) {
     const std::string line = random_blocks_line(dice);
     std::vector<Variant> variants = flash_variants_of(parse_problem(line));
     variants.push_back(random_tiles(parse_problem(line), dice));
-    for (Variant& variant : variants) {
-      variant.options.threads = static_cast<int>(1 + dice.below(3));
-      Tensors t(line, count);
-      run(t, variant.options);
-      const std::string text = fault(t, variant, count);
-      if (!text.empty()) {
-        ADD_FAILURE() << text << " --threads " << variant.options.threads;
-      }
-    }
-  }
+    return Drawn{line, variants};
+  });
 }
 
 // One or a few bytes changed, removed or doubled.

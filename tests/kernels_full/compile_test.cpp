@@ -35,52 +35,19 @@ TEST_P(CompileTest, KeysInPagesCompileWithoutSpills) {
 }
 
 TEST_P(CompileTest, ChunksAndPrefixesCompileWithoutSpills) {
-  for (const DType type : {half(), DType::fp32}) {
-    for (const int d : {64, 128}) {
-      for (const char* rest : {" causal h1 s64 prefix(9)", " causal h1 lens(64,64) chunk(9)"}) {
-        const Problem p =
-            parse_problem(std::string("fwdbwd ") + name_of(type) + rest + " d" + std::to_string(d));
-        const ForwardConfig forward = select_forward(p, limits_);
-        const BackwardConfig backward = select_backward(p, limits_);
-        ASSERT_TRUE(forward.ranges && backward.ranges);
-        if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
-        if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
-      }
-    }
-  }
+  compile_variants({" causal h1 s64 prefix(9)", " causal h1 lens(64,64) chunk(9)"},
+                   [](const auto& config) { return config.ranges; });
 }
 
 TEST_P(CompileTest, DropoutCompilesWithoutSpills) {
-  for (const DType type : {half(), DType::fp32}) {
-    for (const int d : {64, 128}) {
-      for (const char* rest : {" causal h1 s64", " causal h1 lens(64,64)"}) {
-        const Problem p = parse_problem(std::string("fwdbwd ") + name_of(type) + rest + " d" +
-                                        std::to_string(d) + " dropout(0.1,3)");
-        const ForwardConfig forward = select_forward(p, limits_);
-        const BackwardConfig backward = select_backward(p, limits_);
-        ASSERT_TRUE(forward.dropout && backward.dropout);
-        if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
-        if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
-      }
-    }
-  }
+  compile_variants({" causal h1 s64 dropout(0.1,3)", " causal h1 lens(64,64) dropout(0.1,3)"},
+                   [](const auto& config) { return config.dropout; });
 }
 
 TEST_P(CompileTest, ListsOfBlocksCompileWithoutSpills) {
-  for (const DType type : {half(), DType::fp32}) {
-    for (const int d : {64, 128}) {
-      for (const char* rest : {" h1 s256 blocks(128x128,partial)", " causal h1 s64 blocks(48x16)",
-                               " h1 s64 softcap(3) alibi sink blocks(128x64,b,h,partial)"}) {
-        const Problem p =
-            parse_problem(std::string("fwdbwd ") + name_of(type) + rest + " d" + std::to_string(d));
-        const ForwardConfig forward = select_forward(p, limits_);
-        const BackwardConfig backward = select_backward(p, limits_);
-        ASSERT_TRUE(forward.blocks && backward.blocks);
-        if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
-        if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
-      }
-    }
-  }
+  compile_variants({" h1 s256 blocks(128x128,partial)", " causal h1 s64 blocks(48x16)",
+                    " h1 s64 softcap(3) alibi sink blocks(128x64,b,h,partial)"},
+                   [](const auto& config) { return config.blocks; });
 }
 
 TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {

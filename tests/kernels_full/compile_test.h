@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <vector>
@@ -65,6 +66,24 @@ class CompileTest : public OnArchitectures {
     const Verdict also = validate_config(backward, p, limits_);
     ASSERT_TRUE(also) << also.reason;
     compile(backward_launches(p, backward));
+  }
+
+  // The portable kernels of both passes with a variant that `has` tells by their configurations.
+  template <typename Has>
+  void compile_variants(std::initializer_list<const char*> variants, const Has& has) {
+    for (const DType type : {half(), DType::fp32}) {
+      for (const int d : {64, 128}) {
+        for (const char* variant : variants) {
+          const Problem p = parse_problem(std::string("fwdbwd ") + name_of(type) + variant + " d" +
+                                          std::to_string(d));
+          const ForwardConfig forward = select_forward(p, limits_);
+          const BackwardConfig backward = select_backward(p, limits_);
+          ASSERT_TRUE(has(forward) && has(backward));
+          if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
+          if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
+        }
+      }
+    }
   }
 
   bool sm75() const { return limits_.highest == Target::cuda_sm75; }

@@ -137,13 +137,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     const int query = place.tile * kConfig.block_q;
     const long long rows_at = work.seq.padded_offset(args, place.head) + query;
     Sum<Kernel::kRows, Kernel::kQueries> p;
-    clear(p);
-#pragma unroll 1
-    for (int i = 0; i < Kernel::kQSlices; ++i) {
-      const unsigned q_slice = ring.next(load);
-      multiply_rows<kElement>(p, Kernel::DimReader::by_rows(k_rows + i * Kernel::kKSliceBytes),
-                              Kernel::DimReader::by_columns(q_slice));
-    }
+    multiply_slices<kElement, typename Kernel::DimReader, Kernel::kQSlices, Kernel::kKSliceBytes>(
+        p, k_rows, ring, load);
     typename Kernel::Logits::template Shares<Kernel::kRows, Kernel::kQueries> shares;
     const int first_key = work.key + Kernel::warp_row(ptx::thread_index());
     typename Kernel::Logits(args, work.seq, place.head)
@@ -157,13 +152,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
       round_to_left<kElement>(left, p);
     } else {
       Sum<Kernel::kRows, Kernel::kQueries> dp;
-      clear(dp);
-#pragma unroll 1
-      for (int i = 0; i < Kernel::kDoSlices; ++i) {
-        const unsigned do_slice = ring.next(load);
-        multiply_rows<kElement>(dp, Kernel::ValueReader::by_rows(v_rows + i * Kernel::kVSliceBytes),
-                                Kernel::ValueReader::by_columns(do_slice));
-      }
+      multiply_slices<kElement, typename Kernel::ValueReader, Kernel::kDoSlices,
+                      Kernel::kVSliceBytes>(dp, v_rows, ring, load);
       Kernel::score_gradients(typename Kernel::Dropout(args, 0), dp, p, args.delta + rows_at);
       Kernel::Logits::chain(dp, shares);
       round_to_left<kElement>(left, dp);

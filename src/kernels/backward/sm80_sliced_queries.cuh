@@ -96,13 +96,8 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
 #pragma unroll 1
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
     Sum<Kernel::kRows, Kernel::kKeys> p, dp;
-    clear(p);
-#pragma unroll 1
-    for (int i = 0; i < Kernel::kKSlices; ++i) {
-      const unsigned k_slice = ring.next(load);
-      multiply_rows<kElement>(p, Kernel::DimReader::by_rows(q_rows + i * Kernel::kQSliceBytes),
-                              Kernel::DimReader::by_columns(k_slice));
-    }
+    multiply_slices<kElement, typename Kernel::DimReader, Kernel::kKSlices, Kernel::kQSliceBytes>(
+        p, q_rows, ring, load);
     typename Kernel::Logits::template Shares<Kernel::kRows, Kernel::kKeys> shares;
     const int first_row = work.query + Kernel::warp_row(ptx::thread_index());
     logits.apply(args, p, first_row, tile * kConfig.dq_block_k, shares);
@@ -110,13 +105,8 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
       hide_masked(p, mask, first_row, tile * kConfig.dq_block_k, Kernel::Logits::hidden(args));
     }
     Kernel::probabilities(args, p, lse);
-    clear(dp);
-#pragma unroll 1
-    for (int i = 0; i < Kernel::kVSlices; ++i) {
-      const unsigned v_slice = ring.next(load);
-      multiply_rows<kElement>(dp, Kernel::ValueReader::by_rows(do_rows + i * Kernel::kDoSliceBytes),
-                              Kernel::ValueReader::by_columns(v_slice));
-    }
+    multiply_slices<kElement, typename Kernel::ValueReader, Kernel::kVSlices,
+                    Kernel::kDoSliceBytes>(dp, do_rows, ring, load);
     Kernel::score_gradients(typename Kernel::Dropout(args, 0), dp, p, delta);
     Kernel::Logits::chain(dp, shares);
 

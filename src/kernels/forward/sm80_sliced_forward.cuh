@@ -90,13 +90,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 #pragma unroll 1
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
     Sum<Kernel::kRows, Kernel::kKeys> scores;
-    clear(scores);
-#pragma unroll 1
-    for (int i = 0; i < Kernel::kScoreSlices; ++i) {
-      const unsigned k_slice = ring.next(load);
-      multiply_rows<kElement>(scores, Kernel::QReader::by_rows(q_rows + i * Kernel::kQSliceBytes),
-                              Kernel::QReader::by_columns(k_slice));
-    }
+    multiply_slices<kElement, typename Kernel::QReader, Kernel::kScoreSlices, Kernel::kQSliceBytes>(
+        scores, q_rows, ring, load);
     const int first_row = work.query + Kernel::warp_row(ptx::thread_index());
     logits.apply(args, scores, first_row, tile * kConfig.block_k);
     softmax.orient(scores);

@@ -3,6 +3,7 @@
 #include "kernels/args.h"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/tile/paged_tile.cuh"
+#include "kernels/tile/product.cuh"
 #include "kernels/tile/tile.cuh"
 
 // Slices of heads that are wider than what a product takes at once (kMostColumns): tiles of their
@@ -43,6 +44,20 @@ class SliceRing {
   unsigned stages_;
   int index_ = 0;
 };
+
+// Scores by slices: rows whose slices lie kSliceBytes apart from `rows` on, times those of the
+// ring.
+template <DType kElement, typename Reader, int kSlices, int kSliceBytes, typename Scores,
+          typename Ring, typename Load>
+DFA_DEVICE void multiply_slices(Scores& scores, unsigned rows, Ring& ring, const Load& load) {
+  clear(scores);
+#pragma unroll 1
+  for (int i = 0; i < kSlices; ++i) {
+    const unsigned slice = ring.next(load);
+    multiply_rows<kElement>(scores, Reader::by_rows(rows + i * kSliceBytes),
+                            Reader::by_columns(slice));
+  }
+}
 
 // All slices of rows [first, first + kRows) of a head, one behind the other.
 template <DType kElement, int kRows, int kColumns, int kSlices, int kThreads>
