@@ -37,8 +37,9 @@ void add_forward(MachineReport& report, const Problem& p) {
   const ForwardConfig& c = report.forward;
   const double all = static_cast<double>(p.sq) * static_cast<double>(p.sk);
   const double tiles = tile_pairs(p, c.block_q, c.block_k);
-  report.costs.push_back(cost_of("forward", "standard", forward_flops(p), forward_products(p, all),
-                                 Reread::memory, [&](Reread) { return standard_forward(p); }));
+  report.costs.push_back(
+      cost_of("forward", "standard", forward_flops(p), forward_products(p, all), Reread::memory,
+              [&](Reread) { return standard_forward(p, {.dropout = p.dropout > 0}); }));
   report.costs.push_back(cost_of("forward", "flash", forward_flops(p), forward_products(p, tiles),
                                  report.forward_reread,
                                  [&](Reread from) { return flash_forward(p, c, from); }));
@@ -48,9 +49,9 @@ void add_backward(MachineReport& report, const Problem& p) {
   const BackwardConfig& c = report.backward;
   const double all = static_cast<double>(p.sq) * static_cast<double>(p.sk);
   const double tiles = tile_pairs(p, c.block_q, c.block_k);
-  report.costs.push_back(cost_of("backward", "standard", backward_flops(p),
-                                 standard_backward_products(p, all), Reread::memory,
-                                 [&](Reread) { return standard_backward(p); }));
+  report.costs.push_back(cost_of(
+      "backward", "standard", backward_flops(p), standard_backward_products(p, all), Reread::memory,
+      [&](Reread) { return standard_backward(p, {.dropout = p.dropout > 0}); }));
   report.costs.push_back(cost_of("backward", "flash", backward_flops(p),
                                  flash_backward_products(p, tiles), report.backward_reread,
                                  [&](Reread from) { return flash_backward(p, c, from); }));

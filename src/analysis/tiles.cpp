@@ -75,7 +75,7 @@ std::vector<Tile> fitting_tiles(const Problem& p, std::int64_t sram_bytes) {
     std::optional<ForwardConfig> largest;
     for (const int block_k : kGrid) {
       const auto config = config_of<ForwardConfig>(p, block_q, block_k);
-      if (config.tile_bytes() <= sram_bytes) largest = config;
+      if (config.tile_bytes() <= sram_bytes && !straddles(p, block_q, block_k)) largest = config;
     }
     if (!largest) continue;
     tiles.push_back(

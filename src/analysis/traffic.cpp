@@ -12,14 +12,23 @@ namespace {
 
 double real(std::int64_t value) { return static_cast<double>(value); }
 
-// Keys that at least one query sees, as a share of all; a window need not touch every key.
+// Keys that at least one query sees, as a share of all; a window need not touch every key, nor
+// lists every block.
 double seen_keys(const Problem& p) {
+  if (p.blocks) {
+    return walk_queries(p, static_cast<int>(p.sq), static_cast<int>(p.blocks->block_k)).inner /
+           real(p.sk);
+  }
   const auto begin = p.mask.key_begin(0, p.sq, p.sk);
   const auto end = p.mask.key_end(p.sq - 1, p.sq, p.sk);
   return real(std::max<std::int64_t>(0, end - begin)) / real(p.sk);
 }
 
 double seen_queries(const Problem& p) {
+  if (p.blocks) {
+    return walk_keys(p, static_cast<int>(p.blocks->block_q), static_cast<int>(p.sk)).inner /
+           real(p.sq);
+  }
   const auto begin = p.mask.query_begin(0, p.sq, p.sk);
   const auto end = p.mask.query_end(p.sk - 1, p.sq, p.sk);
   return real(std::max<std::int64_t>(0, end - begin)) / real(p.sq);

@@ -73,7 +73,10 @@ void require_places(const Problem& p, const Sequences& sequences) {
 }
 
 void require_sequences(const Problem& p, const Sequences& sequences) {
-  if (!p.packed()) return;
+  if (!p.packed()) {
+    if (p.dropout == 0 || sequences.block_table == nullptr) return;
+    throw InvalidArgument("block_table is of paged problems; accepted: null");
+  }
   require_places(p, sequences);
   const std::pair<const char*, const std::int32_t*> pointers[] = {
       {"cu_seqlens_q", sequences.cu_seqlens_q}, {"cu_seqlens_k", sequences.cu_seqlens_k},
@@ -106,12 +109,21 @@ void require_bias(const Problem& p, const Logits& logits) {
   }
 }
 
-void require_logits(const Problem& p, const Logits& logits) {
-  if (p.sink) require_floats("sinks", logits.sinks);
-  if (p.bias) require_bias(p, logits);
+void require_dropout_state(const Problem& p, const Logits& logits) {
   if (reinterpret_cast<std::uintptr_t>(logits.dropout) % sizeof(std::uint64_t) != 0) {
     throw InvalidArgument("pointer dropout is not aligned to its 64-bit seed and offset");
   }
+  constexpr std::int64_t kMostHeads = std::int64_t{1} << 31;  // that masks are numbered by
+  const std::int64_t most = kMostHeads / p.hq - p.batches();
+  if (logits.dropout_batch >= 0 && logits.dropout_batch <= most) return;
+  throw InvalidArgument("dropout_batch is " + std::to_string(logits.dropout_batch) +
+                        "; accepted: 0 to " + std::to_string(most));
+}
+
+void require_logits(const Problem& p, const Logits& logits) {
+  if (p.sink) require_floats("sinks", logits.sinks);
+  if (p.bias) require_bias(p, logits);
+  if (p.dropout > 0) require_dropout_state(p, logits);
   if (!p.alibi) return;
   require_floats("alibi_slopes", logits.alibi_slopes);
   if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;

@@ -80,8 +80,9 @@ class Buffer {
  public:
   Buffer(const Device& device, std::size_t bytes)
       : device_(device), bytes_(bytes), data_(bytes == 0 ? nullptr : device.allocate(bytes)) {}
-  Buffer(const Device& device, const std::vector<std::int32_t>& host)
-      : Buffer(device, sizeof(std::int32_t) * host.size()) {
+  template <typename Value>
+  Buffer(const Device& device, const std::vector<Value>& host)
+      : Buffer(device, sizeof(Value) * host.size()) {
     if (data_ != nullptr) device.copy_in(data_, host.data(), bytes_);
   }
   ~Buffer() {
@@ -91,10 +92,6 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   void* data() const { return data_; }
-  Buffer(const Device& device, const std::vector<std::uint32_t>& host)
-      : Buffer(device, sizeof(std::uint32_t) * host.size()) {
-    if (data_ != nullptr) device.copy_in(data_, host.data(), bytes_);
-  }
   const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
   std::size_t size() const { return bytes_; }
 

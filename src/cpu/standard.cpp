@@ -126,14 +126,14 @@ void for_row_blocks(int threads, const Matrices& m, std::int64_t heads, std::int
   });
 }
 
-// Multiplies a row of P or dP by 0 where dropout drops, by `factor` elsewhere.
+// Multiplies a row of P or dP by 0 where dropout drops, by its factor elsewhere.
 void drop(const Matrices& m, const DropoutDraw& draw, std::int64_t head, std::int64_t i,
-          float factor, float* row) {
+          float* row) {
   constexpr int kKeys = 32;
   for (int key = 0; key < m.ld; key += kKeys) {
     float kept[kKeys];
     m.kernels.kept(draw, m.head_number(head), i, key, kept);
-    for (int j = 0; j < std::min(kKeys, m.ld - key); ++j) row[key + j] *= kept[j] * factor;
+    for (int j = 0; j < std::min(kKeys, m.ld - key); ++j) row[key + j] *= kept[j] * draw.factor;
   }
 }
 
@@ -168,7 +168,7 @@ void softmax_rows(int threads, const Matrices& m, const DropoutDraw& draw, float
                      if (begin < end) {
                        const SoftmaxRow sums = m.kernels.softmax(row, begin, end, m.ld);
                        value = sums.maximum + std::log(sums.sum);
-                       if (draw.drops()) drop(m, draw, head, i, draw.factor, row);
+                       if (draw.drops()) drop(m, draw, head, i, row);
                      } else {
                        std::fill_n(row, m.ld, 0.0f);
                      }
@@ -261,9 +261,9 @@ void gradient_rows(int threads, const Matrices& m, const Tensor& o, const Tensor
           std::fill(gradient + end, gradient + m.ld, 0.0f);
           const std::int64_t row = (i - first) * o.dim;
           const float delta = m.kernels.dot(staging.sums + row, staging.rows + row, o.dim);
-          if (draw.drops()) drop(m, draw, head, i, draw.factor, gradient);
+          if (draw.drops()) drop(m, draw, head, i, gradient);
           m.kernels.score_gradient(probabilities, gradient, m.ld, delta);
-          if (draw.drops()) drop(m, draw, head, i, draw.factor, probabilities);
+          if (draw.drops()) drop(m, draw, head, i, probabilities);
         }
       });
 }

@@ -66,8 +66,12 @@ void blame(TensorCheck& check, const std::string& found) {
 // o and lse of the rows of a sample.
 class ForwardRows {
  public:
-  ForwardRows(const Problem& p, const void* o, const float* lse)
-      : p_(p), o_(o), lse_(lse), o_check_("o", p.dtype, most_terms(p), compare_means(p)) {}
+  ForwardRows(const Problem& p, const void* o, const float* lse, const BlockLists& blocks)
+      : p_(p),
+        o_(o),
+        lse_(lse),
+        blocks_(blocks),
+        o_check_("o", p.dtype, most_terms(p), compare_means(p)) {}
 
   void add(const Head<double>& truth, const std::vector<Head<float>>& naive,
            const std::vector<std::int64_t>& rows, std::int64_t b, std::int64_t h) {
@@ -95,7 +99,7 @@ class ForwardRows {
     }
     if (lse_ == nullptr) return tensors;
     tensors.push_back(lse_check_.finish());
-    if (scan) blame(tensors[1], first_non_finite_lse(p_, lse_));
+    if (scan) blame(tensors[1], first_non_finite_lse(p_, lse_, blocks_));
     return tensors;
   }
 
@@ -103,6 +107,7 @@ class ForwardRows {
   Problem p_;
   const void* o_;
   const float* lse_;
+  BlockLists blocks_;
   Comparer o_check_;
   LseComparer lse_check_;
 };
@@ -255,7 +260,7 @@ std::string CheckReport::summary() const {
 CheckReport check_forward(const Problem& p, const ForwardArgs& args, const CheckOptions& options) {
   if (p.packed()) return check_packed_forward(p, args, options);
   const Sample sample = sample_forward(p, options);
-  ForwardRows rows(p, args.o, args.lse);
+  ForwardRows rows(p, args.o, args.lse, args.blocks);
   for (const auto [b, h] : sample.heads) {
     const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks);
     const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
@@ -271,7 +276,7 @@ CheckReport check_backward(const Problem& p, const BackwardArgs& args,
   if (p.packed()) return check_packed_backward(p, args, options);
   const Sample sample = sample_backward(p, options);
   const std::int64_t group = p.hq / p.hk;
-  ForwardRows given(p, args.o, args.lse);
+  ForwardRows given(p, args.o, args.lse, args.blocks);
   GradientRows gradients(p, args);
   for (const auto [b, hk] : sample.heads) {
     KeyGradients<double> right(sample.keys.size());

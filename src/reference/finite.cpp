@@ -9,6 +9,7 @@
 
 #include "base/element.h"
 #include "reference/head.h"
+#include "reference/seen.h"
 
 namespace dfa {
 namespace {
@@ -52,14 +53,17 @@ std::string first_non_finite(const Problem& p, const TensorView& tensor, Infinit
   return found;
 }
 
-std::string first_non_finite_lse(const Problem& p, const float* lse) {
+std::string first_non_finite_lse(const Problem& p, const float* lse, const BlockLists& blocks) {
   constexpr float kNoKey = -std::numeric_limits<float>::infinity();
   for (std::int64_t n = 0; n < p.b * p.hq * p.sq; ++n) {
     const std::int64_t i = n % p.sq;
     // A query that sees any key sees the one that is nearest to its own position.
     const std::int64_t nearest = std::clamp<std::int64_t>(i + p.sk - p.sq, 0, p.sk - 1);
-    const bool sees_keys = is_visible(p, i, nearest);
-    if (p.blocks && lse[n] == kNoKey) continue;  // their lists are not looked at here
+    const bool listed = SeenBlocks(p, blocks, n / p.sq / p.hq, n / p.sq % p.hq).lists_keys_of(i);
+    const bool sees_keys = listed && is_visible(p, i, nearest);
+    // Of listed keys a mask may hide all, or a bitmap have none: then both are right.
+    const bool unsure = p.blocks && listed && (!p.mask.is_full() || p.blocks->bitmaps);
+    if (unsure && lse[n] == kNoKey) continue;
     if (sees_keys ? std::isfinite(lse[n]) : lse[n] == kNoKey) continue;
     return fmt::format("at b{} h{} s{}: {} where {} is right", n / p.sq / p.hq, n / p.sq % p.hq, i,
                        lse[n], sees_keys ? "a number" : "-inf");

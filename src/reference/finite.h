@@ -21,7 +21,8 @@ enum class Infinity { wrong, may_be_right };
 std::string first_non_finite(const Problem& problem, const TensorView& tensor, Infinity infinity);
 
 // Empty, or where the first lse is that is not finite for a row with keys, -inf for one without.
-std::string first_non_finite_lse(const Problem& problem, const float* lse);
+std::string first_non_finite_lse(const Problem& problem, const float* lse,
+                                 const BlockLists& blocks);
 
 // True when no output can be NaN by right. d_o may be null.
 bool inputs_are_finite(const Problem& problem, const void* q, const void* k, const void* v,

@@ -53,6 +53,11 @@ class SeenBlocks {
     map_ = (p.blocks->of_batch ? b * heads : 0) + (p.blocks->of_head ? hq : 0);
   }
 
+  // Is there a block in the list of this query's? True without lists.
+  bool lists_keys_of(std::int64_t i) const {
+    return block_q_ == 0 || lists_.kv_counts[map_ * rows_ + i / block_q_] > 0;
+  }
+
   bool sees(std::int64_t i, std::int64_t j) const {
     if (block_q_ == 0) return true;
     const std::int64_t list = map_ * rows_ + i / block_q_;

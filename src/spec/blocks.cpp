@@ -1,14 +1,14 @@
 #include "spec/blocks.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/file.h"
+#include "base/random.h"
 #include "dfa/error.h"
 #include "spec/parse.h"
 
@@ -18,21 +18,7 @@ namespace {
 constexpr std::int64_t kMostSide = 1 << 20;    // of a block
 constexpr std::int64_t kMostStates = 1 << 24;  // that a line may say
 constexpr std::string_view kSigns = ".X/?";    // of kAbsentBlock, kWholeBlock, bitmap 0, bitmap 1
-constexpr std::size_t kMostText = 1 << 25;     // bytes of a file
 constexpr std::uint64_t kBitmapSeed = 20260048;
-
-// splitmix64's.
-constexpr std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-// The nth number of a seed, whatever was drawn before.
-constexpr std::uint64_t drawn_bits(std::uint64_t seed, std::uint64_t n) {
-  return mixed(mixed(seed) ^ mixed(n));
-}
 
 [[noreturn]] void wrong_blocks(const std::string& text) {
   throw InvalidArgument("problem: " + text);
@@ -81,12 +67,10 @@ struct Draw {
 };
 
 std::optional<Draw> draw_of(std::string_view density, std::string_view seed) {
-  double share = -1;
-  const auto [end, error] = std::from_chars(density.data(), density.data() + density.size(), share);
-  const auto number = to_integer(seed);
-  const bool whole = error == std::errc{} && end == density.data() + density.size();
-  if (!whole || !(share >= 0 && share <= 1) || !number || *number < 0) return std::nullopt;
-  return Draw{share, static_cast<std::uint64_t>(*number)};
+  const auto share = to_number<double>(density);
+  const auto number = to_number<std::uint64_t>(seed);
+  if (!share || !(*share >= 0 && *share <= 1) || !number) return std::nullopt;
+  return Draw{*share, *number};
 }
 
 BlockMask random_blocks(std::string_view text, const std::vector<std::string_view>& parts) {
@@ -102,48 +86,37 @@ BlockMask random_blocks(std::string_view text, const std::vector<std::string_vie
         " is not of the form blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]), DENSITY from 0 "
         "to 1");
   }
-  char shortest[32];
-  const auto end = std::to_chars(shortest, shortest + sizeof shortest, draw->density).ptr;
   const BlockMask usual;
   const bool sides = blocks.block_q != usual.block_q || blocks.block_k != usual.block_k;
-  blocks.source = "random," + std::string(shortest, end) + "," + std::to_string(draw->seed) +
+  blocks.source = "random," + shortest(draw->density) + "," + std::to_string(draw->seed) +
                   (sides ? "," + sides_text(blocks) : "") + words_text(blocks);
   return blocks;
 }
 
 // So many of a map's blocks as the density has, to the nearest: those with the least keys.
 void draw_map(std::span<std::int32_t> map, const Draw& draw, std::uint64_t first, bool bitmaps) {
+  const Random random(draw.seed);
   std::vector<std::pair<std::uint64_t, std::size_t>> keys(map.size());
-  for (std::size_t i = 0; i < map.size(); ++i)
-    keys[i] = {drawn_bits(draw.seed, 2 * (first + i)), i};
+  for (std::size_t i = 0; i < map.size(); ++i) keys[i] = {random.bits(2 * (first + i)), i};
   const auto count = std::lround(draw.density * static_cast<double>(map.size()));
   std::nth_element(keys.begin(),
                    keys.begin() + std::min<std::ptrdiff_t>(count, std::ssize(keys) - 1),
                    keys.end());
   for (std::ptrdiff_t n = 0; n < count; ++n) {
     const std::size_t i = keys[static_cast<std::size_t>(n)].second;
-    const std::uint64_t bits = drawn_bits(draw.seed, 2 * (first + i) + 1);
+    const std::uint64_t bits = random.bits(2 * (first + i) + 1);
     map[i] =
         bitmaps && bits % 2 == 1 ? static_cast<std::int32_t>(bits / 2 % kLineBitmaps) : kWholeBlock;
   }
 }
 
 std::string text_of(const std::string& path) {
-  constexpr const char* kForms =
-      "; accepted: blocks(random,DENSITY,SEED), blocks(FILE), blocks(QxK)";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) wrong_blocks("blocks(" + path + "): there is no such file to be read" + kForms);
-  std::string text;
-  for (char part[4096]; file && text.size() <= kMostText;) {
-    file.read(part, sizeof part);
-    text.append(part, static_cast<std::size_t>(file.gcount()));
+  try {
+    return read_file(path, kMostText);
+  } catch (const IoError& error) {
+    wrong_blocks("blocks(" + path + "): " + error.what() +
+                 "; accepted: blocks(random,DENSITY,SEED), blocks(FILE), blocks(QxK)");
   }
-  if (file.bad() || (!file.eof() && text.empty())) {
-    wrong_blocks("blocks(" + path + "): the file cannot be read" + kForms);
-  }
-  if (text.size() > kMostText)
-    wrong_blocks("blocks(" + path + "): the file has more than 2^25 bytes");
-  return text;
 }
 
 // A file of pictures, one a map: a line a block of queries, a sign a block of keys.
@@ -317,12 +290,13 @@ void require_blocks(const Problem& p) {
 }
 
 std::vector<std::uint32_t> line_bitmap(const BlockMask& blocks, std::int32_t number) {
+  constexpr Random drawn(kBitmapSeed);
   std::vector<std::uint32_t> bits(static_cast<std::size_t>(blocks.bitmap_words()));
   for (std::int64_t i = 0; i < blocks.block_q; ++i) {
     for (std::int64_t j = 0; j < blocks.block_k; ++j) {
       const auto pair = static_cast<std::uint64_t>(i * blocks.block_k + j);
-      const bool seen = number == 0 ? j * blocks.block_q <= i * blocks.block_k
-                                    : drawn_bits(kBitmapSeed, pair) % 2 == 1;
+      const bool seen =
+          number == 0 ? j * blocks.block_q <= i * blocks.block_k : drawn.bits(pair) % 2 == 1;
       if (seen) bits[static_cast<std::size_t>(i * blocks.row_words() + j / 32)] |= 1U << (j % 32);
     }
   }

@@ -1,7 +1,8 @@
 #include "spec/dropout.h"
 
-#include <charconv>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "dfa/attention.h"
 #include "spec/parse.h"
@@ -10,12 +11,6 @@ namespace dfa {
 namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // that 32 bits number, and heads
-
-template <typename Number>
-bool read(std::string_view text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
-}
 
 bool is_probability(double p) { return p >= 0 && p < 1; }  // NaN is none
 
@@ -43,16 +38,16 @@ DropoutDraw dropout_of(const Problem& p, const Logits& logits) {
 
 void set_dropout(Problem& p, std::string_view text) {
   const std::vector<std::string_view> parts = between_commas(text);
-  double probability = 0;
-  std::uint64_t seed = 0;
-  if (parts.size() != 2 || !read(parts[0], probability) || !read(parts[1], seed) ||
-      !is_probability(probability)) {
+  const bool two = parts.size() == 2;
+  const auto probability = two ? to_number<double>(parts[0]) : std::nullopt;
+  const auto seed = two ? to_number<std::uint64_t>(parts[1]) : std::nullopt;
+  if (!probability || !seed || !is_probability(*probability)) {
     throw InvalidArgument("problem: 'dropout(" + std::string(text.substr(0, 60)) +
                           ")' is not of the form dropout(P,SEED), P from 0 on and below 1, SEED a "
                           "whole number from 0 to 2^64 - 1");
   }
-  p.dropout = probability == 0 ? 0 : probability;  // -0 is none
-  p.dropout_seed = probability == 0 ? 0 : seed;
+  p.dropout = *probability == 0 ? 0 : *probability;  // -0 is none
+  p.dropout_seed = *probability == 0 ? 0 : *seed;
 }
 
 std::string dropout_text(const Problem& p) {
@@ -65,7 +60,11 @@ void require_dropout(const Problem& p) {
     throw InvalidArgument("problem: dropout is " + shortest(p.dropout) +
                           "; accepted: from 0 on and below 1");
   }
-  if (p.dropout == 0) return;
+  if (p.dropout == 0) {
+    if (p.dropout_seed == 0) return;
+    throw InvalidArgument("problem: dropout_seed is " + std::to_string(p.dropout_seed) +
+                          " without dropout; accepted: 0");
+  }
   if (p.sq > kMostRows || p.sk > kMostRows || p.b > kMostRows / p.hq) {
     throw InvalidArgument("problem: dropout takes sq, sk and b * hq up to 2^31");
   }

@@ -11,11 +11,15 @@
 namespace dfa {
 
 // The whole text as a number, or nothing.
-inline std::optional<std::int64_t> to_integer(std::string_view text) {
-  std::int64_t value = 0;
+template <typename Number>
+std::optional<Number> to_number(std::string_view text) {
+  Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+inline std::optional<std::int64_t> to_integer(std::string_view text) {
+  return to_number<std::int64_t>(text);
 }
 
 // As few digits as say the same number.

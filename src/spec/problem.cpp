@@ -41,13 +41,6 @@ Strides or_dense(const Strides& strides, Layout layout, std::int64_t h, std::int
 
 [[noreturn]] void bad(const std::string& text) { throw InvalidArgument("problem: " + text); }
 
-std::optional<double> to_real(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // The N of "name(…)", or nothing when the token is not of that form.
 std::optional<std::string_view> argument_of(std::string_view token, std::string_view name) {
   if (token.size() < name.size() + 2 || token.substr(0, name.size()) != name ||
@@ -227,7 +220,7 @@ class Parser {
       return true;
     }
     if (const auto text = argument_of(token, "scale")) {
-      const std::optional<double> scale = to_real(*text);
+      const std::optional<double> scale = to_number<double>(*text);
       if (!scale) bad(quoted(token) + " is not of the form scale(X)");
       if (problem_.scale != 0) bad("a second scale " + quoted(token));
       problem_.scale = *scale;
@@ -235,7 +228,7 @@ class Parser {
       return true;
     }
     if (const auto text = argument_of(token, "softcap")) {
-      const std::optional<double> cap = to_real(*text);
+      const std::optional<double> cap = to_number<double>(*text);
       if (!cap || *cap <= 0) bad(quoted(token) + " is not of the form softcap(X), X above 0");
       if (problem_.softcap != 0) bad("a second softcap " + quoted(token));
       problem_.softcap = *cap;

@@ -107,6 +107,23 @@ TEST(Blocks, NaNOfABlockThatIsInNoListReachesNobody) {
   }
 }
 
+// A sample may have no row of it: lse of all others is held against what the lists let rows see.
+TEST(Blocks, ARowOfBlocksThatNobodyComputedIsNoRowWithoutKeys) {
+  Tensors t("fwd fp32 b1 h4 s256 d16 blocks(random,1,1,64x64)");
+  run(t, {.backend = "cpu"});
+  for (std::int64_t i = 64; i < 128; ++i) {
+    const std::int64_t row = 2 * 256 + i;
+    for (std::int64_t x = 0; x < 16; ++x) t.set(t.o, row * 16 + x, 0);
+    t.lse[static_cast<std::size_t>(row)] = -INFINITY;
+  }
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const CheckReport report =
+        check_forward(t.p, t.forward_args(), {.max_flops = 1e4, .seed = seed});
+    EXPECT_TRUE(report.sampled);
+    EXPECT_FALSE(report.ok) << seed;
+  }
+}
+
 TEST(Blocks, PlansSayWhatTheySkip) {
   const Plan plan = dfa::plan(parse_problem("fwd fp32 b1 h2 s1024 d64 blocks(random,0.25,1)"),
                               {.backend = "cpu"});

@@ -209,6 +209,18 @@ TEST(Dropout, WhatCannotBeIsRefusedByName) {
   args.logits.dropout =
       reinterpret_cast<const std::uint64_t*>(reinterpret_cast<const char*>(state) + 4);
   EXPECT_THROW(forward(plan(p, {.backend = "cpu"}), args), InvalidArgument);
+  for (const std::int64_t batch : {std::int64_t{-1}, std::int64_t{1} << 31}) {
+    args = t.forward_args();
+    args.logits.dropout_batch = batch;
+    EXPECT_THROW(forward(plan(p, {.backend = "cpu"}), args), InvalidArgument) << batch;
+  }
+  args = t.forward_args();
+  const std::int32_t table[1] = {};  // would lie over what kernels draw by
+  args.sequences.block_table = table;
+  EXPECT_THROW(forward(plan(p, {.backend = "cpu"}), args), InvalidArgument);
+  p.dropout = 0;
+  p.dropout_seed = 5;
+  EXPECT_THROW(plan(p, {.backend = "cpu"}), InvalidArgument);
 }
 
 }  // namespace
