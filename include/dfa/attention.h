@@ -110,7 +110,7 @@ struct Logits {
 struct BlockLists {
   const std::int32_t* kv_counts = nullptr;   // [b, hq, rows]
   const std::int32_t* kv_indices = nullptr;  // [b, hq, rows, columns]: blocks of keys
-  // Likewise: the number of the block's bitmap, or kWholeBlock. Null: all are whole.
+  // Likewise: the number of the block's bitmap, or kFullBlock. Null: all are whole.
   const std::int32_t* kv_bitmaps = nullptr;
   // The same blocks by their keys, of a backward: [b, hq, columns] and [b, hq, columns, rows].
   const std::int32_t* q_counts = nullptr;

@@ -18,7 +18,7 @@ struct BlockMask {
   bool of_head = false;   // of each query head
   bool bitmaps = false;   // some blocks are seen in part
   // Where a problem line says the lists: what stands in its blocks(…), and of each block, [b, hq,
-  // rows, columns] with 1 where it is one for all, kAbsentBlock, kWholeBlock or the number of its
+  // rows, columns] with 1 where it is one for all, kAbsentBlock, kFullBlock or the number of its
   // bitmap.
   // Tests, benchmarks and counts of operations go by it, kernels by the pointers. Else empty.
   std::string source{};

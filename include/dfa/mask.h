@@ -81,7 +81,7 @@ inline constexpr Mask kFull{-1, -1};
 inline constexpr Mask kCausal{-1, 0};
 
 // Of blocks in lists (Problem::blocks), beside the numbers of bitmaps.
-inline constexpr int kWholeBlock = -1;
+inline constexpr int kFullBlock = -1;
 inline constexpr int kAbsentBlock = -2;
 
 // A bias below it hides its key, as -inf does.

@@ -10,7 +10,8 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False,
+              algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -27,15 +28,15 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     costs less there.
     block_mask: a BlockMask of torch.nn.attention.flex_attention, or what dfa.torch.block_lists makes of one, of these sq and sk,
     beside causal, window, chunk and prefix: blocks of queries and keys that are in no list are neither read nor computed, those
-    of the full lists are not masked, and of the others mask_mod is evaluated, at each call. With PyTorch, on a processor.
+    of the full lists are not masked, and of the others mask_mod is evaluated, at each call. With PyTorch.
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
     in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch, with gradients of q, k, v,
-    sinks and, on a processor, bias.
+    sinks and bias.
     dropout_p: from 0 on and below 1, in steps of 2^-16; each probability is 0 with it, and else divided by what is left of 1. seed: a
     whole number from 0 to 2^64 - 1; of PyTorch also a torch.Generator, int64 [2] (seed and offset) on the device, or None: PyTorch's
-    generator of the device. The same seed drops the same, on every engine. lse is as without. NumPy, and PyTorch on a processor.
+    generator of the device. The same seed drops the same, on every engine. lse is as without. NumPy and PyTorch.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).
@@ -56,7 +57,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     kinds = type(q), type(k), type(v)
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
-            or prefix is not None or mask is not None or block_mask is not None or not (type(dropout_p) in (int, float) and dropout_p == 0) or seed is not None:
+            or prefix is not None or mask is not None or block_mask is not None or seed is not None \
+            or not (type(dropout_p) in (int, float) and dropout_p == 0):
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
                    "mask": mask, "dropout_p": dropout_p, "seed": seed}

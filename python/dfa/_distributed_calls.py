@@ -15,7 +15,7 @@ from dfa._distributed_layout import order_of, ring_of, rows_of, segments_of, til
 from dfa._distributed_ring import Ring
 from dfa._distributed_tiles import Options
 from dfa._logits import softcap_of
-from dfa._shapes import flag_of, padded_width, scale_at_width, scale_of, shown, sizes_of, window_of
+from dfa._shapes import check_differentiable, flag_of, padded_width, scale_at_width, scale_of, shown, sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast
 from dfa._torch_inputs import check_kind
 from dfa._torch_varlen import attention_varlen
@@ -86,6 +86,8 @@ def _read(q, k, v, places, check, timeout_s, *, causal, window, scale, softcap, 
     if packed:
         q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
     b, hq, hk, _, _, d, dv = sizes_of(q.shape, k.shape, v.shape)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v)):
+        check_differentiable(d)
     if 0 in (b, hq, hk, d, dv):
         raise ValueError(f"q, k, v have shapes {list(q.shape)}, {list(k.shape)}, {list(v.shape)}; accepted: none of batch, heads and "
                          "head dims is 0")

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 
 from dfa import _torch_operators
+from dfa._distributed_layout import pairs_of
 from dfa._distributed_merge import Parts
-from dfa._shapes import rows_before_heads
-from dfa._torch_calls import calls_of, dense
+from dfa._torch_calls import calls_of, dense, laid_as_output
 
 
 class Options(NamedTuple):
@@ -17,9 +17,9 @@ class Options(NamedTuple):
     sm_margin: int | None = 0  # multiprocessors that a forward leaves to transfers beside it; None: by margin_beside()
 
 
-# On two H200 with 370 GB/s between them, products of 8,000 operations a byte that came were 1.06 to 1.14 times as fast with 8
-# multiprocessors left free; those of 33,000 not, as the transfer ends early and the room stays empty.
-ROOM, OPERATIONS_A_BYTE = 8, 20_000
+# Below so many operations a byte that is sent a forward gains by leaving multiprocessors free: the rows ring and ring-8 of
+# results/studies/context_parallel_h200x2.txt.
+OPERATIONS_A_BYTE, FREE = 20_000, 8
 
 
 def margin_beside(options, q, k, v, tiles, step):
@@ -28,18 +28,8 @@ def margin_beside(options, q, k, v, tiles, step):
         return options.sm_margin
     rows = max(sum(end - begin for begin, end in spans) for spans in (step.sent, step.received))
     sent = k.shape[1] * (k.shape[3] + v.shape[3]) * k.element_size() * rows
-    work = 2 * q.shape[1] * (q.shape[3] + v.shape[3]) * sum(map(_pairs, tiles))
-    return ROOM if work < OPERATIONS_A_BYTE * sent else 0
-
-
-def _pairs(tile):
-    """Keys that the rows see, by the first, the middle and the last of them."""
-    def seen(row):
-        last = row + tile.keys - tile.rows
-        begin = 0 if tile.left < 0 else max(0, last - tile.left)
-        end = tile.keys if tile.right < 0 else min(tile.keys, last + tile.right + 1)
-        return max(0, end - begin)
-    return tile.rows * (seen(0) + 2 * seen(tile.rows // 2) + seen(tile.rows - 1)) / 4
+    work = 2 * q.shape[1] * (q.shape[3] + v.shape[3]) * sum(map(pairs_of, tiles))
+    return FREE if work < OPERATIONS_A_BYTE * sent else 0
 
 
 def outputs_of(q, v):
@@ -78,8 +68,7 @@ class Gradients:
         key = tile.q, tile.rows
         if key not in self._rows:
             d_o, d_lse, q, o, lse = (None if x is None else x[:, :, tile.q:tile.q + tile.rows] for x in self._of_rows)
-            turned = rows_before_heads(q.shape, q.stride())
-            d_o, o = (x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x.contiguous() for x in (d_o, o))
+            d_o, o = (laid_as_output(x, q) for x in (d_o, o))
             self._rows[key] = d_o, d_lse, q, o, lse.contiguous()
         return self._rows[key]
 

@@ -9,6 +9,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from dfa._jax import with_gradients
 from dfa._jax_calls import backward, forward, in_same_axes
+from dfa._shapes import check_differentiable
 
 
 # Inside of a shard_map JAX knows what gradients are not asked for in a jit alone.
@@ -33,6 +34,7 @@ def _round(q, k, v, axis, causal, zigzag, scale):
 
 def _keep(q, k, v, axis, causal, zigzag, scale, deterministic):
     q, k, v = q.value, k.value, v.value
+    check_differentiable(q.shape[3])
     o, lse = _round(q, k, v, axis, causal, zigzag, scale)
     return (o, lse), (q, k, v, o, lse)
 

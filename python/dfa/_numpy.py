@@ -26,15 +26,15 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
     if mask is not None:
         bias = _hidden(bias, mask, q.dtype, sizes)
     bias, biased, steps = _bias_of(bias, *sizes)
-    dropout = ()
+    dropout = 0.0, 0
     if probability := probability_of(dropout_p):
         state = numpy.array(words_of(seed), dtype="int64")
-        dropout = (probability, _pointer(state)),
+        dropout = probability, _pointer(state)
     else:
         refuse_seed(seed)
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), *dropout)
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), dropout)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 

@@ -213,8 +213,7 @@ def attend(query, key, value, segments, **options):
     whole = slice(0, query.shape[0]), slice(0, query.shape[2])
     if len(segments) == 1 and segments[0][:2] == whole:
         return _attend(query, key, value, segments[0], options)
-    drops = "dropout_p" in options
-    if segments.packed is not None and not drops and _may_be_packed(query, key, value, segments.packed, **options):
+    if segments.packed is not None and _may_be_packed(query, key, value, segments.packed, **options):
         return _attend_packed(query, key, value, segments.packed, **options)
     batches = {}
     for segment in segments:
@@ -245,15 +244,15 @@ def _may_be_packed(query, key, value, packed, scale=None, **_):
             and value.shape[2] == sk and 0 < b * max(query.shape[2], sk) <= _MOST_ROWS)
 
 
-def _attend_packed(query, key, value, packed, scale=None, deterministic=False, softcap=None, sinks=None):
+def _attend_packed(query, key, value, packed, scale=None, deterministic=False, softcap=None, sinks=None, dropout_p=0.0):
     b, _, sq, _ = query.shape
-    pitch = _pitch_to_read(query, key, value)
+    pitch = None if dropout_p else _pitch_to_read(query, key, value)
     q, lengths = _rows_of(query), packed.lengths(query.device, sq, pitch or key.shape[2])
     if pitch is None:
         cu_q, cu_k, used_q, used_k = lengths
         o = attention_varlen(q, _rows_of(key), _rows_of(value), cu_q, cu_k, window=packed.window, scale=scale,
                              seqused_q=used_q, seqused_k=used_k, deterministic=deterministic, softcap=softcap,
-                             sinks=sinks)
+                             sinks=sinks, dropout_p=dropout_p)
     else:
         q = q if lies_apart((1, *q.shape), (0, *q.stride())) else q.contiguous()
         k, v = (_rows_at(x, pitch) for x in (key, value))

@@ -28,11 +28,13 @@ def sizes_of(q, k, v):
 
 
 def check_dims(d, dv):
+    """Raises ValueError above the head dims of the kernels."""
     if d > MOST_WIDE_FORWARD or dv > MOST_WIDE:
         raise ValueError(f"head dims are d={d}, dv={dv}; accepted: up to {MOST_WIDE}, d up to {MOST_WIDE_FORWARD} without gradients")
 
 
 def check_differentiable(d):
+    """Raises ValueError where d has a forward alone."""
     if d > MOST_WIDE:
         raise ValueError(f"head dim d={d} has no gradient; accepted: up to {MOST_WIDE}, or tensors that require none")
 

@@ -6,21 +6,22 @@ import torch
 from torch import Tensor
 
 from dfa import _torch_operators
+from dfa._dropout import probability_of
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
-from dfa._shapes import dense_strides, flag_of, positions_of, rows_before_heads, scale_of, sizes_of, strides_of, window_of
+from dfa._shapes import check_differentiable, dense_strides, flag_of, positions_of, rows_before_heads, scale_of, sizes_of, strides_of, window_of
 from dfa._torch import _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_block_lists import BlockLists, block_lists
-from dfa._torch_calls import DTYPES, empty_outputs, like
+from dfa._torch_calls import DTYPES, empty_outputs, laid_as_output, like
 from dfa._torch_inputs import attend
-from dfa._torch_varlen import _logits_of, _On, _pointer
+from dfa._torch_varlen import _logits_of, _On, _pointer, check_operands
 
 
 @torch.compiler.disable  # lists are made and held against the tensors here, outside of a graph
 def attention(q, k, v, return_lse, block_mask, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias,
               chunk, prefix, mask, dropout_p, seed):
     """q [b, hq, sq, d], k [b, hk, sk, d], v [b, hk, sk, dv], the options of dfa.attention, and a BlockMask or its lists."""
-    _check(q, k, v, bias=bias, mask=mask, dropout_p=dropout_p or None, seed=seed)
+    _check(q, k, v, bias=bias, mask=mask, dropout_p=probability_of(dropout_p) or None, seed=seed)
     if _any_autocast():
         q, k, v = _autocast(q, k, v)
     lists = block_mask if isinstance(block_mask, BlockLists) else block_lists(block_mask)
@@ -44,9 +45,7 @@ def _check(q, k, v, **beside):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted beside block_mask: plain tensors")
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
-        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype or tensor.device != q.device:
-            raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}, q {q.dtype} on {q.device}; accepted: one of "
-                             f"{', '.join(map(str, DTYPES))} for all, on one device")
+    check_operands(q, k, v)
     for name, given in beside.items():
         if given is not None:
             raise ValueError(f"{name} beside block_mask is not supported; accepted: one of them")
@@ -84,6 +83,8 @@ def _planned(passes, q, k, v, sinks, slopes, lists, options):
 class _Blocks(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, sinks, slopes, lists, options):
+        if any(ctx.needs_input_grad):
+            check_differentiable(q.shape[3])
         with _On(q) as stream:
             plan, workspace, data = _planned("fwd", q, k, v, sinks, slopes, lists, options)
             o, lse = empty_outputs(q, k, v)
@@ -108,7 +109,7 @@ class _Blocks(torch.autograd.Function):
 
 def _backward(d_o, q, k, v, o, lse, sinks, slopes, lists, options, of_sinks):
     """dq, dk, dv; the sinks' gradient is put into of_sinks."""
-    d_o, o = (_laid_as_output(x, q, v) for x in (d_o, o))
+    d_o, o = (laid_as_output(x, q) for x in (d_o, o))
     q, k, v = (x if x.stride(3) == 1 else x.contiguous() for x in (q, k, v))
     with _On(q) as stream:
         plan, workspace, data = _planned("bwd", q, k, v, sinks, slopes, lists, options)
@@ -119,12 +120,6 @@ def _backward(d_o, q, k, v, o, lse, sinks, slopes, lists, options, of_sinks):
     if sinks is not None:
         of_sinks.append(d_sinks)
     return gradients
-
-
-def _laid_as_output(x, q, v):
-    """As empty_outputs() lays o out, which the plan says."""
-    turned = rows_before_heads(q.shape, q.stride())
-    return x.transpose(1, 2).contiguous().transpose(1, 2) if turned else x.contiguous()
 
 
 def flex_attention(query: Tensor, key: Tensor, value: Tensor, score_mod=None, block_mask=None, scale: float | None = None,

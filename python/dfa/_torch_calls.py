@@ -128,6 +128,11 @@ def empty_outputs(q, k, v):
     return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
+def laid_as_output(x, q):
+    """As empty_outputs() lays o out, which the plan says."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2) if rows_before_heads(q.shape, q.stride()) else x.contiguous()
+
+
 def like(tensor):
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype,
                                device=tensor.device)

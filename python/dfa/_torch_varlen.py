@@ -68,7 +68,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     the rows from cu_seqlens[i] to cu_seqlens[i + 1], none where both are the same; cu_seqlens_k is cu_seqlens_q unless given.
     seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
     aligned to its last query and key; chunk and prefix, as in dfa.attention, too, counted from its first key.
-    max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them and none is looked at; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
+    max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them and none is looked at, but a learned bias with 1 in the place of sq or sk is spread to them; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
     sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more; dropout_p and seed:
     likewise, masks go by the number of the sequence and its own rows and keys.
@@ -238,6 +238,9 @@ def _of_every_key(bias, max_seqlen_q, max_seqlen_k):
         if size == 1 and not isinstance(most, int):
             raise ValueError(f"bias has shape {list(bias.shape)} and requires a gradient, but max_seqlen_{name} is {shown(most)}; accepted: "
                              "an int, or a bias of every query and key")
+        if size == most == 1:
+            raise ValueError(f"bias requires a gradient on a GPU, where max_seqlen_{name} of 1 has none; accepted: bias.detach(), or "
+                             "tensors on a processor")
         sizes.append(most if size == 1 else size)
     return bias.expand(-1, -1, *sizes).contiguous()
 
@@ -400,7 +403,8 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 def _keep(ctx, inputs, output):
     q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state, ctx.dropout_p = inputs
-    check_differentiable(q.shape[2])
+    if any(ctx.needs_input_grad):
+        check_differentiable(q.shape[2])
     ctx.positions = chunk, prefix
     ctx.save_for_backward(q, k, v, *output, cu_q, cu_k, used_q, used_k, slopes, sinks, bias, dropout_state)
     ctx.set_materialize_grads(False)

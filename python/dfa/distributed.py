@@ -4,8 +4,7 @@
     o = dfa.distributed.context_parallel_attention(q, k, v, causal=True)                 # of this rank's queries
     o = dfa.distributed.unshard(o, dim=2, causal=True)                                   # all rows again
 
-Run with gloo on processors, by 2 and 4 processes. No GPU and no NCCL has run it: CUDA tensors are taken, and nothing is known of
-their values, their speed or whether transfers lie beside products there.
+Run with gloo on processors, by 2 and 4 processes, and with NCCL on two H200 (docs/design/0027-many-gpus.md).
 """
 
 import itertools

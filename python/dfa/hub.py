@@ -13,11 +13,12 @@ import sys
 from pathlib import Path
 
 from dfa import __version__
+from dfa._dropout import options_of
 from dfa._shapes import flag_of
 from dfa._torch_varlen import attention_varlen
 from dfa.flash_attn import (flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_varlen_kvpacked_func,
                             flash_attn_varlen_qkvpacked_func)
-from dfa.flash_attn._adapted import attend, both_begins, dropout_of, logits_of, refuse, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func"]
@@ -28,7 +29,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     """dfa.flash_attn.flash_attn_func, and s_aux: attention sinks [hq], as dfa.attention's. Without that argument transformers
     would leave them out in silence."""
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
-                    logits_of(softcap, alibi_slopes, s_aux) | dropout_of(dropout_p))
+                    logits_of(softcap, alibi_slopes, s_aux) | options_of(dropout_p))
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
@@ -39,7 +40,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     refuse(block_table=block_table)
     o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
-                              **logits_of(softcap, alibi_slopes, s_aux), **dropout_of(dropout_p))
+                              **logits_of(softcap, alibi_slopes, s_aux), **options_of(dropout_p))
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 

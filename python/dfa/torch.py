@@ -17,7 +17,7 @@ from torch.nn.attention.bias import CausalBias, CausalVariant
 from dfa import _torch as _operators  # noqa: F401: programs that torch.export has saved find them registered
 from dfa import _torch_flash, _torch_masks, _torch_nested
 from dfa._attention import attention
-from dfa._dropout import probability_of
+from dfa._dropout import options_of
 from dfa._shapes import flag_of, shown
 from dfa._torch_block_lists import BlockLists, block_lists
 from dfa._torch_blocks import flex_attention
@@ -43,7 +43,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     Nested tensors of the jagged layout, all three: [b, heads, j, d] with a ragged j, packed sequences, in one call; o has the
     offsets of query. No attn_mask beside them. A GPU is waited for where key, value or, with is_causal, query have offsets of
     their own, or lengths beside them (holes), and where is_causal meets a sequence of more queries than keys it is refused.
-    dropout_p: of dense tensors on a processor, by PyTorch's generator, though not by the numbers that PyTorch's own would draw.
+    dropout_p: of dense tensors, by PyTorch's generator, though not by the numbers that PyTorch's own would draw.
     Raises ValueError on other masks: no kernel has them there.
     """
     dropout = _check(query, key, value, dropout_p)
@@ -62,17 +62,17 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 
 def _check(query, key, value, dropout_p):
-    probability = probability_of(dropout_p)
+    dropout = options_of(dropout_p)
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
         if tensor.dim() < 2:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; accepted: [..., sequence, head dim]")
     if query.is_nested or key.is_nested or value.is_nested:
-        if probability:
+        if dropout:
             raise ValueError(f"dropout_p={shown(dropout_p)} of nested tensors is not supported; accepted: 0")
         _torch_nested.check(query=query, key=key, value=value)
-    return {"dropout_p": probability} if probability else {}
+    return dropout
 
 
 def _of_nested(query, key, value, mask, is_causal, scale, gqa):

@@ -21,9 +21,8 @@ class SimdBlocks {
 
   // Is a part of them hidden?
   bool hide(std::int64_t row, std::int64_t row_end, std::int64_t key, std::int64_t key_end) const {
-    return blocks_.states != nullptr && !all(row, row_end, key, key_end, [](std::int32_t state) {
-             return state == kWholeBlock;
-           });
+    return blocks_.states != nullptr &&
+           !all(row, row_end, key, key_end, [](std::int32_t state) { return state == kFullBlock; });
   }
 
   // Scores of the query `row` and the keys from `key` on become `hidden` where it does not see
@@ -39,7 +38,7 @@ class SimdBlocks {
       const std::int32_t state = states[column];
       if (state == kAbsentBlock) {
         for (; i < end; ++i) scores[i] = hidden;
-      } else if (state != kWholeBlock) {
+      } else if (state != kFullBlock) {
         const std::uint32_t* bits =
             blocks_.bits + (state * blocks_.block_q + row % blocks_.block_q) * blocks_.row_words;
         for (; i < end; ++i) {

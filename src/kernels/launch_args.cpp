@@ -117,7 +117,7 @@ void point_pages(PagedArgs& args, const Sequences& sequences) {
   args.leftpad_k = sequences.leftpad_k;
 }
 
-// By the pointers: what is not of pages may have dropout.
+// Problems without pages have DropoutArgs in the place of PagedArgs.
 void point_pages_or_dropout(KernelArgs& args, const Sequences& sequences, const Logits& logits) {
   if (sequences.block_table != nullptr) return point_pages(args.paged, sequences);
   static_assert(sizeof(std::uint64_t) == sizeof(unsigned long long));

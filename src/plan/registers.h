@@ -27,7 +27,7 @@ constexpr int expected_registers(const ForwardConfig& c) {
          (c.softcap || c.alibi || c.bias || c.dropout ? kOfLogits : 0);
 }
 
-// Of the walk through slices, and addresses that are known in no other loop.
+// The walk through slices takes some, and so do addresses that no other loop keeps.
 constexpr int registers_of_slices(const BackwardConfig& c) {
   return c.sliced() ? 12 * bytes_of(c.element) : 0;
 }

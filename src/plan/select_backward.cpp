@@ -356,7 +356,7 @@ bool serialized_pays(const SerializedTile& tile, const BackwardConfig& c, const 
   return c.head_dim == tile.dim && c.value_dim == tile.dim && blocks >= tile.blocks;
 }
 
-// As within_blocks.h, of warps that may share keys.
+// Warps that share keys stop sharing where a tile has too few queries; else as within_blocks.h.
 KeyTile within_blocks(const Problem& p, KeyTile tile) {
   if (!p.blocks) return tile;
   const int least_shared = bytes_of(p.dtype) == 4 ? 16 : 32;  // queries of a tile
@@ -393,7 +393,8 @@ std::vector<BackwardConfig> portable_candidates(const Problem& p, const Limits& 
     for (const KeyTile& keys : key_tiles_of(p)) {
       const BackwardConfig config =
           config_of(p, within_blocks(p, keys), within_blocks(p, queries), limits);
-      if (validate_portable(config, p, limits)) legal.push_back(config);
+      const bool is_new = std::ranges::find(legal, config) == legal.end();
+      if (is_new && validate_portable(config, p, limits)) legal.push_back(config);
     }
   }
   legal.insert(legal.end(), later.begin(), later.end());
@@ -440,7 +441,6 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
-  if (p.blocks) return Verdict::no("cuda_sm90 takes no lists of blocks");
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

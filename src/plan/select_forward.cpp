@@ -371,7 +371,6 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
-  if (problem.blocks) return Verdict::no("cuda_sm90 takes no lists of blocks");
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

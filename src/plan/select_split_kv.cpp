@@ -76,7 +76,7 @@ ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limi
 
 bool has_few_queries(const Problem& p) {
   const ForwardConfig heads{.pack_gqa = packed_heads(p)};
-  return p.packed() && !has_backward(p) && bytes_of(p.dtype) == 2 && p.dropout == 0 &&
+  return p.packed() && !has_backward(p) && bytes_of(p.dtype) == 2 &&
          p.sq * heads.query_rows() <= kFewRows;
 }
 

@@ -254,7 +254,11 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
                         : "packed sequences take varlen=true");
 }
 
-Verdict validate_plain_logits(const Problem& p) { return require(p.plain(), kNoLogitsOnSm90); }
+Verdict validate_plain_logits(const Problem& p) {
+  return require(p.plain(),
+                 "cuda_sm90 takes plain logits alone in fp32, without softcap, alibi, bias, sink "
+                 "and dropout");
+}
 
 Verdict validate_mask(const Problem& p) {
   return all({
@@ -262,10 +266,6 @@ Verdict validate_mask(const Problem& p) {
               "cuda_sm90 and standard attention know windows, not chunked and prefix masks"),
       require(!p.blocks, "cuda_sm90 and standard attention take no lists of blocks"),
   });
-}
-
-Verdict validate_no_dropout(const Problem& p) {
-  return require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has");
 }
 
 Verdict validate_lengths(const Problem& p) {

@@ -22,9 +22,6 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
-inline constexpr const char* kNoLogitsOnSm90 =
-    "cuda_sm90 takes plain logits alone, without softcap, alibi, bias, sink and dropout";
-
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
@@ -50,7 +47,6 @@ Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // scores as they come
 Verdict validate_mask(const Problem& problem);          // windows alone
-Verdict validate_no_dropout(const Problem& problem);
 template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;

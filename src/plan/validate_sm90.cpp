@@ -67,7 +67,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_dim("head_dim", c.head_dim, "d", p.d),
       validate_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_mask(p),
-      validate_no_dropout(p),
+      require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
       validate_map("q", p.q(), b, p.hq, q_rows),
       validate_map("k", p.k(), b, p.hk, k_rows),

@@ -43,7 +43,7 @@ struct Side {
               "; blocks ascend, each once");
     }
     if (bitmaps == nullptr) return;
-    if (bitmaps[at] < kWholeBlock || bitmaps[at] >= bitmap_count) {
+    if (bitmaps[at] < kFullBlock || bitmaps[at] >= bitmap_count) {
       bad("_bitmaps", list,
           "bitmap " + std::to_string(bitmaps[at]) + "; there are " + std::to_string(bitmap_count));
     }
@@ -56,7 +56,7 @@ struct Side {
       const std::int64_t at = map * lists + list;
       for (std::int64_t n = 0; n < counts[at]; ++n) {
         all[static_cast<std::size_t>(list * entries + indices[at * entries + n])] =
-            bitmaps == nullptr ? kWholeBlock : bitmaps[at * entries + n];
+            bitmaps == nullptr ? kFullBlock : bitmaps[at * entries + n];
       }
     }
     return all;
@@ -90,7 +90,7 @@ void list_blocks(std::int64_t lists, std::int64_t entries, const State& state,
     }
     counts.push_back(count);
     indices.resize(begin + static_cast<std::size_t>(entries));
-    bitmaps.resize(begin + static_cast<std::size_t>(entries), kWholeBlock);
+    bitmaps.resize(begin + static_cast<std::size_t>(entries), kFullBlock);
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMostSide = 1 << 20;    // of a block
 constexpr std::int64_t kMostStates = 1 << 24;  // that a line may say
-constexpr std::string_view kSigns = ".X/?";    // of kAbsentBlock, kWholeBlock, bitmap 0, bitmap 1
+constexpr std::string_view kSigns = ".X/?";    // of kAbsentBlock, kFullBlock, bitmap 0, bitmap 1
 constexpr std::uint64_t kBitmapSeed = 20260048;
 
 [[noreturn]] void wrong_blocks(const std::string& text) {
@@ -106,7 +106,7 @@ void draw_map(std::span<std::int32_t> map, const Draw& draw, std::uint64_t first
     const std::size_t i = keys[static_cast<std::size_t>(n)].second;
     const std::uint64_t bits = random.bits(2 * (first + i) + 1);
     map[i] =
-        bitmaps && bits % 2 == 1 ? static_cast<std::int32_t>(bits / 2 % kLineBitmaps) : kWholeBlock;
+        bitmaps && bits % 2 == 1 ? static_cast<std::int32_t>(bits / 2 % kLineBitmaps) : kFullBlock;
   }
 }
 
@@ -166,7 +166,7 @@ class Pictures {
         const std::size_t kind = kSigns.find(sign);
         if (kind == std::string_view::npos) {
           wrong_blocks(at(number) +
-                       "a sign that is none of '.' absent, 'X' whole, '/' keys up to the "
+                       "a sign that is none of '.' absent, 'X' full, '/' keys up to the "
                        "query, '?' drawn pairs");
         }
         *state++ = static_cast<std::int32_t>(kind) + kAbsentBlock;
@@ -198,14 +198,14 @@ double pairs_of_block(const Problem& p, std::int32_t state, std::int64_t row, st
   const std::int64_t first = row * blocks.block_q, key = column * blocks.block_k;
   const std::int64_t end = std::min(first + blocks.block_q, p.sq);
   const std::int64_t keys_end = std::min(key + blocks.block_k, p.sk);
-  if (state == kWholeBlock && p.mask.is_full()) {
+  if (state == kFullBlock && p.mask.is_full()) {
     return static_cast<double>(end - first) * static_cast<double>(keys_end - key);
   }
   double pairs = 0;
   for (std::int64_t i = first; i < end; ++i) {
     const std::int64_t from = std::max<std::int64_t>(p.mask.key_begin(i, p.sq, p.sk), key);
     const std::int64_t to = std::min<std::int64_t>(p.mask.key_end(i, p.sq, p.sk), keys_end);
-    if (state == kWholeBlock) {
+    if (state == kFullBlock) {
       pairs += static_cast<double>(std::max<std::int64_t>(0, to - from));
       continue;
     }
@@ -316,7 +316,7 @@ double pairs_of_blocks(const Problem& p) {
   for (std::int64_t n = 0; n < std::ssize(blocks.states); ++n) {
     const std::int32_t state = blocks.states[static_cast<std::size_t>(n)];
     if (state == kAbsentBlock) continue;
-    const bool whole = state == kWholeBlock;
+    const bool whole = state == kFullBlock;
     pairs += pairs_of_block(p, state, n / columns % rows, n % columns,
                             whole ? none : bits.at(static_cast<std::size_t>(state)));
   }

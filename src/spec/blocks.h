@@ -8,12 +8,12 @@
 // Masks by blocks in a problem line, and how many pairs they show.
 namespace dfa {
 
-// Of what stands in blocks(…), without the states, which take the problem's sizes. Throws
-// InvalidArgument.
+// Parses what stands in blocks(…); states are filled later, as they take the problem's sizes.
+// Throws InvalidArgument.
 BlockMask block_mask_of(std::string_view text);
 std::string block_mask_text(const BlockMask& blocks);
 
-// Draws or reads them, where the line says so. Throws InvalidArgument.
+// Fills the states of a line that draws or names them. Throws InvalidArgument.
 void fill_states(Problem& problem);
 
 // Throws InvalidArgument where blocks and the rest of the problem do not go together.

@@ -15,7 +15,7 @@ inline constexpr int kGpuHeadDims[] = {16, 32, 64, 96, 128, 192, 256};
 // Of cuda_sm80 alone: no thread has registers for all columns of a sum. Thread blocks sum a slice
 // of them each, and multiply heads slice by slice.
 inline constexpr int kSlicedHeadDims[] = {320, 384, 512, 576};
-inline constexpr int kMostColumns = 256;  // of a slice
+inline constexpr int kMostColumns = 256;  // of a slice, and of heads without slices
 
 constexpr int gpu_head_dim(long long d) {
   for (const int dim : kGpuHeadDims) {

@@ -22,9 +22,9 @@ struct DropoutDraw {
   bool drops() const { return kept < kNumbers; }
 };
 
-// Without seed and offset, which a GPU reads where they are.
+// The draw without its seed and offset, which a GPU reads from memory.
 DropoutDraw dropout_of(const Problem& problem);
-// On the host.
+// The draw with both, from host memory.
 DropoutDraw dropout_of(const Problem& problem, const Logits& logits);
 
 // Sets dropout and its seed by what stands in dropout(P,SEED). Throws InvalidArgument.

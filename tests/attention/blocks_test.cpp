@@ -54,7 +54,7 @@ TEST(Blocks, BitmapsOfTheDiagonalAreCausal) {
   const std::string shape = "fwdbwd fp32 b1 hq2 hk1 sq96 sk96 d64";
   Tensors causal("fwdbwd fp32 causal b1 hq2 hk1 sq96 sk96 d64", 5);
   Tensors blocks(shape + " blocks(random,1,1,32x32,partial)", 5);
-  constexpr std::int32_t kNone = kAbsentBlock, kAll = kWholeBlock;
+  constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
   blocks.p.blocks->states = {0, kNone, kNone, kAll, 0, kNone, kAll, kAll, 0};
   blocks.blocks = BlockArrays(blocks.p);
   run(causal, {.backend = "cpu"});
@@ -70,7 +70,7 @@ TEST(Blocks, RowsWithoutABlockAreZero) {
   for (const char* backend : {"cpu", "reference"}) {
     for (const char* sink : {"", " sink"}) {
       Tensors t(std::string("fwdbwd fp32 b1 h1 sq96 sk70 d16 blocks(random,1,1,32x32)") + sink, 2);
-      constexpr std::int32_t kNone = kAbsentBlock, kAll = kWholeBlock;
+      constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
       t.p.blocks->states = {kAll, kNone, kAll, kNone, kNone, kNone, kNone, kNone, kAll};
       t.blocks = BlockArrays(t.p);
       run(t, {.backend = backend});
@@ -93,7 +93,7 @@ TEST(Blocks, NaNOfABlockThatIsInNoListReachesNobody) {
   for (const std::string dtype : {"fp32", "bf16", "fp16"}) {
     const std::string line = "fwdbwd " + dtype + " b1 h1 sq256 sk256 d16 blocks(random,1,1,64x64)";
     // Keys 64 to 127 are of queries 64 to 127 alone.
-    constexpr std::int32_t kNone = kAbsentBlock, kAll = kWholeBlock;
+    constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
     const std::vector<std::int32_t> states = {kAll,  kNone, kAll, kNone, kNone, kAll,  kNone, kNone,
                                               kNone, kNone, kAll, kAll,  kAll,  kNone, kNone, kAll};
     for (const Variant& variant : flash_variants_of(with_states(line, states))) {

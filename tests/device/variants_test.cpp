@@ -14,6 +14,10 @@ TEST_F(Variants, ListsOfBlocksMeetTheRule) {  // but beside the gradient of a bi
   EXPECT_EQ(dfa::ran_of({"blocks.txt"}, {.backend = "cuda"}), lines_of("blocks.txt") - 1);
 }
 
+TEST_F(Variants, TheyMeetTheRuleTogetherAndPacked) {
+  EXPECT_EQ(dfa::ran_of({"variants.txt"}, {.backend = "cuda"}), lines_of("variants.txt"));
+}
+
 TEST_F(Variants, WideHeadsMeetTheRule) {
   EXPECT_EQ(dfa::ran_of({"wide_heads.txt"}, {.backend = "cuda"}), lines_of("wide_heads.txt"));
 }

@@ -132,7 +132,7 @@ TEST(EmulatedBlocks, LogitsBeside) {
 TEST(EmulatedBlocks, WhatIsInNoListMayHoldAnything) {
   const std::string line = "fwdbwd bf16 b1 h1 s256 d64 blocks(random,1,1,64x64)";
   Tensors calm(line, 5), nan(line, 5);
-  constexpr std::int32_t kNone = kAbsentBlock, kAll = kWholeBlock;
+  constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
   for (Tensors* t : {&calm, &nan}) {
     t->p.blocks->states = {kAll,  kNone, kAll, kNone, kNone, kAll,  kNone, kNone,
                            kNone, kNone, kAll, kAll,  kAll,  kNone, kNone, kAll};
@@ -160,8 +160,8 @@ TEST(EmulatedBlocks, WhatIsInNoListMayHoldAnything) {
 TEST(EmulatedBlocks, EntriesThatAreNoneAreHidden) {
   Tensors right("fwd bf16 b1 h1 sq64 sk256 d64 blocks(random,1,1,64x64,partial)", 5);
   Tensors wrong("fwd bf16 b1 h1 sq64 sk256 d64 blocks(random,1,1,64x64,partial)", 5);
-  right.p.blocks->states = {kWholeBlock, kAbsentBlock, 0, kAbsentBlock};
-  wrong.p.blocks->states = {kWholeBlock, 1, 0, 1};
+  right.p.blocks->states = {kFullBlock, kAbsentBlock, 0, kAbsentBlock};
+  wrong.p.blocks->states = {kFullBlock, 1, 0, 1};
   for (Tensors* t : {&right, &wrong}) t->blocks = BlockArrays(t->p);
   wrong.blocks.kv_indices[1] = 1 << 30;
   wrong.blocks.kv_bitmaps[3] = 2;

@@ -79,8 +79,10 @@ class CompileTest : public OnArchitectures {
           const ForwardConfig forward = select_forward(p, limits_);
           const BackwardConfig backward = select_backward(p, limits_);
           ASSERT_TRUE(has(forward) && has(backward));
-          if (validate_config(forward, p, limits_)) compile(forward_launches(p, forward));
-          if (validate_config(backward, p, limits_)) compile(backward_launches(p, backward));
+          ASSERT_TRUE(validate_config(forward, p, limits_) &&
+                      validate_config(backward, p, limits_));
+          compile(forward_launches(p, forward));
+          compile(backward_launches(p, backward));
         }
       }
     }

@@ -183,7 +183,7 @@ def test_what_does_not_go_is_refused_by_name():
     refused(ValueError, "mask beside block_mask", *leaves, block_mask=block_mask, mask=torch.ones(1, 1, 1, 1).bool())
     refused(ValueError, "bias beside block_mask", *leaves, block_mask=block_mask, bias=torch.ones(1, 1, 1, 1))
     refused(ValueError, "algorithm auto", *leaves, block_mask=block_mask, algorithm="standard")
-    refused(ValueError, "q is torch.float64", *(x.double() for x in leaves), block_mask=block_mask)
+    refused(ValueError, "q, k, v have element types torch.float64", *(x.double() for x in leaves), block_mask=block_mask)
     refused(ValueError, "block_mask is not supported on arrays of numpy", *(x.detach().numpy() for x in leaves), block_mask=block_mask)
     refused(ValueError, "block_mask is on meta", *leaves, block_mask=dfa.torch.block_lists(block_mask)._replace(
         kv_counts=torch.empty(1, 1, 6, dtype=torch.int32, device="meta")))

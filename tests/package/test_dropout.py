@@ -206,3 +206,22 @@ def test_what_is_refused_is_told_by_its_name(options, error, message):
         dfa.attention(*qkv(), dropout_p=0.1, seed=torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="seed None; accepted"):
         dfa.attention(*(x.numpy() for x in qkv()), dropout_p=0.1)
+
+
+def test_padded_rows_are_one_packed_call(monkeypatch):
+    from dfa import _segments
+    calls = []
+    packed = _segments.attention_varlen
+    monkeypatch.setattr(_segments, "attention_varlen", lambda *given, **options: calls.append(options["dropout_p"]) or packed(*given, **options))
+    q, k, v = torch.randn(3, 4, 2, 30, 32)
+    seen = torch.arange(30) < torch.tensor([[30], [7], [19], [1]])
+    v = v.masked_fill(~seen[:, None, :, None], torch.nan)
+    with dfa.torch.enable():
+        torch.manual_seed(1)
+        o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None, None], dropout_p=0.5)
+    assert calls == [0.5] and torch.isfinite(o).all()
+    lengths, rows = seen.sum(1), [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    begins = torch.arange(5, dtype=torch.int32) * 30
+    torch.manual_seed(1)
+    right = dfa.attention_varlen(*rows, begins, seqused_k=lengths.to(torch.int32), dropout_p=0.5)
+    assert torch.equal(o.transpose(1, 2).flatten(0, 1), right)

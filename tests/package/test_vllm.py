@@ -73,7 +73,7 @@ def test_what_is_supported():
     backend = _backend.Backend
     assert backend.get_impl_cls() is _backend.Impl and backend.get_builder_cls() is _backend.Builder
     assert [backend.supports_head_size(d) for d in (0, 8, 80, 256, 512, 513)] == [False, True, True, True, True, False]
-    assert not backend.supports_compute_capability((9, 0))  # no GPU has run pages yet
+    assert not backend.supports_compute_capability((9, 0))  # no vLLM has run it on a GPU yet
     if REAL:
         ask = dict(head_size=64, dtype=torch.float32, kv_cache_dtype="auto", block_size=16, use_mla=False, has_sink=True,
                    use_sparse=False, use_mm_prefix=False, use_per_head_quant_scales=False, device_capability=None,

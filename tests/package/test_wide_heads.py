@@ -115,3 +115,16 @@ def test_scaled_dot_product_attention_under_enable():
     with enable():
         o = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     close(o, truth(q, k, v, causal=False))
+
+
+def test_latent_heads_are_mapped_and_refused_at_every_door_that_would_need_their_gradient():
+    torch = pytest.importorskip("torch")
+    from torch.nn.attention.flex_attention import create_block_mask
+    q, v = torch.randn(2, 1, 2, 20, 576), torch.randn(2, 1, 2, 20, 64)
+    mapped = torch.vmap(lambda q, v: dfa.attention(q, q, v))(q, v)
+    assert torch.equal(mapped[1], dfa.attention(q[1], q[1], v[1]))
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 20, 20, device="cpu")
+    q = q[0].requires_grad_()
+    with pytest.raises(ValueError, match="d=576 has no gradient"):
+        dfa.attention(q, q, v[0], block_mask=mask)
+    assert dfa.attention(q.detach(), q.detach(), v[0], block_mask=mask).shape == v[0].shape

@@ -15,7 +15,7 @@
 namespace dfa {
 namespace {
 
-constexpr std::int32_t kNone = kAbsentBlock, kAll = kWholeBlock;
+constexpr std::int32_t kNone = kAbsentBlock, kAll = kFullBlock;
 
 std::string refused_blocks(const std::string& blocks, const std::string& sizes = "b1 h2 s64 d16") {
   try {

@@ -3,15 +3,16 @@
     from dfa.flash_attn import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 Arguments, layouts and results are theirs; dropout_p above 0 draws from PyTorch's
-generator, on a processor. What no kernel here does raises ValueError by its name. Other than
+generator. What no kernel here does raises ValueError by its name. Other than
 there: lse of a row that sees no key is -inf (theirs +inf), S_dmask is None, and lse has a gradient.
 flash_attn_interface holds the variants of FlashAttention-3, cute those of FlashAttention-4.
 """
 
+from dfa._dropout import options_of
 from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
 from dfa._torch_varlen import attention_varlen
-from dfa.flash_attn._adapted import attend, both_begins, dropout_of, logits_of, unpacked, window_of
+from dfa.flash_attn._adapted import attend, both_begins, logits_of, unpacked, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
            "flash_attn_varlen_kvpacked_func", "flash_attn_varlen_qkvpacked_func", "flash_attn_with_kvcache"]
@@ -22,7 +23,7 @@ def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, wi
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o [b, sq, hq, dv]; with return_attn_probs (o, lse, None), lse
     float32 [b, hq, sq]."""
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
-                    logits_of(softcap, alibi_slopes) | dropout_of(dropout_p))
+                    logits_of(softcap, alibi_slopes) | options_of(dropout_p))
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
@@ -45,7 +46,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     begins = both_begins(cu_seqlens_q, cu_seqlens_k) if block_table is None else (cu_seqlens_q, cu_seqlens_k)
     o, lse = attention_varlen(q, k, v, *begins, max_seqlen_q, max_seqlen_k, scale=softmax_scale,
                               causal=causal, window=window_of(window_size), deterministic=deterministic, return_lse=True,
-                              block_table=block_table, **logits_of(softcap, alibi_slopes), **dropout_of(dropout_p))
+                              block_table=block_table, **logits_of(softcap, alibi_slopes), **options_of(dropout_p))
     return (o, lse, None) if flag_of("return_attn_probs", return_attn_probs) else o
 
 

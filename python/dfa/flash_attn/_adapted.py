@@ -3,7 +3,6 @@
 import torch
 
 from dfa._attention import attention
-from dfa._dropout import probability_of
 from dfa._shapes import shown
 from dfa._shapes import window_of as sides_of
 
@@ -52,12 +51,6 @@ def logits_of(softcap, alibi_slopes=None, sinks=None):
         softcap = None
     given = {"softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def dropout_of(dropout_p):
-    """Options of dfa.attention, whose mask is of PyTorch's own generator: none where nothing is dropped."""
-    probability = probability_of(dropout_p)
-    return {"dropout_p": probability} if probability else {}
 
 
 def unpacked(name, tensor, place, dimensions):

@@ -7,7 +7,7 @@ import numpy
 import torch
 
 from dfa._attention import attention
-from dfa._dropout import probability_of
+from dfa._dropout import options_of
 from dfa._segments import attend, diagonal, everything, intervals_of, read, segments_of
 from dfa._shapes import flag_of, shown
 from dfa._torch_masks import bias_of
@@ -33,10 +33,10 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
     sequences that are packed in one row begin and end. softcap: a number, s_aux: sinks [hq], as dfa.attention's. On a processor
     position_bias [b or 1, hq or 1, sq or 1, sk] is added to scores, and a mask that is added may have any values.
 
-    A query that sees no key gets zeros. dropout: by PyTorch's generator, on a processor. Raises ValueError, with what is accepted, on biases on a GPU,
+    A query that sees no key gets zeros. dropout: by PyTorch's generator. Raises ValueError, with what is accepted, on biases on a GPU,
     attention weights that are asked for, and masks in which a query's keys do not lie together.
     """
-    dropout = probability_of(dropout)
+    dropout = options_of(dropout)
     for name, asked in options.items():
         if asked is not None and asked is not False and name not in _NOT_OURS:
             refuse(f"{name} ({type(asked).__name__})")
@@ -48,7 +48,7 @@ def attention_forward(module, query, key, value, attention_mask, *, scaling=None
         places = _assert_one_sequence(places)
     options = {"scale": scaling, "deterministic": flag_of("deterministic", deterministic)}
     options |= {name: given for name, given in (("softcap", softcap), ("sinks", s_aux)) if given is not None}
-    options |= {"dropout_p": dropout} if dropout else {}
+    options |= dropout
     if position_bias is not None:
         if cu_seq_lens_q is not None:
             refuse("position_bias beside cu_seq_lens_q")

@@ -1,6 +1,6 @@
 """The plug-in for vLLM: dfa's attention over vLLM's paged cache.
 
-    vllm serve MODEL --attention-backend CUSTOM      # on a GPU; refused there until kernels of paged keys have passed on one
+    vllm serve MODEL --attention-backend CUSTOM      # on a GPU: refused, as no vLLM has run it there
     dfa.vllm.register(cpu=True)                      # on a processor, before vllm.LLM(...), in the process that runs the model
 
 vLLM finds register() by the entry point `vllm.general_plugins` and calls it in each of its processes. The classes were written for

@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     }
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
-      if (place.bitmap != kWholeBlock) {
+      if (place.bitmap != kFullBlock) {
         hide_unlisted_transposed(
             p,
             blocks.bits + static_cast<long long>(place.bitmap) * blocks.block_q * blocks.row_words,

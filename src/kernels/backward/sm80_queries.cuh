@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     }
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
-      if (listed.bitmap != kWholeBlock) {
+      if (listed.bitmap != kFullBlock) {
         hide_unlisted(
             p,
             blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,

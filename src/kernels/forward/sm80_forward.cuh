@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     }
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
-      if (listed.bitmap != kWholeBlock) {
+      if (listed.bitmap != kFullBlock) {
         hide_unlisted(
             scores,
             blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,

@@ -37,7 +37,7 @@ struct Sm80SlicedForward : Sm80Forward<kConfig.of_slice()> {
         q_tile, q, args.q_strides.row, work.query, work.seq.sq(args), args.d);
   }
 
-  // The index-th slice of a walk from tile `begin` to `end`.
+  // The index-th slice of the walk through `tiles`.
   static DFA_DEVICE void load(const KernelArgs& args, WorkTile work, const TileRange& tiles,
                               int output_slice, int index, unsigned to) {
     const int tile = tiles.begin + index / (kScoreSlices + 1);

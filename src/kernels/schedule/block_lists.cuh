@@ -15,7 +15,7 @@ template <auto kConfig>
 using KernelArgsOf = Either<kConfig.blocks, BlockKernelArgs, KernelArgs>;
 
 // A tile of a list, or none: -1 where an entry is no block, the mask hides all of it, or its bitmap
-// is not there. The bitmap is kWholeBlock where there is none; `part` counts the block's tiles.
+// is not there. The bitmap is kFullBlock where there is none; `part` counts the block's tiles.
 struct ListedTile {
   int tile, bitmap, part;
 };
@@ -41,10 +41,10 @@ class TileList {
 
   DFA_DEVICE ListedTile at(int step) const {
     const int entry = step / parts_, part = step - entry * parts_, block = indices_[entry];
-    const int bitmap = bitmaps_ == nullptr ? kWholeBlock : bitmaps_[entry];
-    const int tile = block * parts_ + part;
-    const bool there = block >= 0 && block < entries_ && tile >= tiles_.begin &&
-                       tile < tiles_.end && bitmap >= kWholeBlock && bitmap < bitmap_count_;
+    const int bitmap = bitmaps_ == nullptr ? kFullBlock : bitmaps_[entry];
+    const int tile = block >= 0 && block < entries_ ? block * parts_ + part : -1;
+    const bool there =
+        tile >= tiles_.begin && tile < tiles_.end && bitmap >= kFullBlock && bitmap < bitmap_count_;
     return {there ? tile : -1, bitmap, part};
   }
 
@@ -86,7 +86,7 @@ struct KeySteps {
   }
   DFA_DEVICE int begin() const { return range.begin; }
   DFA_DEVICE int end() const { return range.end; }
-  DFA_DEVICE ListedTile at(int step) const { return {step, kWholeBlock, 0}; }
+  DFA_DEVICE ListedTile at(int step) const { return {step, kFullBlock, 0}; }
 };
 
 // Those of a list.
