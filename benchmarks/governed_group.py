@@ -37,6 +37,11 @@ def tell(**facts):
     print(json.dumps({"time": time.time(), **facts}), flush=True)
 
 
+def tell_end(rank, name, cap, rate, governor):
+    facts = {fact: getattr(governor, fact) for fact in ("lease_w", "duty", "power_w", "status", "alone")}
+    tell(rank=rank, phase="end", name=name, cap_w=cap, steps_per_s=rate, **facts)
+
+
 class Work:
     """A rank's steps: of some 40 ms, with a reduction at their end unless alone."""
 
@@ -87,14 +92,12 @@ def rank_of(options):
             paced(governor, work, 2.5 + SETTLE_S, agree)
             tell(rank=rank, phase="begin", name=name, cap_w=cap)
             rate = paced(governor, work, KILLED_AT_S if killed else options.seconds, agree)
-            tell(rank=rank, phase="end", name=name, cap_w=cap, steps_per_s=rate, lease_w=governor.lease_w, duty=governor.duty,
-                 power_w=governor.power_w, status=governor.status, alone=governor.alone)
+            tell_end(rank, name, cap, rate, governor)
             if killed:
                 if rank == options.kills:
                     os._exit(0)
                 rate = paced(governor, work, options.seconds + 2, agree)
-                tell(rank=rank, phase="end", name="alone", cap_w=cap, steps_per_s=rate, lease_w=governor.lease_w, duty=governor.duty,
-                     power_w=governor.power_w, status=governor.status, alone=governor.alone)
+                tell_end(rank, "alone", cap, rate, governor)
                 os._exit(0)  # NCCL's end waits for the one that is gone
             return governor.idle_w
     work.step()
@@ -125,7 +128,8 @@ def watched(options, kills=None):
     for rank, file in enumerate(files):
         with file.open("w") as out:
             processes.append(subprocess.Popen([*command, "--rank", str(rank)], stdout=out, env=os.environ | {
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DFA_CUDA_DEVICE": str(rank), "NCCL_NVLS_ENABLE": "0"}))
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "DFA_CUDA_DEVICE": str(rank),
+                "NCCL_NVLS_ENABLE": "0"}))  # multicast over NVLink can take a host's cards out of service
     readings = []  # a counter that gives nothing ends the run: there is nothing to say then
     while any(process.poll() is None for process in processes):
         readings.append((time.time(), [source.read().value for source in sources]))
@@ -173,14 +177,17 @@ def rows_of(told, readings, kills):
     return rows
 
 
+HEAD = ("cap W", "who", "mean W", "most W", "above", "each card W", "steps/s", "leases W", "duties", "status")
+
+
 def line_of(row):
-    rates = " ".join(f"{one['steps_per_s']:.2f}" for one in row["ranks"])
-    leases = " ".join("-" if one["lease_w"] is None else f"{one['lease_w']:.0f}" for one in row["ranks"])
-    duties = " ".join(f"{one['duty']:.2f}" for one in row["ranks"])
-    cards = " ".join(f"{statistics.mean(of):.0f}" for of in zip(*row["seconds"]))
-    return (f"{row['cap_w']:6.0f} {row['name']:14} mean {row['mean_w']:6.0f} W, most {row['most_w']:6.0f} W, above {row['above']:.2f}; cards {cards} W; "
-            f"steps/s {rates}; leases {leases} W; duties {duties}; {sorted({one['status'] for one in row['ranks']})} "
-            f"{[one['alone'] for one in row['ranks'] if one['alone']]}")
+    def of_ranks(fact, form):
+        return " ".join("-" if one[fact] is None else format(one[fact], form) for one in row["ranks"])
+    said = sorted({one["status"] for one in row["ranks"]} | {one["alone"] for one in row["ranks"] if one["alone"]})
+    cells = (f"{row['cap_w']:.0f}", row["name"], f"{row['mean_w']:.0f}", f"{row['most_w']:.0f}", f"{row['above']:.2f}",
+             " ".join(f"{statistics.mean(of):.0f}" for of in zip(*row["seconds"])), of_ranks("steps_per_s", ".2f"), of_ranks("lease_w", ".0f"),
+             of_ranks("duty", ".2f"), ", ".join(said))
+    return f"| {' | '.join(cells)} |"
 
 
 def main():
@@ -191,13 +198,15 @@ def main():
     if ranks < 2:
         sys.exit("governed_group.py: needs two GPUs that PyTorch sees")
     rows = []
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|", flush=True)
     for kills in (None, ranks - 1, 0):
         for row in rows_of(*watched(options, kills), kills):
             rows.append(row)
             print(line_of(row), flush=True)
-    options.out.write_text(json.dumps({"schema": "dfa-governed-group/1", "machine": f"{ranks} x {torch.cuda.get_device_name()}",
-                                       "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "torch": torch.__version__,
-                                       "seconds": options.seconds, "rows": rows}, indent=1) + "\n")
+        # After each start: what a later one meets loses nothing.
+        options.out.write_text(json.dumps({"schema": "dfa-governed-group/1", "machine": f"{ranks} x {torch.cuda.get_device_name()}",
+                                           "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "torch": torch.__version__,
+                                           "seconds": options.seconds, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
