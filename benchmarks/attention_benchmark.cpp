@@ -12,6 +12,7 @@
 #include "base/aligned.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "spec/config_names.h"
 #include "spec/target.h"
 
 namespace {

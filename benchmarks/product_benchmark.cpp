@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "base/aligned.h"
+#include "base/enum_table.h"
 #include "base/fill.h"
 #include "cpu/ceilings.h"
 #include "cpu/cpuid.h"
 #include "cpu/standard_operands.h"
+#include "spec/config_names.h"
 
 namespace {
 
@@ -24,14 +26,11 @@ constexpr int kRow = kKeys + 16;  // floats from one row of a matrix to the next
 
 enum class Kind { scores, values, transposed };
 
-constexpr const char* name_of(Kind kind) {
-  switch (kind) {
-    case Kind::scores: return "q_k";        // S = q k^T, dP = do v^T
-    case Kind::values: return "p_v";        // o = P v, dq = dS k
-    case Kind::transposed: return "pt_do";  // dv = P^T do, dk = dS^T q
-  }
-  return "?";
-}
+constexpr auto kKinds = enum_table<Kind>({
+    {Kind::scores, "q_k"},        // S = q k^T, dP = do v^T
+    {Kind::values, "p_v"},        // o = P v, dq = dS k
+    {Kind::transposed, "pt_do"},  // dv = P^T do, dk = dS^T q
+});
 
 struct Case {
   Kind kind;
@@ -99,7 +98,7 @@ int main(int argc, char** argv) {
     if (target == Target::cpu_amx || !has(target)) continue;  // AMX multiplies fp32 by AVX-512
     for (const Kind kind : {Kind::scores, Kind::values, Kind::transposed}) {
       for (const int d : {64, 128}) {
-        const std::string name = std::string(name_of(kind)) + "/" +
+        const std::string name = std::string(kKinds.name(kind)) + "/" +
                                  std::string(dfa::name_of(target)).substr(4) + "/d" +
                                  std::to_string(d);
         const Case c{kind, target, d};

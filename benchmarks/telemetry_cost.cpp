@@ -16,6 +16,7 @@
 
 #include "attention/registry.h"
 #include "base/clock.h"
+#include "base/enum_table.h"
 #include "base/json.h"
 #include "base/random.h"
 #include "bench/machine.h"
@@ -40,7 +41,8 @@ struct Options {
 };
 
 enum class Mode : int { alone, watched, guarded };
-constexpr const char* kNames[] = {"alone", "watched", "guarded"};
+constexpr auto kModes = enum_table<Mode>(
+    {{Mode::alone, "alone"}, {Mode::watched, "watched"}, {Mode::guarded, "guarded"}});
 
 double seconds_of(clockid_t id) {
   timespec t{};
@@ -140,7 +142,7 @@ class Comparison {
     };
     if (!unguarded_.empty()) json["not_guarded"] = unguarded_;
     for (const Mode mode : {Mode::alone, Mode::watched, Mode::guarded}) {
-      if (!seen(mode).call_s.empty()) json[kNames[static_cast<int>(mode)]] = result(mode);
+      if (!seen(mode).call_s.empty()) json[kModes.name(mode)] = result(mode);
     }
     json["date"] = utc_now();
     return json;

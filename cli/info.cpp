@@ -19,6 +19,7 @@
 #include "sensors/host_meters.h"
 #include "sensors/rapl/rapl.h"
 #include "sensors/system_clock.h"
+#include "spec/config_names.h"
 #include "spec/target.h"
 
 namespace dfa::cli {

@@ -12,15 +12,6 @@ using namespace nb::literals;
 namespace dfa::python {
 namespace {
 
-const char* name_of(bench::SelftestCase::Outcome outcome) {
-  switch (outcome) {
-    case bench::SelftestCase::Outcome::ok: return "ok";
-    case bench::SelftestCase::Outcome::wrong: return "wrong";
-    case bench::SelftestCase::Outcome::refused: return "refused";
-  }
-  return "?";
-}
-
 nb::tuple selftest(const nb::callable& each) {
   const bench::SelftestCount count = bench::selftest([&](const bench::SelftestCase& one) {
     each(one.target.c_str(), one.problem.c_str(), name_of(one.outcome), one.share, one.text.c_str(),

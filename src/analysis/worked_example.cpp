@@ -9,12 +9,18 @@
 #include "analysis/tensors.h"
 #include "analysis/tiles.h"
 #include "analysis/traffic.h"
+#include "base/enum_table.h"
 #include "spec/flops.h"
 
 namespace dfa::analysis {
 namespace {
 
 constexpr double kGiga = 1e9;
+
+constexpr auto kAgreements = enum_table<Agreement>({{Agreement::derived, "derived"},
+                                                    {Agreement::assumed, "assumed"},
+                                                    {Agreement::fitted, "fitted"},
+                                                    {Agreement::bound, "bound"}});
 
 // The pair 66.6 and 75.2 is 62 and 70 operations a score: 14 plus 8 for each of 6 and 7 products.
 // A product really takes 2 d = 128 a score. Why the paper's counter shows a sixteenth is not known.
@@ -102,15 +108,7 @@ std::vector<PublishedNumber> worked_example() {
   };
 }
 
-const char* name_of(Agreement agreement) {
-  switch (agreement) {
-    case Agreement::derived: return "derived";
-    case Agreement::assumed: return "assumed";
-    case Agreement::fitted: return "fitted";
-    case Agreement::bound: return "bound";
-  }
-  return "?";
-}
+const char* name_of(Agreement agreement) { return kAgreements.name(agreement); }
 
 bool rounds_to_published(const PublishedNumber& number) {
   return std::abs(std::round(number.computed * 10) - number.published * 10) < 1e-6;

@@ -5,10 +5,16 @@
 #include <cstring>
 #include <limits>
 
+#include "base/enum_table.h"
 #include "base/float16.h"
 
 namespace dfa {
 namespace {
+
+constexpr auto kArrayTypes = enum_table<ArrayType>({{ArrayType::fp16, "fp16"},
+                                                    {ArrayType::bf16, "bf16"},
+                                                    {ArrayType::fp32, "fp32"},
+                                                    {ArrayType::fp64, "fp64"}});
 
 template <typename T>
 T load(const std::string& bytes, std::size_t offset) {
@@ -19,15 +25,7 @@ T load(const std::string& bytes, std::size_t offset) {
 
 }  // namespace
 
-const char* name_of(ArrayType type) {
-  switch (type) {
-    case ArrayType::fp16: return "fp16";
-    case ArrayType::bf16: return "bf16";
-    case ArrayType::fp32: return "fp32";
-    case ArrayType::fp64: return "fp64";
-  }
-  return "?";
-}
+const char* name_of(ArrayType type) { return kArrayTypes.name(type); }
 
 std::int64_t Array::count() const {
   std::int64_t product = 1;

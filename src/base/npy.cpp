@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "base/enum_table.h"
 #include "base/file.h"
 
 namespace dfa {
@@ -127,23 +128,17 @@ class HeaderReader {
   std::optional<std::vector<std::int64_t>> shape_;
 };
 
-ArrayType type_of(const std::string& descr, const std::string& place) {
-  if (descr == "<f2") return ArrayType::fp16;
-  if (descr == "<f4") return ArrayType::fp32;
-  if (descr == "<f8") return ArrayType::fp64;
-  if (descr == "<V2" || descr == "|V2") return ArrayType::bf16;
-  bad(place, "dtype '" + descr.substr(0, 32) +
-                 "' is not accepted; use <f2, <f4, <f8, or <V2 for bf16 (little-endian floats)");
-}
+// What NumPy calls them; it has no bf16, which is two bytes of no type there.
+constexpr auto kDescriptions = enum_table<ArrayType>({{ArrayType::fp16, "<f2"},
+                                                      {ArrayType::fp32, "<f4"},
+                                                      {ArrayType::fp64, "<f8"},
+                                                      {ArrayType::bf16, "<V2"}});
 
-const char* descr_of(ArrayType type) {
-  switch (type) {
-    case ArrayType::fp16: return "<f2";
-    case ArrayType::bf16: return "<V2";
-    case ArrayType::fp32: return "<f4";
-    case ArrayType::fp64: return "<f8";
-  }
-  return "?";
+ArrayType type_of(const std::string& descr, const std::string& place) {
+  if (descr == "|V2") return ArrayType::bf16;
+  if (const auto type = kDescriptions.find(descr)) return *type;
+  bad(place, "dtype '" + descr.substr(0, 32) + "' is not accepted; use " + kDescriptions.names() +
+                 " (little-endian floats, <V2 for bf16)");
 }
 
 struct HeaderPlace {
@@ -200,7 +195,7 @@ std::string to_npy(ArrayType type, const std::vector<std::int64_t>& shape, std::
   constexpr std::size_t kAlign = 64;
   std::string tuple = "(";
   for (const std::int64_t size : shape) tuple += std::to_string(size) + ", ";
-  std::string header = std::string("{'descr': '") + descr_of(type) +
+  std::string header = std::string("{'descr': '") + kDescriptions.name(type) +
                        "', 'fortran_order': False, 'shape': " + tuple + "), }";
   const std::size_t before = kMagic.size() + 4;
   header.append(kAlign - (before + header.size() + 1) % kAlign, ' ');

@@ -4,12 +4,19 @@
 #include <cmath>
 #include <map>
 
+#include "base/enum_table.h"
 #include "base/json.h"
 #include "bench/statistics.h"
 #include "dfa/error.h"
 
 namespace dfa::bench {
 namespace {
+
+constexpr auto kChanges = enum_table<Change>({{Change::same, "same"},
+                                              {Change::faster, "faster"},
+                                              {Change::slower, "slower"},
+                                              {Change::unclear, "unclear"},
+                                              {Change::not_measured, "not measured"}});
 
 using CasesByKey = std::map<std::string, const CaseResult*>;
 
@@ -110,16 +117,7 @@ Json number(const std::optional<double>& value) { return value ? Json(*value) : 
 
 }  // namespace
 
-const char* name_of(Change change) {
-  switch (change) {
-    case Change::same: return "same";
-    case Change::faster: return "faster";
-    case Change::slower: return "slower";
-    case Change::unclear: return "unclear";
-    case Change::not_measured: return "not measured";
-  }
-  return "?";
-}
+const char* name_of(Change change) { return kChanges.name(change); }
 
 Change judge(const Interval& a, const Interval& b, double tolerance) {
   const double ratio = b.value / a.value;

@@ -16,8 +16,7 @@
 //   template <typename Visitor, FieldsOf<T> Fields> void visit_fields(Visitor& visit, Fields& t)
 // that calls visit("key", t.member) for fields every file has, and visit.extra("key", t.member) for
 // fields that may be absent (then the member keeps its default). An enumeration takes part with
-// name_of(value) and parse_name(text, value), which returns false for an unknown name,
-// and accepted_names(value) for the message.
+// table_of(value), its EnumTable.
 namespace dfa::bench {
 
 template <typename T>
@@ -55,7 +54,7 @@ class JsonWriter {
     } else if constexpr (std::is_floating_point_v<T>) {
       return std::isfinite(value) ? Json(value) : Json(nullptr);
     } else if constexpr (std::is_enum_v<T>) {
-      return Json(name_of(value));
+      return Json(table_of(value).name(value));
     } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
       return Json(value);
     } else if constexpr (std::is_same_v<T, TextMap>) {
@@ -116,9 +115,10 @@ class JsonReader {
       if (std::is_unsigned_v<T> && !json.is_number_unsigned()) fail(place, "0 or more", json);
       value = json.get<T>();
     } else if constexpr (std::is_enum_v<T>) {
-      if (!json.is_string() || !parse_name(json.get<std::string>(), value)) {
-        fail(place, accepted_names(value), json);
-      }
+      const auto& table = table_of(value);
+      const auto found = json.is_string() ? table.find(json.get<std::string>()) : std::nullopt;
+      if (!found) fail(place, "one of " + table.names(), json);
+      value = *found;
     } else if constexpr (std::is_same_v<T, std::string>) {
       if (!json.is_string()) fail(place, "text", json);
       value = json.get<std::string>();

@@ -7,6 +7,7 @@
 #include "dfa/attention.h"
 #include "dfa/version.h"
 #include "sensors/host.h"
+#include "spec/config_names.h"
 #include "spec/config_text.h"
 
 namespace dfa::bench {

@@ -1,5 +1,6 @@
 #include "bench/result.h"
 
+#include "base/enum_table.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "bench/json_fields.h"
@@ -7,31 +8,15 @@
 namespace dfa::bench {
 namespace {
 
-constexpr Status kStatuses[] = {Status::ok, Status::out_of_memory, Status::unsupported,
-                                Status::failed};
+constexpr auto kResultStatuses = enum_table<Status>({{Status::ok, "ok"},
+                                                     {Status::out_of_memory, "out_of_memory"},
+                                                     {Status::unsupported, "unsupported"},
+                                                     {Status::failed, "failed"}});
 
 }  // namespace
 
-const char* name_of(Status status) {
-  switch (status) {
-    case Status::ok: return "ok";
-    case Status::out_of_memory: return "out_of_memory";
-    case Status::unsupported: return "unsupported";
-    case Status::failed: return "failed";
-  }
-  return "?";
-}
-
-static bool parse_name(const std::string& text, Status& status) {
-  for (const Status known : kStatuses) {
-    if (text != name_of(known)) continue;
-    status = known;
-    return true;
-  }
-  return false;
-}
-
-static std::string accepted_names(Status) { return "ok, out_of_memory, unsupported or failed"; }
+const char* name_of(Status status) { return kResultStatuses.name(status); }
+static const auto& table_of(Status) { return kResultStatuses; }
 
 template <typename Visitor, FieldsOf<TimeMs> Fields>
 void visit_fields(Visitor& visit, Fields& time) {

@@ -5,8 +5,10 @@
 
 #include "attention/registry.h"
 #include "base/clock.h"
+#include "base/enum_table.h"
 #include "bench/problem_buffers.h"
 #include "dfa/attention.h"
+#include "spec/config_names.h"
 #include "spec/target.h"
 
 namespace dfa::bench {
@@ -49,7 +51,14 @@ void check(SelftestCase& one, const Problem& problem, const PlanOptions& options
   }
 }
 
+constexpr auto kOutcomes =
+    enum_table<SelftestCase::Outcome>({{SelftestCase::Outcome::ok, "ok"},
+                                       {SelftestCase::Outcome::wrong, "wrong"},
+                                       {SelftestCase::Outcome::refused, "refused"}});
+
 }  // namespace
+
+const char* name_of(SelftestCase::Outcome outcome) { return kOutcomes.name(outcome); }
 
 SelftestCount selftest(const std::function<void(const SelftestCase&)>& each) {
   SelftestCount count;

@@ -18,6 +18,8 @@ struct SelftestCase {
   double seconds = 0;  // kernels compiled, run and checked
 };
 
+const char* name_of(SelftestCase::Outcome outcome);  // ok, wrong or refused
+
 struct SelftestCount {
   int ok = 0;
   int wrong = 0;    // a result beyond the bound, or a run that failed

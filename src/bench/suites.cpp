@@ -7,6 +7,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/enum_table.h"
 #include "dfa/error.h"
 
 namespace dfa::bench {
@@ -14,6 +15,14 @@ namespace {
 
 using Lines = std::vector<std::string>;
 using Values = std::vector<int>;
+
+constexpr auto kScales = enum_table<Scale>({{Scale::cpu, "cpu"}, {Scale::full, "full"}});
+constexpr auto kLaunches =
+    enum_table<Launch>({{Launch::eager, "eager"},
+                        {Launch::graph, "graph"},
+                        {Launch::compile, "compile"},
+                        {Launch::compile_reduce_overhead, "compile-reduce-overhead"},
+                        {Launch::compile_max_autotune, "compile-max-autotune"}});
 
 Values pick(Scale scale, Values cpu, Values full) {
   return scale == Scale::cpu ? std::move(cpu) : std::move(full);
@@ -220,30 +229,20 @@ const std::vector<Suite>& suites() {
 
 }  // namespace
 
-Scale parse_scale(const std::string& text) {
-  if (text == "cpu") return Scale::cpu;
-  if (text == "full") return Scale::full;
-  throw InvalidArgument("scale '" + text + "'; accepted: cpu, full");
-}
-
-const char* name_of(Scale scale) { return scale == Scale::cpu ? "cpu" : "full"; }
+Scale parse_scale(const std::string& text) { return kScales.parse("scale", text); }
+const char* name_of(Scale scale) { return kScales.name(scale); }
 
 const std::vector<std::string>& launch_names() {
-  static const std::vector<std::string> names{"eager", "graph", "compile",
-                                              "compile-reduce-overhead", "compile-max-autotune"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [launch, name] : kLaunches) all.emplace_back(name);
+    return all;
+  }();
   return names;
 }
 
-Launch parse_launch(const std::string& text) {
-  const auto& names = launch_names();
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found != names.end()) return static_cast<Launch>(found - names.begin());
-  throw InvalidArgument(fmt::format("launch '{}'; accepted: {}", text, fmt::join(names, ", ")));
-}
-
-const char* name_of(Launch launch) {
-  return launch_names()[static_cast<std::size_t>(launch)].c_str();
-}
+Launch parse_launch(const std::string& text) { return kLaunches.parse("launch", text); }
+const char* name_of(Launch launch) { return kLaunches.name(launch); }
 
 const std::vector<std::string>& algorithm_names() {
   static const std::vector<std::string> names{"standard", "flash", "dynamic", "stored"};

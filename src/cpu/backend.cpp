@@ -18,6 +18,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "spec/blocks.h"
+#include "spec/config_names.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/env.h"
+#include "spec/config_names.h"
 
 namespace dfa::cpu {
 namespace {
@@ -114,7 +115,11 @@ Target highest_target() {
     if (!verdict) throw Unsupported("DFA_ISA=" + wanted + ": " + verdict.reason);
     return target;
   }
-  throw InvalidArgument("DFA_ISA=" + wanted + "; accepted: auto, portable, avx2, avx512, amx");
+  std::string accepted = "auto";
+  for (const Target target : kTargets) {
+    accepted += ", " + std::string(std::string_view(name_of(target)).substr(kPrefix.size()));
+  }
+  throw InvalidArgument("DFA_ISA=" + wanted + "; accepted: " + accepted);
 }
 
 }  // namespace dfa::cpu

@@ -9,6 +9,7 @@
 #include "plan/select.h"
 #include "plan/validate.h"
 #include "spec/blocks.h"
+#include "spec/config_names.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 #include "spec/passes.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "base/enum_table.h"
 #include "base/file.h"
 #include "cuda/cache.h"
 #include "cuda/entry_file.h"
@@ -16,6 +17,12 @@ namespace dfa::cuda {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr auto kOrigins = enum_table<KernelOrigin>({{KernelOrigin::memory, "memory"},
+                                                    {KernelOrigin::embedded, "embedded"},
+                                                    {KernelOrigin::packaged, "packaged"},
+                                                    {KernelOrigin::disk, "disk"},
+                                                    {KernelOrigin::compiled, "compiled"}});
 
 // Texts of any content, told apart by their lengths.
 void add(std::string& all, std::string_view text) {
@@ -81,16 +88,7 @@ std::string digest_of_sources(std::span<const SourceFile> sources) {
   return digest(all);
 }
 
-const char* name_of(KernelOrigin origin) {
-  switch (origin) {
-    case KernelOrigin::memory: return "memory";
-    case KernelOrigin::embedded: return "embedded";
-    case KernelOrigin::packaged: return "packaged";
-    case KernelOrigin::disk: return "disk";
-    case KernelOrigin::compiled: return "compiled";
-  }
-  return "?";
-}
+const char* name_of(KernelOrigin origin) { return kOrigins.name(origin); }
 
 struct KernelStore::Entry {
   std::mutex mutex;  // held while the kernel is read or compiled

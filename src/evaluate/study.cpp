@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/enum_table.h"
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/lock_file.h"
@@ -16,15 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNames[] = {"done", "failed", "cannot", "left"};
+constexpr auto kStepStatuses = enum_table<StepStatus>({{StepStatus::done, "done"},
+                                                       {StepStatus::failed, "failed"},
+                                                       {StepStatus::cannot, "cannot"},
+                                                       {StepStatus::left, "left"}});
 constexpr int kSomeWrong = 1;  // of dfa: everything ran, and some of it failed its check
-
-StepStatus status_of(const std::string& name) {
-  for (int i = 0; i < 4; ++i) {
-    if (name == kNames[i]) return static_cast<StepStatus>(i);
-  }
-  throw InvalidArgument("status '" + name + "'; accepted: done, failed, cannot, left");
-}
 
 Json to_json(const StudyRecord& record) {
   Json json = Json::object();
@@ -49,7 +46,7 @@ Json to_json(const StudyRecord& record) {
 StepRecord from_json(const Json& json) {
   return {.name = json.at("name").get<std::string>(),
           .question = json.at("question").get<std::string>(),
-          .status = status_of(json.at("status").get<std::string>()),
+          .status = kStepStatuses.parse("status", json.at("status").get<std::string>()),
           .reason = json.at("reason").get<std::string>(),
           .seconds = json.at("seconds").get<double>(),
           .commands = json.at("commands").get<std::vector<std::string>>(),
@@ -189,7 +186,7 @@ class Study {
 
 }  // namespace
 
-const char* name_of(StepStatus status) { return kNames[static_cast<int>(status)]; }
+const char* name_of(StepStatus status) { return kStepStatuses.name(status); }
 
 StudyRecord read_record(const fs::path& out) {
   const fs::path file = out / "study.json";

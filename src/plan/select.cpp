@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/validate.h"
+#include "spec/config_names.h"
 #include "spec/config_text.h"
 
 namespace dfa {

@@ -3,6 +3,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/rules.h"
 #include "plan/validate_gpu.h"
+#include "spec/config_names.h"
 #include "spec/fp32x3.h"
 
 namespace dfa {

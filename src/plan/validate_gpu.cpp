@@ -4,6 +4,7 @@
 
 #include "plan/registers.h"
 #include "plan/rules.h"
+#include "spec/config_names.h"
 
 namespace dfa {
 namespace {

@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/enum_table.h"
 #include "power/choose.h"
 
 namespace dfa::power {
 namespace {
 
+constexpr auto kStatuses = enum_table<Status>({{Status::holding, "holding"},
+                                               {Status::stale, "stale"},
+                                               {Status::foreign, "foreign"},
+                                               {Status::infeasible, "infeasible"}});
 constexpr double kBiasLeast = 0.3, kBiasMost = 3;
 constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less says nothing of it
 constexpr double kNoiseGain = 0.1;
@@ -454,15 +459,7 @@ class Stepper {
 
 }  // namespace
 
-const char* name_of(Status status) {
-  switch (status) {
-    case Status::holding: return "holding";
-    case Status::stale: return "stale";
-    case Status::foreign: return "foreign";
-    case Status::infeasible: break;
-  }
-  return "infeasible";
-}
+const char* name_of(Status status) { return kStatuses.name(status); }
 
 double least_level(const Levers& levers) {
   const double sms =

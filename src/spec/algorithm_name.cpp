@@ -1,21 +1,18 @@
 #include "spec/algorithm_name.h"
 
+#include "base/enum_table.h"
+
 namespace dfa {
+namespace {
 
-Algorithm parse_algorithm(const std::string& name) {
-  if (name == "auto") return Algorithm::automatic;
-  if (name == "standard") return Algorithm::standard;
-  if (name == "flash") return Algorithm::flash;
-  throw InvalidArgument("algorithm '" + name + "'; accepted: auto, standard, flash");
-}
+constexpr auto kAlgorithms = enum_table<Algorithm>({{Algorithm::automatic, "auto"},
+                                                    {Algorithm::standard, "standard"},
+                                                    {Algorithm::flash, "flash"}});
 
-const char* name_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::automatic: return "auto";
-    case Algorithm::standard: return "standard";
-    case Algorithm::flash: return "flash";
-  }
-  return "?";
-}
+}  // namespace
+
+Algorithm parse_algorithm(const std::string& name) { return kAlgorithms.parse("algorithm", name); }
+
+const char* name_of(Algorithm algorithm) { return kAlgorithms.name(algorithm); }
 
 }  // namespace dfa

@@ -221,17 +221,6 @@ struct ForwardConfig {
 //   atomic_fused      the same, cleared and rounded in the same grid (cuda_sm90)
 enum class DqAccumulation : int { separate, serialized, serialized_fused, atomic, atomic_fused };
 
-constexpr const char* name_of(DqAccumulation dq) {
-  switch (dq) {
-    case DqAccumulation::separate: return "separate";
-    case DqAccumulation::serialized: return "serialized";
-    case DqAccumulation::serialized_fused: return "serialized_fused";
-    case DqAccumulation::atomic: return "atomic";
-    case DqAccumulation::atomic_fused: return "atomic_fused";
-  }
-  return "?";
-}
-
 // Tile configuration of a FlashAttention backward kernel, which walks queries for a block of keys.
 struct BackwardConfig {
   Target target = Target::cpu_portable;

@@ -6,6 +6,7 @@
 
 #include "dfa/error.h"
 #include "spec/config_aliases.h"
+#include "spec/config_names.h"
 
 namespace dfa {
 namespace {
@@ -135,7 +136,8 @@ std::string print(const char* type, const Config& config) {
   return text + "}";
 }
 
-[[noreturn]] void bad_value(std::string_view field, std::string_view value, const char* accepted) {
+[[noreturn]] void bad_value(std::string_view field, std::string_view value,
+                            const std::string& accepted) {
   throw InvalidArgument("config: " + std::string(field) + "=" + std::string(value) +
                         "; accepted: " + accepted);
 }
@@ -153,16 +155,22 @@ void read_value(std::string_view field, std::string_view text, bool& value) {
   value = text == "true";
 }
 
+// An enumerator, with its type in front or without.
+template <typename Table, typename Enum>
+void read_name(std::string_view field, std::string_view text, std::string_view type,
+               const Table& table, Enum& value) {
+  if (text.starts_with(type)) text.remove_prefix(type.size());
+  const auto found = table.find(text);
+  if (!found) bad_value(field, text, table.names());
+  value = *found;
+}
+
 void read_value(std::string_view field, std::string_view text, Target& value) {
-  if (text.substr(0, 8) == "Target::") text.remove_prefix(8);
-  for (int i = 0; i <= static_cast<int>(Target::cuda_sm90); ++i) {
-    if (text == name_of(static_cast<Target>(i))) {
-      value = static_cast<Target>(i);
-      return;
-    }
-  }
-  bad_value(field, text,
-            "cpu_portable, cpu_avx2, cpu_avx512, cpu_amx, cuda_sm75, cuda_sm80, cuda_sm90");
+  read_name(field, text, "Target::", kTargetNames, value);
+}
+
+void read_value(std::string_view field, std::string_view text, DqAccumulation& value) {
+  read_name(field, text, "DqAccumulation::", kDqAccumulationNames, value);
 }
 
 void read_value(std::string_view field, std::string_view text, DType& value) {
@@ -174,21 +182,6 @@ void read_value(std::string_view field, std::string_view text, DType& value) {
     }
   }
   bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
-}
-
-void read_value(std::string_view field, std::string_view text, DqAccumulation& value) {
-  constexpr std::string_view kType = "DqAccumulation::";
-  if (text.substr(0, kType.size()) == kType) text.remove_prefix(kType.size());
-  std::string names;
-  for (int i = 0; i <= static_cast<int>(DqAccumulation::atomic_fused); ++i) {
-    const char* name = name_of(static_cast<DqAccumulation>(i));
-    if (text == name) {
-      value = static_cast<DqAccumulation>(i);
-      return;
-    }
-    names += (i == 0 ? "" : ", ") + std::string(name);
-  }
-  bad_value(field, text, names.c_str());
 }
 
 std::string_view trim(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/enum_table.h"
 #include "dfa/error.h"
 #include "spec/bias.h"
 #include "spec/blocks.h"
@@ -25,6 +26,10 @@ constexpr std::int64_t kMaxHeadDim = 512, kMaxForwardDim = 576;
 // What engines, and the judge's yardstick with them, hold in fp32, and its reciprocal.
 constexpr double kLeastScale = 0x1p-126, kMostScale = 0x1p127;
 constexpr double kLeastSoftcap = 0x1p-100, kMostSoftcap = 0x1p100;
+
+constexpr auto kPasses = enum_table<Pass>(
+    {{Pass::forward, "fwd"}, {Pass::backward, "bwd"}, {Pass::forward_backward, "fwdbwd"}});
+constexpr auto kLayouts = enum_table<Layout>({{Layout::bhsd, "bhsd"}, {Layout::bshd, "bshd"}});
 
 Strides dense(Layout layout, std::int64_t h, std::int64_t s, std::int64_t d) {
   if (layout == Layout::bhsd) return {h * s * d, s * d, d};
@@ -164,9 +169,7 @@ class Parser {
   }
 
   bool take_word(std::string_view token) {
-    if (token == "fwd") return set_pass(Pass::forward);
-    if (token == "bwd") return set_pass(Pass::backward);
-    if (token == "fwdbwd") return set_pass(Pass::forward_backward);
+    if (const auto pass = kPasses.find(token)) return set_pass(*pass);
     for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
       if (token == name_of(type)) return set_once(dtype_, type, "a second dtype", token);
     }
@@ -183,7 +186,7 @@ class Parser {
   }
 
   bool set_pass(Pass pass) {
-    if (pass_) bad("a second pass; give one of fwd, bwd, fwdbwd");
+    if (pass_) bad("a second pass; give one of " + kPasses.names());
     pass_ = true;
     problem_.pass = pass;
     return true;
@@ -251,12 +254,11 @@ class Parser {
       return true;
     }
     if (const auto text = argument_of(token, "layout")) {
-      if (*text != "bhsd" && *text != "bshd") {
-        bad("'" + std::string(token) + "': layout(bhsd) or layout(bshd)");
-      }
+      const auto layout = kLayouts.find(*text);
+      if (!layout) bad("'" + std::string(token) + "'; accepted: layout(" + kLayouts.names() + ")");
       if (layout_) bad("a second layout " + quoted(token));
       layout_ = true;
-      problem_.layout = *text == "bhsd" ? Layout::bhsd : Layout::bshd;
+      problem_.layout = *layout;
       return true;
     }
     if (const auto text = argument_of(token, "page")) {
@@ -449,14 +451,7 @@ std::string strides_text(const char* name, const Strides& strides) {
          std::to_string(strides.head) + "," + std::to_string(strides.row) + ")";
 }
 
-const char* name_of(Pass pass) {
-  switch (pass) {
-    case Pass::forward: return "fwd";
-    case Pass::backward: return "bwd";
-    case Pass::forward_backward: return "fwdbwd";
-  }
-  return "?";
-}
+const char* name_of(Pass pass) { return kPasses.name(pass); }
 
 }  // namespace
 

@@ -31,13 +31,14 @@ StandardConfig parse_standard_config(std::string_view text) {
   if (value.starts_with(kField)) {
     value.remove_prefix(kField.size());
     drop_prefix(value, kEnum);
-    for (const auto one : {Probabilities::recomputed, Probabilities::stored}) {
-      if (value == name_of(one)) return {one};
-    }
+    if (const auto found = kProbabilitiesNames.find(value)) return {*found};
+  }
+  std::string accepted;
+  for (const auto& [one, name] : kProbabilitiesNames) {
+    accepted += (accepted.empty() ? "" : ", ") + std::string(kField) + name;
   }
   throw InvalidArgument("config: '" + std::string(text) +
-                        "'; standard attention has no tiles, accepted: probabilities=recomputed, "
-                        "probabilities=stored");
+                        "'; standard attention has no tiles, accepted: " + accepted);
 }
 
 bool asks_standard(const PlanOptions& options) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/enum_table.h"
 #include "dfa/attention.h"
 
 namespace dfa {
@@ -11,12 +12,10 @@ namespace dfa {
 // the forward left for it.
 enum class Probabilities : int { recomputed, stored };
 
+inline constexpr auto kProbabilitiesNames = enum_table<Probabilities>(
+    {{Probabilities::recomputed, "recomputed"}, {Probabilities::stored, "stored"}});
 constexpr const char* name_of(Probabilities probabilities) {
-  switch (probabilities) {
-    case Probabilities::recomputed: return "recomputed";
-    case Probabilities::stored: return "stored";
-  }
-  return "?";
+  return kProbabilitiesNames.name(probabilities);
 }
 
 // Standard attention has no tiles; this is its one choice. Not among the configurations of kernels

@@ -21,17 +21,4 @@ inline constexpr Target kGpuTargets[] = {Target::cuda_sm75, Target::cuda_sm80, T
 
 constexpr bool is_gpu(Target target) { return target >= Target::cuda_sm75; }
 
-constexpr const char* name_of(Target target) {
-  switch (target) {
-    case Target::cpu_portable: return "cpu_portable";
-    case Target::cpu_avx2: return "cpu_avx2";
-    case Target::cpu_avx512: return "cpu_avx512";
-    case Target::cpu_amx: return "cpu_amx";
-    case Target::cuda_sm75: return "cuda_sm75";
-    case Target::cuda_sm80: return "cuda_sm80";
-    case Target::cuda_sm90: return "cuda_sm90";
-  }
-  return "?";
-}
-
 }  // namespace dfa

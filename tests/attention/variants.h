@@ -9,6 +9,7 @@
 #include "plan/validate.h"
 #include "problem_lines.h"
 #include "reference/check.h"
+#include "spec/config_names.h"
 #include "spec/limits.h"
 #include "tensors.h"
 

@@ -54,7 +54,7 @@ TEST(Result, MalformedFilesAreRefusedInOneLineThatNamesThePlace) {
       {[](Json& j) { j["cases"][1]["time_ms"]["median"] = "x"; },
        "cases[1].time_ms.median: expected a number, found \"x\""},
       {[](Json& j) { j["cases"][0]["status"] = "fine"; },
-       "cases[0].status: expected ok, out_of_memory, unsupported or failed, found \"fine\""},
+       "cases[0].status: expected one of ok, out_of_memory, unsupported, failed, found \"fine\""},
       {[](Json& j) { j["cases"][0]["time_ms"]["n"] = 2.5; }, "time_ms.n: expected an integer"},
       {[](Json& j) { j["cases"][0]["check"]["ok"] = 1; }, "check.ok: expected true or false"},
       {[](Json& j) { j["cases"][0]["check"]["seed"] = -1; }, "check.seed: expected 0 or more"},

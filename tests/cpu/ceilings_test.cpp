@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu/cpuid.h"
+#include "spec/config_names.h"
 
 namespace dfa::cpu {
 namespace {

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "cpu/cpuid.h"
 #include "cpu/plain_attention.h"
+#include "spec/config_names.h"
 
 namespace dfa::cpu {
 namespace {

@@ -13,6 +13,7 @@
 #include "base/element.h"
 #include "cpu/cpuid.h"
 #include "cpu/plain_attention.h"
+#include "spec/config_names.h"
 #include "tensors.h"
 
 namespace dfa::cpu {

@@ -7,6 +7,7 @@
 #include "attention/variants.h"
 #include "plan/select.h"
 #include "random_lines.h"
+#include "spec/config_names.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
 

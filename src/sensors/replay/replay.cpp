@@ -10,14 +10,20 @@
 #include <sstream>
 #include <utility>
 
+#include "base/enum_table.h"
 #include "base/file.h"
 
 namespace dfa::sensors {
 namespace {
 
-constexpr Quantity kQuantities[] = {
-    Quantity::energy_j,        Quantity::power_w,      Quantity::temp_c,     Quantity::clock_hz,
-    Quantity::utilization_pct, Quantity::memory_bytes, Quantity::duration_s, Quantity::event_bits};
+constexpr auto kQuantities = enum_table<Quantity>({{Quantity::energy_j, "energy_j"},
+                                                   {Quantity::power_w, "power_w"},
+                                                   {Quantity::temp_c, "temp_c"},
+                                                   {Quantity::clock_hz, "clock_hz"},
+                                                   {Quantity::utilization_pct, "utilization_pct"},
+                                                   {Quantity::memory_bytes, "memory_bytes"},
+                                                   {Quantity::duration_s, "duration_s"},
+                                                   {Quantity::event_bits, "event_bits"}});
 
 class ReplayMeter final : public Meter {
  public:
@@ -72,14 +78,13 @@ std::vector<std::string> split(const std::string& line) {
 
 TraceColumn parse_header(const std::string& cell) {
   const std::size_t dot = cell.rfind('.');
-  for (const Quantity quantity : kQuantities) {
-    if (dot != std::string::npos && dot > 0 && cell.substr(dot + 1) == name_of(quantity)) {
-      return {cell.substr(0, dot), quantity, {}};
+  if (dot != std::string::npos && dot > 0) {
+    if (const auto quantity = kQuantities.find(std::string_view(cell).substr(dot + 1))) {
+      return {cell.substr(0, dot), *quantity, {}};
     }
   }
   throw InvalidArgument("trace: column '" + cell +
-                        "' is not <meter>.<quantity> with a quantity of energy_j, power_w, temp_c, "
-                        "clock_hz, utilization_pct, memory_bytes");
+                        "' is not <meter>.<quantity> with a quantity of " + kQuantities.names());
 }
 
 double parse_cell(const std::string& cell, std::size_t line) {
@@ -112,19 +117,7 @@ void parse_row(const std::string& text, std::size_t line, std::vector<TraceColum
 
 }  // namespace
 
-const char* name_of(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::energy_j: return "energy_j";
-    case Quantity::power_w: return "power_w";
-    case Quantity::temp_c: return "temp_c";
-    case Quantity::clock_hz: return "clock_hz";
-    case Quantity::utilization_pct: return "utilization_pct";
-    case Quantity::memory_bytes: return "memory_bytes";
-    case Quantity::duration_s: return "duration_s";
-    case Quantity::event_bits: return "event_bits";
-  }
-  return "?";
-}
+const char* name_of(Quantity quantity) { return kQuantities.name(quantity); }
 
 std::vector<TraceColumn> parse_trace(const std::string& csv) {
   std::istringstream lines(csv);
