@@ -18,7 +18,7 @@ def marks(path):
 @pytest.fixture
 def visit(dfa, tmp_path):
     trace = tmp_path / "t.jsonl"
-    done = dfa("simulate", "--scenario", str(ROOT / "scenarios/temp_visit.json"), "--trace", str(trace))
+    done = dfa("simulate", "--scenario", str(ROOT / "scenarios/temp_session.json"), "--trace", str(trace))
     assert done.returncode == 0, (done.stdout, done.stderr)
     return [json.loads(line) for line in trace.read_text().splitlines()]
 

@@ -106,7 +106,7 @@ TEST(Sm90Legality, ProblemsTakeTheTileThatWasMeasuredOrPredictedToTakeTheLeastJo
             tile("fwd bf16 b64 h16 sq1 sk4096 d128"));
 }
 
-// Of benchmarks/turns: problem lines, below each its tiles as changes to the planned one.
+// Of benchmarks/ab: problem lines, below each its tiles as changes to the planned one.
 template <typename Visitor>
 void for_each_turn(const char* name, Visitor&& visit) {
   std::ifstream file(std::string(DFA_SOURCE_DIR "/benchmarks/") + name);
@@ -126,7 +126,7 @@ void for_each_turn(const char* name, Visitor&& visit) {
 }
 
 TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
-  for (const char* file : {"turns_forward.txt", "turns_decode.txt", "turns_shares.txt"}) {
+  for (const char* file : {"ab_forward.txt", "ab_decode.txt", "ab_shares.txt"}) {
     for_each_turn(file, [](const Problem& asked, const std::string& changes) {
       const Problem p = with_pack_gqa(asked);
       const std::string text = "ForwardConfig{" + changes + "}";
@@ -135,7 +135,7 @@ TEST(Sm90Legality, TilesThatAreMeasuredInTurnsAreLegalAndNotThePlannedOne) {
           << changes;
     });
   }
-  for_each_turn("turns_backward.txt", [](const Problem& p, const std::string& changes) {
+  for_each_turn("ab_backward.txt", [](const Problem& p, const std::string& changes) {
     const BackwardConfig planned =
         gpu_backward_base("BackwardConfig{target=cuda_sm90}", p, kHopper);
     EXPECT_NE(legal_config("BackwardConfig{" + changes + "}", planned, p, kHopper), planned)

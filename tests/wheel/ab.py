@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""turns.py NAME=PROGRAM NAME=PROGRAM: two builds of dfa in turns on one thread, for every instruction set of the processor: the least time of
+"""ab.py NAME=PROGRAM NAME=PROGRAM: two builds of dfa in turns on one thread, for every instruction set of the processor: the least time of
 each and their ratio. Made results/tables/wheel_compilers_zen5.txt."""
 import datetime
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""benchmarks/turns with a made-up dfa: the order of turns, the table, what fails."""
+"""benchmarks/ab with a made-up dfa: the order of turns, the table, what fails."""
 import pathlib
 import subprocess
 import sys
@@ -37,7 +37,7 @@ out.write_text(json.dumps({"cases": cases}))
 
 def run(folder, rows, *options):
     (folder / "rows.txt").write_text(rows)
-    done = subprocess.run([ROOT / "benchmarks/turns", folder / "rows.txt", "--out", folder / "out", "--dfa", folder / "dfa",
+    done = subprocess.run([ROOT / "benchmarks/ab", folder / "rows.txt", "--out", folder / "out", "--dfa", folder / "dfa",
                            *options], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
@@ -54,7 +54,7 @@ def main():
         assert said.splitlines() == ["fwd bf16 s512 d64", "  planned          500.2 700 | 500.2 700",
                                      "  torch-flash3     500.2 - | 500.2 -", "  before           500.2 700 | 500.2 700",
                                      "  wide             500.2 700 | 500.2 700"], said
-        assert (folder / "out/turns.txt").read_text() == said
+        assert (folder / "out/ab.txt").read_text() == said
         calls = (folder / "calls.txt").read_text().split("\n")
         wide = "dfa ForwardConfig{block_k=128}"
         assert calls[:6] == ["dfa ", "before ", wide, wide, "before ", "dfa "], calls  # and back again
@@ -80,7 +80,7 @@ def main():
                           ("fwd s5\n  a: b=1\n  a: b=2\n", "'a' twice")):
             code, _, error = run(folder, rows)
             assert code == 1 and why in error and "Traceback" not in error, error
-    print("turns: passed")
+    print("ab: passed")
 
 
 if __name__ == "__main__":
