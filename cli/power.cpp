@@ -180,10 +180,10 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
 // After what was measured is on the screen: a full disk takes none of that.
 void write_traces(const PowerArguments& arguments, const govern::Governed& governed) {
   std::fflush(stdout);
-  const simulate::Measures measures = simulate::measure(governed.scenario, governed.run);
+  const simulate::Metrics metrics = simulate::measure(governed.scenario, governed.run);
   if (!arguments.trace.empty()) {
     write_file_atomic(arguments.trace,
-                      simulate::to_trace(governed.scenario, governed.run, measures, "measured"));
+                      simulate::to_trace(governed.scenario, governed.run, metrics, "measured"));
   }
   if (!arguments.chrome.empty()) {
     write_file_atomic(arguments.chrome, govern::to_chrome_trace(governed.run));

@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "dfa/error.h"
-#include "simulate/marks.h"
+#include "simulate/metrics.h"
 #include "simulate/rack.h"
 #include "simulate/run.h"
 
@@ -27,7 +27,7 @@ std::string text_of(const std::optional<double>& value, const char* unit) {
 }
 
 void print(const simulate::Scenario& scenario, const simulate::Run& run,
-           const simulate::Measures& m) {
+           const simulate::Metrics& m) {
   fmt::print("{}: {}\n", scenario.name, scenario.about);
   fmt::print("  policy             {}\n", to_text(scenario.policy));
   fmt::print("  mean power         {:.1f} W\n", m.mean_power_w);
@@ -51,10 +51,10 @@ void report_missed(const std::vector<std::string>& missed, int& exit_code) {
   }
 }
 
-// What was simulated before an interrupt is told and written; marks are of the whole, and not
-// judged.
+// What was simulated before an interrupt is told and written; metrics' bounds are of the whole, and
+// not judged.
 void tell_interrupted(double simulated_s, double seconds, int& exit_code) {
-  fmt::print(stderr, "dfa: interrupted at {:.1f} of {:g} s; marks are not judged\n", simulated_s,
+  fmt::print(stderr, "dfa: interrupted at {:.1f} of {:g} s; metrics are not judged\n", simulated_s,
              seconds);
   exit_code = 1;
 }
@@ -69,7 +69,7 @@ void simulate_rack(simulate::Scenario scenario, int& exit_code) {
   const double asked_s = scenario.seconds;
   const simulate::RackRun run = simulate::run_rack(scenario, interrupted);
   if (interrupted()) scenario = until(scenario, end_of(run.samples));
-  const simulate::RackMeasures m = simulate::measure_rack(scenario, run, interrupted);
+  const simulate::RackMetrics m = simulate::measure_rack(scenario, run, interrupted);
   fmt::print("{}: {}\n", scenario.name, scenario.about);
   fmt::print("  cards              {}\n", scenario.rack->cards);
   fmt::print("  above the budget   {:.3g} % of the time (1-s mean, settled)\n", m.violation_pct);
@@ -97,13 +97,13 @@ void simulate_scenario(const SimulateArguments& arguments, int& exit_code) {
   const double asked_s = scenario.seconds;
   const simulate::Run run = simulate::run(scenario, interrupted);
   if (interrupted()) scenario = until(scenario, end_of(run.samples));
-  const simulate::Measures measures = simulate::measure(scenario, run, interrupted);
+  const simulate::Metrics metrics = simulate::measure(scenario, run, interrupted);
   if (!arguments.trace.empty()) {
-    write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, measures));
+    write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, metrics));
   }
-  print(scenario, run, measures);
+  print(scenario, run, metrics);
   if (interrupted()) return tell_interrupted(end_of(run.samples), asked_s, exit_code);
-  report_missed(simulate::missed(scenario, run, measures), exit_code);
+  report_missed(simulate::missed(scenario, run, metrics), exit_code);
 }
 
 }  // namespace
@@ -120,7 +120,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--trace", arguments->trace, "write samples and decisions, JSON lines");
   command->footer(
       "Example: dfa simulate --scenario scenarios/cap_step.json --trace trace.jsonl\n"
-      "Exit code 1 where a mark of the scenario is missed, or an interrupt ended it early.");
+      "Exit code 1 where a metric of the scenario is out of its bound, or an interrupt ended it "
+      "early.");
   command->callback([arguments, &exit_code] { simulate_scenario(*arguments, exit_code); });
 }
 

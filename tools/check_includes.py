@@ -56,7 +56,7 @@ WHAT = {
     "power": "policies, the controller's step, the governor, leases of a rack",
     "monitor": "live view of cards: what sensors say, as text for Prometheus, by HTTP",
     "privileges": "a daemon that lends the levers of a card's owner to those whom a list allows it",
-    "simulate": "scenarios: the controller on a simulated card, marks",
+    "simulate": "scenarios: the controller on a simulated card, bounds of its metrics",
     "bench": "suites, interleaving, stopping rule, statistics, result file, peers",
     "govern": "points measured, loads run under a policy, tuning",
     "evaluate": "the whole evaluation as steps that are commands; what is done is not repeated",

@@ -10,7 +10,7 @@
 #include "power/guard.h"
 #include "power/lent_levers.h"
 #include "power/policy.h"
-#include "simulate/marks.h"
+#include "simulate/metrics.h"
 #include "simulate/run.h"
 
 namespace dfa::govern {
@@ -39,7 +39,7 @@ struct RunOptions {
 // Rows of o that are recomputed at once.
 inline constexpr int kGuardRows = 16;
 
-// A governed run in the simulator's terms, so that the same measures and traces serve both. Samples
+// A governed run in the simulator's terms, so that the same metrics and traces serve both. Samples
 // hold what sensors said: power of an instant, and the sensor's own mean of a second; NaN where
 // there is no sensor.
 struct Governed {

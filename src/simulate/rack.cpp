@@ -204,9 +204,9 @@ RackRun run_rack(const Scenario& scenario, const Interrupted& interrupted) {
   return run_cards(scenario, true, interrupted);
 }
 
-RackMeasures measure_rack(const Scenario& scenario, const RackRun& run,
-                          const Interrupted& interrupted) {
-  RackMeasures m;
+RackMetrics measure_rack(const Scenario& scenario, const RackRun& run,
+                         const Interrupted& interrupted) {
+  RackMetrics m;
   int settled = 0, above = 0, last = 0;
   double budget = 0, changed_s = 0;
   for (const RackSample& s : run.samples) {
@@ -228,24 +228,24 @@ RackMeasures measure_rack(const Scenario& scenario, const RackRun& run,
   return m;
 }
 
-std::vector<std::string> missed(const Scenario& scenario, const RackMeasures& m) {
+std::vector<std::string> missed(const Scenario& scenario, const RackMetrics& m) {
   std::vector<std::string> texts;
-  const Marks& marks = scenario.marks;
-  if (marks.violation_pct && m.violation_pct > *marks.violation_pct) {
+  const MetricBounds& bounds = scenario.bounds;
+  if (bounds.violation_pct && m.violation_pct > *bounds.violation_pct) {
     texts.push_back(fmt::format("violation_pct is {:.3g}, at most {:.3g} is asked for",
-                                m.violation_pct, *marks.violation_pct));
+                                m.violation_pct, *bounds.violation_pct));
   }
   if (m.leases_over_w > 1e-6) {
     texts.push_back(fmt::format("leases were {:.3g} W above the budget", m.leases_over_w));
   }
-  if (marks.imbalance_pct && m.imbalance_pct > *marks.imbalance_pct) {
+  if (bounds.imbalance_pct && m.imbalance_pct > *bounds.imbalance_pct) {
     texts.push_back(fmt::format("imbalance_pct is {:.3g}, at most {:.3g} is asked for",
-                                m.imbalance_pct, *marks.imbalance_pct));
+                                m.imbalance_pct, *bounds.imbalance_pct));
   }
   const double vs_equal = m.work_vs_equal.value_or(0);
-  if (marks.work_vs_equal && !(vs_equal >= *marks.work_vs_equal)) {
+  if (bounds.work_vs_equal && !(vs_equal >= *bounds.work_vs_equal)) {
     texts.push_back(fmt::format("work_vs_equal is {:.4f}, at least {:.4g} is asked for", vs_equal,
-                                *marks.work_vs_equal));
+                                *bounds.work_vs_equal));
   }
   return texts;
 }

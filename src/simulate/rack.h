@@ -25,7 +25,7 @@ struct RackRun {
   double host_s = 0;
 };
 
-struct RackMeasures {
+struct RackMetrics {
   double violation_pct = 0;  // of the time, 1-s mean above the budget, once settled
   double leases_over_w = 0;  // above the budget at most, a lease's life after a smaller budget
   double imbalance_pct = 0;  // of the fastest card above the slowest, in the last seconds
@@ -36,10 +36,10 @@ struct RackMeasures {
 // lease, and one coordinator whose messages may be lost. An interrupt ends it early, and leaves out
 // the comparison with equal shares.
 RackRun run_rack(const Scenario& scenario, const Interrupted& interrupted = {});
-RackMeasures measure_rack(const Scenario& scenario, const RackRun& run,
-                          const Interrupted& interrupted = {});
+RackMetrics measure_rack(const Scenario& scenario, const RackRun& run,
+                         const Interrupted& interrupted = {});
 
-// Each mark that was missed, in words.
-std::vector<std::string> missed(const Scenario& scenario, const RackMeasures& measures);
+// Each metric that is out of its bound, in words.
+std::vector<std::string> missed(const Scenario& scenario, const RackMetrics& metrics);
 
 }  // namespace dfa::simulate

@@ -120,7 +120,7 @@ Run run(const Scenario& scenario, const Interrupted& interrupted) {
 
 Scenario until(Scenario scenario, double seconds) {
   scenario.seconds = seconds;
-  scenario.marks = {};
+  scenario.bounds = {};
   std::erase_if(scenario.events, [&](const Event& event) { return event.at_s >= seconds; });
   return scenario;
 }

@@ -35,7 +35,7 @@ using Interrupted = std::function<bool()>;  // asked now and then; empty: never
 // Unsupported where the policy cannot be followed.
 Run run(const Scenario& scenario, const Interrupted& interrupted = {});
 
-// The scenario as far as it was simulated: what an interrupt cut off is not in it, and no marks
+// The scenario as far as it was simulated: what an interrupt cut off is not in it, and no bounds
 // are, since they are of the whole.
 Scenario until(Scenario scenario, double seconds);
 

@@ -33,9 +33,11 @@ class Reader {
     if (there) value = plain;
   }
 
-  const Json* child(const char* key) {
+  // former: what older files call it.
+  const Json* child(const char* key, const char* former = nullptr) {
     accepted_ += accepted_.empty() ? key : std::string(", ") + key;
-    const auto found = json_.find(key);
+    auto found = json_.find(key);
+    if (found == json_.end() && former != nullptr) found = json_.find(former);
     if (found == json_.end()) return nullptr;
     ++taken_;
     return &*found;
@@ -176,19 +178,19 @@ RackParameters read_rack(const Json& json) {
   return rack;
 }
 
-void read_marks(const Json& json, Marks& marks) {
-  Reader reader(json, "marks");
-  reader.take("violation_pct", marks.violation_pct);
-  reader.take("overshoot_pct", marks.overshoot_pct);
-  reader.take("settling_s", marks.settling_s);
-  reader.take("work_vs_pacing", marks.work_vs_pacing);
-  reader.take("temp_over_c", marks.temp_over_c);
-  reader.take("switches_per_minute", marks.switches_per_minute);
-  reader.take("power_deviation_w", marks.power_deviation_w);
-  reader.take("status", marks.status);
-  reader.take("infeasible_pct", marks.infeasible_pct);
-  reader.take("imbalance_pct", marks.imbalance_pct);
-  reader.take("work_vs_equal", marks.work_vs_equal);
+void read_bounds(const Json& json, MetricBounds& bounds) {
+  Reader reader(json, "metrics");
+  reader.take("violation_pct", bounds.violation_pct);
+  reader.take("overshoot_pct", bounds.overshoot_pct);
+  reader.take("settling_s", bounds.settling_s);
+  reader.take("work_vs_pacing", bounds.work_vs_pacing);
+  reader.take("temp_over_c", bounds.temp_over_c);
+  reader.take("switches_per_minute", bounds.switches_per_minute);
+  reader.take("power_deviation_w", bounds.power_deviation_w);
+  reader.take("status", bounds.status);
+  reader.take("infeasible_pct", bounds.infeasible_pct);
+  reader.take("imbalance_pct", bounds.imbalance_pct);
+  reader.take("work_vs_equal", bounds.work_vs_equal);
   reader.finish();
 }
 
@@ -211,11 +213,11 @@ void validate(const Scenario& scenario) {
     if (!(event.at_s >= before)) throw InvalidArgument("scenario: events must be in order of at_s");
     before = event.at_s;
   }
-  if (!scenario.marks.work_vs_pacing) return;
+  if (!scenario.bounds.work_vs_pacing) return;
   const auto is_clock = [](const Event& event) { return event.policy && event.policy->clock_hz(); };
   if (scenario.policy.clock_hz() ||
       std::any_of(scenario.events.begin(), scenario.events.end(), is_clock)) {
-    throw InvalidArgument("marks: work_vs_pacing of a policy clock, which gaps cannot follow");
+    throw InvalidArgument("metrics: work_vs_pacing of a policy clock, which gaps cannot follow");
   }
 }
 
@@ -248,7 +250,7 @@ Scenario parse_scenario(const std::string& text) {
   if (const Json* rack = reader.child("rack")) scenario.rack = read_rack(*rack);
   read_list(reader.child("points"), "points", scenario.points, read_point);
   read_list(reader.child("events"), "events", scenario.events, read_event);
-  if (const Json* marks = reader.child("marks")) read_marks(*marks, scenario.marks);
+  if (const Json* bounds = reader.child("metrics", "marks")) read_bounds(*bounds, scenario.bounds);
   reader.finish();
   validate(scenario);
   return scenario;

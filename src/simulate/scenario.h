@@ -40,8 +40,8 @@ struct Event {
   std::optional<bool> coordinator{};  // of a rack: whether it is alive
 };
 
-// What the run must reach, where set.
-struct Marks {
+// Bounds of the run's metrics, where set.
+struct MetricBounds {
   std::optional<double> violation_pct{};   // of the time, 1-s mean above the cap, once settled
   std::optional<double> overshoot_pct{};   // 1-s mean above the cap at most, once settled
   std::optional<double> settling_s{};      // until 100-ms power stays within 2 % above the cap
@@ -77,7 +77,7 @@ struct Scenario {
   bool power_sensor = true;  // else only the counter
   std::optional<RackParameters> rack{};
   std::vector<Event> events;  // in order of time
-  Marks marks;
+  MetricBounds bounds;
 };
 
 // Throw InvalidArgument that names the key and what is accepted; IoError.

@@ -66,7 +66,7 @@ def test_simulate_tells_how_far_it_came(tmp_path, name, number):
     run.send_signal(number)
     out, errors = run.communicate(timeout=HUNG_S)
     assert run.returncode == 1
-    assert re.fullmatch(r"dfa: interrupted at [\d.]+ of 100000 s; marks are not judged\n", errors), errors
+    assert re.fullmatch(r"dfa: interrupted at [\d.]+ of 100000 s; metrics are not judged\n", errors), errors
     assert "of the time" in out and "MISSED" not in out
     if not rack:
         lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text(encoding="utf-8").splitlines()]

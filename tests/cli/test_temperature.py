@@ -1,4 +1,4 @@
-"""The marks that a visit to a card holds temperature caps to, held against the simulated card first."""
+"""The bounds that a session on a card holds temperature caps to, held against the simulated card first."""
 
 import json
 import pathlib
@@ -8,15 +8,15 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MARKS = ROOT / "benchmarks/temperature_marks"
+JUDGE = ROOT / "benchmarks/temperature_metrics"
 
 
-def marks(path):
-    return subprocess.run([sys.executable, str(MARKS), str(path)], stdout=subprocess.PIPE, text=True, timeout=60)
+def judge(path):
+    return subprocess.run([sys.executable, str(JUDGE), str(path)], stdout=subprocess.PIPE, text=True, timeout=60)
 
 
 @pytest.fixture
-def visit(dfa, tmp_path):
+def session(dfa, tmp_path):
     trace = tmp_path / "t.jsonl"
     done = dfa("simulate", "--scenario", str(ROOT / "scenarios/temp_session.json"), "--trace", str(trace))
     assert done.returncode == 0, (done.stdout, done.stderr)
@@ -30,8 +30,8 @@ def rewritten(path, records, change):
     return path
 
 
-def test_the_procedure_reaches_its_marks_on_the_simulated_card(visit, tmp_path):
-    done = marks(rewritten(tmp_path / "same.jsonl", visit, lambda record: None))
+def test_the_procedure_keeps_its_bounds_on_the_simulated_card(session, tmp_path):
+    done = judge(rewritten(tmp_path / "same.jsonl", session, lambda record: None))
     assert done.returncode == 0, done.stdout
     first, second = done.stdout.splitlines()
     assert first.startswith("temp_cap:60C") and "infeasible" not in first
@@ -44,8 +44,8 @@ def test_the_procedure_reaches_its_marks_on_the_simulated_card(visit, tmp_path):
     ("wrong", "decision", lambda r: r.update(reachable=20), "20.0 C told"),
     ("blind", "sample", lambda r: r.update(temp_c=None), "was not measured"),
 ])
-def test_marks_are_missed_where_they_should(visit, tmp_path, name, kind, change, words):
-    done = marks(rewritten(tmp_path / f"{name}.jsonl", visit, lambda r: change(r) if r["kind"] == kind else None))
+def test_bounds_are_missed_where_they_should(session, tmp_path, name, kind, change, words):
+    done = judge(rewritten(tmp_path / f"{name}.jsonl", session, lambda r: change(r) if r["kind"] == kind else None))
     assert done.returncode == 1 and words in done.stdout, done.stdout
 
 

@@ -11,7 +11,7 @@ Scenario rack_scenario() {
   return read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/rack/eight_cards.json");
 }
 
-TEST(Rack, ReachesItsMarks) {
+TEST(Rack, KeepsItsBounds) {
   const Scenario scenario = rack_scenario();
   ASSERT_TRUE(scenario.rack);
   for (const std::string& miss : missed(scenario, measure_rack(scenario, run_rack(scenario)))) {
@@ -28,13 +28,13 @@ TEST(Rack, SameSeedSamePower) {
   }
 }
 
-TEST(Rack, MarksAreMissedWhereTheyShould) {
+TEST(Rack, BoundsAreMissedWhereTheyShould) {
   Scenario scenario = rack_scenario();
   scenario.seconds = 12;
   scenario.events.clear();
-  scenario.marks = {};
-  scenario.marks.work_vs_equal = 2;
-  scenario.marks.imbalance_pct = 1e-9;
+  scenario.bounds = {};
+  scenario.bounds.work_vs_equal = 2;
+  scenario.bounds.imbalance_pct = 1e-9;
   EXPECT_EQ(missed(scenario, measure_rack(scenario, run_rack(scenario))).size(), 2u);
 }
 

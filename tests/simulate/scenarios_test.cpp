@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "dfa/error.h"
-#include "simulate/marks.h"
+#include "simulate/metrics.h"
 #include "simulate/run.h"
 
 namespace dfa::simulate {
@@ -23,12 +23,12 @@ std::vector<std::filesystem::path> scenario_files() {
 
 class ScenarioFile : public ::testing::TestWithParam<std::filesystem::path> {};
 
-TEST_P(ScenarioFile, ReachesItsMarks) {
+TEST_P(ScenarioFile, KeepsItsBounds) {
   const Scenario scenario = read_scenario(GetParam());
   EXPECT_EQ(scenario.name, GetParam().stem());
   const auto result = run(scenario);
-  const Measures measures = measure(scenario, result);
-  for (const std::string& miss : missed(scenario, result, measures)) ADD_FAILURE() << miss;
+  const Metrics metrics = measure(scenario, result);
+  for (const std::string& miss : missed(scenario, result, metrics)) ADD_FAILURE() << miss;
 }
 
 TEST_P(ScenarioFile, SameSeedSameTrace) {
@@ -48,16 +48,16 @@ Scenario capped(double watts, double seconds = 20) {
   return scenario;
 }
 
-// Marks that nobody could reach are missed: the ruler measures.
-TEST(Marks, AreMissedWhereTheyShould) {
+// Bounds that nobody could keep are missed: the ruler measures.
+TEST(MetricBounds, AreMissedWhereTheyShould) {
   Scenario scenario = capped(500);
-  scenario.marks = {};
-  scenario.marks.work_vs_pacing = 3;
-  scenario.marks.status = "infeasible";
-  scenario.marks.power_deviation_w = 1e-6;
+  scenario.bounds = {};
+  scenario.bounds.work_vs_pacing = 3;
+  scenario.bounds.status = "infeasible";
+  scenario.bounds.power_deviation_w = 1e-6;
   const auto result = run(scenario);
   EXPECT_EQ(missed(scenario, result, measure(scenario, result)).size(), 3u);
-  scenario.marks = {.violation_pct = 1, .overshoot_pct = 2, .settling_s = 1};
+  scenario.bounds = {.violation_pct = 1, .overshoot_pct = 2, .settling_s = 1};
   auto blind = run([&] {
     Scenario free = scenario;
     free.policy = {power::Goal::max_performance, 0};
@@ -71,7 +71,7 @@ TEST(Caps, AnyReachableCapIsHeld) {
   for (double watts = 160; watts <= 690; watts += 10) {
     const Scenario scenario = capped(watts, 12);
     const auto result = run(scenario);
-    const Measures m = measure(scenario, result);
+    const Metrics m = measure(scenario, result);
     EXPECT_LE(*m.violation_pct, 1) << watts;
     EXPECT_LE(*m.overshoot_pct, 2) << watts;
     EXPECT_GT(m.mean_power_w, 0.93 * std::min(watts, 640.0)) << watts;  // what is allowed is used
@@ -114,7 +114,7 @@ TEST(Temperature, PointsDoNotSwitchBackAndForth) {
     scenario.events.assign(1, Event{});
     scenario.events[0].load_factor = load;
     const auto result = run(scenario);
-    const Measures m = measure(scenario, result);
+    const Metrics m = measure(scenario, result);
     EXPECT_LE(m.switches_per_minute, 3) << load;
     EXPECT_LE(*m.temp_over_c, 1) << load;
     EXPECT_EQ(m.infeasible_pct, 0) << load;
@@ -125,10 +125,10 @@ TEST(Temperature, PointsDoNotSwitchBackAndForth) {
 TEST(LentLevers, AtOnePowerTheCardsOwnLeversDoMoreWorkThanGaps) {
   Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_levers.json");
   scenario.events.clear();
-  scenario.marks = {};
+  scenario.bounds = {};
   const auto work_per_j = [&](const char* policy, double watts) {
     scenario.policy = power::parse_policy(policy);
-    const Measures m = measure(scenario, run(scenario));
+    const Metrics m = measure(scenario, run(scenario));
     EXPECT_NEAR(m.mean_power_w, watts, 0.02 * watts) << policy;
     return m.work_per_j;
   };
@@ -156,11 +156,11 @@ TEST(LentLevers, WhatALockedClockDrawsIsNoBiasOfTheCard) {
 TEST(LentLevers, ACapHeldByTheLimitIsHeld) {
   Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_levers.json");
   scenario.events.clear();
-  scenario.marks.work_vs_pacing = 1;  // so that it is measured
+  scenario.bounds.work_vs_pacing = 1;  // so that it is measured
   scenario.seconds = 240;  // at 210 W the lowest clock draws more, which takes two seconds to see
   for (const double watts : {210, 300, 450, 600, 690}) {
     scenario.policy = power::Policy::power_cap(watts);
-    const Measures m = measure(scenario, run(scenario));
+    const Metrics m = measure(scenario, run(scenario));
     EXPECT_LE(*m.violation_pct, 1) << watts;
     EXPECT_GE(*m.work_vs_pacing, watts < 650 ? 1.1 : 0.98) << watts;
   }
@@ -181,6 +181,16 @@ TEST(Caps, PowerIsSteadierThanWithout) {
   EXPECT_LT(deviation(held), 0.5 * deviation(free));
 }
 
+// As files before the name changed have it.
+TEST(Scenario, MarksAreBoundsOfMetrics) {
+  const std::string head =
+      R"({"schema":"dfa-scenario/1","points":[{"dynamic_w":1,"work_per_s":1}],)";
+  for (const char* key : {"metrics", "marks"}) {
+    const Scenario scenario = parse_scenario(head + '"' + key + R"(":{"overshoot_pct":3}})");
+    EXPECT_EQ(scenario.bounds.overshoot_pct, 3) << key;
+  }
+}
+
 TEST(Speed, ThousandsOfTimesFasterThanTime) {
   const auto result = run(capped(500, 100));
   EXPECT_GT(100 / result.host_s, 1000);
@@ -192,8 +202,9 @@ TEST(Scenario, BadFilesAreNamed) {
   for (const char* bad :
        {R"("policy":"fast"})", R"("secunds":5})", R"("seconds":"5"})", R"("seconds":-1})",
         R"("events":[{"at_s":5},{"at_s":2}]})", R"("events":[{"whom":1}]})", R"("events":3})",
-        R"("marks":{"x":1}})", R"("policy":"clock:1200MHz","marks":{"work_vs_pacing":1}})",
-        R"("levers":{"clock_hz":1}})", R"("card":[]})", R"("seed":-1})"}) {
+        R"("metrics":{"x":1}})", R"("policy":"clock:1200MHz","metrics":{"work_vs_pacing":1}})",
+        R"("marks":{"x":1}})", R"("metrics":{},"marks":{}})", R"("levers":{"clock_hz":1}})",
+        R"("card":[]})", R"("seed":-1})"}) {
     EXPECT_THROW(parse_scenario(head + bad), InvalidArgument) << bad;
   }
   EXPECT_THROW(parse_scenario("{"), InvalidArgument);

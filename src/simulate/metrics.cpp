@@ -1,4 +1,4 @@
-#include "simulate/marks.h"
+#include "simulate/metrics.h"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,7 @@ Json optional_json(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
-Json to_json(const Measures& m) {
+Json to_json(const Metrics& m) {
   return {{"kind", "measures"},
           {"violation_pct", optional_json(m.violation_pct)},
           {"overshoot_pct", optional_json(m.overshoot_pct)},
@@ -76,8 +76,8 @@ Json to_json(const Measures& m) {
 
 }  // namespace
 
-Measures measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted) {
-  Measures m;
+Metrics measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted) {
+  Metrics m;
   Tally tally;
   const std::vector<double> starts = sections(scenario);
   for (std::size_t i = 0; i < starts.size(); ++i) {
@@ -113,44 +113,43 @@ Measures measure(const Scenario& scenario, const Run& run, const Interrupted& in
       100.0 * infeasible / std::max<double>(1, static_cast<double>(run.decisions.size()));
   m.mean_power_w = run.energy_j / scenario.seconds;
   m.work_per_j = run.work / run.energy_j;
-  if (scenario.marks.work_vs_pacing) {
+  if (scenario.bounds.work_vs_pacing) {
     const double work = simulate::run(pacing_only(scenario), interrupted).work;
     if (!interrupted || !interrupted()) m.work_vs_pacing = run.work / work;
   }
   return m;
 }
 
-std::vector<std::string> missed(const Scenario& scenario, const Run& run,
-                                const Measures& measures) {
+std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Metrics& metrics) {
   std::vector<std::string> texts;
   const auto at_most = [&](const char* name, std::optional<double> value,
-                           std::optional<double> mark) {
-    if (mark && !(value.value_or(1e9) <= *mark)) {
+                           std::optional<double> bound) {
+    if (bound && !(value.value_or(1e9) <= *bound)) {
       texts.push_back(
-          value ? fmt::format("{} is {:.3g}, at most {:.3g} is asked for", name, *value, *mark)
+          value ? fmt::format("{} is {:.3g}, at most {:.3g} is asked for", name, *value, *bound)
                 : fmt::format("{} could not be measured", name));
     }
   };
-  const Marks& marks = scenario.marks;
-  at_most("violation_pct", measures.violation_pct, marks.violation_pct);
-  at_most("overshoot_pct", measures.overshoot_pct, marks.overshoot_pct);
-  at_most("settling_s", measures.settling_s, marks.settling_s);
-  at_most("power_deviation_w", measures.power_deviation_w, marks.power_deviation_w);
-  at_most("temp_over_c", measures.temp_over_c, marks.temp_over_c);
-  at_most("switches_per_minute", measures.switches_per_minute, marks.switches_per_minute);
-  at_most("infeasible_pct", measures.infeasible_pct, marks.infeasible_pct);
-  if (marks.work_vs_pacing && !(measures.work_vs_pacing.value_or(0) >= *marks.work_vs_pacing)) {
+  const MetricBounds& bounds = scenario.bounds;
+  at_most("violation_pct", metrics.violation_pct, bounds.violation_pct);
+  at_most("overshoot_pct", metrics.overshoot_pct, bounds.overshoot_pct);
+  at_most("settling_s", metrics.settling_s, bounds.settling_s);
+  at_most("power_deviation_w", metrics.power_deviation_w, bounds.power_deviation_w);
+  at_most("temp_over_c", metrics.temp_over_c, bounds.temp_over_c);
+  at_most("switches_per_minute", metrics.switches_per_minute, bounds.switches_per_minute);
+  at_most("infeasible_pct", metrics.infeasible_pct, bounds.infeasible_pct);
+  if (bounds.work_vs_pacing && !(metrics.work_vs_pacing.value_or(0) >= *bounds.work_vs_pacing)) {
     texts.push_back(fmt::format("work_vs_pacing is {:.3f}, at least {:.3g} is asked for",
-                                measures.work_vs_pacing.value_or(0), *marks.work_vs_pacing));
+                                metrics.work_vs_pacing.value_or(0), *bounds.work_vs_pacing));
   }
-  const auto reached = [&](const power::Decision& d) { return name_of(d.status) == marks.status; };
-  if (!marks.status.empty() && std::none_of(run.decisions.begin(), run.decisions.end(), reached)) {
-    texts.push_back("status " + marks.status + " was not reached");
+  const auto reached = [&](const power::Decision& d) { return name_of(d.status) == bounds.status; };
+  if (!bounds.status.empty() && std::none_of(run.decisions.begin(), run.decisions.end(), reached)) {
+    texts.push_back("status " + bounds.status + " was not reached");
   }
   return texts;
 }
 
-std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures,
+std::string to_trace(const Scenario& scenario, const Run& run, const Metrics& metrics,
                      const std::string& source) {
   Json head = {{"kind", "head"},
                {"schema", "dfa-trace/1"},
@@ -180,7 +179,7 @@ std::string to_trace(const Scenario& scenario, const Run& run, const Measures& m
   for (const power::Decision& decision : run.decisions) {
     text += power::to_json_line(decision, run.setup) + "\n";
   }
-  return text + to_json(measures).dump() + "\n";
+  return text + to_json(metrics).dump() + "\n";
 }
 
 }  // namespace dfa::simulate

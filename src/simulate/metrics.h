@@ -11,7 +11,7 @@ namespace dfa::simulate {
 // How well caps were held. A change of policy, load, neighbour or sensor starts a new section. A
 // section counts as settled one second after its beginning; means of a second count from one second
 // later, when they hold nothing older.
-struct Measures {
+struct Metrics {
   std::optional<double> violation_pct{};
   std::optional<double> overshoot_pct{};
   std::optional<double> settling_s{};  // of the slowest section
@@ -25,13 +25,13 @@ struct Measures {
 };
 
 // An interrupt leaves out what would be simulated for comparison.
-Measures measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted = {});
+Metrics measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted = {});
 
-// Each mark that was missed, in words; empty: all reached.
-std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Measures& measures);
+// Each metric that is out of its bound, in words; empty: all are within.
+std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Metrics& metrics);
 
-// One JSON object a line: head, samples, decisions that changed something, measures.
-std::string to_trace(const Scenario& scenario, const Run& run, const Measures& measures,
+// One JSON object a line: head, samples, decisions that changed something, metrics.
+std::string to_trace(const Scenario& scenario, const Run& run, const Metrics& metrics,
                      const std::string& source = "simulated");
 
 }  // namespace dfa::simulate
