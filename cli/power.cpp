@@ -20,10 +20,10 @@
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
-#include "govern/chrome.h"
 #include "govern/run.h"
 #include "govern/shipped.h"
 #include "govern/tune.h"
+#include "power/metrics.h"
 #include "sensors/system_clock.h"
 
 namespace dfa::cli {
@@ -61,7 +61,7 @@ void print_points(const std::vector<govern::Candidate>& candidates) {
 // On a terminal one line that redraws itself; elsewhere a line a second.
 class LiveLine {
  public:
-  void show(const simulate::Sample& sample, const power::Decision& decision) {
+  void show(const power::Sample& sample, const power::Decision& decision) {
     if (!terminal_ && sample.time_s - shown_s_ < 1) return;
     shown_s_ = sample.time_s;
     fmt::print(stderr,
@@ -93,7 +93,7 @@ void print_section(const govern::Governed& governed, double begin, double end,
   double power = 0, work = 0, above = 0, most = 0, settling = 0;
   double hottest = -INFINITY, last_c = 0;
   int count = 0, settled = 0;
-  for (const simulate::Sample& s : governed.run.samples) {
+  for (const power::Sample& s : governed.trace.samples) {
     if (s.time_s < begin || s.time_s > end) continue;
     const double since = s.time_s - begin;
     if (s.cap_w > 0 && s.power_w > 1.02 * s.cap_w) settling = since;
@@ -109,7 +109,7 @@ void print_section(const govern::Governed& governed, double begin, double end,
   }
   if (count == 0) return;
   std::optional<double> coldest;  // that a cap of degrees beyond the levers' reach came down to
-  for (const power::Decision& d : governed.run.decisions) {
+  for (const power::Decision& d : governed.trace.decisions) {
     if (d.time_s > begin && d.time_s <= end) coldest = d.reachable;
   }
   const double mean = power / count, rate = work / count;
@@ -180,13 +180,13 @@ std::vector<govern::Candidate> stored(const Problem& problem, const std::string&
 // After what was measured is on the screen: a full disk takes none of that.
 void write_traces(const PowerArguments& arguments, const govern::Governed& governed) {
   std::fflush(stdout);
-  const simulate::Metrics metrics = simulate::measure(governed.scenario, governed.run);
+  const power::Metrics metrics = power::measure(governed.head, governed.trace);
   if (!arguments.trace.empty()) {
     write_file_atomic(arguments.trace,
-                      simulate::to_trace(governed.scenario, governed.run, metrics, "measured"));
+                      power::to_trace(governed.head, governed.trace, metrics, "measured"));
   }
   if (!arguments.chrome.empty()) {
-    write_file_atomic(arguments.chrome, govern::to_chrome_trace(governed.run));
+    write_file_atomic(arguments.chrome, power::to_chrome_trace(governed.trace));
   }
 }
 
@@ -252,7 +252,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   govern::Governed governed;
   {
     LiveLine line;
-    options.on_sample = [&](const simulate::Sample& sample, const power::Decision& decision) {
+    options.on_sample = [&](const power::Sample& sample, const power::Decision& decision) {
       line.show(sample, decision);
     };
     governed = govern::run_governed(loads, options, gpu, idle_w, clock);

@@ -26,8 +26,7 @@ std::string text_of(const std::optional<double>& value, const char* unit) {
   return value ? fmt::format("{:.3g} {}", *value, unit) : "-";
 }
 
-void print(const simulate::Scenario& scenario, const simulate::Run& run,
-           const simulate::Metrics& m) {
+void print(const simulate::Scenario& scenario, const power::Trace& run, const power::Metrics& m) {
   fmt::print("{}: {}\n", scenario.name, scenario.about);
   fmt::print("  policy             {}\n", to_text(scenario.policy));
   fmt::print("  mean power         {:.1f} W\n", m.mean_power_w);
@@ -95,11 +94,12 @@ void simulate_scenario(const SimulateArguments& arguments, int& exit_code) {
   if (!arguments.policy.empty()) scenario.policy = power::parse_policy(arguments.policy);
   end_gently();
   const double asked_s = scenario.seconds;
-  const simulate::Run run = simulate::run(scenario, interrupted);
+  const power::Trace run = simulate::run(scenario, interrupted);
   if (interrupted()) scenario = until(scenario, end_of(run.samples));
-  const simulate::Metrics metrics = simulate::measure(scenario, run, interrupted);
+  const power::Metrics metrics = simulate::measure(scenario, run, interrupted);
   if (!arguments.trace.empty()) {
-    write_file_atomic(arguments.trace, simulate::to_trace(scenario, run, metrics));
+    write_file_atomic(arguments.trace,
+                      power::to_trace(simulate::head_of(scenario), run, metrics, "simulated"));
   }
   print(scenario, run, metrics);
   if (interrupted()) return tell_interrupted(end_of(run.samples), asked_s, exit_code);

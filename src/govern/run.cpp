@@ -60,31 +60,31 @@ Levers levers_of(const std::vector<Load>& loads, bool sm_budget) {
   return levers;
 }
 
-simulate::Scenario describe(const std::vector<Load>& loads, const RunOptions& options,
-                            const GpuIdentity& gpu) {
-  simulate::Scenario scenario;
+power::TraceHead describe(const std::vector<Load>& loads, const RunOptions& options,
+                          const GpuIdentity& gpu) {
+  power::TraceHead head;
   for (const Load& load : loads) {
-    scenario.name += (scenario.name.empty() ? "" : "; ") + to_line(load.buffers.problem());
+    head.name += (head.name.empty() ? "" : "; ") + to_line(load.buffers.problem());
   }
-  scenario.card.name = gpu.name.empty() ? "this processor" : gpu.name;
-  scenario.policy = options.sections.front().policy;
-  scenario.seconds = 0;
+  head.card = gpu.name.empty() ? "this processor" : gpu.name;
+  head.policy = options.sections.front().policy;
+  head.seconds = 0;
   for (const Section& section : options.sections) {
-    if (scenario.seconds > 0) {
-      scenario.events.push_back(
-          {.at_s = scenario.seconds, .note = to_text(section.policy), .policy = section.policy});
+    if (head.seconds > 0) {
+      head.events.push_back(
+          {.at_s = head.seconds, .note = to_text(section.policy), .policy = section.policy});
     }
-    scenario.seconds += section.seconds;
+    head.seconds += section.seconds;
   }
-  if (loads.size() < 2 || options.load_s <= 0) return scenario;
+  if (loads.size() < 2 || options.load_s <= 0) return head;
   std::size_t load = 0;
-  for (double at = options.load_s; at < scenario.seconds; at += options.load_s) {
+  for (double at = options.load_s; at < head.seconds; at += options.load_s) {
     load = (load + 1) % loads.size();
-    scenario.events.push_back({.at_s = at, .note = to_line(loads[load].buffers.problem())});
+    head.events.push_back({.at_s = at, .note = to_line(loads[load].buffers.problem())});
   }
-  std::stable_sort(scenario.events.begin(), scenario.events.end(),
+  std::stable_sort(head.events.begin(), head.events.end(),
                    [](const auto& a, const auto& b) { return a.at_s < b.at_s; });
-  return scenario;
+  return head;
 }
 
 // The load that runs, and its points among all.
@@ -160,38 +160,38 @@ power::Telemetry meters_of(const bench::Telemetry& telemetry) {
 Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
                       const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock) {
   Governed result;
-  result.scenario = describe(loads, options, gpu);
+  result.head = describe(loads, options, gpu);
   const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
   power::Pacer pacer(levers_of(loads, options.sm_budget));
   power::LentLevers actuator(pacer, options.lent);
   power::Telemetry meters = meters_of(telemetry);
   meters.mean = second.first();
-  power::Governor governor(setup_of(loads, options, gpu, idle_w), result.scenario.policy, meters,
+  power::Governor governor(setup_of(loads, options, gpu, idle_w), result.head.policy, meters,
                            actuator);
   for (const Section& section : options.sections) {
     if (const Verdict ok = check(governor.setup(), section.policy); !ok) {
       throw Unsupported(ok.reason);
     }
   }
-  result.run.setup = governor.setup();
+  result.trace.setup = governor.setup();
   Decisions decisions;
   Watch watch(loads, options, result);
-  Sampling sampling(gpu, clock, [&](const simulate::Sample& sample) {
+  Sampling sampling(gpu, clock, [&](const power::Sample& sample) {
     if (options.on_sample) options.on_sample(sample, decisions.last());
   });
   const double begin = clock.now_s();
   power::Driver driver(governor, clock,
                        [&](const power::Decision& made) { decisions.add(made, begin); });
   driver.start();
-  sampling.start(begin, result.scenario.policy);
-  auto next = result.scenario.events.begin();
+  sampling.start(begin, result.head.policy);
+  auto next = result.head.events.begin();
   Loads turns(loads, loads.size() > 1 ? options.load_s : 0);
   power::Activity activity;
   power::Gaps gaps(pacer);
-  for (double now = 0; now < result.scenario.seconds; now = clock.now_s() - begin) {
+  for (double now = 0; now < result.head.seconds; now = clock.now_s() - begin) {
     if (options.interrupted && options.interrupted()) break;
-    for (; next != result.scenario.events.end() && next->at_s <= now; ++next) {
+    for (; next != result.head.events.end() && next->at_s <= now; ++next) {
       if (!next->policy) continue;
       driver.set_policy(*next->policy);
       sampling.set_policy(*next->policy);
@@ -219,11 +219,11 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   result.seconds = clock.now_s() - begin;
   result.governor_share = driver.busy_share();
   driver.stop();
-  result.run.samples = sampling.stop();
-  result.run.decisions = decisions.take();
-  result.run.work = sampling.work();
-  for (const simulate::Sample& sample : result.run.samples) {
-    result.run.energy_j += sample.second_w * Sampling::kPeriod;
+  result.trace.samples = sampling.stop();
+  result.trace.decisions = decisions.take();
+  result.trace.work = sampling.work();
+  for (const power::Sample& sample : result.trace.samples) {
+    result.trace.energy_j += sample.second_w * Sampling::kPeriod;
   }
   return result;
 }

@@ -10,8 +10,7 @@
 #include "power/guard.h"
 #include "power/lent_levers.h"
 #include "power/policy.h"
-#include "simulate/metrics.h"
-#include "simulate/run.h"
+#include "power/trace.h"
 
 namespace dfa::govern {
 
@@ -31,7 +30,7 @@ struct RunOptions {
   double load_s = 0;  // after so long comes the next load, round and round; 0: the first only
   std::optional<double> max_error{};  // declared by the caller: then outputs are watched
   bool sm_budget = false;  // fewer multiprocessors before gaps, where kernels take a budget
-  std::function<void(const simulate::Sample&, const power::Decision&)> on_sample{};
+  std::function<void(const power::Sample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
   power::Lent lent{};  // levers of the card, where its owner lends them
 };
@@ -39,12 +38,10 @@ struct RunOptions {
 // Rows of o that are recomputed at once.
 inline constexpr int kGuardRows = 16;
 
-// A governed run in the simulator's terms, so that the same metrics and traces serve both. Samples
-// hold what sensors said: power of an instant, and the sensor's own mean of a second; NaN where
-// there is no sensor.
+// What a governed run showed.
 struct Governed {
-  simulate::Scenario scenario;
-  simulate::Run run;
+  power::TraceHead head;
+  power::Trace trace;
   double governor_share = 0;  // of the time, in the governor's steps and readings
   double seconds = 0;
   long long calls = 0;

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "bench/machine.h"
 #include "sensors/gpu/registry.h"
 
 namespace dfa::govern {
@@ -35,7 +34,7 @@ void Sampling::start(double begin_s, const power::Policy& policy) {
   thread_ = std::thread([this] { loop(); });
 }
 
-std::vector<simulate::Sample> Sampling::stop() {
+std::vector<power::Sample> Sampling::stop() {
   if (!thread_.joinable()) return {};
   {
     const std::lock_guard lock(mutex_);
@@ -51,8 +50,8 @@ void Sampling::set_policy(const power::Policy& policy) {
   policy_ = policy;
 }
 
-simulate::Sample Sampling::take() {
-  simulate::Sample sample;
+power::Sample Sampling::take() {
+  power::Sample sample;
   sample.power_w = bench::value_of(sensors_.power).value_or(kNotMeasured);
   recent_.push_back(sample.power_w);
   if (recent_.size() > 10) recent_.erase(recent_.begin());
@@ -75,7 +74,7 @@ void Sampling::loop() {
       !wake_.wait_for(lock, std::chrono::duration<double>(kPeriod), [this] { return stopping_; })) {
     const power::Policy policy = policy_;
     lock.unlock();
-    simulate::Sample sample = take();
+    power::Sample sample = take();
     sample.cap_w = policy.power_cap_w().value_or(0);
     sample.cap_c = policy.temp_cap_c().value_or(0);
     samples_.push_back(sample);

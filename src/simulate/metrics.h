@@ -1,37 +1,20 @@
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "power/metrics.h"
 #include "simulate/run.h"
 
 namespace dfa::simulate {
 
-// How well caps were held. A change of policy, load, neighbour or sensor starts a new section. A
-// section counts as settled one second after its beginning; means of a second count from one second
-// later, when they hold nothing older.
-struct Metrics {
-  std::optional<double> violation_pct{};
-  std::optional<double> overshoot_pct{};
-  std::optional<double> settling_s{};  // of the slowest section
-  std::optional<double> power_deviation_w{};
-  std::optional<double> temp_over_c{};
-  double switches_per_minute = 0;
-  double infeasible_pct = 0;
-  double mean_power_w = 0;
-  double work_per_j = 0;
-  std::optional<double> work_vs_pacing{};
-};
-
-// An interrupt leaves out what would be simulated for comparison.
-Metrics measure(const Scenario& scenario, const Run& run, const Interrupted& interrupted = {});
+// With the work of a run whose only lever is gaps, where the scenario has a bound of it. An
+// interrupt leaves out what would be simulated for that.
+power::Metrics measure(const Scenario& scenario, const power::Trace& trace,
+                       const Interrupted& interrupted = {});
 
 // Each metric that is out of its bound, in words; empty: all are within.
-std::vector<std::string> missed(const Scenario& scenario, const Run& run, const Metrics& metrics);
-
-// One JSON object a line: head, samples, decisions that changed something, metrics.
-std::string to_trace(const Scenario& scenario, const Run& run, const Metrics& metrics,
-                     const std::string& source = "simulated");
+std::vector<std::string> missed(const Scenario& scenario, const power::Trace& trace,
+                                const power::Metrics& metrics);
 
 }  // namespace dfa::simulate

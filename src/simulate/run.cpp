@@ -32,21 +32,21 @@ bool happens(Plant& plant, power::Governor& governor, const Event& event) {
 // Means of the last 100 ms and of the last second.
 class SampleTaker {
  public:
-  Sample take(Plant& plant, const power::Policy& policy) {
+  power::Sample take(Plant& plant, const power::Policy& policy) {
     const simulated::Gpu& gpu = plant.gpu();
     const double power = (gpu.energy_j() - energy_j_) / (kSampleTicks * kTick);
     second_.push_back(power);
     if (second_.size() > 10) second_.erase(second_.begin());
     double sum = 0;
     for (const double w : second_) sum += w;
-    const Sample sample{.time_s = gpu.now_s(),
-                        .power_w = power,
-                        .second_w = sum / static_cast<double>(second_.size()),
-                        .temp_c = gpu.temp_c(),
-                        .clock_hz = gpu.clock_hz(),
-                        .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
-                        .cap_w = policy.power_cap_w().value_or(0),
-                        .cap_c = policy.temp_cap_c().value_or(0)};
+    const power::Sample sample{.time_s = gpu.now_s(),
+                               .power_w = power,
+                               .second_w = sum / static_cast<double>(second_.size()),
+                               .temp_c = gpu.temp_c(),
+                               .clock_hz = gpu.clock_hz(),
+                               .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
+                               .cap_w = policy.power_cap_w().value_or(0),
+                               .cap_c = policy.temp_cap_c().value_or(0)};
     energy_j_ = gpu.energy_j();
     work_ = gpu.work();
     return sample;
@@ -89,9 +89,9 @@ power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters&
   return setup;
 }
 
-Run run(const Scenario& scenario, const Interrupted& interrupted) {
+power::Trace run(const Scenario& scenario, const Interrupted& interrupted) {
   const double begin = monotonic_s();
-  Run result;
+  power::Trace result;
   Plant plant(scenario, scenario.card, scenario.seed);
   power::Governor governor(setup_of(scenario, scenario.card), scenario.policy, plant.telemetry(),
                            plant);
@@ -116,6 +116,18 @@ Run run(const Scenario& scenario, const Interrupted& interrupted) {
   result.energy_j = plant.gpu().energy_j();
   result.host_s = monotonic_s() - begin;
   return result;
+}
+
+power::TraceHead head_of(const Scenario& scenario) {
+  power::TraceHead head{.name = scenario.name,
+                        .about = scenario.about,
+                        .card = scenario.card.name,
+                        .policy = scenario.policy,
+                        .seconds = scenario.seconds};
+  for (const Event& event : scenario.events) {
+    head.events.push_back({.at_s = event.at_s, .note = event.note, .policy = event.policy});
+  }
+  return head;
 }
 
 Scenario until(Scenario scenario, double seconds) {

@@ -50,7 +50,7 @@ RunOptions capped(double seconds) {
 }
 
 bool any_foreign(const Governed& governed) {
-  return std::any_of(governed.run.decisions.begin(), governed.run.decisions.end(),
+  return std::any_of(governed.trace.decisions.begin(), governed.trace.decisions.end(),
                      [](const power::Decision& d) { return d.status == power::Status::foreign; });
 }
 
@@ -65,9 +65,9 @@ TEST(Run, AloneOnTheCardNobodyIsTold) {
   const NvmlWorld world(card_with("process own\n"));
   const Governed governed = Rig({kShort}).run(capped(0.8));
   EXPECT_FALSE(any_foreign(governed));
-  ASSERT_GE(governed.run.samples.size(), 5u);
-  EXPECT_EQ(governed.run.samples.back().cap_w, 500);
-  EXPECT_EQ(governed.run.samples.back().temp_c, 61);
+  ASSERT_GE(governed.trace.samples.size(), 5u);
+  EXPECT_EQ(governed.trace.samples.back().cap_w, 500);
+  EXPECT_EQ(governed.trace.samples.back().temp_c, 61);
 }
 
 TEST(Run, LoadsTakeTurnsEachByItsOwnPoints) {
@@ -77,7 +77,7 @@ TEST(Run, LoadsTakeTurnsEachByItsOwnPoints) {
   options.max_error = 1e-2;
   const Governed governed = Rig({kShort, kLong}).run(options);
   std::vector<std::size_t> points;
-  for (const power::Decision& decision : governed.run.decisions) {
+  for (const power::Decision& decision : governed.trace.decisions) {
     if (points.empty() || points.back() != decision.action.point) {
       points.push_back(decision.action.point);
     }

@@ -27,14 +27,15 @@ TEST_P(ScenarioFile, KeepsItsBounds) {
   const Scenario scenario = read_scenario(GetParam());
   EXPECT_EQ(scenario.name, GetParam().stem());
   const auto result = run(scenario);
-  const Metrics metrics = measure(scenario, result);
+  const power::Metrics metrics = measure(scenario, result);
   for (const std::string& miss : missed(scenario, result, metrics)) ADD_FAILURE() << miss;
 }
 
 TEST_P(ScenarioFile, SameSeedSameTrace) {
   const Scenario scenario = read_scenario(GetParam());
   const auto a = run(scenario), b = run(scenario);
-  EXPECT_EQ(to_trace(scenario, a, {}), to_trace(scenario, b, {}));
+  const power::TraceHead head = head_of(scenario);
+  EXPECT_EQ(power::to_trace(head, a, {}, "simulated"), power::to_trace(head, b, {}, "simulated"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, ScenarioFile, ::testing::ValuesIn(scenario_files()),
@@ -63,7 +64,8 @@ TEST(MetricBounds, AreMissedWhereTheyShould) {
     free.policy = {power::Goal::max_performance, 0};
     return free;
   }());
-  for (Sample& sample : blind.samples) sample.cap_w = 500;  // held against a cap it never knew
+  for (power::Sample& sample : blind.samples)
+    sample.cap_w = 500;  // held against a cap it never knew
   EXPECT_EQ(missed(scenario, blind, measure(scenario, blind)).size(), 3u);
 }
 
@@ -71,7 +73,7 @@ TEST(Caps, AnyReachableCapIsHeld) {
   for (double watts = 160; watts <= 690; watts += 10) {
     const Scenario scenario = capped(watts, 12);
     const auto result = run(scenario);
-    const Metrics m = measure(scenario, result);
+    const power::Metrics m = measure(scenario, result);
     EXPECT_LE(*m.violation_pct, 1) << watts;
     EXPECT_LE(*m.overshoot_pct, 2) << watts;
     EXPECT_GT(m.mean_power_w, 0.93 * std::min(watts, 640.0)) << watts;  // what is allowed is used
@@ -86,7 +88,7 @@ TEST(Temperature, ACapThatCannotBeHadIsToldWithWhatCan) {
   const double hot = scenario.events[0].at_s, cool = scenario.events[1].at_s;
   const auto result = run(scenario);
   double settled_c = 0, first = 1e9, last = 0;
-  for (const Sample& sample : result.samples) {
+  for (const power::Sample& sample : result.samples) {
     if (sample.time_s < cool) settled_c = sample.temp_c;
   }
   for (const power::Decision& decision : result.decisions) {
@@ -114,7 +116,7 @@ TEST(Temperature, PointsDoNotSwitchBackAndForth) {
     scenario.events.assign(1, Event{});
     scenario.events[0].load_factor = load;
     const auto result = run(scenario);
-    const Metrics m = measure(scenario, result);
+    const power::Metrics m = measure(scenario, result);
     EXPECT_LE(m.switches_per_minute, 3) << load;
     EXPECT_LE(*m.temp_over_c, 1) << load;
     EXPECT_EQ(m.infeasible_pct, 0) << load;
@@ -128,7 +130,7 @@ TEST(LentLevers, AtOnePowerTheCardsOwnLeversDoMoreWorkThanGaps) {
   scenario.bounds = {};
   const auto work_per_j = [&](const char* policy, double watts) {
     scenario.policy = power::parse_policy(policy);
-    const Metrics m = measure(scenario, run(scenario));
+    const power::Metrics m = measure(scenario, run(scenario));
     EXPECT_NEAR(m.mean_power_w, watts, 0.02 * watts) << policy;
     return m.work_per_j;
   };
@@ -160,7 +162,7 @@ TEST(LentLevers, ACapHeldByTheLimitIsHeld) {
   scenario.seconds = 240;  // at 210 W the lowest clock draws more, which takes two seconds to see
   for (const double watts : {210, 300, 450, 600, 690}) {
     scenario.policy = power::Policy::power_cap(watts);
-    const Metrics m = measure(scenario, run(scenario));
+    const power::Metrics m = measure(scenario, run(scenario));
     EXPECT_LE(*m.violation_pct, 1) << watts;
     EXPECT_GE(*m.work_vs_pacing, watts < 650 ? 1.1 : 0.98) << watts;
   }
@@ -170,7 +172,7 @@ TEST(LentLevers, ACapHeldByTheLimitIsHeld) {
 TEST(Caps, PowerIsSteadierThanWithout) {
   const auto deviation = [](const Scenario& scenario) {
     auto result = run(scenario);
-    for (Sample& sample : result.samples) sample.cap_w = 700;
+    for (power::Sample& sample : result.samples) sample.cap_w = 700;
     return *measure(scenario, result).power_deviation_w;
   };
   Scenario free = capped(680);

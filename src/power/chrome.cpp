@@ -1,11 +1,10 @@
-#include "govern/chrome.h"
-
 #include <cmath>
 #include <utility>
 
 #include "base/json.h"
+#include "power/trace.h"
 
-namespace dfa::govern {
+namespace dfa::power {
 namespace {
 
 Json counter(const char* name, double time_s, Json values) {
@@ -17,7 +16,7 @@ void add(Json& values, const char* key, double value) {
   if (std::isfinite(value)) values[key] = value;
 }
 
-Json slice(const power::Decision& first, double end_s, const power::Setup& setup) {
+Json slice(const Decision& first, double end_s, const Setup& setup) {
   return {{"ph", "X"},
           {"pid", 1},
           {"tid", 1},
@@ -30,9 +29,9 @@ Json slice(const power::Decision& first, double end_s, const power::Setup& setup
 
 }  // namespace
 
-std::string to_chrome_trace(const simulate::Run& run) {
+std::string to_chrome_trace(const Trace& trace) {
   Json events = Json::array();
-  for (const simulate::Sample& s : run.samples) {
+  for (const Sample& s : trace.samples) {
     Json power = Json::object();
     add(power, "instant_w", s.power_w);
     add(power, "second_w", s.second_w);
@@ -45,18 +44,18 @@ std::string to_chrome_trace(const simulate::Run& run) {
       if (!values.empty()) events.push_back(counter(name, s.time_s, values));
     }
   }
-  const power::Decision* first = nullptr;
-  for (const power::Decision& decision : run.decisions) {
+  const Decision* first = nullptr;
+  for (const Decision& decision : trace.decisions) {
     events.push_back(counter("level", decision.time_s,
                              {{"level", decision.level}, {"duty", decision.action.duty}}));
     const bool same = first != nullptr && first->action.point == decision.action.point &&
                       first->status == decision.status;
     if (same) continue;
-    if (first != nullptr) events.push_back(slice(*first, decision.time_s, run.setup));
+    if (first != nullptr) events.push_back(slice(*first, decision.time_s, trace.setup));
     first = &decision;
   }
-  if (first != nullptr) events.push_back(slice(*first, run.decisions.back().time_s, run.setup));
+  if (first != nullptr) events.push_back(slice(*first, trace.decisions.back().time_s, trace.setup));
   return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump() + "\n";
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::power
