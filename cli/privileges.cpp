@@ -15,10 +15,10 @@
 
 #include "base/env.h"
 #include "cli/command.h"
+#include "cli/privileges_unit.h"
 #include "dfa/error.h"
 #include "privileges/client.h"
 #include "privileges/server.h"
-#include "privileges_unit.h"
 
 namespace dfa::cli {
 namespace {
