@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "attention/registry.h"
-#include "bench/problem_buffers.h"
-#include "bench/telemetry.h"
 #include "cuda/chosen_device.h"
 #include "cuda/nvrtc.h"
 #include "gpu/buffer.h"
 #include "gpu/kernel.h"
+#include "measure/problem_buffers.h"
+#include "measure/telemetry.h"
 #include "sensors/system_clock.h"
 
 namespace dfa {
@@ -56,7 +56,7 @@ struct Told {
 };
 
 double number(const sensors::MeterSet& meters) {
-  return bench::value_of(meters).value_or(std::numeric_limits<double>::quiet_NaN());
+  return measure::value_of(meters).value_or(std::numeric_limits<double>::quiet_NaN());
 }
 
 // MHz counted from one line to the next.
@@ -74,13 +74,13 @@ std::vector<double> counted_mhz(const std::vector<unsigned long long>& notes) {
 void run(const std::string& line, double seconds) {
   const gpu::Device& device = cuda::chosen_device();
   const GpuIdentity gpu = find_backend("cuda").device().identity();
-  bench::ProblemBuffers load(parse_problem(line), "cuda", 1);
-  const bench::PassPlans plans = bench::prepare(load.problem(), {.backend = "cuda"});
+  measure::ProblemBuffers load(parse_problem(line), "cuda", 1);
+  const measure::PassPlans plans = measure::prepare(load.problem(), {.backend = "cuda"});
   if (plans.sms() == 0) throw Unsupported("no kernel of '" + line + "' takes a budget");
   load.limit_sms(plans.sms() - 1);
   load.run(plans, 3);
   sensors::SystemClock clock;
-  const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+  const measure::Telemetry telemetry = measure::open_telemetry(gpu, clock);
 
   const cuda::SourceFile source{"count_cycles.cuh", kSource};
   const cuda::CompiledKernel code = cuda::Nvrtc({&source, 1})

@@ -20,10 +20,10 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "bench/machine.h"
-#include "bench/statistics.h"
 #include "govern/points.h"
 #include "govern/run.h"
 #include "govern/sampling.h"
+#include "measure/statistics.h"
 #include "power/driver.h"
 #include "power/guard.h"
 #include "power/pacer.h"
@@ -62,7 +62,7 @@ class Watching {
  public:
   Watching(const GpuIdentity& gpu, Clock& clock, double call_s)
       : clock_(clock),
-        telemetry_(bench::open_telemetry(gpu, clock)),
+        telemetry_(measure::open_telemetry(gpu, clock)),
         governor_(setup_of(call_s), {}, govern::meters_of(telemetry_), pacer_),
         driver_(governor_, clock, [this](const power::Decision&) { ++decisions_; }),
         sampling_(gpu, clock, {}) {
@@ -89,7 +89,7 @@ class Watching {
   }
 
   Clock& clock_;
-  bench::Telemetry telemetry_;
+  measure::Telemetry telemetry_;
   power::Pacer pacer_;
   power::Governor governor_;
   int decisions_ = 0;  // of the driver's thread, read once it has ended
@@ -105,8 +105,8 @@ class Comparison {
         gpu_(find_backend(backend_).device().identity()),
         on_processor_(gpu_.pci_id.empty()),
         buffers_(parse_problem(options.problem), backend_, 1),
-        plans_(bench::prepare(buffers_.problem(),
-                              {.backend = backend_, .threads = on_processor_ ? 1 : 0})) {
+        plans_(measure::prepare(buffers_.problem(),
+                                {.backend = backend_, .threads = on_processor_ ? 1 : 0})) {
     if (!options.gpu.empty()) gpu_ = {.pci_id = options.gpu, .name = options.gpu};
     try {
       rows_ = buffers_.rows_check(govern::kGuardRows);
@@ -189,14 +189,14 @@ class Comparison {
 
   Json result(Mode mode) const {
     const Seen& of = seen(mode);
-    Json json{{"call_s", bench::summarize(of.call_s).median},
-              {"other_threads_pct", 100 * bench::summarize(of.others_share).mean}};
+    Json json{{"call_s", measure::summarize(of.call_s).median},
+              {"other_threads_pct", 100 * measure::summarize(of.others_share).mean}};
     if (mode == Mode::alone) return json;
     std::vector<double> pct;
     for (std::size_t i = 0; i < of.call_s.size(); ++i) {
       pct.push_back(100 * (of.call_s[i] / seen(Mode::alone).call_s[i] - 1));
     }
-    const bench::Summary cost = bench::summarize(pct);
+    const measure::Summary cost = measure::summarize(pct);
     json.update({{"cost_pct", cost.median},
                  {"cost_pct_half_width", cost.half_width},
                  {"samples", of.samples},
@@ -210,8 +210,8 @@ class Comparison {
   GpuIdentity gpu_;
   bool on_processor_;
   sensors::SystemClock clock_;
-  bench::ProblemBuffers buffers_;
-  bench::PassPlans plans_;
+  measure::ProblemBuffers buffers_;
+  measure::PassPlans plans_;
   std::unique_ptr<RowsCheck> rows_;
   std::string unguarded_;
   double call_s_ = 0;

@@ -142,18 +142,18 @@ void print_guard(const govern::Governed& governed, double bound) {
 
 // What a load is made of, while it lives.
 struct PassPlans {
-  std::unique_ptr<bench::ProblemBuffers> buffers;
+  std::unique_ptr<measure::ProblemBuffers> buffers;
   std::vector<govern::Candidate> candidates;
 };
 
-std::vector<govern::Candidate> measure(bench::ProblemBuffers& buffers,
+std::vector<govern::Candidate> measure(measure::ProblemBuffers& buffers,
                                        const govern::PointOptions& options,
-                                       const bench::Telemetry& telemetry,
+                                       const measure::Telemetry& telemetry,
                                        std::optional<double> idle_w, Clock& clock) {
   std::vector<govern::Candidate> candidates;
   const govern::CandidatePlans found = govern::candidate_plans(buffers.problem(), options);
   if (!found.refused.empty()) fmt::print("{}\n", found.refused);
-  for (const bench::PassPlans& plans : found.plans) {
+  for (const measure::PassPlans& plans : found.plans) {
     fmt::print(stderr, "measuring {}\n", govern::label_of(plans));
     auto candidate = govern::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
     if (candidate) candidates.push_back(std::move(*candidate));
@@ -225,11 +225,12 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   std::vector<PassPlans> prepared;
   std::optional<double> idle_w;
   {
-    const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+    const measure::Telemetry telemetry = measure::open_telemetry(gpu, clock);
     if (telemetry.power.empty())
       fmt::print("power: not measured: {}\n", telemetry.power.status.reason);
     for (const Problem& problem : problems) {
-      prepared.push_back({std::make_unique<bench::ProblemBuffers>(problem, points.backend, 1), {}});
+      prepared.push_back(
+          {std::make_unique<measure::ProblemBuffers>(problem, points.backend, 1), {}});
     }
     idle_w = govern::idle_power(telemetry, clock, 1);
     for (PassPlans& one : prepared) {

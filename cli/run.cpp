@@ -9,15 +9,15 @@
 #include "attention/registry.h"
 #include "base/clock.h"
 #include "bench/machine.h"
-#include "bench/problem_buffers.h"
 #include "bench/result.h"
 #include "bench/result_writer.h"
 #include "bench/runner.h"
-#include "bench/statistics.h"
 #include "cli/command.h"
 #include "cli/tensor_files.h"
 #include "cli/values.h"
 #include "dfa/error.h"
+#include "measure/problem_buffers.h"
+#include "measure/statistics.h"
 #include "reference/check.h"
 #include "sensors/system_clock.h"
 #include "spec/algorithm_name.h"
@@ -40,9 +40,9 @@ struct RunArguments {
   bool check = false;
 };
 
-void require_memory(const Problem& problem, const bench::PassPlans& plans) {
-  const auto needed = static_cast<double>(bench::tensor_bytes(problem) + plans.memory_bytes());
-  const auto allowed = bench::allowed_bytes(find_backend(plans.any().backend));
+void require_memory(const Problem& problem, const measure::PassPlans& plans) {
+  const auto needed = static_cast<double>(measure::tensor_bytes(problem) + plans.memory_bytes());
+  const auto allowed = measure::allowed_bytes(find_backend(plans.any().backend));
   if (!allowed || needed <= static_cast<double>(*allowed)) return;
   throw OutOfMemory(fmt::format("'{}' needs {:.2f} GB, of which {:.2f} GB are there",
                                 to_line(problem), needed * 1e-9,
@@ -50,8 +50,8 @@ void require_memory(const Problem& problem, const bench::PassPlans& plans) {
 }
 
 // One run; where it is quick, more runs after it, and only those count.
-std::vector<bench::Sample> time_runs(bench::ProblemBuffers& buffers,
-                                     const bench::PassPlans& plans) {
+std::vector<bench::Sample> time_runs(measure::ProblemBuffers& buffers,
+                                     const measure::PassPlans& plans) {
   const double begin_s = monotonic_s();
   buffers.run(plans);
   const double first_s = monotonic_s() - begin_s;
@@ -62,10 +62,10 @@ std::vector<bench::Sample> time_runs(bench::ProblemBuffers& buffers,
   return bench::measure({{"run", [&] { buffers.run(plans); }}}, options, clock)[0].samples;
 }
 
-bench::Summary summary_ms(const std::vector<bench::Sample>& samples) {
+measure::Summary summary_ms(const std::vector<bench::Sample>& samples) {
   std::vector<double> ms;
   for (const bench::Sample& sample : samples) ms.push_back(sample.duration_s * 1e3);
-  return bench::summarize(ms);
+  return measure::summarize(ms);
 }
 
 void print_plan(const char* pass, const Plan& plan, const std::string& config) {
@@ -75,7 +75,7 @@ void print_plan(const char* pass, const Plan& plan, const std::string& config) {
 }
 
 void print_head(const RunArguments& arguments, const Inputs& inputs,
-                const bench::PassPlans& plans) {
+                const measure::PassPlans& plans) {
   fmt::print("problem   {}\n", to_line(inputs.problem));
   for (const std::string& note : inputs.notes) fmt::print("input     {}\n", note);
   const bool seeded_do = has_backward(inputs.problem) && inputs.d_o.size() == 0;
@@ -87,14 +87,14 @@ void print_head(const RunArguments& arguments, const Inputs& inputs,
   if (plans.backward) print_plan("backward", *plans.backward, plans.backward->backward_config);
   const auto mb = [](std::size_t bytes) { return static_cast<double>(bytes) * 1e-6; };
   fmt::print("memory    {:.3f} MB of tensors, {:.3f} MB of workspace{}\n",
-             mb(bench::tensor_bytes(inputs.problem)), mb(plans.workspace_bytes()),
+             mb(measure::tensor_bytes(inputs.problem)), mb(plans.workspace_bytes()),
              plans.probabilities_bytes() == 0
                  ? ""
                  : fmt::format(", {:.3f} MB of probabilities kept for the backward",
                                mb(plans.probabilities_bytes())));
 }
 
-void print_time(const bench::Summary& ms, double flops) {
+void print_time(const measure::Summary& ms, double flops) {
   fmt::print("time      {:.4f} ms, median of {} (least {:.4f}, p95 {:.4f})\n", ms.median, ms.n,
              ms.min, ms.p95);
   fmt::print("rate      {:.2f} GFLOP/s ({:.4g} GFLOP of matrix products)\n",
@@ -113,7 +113,7 @@ void print_check(const CheckReport& report) {
 }
 
 void write_outputs(const std::filesystem::path& folder, const Inputs& inputs,
-                   const bench::HostOutputs& outputs) {
+                   const measure::HostOutputs& outputs) {
   const Problem& p = inputs.problem;
   const auto write = [&](const char* name, const AlignedBuffer& buffer, const Strides& strides,
                          std::int64_t h, std::int64_t s, std::int64_t d) {
@@ -135,7 +135,7 @@ std::optional<double> finite(double value) {
 }
 
 bench::CaseResult describe_case(const RunArguments& arguments, const Problem& problem,
-                                const bench::PassPlans& plans, const bench::Summary& ms,
+                                const measure::PassPlans& plans, const measure::Summary& ms,
                                 const std::optional<CheckReport>& report) {
   bench::CaseResult record;
   record.suite = "run";
@@ -154,7 +154,7 @@ bench::CaseResult describe_case(const RunArguments& arguments, const Problem& pr
   if (ms.median > 0) record.tflops = finite(record.flops * 1e-9 / ms.median);
   record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
   record.memory_bytes =
-      static_cast<std::int64_t>(plans.memory_bytes() + bench::tensor_bytes(problem));
+      static_cast<std::int64_t>(plans.memory_bytes() + measure::tensor_bytes(problem));
   record.seed = arguments.seed;
   record.sm_budget = arguments.sm_budget;
   if (!report) return record;
@@ -200,17 +200,17 @@ void run(RunArguments& arguments, int& exit_code) {
   arguments.options.algorithm = parse_algorithm(arguments.algorithm);
   const Inputs inputs = read_inputs(arguments.problem, arguments.files);
   if (!arguments.out.empty()) require_plain(inputs.problem, "--out");
-  const bench::PassPlans plans = bench::prepare(inputs.problem, arguments.options);
+  const measure::PassPlans plans = measure::prepare(inputs.problem, arguments.options);
   require_memory(inputs.problem, plans);
   require_places(arguments);
   print_head(arguments, inputs, plans);
 
-  bench::ProblemBuffers buffers(
+  measure::ProblemBuffers buffers(
       inputs.problem, plans.any().backend, arguments.seed,
       {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
   buffers.limit_sms(arguments.sm_budget);
   std::vector<bench::Sample> samples = time_runs(buffers, plans);
-  const bench::Summary ms = summary_ms(samples);
+  const measure::Summary ms = summary_ms(samples);
   for (const std::string& text : plans.warnings()) fmt::print("warning   {}\n", text);
   print_time(ms, plans.flops());
 

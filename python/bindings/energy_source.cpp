@@ -10,7 +10,7 @@
 
 #include "attention/registry.h"
 #include "bench/machine.h"
-#include "bench/telemetry.h"
+#include "measure/telemetry.h"
 #include "python/bindings/core.h"
 #include "sensors/energy_window.h"
 #include "sensors/gpu/registry.h"
@@ -125,7 +125,7 @@ class EnergySource {
     device_ = on_gpu ? "cuda" : "cpu";
     if (on_gpu) describe_card(gpu, named);
     if (!on_gpu) card_ = bench::describe_machine(1).cpu;
-    bench::Telemetry telemetry = bench::open_telemetry(gpu, clock_);
+    measure::Telemetry telemetry = measure::open_telemetry(gpu, clock_);
     energy_ = std::move(telemetry.energy);
     power_ = std::move(telemetry.power);
     if (!meters().empty()) {

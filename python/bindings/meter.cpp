@@ -6,7 +6,7 @@
 #include <string>
 
 #include "attention/registry.h"
-#include "bench/telemetry.h"
+#include "measure/telemetry.h"
 #include "python/bindings/core.h"
 #include "sensors/energy_window.h"
 #include "sensors/system_clock.h"
@@ -34,7 +34,7 @@ class Counters {
  public:
   explicit Counters(const std::string& device)
       : backend_(backend_of(device)),
-        telemetry_(bench::open_telemetry(backend_.device().identity(), clock_)),
+        telemetry_(measure::open_telemetry(backend_.device().identity(), clock_)),
         window_(telemetry_.energy.all()) {}
   Counters(const Counters&) = delete;
   Counters& operator=(const Counters&) = delete;
@@ -61,7 +61,7 @@ class Counters {
  private:
   sensors::SystemClock clock_;
   const Backend& backend_;
-  bench::Telemetry telemetry_;
+  measure::Telemetry telemetry_;
   sensors::EnergyWindow window_;
   double begin_s_ = 0;
 };

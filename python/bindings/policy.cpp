@@ -13,13 +13,13 @@
 #include "attention/registry.h"
 #include "base/env.h"
 #include "bench/machine.h"
-#include "bench/telemetry.h"
 #include "dfa/error.h"
 #include "govern/held_levers.h"
 #include "govern/paced_loop.h"
 #include "govern/points.h"
 #include "govern/policy_plan.h"
 #include "govern/sampling.h"
+#include "measure/telemetry.h"
 #include "power/rack.h"
 #include "privileges/client.h"
 #include "python/bindings/core.h"
@@ -63,7 +63,7 @@ class Loop {
         calibrate_s_(calibrate_s),
         idle_w_(idle_w),
         privileges_(std::move(privileges)),
-        sensors_(bench::open_telemetry(card_, clock_)),
+        sensors_(measure::open_telemetry(card_, clock_)),
         second_(govern::open_second_mean(card_, clock_)) {
     if (sensors_.power.empty()) {
       throw Unsupported("a cap needs a power sensor: " + sensors_.power.status.reason);
@@ -79,7 +79,7 @@ class Loop {
 
   void begin() {
     if (!idle_w_) idle_w_ = govern::idle_power(sensors_, clock_, 1);
-    const auto facts = bench::describe_gpu(card_);
+    const auto facts = measure::describe_gpu(card_);
     put_back_.clear();
     if (privileges_) levers_ = ask_for_levers(*privileges_, card_.pci_id);
     loop_ = std::make_unique<govern::PacedLoop>(
@@ -145,7 +145,7 @@ class Loop {
     return *idle_w_ + last->bias * (*full - *idle_w_);
   }
   std::optional<double> limit_w() const {
-    const auto facts = bench::describe_gpu(card_);
+    const auto facts = measure::describe_gpu(card_);
     return facts ? facts->power_limit_w : std::nullopt;
   }
   long long steps() const { return loop_ ? loop_->steps() : steps_; }
@@ -162,7 +162,7 @@ class Loop {
   std::optional<std::string> privileges_;
   std::string put_back_;  // why the lent levers are gone; empty where they are not
   std::unique_ptr<govern::HeldLevers> levers_;  // outlives the loop that turns them
-  bench::Telemetry sensors_;
+  measure::Telemetry sensors_;
   sensors::MeterSet second_;
   std::unique_ptr<govern::PacedLoop> loop_;
   long long steps_ = 0;

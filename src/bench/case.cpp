@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "bench/energy.h"
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
 namespace dfa::bench {
 namespace {
@@ -23,13 +23,13 @@ std::optional<double> median_of(const std::vector<Sample>& samples,
     if (sample.*field) values.push_back(*(sample.*field));
   }
   if (values.empty()) return std::nullopt;
-  return summarize(values).median;
+  return measure::summarize(values).median;
 }
 
 double median_duration_s(const std::vector<Sample>& samples) {
   std::vector<double> values;
   for (const Sample& sample : samples) values.push_back(sample.duration_s);
-  return values.empty() ? 0 : summarize(values).median;
+  return values.empty() ? 0 : measure::summarize(values).median;
 }
 
 std::optional<double> finite(double value) {
@@ -52,10 +52,11 @@ void Case::describe_plans(const Problem& problem) {
   record.origin = plans.any().origin;
   record.why = plans.any().why;
   record.workspace_bytes = static_cast<std::int64_t>(plans.workspace_bytes());
-  record.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes() + tensor_bytes(problem));
+  record.memory_bytes =
+      static_cast<std::int64_t>(plans.memory_bytes() + measure::tensor_bytes(problem));
 }
 
-void Case::measure_energy(const Telemetry& telemetry, Clock& clock, double seconds) {
+void Case::measure_energy(const measure::Telemetry& telemetry, Clock& clock, double seconds) {
   const double run_s = median_duration_s(samples) * record.calls_per_run;
   const int runs = telemetry.on_gpu && run_s > 0
                        ? static_cast<int>(std::clamp(kQueuedSeconds / run_s, 1.0, kMostQueued))
@@ -82,7 +83,7 @@ void Case::measure_energy(const Telemetry& telemetry, Clock& clock, double secon
   if (!energy.power_max_w) record.not_measured["power_max_w"] = "too few readings in the window";
 }
 
-void Case::no_energy(const Telemetry& telemetry, const std::string& reason) {
+void Case::no_energy(const measure::Telemetry& telemetry, const std::string& reason) {
   auto& why = record.not_measured;
   for (const char* field :
        {"energy_j", "energy_uncertainty_j", "power_avg_w", "power_max_w", "gflop_per_j"}) {
@@ -93,9 +94,10 @@ void Case::no_energy(const Telemetry& telemetry, const std::string& reason) {
 }
 
 void Case::measure_memory(const Problem& problem) {
-  const MemoryGrowth growth = implementation->growth();
+  const measure::MemoryGrowth growth = implementation->growth();
   if (growth.bytes) {
-    record.memory_peak_bytes = *growth.bytes + static_cast<std::int64_t>(tensor_bytes(problem));
+    record.memory_peak_bytes =
+        *growth.bytes + static_cast<std::int64_t>(measure::tensor_bytes(problem));
   } else {
     record.not_measured["memory_peak_bytes"] = growth.reason;
   }
@@ -113,11 +115,11 @@ void Case::check(const CheckOptions& options) {
   if (!report.ok) end(Status::failed, "wrong result: " + worst.name + ": " + worst.detail);
 }
 
-void Case::finish(const Telemetry& telemetry) {
+void Case::finish(const measure::Telemetry& telemetry) {
   if (!samples.empty()) {
     std::vector<double> ms;
     for (const Sample& sample : samples) ms.push_back(sample.duration_s * 1e3);
-    const Summary s = summarize(ms);
+    const measure::Summary s = measure::summarize(ms);
     record.time_ms = TimeMs{s.median, s.min, s.p95, s.mad, s.n, s.mean, finite(s.half_width)};
     if (s.median > 0) record.tflops = finite(record.flops / (s.median * 1e-3) * 1e-12);
     // Those of the sustained window, where there was one, tell more than those of short runs.
@@ -129,7 +131,7 @@ void Case::finish(const Telemetry& telemetry) {
   if (record.status == Status::ok) explain_nulls(telemetry);
 }
 
-void Case::explain_nulls(const Telemetry& telemetry) {
+void Case::explain_nulls(const measure::Telemetry& telemetry) {
   auto& why = record.not_measured;
   const char* const clock = telemetry.on_gpu ? "sm_clock_mhz" : "cpu_clock_mhz";
   const auto& megahertz = telemetry.on_gpu ? record.sm_clock_mhz : record.cpu_clock_mhz;

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "bench/implementation.h"
-#include "bench/problem_buffers.h"
 #include "bench/result.h"
 #include "bench/runner.h"
 #include "bench/suites.h"
-#include "bench/telemetry.h"
 #include "contract/clock.h"
+#include "measure/problem_buffers.h"
+#include "measure/telemetry.h"
 
 namespace dfa::bench {
 
@@ -21,7 +21,7 @@ struct Case {
   CaseResult record;
   Launch launch = Launch::eager;
   bool peer = false;
-  PassPlans plans{};  // of ours only
+  measure::PassPlans plans{};  // of ours only
   std::unique_ptr<Implementation> implementation{};
   std::vector<Sample> samples{};  // durations of one call
 
@@ -39,16 +39,16 @@ struct Case {
   void describe_plans(const Problem& problem);
 
   // The stages after the timing.
-  void measure_energy(const Telemetry& telemetry, Clock& clock, double seconds);
-  void no_energy(const Telemetry& telemetry, const std::string& reason);
+  void measure_energy(const measure::Telemetry& telemetry, Clock& clock, double seconds);
+  void no_energy(const measure::Telemetry& telemetry, const std::string& reason);
   void measure_memory(const Problem& problem);
   void check(const CheckOptions& options);
 
   // Statistics of the samples, and a reason for everything that was not measured.
-  void finish(const Telemetry& telemetry);
+  void finish(const measure::Telemetry& telemetry);
 
  private:
-  void explain_nulls(const Telemetry& telemetry);
+  void explain_nulls(const measure::Telemetry& telemetry);
 };
 
 }  // namespace dfa::bench

@@ -6,8 +6,8 @@
 
 #include "base/enum_table.h"
 #include "base/json.h"
-#include "bench/statistics.h"
 #include "dfa/error.h"
+#include "measure/statistics.h"
 
 namespace dfa::bench {
 namespace {
@@ -40,7 +40,7 @@ std::optional<Interval> time_of(const CaseResult& record) {
   if (record.status != Status::ok || !record.time_ms) return std::nullopt;
   const TimeMs& t = *record.time_ms;
   if (!(t.median > 0)) return std::nullopt;
-  return Interval{t.median, t.half_width.value_or(mad_half_width(t.mad, t.n)) / t.median};
+  return Interval{t.median, t.half_width.value_or(measure::mad_half_width(t.mad, t.n)) / t.median};
 }
 
 std::optional<Interval> joules_of(const CaseResult& record) {
@@ -99,10 +99,10 @@ std::vector<std::string> differences(const MachineFacts& a, const MachineFacts& 
   hold("cpu", a.cpu, b.cpu);
   hold("instruction set", a.isa, b.isa);
   hold("threads", a.threads, b.threads);
-  GpuFacts no_gpu;
+  measure::GpuFacts no_gpu;
   no_gpu.name = "none";
-  const GpuFacts before = a.gpu.value_or(no_gpu);
-  const GpuFacts after = b.gpu.value_or(no_gpu);
+  const measure::GpuFacts before = a.gpu.value_or(no_gpu);
+  const measure::GpuFacts after = b.gpu.value_or(no_gpu);
   hold("gpu", before.name, after.name);
   if (a.gpu && b.gpu) {
     hold("driver", before.driver, after.driver);

@@ -9,7 +9,7 @@ namespace {
 class CudnnImplementation final : public Implementation {
  public:
   CudnnImplementation(const CudnnLibrary& library, cudnn::Handle handle, const Backend& backend,
-                      ProblemBuffers& buffers, int calls)
+                      measure::ProblemBuffers& buffers, int calls)
       : forward_(library, handle, buffers.problem()),
         backend_(backend),
         buffers_(buffers),
@@ -29,7 +29,7 @@ class CudnnImplementation final : public Implementation {
     return backend_.device().time_s([this] { queue(calls_); }, {});
   }
 
-  MemoryGrowth growth() override {
+  measure::MemoryGrowth growth() override {
     return {static_cast<std::int64_t>(forward_.workspace_bytes()), ""};
   }
 
@@ -46,8 +46,8 @@ class CudnnImplementation final : public Implementation {
 
   CudnnForward forward_;
   const Backend& backend_;
-  ProblemBuffers& buffers_;
-  PassPlans plans_;
+  measure::ProblemBuffers& buffers_;
+  measure::PassPlans plans_;
   int calls_;
 };
 
@@ -70,8 +70,8 @@ CudnnPeer::~CudnnPeer() {
   if (handle_ != nullptr) library_.cudnnDestroy(handle_);
 }
 
-std::unique_ptr<Implementation> CudnnPeer::implementation(ProblemBuffers& buffers, Launch launch,
-                                                          int calls) {
+std::unique_ptr<Implementation> CudnnPeer::implementation(measure::ProblemBuffers& buffers,
+                                                          Launch launch, int calls) {
   if (launch == Launch::graph) throw Unsupported("cudnn: calls of it are not recorded as graphs");
   return std::make_unique<CudnnImplementation>(library_, handle_, backend_, buffers, calls);
 }

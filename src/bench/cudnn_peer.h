@@ -5,9 +5,9 @@
 
 #include "bench/cudnn_library.h"
 #include "bench/implementation.h"
-#include "bench/problem_buffers.h"
 #include "bench/suites.h"
 #include "contract/backend.h"
+#include "measure/problem_buffers.h"
 
 namespace dfa::bench {
 
@@ -25,7 +25,8 @@ class CudnnPeer {
   std::string version() const { return library_.version; }
 
   // The buffers must outlive it. Throws Unsupported with cuDNN's words.
-  std::unique_ptr<Implementation> implementation(ProblemBuffers& buffers, Launch launch, int calls);
+  std::unique_ptr<Implementation> implementation(measure::ProblemBuffers& buffers, Launch launch,
+                                                 int calls);
 
  private:
   const Backend& backend_;

@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 #include "sensors/energy_window.h"
 #include "sensors/sampler.h"
 
@@ -92,7 +92,7 @@ std::optional<double> median_of(const std::vector<std::vector<Reading>>& reading
   if (!meter || readings[*meter].empty()) return std::nullopt;
   std::vector<double> values;
   for (const Reading& reading : readings[*meter]) values.push_back(reading.value);
-  return summarize(values).median;
+  return measure::summarize(values).median;
 }
 
 std::optional<Reading> read_first(const sensors::MeterSet& set) {
@@ -195,7 +195,7 @@ Share share_of_time(const Reading& before, const Reading& after, double period_s
 }
 
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
-                               const Telemetry& telemetry, Clock& clock) {
+                               const measure::Telemetry& telemetry, Clock& clock) {
   SustainedEnergy result;
   if (telemetry.energy.empty()) {
     result.reason = telemetry.energy.status.reason;
@@ -221,7 +221,7 @@ SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
                                       : between_marks(work, seconds, counters, sampler, clock);
   result.throttle.power_pct = share_pct(capped, telemetry.power_capped, result.throttle_reason);
   result.throttle.thermal_pct = share_pct(hot, telemetry.too_hot, result.throttle_reason);
-  result.utilization_pct = value_of(telemetry.utilization);
+  result.utilization_pct = measure::value_of(telemetry.utilization);
   result.reading_share = sampler.cost().share();
   const Samples samples = sampler.drain();
   const auto readings = by_meter(samples, watched.meters.size());

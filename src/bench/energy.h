@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/telemetry.h"
+#include "measure/telemetry.h"
 
 namespace dfa::bench {
 
@@ -36,7 +36,7 @@ double energy_window_s(const sensors::MeterSet& counters);
 // GPU's, are read at their ticks, from another thread, while the work goes on, 0.3 s after it
 // began.
 SustainedEnergy measure_energy(const std::function<void()>& run, double seconds,
-                               const Telemetry& telemetry, Clock& clock);
+                               const measure::Telemetry& telemetry, Clock& clock);
 
 // Percent of the time between two readings of a counter of time that changes every period_s
 // seconds, which may show that much too much or too little at both ends. None, with a reason, where

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/memory_peak.h"
+#include "measure/memory_peak.h"
 #include "reference/check.h"
 
 namespace dfa::bench {
@@ -15,7 +15,7 @@ class Implementation {
   virtual double time_s() = 0;      // of one run, on the device where that has a clock
 
   // Bytes that one call takes on top of the problem's tensors.
-  virtual MemoryGrowth growth() = 0;
+  virtual measure::MemoryGrowth growth() = 0;
 
   // Runs once into poisoned outputs and holds them against fp64.
   virtual CheckReport check(const CheckOptions& options) = 0;

@@ -2,8 +2,8 @@
 
 namespace dfa::bench {
 
-OwnImplementation::OwnImplementation(ProblemBuffers& buffers, const PassPlans& plans, Launch launch,
-                                     int calls)
+OwnImplementation::OwnImplementation(measure::ProblemBuffers& buffers,
+                                     const measure::PassPlans& plans, Launch launch, int calls)
     : buffers_(buffers), plans_(plans), calls_(calls) {
   if (launch == Launch::graph) recording_ = buffers_.record(plans_, calls_);
 }
@@ -16,7 +16,7 @@ double OwnImplementation::time_s() {
   return recording_ ? buffers_.time_s(*recording_) : buffers_.time_s(plans_, calls_);
 }
 
-MemoryGrowth OwnImplementation::growth() { return buffers_.growth(plans_); }
+measure::MemoryGrowth OwnImplementation::growth() { return buffers_.growth(plans_); }
 
 CheckReport OwnImplementation::check(const CheckOptions& options) {
   return buffers_.check(plans_, options, [this] { run(1); });

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "bench/implementation.h"
-#include "bench/problem_buffers.h"
 #include "bench/suites.h"
+#include "measure/problem_buffers.h"
 
 namespace dfa::bench {
 
@@ -10,16 +10,17 @@ namespace dfa::bench {
 class OwnImplementation final : public Implementation {
  public:
   // Records the graph where one is asked for; throws Unsupported where there are none.
-  OwnImplementation(ProblemBuffers& buffers, const PassPlans& plans, Launch launch, int calls);
+  OwnImplementation(measure::ProblemBuffers& buffers, const measure::PassPlans& plans,
+                    Launch launch, int calls);
 
   void run(int times) override;
   double time_s() override;
-  MemoryGrowth growth() override;
+  measure::MemoryGrowth growth() override;
   CheckReport check(const CheckOptions& options) override;
 
  private:
-  ProblemBuffers& buffers_;
-  PassPlans plans_;
+  measure::ProblemBuffers& buffers_;
+  measure::PassPlans plans_;
   int calls_;
   std::unique_ptr<const Recording> recording_;  // null: eager
 };

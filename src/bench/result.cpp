@@ -45,7 +45,7 @@ void visit_fields(Visitor& visit, Fields& check) {
   visit.extra("sampled", check.sampled);
 }
 
-template <typename Visitor, FieldsOf<Search> Fields>
+template <typename Visitor, FieldsOf<measure::Search> Fields>
 void visit_fields(Visitor& visit, Fields& search) {
   visit("seconds", search.seconds);
   visit("tried", search.tried);
@@ -108,7 +108,7 @@ void visit_fields(Visitor& visit, Fields& git) {
   visit("dirty", git.dirty);
 }
 
-template <typename Visitor, FieldsOf<GpuFacts> Fields>
+template <typename Visitor, FieldsOf<measure::GpuFacts> Fields>
 void visit_fields(Visitor& visit, Fields& gpu) {
   visit("name", gpu.name);
   visit("driver", gpu.driver);

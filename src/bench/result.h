@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "measure/telemetry.h"
+#include "measure/tuner.h"
+
 // What a measurement leaves behind: the result file `dfa-result/1` as plain values. Empty optionals
 // are null in the file: not measured, with the reason in `not_measured`.
 namespace dfa::bench {
@@ -43,14 +46,6 @@ struct CheckVerdict {
   std::string tensor;    // the worst one: o, lse, dq, dk, dv
   bool sampled = false;  // a seeded sample of heads and rows, not every element
   friend bool operator==(const CheckVerdict&, const CheckVerdict&) = default;
-};
-
-// How a configuration was found by measurement, before and apart from the timing.
-struct Search {
-  double seconds = 0;
-  int tried = 0;
-  int candidates = 0;
-  friend bool operator==(const Search&, const Search&) = default;
 };
 
 // Where a case's samples stand in the sidecar: float32 little-endian rows of these columns.
@@ -98,7 +93,7 @@ struct CaseResult {
   std::optional<CheckVerdict> check;
   std::uint64_t seed = 0;  // of the inputs
   double flops = 0;        // of one run
-  std::optional<Search> search;
+  std::optional<measure::Search> search;
   std::optional<std::string> samples_file;  // relative to the result file
   std::optional<SampleRows> samples;
   std::map<std::string, std::string> not_measured;  // field → why it is null
@@ -112,20 +107,12 @@ struct GitState {
   friend bool operator==(const GitState&, const GitState&) = default;
 };
 
-struct GpuFacts {
-  std::string name;
-  std::string driver;
-  std::optional<double> power_limit_w;
-  int sm_count = 0;
-  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
-};
-
 struct MachineFacts {
   std::string host;
   std::string cpu;
   std::string isa;
   int threads = 0;
-  std::optional<GpuFacts> gpu;
+  std::optional<measure::GpuFacts> gpu;
   std::string toolchain;
   std::string os;
   std::int64_t memory_bytes = 0;

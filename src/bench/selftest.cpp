@@ -6,8 +6,8 @@
 #include "attention/registry.h"
 #include "base/clock.h"
 #include "base/enum_table.h"
-#include "bench/problem_buffers.h"
 #include "dfa/attention.h"
+#include "measure/problem_buffers.h"
 #include "spec/config_names.h"
 #include "spec/target.h"
 
@@ -31,15 +31,15 @@ constexpr const char* kProblems[] = {
 std::string config_for(Target target) { return std::string("target=") + name_of(target); }
 
 void check(SelftestCase& one, const Problem& problem, const PlanOptions& options) {
-  std::optional<PassPlans> plans;
+  std::optional<measure::PassPlans> plans;
   try {
-    plans = prepare(problem, options);
+    plans = measure::prepare(problem, options);
   } catch (const Error& error) {  // no kernel of this target
     one.text = error.what();
     return;
   }
   try {
-    ProblemBuffers buffers(problem, options.backend, 1);
+    measure::ProblemBuffers buffers(problem, options.backend, 1);
     const CheckReport report = buffers.check(*plans, {});
     const TensorCheck& worst = report.worst();
     one.outcome = report.ok ? SelftestCase::Outcome::ok : SelftestCase::Outcome::wrong;

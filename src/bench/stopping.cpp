@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
 namespace dfa::bench {
 
@@ -17,7 +17,7 @@ bool StoppingRule::enough(std::span<const double> durations) const {
   const int n = static_cast<int>(durations.size());
   if (n < confident_samples) return false;
   if (n % (1 + n / 20) != 0) return false;  // sorting at every sample would outweigh short ones
-  const Summary summary = summarize(durations);
+  const measure::Summary summary = measure::summarize(durations);
   return summary.half_width <= relative_bound * summary.median;
 }
 

@@ -12,7 +12,7 @@
 #include "bench/machine.h"
 #include "bench/own_implementation.h"
 #include "bench/torch_peer.h"
-#include "bench/tuner.h"
+#include "measure/tuner.h"
 #include "sensors/cpu_load.h"
 #include "sensors/system_clock.h"
 #include "spec/flops.h"
@@ -61,7 +61,7 @@ class StudyRun {
         on_progress_(on_progress),
         on_problem_(on_problem),
         gpu_(find_backend(backend_).device().identity()),
-        telemetry_(open_telemetry(gpu_, clock_)) {
+        telemetry_(measure::open_telemetry(gpu_, clock_)) {
     Status ignored{};
     const auto cudnn =
         std::count(options_.peers.begin(), options_.peers.end(), CudnnPeer::kAlgorithm);
@@ -78,7 +78,7 @@ class StudyRun {
   Study run() {
     Study study;
     study.result.machine = describe_machine(options_.threads);
-    study.result.machine.gpu = describe_gpu(gpu_);
+    study.result.machine.gpu = measure::describe_gpu(gpu_);
     study.result.git = describe_source();
     study.result.scale = name_of(options_.scale);
     for (group_ = 0; group_ < groups_.size(); ++group_) {
@@ -96,8 +96,8 @@ class StudyRun {
   std::vector<Case> run_group(const ProblemGroup& group) {
     std::vector<Case> cases = begin(group);
     report(0, group, "preparing");
-    allowed_ = allowed_bytes(find_backend(backend_));
-    std::unique_ptr<ProblemBuffers> buffers = make_workload(group.problem, cases);
+    allowed_ = measure::allowed_bytes(find_backend(backend_));
+    std::unique_ptr<measure::ProblemBuffers> buffers = make_workload(group.problem, cases);
     if (buffers) {
       for (Case& c : cases) {
         if (!c.peer) plan_case(c, *buffers, group);
@@ -151,14 +151,15 @@ class StudyRun {
   }
 
   // The tensors all cases share, or nothing when they cannot be had.
-  std::unique_ptr<ProblemBuffers> make_workload(const Problem& problem, std::vector<Case>& cases) {
+  std::unique_ptr<measure::ProblemBuffers> make_workload(const Problem& problem,
+                                                         std::vector<Case>& cases) {
     Status status = Status::ok;
     std::string reason;
-    std::unique_ptr<ProblemBuffers> buffers;
+    std::unique_ptr<measure::ProblemBuffers> buffers;
     guarded(
         [&] {
-          require_memory(tensor_bytes(problem));
-          buffers = std::make_unique<ProblemBuffers>(problem, backend_, options_.seed);
+          require_memory(measure::tensor_bytes(problem));
+          buffers = std::make_unique<measure::ProblemBuffers>(problem, backend_, options_.seed);
           buffers->limit_sms(options_.sm_budget);
         },
         status, reason);
@@ -175,7 +176,7 @@ class StudyRun {
                                   static_cast<double>(*allowed_) * 1e-9));
   }
 
-  void plan_case(Case& c, ProblemBuffers& buffers, const ProblemGroup& group) {
+  void plan_case(Case& c, measure::ProblemBuffers& buffers, const ProblemGroup& group) {
     const std::string& algorithm = c.record.algorithm;
     c.attempt([&] {
       PlanOptions plan_options{
@@ -187,13 +188,14 @@ class StudyRun {
         plan_options.config = to_text(StandardConfig{Probabilities::stored});
       }
       if (algorithm == "flash" && !options_.config.empty()) plan_options.config = options_.config;
-      c.plans = prepare(group.problem, plan_options);
+      c.plans = measure::prepare(group.problem, plan_options);
       c.describe_plans(group.problem);
-      require_memory(tensor_bytes(group.problem) + c.plans.memory_bytes());
+      require_memory(measure::tensor_bytes(group.problem) + c.plans.memory_bytes());
       buffers.reserve(c.plans);
       if (algorithm != "dynamic") return;
       report(0.1, group, "choosing a tile by measurement");
-      Tuned tuned = tune(buffers, plan_options, {.budget_s = effort_.search_s}, clock_);
+      measure::Tuned tuned =
+          measure::tune(buffers, plan_options, {.budget_s = effort_.search_s}, clock_);
       c.plans = std::move(tuned.plans);
       c.record.search = tuned.search;
       c.describe_plans(group.problem);
@@ -203,7 +205,7 @@ class StudyRun {
   bool has_hopper() const { return find_backend(backend_).limits().highest == Target::cuda_sm90; }
 
   // Everybody makes ready to run: graphs are recorded, peers get the tensors.
-  void enter(std::vector<Case>& cases, ProblemBuffers& buffers) {
+  void enter(std::vector<Case>& cases, measure::ProblemBuffers& buffers) {
     Status loaded = Status::unsupported;
     std::string reason = no_torch_;
     if (torch_) {
@@ -237,7 +239,7 @@ class StudyRun {
     }
   }
 
-  void enter_cudnn(Case& c, ProblemBuffers& buffers) {
+  void enter_cudnn(Case& c, measure::ProblemBuffers& buffers) {
     if (!cudnn_) return c.end(Status::unsupported, no_cudnn_);
     c.record.origin = "default";
     c.record.why = cudnn_->version() + ", called through its graph interface";
@@ -294,7 +296,8 @@ class StudyRun {
   Conditions conditions() {
     const double now = clock_.now_s();
     if (now - conditions_time_ >= kConditionsPeriod) {
-      conditions_ = {value_of(telemetry_.clock), value_of(telemetry_.temperature)};
+      conditions_ = {measure::value_of(telemetry_.clock),
+                     measure::value_of(telemetry_.temperature)};
       conditions_time_ = now;
     }
     return conditions_;
@@ -314,7 +317,7 @@ class StudyRun {
     if (!c.alive()) return;
     report(0.85, group, c.record.algorithm + ": checking, memory");
     c.attempt([&] {
-      c.record.foreign_processes = foreign_processes(gpu_, torch_ ? 1 : 0);
+      c.record.foreign_processes = measure::foreign_processes(gpu_, torch_ ? 1 : 0);
       if (c.plans.forward || c.plans.backward) c.record.why = c.plans.why();  // kernels have run
       c.measure_memory(group.problem);
       c.check({.max_flops = effort_.check_flops, .seed = options_.seed});
@@ -338,7 +341,7 @@ class StudyRun {
   const std::function<void(const Study&)>& on_problem_;
   sensors::SystemClock clock_;
   GpuIdentity gpu_;
-  Telemetry telemetry_;
+  measure::Telemetry telemetry_;
   std::size_t group_ = 0;
   std::optional<std::int64_t> allowed_;  // bytes for tensors and workspace
   std::unique_ptr<TorchPeer> torch_;

@@ -112,7 +112,7 @@ class TorchImplementation final : public Implementation {
 
   double time_s() override { return request({{"op", "time"}}).at("seconds").get<double>(); }
 
-  MemoryGrowth growth() override {
+  measure::MemoryGrowth growth() override {
     const Json bytes = request({{"op", "growth"}}).at("bytes");
     if (bytes.is_null()) return {std::nullopt, "torch counts no memory of this device"};
     return {bytes.get<std::int64_t>(), ""};
@@ -121,7 +121,7 @@ class TorchImplementation final : public Implementation {
   CheckReport check(const CheckOptions& options) override {
     request({{"op", "outputs"}});
     const auto read = [&](const char* name) { return read_bytes(peer_.folder_->path / name); };
-    HostOutputs outputs;
+    measure::HostOutputs outputs;
     outputs.o = read("o");
     if (has_backward(peer_.buffers_->problem())) {
       outputs.dq = read("dq");
@@ -169,9 +169,9 @@ TorchPeer::TorchPeer(const Backend& backend) : folder_(std::make_unique<Folder>(
 
 TorchPeer::~TorchPeer() = default;
 
-void TorchPeer::load(const ProblemBuffers& buffers) {
+void TorchPeer::load(const measure::ProblemBuffers& buffers) {
   buffers_ = nullptr;
-  const ProblemBuffers::Inputs inputs = buffers.inputs();
+  const measure::ProblemBuffers::Inputs inputs = buffers.inputs();
   const auto& folder = folder_->path;
   write_bytes(folder / "q", inputs.q);
   write_bytes(folder / "k", inputs.k);

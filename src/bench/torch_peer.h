@@ -7,9 +7,9 @@
 
 #include "bench/child_process.h"
 #include "bench/implementation.h"
-#include "bench/problem_buffers.h"
 #include "bench/suites.h"
 #include "contract/backend.h"
+#include "measure/problem_buffers.h"
 
 namespace dfa::bench {
 
@@ -32,7 +32,7 @@ class TorchPeer {
 
   // The tensors of some buffers, for the implementations made after it; until the next one, or
   // drop().
-  void load(const ProblemBuffers& buffers);
+  void load(const measure::ProblemBuffers& buffers);
   void drop();
 
   // What load() was given must outlive it.
@@ -46,7 +46,7 @@ class TorchPeer {
   std::unique_ptr<Folder> folder_;  // outlives the process that uses it
   std::unique_ptr<ChildProcess> process_;
   std::string version_;
-  const ProblemBuffers* buffers_ = nullptr;
+  const measure::ProblemBuffers* buffers_ = nullptr;
   int contenders_ = 0;
 };
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "bench/statistics.h"
 #include "dfa/error.h"
+#include "measure/statistics.h"
 
 namespace dfa::govern {
 namespace {
@@ -105,7 +105,7 @@ void PacedLoop::calibrate(double took_s) {
 }
 
 void PacedLoop::start() {
-  const double watts = bench::summarize(readings_w_).median;
+  const double watts = measure::summarize(readings_w_).median;
   if (!(watts > options_.idle_w)) {
     throw Unsupported(fmt::format(
         "the loop draws {:.0f} W and the card {:.0f} W when idle: there is nothing to hold", watts,
@@ -117,7 +117,7 @@ void PacedLoop::start() {
 void PacedLoop::drive(double watts) {
   power::Setup setup;
   setup.points = {{.label = "one step of the loop",
-                   .time_s = bench::summarize(steps_s_).median,
+                   .time_s = measure::summarize(steps_s_).median,
                    .power_w = watts}};
   setup.idle_w = options_.idle_w;
   setup.limit_w = options_.limit_w;

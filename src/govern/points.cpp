@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "attention/registry.h"
-#include "bench/statistics.h"
-#include "bench/tuner.h"
 #include "dfa/error.h"
+#include "measure/statistics.h"
+#include "measure/tuner.h"
 #include "power/pacer.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
@@ -51,8 +51,9 @@ class Mean {
   int count_ = 0;
 };
 
-Stretch run_stretch(bench::ProblemBuffers& buffers, const Candidate& candidate, double duty,
-                    const PointOptions& options, const bench::Telemetry& telemetry, Clock& clock) {
+Stretch run_stretch(measure::ProblemBuffers& buffers, const Candidate& candidate, double duty,
+                    const PointOptions& options, const measure::Telemetry& telemetry,
+                    Clock& clock) {
   power::Pacer pacer;
   pacer.apply({.point = 0, .sms = 0, .duty = duty});
   power::Gaps gaps(pacer);
@@ -73,14 +74,14 @@ Stretch run_stretch(bench::ProblemBuffers& buffers, const Candidate& candidate, 
     busy += took;
     if (settled) {
       times.push_back(took / candidate.batch);
-      power.add(bench::value_of(telemetry.power));
-      const auto now_hz = bench::value_of(telemetry.clock);
+      power.add(measure::value_of(telemetry.power));
+      const auto now_hz = measure::value_of(telemetry.clock);
       hertz.add(now_hz);
       most = std::max(most, now_hz.value_or(0));
     }
     gaps.pause(took, clock);
   }
-  const bench::Summary summary = bench::summarize(times);
+  const measure::Summary summary = measure::summarize(times);
   return {summary.median,
           summary.mad / summary.median,
           busy / (clock.now_s() - from),
@@ -89,8 +90,8 @@ Stretch run_stretch(bench::ProblemBuffers& buffers, const Candidate& candidate, 
           most};
 }
 
-void measure(bench::ProblemBuffers& buffers, Candidate& candidate, const PointOptions& options,
-             const bench::Telemetry& telemetry, std::optional<double> idle_w, Clock& clock) {
+void measure(measure::ProblemBuffers& buffers, Candidate& candidate, const PointOptions& options,
+             const measure::Telemetry& telemetry, std::optional<double> idle_w, Clock& clock) {
   const Stretch full = run_stretch(buffers, candidate, 1, options, telemetry, clock);
   OperatingPoint& point = candidate.point;
   candidate.spread = full.spread;
@@ -108,25 +109,26 @@ void measure(bench::ProblemBuffers& buffers, Candidate& candidate, const PointOp
 
 }  // namespace
 
-std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock, double seconds) {
+std::optional<double> idle_power(const measure::Telemetry& telemetry, Clock& clock,
+                                 double seconds) {
   if (telemetry.power.empty()) return std::nullopt;
   clock.sleep_s(1);  // what ran before fades out of the readings
   std::vector<double> values;
   for (const double begin = clock.now_s(); clock.now_s() - begin < seconds; clock.sleep_s(0.05)) {
-    if (const auto value = bench::value_of(telemetry.power)) values.push_back(*value);
+    if (const auto value = measure::value_of(telemetry.power)) values.push_back(*value);
   }
   if (values.empty()) return std::nullopt;
-  return bench::summarize(values).median;
+  return measure::summarize(values).median;
 }
 
 // One text fits both passes of a problem where both are of bf16 parts.
-static bool are_split(const bench::PassPlans& plans) {
+static bool are_split(const measure::PassPlans& plans) {
   return plans.forward && plans.backward && plans.forward->algorithm == Algorithm::flash &&
          is_fp32x3(parse_config(plans.forward->config, ForwardConfig{})) &&
          is_fp32x3(parse_config(plans.backward->backward_config, BackwardConfig{}));
 }
 
-std::string label_of(const bench::PassPlans& plans) {
+std::string label_of(const measure::PassPlans& plans) {
   if (are_split(plans)) return kFp32x3Text;
   const Plan& plan = plans.any();
   return plan.backward_config.empty() ? plan.config : plan.backward_config;
@@ -137,24 +139,24 @@ int batch_for(double call_s) {
 }
 
 // The same tensors with products in tf32, where the backend has them.
-static void add_tf32(std::vector<bench::PassPlans>& all, Problem problem,
+static void add_tf32(std::vector<measure::PassPlans>& all, Problem problem,
                      const PointOptions& options) {
   problem.dtype = DType::tf32;
   try {
-    all.push_back(bench::prepare(problem, {.backend = options.backend}));
+    all.push_back(measure::prepare(problem, {.backend = options.backend}));
   } catch (const Unsupported&) {  // then fp32 alone
   }
 }
 
 std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int64_t> asked) {
   if (asked) return *asked;
-  return bench::allowed_bytes(find_backend(backend))
+  return measure::allowed_bytes(find_backend(backend))
       .value_or(std::numeric_limits<std::int64_t>::max());
 }
 
 // The plan that keeps P from the forward for the backward, or why there is none.
 static void add_stored(CandidatePlans& all, const Problem& problem, const PointOptions& options) {
-  auto plans = bench::stored_plans(problem, {.backend = options.backend});
+  auto plans = measure::stored_plans(problem, {.backend = options.backend});
   if (!plans) return;
   const auto needs = static_cast<std::int64_t>(plans->memory_bytes());
   const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
@@ -170,8 +172,8 @@ static void add_stored(CandidatePlans& all, const Problem& problem, const PointO
 
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
   require_plain(problem, "operating points");
-  CandidatePlans found{.plans = {bench::prepare(problem, {.backend = options.backend})}};
-  std::vector<bench::PassPlans>& all = found.plans;
+  CandidatePlans found{.plans = {measure::prepare(problem, {.backend = options.backend})}};
+  std::vector<measure::PassPlans>& all = found.plans;
   if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
   if (problem.pass == Pass::forward_backward) {  // a tile's text fits one pass
     if (static_cast<int>(all.size()) < options.candidates) add_stored(found, problem, options);
@@ -179,18 +181,18 @@ CandidatePlans candidate_plans(const Problem& problem, const PointOptions& optio
   }
   const Plan base = all[0].any();
   for (const std::string& text :
-       bench::tile_candidates(base, find_backend(base.backend).limits())) {
+       measure::tile_candidates(base, find_backend(base.backend).limits())) {
     if (static_cast<int>(all.size()) >= options.candidates) break;
     if (text == base.config || text == base.backward_config) continue;
-    all.push_back(bench::prepare(problem, {.backend = options.backend, .config = text}));
+    all.push_back(measure::prepare(problem, {.backend = options.backend, .config = text}));
   }
   return found;
 }
 
-std::optional<Candidate> measure_candidate(bench::ProblemBuffers& buffers,
-                                           const bench::PassPlans& plans,
+std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
+                                           const measure::PassPlans& plans,
                                            const PointOptions& options,
-                                           const bench::Telemetry& telemetry,
+                                           const measure::Telemetry& telemetry,
                                            std::optional<double> idle_w, Clock& clock) {
   Candidate candidate;
   candidate.plans = plans;

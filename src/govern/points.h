@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/problem_buffers.h"
-#include "bench/telemetry.h"
 #include "contract/operating_point.h"
+#include "measure/problem_buffers.h"
+#include "measure/telemetry.h"
 
 namespace dfa::govern {
 
 // A point with the plans that it stands for.
 struct Candidate {
   OperatingPoint point;
-  bench::PassPlans plans;
+  measure::PassPlans plans;
   int batch = 1;      // calls queued together: about a millisecond
   double spread = 0;  // of the time, relative
 };
@@ -29,7 +29,7 @@ struct PointOptions {
 };
 
 // The backend's power with nothing running; empty where it is not measured.
-std::optional<double> idle_power(const bench::Telemetry& telemetry, Clock& clock, double seconds);
+std::optional<double> idle_power(const measure::Telemetry& telemetry, Clock& clock, double seconds);
 
 // What plans may take on a backend beside the tensors, by these options.
 std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int64_t> asked);
@@ -37,18 +37,18 @@ std::int64_t memory_for_plans(const std::string& backend, std::optional<std::int
 // The default plans of a problem and those of tiles near them; of a forward with its backward also
 // the one that stores the probabilities between them, where there is memory for it.
 struct CandidatePlans {
-  std::vector<bench::PassPlans> plans{};
+  std::vector<measure::PassPlans> plans{};
   std::string refused{};  // a line on what there is no memory for, or empty
 };
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options);
-std::string label_of(const bench::PassPlans& plans);  // the configuration, as text
+std::string label_of(const measure::PassPlans& plans);  // the configuration, as text
 int batch_for(double call_s);
 
 // At full speed and, where there is a power sensor, half paused. Empty where the result is wrong.
-std::optional<Candidate> measure_candidate(bench::ProblemBuffers& buffers,
-                                           const bench::PassPlans& plans,
+std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
+                                           const measure::PassPlans& plans,
                                            const PointOptions& options,
-                                           const bench::Telemetry& telemetry,
+                                           const measure::Telemetry& telemetry,
                                            std::optional<double> idle_w, Clock& clock);
 
 }  // namespace dfa::govern

@@ -44,7 +44,7 @@ power::Setup setup_of(const std::vector<Load>& loads, const RunOptions& options,
   }
   setup.idle_w = idle_w.value_or(0);
   setup.max_error = options.max_error.value_or(setup.max_error);
-  const auto facts = bench::describe_gpu(gpu);
+  const auto facts = measure::describe_gpu(gpu);
   setup.limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5;
   return setup;
 }
@@ -150,7 +150,7 @@ class Watch {
 
 }  // namespace
 
-power::Telemetry meters_of(const bench::Telemetry& telemetry) {
+power::Telemetry meters_of(const measure::Telemetry& telemetry) {
   return {.power = telemetry.power.first(),
           .energy = telemetry.energy.all(),
           .temperature = telemetry.temperature.first(),
@@ -161,7 +161,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
                       const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock) {
   Governed result;
   result.head = describe(loads, options, gpu);
-  const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+  const measure::Telemetry telemetry = measure::open_telemetry(gpu, clock);
   const sensors::MeterSet second = open_second_mean(gpu, clock);
   power::Pacer pacer(levers_of(loads, options.sm_budget));
   power::LentLevers actuator(pacer, options.lent);
@@ -202,7 +202,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
     }
     const std::size_t point = turns.point(pacer.point());
     const Candidate& candidate = turns.candidate(point);
-    bench::ProblemBuffers& buffers = turns.load().buffers;
+    measure::ProblemBuffers& buffers = turns.load().buffers;
     buffers.limit_sms(candidate.point.takes_sm_budget ? pacer.sms() : 0);
     const double start = clock.now_s();
     buffers.run(candidate.plans, candidate.batch);

@@ -21,7 +21,7 @@ struct Section {
 
 // A problem to run, and the ways to run it.
 struct Load {
-  bench::ProblemBuffers& buffers;
+  measure::ProblemBuffers& buffers;
   std::vector<Candidate> candidates;
 };
 
@@ -50,7 +50,7 @@ struct Governed {
 };
 
 // What a governor reads of these sensors; no mean of a second. They outlive it.
-power::Telemetry meters_of(const bench::Telemetry& telemetry);
+power::Telemetry meters_of(const measure::Telemetry& telemetry);
 
 // Runs the loads under the policies, in this thread; governor and sensors have theirs. Throws
 // Unsupported where a policy cannot be followed with the points of a load.

@@ -25,7 +25,7 @@ Sampling::Sampling(const GpuIdentity& gpu, const Clock& clock, OnSample on_sampl
     : gpu_(gpu),
       clock_(clock),
       on_sample_(std::move(on_sample)),
-      sensors_(bench::open_telemetry(gpu, clock)),
+      sensors_(measure::open_telemetry(gpu, clock)),
       second_(open_second_mean(gpu, clock)) {}
 
 void Sampling::start(double begin_s, const power::Policy& policy) {
@@ -52,13 +52,13 @@ void Sampling::set_policy(const power::Policy& policy) {
 
 power::Sample Sampling::take() {
   power::Sample sample;
-  sample.power_w = bench::value_of(sensors_.power).value_or(kNotMeasured);
+  sample.power_w = measure::value_of(sensors_.power).value_or(kNotMeasured);
   recent_.push_back(sample.power_w);
   if (recent_.size() > 10) recent_.erase(recent_.begin());
   const double sum = std::accumulate(recent_.begin(), recent_.end(), 0.0);
-  sample.second_w = bench::value_of(second_).value_or(sum / static_cast<double>(recent_.size()));
-  sample.temp_c = bench::value_of(sensors_.temperature).value_or(kNotMeasured);
-  sample.clock_hz = bench::value_of(sensors_.clock).value_or(kNotMeasured);
+  sample.second_w = measure::value_of(second_).value_or(sum / static_cast<double>(recent_.size()));
+  sample.temp_c = measure::value_of(sensors_.temperature).value_or(kNotMeasured);
+  sample.clock_hz = measure::value_of(sensors_.clock).value_or(kNotMeasured);
   const double work = this->work();
   sample.time_s = clock_.now_s() - begin_s_;
   sample.work_per_s = (work - taken_work_) / std::max(1e-9, sample.time_s - taken_s_);
@@ -80,7 +80,7 @@ void Sampling::loop() {
     samples_.push_back(sample);
     if (on_sample_) on_sample_(sample);
     if (sample.time_s - listed_s >= kForeignPeriod) {
-      foreign_ = bench::foreign_processes(gpu_).value_or(0) > 0;
+      foreign_ = measure::foreign_processes(gpu_).value_or(0) > 0;
       listed_s = sample.time_s;
     }
     lock.lock();

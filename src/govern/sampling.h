@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "bench/telemetry.h"
 #include "contract/clock.h"
+#include "measure/telemetry.h"
 #include "power/policy.h"
 #include "power/trace.h"
 #include "sensors/meter_set.h"
@@ -48,7 +48,7 @@ class Sampling {
   GpuIdentity gpu_;
   const Clock& clock_;
   OnSample on_sample_;
-  bench::Telemetry sensors_;
+  measure::Telemetry sensors_;
   sensors::MeterSet second_;
   std::atomic<double> work_{0};
   std::atomic<bool> foreign_{false};

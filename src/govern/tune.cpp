@@ -19,7 +19,7 @@ namespace {
 struct Job {
   const Problem* problem;
   profile::Machine machine;
-  bench::PassPlans plans;
+  measure::PassPlans plans;
 };
 
 std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::Store& store,
@@ -29,7 +29,7 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
     CandidatePlans found = candidate_plans(problem, options.points);
     const profile::Machine machine = machine_of(options.points.backend, problem.pass);
     if (!found.refused.empty()) report.refused.push_back(std::move(found.refused));
-    for (bench::PassPlans& plans : found.plans) {
+    for (measure::PassPlans& plans : found.plans) {
       const auto row =
           store.find(machine.card, to_line(problem), plans.any().backend, label_of(plans));
       if (row && profile::stale_reason(*row, machine).empty()) {
@@ -44,12 +44,12 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
 
 // The plans of a row's configuration; none where the row is of other sizes, exact being false, and
 // these cannot have it.
-std::optional<bench::PassPlans> plans_of(const Problem& problem, const profile::Row& row,
-                                         const std::string& backend, bool exact) {
+std::optional<measure::PassPlans> plans_of(const Problem& problem, const profile::Row& row,
+                                           const std::string& backend, bool exact) {
   Problem in_type = problem;
   in_type.dtype = row.point.dtype;
   try {
-    return bench::prepare(in_type, {.backend = backend, .config = row.point.label});
+    return measure::prepare(in_type, {.backend = backend, .config = row.point.label});
   } catch (const InvalidArgument&) {
     if (exact) throw;
   } catch (const Unsupported&) {
@@ -86,7 +86,7 @@ profile::Machine machine_of(const std::string& backend, Pass pass) {
     return {host.cpu_model + ", " + std::to_string(host.threads) + " threads", host.kernel,
             kernels};
   }
-  const auto facts = bench::describe_gpu(gpu);
+  const auto facts = measure::describe_gpu(gpu);
   return {gpu.name + " " + gpu.pci_id, facts ? facts->driver : "", kernels};
 }
 
@@ -95,11 +95,11 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
   TuneReport report;
   const std::string& backend = options.points.backend;
   const GpuIdentity gpu = find_backend(backend).device().identity();
-  const bench::Telemetry telemetry = bench::open_telemetry(gpu, clock);
+  const measure::Telemetry telemetry = measure::open_telemetry(gpu, clock);
   const std::vector<Job> jobs = jobs_of(problems, store, options, report);
   if (jobs.empty()) return report;
   const double begin = clock.now_s();
-  std::unique_ptr<bench::ProblemBuffers> buffers;
+  std::unique_ptr<measure::ProblemBuffers> buffers;
   const Problem* loaded = nullptr;
   std::optional<double> idle_w;
   double longest = 0;
@@ -118,7 +118,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
     }
     if (loaded != jobs[i].problem) {
       buffers.reset();
-      buffers = std::make_unique<bench::ProblemBuffers>(*jobs[i].problem, backend, 1);
+      buffers = std::make_unique<measure::ProblemBuffers>(*jobs[i].problem, backend, 1);
       loaded = jobs[i].problem;
     }
     if (!idle_w) idle_w = idle_power(telemetry, clock, 1);
@@ -141,7 +141,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
                .backend = backend,
                .point = candidate->point,
                .spread = candidate->spread,
-               .temp_c = bench::value_of(telemetry.temperature),
+               .temp_c = measure::value_of(telemetry.temperature),
                .date = utc_now()});
     ++report.measured;
   }

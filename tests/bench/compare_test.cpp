@@ -77,7 +77,8 @@ TEST(Compare, WrongAndFailedNeverPassWhateverAWas) {
 
 TEST(Compare, AnotherMachineIsTold) {
   Result a = sample_result(), b = sample_result();
-  a.machine.gpu = GpuFacts{.name = "H200", .driver = "1", .power_limit_w = 700, .sm_count = 132};
+  a.machine.gpu =
+      measure::GpuFacts{.name = "H200", .driver = "1", .power_limit_w = 700, .sm_count = 132};
   b.machine.gpu = a.machine.gpu;
   EXPECT_TRUE(compare(a, b, kTolerance).machine.empty());
   b.machine.threads = a.machine.threads + 1;

@@ -31,7 +31,7 @@ class SteadyCounter final : public Meter {
 
 TEST(MeasureEnergy, DividesTheWindowAmongItsRuns) {
   FakeClock clock;
-  Telemetry parts;
+  measure::Telemetry parts;
   parts.energy.meters.push_back(std::make_unique<SteadyCounter>(clock, 200));
   parts.energy.meters.push_back(std::make_unique<SteadyCounter>(clock, 50));
   const SustainedEnergy energy =
@@ -63,7 +63,7 @@ class BoostingCounter final : public Meter {
 
 TEST(MeasureEnergy, AGpuSettlesBeforeItsWindowBegins) {
   sensors::SystemClock clock;
-  Telemetry gpu;
+  measure::Telemetry gpu;
   gpu.energy.meters.push_back(std::make_unique<BoostingCounter>(clock));
   int runs = 0;
   const SustainedEnergy energy = measure_energy(
@@ -78,7 +78,7 @@ TEST(MeasureEnergy, AGpuSettlesBeforeItsWindowBegins) {
 
 TEST(MeasureEnergy, WithoutCountersNothingRunsAndTheReasonIsKept) {
   FakeClock clock;
-  Telemetry none;
+  measure::Telemetry none;
   none.energy.status = Verdict::no("no counter here");
   int runs = 0;
   const SustainedEnergy energy = measure_energy([&] { ++runs; }, 1, none, clock);
@@ -136,7 +136,7 @@ TEST(MeasureEnergy, AReadThatFailsPutsCountersOutOfStepNoMore) {
   sensors::SystemClock clock;
   auto first = std::make_unique<BurstingCounter>(7, -1);
   const std::atomic<int>& reads = first->reads;
-  Telemetry host;
+  measure::Telemetry host;
   host.energy.meters.push_back(std::move(first));
   host.energy.meters.push_back(std::make_unique<BurstingCounter>(8, 4));
   const SustainedEnergy energy = measure_energy(

@@ -18,7 +18,7 @@ using testing::sample_result;
 
 TEST(Result, WhatIsWrittenIsReadBack) {
   Result result = sample_result();
-  result.machine.gpu = GpuFacts{"Some GPU", "580", std::nullopt, 132};
+  result.machine.gpu = measure::GpuFacts{"Some GPU", "580", std::nullopt, 132};
   result.cases[0].energy_j = 1.25;
   result.cases[0].throttle.power_pct = 50;
   EXPECT_EQ(parse_result(to_json(result)), result);

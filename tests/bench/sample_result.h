@@ -37,7 +37,7 @@ inline Result sample_result() {
   result.machine.toolchain = "dfa 0.1.0, g++ 12";
   result.scale = "cpu";
   result.cases = {sample_case("standard", 4), sample_case("flash", 2), sample_case("dynamic", 2)};
-  result.cases[2].search = Search{0.5, 12, 81};
+  result.cases[2].search = measure::Search{0.5, 12, 81};
   CaseResult oom = sample_case("standard", 1);
   oom.problem = "fwd fp32 full b1 hq8 hk8 sq65536 sk65536 d64";
   oom.status = Status::out_of_memory;

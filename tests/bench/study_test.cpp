@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "bench/problem_buffers.h"
 #include "bench/result_writer.h"
 #include "dfa/error.h"
+#include "measure/problem_buffers.h"
 #include "temp_dir.h"
 
 namespace dfa::bench {
@@ -64,7 +64,7 @@ TEST(Study, TheBackwardAndBothPassesRun) {
         << c.problem << " " << c.algorithm << ": " << c.reason.value_or("");
   }
   for (const CaseResult& c : study.result.cases) {
-    const auto tensors = static_cast<std::int64_t>(tensor_bytes(parse_problem(c.problem)));
+    const auto tensors = static_cast<std::int64_t>(measure::tensor_bytes(parse_problem(c.problem)));
     const std::int64_t kept = c.memory_bytes.value() - tensors - c.workspace_bytes.value();
     const bool stored = c.config.find("Probabilities::stored") != std::string::npos;
     EXPECT_EQ(kept > 0, stored) << c.problem << " " << c.config;  // what dynamic takes is measured
@@ -193,8 +193,8 @@ TEST(Study, ItsResultFileIsReadBackAsItIs) {
 TEST(ProblemBuffers, CountsTheBytesOfItsTensors) {
   const Problem p = parse_problem("fwdbwd bf16 b2 hq4 hk2 sq8 sk16 d32");
   const std::size_t q = 2 * (2 * 4 * 8 * 32), kv = 2 * 2 * (2 * 2 * 16 * 32), lse = 4 * 2 * 4 * 8;
-  EXPECT_EQ(tensor_bytes(with_pass(p, Pass::forward)), 2 * q + kv + lse);
-  EXPECT_EQ(tensor_bytes(p), 4 * q + 2 * kv + lse);
+  EXPECT_EQ(measure::tensor_bytes(measure::with_pass(p, Pass::forward)), 2 * q + kv + lse);
+  EXPECT_EQ(measure::tensor_bytes(p), 4 * q + 2 * kv + lse);
 }
 
 }  // namespace

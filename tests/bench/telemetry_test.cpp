@@ -1,4 +1,4 @@
-#include "bench/telemetry.h"
+#include "measure/telemetry.h"
 
 #include <gtest/gtest.h>
 
@@ -26,13 +26,13 @@ const std::string kCards =
 
 TEST(Telemetry, IsThatOfTheBackendsGpuByItsPciId) {
   const NvmlWorld world(kCards);
-  const Telemetry gpu = open_telemetry(kGpu, world);
+  const measure::Telemetry gpu = measure::open_telemetry(kGpu, world);
   EXPECT_TRUE(gpu.on_gpu);
-  EXPECT_DOUBLE_EQ(value_of(gpu.power).value(), 300);
-  EXPECT_DOUBLE_EQ(value_of(gpu.temperature).value(), 61);
-  EXPECT_DOUBLE_EQ(value_of(gpu.clock).value(), 1.755e9);
-  EXPECT_EQ(foreign_processes(kGpu), 1);
-  const GpuFacts facts = describe_gpu(kGpu).value();
+  EXPECT_DOUBLE_EQ(measure::value_of(gpu.power).value(), 300);
+  EXPECT_DOUBLE_EQ(measure::value_of(gpu.temperature).value(), 61);
+  EXPECT_DOUBLE_EQ(measure::value_of(gpu.clock).value(), 1.755e9);
+  EXPECT_EQ(measure::foreign_processes(kGpu), 1);
+  const measure::GpuFacts facts = measure::describe_gpu(kGpu).value();
   EXPECT_EQ(facts.name, "NVIDIA H200");
   EXPECT_EQ(facts.driver, "580.1");
   EXPECT_EQ(facts.sm_count, 132);
@@ -42,9 +42,9 @@ TEST(Telemetry, IsThatOfTheBackendsGpuByItsPciId) {
 TEST(Telemetry, WithoutNvmlEveryGpuSensorHasTheReason) {
   ::setenv("DFA_NVML", "no-nvml-here.so", 1);
   const dfa::testing::FakeClock clock;
-  const Telemetry gpu = open_telemetry(kGpu, clock);
-  const auto facts = describe_gpu(kGpu);
-  EXPECT_FALSE(foreign_processes(kGpu));
+  const measure::Telemetry gpu = measure::open_telemetry(kGpu, clock);
+  const auto facts = measure::describe_gpu(kGpu);
+  EXPECT_FALSE(measure::foreign_processes(kGpu));
   ::unsetenv("DFA_NVML");
   for (const auto* set : {&gpu.energy, &gpu.power, &gpu.temperature, &gpu.clock, &gpu.utilization,
                           &gpu.power_capped, &gpu.too_hot}) {
@@ -57,16 +57,16 @@ TEST(Telemetry, WithoutNvmlEveryGpuSensorHasTheReason) {
 
 TEST(Telemetry, TheHostHasNoGpuSensorsAndSaysSo) {
   const dfa::testing::FakeClock clock;
-  const Telemetry host = open_telemetry({}, clock);
+  const measure::Telemetry host = measure::open_telemetry({}, clock);
   EXPECT_FALSE(host.on_gpu);
   EXPECT_NE(host.utilization.status.reason.find("no GPU"), std::string::npos);
-  EXPECT_FALSE(describe_gpu({}));
-  EXPECT_FALSE(foreign_processes({}));
+  EXPECT_FALSE(measure::describe_gpu({}));
+  EXPECT_FALSE(measure::foreign_processes({}));
 }
 
 TEST(MeasureEnergy, OnAGpuIsBetweenTicksWhileTheWorkGoesOn) {
   NvmlWorld world(kCards);
-  const Telemetry gpu = open_telemetry(kGpu, world);
+  const measure::Telemetry gpu = measure::open_telemetry(kGpu, world);
   EXPECT_DOUBLE_EQ(energy_window_s(gpu.energy), 5);
   std::vector<double> ends;  // also of the runs before the window, which may be slower or faster
   const SustainedEnergy energy = measure_energy(
@@ -100,7 +100,7 @@ class Asked : public Implementation {
     clock_.sleep_s(0.33e-3 + 1e-3 * times);
   }
   double time_s() override { return 1e-3; }
-  MemoryGrowth growth() override { return {}; }
+  measure::MemoryGrowth growth() override { return {}; }
   CheckReport check(const CheckOptions&) override { return {}; }
 
  private:
@@ -110,7 +110,7 @@ class Asked : public Implementation {
 
 TEST(MeasureEnergy, OnAGpuAskingForWorkTakesLessThanAHundredthOfIt) {
   NvmlWorld world(kCards);
-  const Telemetry gpu = open_telemetry(kGpu, world);
+  const measure::Telemetry gpu = measure::open_telemetry(kGpu, world);
   std::vector<int> times;
   Case one;
   one.implementation = std::make_unique<Asked>(world, times);
@@ -123,8 +123,8 @@ TEST(MeasureEnergy, OnAGpuAskingForWorkTakesLessThanAHundredthOfIt) {
 
 TEST(MeasureEnergy, OnAGpuWhoseCounterStandsStillIsAReason) {
   NvmlWorld world(kCards + "stuck 0\n");
-  const SustainedEnergy energy =
-      measure_energy([&] { world.sleep_s(0.004); }, 0.01, open_telemetry(kGpu, world), world);
+  const SustainedEnergy energy = measure_energy([&] { world.sleep_s(0.004); }, 0.01,
+                                                measure::open_telemetry(kGpu, world), world);
   EXPECT_FALSE(energy.energy_j);
   EXPECT_NE(energy.reason.find("stands still"), std::string::npos) << energy.reason;
   EXPECT_TRUE(energy.utilization_pct);

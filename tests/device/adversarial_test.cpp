@@ -70,17 +70,17 @@ TEST_P(Adversarial, LogitsMeetTheRuleAndEveryBudgetGivesTheSameBits) {
     SCOPED_TRACE(kind.name);
     Tensors t(GetParam(), 5);
     kind.fill(t);
-    bench::ProblemBuffers buffers(t.p, "cuda", 5,
-                                  {.q = t.q.data(), .k = t.k.data(), .v = t.v.data()});
-    const bench::PassPlans plans =
-        bench::prepare(t.p, {.backend = "cuda", .algorithm = Algorithm::flash});
+    measure::ProblemBuffers buffers(t.p, "cuda", 5,
+                                    {.q = t.q.data(), .k = t.k.data(), .v = t.v.data()});
+    const measure::PassPlans plans =
+        measure::prepare(t.p, {.backend = "cuda", .algorithm = Algorithm::flash});
     const CheckReport report = buffers.check(plans, {.seed = 5});
     EXPECT_TRUE(report.ok) << GetParam() << "\n" << report.summary();
     if (plans.forward->forward_sms == 0) continue;
-    const bench::HostOutputs all = buffers.outputs();
+    const measure::HostOutputs all = buffers.outputs();
     buffers.limit_sms(1);
     buffers.run(plans);
-    const bench::HostOutputs one = buffers.outputs();
+    const measure::HostOutputs one = buffers.outputs();
     EXPECT_TRUE(same(all.o, one.o) && same(all.lse, one.lse)) << GetParam();
   }
 }

@@ -427,7 +427,7 @@ TEST_F(Correctness, EveryBudgetOfMultiprocessorsGivesTheSameBits) {
        {"fwd bf16 causal b2 hq8 hk2 s1000 d64", "fwd fp16 b1 h3 sq333 sk777 d128",
         "fwd bf16 causal b1 h5 s2100 d256", "fwd bf16 b2 h4 s600 d96 window(150,0)"}) {
     const Problem p = parse_problem(line);
-    if (bench::prepare(p, on_device()).sms() == 0) {
+    if (measure::prepare(p, on_device()).sms() == 0) {
       std::printf("takes no budget: %s\n", line);
       continue;
     }
@@ -440,9 +440,9 @@ TEST_F(Correctness, RecomputedRowsTellHowExactAnOutputIs) {
   for (const char* line : {"fwd bf16 causal b2 hq8 hk2 s1000 d128",
                            "fwd fp16 b1 h3 sq333 sk777 d64", "fwd fp32 causal b1 h4 s700 d64"}) {
     const Problem p = parse_problem(line);
-    bench::ProblemBuffers buffers(p, "cuda", 5);
+    measure::ProblemBuffers buffers(p, "cuda", 5);
     const auto rows = buffers.rows_check(64);
-    const bench::PassPlans plans = bench::prepare(p, on_device());
+    const measure::PassPlans plans = measure::prepare(p, on_device());
     const CheckReport report = buffers.check(plans, {.seed = 5});
     ASSERT_TRUE(report.ok) << line;
     const double error = buffers.error(*rows, 1);
@@ -451,7 +451,7 @@ TEST_F(Correctness, RecomputedRowsTellHowExactAnOutputIs) {
     if (p.dtype != DType::fp32) continue;
     Problem less = p;
     less.dtype = DType::tf32;
-    buffers.run(bench::prepare(less, on_device()));
+    buffers.run(measure::prepare(less, on_device()));
     const double worse = buffers.error(*rows, 1);
     std::printf("%s in tf32: %.2g\n", line, worse);
     EXPECT_GT(worse, 10 * error);

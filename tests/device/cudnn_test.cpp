@@ -25,7 +25,7 @@ TEST_F(Cudnn, ItsForwardMeetsTheRuleWithItsLogSumExp) {
        {"fwd bf16 b2 h4 s512 d64", "fwd fp16 causal b2 h4 s512 d128",
         "fwd bf16 causal b1 hq8 hk2 s1000 d128", "fwd fp16 b1 hq6 hk2 sq300 sk700 d64",
         "fwd bf16 causal b2 h3 s640 d64 layout(bshd)"}) {
-    bench::ProblemBuffers buffers(parse_problem(line), "cuda", 3);
+    measure::ProblemBuffers buffers(parse_problem(line), "cuda", 3);
     const CheckReport report =
         peer_->implementation(buffers, bench::Launch::eager, 1)->check({.seed = 3});
     EXPECT_TRUE(report.ok) << line << "\n" << report.summary();
@@ -36,9 +36,9 @@ TEST_F(Cudnn, ItIsTimedInTurnsWithOurs) {
   for (const char* line : {"fwd bf16 b4 h16 s4096 d128", "fwd bf16 causal b4 h16 s4096 d128",
                            "fwd bf16 b4 h16 s4096 d64", "fwd bf16 causal b4 h16 s4096 d64"}) {
     const Problem p = parse_problem(line);
-    bench::ProblemBuffers buffers(p, "cuda", 3);
-    const bench::PassPlans plans =
-        bench::prepare(p, {.backend = "cuda", .algorithm = Algorithm::flash});
+    measure::ProblemBuffers buffers(p, "cuda", 3);
+    const measure::PassPlans plans =
+        measure::prepare(p, {.backend = "cuda", .algorithm = Algorithm::flash});
     const auto cudnn = peer_->implementation(buffers, bench::Launch::eager, 2);
     std::vector<double> ours, theirs;
     buffers.time_s(plans, 2);

@@ -10,7 +10,7 @@
 
 #include "attention/registry.h"
 #include "base/random.h"
-#include "bench/problem_buffers.h"
+#include "measure/problem_buffers.h"
 #include "problem_lines.h"
 
 // What the tests on a real device share. Skipped, with the reason, where there is none.
@@ -42,10 +42,10 @@ inline PlanOptions on_hopper(const std::string& more) {
 }
 
 // Of one run on seeded data, which meets the rule.
-inline bench::HostOutputs right_outputs(const std::string& line, const PlanOptions& options) {
+inline measure::HostOutputs right_outputs(const std::string& line, const PlanOptions& options) {
   const Problem p = parse_problem(line);
-  bench::ProblemBuffers buffers(p, "cuda", 5);
-  EXPECT_TRUE(buffers.check(bench::prepare(p, options), {.seed = 5}).ok)
+  measure::ProblemBuffers buffers(p, "cuda", 5);
+  EXPECT_TRUE(buffers.check(measure::prepare(p, options), {.seed = 5}).ok)
       << line << " " << options.config;
   return buffers.outputs();
 }
@@ -58,8 +58,8 @@ inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptio
     std::printf("not run: %s: %s\n", line.c_str(), can.reason.c_str());
     return false;
   }
-  bench::ProblemBuffers buffers(p, "cuda", seed);
-  const CheckReport report = buffers.check(bench::prepare(p, options), {.seed = seed});
+  measure::ProblemBuffers buffers(p, "cuda", seed);
+  const CheckReport report = buffers.check(measure::prepare(p, options), {.seed = seed});
   EXPECT_TRUE(report.ok) << report.summary() << "\nrepro: dfa run --backend cuda --problem \""
                          << line << "\" --check --seed " << seed
                          << (options.algorithm == Algorithm::standard ? " --algorithm standard"
@@ -132,7 +132,7 @@ inline int fuzz(std::initializer_list<const char*> types,
 
 // Of each output that differs, in how many bytes, and the first and the last of them; empty: of
 // none.
-inline std::string other_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
+inline std::string other_bits(const measure::HostOutputs& one, const measure::HostOutputs& other) {
   std::string text;
   const auto compare = [&](const char* name, const AlignedBuffer& a, const AlignedBuffer& b) {
     if (a.size() != b.size()) text += std::string(name) + " has another size; ";
@@ -156,17 +156,17 @@ inline std::string other_bits(const bench::HostOutputs& one, const bench::HostOu
   return text;
 }
 
-inline bool same_bits(const bench::HostOutputs& one, const bench::HostOutputs& other) {
+inline bool same_bits(const measure::HostOutputs& one, const measure::HostOutputs& other) {
   return other_bits(one, other).empty();
 }
 
 // Does every one of `runs` runs leave the bits of the first?
 inline void expect_same_bits(const std::string& line, const PlanOptions& options, int runs) {
   const Problem p = parse_problem(line);
-  bench::ProblemBuffers buffers(p, "cuda", 7);
-  const bench::PassPlans plans = bench::prepare(p, options);
+  measure::ProblemBuffers buffers(p, "cuda", 7);
+  const measure::PassPlans plans = measure::prepare(p, options);
   buffers.run(plans);
-  const bench::HostOutputs once = buffers.outputs();
+  const measure::HostOutputs once = buffers.outputs();
   for (int run = 0; run < runs; ++run) {
     buffers.run(plans);
     if (run % 50 != 49) continue;
@@ -181,11 +181,11 @@ inline void expect_same_bits(const std::string& line, const PlanOptions& options
 inline void expect_same_bits_at_budgets(const std::string& line, const PlanOptions& options,
                                         int step) {
   const Problem p = parse_problem(line);
-  const bench::PassPlans plans = bench::prepare(p, options);
+  const measure::PassPlans plans = measure::prepare(p, options);
   ASSERT_GT(plans.sms(), 0) << line << " takes no budget";
-  bench::ProblemBuffers buffers(p, "cuda", 5);
+  measure::ProblemBuffers buffers(p, "cuda", 5);
   buffers.run(plans);
-  const bench::HostOutputs all = buffers.outputs();
+  const measure::HostOutputs all = buffers.outputs();
   for (int budget = 1; budget <= plans.sms(); budget += step) {
     buffers.limit_sms(budget);
     // The check fills outputs with NaN before it runs: what is not written shows.

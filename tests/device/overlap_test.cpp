@@ -46,7 +46,7 @@ constexpr int kCalls = 12;
 // ones leave: o, lse, dq, dk, dv. With a scale of 0.5 they neither vanish nor grow.
 std::vector<std::string> chain(const std::string& line, Calls how) {
   const Problem p = parse_problem(line);
-  const bench::PassPlans plans = bench::prepare(p, on_hopper(""));
+  const measure::PassPlans plans = measure::prepare(p, on_hopper(""));
   const std::int64_t count = p.b * p.hq * p.sq * p.d;
   const std::array<OnDevice, 2> x{{{p.dtype, count, 1}, {p.dtype, count, 2}}};
   const std::array<OnDevice, 2> dx{{{p.dtype, count, 3}, {p.dtype, count, 4}}};

@@ -71,12 +71,12 @@ TEST_F(Standard, StoredProbabilitiesMeetTheRule) {
 TEST_F(Standard, StoredProbabilitiesGiveTheGradientsOfRecomputedOnesToTheLastBit) {
   for (const char* line :
        {"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64", "fwdbwd fp32 b1 h4 sq333 sk777 d128"}) {
-    bench::ProblemBuffers buffers(parse_problem(line), "cuda", 1);
+    measure::ProblemBuffers buffers(parse_problem(line), "cuda", 1);
     std::vector<std::string> bits;
     for (const char* config :
          {"StandardConfig{.probabilities=Probabilities::recomputed}", kStored}) {
-      buffers.run(bench::prepare(buffers.problem(), {.backend = "cuda", .config = config}));
-      const bench::HostOutputs out = buffers.outputs();
+      buffers.run(measure::prepare(buffers.problem(), {.backend = "cuda", .config = config}));
+      const measure::HostOutputs out = buffers.outputs();
       for (const AlignedBuffer* one : {&out.dq, &out.dk, &out.dv}) {
         bits.emplace_back(one->as<char>(), one->size());
       }
@@ -87,7 +87,7 @@ TEST_F(Standard, StoredProbabilitiesGiveTheGradientsOfRecomputedOnesToTheLastBit
 
 TEST_F(Standard, MatricesThatDoNotFitAreOutOfMemoryAndTheProcessGoesOn) {
   const Problem p = parse_problem("fwd bf16 b16 h16 s65536 d8");
-  bench::ProblemBuffers buffers(p, "cuda", 1);
+  measure::ProblemBuffers buffers(p, "cuda", 1);
   const Plan plan = dfa::plan(p, {.backend = "cuda", .algorithm = Algorithm::standard});
   EXPECT_EQ(plan.workspace_bytes >> 42, 1u);  // 4 TiB of S
   EXPECT_THROW(buffers.forward(plan), OutOfMemory);

@@ -61,8 +61,8 @@ TEST_F(Logits, EveryProblemMeetsTheRule) {
     if (!has_backward(p) || whole) {
       EXPECT_TRUE(dfa::checked(line, 1, {.backend = "cuda"}));
     } else {  // a bias of fewer: its gradient is the caller's to sum
-      bench::ProblemBuffers buffers(p, "cuda", 5);
-      EXPECT_THROW(buffers.run(bench::prepare(p, {.backend = "cuda"})), Unsupported) << line;
+      measure::ProblemBuffers buffers(p, "cuda", 5);
+      EXPECT_THROW(buffers.run(measure::prepare(p, {.backend = "cuda"})), Unsupported) << line;
     }
   }
 }

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "bench/problem_buffers.h"
 #include "dfa/error.h"
 #include "govern/points.h"
 #include "govern/tune.h"
+#include "measure/problem_buffers.h"
 #include "temp_dir.h"
 
 namespace dfa::govern {

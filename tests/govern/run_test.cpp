@@ -25,9 +25,9 @@ struct Rig {
   explicit Rig(std::initializer_list<const char*> lines) {
     for (const char* line : lines) {
       problems.push_back(parse_problem(line));
-      all_buffers.push_back(std::make_unique<bench::ProblemBuffers>(problems.back(), "cpu", 1));
+      all_buffers.push_back(std::make_unique<measure::ProblemBuffers>(problems.back(), "cpu", 1));
       Candidate candidate;
-      candidate.plans = bench::prepare(problems.back(), {.backend = "cpu", .threads = 1});
+      candidate.plans = measure::prepare(problems.back(), {.backend = "cpu", .threads = 1});
       candidate.point = {.label = line, .time_s = 1e-4, .power_w = 650, .takes_sm_budget = false};
       loads.push_back({*all_buffers.back(), {candidate}});
     }
@@ -38,7 +38,7 @@ struct Rig {
   }
 
   std::vector<Problem> problems;
-  std::vector<std::unique_ptr<bench::ProblemBuffers>> all_buffers;
+  std::vector<std::unique_ptr<measure::ProblemBuffers>> all_buffers;
   std::vector<Load> loads;
 };
 

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "attention/registry.h"
-#include "bench/tuner.h"
 #include "dfa/error.h"
 #include "govern/policy_plan.h"
 #include "govern/tune.h"
+#include "measure/tuner.h"
 #include "sensors/system_clock.h"
 #include "temp_dir.h"
 
@@ -130,11 +130,11 @@ TEST_F(StoredChoice, MemoryOfSizesNearMeasuredOnesIsWhatTheyTake) {
 
 // What dfa bench calls dynamic.
 TEST_F(StoredChoice, TheTunerTakesTheFasterOfBoth) {
-  bench::ProblemBuffers buffers(kProblem, "cpu", 1);
+  measure::ProblemBuffers buffers(kProblem, "cpu", 1);
   sensors::SystemClock clock;
-  const bench::Tuned tuned =
-      bench::tune(buffers, {.backend = "cpu", .algorithm = Algorithm::flash, .threads = 1},
-                  {.budget_s = 0.1}, clock);
+  const measure::Tuned tuned =
+      measure::tune(buffers, {.backend = "cpu", .algorithm = Algorithm::flash, .threads = 1},
+                    {.budget_s = 0.1}, clock);
   const bool stored = tuned.plans.probabilities_bytes() > 0;
   EXPECT_EQ(tuned.plans.forward->algorithm, stored ? Algorithm::standard : Algorithm::flash);
   EXPECT_EQ(tuned.plans.backward->algorithm, tuned.plans.forward->algorithm);
@@ -145,7 +145,7 @@ TEST_F(StoredChoice, TheTunerTakesTheFasterOfBoth) {
 TEST_F(StoredChoice, OnePassAloneIsRefused) {
   for (const char* pass : {"fwd", "bwd"}) {
     const Problem one = parse_problem(std::string(pass) + " fp32 b1 h2 s128 d64");
-    EXPECT_THROW(bench::prepare(one, {.backend = "cpu", .config = kStored}), InvalidArgument);
+    EXPECT_THROW(measure::prepare(one, {.backend = "cpu", .config = kStored}), InvalidArgument);
   }
 }
 

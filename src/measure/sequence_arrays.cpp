@@ -1,4 +1,4 @@
-#include "bench/sequence_arrays.h"
+#include "measure/sequence_arrays.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include "dfa/error.h"
 #include "spec/lengths.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 void require_lengths(const Problem& p) {
@@ -56,4 +56,4 @@ Sequences SequenceArrays::pointers() const {
           .table_row = table_row};
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

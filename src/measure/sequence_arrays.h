@@ -5,7 +5,7 @@
 
 #include "dfa/attention.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 
 // What says where the sequences of a problem line lie (Sequences), on the host; nothing where it is
 // dense. Pages lie in no order, as a server's do.
@@ -20,4 +20,4 @@ struct SequenceArrays {
   Sequences pointers() const;
 };
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

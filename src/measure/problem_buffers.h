@@ -6,12 +6,12 @@
 #include <optional>
 
 #include "base/aligned.h"
-#include "bench/memory_peak.h"
 #include "contract/backend.h"
+#include "measure/memory_peak.h"
 #include "reference/check.h"
 #include "spec/passes.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 
 // Plans of the passes of one problem, so that each pass can have a configuration of its own.
 struct PassPlans {
@@ -120,4 +120,4 @@ class ProblemBuffers {
   std::unique_ptr<Tensors> tensors_;
 };
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

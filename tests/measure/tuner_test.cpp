@@ -1,4 +1,4 @@
-#include "bench/tuner.h"
+#include "measure/tuner.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include "spec/config_text.h"
 #include "spec/limits.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 using dfa::testing::FakeClock;
@@ -121,4 +121,4 @@ TEST(TileCandidates, OfFp32OnHopperAllAreOfPartsInEitherPass) {
 }
 
 }  // namespace
-}  // namespace dfa::bench
+}  // namespace dfa::measure

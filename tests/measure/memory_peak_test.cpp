@@ -1,4 +1,4 @@
-#include "bench/memory_peak.h"
+#include "measure/memory_peak.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 
 #include "temp_dir.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 constexpr std::size_t kBytes = 64 << 20;
@@ -38,4 +38,4 @@ TEST(MemoryPeak, WhereTheKernelDoesNotTellTheBodyStillRunsAndThereIsAReason) {
 }
 
 }  // namespace
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -1,4 +1,4 @@
-#include "bench/memory_peak.h"
+#include "measure/memory_peak.h"
 
 #include <malloc.h>
 
@@ -8,7 +8,7 @@
 
 #include "sensors/text_value.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 // "VmHWM" or "VmRSS" of this process, in bytes; -1 when the file does not tell.
@@ -43,4 +43,4 @@ MemoryGrowth measure_growth(const std::function<void()>& body, const std::filesy
   return {std::max<std::int64_t>(0, peak - before), ""};
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -1,4 +1,4 @@
-#include "bench/problem_buffers.h"
+#include "measure/problem_buffers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,14 +9,14 @@
 
 #include "attention/registry.h"
 #include "base/fill.h"
-#include "bench/sequence_arrays.h"
 #include "dfa/attention.h"
+#include "measure/sequence_arrays.h"
 #include "sensors/host.h"
 #include "spec/bias.h"
 #include "spec/block_lists.h"
 #include "spec/blocks.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 std::size_t bytes_in(const Strides& strides, const Problem& p, std::int64_t b, std::int64_t h,
@@ -520,4 +520,4 @@ ProblemBuffers::Inputs ProblemBuffers::inputs() const {
   return {t.q.to_host(), t.k.to_host(), t.v.to_host(), t.d_o.to_host()};
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -1,4 +1,4 @@
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 TEST(Statistics, OrderStatisticsOfKnownValues) {
@@ -86,4 +86,4 @@ TEST(Statistics, ValuesThatJumpBetweenTwoLevelsAreUncertainThoughTheirMadIsZero)
 }
 
 }  // namespace
-}  // namespace dfa::bench
+}  // namespace dfa::measure

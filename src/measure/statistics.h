@@ -2,7 +2,7 @@
 
 #include <span>
 
-namespace dfa::bench {
+namespace dfa::measure {
 
 // Robust summary of repeated measurements, in the unit of the values.
 struct Summary {
@@ -28,4 +28,4 @@ Summary summarize(std::span<const double> values);
 // deviation, times the median's efficiency loss, over sqrt(n). Infinite below two values.
 double mad_half_width(double mad, int n);
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace dfa::bench {
+namespace dfa::measure {
 
 // Bytes of host memory that `body` touched on top of what was resident before it, or why that
 // cannot be told. Uses the kernel's resident high-water mark, which it resets; correct to some
@@ -19,4 +19,4 @@ struct MemoryGrowth {
 MemoryGrowth measure_growth(const std::function<void()>& body,
                             const std::filesystem::path& proc = "/proc");
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -1,4 +1,4 @@
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 constexpr double kNormal95 = 1.96;
@@ -63,4 +63,4 @@ double mad_half_width(double mad, int n) {
   return kNormal95 * kMedianEfficiency * kMadToSigma * mad / std::sqrt(n);
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -5,13 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "bench/problem_buffers.h"
-#include "bench/result.h"
 #include "contract/clock.h"
+#include "measure/problem_buffers.h"
 #include "spec/limits.h"
 
 // Choosing a tile by measuring: short, before the timing, and reported apart from it.
-namespace dfa::bench {
+namespace dfa::measure {
+
+// How a configuration was found by measurement, before and apart from the timing.
+struct Search {
+  double seconds = 0;
+  int tried = 0;
+  int candidates = 0;
+  friend bool operator==(const Search&, const Search&) = default;
+};
 
 struct SearchOptions {
   double budget_s = 0.5;
@@ -49,4 +56,4 @@ struct Tuned {
 Tuned tune(ProblemBuffers& buffers, const PlanOptions& options, const SearchOptions& search,
            const Clock& clock);
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

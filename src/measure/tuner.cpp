@@ -1,4 +1,4 @@
-#include "bench/tuner.h"
+#include "measure/tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "attention/registry.h"
-#include "bench/statistics.h"
+#include "measure/statistics.h"
 #include "plan/select.h"
 #include "spec/config_text.h"
 #include "spec/limits.h"
 #include "spec/standard_config.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 constexpr double kScreeningShare = 0.7;  // of the budget; the rest is for the finalists
@@ -189,4 +189,4 @@ Tuned tune(ProblemBuffers& buffers, const PlanOptions& options, const SearchOpti
   return tuned;
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

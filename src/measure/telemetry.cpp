@@ -1,4 +1,4 @@
-#include "bench/telemetry.h"
+#include "measure/telemetry.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 #include "sensors/host_meters.h"
 #include "sensors/rapl/rapl.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
 namespace {
 
 Telemetry host_telemetry(const Clock& clock) {
@@ -69,4 +69,4 @@ std::optional<double> value_of(const sensors::MeterSet& set) {
   return reading ? std::optional(reading->value) : std::nullopt;
 }
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure

@@ -3,12 +3,20 @@
 #include <optional>
 #include <string>
 
-#include "bench/result.h"
 #include "contract/clock.h"
 #include "contract/device.h"
 #include "sensors/meter_set.h"
 
-namespace dfa::bench {
+namespace dfa::measure {
+
+// For the head of a result file.
+struct GpuFacts {
+  std::string name;
+  std::string driver;
+  std::optional<double> power_limit_w;
+  int sm_count = 0;
+  friend bool operator==(const GpuFacts&, const GpuFacts&) = default;
+};
 
 // The sensors of the part that a backend runs on: the host's processors or one GPU. A set without a
 // meter tells why.
@@ -26,7 +34,7 @@ struct Telemetry {
 // `gpu`: identity of the backend's GPU, empty for the host.
 Telemetry open_telemetry(const GpuIdentity& gpu, const Clock& clock);
 
-// For the head of a result file; nothing for the host.
+// Nothing for the host.
 std::optional<GpuFacts> describe_gpu(const GpuIdentity& gpu);
 
 // Programs of others on the GPU while this process has a context there, and as many that we started
@@ -36,4 +44,4 @@ std::optional<int> foreign_processes(const GpuIdentity& gpu, int ours = 0);
 // Value of the set's first meter.
 std::optional<double> value_of(const sensors::MeterSet& set);
 
-}  // namespace dfa::bench
+}  // namespace dfa::measure
