@@ -20,13 +20,13 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "bench/machine.h"
-#include "govern/points.h"
-#include "govern/run.h"
-#include "govern/sampling.h"
 #include "measure/statistics.h"
 #include "power/driver.h"
 #include "power/guard.h"
 #include "power/pacer.h"
+#include "run/governed.h"
+#include "run/points.h"
+#include "run/sampling.h"
 #include "sensors/system_clock.h"
 
 namespace dfa {
@@ -63,7 +63,7 @@ class Watching {
   Watching(const GpuIdentity& gpu, Clock& clock, double call_s)
       : clock_(clock),
         telemetry_(measure::open_telemetry(gpu, clock)),
-        governor_(setup_of(call_s), {}, govern::meters_of(telemetry_), pacer_),
+        governor_(setup_of(call_s), {}, run::meters_of(telemetry_), pacer_),
         driver_(governor_, clock, [this](const power::Decision&) { ++decisions_; }),
         sampling_(gpu, clock, {}) {
     driver_.start();
@@ -94,7 +94,7 @@ class Watching {
   power::Governor governor_;
   int decisions_ = 0;  // of the driver's thread, read once it has ended
   power::Driver driver_;
-  govern::Sampling sampling_;
+  run::Sampling sampling_;
 };
 
 class Comparison {
@@ -109,7 +109,7 @@ class Comparison {
                                 {.backend = backend_, .threads = on_processor_ ? 1 : 0})) {
     if (!options.gpu.empty()) gpu_ = {.pci_id = options.gpu, .name = options.gpu};
     try {
-      rows_ = buffers_.rows_check(govern::kGuardRows);
+      rows_ = buffers_.rows_check(run::kGuardRows);
     } catch (const Unsupported& error) {
       unguarded_ = error.what();
     }
@@ -120,7 +120,7 @@ class Comparison {
     const double begin = clock_.now_s();
     buffers_.run(plans_, 3);
     call_s_ = (clock_.now_s() - begin) / 3;
-    batch_ = govern::batch_for(call_s_);
+    batch_ = run::batch_for(call_s_);
     const int modes = rows_ ? 3 : 2;
     const Random random(1);
     std::uint64_t draw = 0;

@@ -4,12 +4,12 @@
 #include <cstdint>
 
 #include "cli/values.h"
-#include "govern/points.h"
+#include "run/points.h"
 
 namespace dfa::cli {
 
 // --memory: what plans may take beside the tensors.
-inline void add_memory_bound(CLI::App& command, govern::PointOptions& points) {
+inline void add_memory_bound(CLI::App& command, run::PointOptions& points) {
   command
       .add_option("--memory", points.memory_bytes,
                   "most that a plan may take beside the tensors, as 512MB or 2GiB: bounds stored "

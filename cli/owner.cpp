@@ -7,8 +7,8 @@
 #include "base/env.h"
 #include "base/quantity.h"
 #include "dfa/error.h"
-#include "govern/held_levers.h"
 #include "privileges/client.h"
+#include "run/held_levers.h"
 #include "sensors/nvml/guardian.h"
 
 namespace dfa::cli {
@@ -104,7 +104,7 @@ void LentCard::keep(double seconds) {
 // What an option has set for the whole run is no lever of a policy.
 power::Lent LentCard::lent() {
   if (!control_) return {};
-  power::Lent lent = govern::lent_by(*control_, limits_);
+  power::Lent lent = run::lent_by(*control_, limits_);
   if (lent.limit && fixed_w_) lent.limit->usual_w = lent.limit->most_w = *fixed_w_;
   if (clocks_hz_) lent.clocks.reset();
   return lent;

@@ -20,10 +20,10 @@
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
-#include "govern/run.h"
-#include "govern/shipped.h"
-#include "govern/tune.h"
 #include "power/metrics.h"
+#include "run/governed.h"
+#include "run/shipped.h"
+#include "run/tune.h"
 #include "sensors/system_clock.h"
 
 namespace dfa::cli {
@@ -41,7 +41,7 @@ struct PowerArguments {
   std::string trace;
   std::string chrome;
   std::string profile;
-  govern::PointOptions points;
+  run::PointOptions points;
   OwnerOptions owner;
 };
 
@@ -49,8 +49,8 @@ std::string or_dash(std::optional<double> value, const char* unit) {
   return value ? fmt::format("{:.4g} {}", *value, unit) : "not measured";
 }
 
-void print_points(const std::vector<govern::Candidate>& candidates) {
-  for (const govern::Candidate& candidate : candidates) {
+void print_points(const std::vector<run::Candidate>& candidates) {
+  for (const run::Candidate& candidate : candidates) {
     const OperatingPoint& p = candidate.point;
     fmt::print("  {:.4g} ms  {}  {} a call  dynamic {}  clock {:.0f} %  error {:.2g}  {}\n",
                1e3 * p.time_s, or_dash(p.power_w, "W"), or_dash(p.energy_j, "J"),
@@ -88,7 +88,7 @@ class LiveLine {
   double shown_s_ = -1;
 };
 
-void print_section(const govern::Governed& governed, double begin, double end,
+void print_section(const run::Governed& governed, double begin, double end,
                    const power::Policy& policy) {
   double power = 0, work = 0, above = 0, most = 0, settling = 0;
   double hottest = -INFINITY, last_c = 0;
@@ -128,7 +128,7 @@ void print_section(const govern::Governed& governed, double begin, double end,
   fmt::print("\n");
 }
 
-void print_guard(const govern::Governed& governed, double bound) {
+void print_guard(const run::Governed& governed, double bound) {
   if (!governed.unwatched.empty()) {
     fmt::print("accuracy not watched: {}\n", governed.unwatched);
     return;
@@ -137,48 +137,48 @@ void print_guard(const govern::Governed& governed, double bound) {
   fmt::print(
       "accuracy: {} checks of {} rows, largest error {:.2g} of at most {:.2g}, {:.3f} % of the "
       "time\n",
-      guard.checks, govern::kGuardRows, guard.worst, bound, 100 * guard.spent_s / governed.seconds);
+      guard.checks, run::kGuardRows, guard.worst, bound, 100 * guard.spent_s / governed.seconds);
 }
 
 // What a load is made of, while it lives.
 struct PassPlans {
   std::unique_ptr<measure::ProblemBuffers> buffers;
-  std::vector<govern::Candidate> candidates;
+  std::vector<run::Candidate> candidates;
 };
 
-std::vector<govern::Candidate> measure(measure::ProblemBuffers& buffers,
-                                       const govern::PointOptions& options,
-                                       const measure::Telemetry& telemetry,
-                                       std::optional<double> idle_w, Clock& clock) {
-  std::vector<govern::Candidate> candidates;
-  const govern::CandidatePlans found = govern::candidate_plans(buffers.problem(), options);
+std::vector<run::Candidate> measure(measure::ProblemBuffers& buffers,
+                                    const run::PointOptions& options,
+                                    const measure::Telemetry& telemetry,
+                                    std::optional<double> idle_w, Clock& clock) {
+  std::vector<run::Candidate> candidates;
+  const run::CandidatePlans found = run::candidate_plans(buffers.problem(), options);
   if (!found.refused.empty()) fmt::print("{}\n", found.refused);
   for (const measure::PassPlans& plans : found.plans) {
-    fmt::print(stderr, "measuring {}\n", govern::label_of(plans));
-    auto candidate = govern::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
+    fmt::print(stderr, "measuring {}\n", run::label_of(plans));
+    auto candidate = run::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
     if (candidate) candidates.push_back(std::move(*candidate));
   }
   return candidates;
 }
 
-std::vector<govern::Candidate> stored(const Problem& problem, const std::string& profile,
-                                      const govern::PointOptions& options) {
+std::vector<run::Candidate> stored(const Problem& problem, const std::string& profile,
+                                   const run::PointOptions& options) {
   if (profile != "shipped" && !std::filesystem::exists(profile)) {
     throw IoError("--profile '" + profile +
                   "' is not there; accepted: a file that dfa tune made, shipped");
   }
-  govern::KnownPoints known =
+  run::KnownPoints known =
       profile == "shipped"
-          ? govern::shipped_points(problem, options)
-          : govern::stored_points(problem, profile::Store(profile, profile::Access::existing),
-                                  options);
+          ? run::shipped_points(problem, options)
+          : run::stored_points(problem, profile::Store(profile, profile::Access::existing),
+                               options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
   return std::move(known.candidates);
 }
 
 // After what was measured is on the screen: a full disk takes none of that.
-void write_traces(const PowerArguments& arguments, const govern::Governed& governed) {
+void write_traces(const PowerArguments& arguments, const run::Governed& governed) {
   std::fflush(stdout);
   const power::Metrics metrics = power::measure(governed.head, governed.trace);
   if (!arguments.trace.empty()) {
@@ -194,7 +194,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   for (const std::string& file : {arguments.trace, arguments.chrome}) {
     if (!file.empty()) bench::require_writable(file);
   }
-  govern::RunOptions options;
+  run::RunOptions options;
   if (arguments.seconds.size() != 1 && arguments.seconds.size() != arguments.policies.size()) {
     throw InvalidArgument(
         fmt::format("--seconds was given {} times for {} policies; accepted: once, "
@@ -206,20 +206,20 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     options.sections.push_back({power::parse_policy(arguments.policies[i]), seconds});
   }
   OwnerOptions owner = arguments.owner;
-  for (const govern::Section& section : options.sections) owner.ask_for(section.policy);
+  for (const run::Section& section : options.sections) owner.ask_for(section.policy);
   LentCard card(owner);  // before CUDA and threads
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
   options.load_s = arguments.load_seconds;
   std::vector<Problem> problems;
   for (const std::string& line : arguments.problems) problems.push_back(parse_problem(line));
-  govern::PointOptions points = arguments.points;
+  run::PointOptions points = arguments.points;
   points.less_exact = arguments.max_error.has_value();
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
   const GpuIdentity gpu = find_backend(points.backend).device().identity();
   double run_s = kSlack;
-  for (const govern::Section& section : options.sections) run_s += section.seconds;
+  for (const run::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
   options.lent = card.lent();
   std::vector<PassPlans> prepared;
@@ -232,14 +232,14 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
       prepared.push_back(
           {std::make_unique<measure::ProblemBuffers>(problem, points.backend, 1), {}});
     }
-    idle_w = govern::idle_power(telemetry, clock, 1);
+    idle_w = run::idle_power(telemetry, clock, 1);
     for (PassPlans& one : prepared) {
       one.candidates = arguments.profile.empty()
                            ? measure(*one.buffers, points, telemetry, idle_w, clock)
                            : stored(one.buffers->problem(), arguments.profile, points);
     }
   }
-  std::vector<govern::Load> loads;
+  std::vector<run::Load> loads;
   fmt::print("idle {}; points:\n", or_dash(idle_w, "W"));
   for (PassPlans& one : prepared) {
     if (prepared.size() > 1) fmt::print("{}\n", to_line(one.buffers->problem()));
@@ -250,17 +250,17 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   card.keep(run_s);
   end_gently();
   options.interrupted = interrupted;
-  govern::Governed governed;
+  run::Governed governed;
   {
     LiveLine line;
     options.on_sample = [&](const power::Sample& sample, const power::Decision& decision) {
       line.show(sample, decision);
     };
-    governed = govern::run_governed(loads, options, gpu, idle_w, clock);
+    governed = run::run_governed(loads, options, gpu, idle_w, clock);
   }
   const Verdict put_back = card.end();
   double begin = 0;
-  for (const govern::Section& section : options.sections) {
+  for (const run::Section& section : options.sections) {
     print_section(governed, begin, begin + section.seconds, section.policy);
     begin += section.seconds;
   }

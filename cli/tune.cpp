@@ -1,4 +1,4 @@
-#include "govern/tune.h"
+#include "run/tune.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ struct TuneArguments {
   std::string export_file;
   std::string import_file;
   bool list = false;
-  govern::TuneOptions tune;
+  run::TuneOptions tune;
 };
 
 std::vector<Problem> problems_of(const TuneArguments& arguments) {
@@ -121,7 +121,7 @@ void run_tune(TuneArguments& arguments, int& exit_code) {
     arguments.tune.interrupted = interrupted;
     arguments.tune.on_progress = show;
     sensors::SystemClock clock;
-    const govern::TuneReport report = govern::tune(problems, store, arguments.tune, clock);
+    const run::TuneReport report = run::tune(problems, store, arguments.tune, clock);
     if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
     fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
                report.kept, report.wrong, report.left, arguments.profile);

@@ -2,9 +2,9 @@
 file(GLOB files ${FOLDER}/*.json)
 list(SORT files)
 file(WRITE ${OUTPUT} "// Made by cmake/embed_profiles.cmake.
-#include \"govern/shipped_text.h\"
+#include \"run/shipped_text.h\"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 std::span<const char* const> shipped_texts() {
   static constexpr const char* kTexts[] = {\n")
@@ -16,4 +16,4 @@ file(APPEND ${OUTPUT} "};
   return kTexts;
 }
 
-}  // namespace dfa::govern\n")
+}  // namespace dfa::run\n")

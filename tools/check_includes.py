@@ -30,12 +30,12 @@ ALLOWED = {
     "monitor": ["base", "contract", "sensors"],
     "privileges": ["base", "contract", "sensors"],
     "simulate": ["base", "contract", "sensors", "power"],
-    "govern": ["base", "spec", "contract", "sensors", "attention", "profile", "power", "measure"],
+    "run": ["base", "spec", "contract", "sensors", "attention", "profile", "power", "measure"],
     "measure": ["base", "spec", "plan", "contract", "sensors", "reference", "attention"],
     "bench": ["base", "spec", "contract", "sensors", "reference", "attention", "measure"],
     "evaluate": ["base", "spec", "contract", "bench"],
-    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "measure", "bench", "govern", "monitor", "privileges", "evaluate", "cuda"],
-    "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "privileges", "measure", "bench", "govern"],
+    "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "measure", "bench", "run", "monitor", "privileges", "evaluate", "cuda"],
+    "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "privileges", "measure", "bench", "run"],
 }
 # What a folder holds, for the note's table.
 WHAT = {
@@ -60,7 +60,7 @@ WHAT = {
     "simulate": "scenarios: the controller on a simulated card, bounds of its metrics",
     "measure": "a problem's tensors on a device: plans run, held against fp64 and timed; sensors beside; the search for a tile",
     "bench": "suites, interleaving, stopping rule, statistics, result file, peers",
-    "govern": "points measured, loads run under a policy, tuning",
+    "run": "points measured, loads run under a policy, tuning",
     "evaluate": "the whole evaluation as steps that are commands; what is done is not repeated",
     "cli": "the command line",
     "python": "the Python package, its module in `bindings/`, and the report",

@@ -14,15 +14,15 @@
 #include "base/env.h"
 #include "bench/machine.h"
 #include "dfa/error.h"
-#include "govern/held_levers.h"
-#include "govern/paced_loop.h"
-#include "govern/points.h"
-#include "govern/policy_plan.h"
-#include "govern/sampling.h"
 #include "measure/telemetry.h"
 #include "power/rack.h"
 #include "privileges/client.h"
 #include "python/bindings/core.h"
+#include "run/held_levers.h"
+#include "run/paced_loop.h"
+#include "run/points.h"
+#include "run/policy_plan.h"
+#include "run/sampling.h"
 #include "sensors/system_clock.h"
 
 namespace nb = nanobind;
@@ -43,14 +43,14 @@ GpuIdentity card_of(const std::string& device) {
 
 // The levers of that card, which a daemon of its owner lends; its socket's path, or empty for the
 // usual one.
-std::unique_ptr<govern::HeldLevers> ask_for_levers(const std::string& socket,
-                                                   const std::string& card) {
+std::unique_ptr<run::HeldLevers> ask_for_levers(const std::string& socket,
+                                                const std::string& card) {
   constexpr double kLongestLease = 60, kPatience = 5;  // s
   auto client = std::make_unique<privileges::Client>(
       socket.empty() ? env("DFA_PRIVILEGES") : socket, kPatience);
   double lease_s = kLongestLease;
   for (const auto& offer : client->offers()) lease_s = std::min(lease_s, offer.lease_s);
-  return std::make_unique<govern::HeldLevers>(std::move(client), card, lease_s);
+  return std::make_unique<run::HeldLevers>(std::move(client), card, lease_s);
 }
 
 // A loop of the user's under a cap, on one card.
@@ -64,7 +64,7 @@ class Loop {
         idle_w_(idle_w),
         privileges_(std::move(privileges)),
         sensors_(measure::open_telemetry(card_, clock_)),
-        second_(govern::open_second_mean(card_, clock_)) {
+        second_(run::open_second_mean(card_, clock_)) {
     if (sensors_.power.empty()) {
       throw Unsupported("a cap needs a power sensor: " + sensors_.power.status.reason);
     }
@@ -78,16 +78,16 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
 
   void begin() {
-    if (!idle_w_) idle_w_ = govern::idle_power(sensors_, clock_, 1);
+    if (!idle_w_) idle_w_ = run::idle_power(sensors_, clock_, 1);
     const auto facts = measure::describe_gpu(card_);
     put_back_.clear();
     if (privileges_) levers_ = ask_for_levers(*privileges_, card_.pci_id);
-    loop_ = std::make_unique<govern::PacedLoop>(
-        govern::LoopOptions{.policy = policy_,
-                            .idle_w = idle_w_.value_or(0),
-                            .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
-                            .calibrate_s = calibrate_s_,
-                            .lent = levers_ ? levers_->lent() : power::Lent{}},
+    loop_ = std::make_unique<run::PacedLoop>(
+        run::LoopOptions{.policy = policy_,
+                         .idle_w = idle_w_.value_or(0),
+                         .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
+                         .calibrate_s = calibrate_s_,
+                         .lent = levers_ ? levers_->lent() : power::Lent{}},
         power::Telemetry{.power = sensors_.power.first(),
                          .mean = second_.first(),
                          .energy = sensors_.energy.all(),
@@ -161,10 +161,10 @@ class Loop {
   std::optional<double> idle_w_;
   std::optional<std::string> privileges_;
   std::string put_back_;  // why the lent levers are gone; empty where they are not
-  std::unique_ptr<govern::HeldLevers> levers_;  // outlives the loop that turns them
+  std::unique_ptr<run::HeldLevers> levers_;  // outlives the loop that turns them
   measure::Telemetry sensors_;
   sensors::MeterSet second_;
-  std::unique_ptr<govern::PacedLoop> loop_;
+  std::unique_ptr<run::PacedLoop> loop_;
   long long steps_ = 0;
   double waited_s_ = 0;
 };
@@ -214,9 +214,8 @@ void bind_rack(nb::module_& core) {
 
 Plan plan_by_policy(const Problem& problem, const std::string& backend, const std::string& policy,
                     const std::string& profile) {
-  return govern::policy_plan(problem, profile,
-                             backend == "auto" ? bench::default_backend() : backend,
-                             power::parse_policy(policy));
+  return run::policy_plan(problem, profile, backend == "auto" ? bench::default_backend() : backend,
+                          power::parse_policy(policy));
 }
 
 void bind_policy(nb::module_& core) {

@@ -1,4 +1,4 @@
-#include "govern/shipped.h"
+#include "run/shipped.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "spec/config_text.h"
 #include "spec/limits.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 TEST(Shipped, EveryRowIsOfAKindOfCardAndItsConfigurationIsLegalThere) {
@@ -48,4 +48,4 @@ TEST(Shipped, WithoutARowTheReasonNamesProblemCardAndVersion) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

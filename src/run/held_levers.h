@@ -11,7 +11,7 @@
 #include "power/lent_levers.h"
 #include "sensors/gpu/control.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 // What a control lends, as levers of a policy. The control must outlive them.
 power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& limits);
@@ -48,4 +48,4 @@ class HeldLevers {
   std::thread thread_;
 };
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,10 +1,10 @@
-#include "govern/held_levers.h"
+#include "run/held_levers.h"
 
 #include <chrono>
 #include <functional>
 #include <utility>
 
-namespace dfa::govern {
+namespace dfa::run {
 
 power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& limits) {
   power::Lent lent;
@@ -81,4 +81,4 @@ Verdict HeldLevers::end() {
   return control_->end();
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -2,9 +2,9 @@
 
 #include <span>
 
-namespace dfa::govern {
+namespace dfa::run {
 
 // The files of profiles/, as text; made by the build.
 std::span<const char* const> shipped_texts();
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/paced_loop.h"
+#include "run/paced_loop.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "dfa/error.h"
 #include "sensors/system_clock.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 // Draws 600 W while the loop works and 100 W in its gaps; shows the mean of the last 0.1 s, as
@@ -207,4 +207,4 @@ TEST(PacedLoop, WhatCannotBeHeldIsRefused) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "dfa/problem.h"
-#include "govern/points.h"
 #include "profile/store.h"
+#include "run/points.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 struct TuneOptions {
   PointOptions points;
@@ -51,4 +51,4 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
 KnownPoints stored_points(const Problem& problem, const profile::Store& store,
                           const PointOptions& options);
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -8,7 +8,7 @@
 #include "measure/problem_buffers.h"
 #include "measure/telemetry.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 // A point with the plans that it stands for.
 struct Candidate {
@@ -51,4 +51,4 @@ std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
                                            const measure::Telemetry& telemetry,
                                            std::optional<double> idle_w, Clock& clock);
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,13 +1,13 @@
-#include "govern/policy_plan.h"
+#include "run/policy_plan.h"
 
 #include <fmt/format.h>
 
-#include "govern/shipped.h"
-#include "govern/tune.h"
 #include "power/choose.h"
+#include "run/shipped.h"
+#include "run/tune.h"
 #include "spec/lengths.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 // Time and joules are of the sizes; rows are measured on dense tensors.
@@ -63,4 +63,4 @@ Plan policy_plan(const Problem& problem, const std::string& profile, const std::
   return chosen;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/sampling.h"
+#include "run/sampling.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 
 #include "sensors/gpu/registry.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();  // null in files
@@ -87,4 +87,4 @@ void Sampling::loop() {
   }
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -3,13 +3,13 @@
 
 #include "attention/registry.h"
 #include "dfa/error.h"
-#include "govern/policy_plan.h"
-#include "govern/tune.h"
 #include "measure/tuner.h"
+#include "run/policy_plan.h"
+#include "run/tune.h"
 #include "sensors/system_clock.h"
 #include "temp_dir.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 const Problem kProblem = parse_problem("fwdbwd fp32 b1 h2 s128 d64");
@@ -150,4 +150,4 @@ TEST_F(StoredChoice, OnePassAloneIsRefused) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/tune.h"
+#include "run/tune.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "profile/nearest.h"
 #include "sensors/host.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 struct Job {
@@ -195,4 +195,4 @@ KnownPoints stored_points(const Problem& problem, const profile::Store& store,
   return known;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/run.h"
+#include "run/governed.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "sensors/nvml_world.h"
 #include "sensors/system_clock.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 using dfa::testing::NvmlWorld;
@@ -94,4 +94,4 @@ TEST(Run, APolicyThatNoPointOfALoadCanFollowIsRefusedBeforeAnythingRuns) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/points.h"
+#include "run/points.h"
 
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 #include "spec/lengths.h"
 #include "spec/passes.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 constexpr double kBatchSeconds = 1e-3;
@@ -214,4 +214,4 @@ std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
   return candidate;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

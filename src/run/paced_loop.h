@@ -11,7 +11,7 @@
 #include "power/lent_levers.h"
 #include "power/pacer.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 struct LoopOptions {
   power::Policy policy;  // power_cap or temp_cap; limit or clock where that lever is lent
@@ -78,4 +78,4 @@ class PacedLoop {
   long long steps_ = 0;
 };
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

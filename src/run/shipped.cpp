@@ -1,12 +1,12 @@
-#include "govern/shipped.h"
+#include "run/shipped.h"
 
 #include <algorithm>
 
 #include "attention/registry.h"
-#include "govern/shipped_text.h"
 #include "profile/json.h"
+#include "run/shipped_text.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 const std::vector<profile::Row>& shipped_rows() {
   static const std::vector<profile::Row> rows = [] {
@@ -35,4 +35,4 @@ KnownPoints shipped_points(const Problem& problem, const PointOptions& options) 
   return known;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

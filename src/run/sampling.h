@@ -13,7 +13,7 @@
 #include "power/trace.h"
 #include "sensors/meter_set.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 // The sensor's own mean of the last second; empty, with the reason, where there is none.
 sensors::MeterSet open_second_mean(const GpuIdentity& gpu, const Clock& clock);
@@ -63,4 +63,4 @@ class Sampling {
   std::thread thread_;
 };
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/run.h"
+#include "run/governed.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "dfa/problem.h"
-#include "govern/sampling.h"
 #include "power/driver.h"
 #include "power/pacer.h"
+#include "run/sampling.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 // Decisions, written by the governor's thread and read by the sensors'.
@@ -228,4 +228,4 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   return result;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

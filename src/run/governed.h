@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "govern/points.h"
 #include "power/governor.h"
 #include "power/guard.h"
 #include "power/lent_levers.h"
 #include "power/policy.h"
 #include "power/trace.h"
+#include "run/points.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 struct Section {
   power::Policy policy;
@@ -57,4 +57,4 @@ power::Telemetry meters_of(const measure::Telemetry& telemetry);
 Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
                       const GpuIdentity& gpu, std::optional<double> idle_w, Clock& clock);
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -1,4 +1,4 @@
-#include "govern/held_levers.h"
+#include "run/held_levers.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 // What a card was told, and how often its lease was renewed; refuses to renew when told to.
@@ -83,4 +83,4 @@ TEST(HeldLevers, ACardThatIsNotLentIsRefused) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

@@ -5,7 +5,7 @@
 #include "dfa/attention.h"
 #include "power/policy.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 
 // The plan that a policy without a cap chooses from the rows of a profile for problems of these
 // sizes, whatever their strides and scale. profile: a file of dfa tune, or "shipped". Throws
@@ -14,4 +14,4 @@ namespace dfa::govern {
 Plan policy_plan(const Problem& problem, const std::string& profile, const std::string& backend,
                  const power::Policy& policy);
 
-}  // namespace dfa::govern
+}  // namespace dfa::run

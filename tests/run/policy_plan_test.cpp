@@ -1,14 +1,14 @@
-#include "govern/policy_plan.h"
+#include "run/policy_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "dfa/error.h"
-#include "govern/points.h"
-#include "govern/tune.h"
 #include "measure/problem_buffers.h"
+#include "run/points.h"
+#include "run/tune.h"
 #include "temp_dir.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 // A profile of this processor with made-up times and joules: the fast one takes more.
@@ -116,4 +116,4 @@ TEST_F(PolicyPlan, ACapIsNotOfACall) {
 }
 
 }  // namespace
-}  // namespace dfa::govern
+}  // namespace dfa::run

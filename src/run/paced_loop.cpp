@@ -1,4 +1,4 @@
-#include "govern/paced_loop.h"
+#include "run/paced_loop.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "dfa/error.h"
 #include "measure/statistics.h"
 
-namespace dfa::govern {
+namespace dfa::run {
 namespace {
 
 constexpr double kSlice = 0.02;  // a duty that rose ends a wait this soon
@@ -154,4 +154,4 @@ void PacedLoop::wait(double work_s) {
   waited_s_ += clock_.now_s() - begin;
 }
 
-}  // namespace dfa::govern
+}  // namespace dfa::run
