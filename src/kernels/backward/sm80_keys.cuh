@@ -396,12 +396,10 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
       if (place.bitmap != kFullBlock) {
-        hide_unlisted_transposed(
-            p,
-            blocks.bits + static_cast<long long>(place.bitmap) * blocks.block_q * blocks.row_words,
-            blocks.row_words, place.part * kConfig.block_q + static_cast<int>(part_row),
-            work.key % blocks.block_k + Kernel::warp_row(ptx::thread_index()),
-            Kernel::Logits::hidden(args));
+        hide_unlisted_transposed(p, blocks.bits_of(place.bitmap), blocks.row_words,
+                                 place.part * kConfig.block_q + static_cast<int>(part_row),
+                                 work.key % blocks.block_k + Kernel::warp_row(ptx::thread_index()),
+                                 Kernel::Logits::hidden(args));
       }
     }
     Kernel::probabilities(args, p, rows);

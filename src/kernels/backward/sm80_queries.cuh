@@ -180,11 +180,9 @@ __global__ void __launch_bounds__(kConfig.dq_threads(), kConfig.dq_ctas)
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
       if (listed.bitmap != kFullBlock) {
-        hide_unlisted(
-            p,
-            blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,
-            blocks.row_words, work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
-            listed.part * kConfig.dq_block_k, Kernel::Logits::hidden(args));
+        hide_unlisted(p, blocks.bits_of(listed.bitmap), blocks.row_words,
+                      work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
+                      listed.part * kConfig.dq_block_k, Kernel::Logits::hidden(args));
       }
     }
     Kernel::probabilities(args, p, lse);

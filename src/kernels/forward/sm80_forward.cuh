@@ -164,11 +164,9 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
     if constexpr (kConfig.blocks) {
       const BlockArgs& blocks = args.blocks;
       if (listed.bitmap != kFullBlock) {
-        hide_unlisted(
-            scores,
-            blocks.bits + static_cast<long long>(listed.bitmap) * blocks.block_q * blocks.row_words,
-            blocks.row_words, work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
-            listed.part * kConfig.block_k, -ptx::infinity());
+        hide_unlisted(scores, blocks.bits_of(listed.bitmap), blocks.row_words,
+                      work.query % blocks.block_q + Kernel::warp_row(ptx::thread_index()),
+                      listed.part * kConfig.block_k, -ptx::infinity());
       }
     }
     softmax.step(scores, output);

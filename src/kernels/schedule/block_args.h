@@ -20,6 +20,10 @@ struct BlockArgs {
   int rows, columns;          // blocks of queries and of keys
   int row_words;              // of a bitmap
   int batch_maps, head_maps;  // from one batch's or query head's lists to the next's, 0: the same
+
+  DFA_HOST_DEVICE const unsigned* bits_of(int bitmap) const {
+    return bits + static_cast<long long>(bitmap) * block_q * row_words;
+  }
 };
 
 struct BlockKernelArgs : KernelArgs {
