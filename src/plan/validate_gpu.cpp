@@ -40,13 +40,7 @@ Verdict validate_strides(const char* name, const Strides& s) {
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
   return all(
-      {require(!c.sliced() || !p.blocks, "lists of blocks take d and dv up to ", kMostColumns,
-               " on a GPU, not d=", p.d, ", dv=", p.dv),
-       require(!c.sliced() || !c.dropout, "dropout takes d and dv up to ", kMostColumns,
-               " on a GPU, not d=", p.d, ", dv=", p.dv),
-       require(c.target != Target::cuda_sm75 || !c.sliced(), "cuda_sm75 has d and dv up to ",
-               kMostColumns, ", not d=", p.d, ", dv=", p.dv),
-       validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
+      {validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
        validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
        validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
        require(c.ranges == !p.mask.is_window(), c.ranges
@@ -59,6 +53,38 @@ Verdict validate_problem(const Config& c, const Problem& p) {
                                                        : "dropout takes dropout=true"),
        require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
        validate_lengths(p)});
+}
+
+// Heads above kMostColumns are multiplied slice by slice (0010), by fewer kernels.
+template <typename Config>
+Verdict validate_slices_of_any(const Config& c, const Problem& p) {
+  return all({
+      require(!p.blocks, "lists of blocks take d and dv up to ", kMostColumns,
+              " on a GPU, not d=", p.d, ", dv=", p.dv),
+      require(!c.dropout, "dropout takes d and dv up to ", kMostColumns, " on a GPU, not d=", p.d,
+              ", dv=", p.dv),
+      require(c.target != Target::cuda_sm75, "cuda_sm75 has d and dv up to ", kMostColumns,
+              ", not d=", p.d, ", dv=", p.dv),
+  });
+}
+
+Verdict validate_slices(const ForwardConfig& c, const Problem& p) {
+  if (!c.sliced()) return Verdict::yes();
+  return all({
+      validate_slices_of_any(c, p),
+      require(!c.split_kv, "split_kv=true has d and dv up to ", kMostColumns, ", not d=", p.d,
+              ", dv=", p.dv),
+  });
+}
+
+Verdict validate_slices(const BackwardConfig& c, const Problem& p) {
+  if (!c.sliced()) return Verdict::yes();
+  return all({
+      validate_slices_of_any(c, p),
+      require(c.sharing == 1 && c.dq == DqAccumulation::separate, "d and dv above ", kMostColumns,
+              " take sharing=1 and dq=separate"),
+      require(!p.bias, "a bias has no backward with d or dv above ", kMostColumns),
+  });
 }
 
 // Tiles that a list's blocks are cut into.
@@ -228,15 +254,6 @@ Verdict validate_dq(const BackwardConfig& c) {
   });
 }
 
-Verdict validate_slices(const BackwardConfig& c, const Problem& p) {
-  if (!c.sliced()) return Verdict::yes();
-  return all({
-      require(c.sharing == 1 && c.dq == DqAccumulation::separate, "d and dv above ", kMostColumns,
-              " take sharing=1 and dq=separate"),
-      require(!p.bias, "a bias has no backward with d or dv above ", kMostColumns),
-  });
-}
-
 }  // namespace
 
 Verdict validate_strides(const Problem& p) {
@@ -291,9 +308,6 @@ namespace {
 Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
   constexpr int kMostPackedHeads = 16;
   const std::int64_t group = p.hq / p.hk;
-  if (c.split_kv && c.sliced()) {
-    return no("split_kv=true has d and dv up to ", kMostColumns, ", not d=", p.d, ", dv=", p.dv);
-  }
   if (!c.split_kv) {
     return require(c.pack_gqa == 1 && c.num_splits == 0 && c.split_keys == 0,
                    "pack_gqa, num_splits and split_keys of cuda_sm80 take split_kv=true");
@@ -320,8 +334,8 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
 
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
-      all({validate_problem(c, p), validate_warps(c.warps), validate_split_kv(c, p),
-           validate_blocks(c, p),
+      all({validate_slices(c, p), validate_problem(c, p), validate_warps(c.warps),
+           validate_split_kv(c, p), validate_blocks(c, p),
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});
@@ -330,8 +344,8 @@ Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits
 
 Verdict validate_portable(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
-      all({validate_problem(c, p), validate_warps(c.warps), validate_warps(c.dq_warps),
-           validate_sharing(c), validate_dq(c), validate_blocks(c, p), validate_slices(c, p)});
+      all({validate_slices(c, p), validate_problem(c, p), validate_warps(c.warps),
+           validate_warps(c.dq_warps), validate_sharing(c), validate_dq(c), validate_blocks(c, p)});
   if (!fits) return fits;
   const Verdict keys = validate_tiles(key_tiles_of(c), limits);
   const bool other = c.dq == DqAccumulation::separate;  // has a kernel of dq of its own
