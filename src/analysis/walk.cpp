@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dfa/error.h"
+#include "spec/block_tiles.h"
 #include "spec/blocks.h"
 
 namespace dfa::analysis {
@@ -12,10 +13,9 @@ namespace {
 
 constexpr std::int64_t kMaxBlocks = 1LL << 24;
 
-// inner_range(first, last): the half-open inner range that outer rows first..last see.
-template <typename InnerRange>
-Walk walk(std::int64_t outer_size, std::int64_t outer_block, std::int64_t inner_size,
-          std::int64_t inner_block, InnerRange&& inner_range) {
+// How many outer blocks there are.
+std::int64_t require_tiles(std::int64_t outer_size, std::int64_t outer_block,
+                           std::int64_t inner_block) {
   if (outer_block < 1 || inner_block < 1) throw InvalidArgument("analysis: blocks are 1 or more");
   const std::int64_t blocks = (outer_size + outer_block - 1) / outer_block;
   if (blocks > kMaxBlocks) {
@@ -23,6 +23,14 @@ Walk walk(std::int64_t outer_size, std::int64_t outer_block, std::int64_t inner_
                           std::to_string(outer_block) +
                           " is more than 2^24 blocks; accepted: lengths up to 2^27");
   }
+  return blocks;
+}
+
+// inner_range(first, last): the half-open inner range that outer rows first..last see.
+template <typename InnerRange>
+Walk walk(std::int64_t outer_size, std::int64_t outer_block, std::int64_t inner_size,
+          std::int64_t inner_block, InnerRange&& inner_range) {
+  const std::int64_t blocks = require_tiles(outer_size, outer_block, inner_block);
   Walk sum{.blocks = static_cast<double>(blocks)};
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t first = block * outer_block;
@@ -38,70 +46,35 @@ Walk walk(std::int64_t outer_size, std::int64_t outer_block, std::int64_t inner_
   return sum;
 }
 
-struct Range {
-  std::int64_t begin, end;
-};
-
-// A side of the scores: its size, its tiles, its blocks in lists.
-struct Side {
-  std::int64_t size, tile, block;
-
-  std::int64_t blocks() const { return (size + block - 1) / block; }
-  std::int64_t end(std::int64_t first) const { return std::min(first + tile, size); }
-};
-
-// Inner tiles of the outer rows [first, end) that lists have a block of, within a range.
-// state(outer block, inner block) says what a map has there.
-template <typename State>
-std::vector<bool> seen_inner(const Side& outer, const Side& inner, std::int64_t first,
-                             std::int64_t end, Range range, const State& state) {
-  std::vector<bool> seen(static_cast<std::size_t>((inner.size + inner.tile - 1) / inner.tile));
-  for (std::int64_t o = first / outer.block; o * outer.block < end; ++o) {
-    for (std::int64_t i = 0; i < inner.blocks(); ++i) {
-      if (state(o, i) == kAbsentBlock) continue;
-      const std::int64_t from = std::max(i * inner.block, range.begin);
-      const std::int64_t to = std::min((i + 1) * inner.block, range.end);
-      for (std::int64_t t = from / inner.tile; from < to && t * inner.tile < to; ++t) {
-        seen[static_cast<std::size_t>(t)] = true;
+// The mean over maps of states. seen(map, first, end): the inner tiles that outer rows first to
+// end - 1 see.
+template <typename Seen>
+Walk walk_blocks(const Problem& p, std::int64_t outer_size, std::int64_t outer_tile,
+                 std::int64_t inner_size, std::int64_t inner_tile, const Seen& seen) {
+  require_tiles(outer_size, outer_tile, inner_tile);
+  Walk sum;
+  const std::int64_t maps = block_maps(p);
+  for (std::int64_t map = 0; map < maps; ++map) {
+    for (std::int64_t first = 0; first < outer_size; first += outer_tile) {
+      const std::int64_t end = std::min(first + outer_tile, outer_size);
+      const std::vector<bool> tiles = seen(map, first, end);
+      sum.blocks += 1;
+      for (std::size_t t = 0; t < tiles.size(); ++t) {
+        if (!tiles[t]) continue;
+        const std::int64_t at = static_cast<std::int64_t>(t) * inner_tile;
+        const auto rows = static_cast<double>(std::min(inner_tile, inner_size - at));
+        sum.inner += rows;
+        sum.pairs += rows * static_cast<double>(end - first);
       }
     }
   }
-  return seen;
+  const auto heads = static_cast<double>(maps);
+  return {sum.blocks / heads, sum.inner / heads, sum.pairs / heads};
 }
 
-template <typename State, typename InnerRange>
-Walk walk_blocks(const Side& outer, const Side& inner, const InnerRange& inner_range,
-                 const State& state) {
-  Walk sum;
-  for (std::int64_t first = 0; first < outer.size; first += outer.tile) {
-    const std::int64_t end = outer.end(first);
-    const auto seen = seen_inner(outer, inner, first, end, inner_range(first, end - 1), state);
-    sum.blocks += 1;
-    for (std::size_t t = 0; t < seen.size(); ++t) {
-      if (!seen[t]) continue;
-      const std::int64_t at = static_cast<std::int64_t>(t) * inner.tile;
-      const auto rows = static_cast<double>(inner.end(at) - at);
-      sum.inner += rows;
-      sum.pairs += rows * static_cast<double>(end - first);
-    }
-  }
-  return sum;
-}
-
-// The mean over maps.
-template <typename OfMap>
-Walk mean_of_maps(const Problem& p, const OfMap& of_map) {
-  const std::int64_t maps = block_maps(p);
-  Walk mean;
-  for (std::int64_t map = 0; map < maps; ++map) {
-    const Walk one =
-        of_map(p.blocks->states.data() + map * p.blocks->rows(p.sq) * p.blocks->columns(p.sk));
-    mean.blocks += one.blocks / static_cast<double>(maps);
-    mean.inner += one.inner / static_cast<double>(maps);
-    mean.pairs += one.pairs / static_cast<double>(maps);
-  }
-  return mean;
-}
+struct Range {
+  std::int64_t begin, end;
+};
 
 }  // namespace
 
@@ -119,28 +92,18 @@ Walk walk_keys(const Mask& mask, std::int64_t sq, std::int64_t sk, int block_q, 
 
 Walk walk_queries(const Problem& p, int block_q, int block_k) {
   if (!p.blocks) return walk_queries(p.mask, p.sq, p.sk, block_q, block_k);
-  const std::int64_t columns = p.blocks->columns(p.sk);
-  return mean_of_maps(p, [&](const std::int32_t* states) {
-    return walk_blocks(
-        {p.sq, block_q, p.blocks->block_q}, {p.sk, block_k, p.blocks->block_k},
-        [&](std::int64_t first, std::int64_t last) {
-          return Range{p.mask.key_begin(first, p.sq, p.sk), p.mask.key_end(last, p.sq, p.sk)};
-        },
-        [&](std::int64_t row, std::int64_t column) { return states[row * columns + column]; });
-  });
+  return walk_blocks(p, p.sq, block_q, p.sk, block_k,
+                     [&](std::int64_t map, std::int64_t first, std::int64_t end) {
+                       return seen_key_tiles(p, map, first, end, block_k);
+                     });
 }
 
 Walk walk_keys(const Problem& p, int block_q, int block_k) {
   if (!p.blocks) return walk_keys(p.mask, p.sq, p.sk, block_q, block_k);
-  const std::int64_t columns = p.blocks->columns(p.sk);
-  return mean_of_maps(p, [&](const std::int32_t* states) {
-    return walk_blocks(
-        {p.sk, block_k, p.blocks->block_k}, {p.sq, block_q, p.blocks->block_q},
-        [&](std::int64_t first, std::int64_t last) {
-          return Range{p.mask.query_begin(first, p.sq, p.sk), p.mask.query_end(last, p.sq, p.sk)};
-        },
-        [&](std::int64_t column, std::int64_t row) { return states[row * columns + column]; });
-  });
+  return walk_blocks(p, p.sk, block_k, p.sq, block_q,
+                     [&](std::int64_t map, std::int64_t first, std::int64_t end) {
+                       return seen_query_tiles(p, map, first, end, block_q);
+                     });
 }
 
 }  // namespace dfa::analysis

@@ -17,7 +17,7 @@
 #include "host/host_device.h"
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
-#include "spec/blocks.h"
+#include "spec/block_tiles.h"
 #include "spec/config_names.h"
 #include "spec/config_text.h"
 #include "spec/flops.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "spec/blocks.h"
+#include "spec/block_tiles.h"
 
 namespace dfa::cpu {
 namespace {

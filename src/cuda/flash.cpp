@@ -8,7 +8,7 @@
 #include "plan/pack_gqa.h"
 #include "plan/select.h"
 #include "plan/validate.h"
-#include "spec/blocks.h"
+#include "spec/block_tiles.h"
 #include "spec/config_names.h"
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"

@@ -31,18 +31,4 @@ std::vector<std::uint32_t> line_bitmap(const BlockMask& blocks, std::int32_t num
 // known.
 double pairs_of_blocks(const Problem& problem);
 
-// Tiles of `rows` queries by `keys` keys, of all heads: those that some pair of is seen in, by the
-// lists and the ends of the mask, and all. Requires states.
-struct TileCounts {
-  double seen = 0, all = 0;
-};
-TileCounts seen_tiles(const Problem& problem, std::int64_t rows, std::int64_t keys);
-
-// Of a plan's `why`: how many tiles are skipped.
-std::string skipped_tiles(const Problem& problem, std::int64_t rows, std::int64_t keys);
-
-// The largest tile side up to `most`, in multiples of `step`, that no two blocks share a tile of;
-// `step` where there is none.
-std::int64_t side_within(std::int64_t block, std::int64_t most, std::int64_t step);
-
 }  // namespace dfa

@@ -9,6 +9,7 @@
 
 #include "dfa/error.h"
 #include "spec/block_lists.h"
+#include "spec/block_tiles.h"
 #include "spec/flops.h"
 #include "temp_dir.h"
 
@@ -155,6 +156,49 @@ TEST(BlocksOfALine, ListsByKeysAreThoseByQueriesTurned) {
   const auto again = states_of_head(p, arrays.pointers(), 1, 2);
   const std::int64_t map = std::ssize(again);
   EXPECT_TRUE(std::equal(again.begin(), again.end(), p.blocks->states.begin() + 5 * map));
+}
+
+// A tile is seen where lists and the ends of the mask leave it a pair, and counted alike from both
+// sides.
+TEST(BlockTiles, AreThoseWithAPair) {
+  for (const char* mask : {"", " causal", " window(40,9)"}) {
+    const Problem p = parse_problem(std::string("fwd bf16") + mask +
+                                    " b1 h1 sq100 sk130 d64 blocks(random,0.4,3,16x32)");
+    const auto columns = p.blocks->columns(p.sk);
+    const auto sees = [&](std::int64_t i, std::int64_t j) {
+      const auto at = static_cast<std::size_t>(i / 16 * columns + j / 32);
+      return p.blocks->states[at] != kAbsentBlock && p.mask.key_begin(i, p.sq, p.sk) <= j &&
+             j < p.mask.key_end(i, p.sq, p.sk);
+    };
+    for (const auto& [rows, keys] : {std::pair{16, 32}, {32, 16}, {24, 80}}) {
+      double from_queries = 0, from_keys = 0;
+      for (std::int64_t i = 0; i < p.sq; i += rows) {
+        const std::int64_t end = std::min<std::int64_t>(i + rows, p.sq);
+        const std::vector<bool> seen = seen_key_tiles(p, 0, i, end, keys);
+        ASSERT_EQ(std::ssize(seen), (p.sk + keys - 1) / keys);
+        for (std::int64_t j = 0; j < p.sk; ++j) {
+          for (std::int64_t row = i; row < end; ++row) {
+            if (sees(row, j)) {
+              EXPECT_TRUE(seen[static_cast<std::size_t>(j / keys)]) << row << " " << j;
+            }
+          }
+        }
+        from_queries += static_cast<double>(std::count(seen.begin(), seen.end(), true));
+      }
+      for (std::int64_t j = 0; j < p.sk; j += keys) {
+        const auto seen = seen_query_tiles(p, 0, j, std::min<std::int64_t>(j + keys, p.sk), rows);
+        from_keys += static_cast<double>(std::count(seen.begin(), seen.end(), true));
+      }
+      const TileCounts counts = seen_tiles(p, rows, keys);
+      EXPECT_EQ(counts.seen, from_queries);
+      if (rows == 16) {
+        EXPECT_LT(counts.seen, counts.all);
+      }
+      if (keys % 32 == 0 && rows % 16 == 0 && p.mask == kFull) {
+        EXPECT_EQ(from_keys, from_queries);
+      }
+    }
+  }
 }
 
 TEST(BlocksOfALine, TilesFitBlocks) {
