@@ -111,24 +111,7 @@ class CudaBackend final : public Backend {
       return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
                          " have run on no GPU; take backend cpu");
     }
-    if (asks_standard(options)) {
-      if (const Verdict mask = validate_mask(p); !mask) return mask;
-      if (std::max(p.d, p.dv) > kMostColumns) {
-        return Verdict::no("standard attention on a GPU takes d and dv up to " +
-                           std::to_string(kMostColumns) + "; leave algorithm out");
-      }
-      if (p.packed()) {
-        return Verdict::no(
-            "standard attention on a GPU takes no packed sequences; leave algorithm "
-            "to auto");
-      }
-      if (!p.plain()) {
-        return Verdict::no(
-            "standard attention on a GPU takes plain logits without dropout alone; leave algorithm "
-            "to auto");
-      }
-      return standard_supports(p, chosen_device());
-    }
+    if (asks_standard(options)) return standard_supports(p, chosen_device());
     return flash_supports(p, limits());
   }
 

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "plan/validate_gpu.h"
+#include "spec/config.h"
 #include "spec/passes.h"
 
 namespace dfa::cuda {
@@ -195,6 +197,20 @@ Builder::Operand transposed(Builder::Operand operand) {
 }  // namespace
 
 Verdict check_standard(const Problem& p, int capability) {
+  if (const Verdict mask = validate_mask(p); !mask) return mask;
+  if (std::max(p.d, p.dv) > kMostColumns) {
+    return Verdict::no("standard attention on a GPU takes d and dv up to " +
+                       std::to_string(kMostColumns) + "; leave algorithm out");
+  }
+  if (p.packed()) {
+    return Verdict::no(
+        "standard attention on a GPU takes no packed sequences; leave algorithm to auto");
+  }
+  if (!p.plain()) {
+    return Verdict::no(
+        "standard attention on a GPU takes plain logits without dropout alone; leave algorithm to "
+        "auto");
+  }
   if (p.dtype == DType::fp8) return Verdict::no("standard attention in fp8 is not built");
   if (capability < 80 && (p.dtype == DType::bf16 || p.dtype == DType::tf32)) {
     return Verdict::no(std::string(name_of(p.dtype)) + " needs a GPU from sm_80 on");

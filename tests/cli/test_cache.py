@@ -70,6 +70,14 @@ def test_warm_takes_the_algorithm(warm):
     assert [kernel["name"] for kernel in made] == ["softmax"]
 
 
+@pytest.mark.parametrize("line, why", [
+    ("fwd bf16 h1 s64 d64 softcap(3)", "takes plain logits"), ("fwd bf16 h1 d64 lens(8,3)", "takes no packed sequences"),
+    ("fwd bf16 h1 s64 d288", "takes d and dv up to 256"), ("fwd bf16 causal chunk(8) h1 s64 d64", "know windows")])
+def test_warm_refuses_what_standard_attention_would(cache, line, why):
+    done = cache("warm", "--arch", "sm_80", "--problem", line, "--algorithm", "standard")
+    assert done.returncode == 3 and why in done.stderr, done.stderr
+
+
 def test_a_damaged_file_is_named_and_made_anew(cache, warm, tmp_path):
     warm()
     [path] = (tmp_path / "cache/kernels").iterdir()

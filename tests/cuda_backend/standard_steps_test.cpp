@@ -185,7 +185,7 @@ std::string fault(const std::string& line, bool stored = false) {
 }
 
 TEST(StandardSteps, AreAttentionForEveryProblemOfTheFiles) {
-  for (const char* file : {"test_quick.txt", "regressions.txt", "wide_heads.txt"}) {
+  for (const char* file : {"test_quick.txt", "regressions.txt"}) {
     for (const std::string& line : problem_lines(file)) {
       EXPECT_EQ(fault(line), "") << line;
       const std::size_t at = line.find("fp32");
@@ -215,7 +215,7 @@ TEST(StandardSteps, AreAttentionInEveryLayout) {
 
 // P stays from the forward to the backward: rounded to the element type, as tensor cores take it.
 TEST(StandardSteps, AreAttentionWherePIsStored) {
-  for (const char* file : {"test_quick.txt", "regressions.txt", "wide_heads.txt"}) {
+  for (const char* file : {"test_quick.txt", "regressions.txt"}) {
     for (const std::string& line : problem_lines(file)) {
       if (line.rfind("fwdbwd", 0) != 0) continue;
       EXPECT_EQ(fault(line, true), "") << line;
@@ -316,6 +316,15 @@ TEST(StandardSteps, WhatCannotRunIsRefusedWithTheReason) {
   EXPECT_NE(reason("fwd fp8 b1 h1 s8 d16", 90).find("fp8"), std::string::npos);
   EXPECT_NE(reason("fwd fp16 b1 h1 sq1 sk536870920 d16", 90).find("2^29"), std::string::npos);
   EXPECT_NE(reason("fwd fp16 b64 h64 sq524288 sk1 d16", 90).find("2^31"), std::string::npos);
+  EXPECT_NE(reason("fwd fp16 chunk(4) b1 h1 s8 d16", 90).find("windows"), std::string::npos);
+  EXPECT_NE(reason("fwd fp16 b1 h1 s64 d16 blocks(random,0.5,1,16x16)", 90).find("no lists"),
+            std::string::npos);
+  EXPECT_NE(reason("fwd fp16 b1 h1 s8 d288", 90).find("up to 256"), std::string::npos);
+  EXPECT_NE(reason("fwd fp16 h1 d16 lens(8,3)", 90).find("no packed"), std::string::npos);
+  for (const char* logits : {"softcap(3)", "alibi", "sink", "dropout(0.1,1)"}) {
+    const std::string line = std::string("fwd fp16 b1 h1 s8 d16 ") + logits;
+    EXPECT_NE(reason(line.c_str(), 90).find("plain logits"), std::string::npos) << line;
+  }
 }
 
 }  // namespace
