@@ -9,7 +9,7 @@
 #include "dfa/error.h"
 #include "privileges/client.h"
 #include "run/held_levers.h"
-#include "sensors/nvml/guardian.h"
+#include "sensors/nvml/restore_daemon.h"
 
 namespace dfa::cli {
 namespace {
@@ -70,7 +70,7 @@ LentCard::LentCard(const OwnerOptions& options) : options_(options) {
   if (!options.power_limit.empty()) fixed_w_ = parse_watts(options.power_limit);
   if (!options.clocks.empty()) clocks_hz_ = parse_clocks(options.clocks);
   if (options.allowed) {
-    control_ = std::make_unique<nvml::Guardian>();
+    control_ = std::make_unique<nvml::RestoreDaemon>();
   } else {
     control_ = std::make_unique<privileges::Client>(options.socket.empty() ? env("DFA_PRIVILEGES")
                                                                            : options.socket);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kRetry = 1;      // s between attempts to put a card back,
 constexpr double kRetries = 0.1;  // which take so much of the time at most
-constexpr double kLeftover = 10;  // s that a killed server's guardians may take to do that
+constexpr double kLeftover = 10;  // s that a killed server's restore daemons may take to do that
 
 // "00000000:3B:00.0" is "0000:3b:00.0".
 std::string plain(std::string id) {
@@ -26,9 +26,9 @@ std::string plain(std::string id) {
 
 // Takes the levers and gives them back, which undoes what a killed process left.
 Verdict undo(const std::string& card) try {
-  nvml::Guardian guardian;
-  const auto opened = guardian.open(card);
-  return opened.value ? guardian.end() : opened.status;
+  nvml::RestoreDaemon restorer;
+  const auto opened = restorer.open(card);
+  return opened.value ? restorer.end() : opened.status;
 } catch (const Unsupported& error) {  // no process left
   return Verdict::no(error.what());
 }
@@ -72,8 +72,8 @@ Broker::~Broker() { static_cast<void>(close()); }
 
 void Broker::know(Grant& grant, const std::string& file) {
   if (find(grant.card) == nullptr) {
-    nvml::Guardian guardian;
-    const auto known = guardian.identify(grant.card);
+    nvml::RestoreDaemon restorer;
+    const auto known = restorer.identify(grant.card);
     if (!known.value) {
       throw Unsupported(fmt::format("{}:{}: {}", file, grant.line, known.status.reason));
     }
@@ -156,10 +156,10 @@ Json Broker::hello(Client& client, const Request& request) const {
 }
 
 Verdict Broker::lend(Card& card) try {
-  auto guardian = std::make_unique<nvml::Guardian>();
-  const auto limits = guardian->open(card.known.pci_id);
+  auto restorer = std::make_unique<nvml::RestoreDaemon>();
+  const auto limits = restorer->open(card.known.pci_id);
   if (!limits.value) return limits.status;
-  card.guardian = std::move(guardian);
+  card.restorer = std::move(restorer);
   card.known.limits = *limits.value;
   return Verdict::yes();
 } catch (const Unsupported& error) {  // no process left
@@ -185,7 +185,7 @@ Json Broker::lease(int connection, Client& client, const Request& request, doubl
                      .uid = client.peer.uid,
                      .until_s = now_s + seconds};
   if (const Verdict taken = leases_.take(id, wanted, now_s); !taken) return refusal(taken.reason);
-  const bool renewed = card->guardian != nullptr;
+  const bool renewed = card->restorer != nullptr;
   if (!renewed) {
     if (const Verdict lent = lend(*card); !lent) {
       leases_.end(id);
@@ -223,7 +223,7 @@ Json Broker::set(int connection, Client& client, const Request& request) {
                            : fmt::format("{}; the list allows none", what));
   };
   if (request.frees_limit) {
-    if (const Verdict free = card->guardian->free_power_limit(); !free) return refusal(free.reason);
+    if (const Verdict free = card->restorer->free_power_limit(); !free) return refusal(free.reason);
     lease->limit_w = std::nullopt;
     return done();
   }
@@ -232,13 +232,13 @@ Json Broker::set(int connection, Client& client, const Request& request) {
     if (!grant.limit_w || !grant.limit_w->holds(watts)) {
       return outside(fmt::format("limit_w {:g}", watts).c_str(), grant.limit_w, 1);
     }
-    if (const Verdict set = card->guardian->set_power_limit(watts); !set)
+    if (const Verdict set = card->restorer->set_power_limit(watts); !set)
       return refusal(set.reason);
     lease->limit_w = watts;
     return done();
   }
   if (request.unlocks_clock) {
-    if (const Verdict free = card->guardian->unlock_clocks(); !free) return refusal(free.reason);
+    if (const Verdict free = card->restorer->unlock_clocks(); !free) return refusal(free.reason);
     lease->clock_hz = std::nullopt;
     return done();
   }
@@ -247,7 +247,7 @@ Json Broker::set(int connection, Client& client, const Request& request) {
     return outside(fmt::format("clock_mhz {:g} to {:g}", 1e-6 * hz.least, 1e-6 * hz.most).c_str(),
                    grant.clock_hz, 1e-6);
   }
-  if (const Verdict set = card->guardian->lock_clocks(hz.least, hz.most); !set) {
+  if (const Verdict set = card->restorer->lock_clocks(hz.least, hz.most); !set) {
     return refusal(set.reason);
   }
   lease->clock_hz = hz;
@@ -290,9 +290,9 @@ void Broker::take_back(Card& card, const std::string& why, double now_s) {
       client->second.lost[id] = id + " is not lent to you any more: " + why;
   }
   leases_.end(id);
-  card.owed = card.guardian->end();
-  card.guardian.reset();
-  if (!card.owed) card.owed = undo(id);  // its guardian was ended, say
+  card.owed = card.restorer->end();
+  card.restorer.reset();
+  if (!card.owed) card.owed = undo(id);  // its restore daemon was ended, say
   card.retry_s = now_s + kRetry;
   log_(card.owed ? fmt::format("{} was put back: {}", id, why)
                  : fmt::format("{} could not be put back: {}", id, card.owed.reason));
@@ -326,17 +326,17 @@ std::optional<double> Broker::next_s() const {
   return next;
 }
 
-std::vector<int> Broker::guardians() const {
+std::vector<int> Broker::restorers() const {
   std::vector<int> descriptors;
   for (const auto& [id, card] : cards_) {
-    if (card.guardian) descriptors.push_back(card.guardian->connection());
+    if (card.restorer) descriptors.push_back(card.restorer->connection());
   }
   return descriptors;
 }
 
-void Broker::guardian_ended(int descriptor, double now_s) {
+void Broker::restorer_ended(int descriptor, double now_s) {
   for (auto& [id, card] : cards_) {
-    if (!card.guardian || card.guardian->connection() != descriptor) continue;
+    if (!card.restorer || card.restorer->connection() != descriptor) continue;
     take_back(card, "the process that guarded it has ended", now_s);
   }
 }
@@ -344,7 +344,7 @@ void Broker::guardian_ended(int descriptor, double now_s) {
 Verdict Broker::close() {
   std::string trouble;
   for (auto& [id, card] : cards_) {
-    if (card.guardian) take_back(card, "the daemon ends", 0);
+    if (card.restorer) take_back(card, "the daemon ends", 0);
     if (!card.owed) trouble += (trouble.empty() ? "" : "; ") + id + ": " + card.owed.reason;
   }
   return trouble.empty() ? Verdict::yes() : Verdict::no("not put back: " + trouble);

@@ -11,14 +11,14 @@
 #include "privileges/allow.h"
 #include "privileges/leases.h"
 #include "privileges/protocol.h"
-#include "sensors/nvml/guardian.h"
+#include "sensors/nvml/restore_daemon.h"
 
 namespace dfa::privileges {
 
 // Answers requests: who may, who holds, what is set. Of a card that is lent the levers are held by
-// a guardian, a process of its own, so that this one never loads NVML: a driver that hangs or
-// crashes takes no other card with it, and however this process ends, each guardian puts its card
-// back.
+// a restore daemon, a process of its own, so that this one never loads NVML: a driver that hangs or
+// crashes takes no other card with it, and however this process ends, each restore daemon puts its
+// card back.
 class Broker {
  public:
   using Log = std::function<void(const std::string&)>;
@@ -40,17 +40,17 @@ class Broker {
   void tick(double now_s);
   std::optional<double> next_s() const;  // when tick() has something to do
 
-  // Connections to guardians, which can be read only when a guardian has ended.
-  std::vector<int> guardians() const;
-  void guardian_ended(int descriptor, double now_s);
+  // Connections to restore daemons, which can be read only when a restore daemon has ended.
+  std::vector<int> restorers() const;
+  void restorer_ended(int descriptor, double now_s);
 
   Verdict close();  // puts everything back: what could not be
 
  private:
   struct Card {
     nvml::CardIdentity known;
-    std::unique_ptr<nvml::Guardian> guardian;  // null: not lent
-    Verdict owed;                              // why it could not be put back, where so
+    std::unique_ptr<nvml::RestoreDaemon> restorer;  // null: not lent
+    Verdict owed;                                   // why it could not be put back, where so
     double retry_s = 0;
   };
   struct Client {

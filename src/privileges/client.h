@@ -25,7 +25,7 @@ struct Offer {
 // do its leases.
 class Client final : public sensors::CardControl {
  public:
-  static constexpr double kPatience = 60;  // s; above a guardian's
+  static constexpr double kPatience = 60;  // s; above a restore daemon's
 
   // Throws Unsupported in one line where no daemon answers there or it refuses this process.
   explicit Client(const std::filesystem::path& socket, double patience_s = kPatience);

@@ -36,8 +36,8 @@ void Server::run(int stop) {
     std::vector<pollfd> watched{{.fd = stop, .events = POLLIN, .revents = 0}};
     const bool accepts = accept_again_s_ <= monotonic_s();
     watched.push_back({.fd = accepts ? listener_.get() : -1, .events = POLLIN, .revents = 0});
-    const std::vector<int> guardians = broker_.guardians();
-    for (const int fd : guardians) watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    const std::vector<int> restorers = broker_.restorers();
+    for (const int fd : restorers) watched.push_back({.fd = fd, .events = POLLIN, .revents = 0});
     std::vector<int> numbers;
     for (const auto& [number, connection] : connections_) {
       numbers.push_back(number);
@@ -48,13 +48,13 @@ void Server::run(int stop) {
     }
     if (::poll(watched.data(), watched.size(), timeout_ms()) < 0) continue;
     if (watched[0].revents != 0) return;
-    for (std::size_t i = 0; i < guardians.size(); ++i) {
-      if (watched[2 + i].revents != 0) broker_.guardian_ended(guardians[i], monotonic_s());
+    for (std::size_t i = 0; i < restorers.size(); ++i) {
+      if (watched[2 + i].revents != 0) broker_.restorer_ended(restorers[i], monotonic_s());
     }
     more_ = false;
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       Connection& connection = connections_.at(numbers[i]);
-      if (watched[2 + guardians.size() + i].revents != 0) receive(connection);
+      if (watched[2 + restorers.size() + i].revents != 0) receive(connection);
       if (!answer_one(numbers[i], connection)) drop(numbers[i]);
     }
     if (watched[1].revents != 0) accept_all();

@@ -26,7 +26,7 @@ class Server {
     Broker::Log log;
   };
 
-  // Call it before there are threads and before CUDA or NVML were used: guardians are forked.
+  // Call it before there are threads and before CUDA or NVML were used: restore daemons are forked.
   // Throws as Broker and Listener, and where another server has the path.
   explicit Server(Options options);
 

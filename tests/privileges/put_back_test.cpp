@@ -28,7 +28,7 @@ TEST(PrivilegesServer, ACardIsPutBackWhenTheServerIsKilledAndTheNextTakesItsPlac
   Client client(world.socket());
   ASSERT_TRUE(client.open("GPU-aa").value);
   ASSERT_TRUE(client.set_power_limit(450));
-  Client other(world.socket());  // whose guardian was forked when the first one's was there
+  Client other(world.socket());  // whose restore daemon was forked when the first one's was there
   ASSERT_TRUE(other.open("GPU-bb").value);
   ASSERT_TRUE(other.lock_clocks(1e9, 1e9));
   EXPECT_TRUE(world.remembers());
@@ -45,23 +45,23 @@ TEST(PrivilegesServer, ACardIsPutBackWhenTheServerIsKilledAndTheNextTakesItsPlac
   EXPECT_TRUE(again.open("GPU-aa").value);
 }
 
-TEST(PrivilegesServer, ACardIsPutBackWhenItsGuardianIsKilledAndItsClientIsTold) {
+TEST(PrivilegesServer, ACardIsPutBackWhenItsRestoreDaemonIsKilledAndItsClientIsTold) {
   const DaemonWorld world;
   Daemon daemon(world, kAll);
   ASSERT_TRUE(daemon.started());
   Client client(world.socket());
   ASSERT_TRUE(client.open("GPU-aa").value);
   ASSERT_TRUE(client.set_power_limit(450));
-  const int guardian = guardian_of(daemon.pid());
-  ASSERT_GT(guardian, 0);
-  ::kill(guardian, SIGKILL);
+  const int restorer = restorer_of(daemon.pid());
+  ASSERT_GT(restorer, 0);
+  ::kill(restorer, SIGKILL);
   EXPECT_TRUE(world.is_set("limit 450\nlimit 650\nlimit 650\n")) << world.set();
   EXPECT_TRUE(holds(client.set_power_limit(450).reason, "the process that guarded it has ended"));
   EXPECT_TRUE(client.open("GPU-aa").value);
   EXPECT_TRUE(client.set_power_limit(460));
 }
 
-TEST(PrivilegesServer, WhatWasLeftWhenServerAndGuardianWereKilledIsUndoneAtTheNextStart) {
+TEST(PrivilegesServer, WhatWasLeftWhenServerAndRestoreDaemonWereKilledIsUndoneAtTheNextStart) {
   const DaemonWorld world;
   {
     Daemon daemon(world, kAll);
@@ -69,10 +69,10 @@ TEST(PrivilegesServer, WhatWasLeftWhenServerAndGuardianWereKilledIsUndoneAtTheNe
     Client client(world.socket());
     ASSERT_TRUE(client.open("GPU-aa").value);
     ASSERT_TRUE(client.set_power_limit(450));
-    const int guardian = guardian_of(daemon.pid());
-    ASSERT_GT(guardian, 0);
+    const int restorer = restorer_of(daemon.pid());
+    ASSERT_GT(restorer, 0);
     ::kill(daemon.pid(), SIGSTOP);  // it must not see that
-    ::kill(guardian, SIGKILL);
+    ::kill(restorer, SIGKILL);
     daemon.kill();
   }
   EXPECT_TRUE(world.remembers());
@@ -126,7 +126,7 @@ TEST(PrivilegesServer, AFullDiskRefusesTheChange) {
   EXPECT_EQ(world.set(), "limit 650\nlimit 650\n");
 }
 
-// As the guardians of a server that was killed do.
+// As the restore daemons of a server that was killed do.
 TEST(PrivilegesServer, TheStartWaitsForThoseWhoAreAboutToPutACardBack) {
   const DaemonWorld world;
   int held[2];
@@ -134,11 +134,11 @@ TEST(PrivilegesServer, TheStartWaitsForThoseWhoAreAboutToPutACardBack) {
   const int pid = ::fork();
   if (pid == 0) {
     ::alarm(60);
-    nvml::Guardian guardian;
-    const bool holds_it = guardian.open("GPU-aa").value && guardian.set_power_limit(300);
+    nvml::RestoreDaemon restorer;
+    const bool holds_it = restorer.open("GPU-aa").value && restorer.set_power_limit(300);
     [[maybe_unused]] const auto told = ::write(held[1], holds_it ? "y" : "n", 1);
     ::usleep(300000);
-    guardian.end();
+    restorer.end();
     ::_exit(0);
   }
   char holds_it = '?';

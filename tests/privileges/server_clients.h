@@ -95,7 +95,7 @@ inline int as_user(uid_t uid, std::vector<gid_t> groups, const std::function<boo
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-inline int guardian_of(int server) {
+inline int restorer_of(int server) {
   for (const auto& process : std::filesystem::directory_iterator("/proc")) {
     if (process.path().filename().string().find_first_not_of("0123456789") != std::string::npos) {
       continue;
@@ -104,7 +104,7 @@ inline int guardian_of(int server) {
     std::string text;
     std::getline(file, text);
     const std::size_t name = text.find(") ");
-    if (!holds(text, "(dfa-guardian) ")) continue;
+    if (!holds(text, "(dfa-restore) ")) continue;
     if (std::stoi(text.substr(name + 4)) == server) return std::stoi(process.path().filename());
   }
   return -1;

@@ -205,7 +205,7 @@ TEST(PrivilegesServer, ACardThatAnotherProgramHoldsIsNotLent) {
   const DaemonWorld world;
   Daemon daemon(world, kAll);
   ASSERT_TRUE(daemon.started());
-  nvml::Guardian admin;
+  nvml::RestoreDaemon admin;
   ASSERT_TRUE(admin.open(DaemonWorld::kCard).value);
   Client client(world.socket());
   EXPECT_TRUE(holds(client.open("GPU-aa").status.reason, "another process holds"));

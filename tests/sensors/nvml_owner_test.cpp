@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "sensors/nvml/guardian.h"
-#include "sensors/nvml/owner.h"
+#include "sensors/nvml/privileged_controls.h"
+#include "sensors/nvml/restore_daemon.h"
 #include "sensors/nvml_world.h"
 #include "temp_dir.h"
 
@@ -45,7 +45,7 @@ class NvmlOwner : public ::testing::Test {
 TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
   const NvmlWorld world(scenario());
   {
-    auto opened = nvml::OwnerLevers::open(world.card());
+    auto opened = nvml::PrivilegedControls::open(world.card());
     ASSERT_TRUE(opened.levers) << opened.status.reason;
     EXPECT_EQ(opened.levers->limits().found_w, 700);
     EXPECT_EQ(opened.levers->limits().least_w, 200);
@@ -59,31 +59,31 @@ TEST_F(NvmlOwner, LeversPutBackWhatTheyFound) {
 
 TEST_F(NvmlOwner, ALeverIsFreedWhileTheOtherIsHeld) {
   const NvmlWorld world(scenario());
-  nvml::Guardian guardian;
-  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
-  EXPECT_TRUE(guardian.unlock_clocks());  // nothing to do
-  guardian.request_power_limit(450);
-  guardian.request_clocks(1.2e9);
-  guardian.request_clocks(0);
-  EXPECT_TRUE(guardian.unlock_clocks());
+  nvml::RestoreDaemon restorer;
+  ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
+  EXPECT_TRUE(restorer.unlock_clocks());  // nothing to do
+  restorer.request_power_limit(450);
+  restorer.request_clocks(1.2e9);
+  restorer.request_clocks(0);
+  EXPECT_TRUE(restorer.unlock_clocks());
   EXPECT_EQ(set(), "limit 700\nlimit 450\nclocks 1200 1200\nclocks free\n");
-  guardian.request_power_limit(0);
-  EXPECT_TRUE(guardian.free_power_limit());
+  restorer.request_power_limit(0);
+  EXPECT_TRUE(restorer.free_power_limit());
   EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\n")) << set();
-  EXPECT_TRUE(guardian.set_power_limit(300));
-  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(restorer.set_power_limit(300));
+  EXPECT_TRUE(restorer.end());
   EXPECT_TRUE(set().ends_with("clocks free\nlimit 700\nlimit 300\nlimit 700\n")) << set();
 }
 
 TEST_F(NvmlOwner, WhatWasNotTurnedIsLeftAlone) {
   const NvmlWorld world(scenario());
-  { ASSERT_TRUE(nvml::OwnerLevers::open(world.card()).levers); }
+  { ASSERT_TRUE(nvml::PrivilegedControls::open(world.card()).levers); }
   EXPECT_EQ(set(), "limit 700\n");  // what was set already: the trial of permission
 }
 
 TEST_F(NvmlOwner, ALimitThatTheCardDoesNotTakeIsRefusedWithItsRange) {
   const NvmlWorld world(scenario());
-  auto opened = nvml::OwnerLevers::open(world.card());
+  auto opened = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(opened.levers);
   EXPECT_EQ(opened.levers->set_power_limit(100).reason,
             "power limit 100 W; this card takes 200 to 700 W");
@@ -92,7 +92,7 @@ TEST_F(NvmlOwner, ALimitThatTheCardDoesNotTakeIsRefusedWithItsRange) {
 
 TEST_F(NvmlOwner, WithoutPermissionNothingIsHeld) {
   const NvmlWorld world(scenario("error nvmlDeviceSetPowerManagementLimit 4\n"));
-  const auto opened = nvml::OwnerLevers::open(world.card());
+  const auto opened = nvml::PrivilegedControls::open(world.card());
   EXPECT_FALSE(opened.levers);
   EXPECT_EQ(opened.status.reason, "nvmlDeviceSetPowerManagementLimit: no permission");
   EXPECT_EQ(set(), "");
@@ -100,8 +100,8 @@ TEST_F(NvmlOwner, WithoutPermissionNothingIsHeld) {
 
 TEST_F(NvmlOwner, OneProcessAtATimeHoldsACard) {
   const NvmlWorld world(scenario());
-  const auto first = nvml::OwnerLevers::open(world.card());
-  const auto second = nvml::OwnerLevers::open(world.card());
+  const auto first = nvml::PrivilegedControls::open(world.card());
+  const auto second = nvml::PrivilegedControls::open(world.card());
   EXPECT_TRUE(first.levers);
   EXPECT_FALSE(second.levers);
   EXPECT_NE(second.status.reason.find("another process holds"), std::string::npos);
@@ -110,18 +110,18 @@ TEST_F(NvmlOwner, OneProcessAtATimeHoldsACard) {
 TEST_F(NvmlOwner, AFolderThatCannotBeWrittenRefusesTheLevers) {
   ::setenv("DFA_STATE_DIR", (tree_.path() / "nowhere").c_str(), 1);
   const NvmlWorld world(scenario());
-  const auto opened = nvml::OwnerLevers::open(world.card());
+  const auto opened = nvml::PrivilegedControls::open(world.card());
   EXPECT_FALSE(opened.levers);
   EXPECT_NE(opened.status.reason.find("DFA_STATE_DIR"), std::string::npos);
   EXPECT_EQ(set(), "");
 }
 
-// As after a kill of the program and its guardian both.
+// As after a kill of the program and its restore daemon both.
 TEST_F(NvmlOwner, WhatAKilledRunLeftIsUndoneFirstAndIsNotTakenForFound) {
   tree_.write("dfa-card-0000-3b-00.0", "power_limit_mw 650000 clocks_locked 1\n");
   tree_.write("settings", "limit 300\nclocks 900 900\n");
   const NvmlWorld world(scenario());
-  auto opened = nvml::OwnerLevers::open(world.card());
+  auto opened = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(opened.levers) << opened.status.reason;
   EXPECT_EQ(opened.levers->limits().found_w, 650);
   opened.levers.reset();
@@ -132,7 +132,7 @@ TEST_F(NvmlOwner, WhatAKilledRunLeftIsUndoneFirstAndIsNotTakenForFound) {
 TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
   {
     const NvmlWorld world(scenario("error nvmlDeviceResetGpuLockedClocks 15\n"));
-    auto opened = nvml::OwnerLevers::open(world.card());
+    auto opened = nvml::PrivilegedControls::open(world.card());
     ASSERT_TRUE(opened.levers);
     ASSERT_TRUE(opened.levers->lock_clocks(1e9, 1e9));
     EXPECT_FALSE(opened.levers->restore());
@@ -142,11 +142,11 @@ TEST_F(NvmlOwner, WhatCouldNotBePutBackIsRemembered) {
 
 TEST_F(NvmlOwner, LeversThatWereGivenBackAreRefusedAndFreeForOthers) {
   const NvmlWorld world(scenario());
-  auto opened = nvml::OwnerLevers::open(world.card());
+  auto opened = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(opened.levers);
   EXPECT_TRUE(opened.levers->restore());  // with nothing turned, and after a turn
   EXPECT_NE(opened.levers->set_power_limit(450).reason.find("given back"), std::string::npos);
-  opened = nvml::OwnerLevers::open(world.card());
+  opened = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(opened.levers);
   ASSERT_TRUE(opened.levers->set_power_limit(450));
   EXPECT_TRUE(opened.levers->restore());
@@ -154,10 +154,11 @@ TEST_F(NvmlOwner, LeversThatWereGivenBackAreRefusedAndFreeForOthers) {
   EXPECT_NE(opened.levers->lock_clocks(1e9, 1e9).reason.find("given back"), std::string::npos);
   EXPECT_TRUE(set().ends_with("limit 450\nlimit 700\n"));
   EXPECT_FALSE(std::filesystem::exists(memory()));
-  auto other = nvml::OwnerLevers::open(world.card());
+  auto other = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(other.levers) << other.status.reason;
   opened.levers.reset();
-  EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);  // the other's lock is not undone
+  EXPECT_FALSE(
+      nvml::PrivilegedControls::open(world.card()).levers);  // the other's lock is not undone
 }
 
 TEST_F(NvmlOwner, WhatAKilledRunLeftIsRememberedUntilItIsUndone) {
@@ -165,18 +166,18 @@ TEST_F(NvmlOwner, WhatAKilledRunLeftIsRememberedUntilItIsUndone) {
   for (const char* function :
        {"nvmlDeviceSetPowerManagementLimit", "nvmlDeviceResetGpuLockedClocks"}) {
     const NvmlWorld world(scenario("error " + std::string(function) + " 15\n"));
-    EXPECT_FALSE(nvml::OwnerLevers::open(world.card()).levers);
+    EXPECT_FALSE(nvml::PrivilegedControls::open(world.card()).levers);
     EXPECT_EQ(read_file(memory()), "power_limit_mw 650000 clocks_locked 1\n");
   }
   const NvmlWorld world(scenario());
-  EXPECT_TRUE(nvml::OwnerLevers::open(world.card()).levers);
+  EXPECT_TRUE(nvml::PrivilegedControls::open(world.card()).levers);
   EXPECT_TRUE(set().ends_with("limit 650\nclocks free\nlimit 650\n")) << set();
 }
 
 // A disk without room: what a card was cannot be remembered, so that it is not changed.
 TEST_F(NvmlOwner, AFullDiskRefusesTheChange) {
   const NvmlWorld world(scenario());
-  auto opened = nvml::OwnerLevers::open(world.card());
+  auto opened = nvml::PrivilegedControls::open(world.card());
   ASSERT_TRUE(opened.levers);
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
@@ -192,43 +193,43 @@ TEST_F(NvmlOwner, AFullDiskRefusesTheChange) {
   EXPECT_EQ(set(), "limit 700\n");
 }
 
-TEST_F(NvmlOwner, AGuardianSetsAndPutsBack) {
+TEST_F(NvmlOwner, ARestoreDaemonSetsAndPutsBack) {
   const NvmlWorld world(scenario());
-  nvml::Guardian guardian;
-  const auto limits = guardian.open("0000:3b:00.0");
+  nvml::RestoreDaemon restorer;
+  const auto limits = restorer.open("0000:3b:00.0");
   ASSERT_TRUE(limits.value) << limits.status.reason;
   EXPECT_EQ(limits.value->found_w, 700);
   EXPECT_EQ(limits.value->most_w, 700);
-  EXPECT_TRUE(guardian.set_power_limit(512.5));
-  EXPECT_FALSE(guardian.set_power_limit(900));
-  EXPECT_TRUE(guardian.lock_clocks(1.1e9, 1.1e9));
-  guardian.request_power_limit(400);
-  EXPECT_TRUE(guardian.end());
+  EXPECT_TRUE(restorer.set_power_limit(512.5));
+  EXPECT_FALSE(restorer.set_power_limit(900));
+  EXPECT_TRUE(restorer.lock_clocks(1.1e9, 1.1e9));
+  restorer.request_power_limit(400);
+  EXPECT_TRUE(restorer.end());
   EXPECT_EQ(set(), "limit 700\nlimit 512.5\nclocks 1100 1100\nlimit 400\nlimit 700\nclocks free\n");
 }
 
-TEST_F(NvmlOwner, AGuardianTellsWhatACardIsAndTakesNothing) {
+TEST_F(NvmlOwner, ARestoreDaemonTellsWhatACardIsAndTakesNothing) {
   const NvmlWorld world(scenario());
-  nvml::Guardian guardian;
-  const auto known = guardian.identify("GPU-aa");
+  nvml::RestoreDaemon restorer;
+  const auto known = restorer.identify("GPU-aa");
   ASSERT_TRUE(known.value) << known.status.reason;
   EXPECT_EQ(known.value->pci_id, "0000:3b:00.0");
   EXPECT_EQ(known.value->uuid, "GPU-aa");
   EXPECT_EQ(known.value->name, "H200");
   EXPECT_EQ(known.value->limits.least_w, 200);
-  EXPECT_FALSE(guardian.identify("GPU-bb").value);
-  EXPECT_FALSE(guardian.set_power_limit(300));  // which were not taken
-  EXPECT_TRUE(guardian.end());
+  EXPECT_FALSE(restorer.identify("GPU-bb").value);
+  EXPECT_FALSE(restorer.set_power_limit(300));  // which were not taken
+  EXPECT_TRUE(restorer.end());
   EXPECT_EQ(set(), "");
 }
 
-// A second guardian is forked while the connection to the first is open.
-TEST_F(NvmlOwner, AGuardianKeepsNothingOpenButItsConnection) {
+// A second restore daemon is forked while the connection to the first is open.
+TEST_F(NvmlOwner, ARestoreDaemonKeepsNothingOpenButItsConnection) {
   const NvmlWorld world(scenario());
-  nvml::Guardian first;
-  const nvml::Guardian second;
+  nvml::RestoreDaemon first;
+  const nvml::RestoreDaemon second;
   ASSERT_TRUE(first.identify("GPU-aa").value);  // it lives, and has loaded the library
-  for (const nvml::Guardian* one : {&std::as_const(first), &second}) {
+  for (const nvml::RestoreDaemon* one : {&std::as_const(first), &second}) {
     const std::string folder = "/proc/" + std::to_string(one->pid()) + "/fd";
     const auto sockets = [&] {
       int count = 0;
@@ -249,65 +250,65 @@ TEST_F(NvmlOwner, AGuardianKeepsNothingOpenButItsConnection) {
 TEST_F(NvmlOwner, ADriverThatHangsIsToldAndItsLateAnswersAreNotTakenForOthers) {
   const NvmlWorld world("latency nvmlDeviceSetGpuLockedClocks 0.7\nclock real\n" +
                         scenario().substr(kCard.find("card ")));
-  nvml::Guardian guardian(0.2);
-  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
-  EXPECT_EQ(guardian.lock_clocks(1e9, 1e9).reason, "the driver did not answer for 0.2 s");
-  EXPECT_FALSE(guardian.set_power_limit(300));
+  nvml::RestoreDaemon restorer(0.2);
+  ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
+  EXPECT_EQ(restorer.lock_clocks(1e9, 1e9).reason, "the driver did not answer for 0.2 s");
+  EXPECT_FALSE(restorer.set_power_limit(300));
   std::this_thread::sleep_for(std::chrono::milliseconds(800));
-  EXPECT_NE(guardian.set_power_limit(100).reason.find("this card takes"), std::string::npos);
-  EXPECT_TRUE(guardian.set_power_limit(400));
-  EXPECT_TRUE(guardian.end());
+  EXPECT_NE(restorer.set_power_limit(100).reason.find("this card takes"), std::string::npos);
+  EXPECT_TRUE(restorer.set_power_limit(400));
+  EXPECT_TRUE(restorer.end());
   EXPECT_TRUE(ends_with("clocks 1000 1000\nlimit 300\nlimit 400\nlimit 700\nclocks free\n"))
       << set();
 }
 
 TEST_F(NvmlOwner, ARefusalThatNobodyWaitedForIsToldAtTheEnd) {
   const NvmlWorld world(scenario());
-  nvml::Guardian guardian;
-  ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
-  guardian.request_power_limit(100);
-  guardian.request_power_limit(300);
-  EXPECT_NE(guardian.end().reason.find("this card takes 200 to 700 W"), std::string::npos);
+  nvml::RestoreDaemon restorer;
+  ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
+  restorer.request_power_limit(100);
+  restorer.request_power_limit(300);
+  EXPECT_NE(restorer.end().reason.find("this card takes 200 to 700 W"), std::string::npos);
   EXPECT_TRUE(ends_with("limit 300\nlimit 700\n"));
 }
 
 TEST_F(NvmlOwner, AnUnknownCardAndNoCardAreReasons) {
   const NvmlWorld world(scenario());
-  nvml::Guardian guardian;
-  EXPECT_FALSE(guardian.set_power_limit(300));
-  EXPECT_NE(guardian.open("0000:99:00.0").status.reason.find("0000:99:00.0"), std::string::npos);
-  EXPECT_TRUE(guardian.end());
+  nvml::RestoreDaemon restorer;
+  EXPECT_FALSE(restorer.set_power_limit(300));
+  EXPECT_NE(restorer.open("0000:99:00.0").status.reason.find("0000:99:00.0"), std::string::npos);
+  EXPECT_TRUE(restorer.end());
 }
 
-TEST_F(NvmlOwner, ThatTheGuardianIsGoneIsToldAndTheNextRunPutsTheCardBack) {
+TEST_F(NvmlOwner, ThatTheRestoreDaemonIsGoneIsToldAndTheNextRunPutsTheCardBack) {
   const NvmlWorld world(scenario());
   {
-    nvml::Guardian guardian;
-    ASSERT_TRUE(guardian.open("0000:3b:00.0").value);
-    ASSERT_TRUE(guardian.set_power_limit(300));
-    ::kill(guardian.pid(), SIGKILL);
-    EXPECT_NE(guardian.end().reason.find("has ended"), std::string::npos);
+    nvml::RestoreDaemon restorer;
+    ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
+    ASSERT_TRUE(restorer.set_power_limit(300));
+    ::kill(restorer.pid(), SIGKILL);
+    EXPECT_NE(restorer.end().reason.find("has ended"), std::string::npos);
   }
   EXPECT_TRUE(set().ends_with("limit 300\n"));
-  nvml::Guardian next;
+  nvml::RestoreDaemon next;
   ASSERT_TRUE(next.open("0000:3b:00.0").value);
   EXPECT_TRUE(next.end());
   EXPECT_TRUE(set().ends_with("limit 700\nlimit 700\n"));
 }
 
-// The process that holds a guardian ends by a signal, one that it cannot catch among them.
-class GuardianOutlives : public NvmlOwner, public ::testing::WithParamInterface<int> {};
+// The process that holds a restore daemon ends by a signal, one that it cannot catch among them.
+class RestoreDaemonOutlives : public NvmlOwner, public ::testing::WithParamInterface<int> {};
 
-TEST_P(GuardianOutlives, AndPutsTheCardBack) {
+TEST_P(RestoreDaemonOutlives, AndPutsTheCardBack) {
   const NvmlWorld world(scenario());
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const int pid = ::fork();
   if (pid == 0) {
     ::alarm(60);  // outlives no test that failed
-    nvml::Guardian guardian;
-    const bool held = guardian.open("0000:3b:00.0").value && guardian.set_power_limit(300) &&
-                      guardian.lock_clocks(1e9, 1e9);
+    nvml::RestoreDaemon restorer;
+    const bool held = restorer.open("0000:3b:00.0").value && restorer.set_power_limit(300) &&
+                      restorer.lock_clocks(1e9, 1e9);
     [[maybe_unused]] const auto told = ::write(ready[1], held ? "y" : "n", 1);
     if (GetParam() == SIGABRT) ::signal(SIGABRT, SIG_DFL);
     for (;;) ::pause();
@@ -327,7 +328,7 @@ TEST_P(GuardianOutlives, AndPutsTheCardBack) {
   ::close(ready[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, GuardianOutlives,
+INSTANTIATE_TEST_SUITE_P(Signals, RestoreDaemonOutlives,
                          ::testing::Values(SIGTERM, SIGINT, SIGKILL, SIGHUP, SIGABRT));
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "sensors/nvml/device.h"
 
 // What changes a card: its power limit and its clocks. For the card's owner alone, and kept apart
-// from everything that reads. Whoever may be ended at any moment uses a Guardian instead.
+// from everything that reads. Whoever may be ended at any moment uses a RestoreDaemon instead.
 namespace dfa::nvml {
 
 using sensors::PowerLimits;
@@ -19,19 +19,19 @@ inline constexpr Range kAnyClocks{1e6, 99999e6};
 Value<PowerLimits> read_power_limits(const Device& device);
 
 // Remembers on disk what it found, for as long as the card is not as it was.
-class OwnerLevers {
+class PrivilegedControls {
  public:
   struct Opened {
-    std::unique_ptr<OwnerLevers> levers;
+    std::unique_ptr<PrivilegedControls> levers;
     Verdict status;
   };
 
   // Undoes first what a run that was killed has left behind. Sets the limit that is set already, to
   // learn whether this may be done at all. Refused while another process holds the card's levers.
   static Opened open(const Device& device);
-  ~OwnerLevers();  // restores
-  OwnerLevers(const OwnerLevers&) = delete;
-  OwnerLevers& operator=(const OwnerLevers&) = delete;
+  ~PrivilegedControls();  // restores
+  PrivilegedControls(const PrivilegedControls&) = delete;
+  PrivilegedControls& operator=(const PrivilegedControls&) = delete;
 
   const PowerLimits& limits() const { return limits_; }
   Verdict set_power_limit(double watts);
@@ -47,7 +47,7 @@ class OwnerLevers {
   struct Api;
   class Memory;
 
-  OwnerLevers(const Device& device, std::unique_ptr<Api> api);
+  PrivilegedControls(const Device& device, std::unique_ptr<Api> api);
   Verdict take();
   Verdict undo_leftover();
 

@@ -1,4 +1,4 @@
-#include "sensors/nvml/owner.h"
+#include "sensors/nvml/privileged_controls.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ void find(const Library& library, Of& function) {
 
 }  // namespace
 
-struct OwnerLevers::Api {
+struct PrivilegedControls::Api {
   Function<Handle, unsigned> set_limit{"nvmlDeviceSetPowerManagementLimit"};
   Function<Handle, unsigned, unsigned> lock_clocks{"nvmlDeviceSetGpuLockedClocks"};
   Function<Handle> unlock_clocks{"nvmlDeviceResetGpuLockedClocks"};
@@ -42,7 +42,7 @@ struct OwnerLevers::Api {
 
 // What was found, in a file that a reboot removes, as it removes limits and locked clocks; locked
 // for as long as these levers are held.
-class OwnerLevers::Memory {
+class PrivilegedControls::Memory {
  public:
   explicit Memory(const std::string& pci_id) {
     std::string name = "dfa-card-" + pci_id;
@@ -131,20 +131,20 @@ Value<PowerLimits> read_power_limits(const Device& device) {
   return {PowerLimits{1e-3 * found, 1e-3 * least, 1e-3 * most}, {}};
 }
 
-OwnerLevers::OwnerLevers(const Device& device, std::unique_ptr<Api> api)
+PrivilegedControls::PrivilegedControls(const Device& device, std::unique_ptr<Api> api)
     : device_(device), api_(std::move(api)) {}
 
-OwnerLevers::~OwnerLevers() { static_cast<void>(restore()); }
+PrivilegedControls::~PrivilegedControls() { static_cast<void>(restore()); }
 
-OwnerLevers::Opened OwnerLevers::open(const Device& device) {
-  std::unique_ptr<OwnerLevers> levers(
-      new OwnerLevers(device, std::make_unique<Api>(device.library())));
+PrivilegedControls::Opened PrivilegedControls::open(const Device& device) {
+  std::unique_ptr<PrivilegedControls> levers(
+      new PrivilegedControls(device, std::make_unique<Api>(device.library())));
   const Verdict taken = levers->take();
   if (!taken) return {nullptr, taken};
   return {std::move(levers), taken};
 }
 
-Verdict OwnerLevers::take() {
+Verdict PrivilegedControls::take() {
   if (device_.settings().mig) {
     return Verdict::no("the card is in MIG mode: its limit and clocks are of all its instances");
   }
@@ -162,14 +162,14 @@ Verdict OwnerLevers::take() {
   return api_->set_limit(device_.handle(), found_mw_);
 }
 
-Verdict OwnerLevers::undo_leftover() {
+Verdict PrivilegedControls::undo_leftover() {
   const auto left = memory_->leftover();
   if (!left) return Verdict::yes();
   if (const Verdict set = api_->set_limit(device_.handle(), left->limit_mw); !set) return set;
   return left->clocks_locked != 0 ? api_->unlock_clocks(device_.handle()) : Verdict::yes();
 }
 
-Verdict OwnerLevers::set_power_limit(double watts) {
+Verdict PrivilegedControls::set_power_limit(double watts) {
   if (!memory_) return Verdict::no(kGivenBack);
   if (!(watts >= limits_.least_w && watts <= limits_.most_w)) {
     return Verdict::no(fmt::format("power limit {:g} W; this card takes {:g} to {:g} W", watts,
@@ -180,7 +180,7 @@ Verdict OwnerLevers::set_power_limit(double watts) {
   return api_->set_limit(device_.handle(), static_cast<unsigned>(std::llround(watts * 1e3)));
 }
 
-Verdict OwnerLevers::free_power_limit() {
+Verdict PrivilegedControls::free_power_limit() {
   if (!memory_) return Verdict::no(kGivenBack);
   if (!limit_changed_) return Verdict::yes();
   const Verdict freed = api_->set_limit(device_.handle(), found_mw_);
@@ -188,7 +188,7 @@ Verdict OwnerLevers::free_power_limit() {
   return freed;
 }
 
-Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
+Verdict PrivilegedControls::lock_clocks(double least_hz, double most_hz) {
   if (!memory_) return Verdict::no(kGivenBack);
   if (!(kAnyClocks.holds(least_hz) && kAnyClocks.holds(most_hz) && most_hz >= least_hz)) {
     return Verdict::no(fmt::format("clocks {:g} to {:g} MHz; a range above 0 is expected",
@@ -200,7 +200,7 @@ Verdict OwnerLevers::lock_clocks(double least_hz, double most_hz) {
                            static_cast<unsigned>(std::lround(most_hz * 1e-6)));
 }
 
-Verdict OwnerLevers::unlock_clocks() {
+Verdict PrivilegedControls::unlock_clocks() {
   if (!memory_) return Verdict::no(kGivenBack);
   if (!clocks_locked_) return Verdict::yes();
   const Verdict unlocked = api_->unlock_clocks(device_.handle());
@@ -208,7 +208,7 @@ Verdict OwnerLevers::unlock_clocks() {
   return unlocked;
 }
 
-Verdict OwnerLevers::restore() {
+Verdict PrivilegedControls::restore() {
   Verdict limit = Verdict::yes(), clocks = Verdict::yes();
   if (limit_changed_) limit = api_->set_limit(device_.handle(), found_mw_);
   if (clocks_locked_) clocks = api_->unlock_clocks(device_.handle());

@@ -1,4 +1,4 @@
-#include "sensors/nvml/guardian.h"
+#include "sensors/nvml/restore_daemon.h"
 
 #include <dirent.h>
 #include <fmt/format.h>
@@ -78,7 +78,7 @@ class Servant {
     if (!opened.library) return "no " + opened.status.reason;
     const auto device = find_device(opened.library, card);
     if (!device.value) return "no " + device.status.reason;
-    auto taken = OwnerLevers::open(*device.value);
+    auto taken = PrivilegedControls::open(*device.value);
     if (!taken.levers) return "no " + taken.status.reason;
     levers_ = std::move(taken.levers);
     const PowerLimits& limits = levers_->limits();
@@ -90,11 +90,11 @@ class Servant {
   }
 
   int connection_;
-  std::unique_ptr<OwnerLevers> levers_;
+  std::unique_ptr<PrivilegedControls> levers_;
 };
 
-// A fork without an exec keeps everything open. A socket of this process's other guardian would
-// keep that one from seeing its end, and a client's that client.
+// A fork without an exec keeps everything open. A socket of this process's other restore daemon
+// would keep that one from seeing its end, and a client's that client.
 void close_all_but(int connection) {
   std::vector<int> open;
   if (DIR* folder = ::opendir("/proc/self/fd")) {
@@ -107,13 +107,13 @@ void close_all_but(int connection) {
 }
 
 // A terminal's signals go to the whole group, and this one has to outlive whoever they are for.
-[[noreturn]] void live_as_guardian(int connection) {
+[[noreturn]] void live_as_restorer(int connection) {
   ::setsid();
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(ignored, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::prctl(PR_SET_NAME, "dfa-guardian");
+  ::prctl(PR_SET_NAME, "dfa-restore");
   close_all_but(connection);
   Servant(connection).serve();
   ::_exit(0);
@@ -121,21 +121,21 @@ void close_all_but(int connection) {
 
 }  // namespace
 
-Guardian::Guardian(double patience_s) : patience_s_(patience_s) {
+RestoreDaemon::RestoreDaemon(double patience_s) : patience_s_(patience_s) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw Unsupported(fmt::format("no guardian: socketpair: {}", std::strerror(errno)));
+    throw Unsupported(fmt::format("no restore daemon: socketpair: {}", std::strerror(errno)));
   }
   pid_ = ::fork();
   if (pid_ == 0) {
     ::close(ends[0]);
-    live_as_guardian(ends[1]);
+    live_as_restorer(ends[1]);
   }
   ::close(ends[1]);
   connection_ = ends[0];
   if (pid_ < 0) {
     ::close(connection_);
-    throw Unsupported(fmt::format("no guardian: fork: {}", std::strerror(errno)));
+    throw Unsupported(fmt::format("no restore daemon: fork: {}", std::strerror(errno)));
   }
   const auto whole = static_cast<time_t>(patience_s_);
   const timeval patience{
@@ -144,18 +144,18 @@ Guardian::Guardian(double patience_s) : patience_s_(patience_s) {
   ::setsockopt(connection_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-Guardian::~Guardian() { static_cast<void>(end()); }
+RestoreDaemon::~RestoreDaemon() { static_cast<void>(end()); }
 
-Verdict Guardian::send(const std::string& request, int flags) {
+Verdict RestoreDaemon::send(const std::string& request, int flags) {
   if (connection_ < 0) return Verdict::no(kGone);
   if (::send(connection_, request.data(), request.size(), MSG_NOSIGNAL | flags) >= 0) {
     return Verdict::yes();
   }
   if (errno == EPIPE || errno == ECONNRESET) return Verdict::no(kGone);
-  return Verdict::no(fmt::format("the guardian does not listen: {}", std::strerror(errno)));
+  return Verdict::no(fmt::format("the restore daemon does not listen: {}", std::strerror(errno)));
 }
 
-Value<std::string> Guardian::answer() {
+Value<std::string> RestoreDaemon::answer() {
   std::array<char, kLongest> text{};
   ssize_t got = 0;
   do {
@@ -173,7 +173,7 @@ Value<std::string> Guardian::answer() {
 }
 
 // The answers that nobody waited for; not all of them where one does not come.
-Verdict Guardian::collect() {
+Verdict RestoreDaemon::collect() {
   while (owed_ > 0) {
     const int before = owed_--;
     const auto reply = answer();
@@ -183,7 +183,7 @@ Verdict Guardian::collect() {
   return Verdict::yes();
 }
 
-Value<std::string> Guardian::ask(const std::string& request) {
+Value<std::string> RestoreDaemon::ask(const std::string& request) {
   if (const Verdict sent = send(request); !sent) return {std::nullopt, sent};
   if (const Verdict collected = collect(); !collected) {
     ++owed_;
@@ -192,7 +192,7 @@ Value<std::string> Guardian::ask(const std::string& request) {
   return answer();
 }
 
-Value<CardIdentity> Guardian::identify(const std::string& card) {
+Value<CardIdentity> RestoreDaemon::identify(const std::string& card) {
   const auto reply = ask("identify " + card);
   if (!reply.value) return {std::nullopt, reply.status};
   CardIdentity known;
@@ -206,7 +206,7 @@ Value<CardIdentity> Guardian::identify(const std::string& card) {
   return {known, {}};
 }
 
-Value<PowerLimits> Guardian::open(const std::string& card) {
+Value<PowerLimits> RestoreDaemon::open(const std::string& card) {
   const auto reply = ask("open " + card);
   if (!reply.value) return {std::nullopt, reply.status};
   PowerLimits limits;
@@ -214,18 +214,18 @@ Value<PowerLimits> Guardian::open(const std::string& card) {
   return {limits, {}};
 }
 
-Verdict Guardian::set_power_limit(double watts) {
+Verdict RestoreDaemon::set_power_limit(double watts) {
   return ask(fmt::format("limit {}", watts)).status;
 }
 
-Verdict Guardian::lock_clocks(double least_hz, double most_hz) {
+Verdict RestoreDaemon::lock_clocks(double least_hz, double most_hz) {
   return ask(fmt::format("clocks {} {}", least_hz, most_hz)).status;
 }
 
-Verdict Guardian::free_power_limit() { return ask("free").status; }
-Verdict Guardian::unlock_clocks() { return ask("unlock").status; }
+Verdict RestoreDaemon::free_power_limit() { return ask("free").status; }
+Verdict RestoreDaemon::unlock_clocks() { return ask("unlock").status; }
 
-void Guardian::request(const std::string& text) {
+void RestoreDaemon::request(const std::string& text) {
   const Verdict sent = send(text, MSG_DONTWAIT);
   if (sent) {
     ++owed_;
@@ -234,15 +234,15 @@ void Guardian::request(const std::string& text) {
   }
 }
 
-void Guardian::request_power_limit(double watts) {
+void RestoreDaemon::request_power_limit(double watts) {
   request(watts > 0 ? fmt::format("limit {}", watts) : "free");
 }
 
-void Guardian::request_clocks(double hz) {
+void RestoreDaemon::request_clocks(double hz) {
   request(hz > 0 ? fmt::format("clocks {} {}", hz, hz) : "unlock");
 }
 
-Verdict Guardian::end() {
+Verdict RestoreDaemon::end() {
   if (connection_ < 0) return refused_;
   const Verdict restored = ask("restore").status;
   const bool answers = owed_ == 0;

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "sensors/nvml/owner.h"
+#include "sensors/nvml/privileged_controls.h"
 
 namespace dfa::nvml {
 
@@ -19,16 +19,16 @@ struct CardIdentity {
 // ends, in whatever way, the connection between them ends, and it puts the card back as it was. It
 // hears no signal of a terminal, and of what this process has open it keeps the connection and the
 // standard streams alone. One thread at a time may talk to it.
-class Guardian final : public sensors::CardControl {
+class RestoreDaemon final : public sensors::CardControl {
  public:
   static constexpr double kPatience = 20;  // s; drivers that are well take milliseconds
 
   // Forks: call it before there are threads and before CUDA or NVML were used. Throws Unsupported
   // when the system has no process left. An answer that takes longer than `patience_s` is a reason.
-  explicit Guardian(double patience_s = kPatience);
-  ~Guardian() override;  // as end()
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
+  explicit RestoreDaemon(double patience_s = kPatience);
+  ~RestoreDaemon() override;  // as end()
+  RestoreDaemon(const RestoreDaemon&) = delete;
+  RestoreDaemon& operator=(const RestoreDaemon&) = delete;
 
   Value<CardIdentity> identify(const std::string& card);
   Value<PowerLimits> open(const std::string& card) override;
