@@ -198,11 +198,11 @@ bool helps_wide(const Problem& p) {
   return !p.mask.is_full() || (p.sk > kMostKeysUnhelped && p.sk <= kMostOrderedKeys);
 }
 
-double most_wide_pair_steps(const Problem& p, bool helped, bool stays) {
+double most_wide_pair_steps(const Problem& p, bool helped, bool persistent) {
   const bool widest = sm90_head_dim(std::max(p.d, p.dv)) > kWideDim;
   if (p.deterministic) return kWideTurnPairSteps;
   if (helped) return widest ? kWidestHelpedPairSteps : kHelpedPairSteps;
-  return widest && !stays ? kWidestPairSteps : kWidePairSteps;
+  return widest && !persistent ? kWidestPairSteps : kWidePairSteps;
 }
 
 // Of d or dv from 129 on.
@@ -212,17 +212,17 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
        config_of(problem, DqAccumulation::serialized, 2),
        config_of(problem, DqAccumulation::serialized, 1)},
       problem, limits);
-  const bool stays = (problem.mask.is_full() || problem.mask == kCausal) &&
-                     seen_keys(problem) <= kMostWidePersistentKeys;
+  const bool persistent = (problem.mask.is_full() || problem.mask == kCausal) &&
+                          seen_keys(problem) <= kMostWidePersistentKeys;
   const bool helped = helps_wide(problem);
-  if (steps_of_pairs(problem, kWideKeys) > most_wide_pair_steps(problem, helped, stays)) {
+  if (steps_of_pairs(problem, kWideKeys) > most_wide_pair_steps(problem, helped, persistent)) {
     take_pairs_last(legal);
   }
   if (legal.empty()) return legal;
   BackwardConfig best = legal.front();
   if (best.dq == DqAccumulation::atomic && best.cluster == 2) {
     if (helped) best.dq = DqAccumulation::atomic_fused;
-    best.persistent = helped || stays;
+    best.persistent = helped || persistent;
   }
   best.gqa_inner_loop = takes_gqa_inner_loop(best) && later_keys_walk_less(problem);
   if (best != legal.front()) legal.insert(legal.begin(), best);
