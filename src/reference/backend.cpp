@@ -40,10 +40,7 @@ class ReferenceBackend final : public Backend {
 
   Limits limits() const override { return {}; }  // it has no tiles
 
-  Verdict supports(const Problem& p, const PlanOptions& options) const override {
-    if (p.dtype == DType::fp8) {
-      return Verdict::no("fp8 is not built; use fp32, tf32, fp16 or bf16");
-    }
+  Verdict supports(const Problem&, const PlanOptions& options) const override {
     if (options.algorithm == Algorithm::flash) {
       return Verdict::no("fp64 attention by definition has no tiles; ask for algorithm auto");
     }

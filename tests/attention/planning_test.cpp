@@ -37,8 +37,8 @@ TEST(Planning, WhatCannotRunSaysWhy) {
     return message<Unsupported>([&] { plan(parse_problem(line), options); });
   };
   EXPECT_NE(reason("fwd tf32 h1 s8 d8").find("GPU"), std::string::npos);
-  EXPECT_NE(reason("fwd fp8 h1 s8 d8").find("fp8"), std::string::npos);
-  EXPECT_NE(reason("fwd fp8 h1 s8 d8", {.backend = "cpu"}).find("cpu"), std::string::npos);
+  EXPECT_NE(reason("fwd e4m3 h1 s8 d8").find("e4m3"), std::string::npos);
+  EXPECT_NE(reason("fwd e4m3 h1 s8 d8", {.backend = "cpu"}).find("cpu"), std::string::npos);
   EXPECT_NE(reason("fwd tf32 h1 s8 d8", {.backend = "cpu"}).find("tf32"), std::string::npos);
   EXPECT_EQ(reason("fwd fp32 h1 s8 d8"), "");
 }
