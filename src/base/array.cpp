@@ -11,7 +11,8 @@
 namespace dfa {
 namespace {
 
-constexpr auto kArrayTypes = enum_table<ArrayType>({{ArrayType::fp16, "fp16"},
+constexpr auto kArrayTypes = enum_table<ArrayType>({{ArrayType::e4m3, "e4m3"},
+                                                    {ArrayType::fp16, "fp16"},
                                                     {ArrayType::bf16, "bf16"},
                                                     {ArrayType::fp32, "fp32"},
                                                     {ArrayType::fp64, "fp64"}});
@@ -36,6 +37,7 @@ std::int64_t Array::count() const {
 double Array::at(std::int64_t index) const {
   const std::size_t offset = data_begin + static_cast<std::size_t>(index) * bytes_of(type);
   switch (type) {
+    case ArrayType::e4m3: return to_float(load<e4m3>(bytes, offset));
     case ArrayType::fp16: return to_float(load<fp16>(bytes, offset));
     case ArrayType::bf16: return to_float(load<bf16>(bytes, offset));
     case ArrayType::fp32: return load<float>(bytes, offset);

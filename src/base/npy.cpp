@@ -136,6 +136,11 @@ constexpr auto kDescriptions = enum_table<ArrayType>({{ArrayType::fp16, "<f2"},
 
 ArrayType type_of(const std::string& descr, const std::string& place) {
   if (descr == "|V2") return ArrayType::bf16;
+  if (descr == "<V1" || descr == "|V1") {
+    bad(place, "dtype '" + descr +
+                   "' is what NumPy writes for a dozen types of ml_dtypes, and nothing says which; "
+                   "store e4m3 as F8_E4M3 of a .safetensors file, or widened as <f4");
+  }
   if (const auto type = kDescriptions.find(descr)) return *type;
   bad(place, "dtype '" + descr.substr(0, 32) + "' is not accepted; use " + kDescriptions.names() +
                  " (little-endian floats, <V2 for bf16)");
@@ -192,6 +197,9 @@ Array read_npy(const std::filesystem::path& path) {
 }
 
 std::string to_npy(ArrayType type, const std::vector<std::int64_t>& shape, std::string_view data) {
+  if (type == ArrayType::e4m3) {  // <V1, which says another dozen types too
+    throw InvalidArgument(std::string("a .npy file cannot say that it holds ") + name_of(type));
+  }
   constexpr std::size_t kAlign = 64;
   std::string tuple = "(";
   for (const std::int64_t size : shape) tuple += std::to_string(size) + ", ";

@@ -7,11 +7,10 @@
 #include "dfa/error.h"
 #include "spec/config_aliases.h"
 #include "spec/config_names.h"
+#include "spec/dtype_name.h"
 
 namespace dfa {
 namespace {
-
-constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8};
 
 template <typename Visitor>
 void for_each_gpu_field(auto& config, Visitor&& visit) {
@@ -175,13 +174,9 @@ void read_value(std::string_view field, std::string_view text, DqAccumulation& v
 
 void read_value(std::string_view field, std::string_view text, DType& value) {
   if (text.substr(0, 7) == "DType::") text.remove_prefix(7);
-  for (const DType type : kDTypes) {
-    if (text == name_of(type)) {
-      value = type;
-      return;
-    }
-  }
-  bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
+  const std::optional<DType> type = dtype_named(text);
+  if (!type) bad_value(field, text, dtype_names());
+  value = *type;
 }
 
 std::string_view trim(std::string_view text) {
