@@ -12,6 +12,7 @@
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
 #include "plan/within_blocks.h"
+#include "spec/e4m3.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
 
@@ -140,14 +141,15 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   const Problem problem = priced_with_pack_gqa(asked);
   std::vector<PricedTile> priced;
-  for (const MeasuredTile& m : kMeasured) {
+  const bool e4m3 = problem.dtype == DType::e4m3;
+  for (const MeasuredTile& m : e4m3 ? std::span<const MeasuredTile>(kGuessedE4m3) : kMeasured) {
     if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
         m.head_dim != sm90_head_dim(problem.dv)) {
       continue;
     }
     priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
-    const Splits splits = worthwhile_splits(problem, m, sm_count);
+    const Splits splits = e4m3 ? kWhole : worthwhile_splits(problem, m, sm_count);
     if (splits.count == 0) continue;
     priced.push_back({splits.time * priced.back().us, priced.back().tile});
     priced.back().tile.num_splits = splits.count;
@@ -165,11 +167,31 @@ std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   std::vector<Sm90Tile> tiles;
   for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
     tiles.push_back(priced.tile);
+  if (problem.dtype == DType::e4m3) {
+    for (const MeasuredTile& m : kGuessedE4m3) tiles.push_back(m.tile);
+    tiles.insert(tiles.end(), std::begin(kOtherE4m3), std::end(kOtherE4m3));
+    return tiles;
+  }
   tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
   return tiles;
 }
 
-constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
+constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false}, kLeastE4m3Tile{64, 64, 2, 2, false};
+
+const Sm90Tile& least_tile(const Problem& p) {
+  return p.dtype == DType::e4m3 ? kLeastE4m3Tile : kLeastTile;
+}
+
+// In e4m3 references follow the maxima of a warp's rows closely, so that rows which are left would
+// change other heads' bits: whole powers of two alone.
+int pack_gqa_of(const Problem& p) {
+  const int heads = select_pack_gqa(p);
+  return p.dtype == DType::e4m3 && (heads & (heads - 1)) != 0 ? 1 : heads;
+}
+
+Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  return is_e4m3(c) ? validate_e4m3(c, p, limits) : validate_sm90(c, p, limits);
+}
 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
@@ -192,7 +214,7 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .pingpong = t.pingpong,
                        .cluster = t.cluster,
                        .q_columns_in_regs = q_columns_in_regs(p, t),
-                       .pack_gqa = select_pack_gqa(p),
+                       .pack_gqa = pack_gqa_of(p),
                        .num_splits = t.num_splits,
                        .varlen = p.packed()};
   set_logits(config, p);
@@ -279,7 +301,9 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
 // In the order to try them, while `visit` says so.
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
-  if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
+  const bool e4m3 = p.dtype == DType::e4m3;
+  if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
+  if (e4m3 && p.packed()) return;
   if (limits.highest != Target::cuda_sm90 || p.paged()) return;
   if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
@@ -290,7 +314,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
-    if (validate_sm90(config, p, limits)) first = config;
+    if (validate_hopper(config, p, limits)) first = config;
     return !first;
   });
   return first;
@@ -323,7 +347,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
   std::vector<ForwardConfig> legal;
   for_sm90_tiles(problem, limits, [&](const ForwardConfig& config) {
     const bool is_new = std::ranges::find(legal, config) == legal.end();
-    if (is_new && validate_sm90(config, problem, limits)) legal.push_back(config);
+    if (is_new && validate_hopper(config, problem, limits)) legal.push_back(config);
     return true;
   });
   return legal;
@@ -362,6 +386,9 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
     if (!split.empty()) return split[0];
   }
   if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
+  if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
+    return config_of(problem, kLeastE4m3Tile);  // which says why
+  }
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, within_blocks(problem, kForwardTiles[0]), limits)
                        : legal[0];
@@ -372,7 +399,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
-  const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
+  const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }
 

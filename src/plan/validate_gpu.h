@@ -22,6 +22,9 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Hopper's in e4m3.
+Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
