@@ -263,6 +263,10 @@ class CpuBackend final : public Backend {
     } else {
       plan.why += skipped_tiles(p, flash.backward->block_q, flash.backward->block_k);
     }
+    if (p.dtype == DType::e4m3) {
+      plan.why +=
+          "; e4m3 is widened to fp32 and costs the time of fp32: no processor multiplies it";
+    }
     plan.ready.plan = std::make_shared<const ReadyCpuPlan>(plan, options, flash);
   }
 
