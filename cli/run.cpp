@@ -208,7 +208,7 @@ void run(RunArguments& arguments, int& exit_code) {
 
   bench::ProblemBuffers buffers(
       inputs.problem, plans.any().backend, arguments.seed,
-      {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
+      {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data(), inputs.factors});
   buffers.limit_sms(arguments.sm_budget);
   std::vector<bench::Sample> samples = time_runs(buffers, plans);
   const bench::Summary ms = summary_ms(samples);
