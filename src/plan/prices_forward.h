@@ -66,24 +66,6 @@ inline constexpr MeasuredTile kMeasured[] = {
     {DType::fp16, 256, {5.57, 1.485}, {4.77, 1.496}, {128, 64, 2, 1, false, 2, 64}},
 };
 
-// Of e4m3, whose kernel has run on no card: guessed, by a step's cycles of tensor cores or of
-// exponentials, whichever are more, at 1.7 GHz, and what 16-bit tiles take beside (0033).
-inline constexpr Source kOfE4m3Tiles{"none", "guessed from counts of cycles", "none"};
-inline constexpr MeasuredTile kGuessedE4m3[] = {
-    {DType::e4m3, 64, {2.0, 0.76}, {2.0, 0.80}, {192, 96, 4, 2, false}},
-    {DType::e4m3, 64, {1.5, 0.72}, {1.5, 0.76}, {128, 128, 4, 2, true}},
-    {DType::e4m3, 96, {2.2, 0.74}, {2.2, 0.78}, {128, 128, 4, 2, true}},
-    {DType::e4m3, 128, {2.4, 0.78}, {2.4, 0.82}, {128, 128, 4, 2, true}},
-    {DType::e4m3, 128, {2.4, 0.60}, {2.4, 0.63}, {128, 96, 4, 2, true}},
-    {DType::e4m3, 192, {3.4, 0.88}, {3.4, 0.92}, {128, 96, 2, 2, true}},
-    {DType::e4m3, 256, {4.2, 0.82}, {4.2, 0.86}, {128, 64, 2, 2, true}},
-};
-// What else there is of it: pairs, other dims of values, and the least.
-inline constexpr Sm90Tile kOtherE4m3[] = {
-    {128, 96, 4, 2, true, 2}, {128, 64, 4, 2, true},   {128, 64, 2, 2, true},
-    {128, 64, 2, 2, true, 2}, {128, 192, 2, 2, false}, {64, 64, 2, 2, false},
-};
-
 inline constexpr Source kOfPairs{"H200", "results/studies/hopper_pairs_h200.txt", "80c6af5"};
 inline constexpr Source kOfSplits{"H200", "results/studies/hopper_shares_h200.txt", "e6c32c8"};
 inline constexpr Source kOfTurns{"H200", "results/studies/hopper_turns_h200.txt", "b0b8126"};

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "plan/pack_gqa.h"
+#include "plan/prices_e4m3.h"
 #include "plan/prices_forward.h"
 #include "plan/select.h"
 #include "plan/select_split_kv.h"

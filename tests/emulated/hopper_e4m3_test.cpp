@@ -3,6 +3,7 @@
 #include "emulated/warps.h"
 #include "plan/pack_gqa.h"
 // and then:
+#include "emulated/deaf.h"
 #include "emulated/hopper_e4m3.h"
 
 namespace dfa {
@@ -212,6 +213,24 @@ TEST(EmulatedHopperE4m3Faults, KeysInAnotherOrder) {
   }
   run_packed<kFaulty>(t, wrong, t.forward_args().descales, kEager);
   EXPECT_FALSE(check_forward(t.p, t.forward_args()).ok);
+}
+
+bool forward_is_wrong(Timing asked, Deaf to) {
+  Tensors t("fwd e4m3 b1 h2 sq200 sk900 d64", 5);
+  Workspace workspace = packed_values<kFaulty>(t);
+  return is_wrong(asked, to, [&] {
+    run_packed<kFaulty>(t, workspace, t.forward_args().descales, asked, 1);
+    return check_forward(t.p, t.forward_args());
+  });
+}
+
+TEST(EmulatedHopperE4m3Faults, WaitsAndFencesThatAreLeftOut) {
+  for (const Timing asked : {kEager, kLate, kCrossed}) EXPECT_FALSE(forward_is_wrong(asked, {}));
+  for (const Timing asked : {kLate, kCrossed}) {
+    EXPECT_TRUE(forward_is_wrong(asked, {.phases = true}));
+  }
+  EXPECT_TRUE(forward_is_wrong(kCrossed, {.fences = true}));
+  EXPECT_TRUE(forward_is_wrong(kLate, {.stores = true}));
 }
 
 // Behind the last key there must be zeros, as nothing times NaN is NaN.
