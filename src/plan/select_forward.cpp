@@ -22,9 +22,6 @@ namespace {
 
 using namespace prices;
 
-// Heads up to here would be padded to twice their size and more: portable kernels run them.
-constexpr int kPortableDim = 32;
-
 // What else there is, in the order to try it: the largest that fit were the fastest.
 constexpr Sm90Tile kTiles[] = {
     {192, 128, 3, 2, false}, {128, 128, 3, 2, true},  {128, 128, 2, 2, true},
@@ -256,27 +253,6 @@ constexpr ForwardTile kSlicedForwardTiles[] = {
     {32, 32, 2, 2, 1},  {32, 16, 2, 2, 1}, {16, 16, 1, 2, 1},
 };
 
-// fp32x3, in the order to try them.
-struct Fp32x3Tile {
-  int block_q, block_k, stages;
-};
-
-constexpr Fp32x3Tile kFp32x3Tiles[] = {
-    {128, 80, 1}, {128, 64, 2}, {128, 96, 2}, {192, 64, 2}, {128, 64, 1}, {64, 64, 1},
-};
-
-ForwardConfig config_of(const Problem& p, const Fp32x3Tile& t) {
-  return {.target = Target::cuda_sm90,
-          .element = DType::fp32,
-          .head_dim = sm90_head_dim(p.d),
-          .value_dim = sm90_head_dim(p.dv),
-          .block_q = t.block_q,
-          .block_k = t.block_k,
-          .warps = t.block_q / 16,
-          .stages = t.stages,
-          .ctas = 1};
-}
-
 // Of cuda_sm80, or of cuda_sm75, where without asynchronous copies a second stage would only take
 // room.
 ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& limits) {
@@ -354,16 +330,6 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
   return legal;
 }
 
-std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
-  std::vector<ForwardConfig> legal;
-  if (p.packed() || !p.plain() || std::max(p.d, p.dv) <= kPortableDim) return legal;
-  for (const Fp32x3Tile& tile : kFp32x3Tiles) {
-    const ForwardConfig config = config_of(p, tile);
-    if (validate_fp32x3(config, p, limits)) legal.push_back(config);
-  }
-  return legal;
-}
-
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
@@ -402,16 +368,6 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
-}
-
-Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
-  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
-  if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
-  if (fp32x3_candidates(p, limits).empty()) {
-    const Verdict verdict = validate_fp32x3(config_of(p, Fp32x3Tile{64, 64, 1}), p, limits);
-    return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
-  }
-  return fp32x3_backward_fits(p, limits);
 }
 
 }  // namespace dfa
