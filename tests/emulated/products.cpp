@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <deque>
 
@@ -9,6 +10,7 @@
 namespace dfa::emulated {
 
 Counted counted;
+int e4m3_sum_bits = 0;
 
 namespace {
 
@@ -131,6 +133,21 @@ bool right_by_rows(const Product& p) {
   return p.operands == Product::Operands::shared || p.operands == Product::Operands::registers_rows;
 }
 
+// Of one column: products and what they are added to, cut alike.
+float cut_sum(const float* left, const float* right, int depth, float before) {
+  float largest = std::fabs(before);
+  for (int k = 0; k < depth; ++k) {
+    largest = std::fmax(largest, std::fabs(left[k * kRows] * right[k * kMostColumns]));
+  }
+  if (!(largest > 0) || !std::isfinite(largest)) return before;
+  const double step = std::ldexp(1.0, std::ilogb(largest) - e4m3_sum_bits + 1);
+  double sum = std::trunc(before / step);
+  for (int k = 0; k < depth; ++k) {
+    sum += std::trunc(double{left[k * kRows]} * right[k * kMostColumns] / step);
+  }
+  return static_cast<float>(sum * step);
+}
+
 void execute(Queued& queued, int warp_of_group) {
   const Product& p = queued.product;
   const int columns = 8 * p.fragments;
@@ -154,9 +171,11 @@ void execute(Queued& queued, int warp_of_group) {
         for (int i = 0; i < 16; ++i) sums[n + i] += a * b[n + i];
       }
     }
+    const bool cuts = e4m3_sum_bits > 0 && p.element == DType::e4m3;
     for (int n = 0; n < columns; ++n) {
       float& sum = queued.sums[row % 8 * 4 + n % 8 / 2][n / 8][row / 8 * 2 + n % 2];
-      sum = p.keep ? sum + sums[n] : sums[n];
+      sum = cuts ? cut_sum(left + row, right + n, depth, p.keep ? sum : 0)
+                 : (p.keep ? sum + sums[n] : sums[n]);
     }
   }
   queued.done = true;
