@@ -28,8 +28,9 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) 
     heads = h if heads is None else heads
     if type(heads) is not int or heads < 1 or h % heads:
         raise ValueError(f"heads is {heads!r}; accepted: a divisor of the {h} heads of x")
-    parts = x.float().reshape(b, heads, -1) if scale == "head" else x.float().reshape(1, 1, -1)
-    if parts.shape[2] == 0 or parts.numel() == 0:
+    of_part = x.numel() if scale == "tensor" else h // heads * x.shape[2] * x.shape[3]
+    parts = x.float().reshape((b, heads, of_part) if scale == "head" else (1, 1, of_part))
+    if of_part == 0:
         factors = torch.ones(parts.shape[:2], dtype=torch.float32, device=x.device)
     else:
         largest = parts.abs().amax(2)
