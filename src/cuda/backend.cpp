@@ -144,7 +144,10 @@ class CudaBackend final : public Backend {
 
   void forward(const Plan& plan, const ForwardArgs& args, Queue queue) const override {
     const auto ready = ready_plan(plan);
-    require_memory_of(ready->device(), {{"o", args.o}});
+    require_memory_of(ready->device(), {{"o", args.o},
+                                        {"q_descale", args.descales.q.values, 4},
+                                        {"k_descale", args.descales.k.values, 4},
+                                        {"v_descale", args.descales.v.values, 4}});
     require_memory_of_both(ready->device(), args);
     ready->forward().queue(args, gpu::Stream::foreign(ready->device(), queue.stream),
                            queue.sm_budget);

@@ -11,6 +11,7 @@
 #include "spec/block_tiles.h"
 #include "spec/config_names.h"
 #include "spec/config_text.h"
+#include "spec/e4m3.h"
 #include "spec/fp32x3.h"
 #include "spec/passes.h"
 
@@ -36,7 +37,14 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
 
 }  // namespace
 
+// Hopper's forward in e4m3 has run on a processor alone, on emulated instructions: until it has on
+// a card, none takes it.
+constexpr bool kE4m3OnGpu = false;
+
 Verdict flash_supports(const Problem& p, const Limits& limits) {
+  if (!kE4m3OnGpu && p.dtype == DType::e4m3) {
+    return Verdict::no("e4m3 has run on no GPU; take backend cpu, or bf16");
+  }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
   }
@@ -67,6 +75,7 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
     const ForwardConfig& c = *config.forward;
     plan.config = to_text(c);
     plan.workspace_bytes = forward_workspace_bytes(p, c);
+    if (is_e4m3(c)) plan.why += "; v is transposed into the workspace by a kernel before";
     if (c.target == Target::cuda_sm90 && !is_fp32x3(c)) plan.forward_sms = limits.sm_count;
     heads *= c.pack_gqa;
   }

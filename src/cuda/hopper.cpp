@@ -7,6 +7,7 @@
 #include "cuda/hopper_args.h"
 #include "cuda/hopper_fp32x3.h"
 #include "cuda/loaded_kernels.h"
+#include "spec/e4m3.h"
 #include "spec/fp32x3.h"
 
 namespace dfa::cuda {
@@ -15,11 +16,11 @@ namespace {
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
-      : args_(p, c), device_(device), sms_(sms) {
+      : problem_(p), config_(c), args_(p, c), device_(device), sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
-    if (c.varlen) {
-      tiles_ = loaded_launch(device, launches[0]);
-      tiles_->shape.overlaps_previous = true;
+    if (c.varlen || is_e4m3(c)) {
+      before_ = loaded_launch(device, launches[0]);
+      before_->shape.overlaps_previous = true;
       launches.erase(launches.begin());
     }
     KernelLaunch launch = launches[0];
@@ -37,8 +38,15 @@ class HopperForward final : public Launcher<ForwardArgs> {
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
     const gpu::Scope scope(device_);  // one for all calls
-    const Sm90ForwardArgs all = args_.with(args, static_cast<int>(shape.grid.x));
-    if (tiles_) gpu::launch(tiles_->kernel, tiles_->shape, stream, all.args);
+    const auto blocks = static_cast<int>(shape.grid.x);
+    if (is_e4m3(config_)) {
+      gpu::launch(before_->kernel, before_->shape, stream,
+                  pack_values_args(problem_, config_, args));
+      gpu::launch(kernel_, shape, stream, args_.e4m3_with(args, blocks));
+      return;
+    }
+    const Sm90ForwardArgs all = args_.with(args, blocks);
+    if (before_) gpu::launch(before_->kernel, before_->shape, stream, all.args);
     gpu::launch(kernel_, shape, stream, all);
     if (join_) gpu::launch(join_->kernel, join_->shape, stream, all);
   }
@@ -61,14 +69,16 @@ class HopperForward final : public Launcher<ForwardArgs> {
     return std::max(cluster_, static_cast<unsigned>(sms) / cluster_ * cluster_);
   }
 
+  Problem problem_;
+  ForwardConfig config_;
   HopperForwardArgs args_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   unsigned cluster_ = 1;
-  std::optional<LoadedLaunch> tiles_;  // of packed sequences
-  std::optional<LoadedLaunch> join_;   // of shares of the keys
+  std::optional<LoadedLaunch> before_;  // of packed sequences, and of v in e4m3
+  std::optional<LoadedLaunch> join_;    // of shares of the keys
 };
 
 }  // namespace

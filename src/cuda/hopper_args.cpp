@@ -4,32 +4,40 @@
 #include "kernels/tile_balance.h"
 #include "plan/prices_backward.h"
 #include "plan/schedule.h"
+#include "plan/steps.h"
+#include "spec/e4m3.h"
 
 namespace dfa::cuda {
 namespace {
 
 // The planes of a tensor as one of bf16 with three times the batch.
-gpu::TiledTensor planes_of(Problem p, std::int64_t heads, std::int64_t rows, std::int64_t columns,
-                           int box_rows) {
-  p.b *= kPlanes;
-  p.dtype = DType::bf16;
+gpu::TiledTensor planes_of(const Problem& p, std::int64_t heads, std::int64_t rows,
+                           std::int64_t columns, int box_rows) {
   const Strides dense{.batch = heads * rows * columns, .head = rows * columns, .row = columns};
-  return hopper_tensor(p, dense, heads, rows, columns, box_rows);
+  return hopper_tensor(DType::bf16, kPlanes * p.b, dense, heads, rows, columns, box_rows);
 }
 
 // Of q, o and their gradients, and of k, v and theirs: dense, or of packed sequences.
-gpu::TiledTensor q_tensor(const Problem& p, const Strides& s, std::int64_t columns, int box_rows,
-                          int packed_heads = 1) {
+gpu::TiledTensor q_tensor(const Problem& p, DType element, const Strides& s, std::int64_t columns,
+                          int box_rows, int packed_heads = 1) {
   if (p.packed()) {
-    return sequences_hopper_tensor(p, s, p.hq, p.total_q, columns, box_rows);
+    return sequences_hopper_tensor(element, p.b, s, p.hq, p.total_q, columns, box_rows);
   }
-  return packed_hopper_tensor(p, s, p.hq, p.sq, columns, box_rows, packed_heads);
+  return packed_hopper_tensor(element, p.b, s, p.hq, p.sq, columns, box_rows, packed_heads);
 }
 gpu::TiledTensor k_tensor(const Problem& p, const Strides& s, std::int64_t columns, int box_rows) {
   if (p.packed()) {
-    return sequences_hopper_tensor(p, s, p.hk, p.total_k, columns, box_rows);
+    return sequences_hopper_tensor(p.dtype, p.b, s, p.hk, p.total_k, columns, box_rows);
   }
-  return hopper_tensor(p, s, p.hk, p.sk, columns, box_rows);
+  return hopper_tensor(p.dtype, p.b, s, p.hk, p.sk, columns, box_rows);
+}
+
+// Of a forward: in e4m3 what pack_values makes of v, a tile's columns as rows of as many keys.
+gpu::TiledTensor v_tensor(const Problem& p, const ForwardConfig& c) {
+  if (!is_e4m3(c)) return k_tensor(p, p.v(), p.dv, c.block_k);
+  const std::int64_t rows = tiles_of(p.sk, c.block_k) * c.value_dim, head = rows * c.block_k;
+  return hopper_tensor(p.dtype, p.b, {.batch = p.hk * head, .head = head, .row = c.block_k}, p.hk,
+                       rows, c.block_k, c.value_dim);
 }
 
 // Keys that are copied at once by a backward.
@@ -39,10 +47,10 @@ int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.blo
 
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
     : args_(kernel_args(p, c)),
-      q_(q_tensor(p, p.q(), p.d, kQBoxRows, c.query_rows())),
+      q_(q_tensor(p, p.dtype, p.q(), p.d, kQBoxRows, c.query_rows())),
       k_(k_tensor(p, p.k(), p.d, c.block_k)),
-      v_(k_tensor(p, p.v(), p.dv, c.block_k)),
-      o_(q_tensor(p, p.o(), p.dv, kOBoxRows, c.query_rows())),
+      v_(v_tensor(p, c)),
+      o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
       config_(c) {}
 
@@ -59,7 +67,7 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   all.args = with_pointers(args_, pointers);
   encode(q_, pointers.q, all.q);
   encode(k_, pointers.k, all.k);
-  encode(v_, pointers.v, all.v);
+  encode(v_, is_e4m3(config_) ? pointers.workspace : pointers.v, all.v);
   encode(o_, pointers.o, all.o);
   all.tile_grid = tile_grid(blocks);
   all.pieces = {};
@@ -73,6 +81,12 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
                   .lse = output + pieces.output_floats};
   }
   return all;
+}
+
+Sm90E4m3Args HopperForwardArgs::e4m3_with(const ForwardArgs& pointers, int blocks) const {
+  const auto of = [](const Descale& d) { return DescaleArgs{d.values, d.batch, d.head}; };
+  const Descales& descales = pointers.descales;
+  return {with(pointers, blocks), of(descales.q), of(descales.k), of(descales.v)};
 }
 
 HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)
@@ -92,10 +106,10 @@ Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers, const SplitAr
 
 HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c, int sms)
     : args_(kernel_args(p, c)),
-      q_(q_tensor(p, p.q(), p.d, c.block_q)),
+      q_(q_tensor(p, p.dtype, p.q(), p.d, c.block_q)),
       k_(k_tensor(p, p.k(), p.d, key_box_rows(c))),
       v_(k_tensor(p, p.v(), p.dv, key_box_rows(c))),
-      d_o_(q_tensor(p, p.o(), p.dv, c.block_q)),
+      d_o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, c.block_q)),
       dk_(k_tensor(p, p.k(), p.d, kGradientBoxRows)),
       dv_(k_tensor(p, p.v(), p.dv, kGradientBoxRows)) {
   if (c.varlen) {

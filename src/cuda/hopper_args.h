@@ -7,6 +7,7 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/launch.h"
 
@@ -19,6 +20,8 @@ class HopperForwardArgs {
   HopperForwardArgs(const Problem& problem, const ForwardConfig& config);
   // Thread-safe. The first time with so many blocks it looks for work tiles that keep them busy.
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
+  // The same of e4m3, with its factors; the workspace is what pack_values has filled.
+  Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
 
  private:
   TileGrid tile_grid(int blocks) const;

@@ -7,25 +7,36 @@
 
 namespace dfa::cuda {
 
-gpu::TiledTensor hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
+namespace {
+
+gpu::MapElement map_element(DType type) {
+  if (type == DType::e4m3) return gpu::MapElement::e4m3;
+  return type == DType::fp16 ? gpu::MapElement::fp16 : gpu::MapElement::bf16;
+}
+
+}  // namespace
+
+gpu::TiledTensor hopper_tensor(DType element, std::int64_t b, const Strides& s, std::int64_t heads,
                                std::int64_t rows, std::int64_t columns, int box_rows) {
+  const int element_bytes = bytes_of(element);
   // Where there is one of a dimension its stride is never used, but has to be legal.
   const auto bytes = [&](std::int64_t stride, std::int64_t size) {
-    return static_cast<std::uint64_t>(
-        2 * (size == 1 ? round_up(static_cast<int>(columns), 8) : stride));
+    return static_cast<std::uint64_t>(size == 1
+                                          ? round_up(element_bytes * static_cast<int>(columns), 16)
+                                          : element_bytes * stride);
   };
   const auto size = [](std::int64_t n) { return static_cast<std::uint64_t>(n); };
-  return {.element = p.dtype == DType::fp16 ? gpu::Half::fp16 : gpu::Half::bf16,
-          .sizes = {size(columns), size(rows), size(heads), size(p.b)},
-          .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, p.b)},
-          .box_columns = 64,
+  return {.element = map_element(element),
+          .sizes = {size(columns), size(rows), size(heads), size(b)},
+          .strides = {bytes(s.row, rows), bytes(s.head, heads), bytes(s.batch, b)},
+          .box_columns = static_cast<std::uint32_t>(128 / element_bytes),
           .box_rows = static_cast<std::uint32_t>(box_rows)};
 }
 
-gpu::TiledTensor packed_hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
-                                      std::int64_t rows, std::int64_t columns, int box_rows,
-                                      int packed) {
-  gpu::TiledTensor tensor = hopper_tensor(p, s, heads, rows, columns, box_rows);
+gpu::TiledTensor packed_hopper_tensor(DType element, std::int64_t b, const Strides& s,
+                                      std::int64_t heads, std::int64_t rows, std::int64_t columns,
+                                      int box_rows, int packed) {
+  gpu::TiledTensor tensor = hopper_tensor(element, b, s, heads, rows, columns, box_rows);
   if (packed == 1) return tensor;
   std::swap(tensor.sizes[1], tensor.sizes[2]);
   std::swap(tensor.strides[0], tensor.strides[1]);
@@ -34,11 +45,13 @@ gpu::TiledTensor packed_hopper_tensor(const Problem& p, const Strides& s, std::i
   return tensor;
 }
 
-gpu::TiledTensor sequences_hopper_tensor(const Problem& p, const Strides& s, std::int64_t heads,
-                                         std::int64_t rows, std::int64_t columns, int box_rows) {
+gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const Strides& s,
+                                         std::int64_t heads, std::int64_t rows,
+                                         std::int64_t columns, int box_rows) {
   static_assert(kBoxOrigin == gpu::kFifthCoordinate);
-  gpu::TiledTensor tensor = hopper_tensor(p, s, heads, rows, columns, box_rows);
-  tensor.strides[0] = static_cast<std::uint64_t>(2 * s.row);  // also where there is one row
+  gpu::TiledTensor tensor = hopper_tensor(element, b, s, heads, rows, columns, box_rows);
+  tensor.strides[0] =
+      static_cast<std::uint64_t>(bytes_of(element) * s.row);  // also where there is one row
   tensor.strides[2] = tensor.strides[0];
   tensor.sizes[1] = kBoxOrigin;
   tensor.sizes[3] = static_cast<std::uint64_t>(rows) + 1;

@@ -7,18 +7,19 @@
 // Operands of Hopper's kernels as the copy engine is told of them.
 namespace dfa::cuda {
 
-// One tensor of a problem, all but its address, in boxes of 64 columns.
-gpu::TiledTensor hopper_tensor(const Problem& problem, const Strides& strides, std::int64_t heads,
-                               std::int64_t rows, std::int64_t columns, int box_rows);
+// One tensor of b batches, all but its address, in boxes of 128 bytes of columns.
+gpu::TiledTensor hopper_tensor(DType element, std::int64_t b, const Strides& strides,
+                               std::int64_t heads, std::int64_t rows, std::int64_t columns,
+                               int box_rows);
 
 // Of q or o, so many of whose heads are neighbouring rows of a box (ForwardConfig::query_rows).
-gpu::TiledTensor packed_hopper_tensor(const Problem& problem, const Strides& strides,
+gpu::TiledTensor packed_hopper_tensor(DType element, std::int64_t b, const Strides& strides,
                                       std::int64_t heads, std::int64_t rows, std::int64_t columns,
                                       int box_rows, int packed);
 
 // One of packed sequences of so many rows in all (SeqlenInfo): its second dimension ends where a
 // sequence does, its fourth is where that end lies, its fifth takes the second's origin back.
-gpu::TiledTensor sequences_hopper_tensor(const Problem& problem, const Strides& strides,
+gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const Strides& strides,
                                          std::int64_t heads, std::int64_t rows,
                                          std::int64_t columns, int box_rows);
 

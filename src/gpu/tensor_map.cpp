@@ -6,6 +6,20 @@
 
 namespace dfa::gpu {
 
+namespace {
+
+// The copy engine does no arithmetic: of 8 bits it need not know which.
+CUtensorMapDataType type_of(MapElement element) {
+  switch (element) {
+    case MapElement::fp16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case MapElement::bf16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case MapElement::e4m3: break;
+  }
+  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+}
+
+}  // namespace
+
 std::uint64_t fifth_stride(const TiledTensor& tensor) {
   // Times 2^30: 2^64 less 2^30 rows.
   return (std::uint64_t{1} << 34) - tensor.strides[0];
@@ -21,10 +35,8 @@ void encode(const TiledTensor& tensor, void* map) {
                                  fifth_stride(tensor)};
   CUtensorMap encoded;  // aligned as the driver's header wants it, which kernels need not be given
   check(driver().cuTensorMapEncodeTiled(
-            &encoded,
-            tensor.element == Half::fp16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            tensor.has_fifth ? 5 : 4, const_cast<void*>(tensor.address), sizes, strides, box, kEach,
+            &encoded, type_of(tensor.element), tensor.has_fifth ? 5 : 4,
+            const_cast<void*>(tensor.address), sizes, strides, box, kEach,
             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         "cuTensorMapEncodeTiled");

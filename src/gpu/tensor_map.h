@@ -7,13 +7,14 @@ namespace dfa::gpu {
 
 inline constexpr std::uint64_t kFifthCoordinate = std::uint64_t{1} << 30;
 
-enum class Half { fp16, bf16 };
+enum class MapElement { fp16, bf16, e4m3 };
 
-// Four dimensions of 16-bit elements, the contiguous one first, or five: one coordinate of the
-// fifth, kFifthCoordinate, takes kFifthCoordinate rows back, as addresses are counted modulo 2^64.
+// Four dimensions of elements of 16 bits or 8, the contiguous one first, or five: one coordinate of
+// the fifth, kFifthCoordinate, takes kFifthCoordinate rows back, as addresses are counted modulo
+// 2^64.
 struct TiledTensor {
   const void* address = nullptr;  // 16-byte aligned
-  Half element = Half::bf16;
+  MapElement element = MapElement::bf16;
   std::uint64_t sizes[4] = {};
   std::uint64_t strides[3] = {};  // of the other three, in bytes, multiples of 16
   std::uint32_t box_columns = 0;  // one copy moves this many of the first dimension, 128 bytes

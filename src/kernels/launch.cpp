@@ -9,6 +9,7 @@
 #include "plan/schedule.h"
 #include "spec/bias.h"
 #include "spec/config_text.h"
+#include "spec/e4m3.h"
 #include "spec/fp32x3.h"
 
 namespace dfa {
@@ -209,6 +210,7 @@ std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
 
 std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
+  if (is_e4m3(c)) return e4m3_forward_launches(p, c);
   if (c.split_kv) return split_kv_launches(p, c);
   const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches;
@@ -333,6 +335,7 @@ TileGrid forward_tile_grid(const Problem& p, const ForwardConfig& c, int blocks)
 
 std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_fp32x3(c)) return fp32x3_forward_bytes(p);
+  if (is_e4m3(c)) return e4m3_forward_bytes(p, c);
   if (c.split_kv) return split_kv_bytes(p, c);
   if (c.varlen) return list_bytes(p, c);
   if (c.num_splits == 0) return 0;

@@ -7,6 +7,7 @@
 
 #include "dfa/attention.h"
 #include "kernels/args.h"
+#include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/forward/split_kv_args.h"
 #include "kernels/schedule/block_args.h"
@@ -59,8 +60,8 @@ TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, 
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
-// 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, and where
-// keys are shared out what pieces of work tiles leave. Its fp32 backward has planes made
+// 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, in e4m3, v
+// transposed, and where keys are shared out what pieces of work tiles leave. Its fp32 backward has planes made
 // again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
@@ -78,6 +79,10 @@ std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfi
 
 // What split_planes does with q, k and v, and where in the workspace.
 SplitArgs split_args(const Problem& problem, const ForwardArgs& pointers);
+
+// What pack_values does with v, whose result is all of the workspace.
+PackValuesArgs pack_values_args(const Problem& problem, const ForwardConfig& config,
+                                const ForwardArgs& pointers);
 
 // The same before a backward: what is split for delta, o and do, and then q, k and v.
 struct BackwardPlanes {

@@ -65,4 +65,8 @@ std::vector<KernelLaunch> fp32x3_backward_launches(const Problem& p, const Backw
 std::size_t fp32x3_forward_bytes(const Problem& p);
 std::size_t fp32x3_backward_bytes(const Problem& p, const BackwardConfig& c);
 
+// Hopper's forward in e4m3 (e4m3_launch.cpp).
+std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardConfig& c);
+std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c);
+
 }  // namespace dfa::launch_parts

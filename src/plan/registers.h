@@ -67,6 +67,13 @@ constexpr int expected_sm90_registers(const ForwardConfig& c) {
          (c.softcap && c.alibi ? kOfBoth : 0);
 }
 
+// Of cuda_sm90 in e4m3: beside the output one part of a step's product of weights and v.
+constexpr int expected_e4m3_registers(const ForwardConfig& c) {
+  constexpr int kOthers = 32;
+  const int scores = c.block_k / 2, weights = c.block_k / 8, output = c.value_dim / 2;
+  return scores + weights + output + output / c.value_parts() + kOthers;
+}
+
 // Of cuda_sm90 in fp32: of a thread with queries, or with keys.
 constexpr int expected_fp32x3_registers(const ForwardConfig& c) {
   constexpr int kOthers = 32;

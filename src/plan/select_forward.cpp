@@ -5,6 +5,7 @@
 #include <span>
 
 #include "plan/pack_gqa.h"
+#include "plan/prices_e4m3.h"
 #include "plan/prices_forward.h"
 #include "plan/select.h"
 #include "plan/select_split_kv.h"
@@ -12,6 +13,7 @@
 #include "plan/validate.h"
 #include "plan/validate_gpu.h"
 #include "plan/within_blocks.h"
+#include "spec/e4m3.h"
 #include "spec/flops.h"
 #include "spec/lengths.h"
 
@@ -19,9 +21,6 @@ namespace dfa {
 namespace {
 
 using namespace prices;
-
-// Heads up to here would be padded to twice their size and more: portable kernels run them.
-constexpr int kPortableDim = 32;
 
 // What else there is, in the order to try it: the largest that fit were the fastest.
 constexpr Sm90Tile kTiles[] = {
@@ -140,14 +139,15 @@ bool takes_turns(const Problem& p, const Sm90Tile& tile) {
 std::vector<PricedTile> priced_sm90_tiles(const Problem& asked, int sm_count) {
   const Problem problem = priced_with_pack_gqa(asked);
   std::vector<PricedTile> priced;
-  for (const MeasuredTile& m : kMeasured) {
+  const bool e4m3 = problem.dtype == DType::e4m3;
+  for (const MeasuredTile& m : e4m3 ? std::span<const MeasuredTile>(kGuessedE4m3) : kMeasured) {
     if (m.element != problem.dtype || m.head_dim != sm90_head_dim(problem.d) ||
         m.head_dim != sm90_head_dim(problem.dv)) {
       continue;
     }
     priced.push_back({predicted_us(problem, m, sm_count), m.tile});
     priced.back().tile.pingpong = takes_turns(problem, m.tile);
-    const Splits splits = worthwhile_splits(problem, m, sm_count);
+    const Splits splits = e4m3 ? kWhole : worthwhile_splits(problem, m, sm_count);
     if (splits.count == 0) continue;
     priced.push_back({splits.time * priced.back().us, priced.back().tile});
     priced.back().tile.num_splits = splits.count;
@@ -165,11 +165,31 @@ std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   std::vector<Sm90Tile> tiles;
   for (const PricedTile& priced : priced_sm90_tiles(problem, sm_count))
     tiles.push_back(priced.tile);
+  if (problem.dtype == DType::e4m3) {
+    for (const MeasuredTile& m : kGuessedE4m3) tiles.push_back(m.tile);
+    tiles.insert(tiles.end(), std::begin(kOtherE4m3), std::end(kOtherE4m3));
+    return tiles;
+  }
   tiles.insert(tiles.end(), std::begin(kTiles), std::end(kTiles));
   return tiles;
 }
 
-constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false};
+constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false}, kLeastE4m3Tile{64, 64, 2, 2, false};
+
+const Sm90Tile& least_tile(const Problem& p) {
+  return p.dtype == DType::e4m3 ? kLeastE4m3Tile : kLeastTile;
+}
+
+// In e4m3 references follow the maxima of a warp's rows closely, so that rows which are left would
+// change other heads' bits: whole powers of two alone.
+int pack_gqa_of(const Problem& p) {
+  const int heads = select_pack_gqa(p);
+  return p.dtype == DType::e4m3 && (heads & (heads - 1)) != 0 ? 1 : heads;
+}
+
+Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  return is_e4m3(c) ? validate_e4m3(c, p, limits) : validate_sm90(c, p, limits);
+}
 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
@@ -192,7 +212,7 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .pingpong = t.pingpong,
                        .cluster = t.cluster,
                        .q_columns_in_regs = q_columns_in_regs(p, t),
-                       .pack_gqa = select_pack_gqa(p),
+                       .pack_gqa = pack_gqa_of(p),
                        .num_splits = t.num_splits,
                        .varlen = p.packed()};
   set_logits(config, p);
@@ -233,27 +253,6 @@ constexpr ForwardTile kSlicedForwardTiles[] = {
     {32, 32, 2, 2, 1},  {32, 16, 2, 2, 1}, {16, 16, 1, 2, 1},
 };
 
-// fp32x3, in the order to try them.
-struct Fp32x3Tile {
-  int block_q, block_k, stages;
-};
-
-constexpr Fp32x3Tile kFp32x3Tiles[] = {
-    {128, 80, 1}, {128, 64, 2}, {128, 96, 2}, {192, 64, 2}, {128, 64, 1}, {64, 64, 1},
-};
-
-ForwardConfig config_of(const Problem& p, const Fp32x3Tile& t) {
-  return {.target = Target::cuda_sm90,
-          .element = DType::fp32,
-          .head_dim = sm90_head_dim(p.d),
-          .value_dim = sm90_head_dim(p.dv),
-          .block_q = t.block_q,
-          .block_k = t.block_k,
-          .warps = t.block_q / 16,
-          .stages = t.stages,
-          .ctas = 1};
-}
-
 // Of cuda_sm80, or of cuda_sm75, where without asynchronous copies a second stage would only take
 // room.
 ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& limits) {
@@ -279,7 +278,9 @@ ForwardConfig config_of(const Problem& p, const ForwardTile& t, const Limits& li
 // In the order to try them, while `visit` says so.
 template <typename Visit>
 void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) {
-  if (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2) return;
+  const bool e4m3 = p.dtype == DType::e4m3;
+  if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
+  if (e4m3 && p.packed()) return;
   if (limits.highest != Target::cuda_sm90 || p.paged()) return;
   if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
@@ -290,7 +291,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
-    if (validate_sm90(config, p, limits)) first = config;
+    if (validate_hopper(config, p, limits)) first = config;
     return !first;
   });
   return first;
@@ -323,19 +324,9 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
   std::vector<ForwardConfig> legal;
   for_sm90_tiles(problem, limits, [&](const ForwardConfig& config) {
     const bool is_new = std::ranges::find(legal, config) == legal.end();
-    if (is_new && validate_sm90(config, problem, limits)) legal.push_back(config);
+    if (is_new && validate_hopper(config, problem, limits)) legal.push_back(config);
     return true;
   });
-  return legal;
-}
-
-std::vector<ForwardConfig> fp32x3_candidates(const Problem& p, const Limits& limits) {
-  std::vector<ForwardConfig> legal;
-  if (p.packed() || !p.plain() || std::max(p.d, p.dv) <= kPortableDim) return legal;
-  for (const Fp32x3Tile& tile : kFp32x3Tiles) {
-    const ForwardConfig config = config_of(p, tile);
-    if (validate_fp32x3(config, p, limits)) legal.push_back(config);
-  }
   return legal;
 }
 
@@ -362,6 +353,9 @@ ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
     if (!split.empty()) return split[0];
   }
   if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
+  if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
+    return config_of(problem, kLeastE4m3Tile);  // which says why
+  }
   const std::vector<ForwardConfig> legal = gpu_candidates<ForwardConfig>(problem, limits);
   return legal.empty() ? config_of(problem, within_blocks(problem, kForwardTiles[0]), limits)
                        : legal[0];
@@ -372,18 +366,8 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
-  const Verdict verdict = validate_sm90(config_of(problem, kLeastTile), problem, limits);
+  const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
-}
-
-Verdict fp32x3_fits(const Problem& p, const Limits& limits) {
-  if (const Verdict plain = validate_plain_logits(p); !plain) return plain;
-  if (p.packed()) return Verdict::no("cuda_sm90 in fp32 takes no packed sequences");
-  if (fp32x3_candidates(p, limits).empty()) {
-    const Verdict verdict = validate_fp32x3(config_of(p, Fp32x3Tile{64, 64, 1}), p, limits);
-    return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
-  }
-  return fp32x3_backward_fits(p, limits);
 }
 
 }  // namespace dfa

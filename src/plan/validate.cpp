@@ -4,6 +4,7 @@
 #include "plan/rules.h"
 #include "plan/validate_gpu.h"
 #include "spec/config_names.h"
+#include "spec/e4m3.h"
 #include "spec/fp32x3.h"
 
 namespace dfa {
@@ -65,7 +66,11 @@ Verdict validate_on_gpu(const Config& c, const Problem& problem, const Limits& l
     return no("cuda_sm80 runs from compute capability 8.0 on");
   }
   if (c.target != Target::cuda_sm90) return validate_portable(c, p, limits);
-  return is_fp32x3(c) ? validate_fp32x3(c, p, limits) : validate_sm90(c, p, limits);
+  if (is_fp32x3(c)) return validate_fp32x3(c, p, limits);
+  if constexpr (requires { is_e4m3(c); }) {
+    if (is_e4m3(c)) return validate_e4m3(c, p, limits);
+  }
+  return validate_sm90(c, p, limits);
 }
 
 }  // namespace

@@ -22,8 +22,14 @@ Verdict validate_sm90(const BackwardConfig& config, const Problem& problem, cons
 Verdict validate_fp32x3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
 Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, const Limits& limits);
 
+// Hopper's in e4m3.
+Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
+
+// Heads up to here would be padded to twice their size and more: portable kernels run them.
+inline constexpr int kPortableDim = 32;
 
 // Columns of Hopper's tiles: gpu_head_dim(), but at least 64; 0 above kMostColumns.
 int sm90_head_dim(std::int64_t dim);

@@ -41,6 +41,11 @@ inline constexpr int kVarlenOrderBytes = 48;
 // Work tiles of packed sequences that may be done again together (VarlenTileScheduler).
 inline constexpr int kVarlenTilesAtOnce = 128;
 
+// A row of columns in panels of 128 bytes (kernels/tile/panel.h).
+constexpr int panel_row_bytes(DType element, int columns) {
+  return round_up(bytes_of(element) * columns, 128);
+}
+
 // Where a key and its value lie (KeyPlace), of each of two tiles of keys.
 inline constexpr int kKeyPlaceBytes = 16;
 
@@ -109,6 +114,12 @@ struct ForwardConfig {
     return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
            value_dim > 64 && pack_gqa == query_rows();
   }
+  // Of cuda_sm90 in e4m3, whose tensor cores keep few bits of a sum: a product of weights and v
+  // starts anew, of as many columns as registers last for beside the output that it is added to.
+  constexpr int value_parts() const {
+    if (value_dim <= 128) return 1;
+    return value_dim <= 192 ? 2 : 4;
+  }
 
   constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenTilesAtOnce + 4) : 0; }
   constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
@@ -155,8 +166,8 @@ struct ForwardConfig {
     }
     if (target == Target::cuda_sm90) {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
-             2 * stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64)) +
-             output_bytes() + 16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
+             stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
+             16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
              (static_max() ? kRecomputeBytes + noted_bytes() : 0);
     }
     if (sliced()) {
@@ -191,7 +202,15 @@ struct ForwardConfig {
 
   // Of cuda_sm90: q of one warpgroup, in columns of 64; the output takes its place.
   constexpr int q_group_bytes() const {
-    return 2 * kGroupRows * round_up(head_dim > value_dim ? head_dim : value_dim, 64);
+    const int q_row = panel_row_bytes(element, head_dim);
+    const int o_row = panel_row_bytes(output_of(element), value_dim);
+    return kGroupRows * (q_row > o_row ? q_row : o_row);
+  }
+  // Of cuda_sm90, of one stage. In e4m3 v is transposed, keys side by side (pack_values).
+  constexpr int k_tile_bytes() const { return block_k * panel_row_bytes(element, head_dim); }
+  constexpr int v_tile_bytes() const {
+    if (element == DType::e4m3) return value_dim * panel_row_bytes(element, block_k);
+    return block_k * panel_row_bytes(element, value_dim);
   }
 
   // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.

@@ -75,6 +75,10 @@ void fence_products();
 void commit_products();
 void wait_products(int pending);
 
+// Bits of mantissa that a sum of products in e4m3 keeps, as a card's tensor cores are said to: what
+// is added at once is cut at so many below the largest of it. 0: all of fp32.
+extern int e4m3_sum_bits;
+
 // Of warps, of either kind of left operand, since it was set to {}.
 struct Counted {
   long long shared = 0, registers = 0;

@@ -14,11 +14,11 @@ namespace {
 struct Map {
   std::uint64_t address;
   std::uint64_t sizes[5], strides[4];
-  std::uint32_t box_columns, box_rows, box_planes;
+  std::uint32_t box_columns, box_rows, box_planes, element_bytes;
 };
 static_assert(sizeof(Map) <= sizeof(TensorMap));
 
-constexpr unsigned kElementBytes = 2, kRowBytes = 128, kChunk = 16;
+constexpr unsigned kRowBytes = 128, kChunk = 16;
 
 Map read_map(const TensorMap& map) {
   Map m;
@@ -38,17 +38,17 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
     const bool row_exists = inside(at_row, m.sizes[1]) && inside(at_plane, m.sizes[2]) &&
                             inside(place.batch, m.sizes[3]) && inside(place.fifth, m.sizes[4]);
     for (unsigned at = 0; at < kRowBytes; at += kChunk) {
-      const auto column = static_cast<std::uint64_t>(place.column) + at / kElementBytes;
+      const auto column = static_cast<std::uint64_t>(place.column) + at / m.element_bytes;
       if (!row_exists || column >= m.sizes[0]) {
         visit(row * kRowBytes + at, nullptr, 0u);
         continue;
       }
-      const std::uint64_t address = m.address + column * kElementBytes +
+      const std::uint64_t address = m.address + column * m.element_bytes +
                                     static_cast<std::uint64_t>(at_row) * m.strides[0] +
                                     static_cast<std::uint64_t>(at_plane) * m.strides[1] +
                                     static_cast<std::uint64_t>(place.batch) * m.strides[2] +
                                     static_cast<std::uint64_t>(place.fifth) * m.strides[3];
-      const std::uint64_t left = (m.sizes[0] - column) * kElementBytes;
+      const std::uint64_t left = (m.sizes[0] - column) * m.element_bytes;
       visit(row * kRowBytes + at, reinterpret_cast<const char*>(address),
             static_cast<unsigned>(std::min<std::uint64_t>(left, kChunk)));
     }
@@ -106,7 +106,8 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
   for (const std::uint64_t stride : tensor.strides) {
     if (stride == 0 || stride % 16 != 0 || stride >= kMostStride) refuse("a stride");
   }
-  if (tensor.box_columns * 2 != 128 || tensor.box_rows == 0 || tensor.box_rows > 256 ||
+  const std::uint32_t bytes = tensor.element == MapElement::e4m3 ? 1 : 2;
+  if (tensor.box_columns * bytes != 128 || tensor.box_rows == 0 || tensor.box_rows > 256 ||
       tensor.box_planes == 0 || tensor.box_planes > 256) {
     refuse("its box");
   }
@@ -115,7 +116,8 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
                   {},
                   tensor.box_columns,
                   tensor.box_rows,
-                  tensor.box_planes};
+                  tensor.box_planes,
+                  bytes};
   std::copy_n(tensor.sizes, 4, m.sizes);
   std::copy_n(tensor.strides, 3, m.strides);
   m.sizes[4] = tensor.has_fifth ? kFifthCoordinate + 1 : 1;

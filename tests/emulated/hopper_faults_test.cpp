@@ -1,5 +1,6 @@
 // The emulation is deaf to one kind of wait or fence at a time: Hopper's kernels then come out
 // wrong, so that their tests see it where one is missing.
+#include "emulated/deaf.h"
 #include "emulated/hopper_backward.h"
 // and then:
 #include "kernels/backward/sm90_backward.cuh"
@@ -9,22 +10,6 @@ namespace dfa {
 namespace {
 
 using namespace emulated;
-
-struct WithDeaf {
-  explicit WithDeaf(Deaf d) { deaf = d; }
-  ~WithDeaf() { deaf = {}; }
-};
-
-// Does the launch end early, or what it leaves miss the rule?
-bool is_wrong(Timing asked, Deaf to, const std::function<CheckReport()>& work) {
-  const WithTiming timing_as_asked(asked);
-  const WithDeaf with(to);
-  try {
-    return !work().ok;
-  } catch (const std::runtime_error&) {
-    return true;
-  }
-}
 
 bool forward_is_wrong(Timing asked, Deaf to) {
   return is_wrong(asked, to, [] {

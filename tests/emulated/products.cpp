@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <deque>
 
@@ -9,10 +10,13 @@
 namespace dfa::emulated {
 
 Counted counted;
+int e4m3_sum_bits = 0;
 
 namespace {
 
-constexpr int kDepth = 16, kRows = 16, kMostColumns = 256;
+constexpr int kDepthBytes = 32, kMostDepth = 32, kRows = 16, kMostColumns = 256;
+
+int depth_of(DType element) { return kDepthBytes / bytes_of(element); }
 
 struct Queued {
   bool ends_group = false;
@@ -33,8 +37,9 @@ struct Queue {
 
 std::vector<Queue> queues;
 
-float half_of(DType element, std::uint16_t bits) {
-  if (element == DType::bf16) return to_float(bf16{bits});
+float value_of(DType element, unsigned bits) {
+  if (element == DType::e4m3) return to_float(e4m3{static_cast<std::uint8_t>(bits)});
+  if (element == DType::bf16) return to_float(bf16{static_cast<std::uint16_t>(bits)});
   static const std::vector<float> all = [] {
     std::vector<float> values(1 << 16);
     for (unsigned i = 0; i < values.size(); ++i) {
@@ -42,10 +47,10 @@ float half_of(DType element, std::uint16_t bits) {
     }
     return values;
   }();
-  return all[bits];
+  return all[bits & 0xffff];
 }
 
-// An operand in shared memory: 16 in k by `count` rows or columns from `first` on.
+// An operand in shared memory: 32 bytes in k by `count` rows or columns from `first` on.
 class Operand {
  public:
   Operand(unsigned long long descriptor, DType element)
@@ -65,6 +70,8 @@ class Operand {
   // to[k * kPitch + i]; k lies along the rows of 128 (64, 32) bytes, or across them.
   template <int kPitch>
   void read(float* to, int first, int count, bool transposed) const {
+    if (bytes_of(element_) == 1) return read_bytes<kPitch>(to, first, count, transposed);
+    constexpr int kDepth = kDepthBytes / 2;
     const int along = static_cast<int>(width_) / 2;  // elements of a row
     for (int outer = 0; outer < (transposed ? kDepth : count); ++outer) {
       for (int inner = 0; inner < (transposed ? count : kDepth); inner += 8) {
@@ -78,24 +85,41 @@ class Operand {
         std::memcpy(eight, seen_by_async(swizzled(address, width_), 16), 16);
         for (int e = 0; e < 8; ++e) {
           const int at_i = (transposed ? inner + e : outer), at_k = transposed ? k : k + e;
-          to[at_k * kPitch + at_i] = half_of(element_, eight[e]);
+          to[at_k * kPitch + at_i] = value_of(element_, eight[e]);
         }
       }
     }
   }
 
  private:
+  // Of 8 bits, which lie along k alone.
+  template <int kPitch>
+  void read_bytes(float* to, int first, int count, bool transposed) const {
+    if (transposed) fail("a product of 8-bit elements that do not lie along k");
+    for (int i = first; i < first + count; ++i) {
+      for (int k = 0; k < kDepthBytes; k += 16) {
+        const unsigned address =
+            start_ + unsigned(i / 8) * stride_ + unsigned(i % 8) * width_ + unsigned(k);
+        unsigned char chunk[16];
+        std::memcpy(chunk, seen_by_async(swizzled(address, width_), 16), 16);
+        for (int e = 0; e < 16; ++e)
+          to[(k + e) * kPitch + i - first] = value_of(element_, chunk[e]);
+      }
+    }
+  }
+
   unsigned start_, leading_, stride_, width_;
   DType element_;
 };
 
 void read_registers(float* to, const Queued& queued) {
+  const DType element = queued.product.element;
+  const int each = 4 / bytes_of(element);  // of a register
   for (int lane = 0; lane < 32; ++lane) {
     for (int r = 0; r < 4; ++r) {
-      for (int i = 0; i < 2; ++i) {
-        const int row = lane / 4 + r % 2 * 8, k = lane % 4 * 2 + r / 2 * 8 + i;
-        const unsigned bits = queued.left[lane][r] >> (16 * i);
-        to[k * kRows + row] = half_of(queued.product.element, static_cast<std::uint16_t>(bits));
+      for (int i = 0; i < each; ++i) {
+        const int row = lane / 4 + r % 2 * 8, k = lane % 4 * each + r / 2 * 4 * each + i;
+        to[k * kRows + row] = value_of(element, queued.left[lane][r] >> (32 / each * i));
       }
     }
   }
@@ -109,11 +133,27 @@ bool right_by_rows(const Product& p) {
   return p.operands == Product::Operands::shared || p.operands == Product::Operands::registers_rows;
 }
 
+// Of one column: products and what they are added to, cut alike.
+float cut_sum(const float* left, const float* right, int depth, float before) {
+  float largest = std::fabs(before);
+  for (int k = 0; k < depth; ++k) {
+    largest = std::fmax(largest, std::fabs(left[k * kRows] * right[k * kMostColumns]));
+  }
+  if (!(largest > 0) || !std::isfinite(largest)) return before;
+  const double step = std::ldexp(1.0, std::ilogb(largest) - e4m3_sum_bits + 1);
+  double sum = std::trunc(before / step);
+  for (int k = 0; k < depth; ++k) {
+    sum += std::trunc(double{left[k * kRows]} * right[k * kMostColumns] / step);
+  }
+  return static_cast<float>(sum * step);
+}
+
 void execute(Queued& queued, int warp_of_group) {
   const Product& p = queued.product;
   const int columns = 8 * p.fragments;
-  float left[kDepth * kRows];
-  static float right[kDepth * kMostColumns];
+  const int depth = depth_of(p.element);
+  float left[kMostDepth * kRows];
+  static float right[kMostDepth * kMostColumns];
   const bool transposed = p.operands == Product::Operands::transposed;
   if (left_in_registers(p)) {
     read_registers(left, queued);
@@ -123,7 +163,7 @@ void execute(Queued& queued, int warp_of_group) {
   Operand(p.right, p.element).read<kMostColumns>(right, 0, columns, !right_by_rows(p));
   for (int row = 0; row < kRows; ++row) {
     float sums[kMostColumns] = {};
-    for (int k = 0; k < kDepth; ++k) {
+    for (int k = 0; k < depth; ++k) {
       const float a = left[k * kRows + row];
       const float* b = right + k * kMostColumns;
       for (int n = 0; n < kMostColumns; n += 16) {
@@ -131,9 +171,11 @@ void execute(Queued& queued, int warp_of_group) {
         for (int i = 0; i < 16; ++i) sums[n + i] += a * b[n + i];
       }
     }
+    const bool cuts = e4m3_sum_bits > 0 && p.element == DType::e4m3;
     for (int n = 0; n < columns; ++n) {
       float& sum = queued.sums[row % 8 * 4 + n % 8 / 2][n / 8][row / 8 * 2 + n % 2];
-      sum = p.keep ? sum + sums[n] : sums[n];
+      sum = cuts ? cut_sum(left + row, right + n, depth, p.keep ? sum : 0)
+                 : (p.keep ? sum + sums[n] : sums[n]);
     }
   }
   queued.done = true;

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -44,6 +45,14 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
 inline float __fmul_rn(float a, float b) { return a * b; }  // -ffp-contract=off
 inline float __frcp_rn(float x) { return 1 / x; }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(y) << 32 | x;
+  unsigned all = 0;
+  for (int i = 0; i < 4; ++i) {
+    all |= static_cast<unsigned>(bytes >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  }
+  return all;
+}
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline void __nanosleep(unsigned) { dfa::emulated::yield(); }
 inline void __syncwarp() { dfa::emulated::wait(dfa::emulated::warp().barrier, 32); }

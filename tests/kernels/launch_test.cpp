@@ -95,6 +95,32 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   EXPECT_EQ(split.tensors[0].strides.row, 6 * 72);
 }
 
+// v transposed is all of the workspace: tiles of whole keys and columns, a byte an element.
+TEST(Launch, HoppersForwardInE4m3TransposesVFirst) {
+  const Problem p = parse_problem("fwd e4m3 b2 hq6 hk3 sq1000 sk300 d64 dv48 layout(bshd)");
+  const ForwardConfig config = select_forward(p, kLimits);
+  const auto launches = forward_launches(p, config);
+  ASSERT_EQ(launches.size(), 2u);
+  const auto tiles = static_cast<unsigned>((300 + config.block_k - 1) / config.block_k);
+  EXPECT_EQ(launches[0].entry.find("dfa::pack_values<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[0].grid, 2u * 3 * tiles);
+  EXPECT_EQ(launches[1].entry.find("dfa::sm90_e4m3_forward<dfa::ForwardConfig{"), 0u);
+  EXPECT_EQ(launches[1].grid,
+            2u * 6 * static_cast<unsigned>((1000 + config.block_q - 1) / config.block_q));
+  const auto block_k = static_cast<unsigned>(config.block_k);
+  EXPECT_EQ(forward_workspace_bytes(p, config), std::size_t{2} * 3 * tiles * block_k * 64);
+
+  alignas(16) char memory[16];
+  const PackValuesArgs pack =
+      pack_values_args(p, config, ForwardArgs{.v = memory, .workspace = memory + 8});
+  EXPECT_EQ(pack.from, static_cast<const void*>(memory));
+  EXPECT_EQ(pack.to, static_cast<void*>(memory + 8));
+  EXPECT_EQ(pack.keys, 300);
+  EXPECT_EQ(pack.columns, 48);
+  EXPECT_EQ(pack.tiles, static_cast<int>(tiles));
+  EXPECT_EQ(pack.strides.row, 3 * 48);
+}
+
 // Planes of o lie where those of q come when delta has read them.
 TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
   const Problem p = parse_problem("bwd fp32 b2 hq6 hk3 sq1000 sk300 d72 dv40 layout(bshd)");

@@ -122,6 +122,18 @@ TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, EveryHopperForwardInE4m3CompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const int d : {64, 96, 128, 192, 256}) {
+    for (const int dv : {64, 128, 192, 256}) {
+      const Problem p{.dtype = DType::e4m3, .sq = 64, .sk = 64, .d = d, .dv = dv};
+      const auto candidates = sm90_candidates(p, limits_);
+      ASSERT_FALSE(candidates.empty()) << d << " " << dv;
+      for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
+    }
+  }
+}
+
 TEST_P(CompileTest, EveryHopperBackwardInFp32CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128}) {

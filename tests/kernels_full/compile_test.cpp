@@ -61,6 +61,16 @@ TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HoppersE4m3CompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* dims : {"d64", "d96", "d128", "d192", "d256", "d192 dv128", "d64 dv256"}) {
+    for (const char* rest :
+         {"h2 s200", "b4 h16 s4096", "causal b4 h16 s4096", "causal hq16 hk2 sq16 sk4096"}) {
+      compile_defaults(std::string("fwd e4m3 ") + rest + " " + dims);
+    }
+  }
+}
+
 DFA_ON_ARCHITECTURES(CompileTest);
 
 // Side by side: every part is a process of its own.

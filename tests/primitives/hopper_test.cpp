@@ -76,7 +76,7 @@ TEST_F(Hopper, BoxesComeAndGoSwizzledWithZerosOutside) {
     probe::Args args{.n = column, .m = row};
     gpu::TiledTensor tensor{
         .address = from.data(),
-        .element = gpu::Half::fp16,
+        .element = gpu::MapElement::fp16,
         .sizes = {kColumns, kRows, kHeads, kBatches},
         .strides = {2 * kRowHalves, 2 * kRowHalves * kRows, 2 * kRowHalves * kRows * kHeads},
         .box_columns = 64,

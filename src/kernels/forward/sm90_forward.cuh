@@ -51,6 +51,7 @@ namespace dfa {
 
 template <ForwardConfig kConfig>
 struct Sm90Forward {
+  static constexpr ForwardConfig config() { return kConfig; }
   static constexpr DType kElement = kConfig.element;
   static constexpr int kBlockK = kConfig.block_k;
   static constexpr int kGroups = kConfig.block_q / kGroupRows;  // warpgroups with queries
@@ -74,8 +75,8 @@ struct Sm90Forward {
   // Shared memory: q (a group's part after the other's), k, v, barriers.
   static constexpr int kQGroupBytes = kConfig.q_group_bytes();
   static constexpr int kQBytes = kGroups * kQGroupBytes;
-  static constexpr int kKBytes = tile_bytes(kBlockK, kConfig.head_dim);
-  static constexpr int kVBytes = tile_bytes(kBlockK, kConfig.value_dim);
+  static constexpr int kKBytes = kConfig.k_tile_bytes();
+  static constexpr int kVBytes = kConfig.v_tile_bytes();
   static constexpr int kKAt = kQStages * kQBytes;
   static constexpr int kVAt = kKAt + kStages * kKBytes;
   static constexpr int kOutputAt = kVAt + kStages * kVBytes;
@@ -180,7 +181,7 @@ struct Sm90Forward {
   }
 
   static DFA_DEVICE void load_q(const Sm90ForwardArgs& a, const WorkTile& work, const QRing& ring) {
-    constexpr int kPanels = panels(kConfig.head_dim);
+    constexpr int kPanels = panels(kElement, kConfig.head_dim);
     ptx::arrive_expecting(ring.full(), kGroups * kPanels * panel_bytes(kGroupRows));
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
@@ -189,43 +190,48 @@ struct Sm90Forward {
         const RowOnMap at =
             row_on_map<kConfig>(a.args, work.seq, work.row + group * kGroupRows, work.head);
         ptx::load_box<kVarlen>(ring.tile() + group * kQGroupBytes + panel * panel_bytes(kGroupRows),
-                               a.q, ring.full(), panel * kPanelColumns, at.second, at.third,
-                               work.seq.q_box_batch());
+                               a.q, ring.full(), panel * panel_columns(kElement), at.second,
+                               at.third, work.seq.q_box_batch());
       }
     }
   }
 
   // Of a pair each block copies every other panel for both, the first of k and the second of v or
   // the others.
-  template <int kColumns>
-  static DFA_DEVICE void load_keys(const KernelArgs& args, const TensorMap& map,
-                                   const WorkTile& work, int tile, Ring& ring, unsigned half) {
-    const int row = work.seq.k_box_row(args, tile * kBlockK), batch = work.seq.k_box_batch();
+  template <int kColumns, int kRows = kBlockK>
+  static DFA_DEVICE void load_panels(const TensorMap& map, const WorkTile& work, int row,
+                                     Ring& ring, unsigned half) {
+    constexpr int kPanels = panels(kElement, kColumns);
+    const int batch = work.seq.k_box_batch();
     ring.wait_empty();
-    ptx::arrive_expecting(ring.full(), tile_bytes(kBlockK, kColumns));
+    ptx::arrive_expecting(ring.full(), kPanels * panel_bytes(kRows));
 #pragma unroll
-    for (int panel = 0; panel < panels(kColumns); ++panel) {
-      const unsigned to = ring.tile() + panel * panel_bytes(kBlockK);
+    for (int panel = 0; panel < kPanels; ++panel) {
+      const unsigned to = ring.tile() + panel * panel_bytes(kRows);
+      const int column = panel * panel_columns(kElement);
       if constexpr (kPaired) {
         if (panel % 2 != static_cast<int>(half)) continue;
-        ptx::load_box_of_pair<kVarlen>(to, map, ring.full(), panel * kPanelColumns, row,
-                                       work.kv_head, batch);
+        ptx::load_box_of_pair<kVarlen>(to, map, ring.full(), column, row, work.kv_head, batch);
       } else {
-        ptx::load_box<kVarlen>(to, map, ring.full(), panel * kPanelColumns, row, work.kv_head,
-                               batch);
+        ptx::load_box<kVarlen>(to, map, ring.full(), column, row, work.kv_head, batch);
       }
     }
     ring.next();
   }
   static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
                                 Ring& ring) {
-    load_keys<kConfig.head_dim>(a.args, a.k, work, tile, ring,
-                                kPaired ? ptx::cluster_rank() % 2 : 0);
+    load_panels<kConfig.head_dim>(a.k, work, work.seq.k_box_row(a.args, tile * kBlockK), ring,
+                                  kPaired ? ptx::cluster_rank() % 2 : 0);
   }
   static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
                                 Ring& ring) {
-    load_keys<kConfig.value_dim>(a.args, a.v, work, tile, ring,
-                                 kPaired ? 1 - ptx::cluster_rank() % 2 : 0);
+    const unsigned half = kPaired ? 1 - ptx::cluster_rank() % 2 : 0;
+    if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
+      load_panels<kBlockK, kConfig.value_dim>(a.v, work, tile * kConfig.value_dim, ring, half);
+    } else {
+      load_panels<kConfig.value_dim>(a.v, work, work.seq.k_box_row(a.args, tile * kBlockK), ring,
+                                     half);
+    }
   }
 
   static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
@@ -313,18 +319,21 @@ struct Sm90Forward {
 
   // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
   // scale there are none.
-  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row) {
-    if (Logits::kPlain && args.scale_log2 < 0) return {0, 0};
+  static DFA_DEVICE bool negates(float scale) { return Logits::kPlain && scale < 0; }
+  static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row,
+                                         float scale) {
+    if (negates(scale)) return {0, 0};
     return seen_by_all(TileMask::of(args, seq), row / kQueryRows, kGroupRows / kQueryRows);
   }
 
   // Makes logits, which have a sign of their own, or negates under a negative scale; hides what the
   // mask hides.
   static DFA_DEVICE void prepare(Scores& scores, const KernelArgs& args, const Logits& logits,
-                                 const Seqlen& seq, const TileRange& plain, int row, int tile) {
+                                 const Seqlen& seq, const TileRange& plain, int row, int tile,
+                                 float scale) {
     logits.apply(args, scores, tile * kBlockK);
     if (tile * kBlockK >= plain.begin && tile * kBlockK + kBlockK <= plain.end) return;
-    if (Logits::kPlain && args.scale_log2 < 0) [[unlikely]] {
+    if (negates(scale)) [[unlikely]] {
 #pragma unroll
       for (int n = 0; n < kKeys; ++n) {
 #pragma unroll
@@ -410,7 +419,8 @@ struct Sm90Forward {
       }
       const int piece = kSplitKv ? Order::told_piece(rings.order()) : -1;
       const int row = order.row + group * kGroupRows;
-      TileRange tiles = own_tiles(a, order.seq, row), plain = plain_keys(args, order.seq, row);
+      TileRange tiles = own_tiles(a, order.seq, row),
+                plain = plain_keys(args, order.seq, row, args.scale_log2);
       if constexpr (kSplitKv) tiles = common(tiles, order.tiles);
       const Logits logits(args, order.seq, order.head, row + warp_row());
       const unsigned q = rings.q.tile() + group * kQGroupBytes;
@@ -437,7 +447,7 @@ struct Sm90Forward {
         ptx::pin(scores);
         rings.k.release(lane());
         rings.k.next();
-        prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1);
+        prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1, args.scale_log2);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
         weigh_first(softmax, scores, follows, order.again);
         bool moved = false, under_way = false;
@@ -462,7 +472,7 @@ struct Sm90Forward {
           rings.k.release(lane());
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
-          prepare(scores, args, logits, order.seq, plain, row, tile);
+          prepare(scores, args, logits, order.seq, plain, row, tile, args.scale_log2);
           moved = weigh(softmax, scores, follows, order.again);
         }
         end_values(output, weights, rings, under_way);
@@ -569,10 +579,10 @@ struct Sm90Forward {
   }
 };
 
-template <ForwardConfig kConfig>
-__global__ void __launch_bounds__(kConfig.threads(), 1)
-    sm90_forward(const __grid_constant__ Sm90ForwardArgs a) {
-  using Kernel = Sm90Forward<kConfig>;
+// Every thread of a block takes its part.
+template <typename Kernel, typename Args>
+DFA_DEVICE void run_sm90_forward(const Args& a) {
+  constexpr ForwardConfig kConfig = Kernel::config();
   extern __shared__ __align__(1024) char smem[];
   const auto rings = Kernel::rings(ptx::shared_address(smem));
   if (threadIdx.x == 0) {
@@ -606,6 +616,12 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
   }
   // Neither ends while the other may still arrive at its barriers.
   if constexpr (Kernel::kPaired) ptx::sync_cluster();
+}
+
+template <ForwardConfig kConfig>
+__global__ void __launch_bounds__(kConfig.threads(), 1)
+    sm90_forward(const __grid_constant__ Sm90ForwardArgs a) {
+  run_sm90_forward<Sm90Forward<kConfig>>(a);
 }
 
 }  // namespace dfa

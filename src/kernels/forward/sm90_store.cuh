@@ -25,7 +25,7 @@ struct Sm90OutputRows {
 
 template <ForwardConfig kConfig>
 struct Sm90Store {
-  static constexpr DType kElement = kConfig.element;
+  static constexpr DType kElement = output_of(kConfig.element);
   static constexpr int kValues = kConfig.value_dim / 8;  // fragments
   static constexpr int kPacked = kConfig.pack_gqa;
   static constexpr int kQueryRows = kConfig.query_rows();

@@ -79,6 +79,17 @@ DFA_DEVICE unsigned pack(float low, float high) {
   return packed;
 }
 
+// Four values rounded to e4m3, the first in the lowest byte; what is beyond 448 becomes that. From
+// sm_89 on.
+DFA_DEVICE unsigned pack_e4m3(float first, float second, float third, float fourth) {
+  unsigned packed;
+  asm("{.reg .b16 l, h; cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;"
+      " cvt.rn.satfinite.e4m3x2.f32 h, %4, %3; mov.b32 %0, {l, h};}"
+      : "=r"(packed)
+      : "f"(first), "f"(second), "f"(third), "f"(fourth));
+  return packed;
+}
+
 // 10 mantissa bits, as the bits of an fp32.
 DFA_DEVICE unsigned round_tf32(float x) {
   unsigned bits;

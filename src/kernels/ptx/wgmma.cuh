@@ -3,8 +3,8 @@
 #include "dfa/dtype.h"
 #include "kernels/device.h"
 
-// Products of a warpgroup (wgmma, sm_90a): 64 rows, 16 in k, columns in multiples of 16. They run
-// behind the threads: from the product to the wait, its sums and left operands are not to be
+// Products of a warpgroup (wgmma, sm_90a): 64 rows, 32 bytes in k, columns in multiples of 16. They
+// run behind the threads: from the product to the wait, its sums and left operands are not to be
 // touched. Warp w of the group holds rows 16 w + i, in the fragments of tile/product.cuh.
 namespace dfa::ptx {
 
@@ -75,60 +75,71 @@ DFA_DEVICE void pin(unsigned (&left)[kSteps][4]) {
 #define DFA_SUMS_16 DFA_SUMS_15, DFA_FRAGMENT(30), DFA_FRAGMENT(31)
 // clang-format on
 
-#define DFA_PRODUCT_SHARED(TYPE, SLICES, COLUMNS, A, B, KEEP, TRANSPOSED)             \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                            \
-               ", 0;"                                                                 \
-               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE  \
-               " {" DFA_TEXT_##SLICES "}, " A ", " B ", keep, 1, 1, " TRANSPOSED ";}" \
-               : DFA_SUMS_##SLICES                                                    \
+// TYPES: the depth and the types; DIRECTIONS: of operands of 16 bits.
+#define DFA_PRODUCT_SHARED(TYPES, SLICES, COLUMNS, A, B, KEEP, DIRECTIONS)               \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                               \
+               ", 0;"                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS TYPES " {" DFA_TEXT_##SLICES \
+               "}, " A ", " B ", keep, 1, 1" DIRECTIONS ";}"                             \
+               : DFA_SUMS_##SLICES                                                       \
                : "l"(a), "l"(b), "n"(kKeep))
 
-#define DFA_PRODUCT_REGISTERS(TYPE, SLICES, COLUMNS, A, B, KEEP, ADDS, TRANSPOSED)      \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                              \
-               ", 0;"                                                                   \
-               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32." TYPE "." TYPE    \
-               " {" DFA_TEXT_##SLICES "}, {" A "}, " B ", keep, 1, 1, " TRANSPOSED ";}" \
-               : DFA_SUMS_##SLICES                                                      \
+#define DFA_PRODUCT_REGISTERS(TYPES, SLICES, COLUMNS, A, B, KEEP, ADDS, DIRECTIONS)      \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, " KEEP                               \
+               ", 0;"                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" #COLUMNS TYPES " {" DFA_TEXT_##SLICES \
+               "}, {" A "}, " B ", keep, 1, 1" DIRECTIONS ";}"                           \
+               : DFA_SUMS_##SLICES                                                       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(ADDS))
 
 // d = a b^T (+ d where kKeep), both row by k in shared memory; d = a^T b (+ d), both k by row
 // there; d = a b^T (+ d) with a in registers, and d += a b with a there and b stored k by column. a
-// and b are descriptors of tile/panel.h.
+// and b are descriptors of tile/panel.h. In e4m3 operands are row by k alone.
+#define DFA_E4M3 "k32.f32.e4m3.e4m3"
+#define DFA_BF16 "k16.f32.bf16.bf16"
+#define DFA_FP16 "k16.f32.f16.f16"
 #define DFA_PRODUCTS(SLICES, COLUMNS, O0, O1, O2, O3, O4, O5)                                      \
   template <DType kElement, int kKeep>                                                             \
   DFA_DEVICE void multiply_shared(float(&d)[2 * SLICES][4], unsigned long long a,                  \
                                   unsigned long long b) {                                          \
     if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                             \
+      DFA_PRODUCT_SHARED(DFA_BF16, SLICES, COLUMNS, O0, O1, O2, ", 0, 0");                         \
+    } else if constexpr (kElement == DType::e4m3) {                                                \
+      DFA_PRODUCT_SHARED(DFA_E4M3, SLICES, COLUMNS, O0, O1, O2, "");                               \
     } else {                                                                                       \
-      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "0, 0");                              \
+      DFA_PRODUCT_SHARED(DFA_FP16, SLICES, COLUMNS, O0, O1, O2, ", 0, 0");                         \
     }                                                                                              \
   }                                                                                                \
   template <DType kElement, int kKeep>                                                             \
   DFA_DEVICE void multiply_transposed(float(&d)[2 * SLICES][4], unsigned long long a,              \
                                       unsigned long long b) {                                      \
     if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_SHARED("bf16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                             \
+      DFA_PRODUCT_SHARED(DFA_BF16, SLICES, COLUMNS, O0, O1, O2, ", 1, 1");                         \
     } else {                                                                                       \
-      DFA_PRODUCT_SHARED("f16", SLICES, COLUMNS, O0, O1, O2, "1, 1");                              \
+      DFA_PRODUCT_SHARED(DFA_FP16, SLICES, COLUMNS, O0, O1, O2, ", 1, 1");                         \
     }                                                                                              \
   }                                                                                                \
   template <DType kElement, int kKeep>                                                             \
   DFA_DEVICE void multiply_registers_rows(float(&d)[2 * SLICES][4], const unsigned(&a)[4],         \
                                           unsigned long long b) {                                  \
     if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep, "0"); \
+      DFA_PRODUCT_REGISTERS(DFA_BF16, SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep,     \
+                            ", 0");                                                                \
+    } else if constexpr (kElement == DType::e4m3) {                                                \
+      DFA_PRODUCT_REGISTERS(DFA_E4M3, SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep,     \
+                            "");                                                                   \
     } else {                                                                                       \
-      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep, "0");  \
+      DFA_PRODUCT_REGISTERS(DFA_FP16, SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, kKeep,     \
+                            ", 0");                                                                \
     }                                                                                              \
   }                                                                                                \
   template <DType kElement>                                                                        \
   DFA_DEVICE void multiply_registers(float(&d)[2 * SLICES][4], const unsigned(&a)[4],              \
                                      unsigned long long b) {                                       \
     if constexpr (kElement == DType::bf16) {                                                       \
-      DFA_PRODUCT_REGISTERS("bf16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, "1");     \
+      DFA_PRODUCT_REGISTERS(DFA_BF16, SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, ", 1"); \
     } else {                                                                                       \
-      DFA_PRODUCT_REGISTERS("f16", SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, "1");      \
+      DFA_PRODUCT_REGISTERS(DFA_FP16, SLICES, COLUMNS, O0 "," O1 "," O2 "," O3, O4, O5, 1, ", 1"); \
     }                                                                                              \
   }
 
@@ -145,6 +156,9 @@ DFA_PRODUCTS(12, 192, "%96", "%97", "%98", "%99", "%100", "%101")
 DFA_PRODUCTS(16, 256, "%128", "%129", "%130", "%131", "%132", "%133")
 
 #undef DFA_PRODUCTS
+#undef DFA_E4M3
+#undef DFA_BF16
+#undef DFA_FP16
 #undef DFA_PRODUCT_REGISTERS
 #undef DFA_PRODUCT_SHARED
 

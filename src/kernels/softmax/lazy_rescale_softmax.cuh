@@ -7,9 +7,20 @@
 // brings the output to the new reference.
 namespace dfa {
 
-class LazyRescaleSoftmax {
+// How far, in the exponent, a maximum may move before references follow, and what weights and sums
+// are multiplied by. Of weights in e4m3, whose numbers end at 448, just above 2^8.8, and lose bits
+// below 2^-6: they are at most 2^8 by their own maximum, and reach down as far as they can.
+struct WideWeights {
+  static constexpr float kSlack = 8, kOffset = 0;
+};
+struct E4m3Weights {
+  static constexpr float kSlack = 0.8f, kOffset = 8;
+};
+
+template <typename Weights>
+class LazyRescaleSoftmaxOf {
  public:
-  explicit DFA_DEVICE LazyRescaleSoftmax(float magnitude_log2) : magnitude_(magnitude_log2) {}
+  explicit DFA_DEVICE LazyRescaleSoftmaxOf(float magnitude_log2) : magnitude_(magnitude_log2) {}
 
   DFA_DEVICE void start() {
 #pragma unroll
@@ -36,7 +47,7 @@ class LazyRescaleSoftmax {
   }
 
   // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
-  // exponent; weights and sums are up to 2^kSlack otherwise. True: rescale() is due.
+  // exponent; weights are up to 2^kSlack otherwise, beside their offset. True: rescale() is due.
   template <int kColumns>
   DFA_DEVICE bool follow(const float (&scores)[kColumns][4]) {
     float highest_yet[2];
@@ -44,7 +55,7 @@ class LazyRescaleSoftmax {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       highest_yet[half] = fmaxf(reference_[half], highest(scores, half));
-      moved |= (highest_yet[half] - reference_[half]) * magnitude_ > kSlack;
+      moved |= (highest_yet[half] - reference_[half]) * magnitude_ > Weights::kSlack;
     }
     moved = __any_sync(ptx::kWholeWarp, moved);
     if (moved) {
@@ -60,8 +71,7 @@ class LazyRescaleSoftmax {
 
   template <int kColumns>
   DFA_DEVICE void weigh(float (&scores)[kColumns][4]) {
-    const float shift[2] = {-magnitude_ * finite(reference_[0]),
-                            -magnitude_ * finite(reference_[1])};
+    const float shift[2] = {shift_of(0), shift_of(1)};
 #pragma unroll
     for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
@@ -95,7 +105,7 @@ class LazyRescaleSoftmax {
       both += sum;
       inverse[half] = sum == 0 ? 0.f : ptx::reciprocal(sum);
       lse[half] =
-          sum == 0 ? -ptx::infinity() : (magnitude_ * reference_[half] + ptx::log2(sum)) * kLn2;
+          sum == 0 ? -ptx::infinity() : (magnitude_ * reference_[half] + log2_of(sum)) * kLn2;
     }
     return both;
   }
@@ -103,6 +113,7 @@ class LazyRescaleSoftmax {
   // The same where each row has one more logit, without a value, in its denominator: added last, as
   // references and sums are of keys. The sums are those of keys alone, too.
   DFA_DEVICE float finish(float (&inverse)[2], float (&lse)[2], const float (&sinks)[2]) const {
+    static_assert(Weights::kOffset == 0);
     constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
     float both = 0;
 #pragma unroll
@@ -120,8 +131,6 @@ class LazyRescaleSoftmax {
   }
 
  private:
-  static constexpr float kSlack = 8;
-
   template <int kColumns>
   static DFA_DEVICE float highest(const float (&scores)[kColumns][4], int half) {
     float even = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
@@ -134,6 +143,16 @@ class LazyRescaleSoftmax {
     return ptx::quad_max(fmaxf(even, odd));
   }
 
+  DFA_DEVICE float shift_of(int half) const {
+    const float shift = -magnitude_ * finite(reference_[half]);
+    if constexpr (Weights::kOffset == 0) return shift;
+    return shift + Weights::kOffset;
+  }
+  static DFA_DEVICE float log2_of(float sum) {
+    if constexpr (Weights::kOffset == 0) return ptx::log2(sum);
+    return ptx::log2(sum) - Weights::kOffset;
+  }
+
   // A row of masked scores alone keeps -inf, which must not meet -inf in a subtraction.
   static DFA_DEVICE float finite(float reference) {
     return reference == -ptx::infinity() ? 0.f : reference;
@@ -144,5 +163,7 @@ class LazyRescaleSoftmax {
   float sum_[2];
   float factor_[2];
 };
+
+using LazyRescaleSoftmax = LazyRescaleSoftmaxOf<WideWeights>;
 
 }  // namespace dfa

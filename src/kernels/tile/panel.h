@@ -1,9 +1,10 @@
 #pragma once
 
+#include "dfa/dtype.h"
 #include "kernels/device.h"
 
 // Tiles as the copy engine and the tensor cores of sm_90 share them: panels of 64 columns of 16-bit
-// elements, row after row of 128 bytes, the eight 16-byte chunks of a row permuted by the row (the
+// elements, or 128 of 8 bits, row after row of 128 bytes, the eight 16-byte chunks of a row permuted by the row (the
 // 128-byte swizzle, as Swizzle<64> has it). Panels start at multiples of 1024 bytes.
 namespace dfa {
 
@@ -11,6 +12,10 @@ inline constexpr int kPanelColumns = 64;
 inline constexpr int kPanelRowBytes = 128;
 
 constexpr int panels(int columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+constexpr int panel_columns(DType element) { return kPanelRowBytes / bytes_of(element); }
+constexpr int panels(DType element, int columns) {
+  return (columns + panel_columns(element) - 1) / panel_columns(element);
+}
 constexpr int panel_bytes(int rows) { return rows * kPanelRowBytes; }
 constexpr int tile_bytes(int rows, int columns) { return panels(columns) * panel_bytes(rows); }
 
@@ -33,7 +38,7 @@ DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
           kEightRows | kSwizzle128};
 }
 
-// k runs along the columns, in steps of 16; only one panel, of which kColumns are used, is read at
+// k runs along the columns, in steps of 16, or 32 of 8 bits; only one panel, of which kColumns are used, is read at
 // a time.
 DFA_HOST_DEVICE Descriptor k_in_columns(unsigned tile) { return descriptor(tile, 16); }
 template <int kRows, int kColumns = kPanelColumns>

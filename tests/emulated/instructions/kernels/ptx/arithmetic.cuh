@@ -34,6 +34,11 @@ unsigned pack(float low, float high) {
   }
 }
 
+inline unsigned pack_e4m3(float first, float second, float third, float fourth) {
+  const auto byte = [](float value) { return static_cast<unsigned>(to_e4m3(value).bits); };
+  return byte(first) | byte(second) << 8 | byte(third) << 16 | byte(fourth) << 24;
+}
+
 template <DType kElement>
 void unpack(unsigned packed, float& low, float& high) {
   if constexpr (kElement == DType::fp16) {

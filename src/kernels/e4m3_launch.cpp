@@ -1,0 +1,53 @@
+#include "kernels/launch_parts.h"
+#include "spec/config_text.h"
+
+// Hopper's forward in e4m3: v is transposed into the workspace, then attention.
+namespace dfa {
+namespace {
+
+using namespace launch_parts;
+
+std::int64_t key_tiles_of_head(const Problem& p, const ForwardConfig& c) {
+  return tiles_of(p.sk, c.block_k);
+}
+
+}  // namespace
+
+namespace launch_parts {
+
+std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardConfig& c) {
+  const std::string config = qualified(to_text(c));
+  const std::int64_t work_tiles = tiles_of(p.sq, c.work_tile_queries()) * p.b * p.hq / c.pack_gqa;
+  return {{.name = "pack v",
+           .source = "kernels/forward/pack_values.cuh",
+           .entry = "dfa::pack_values<" + config + ">",
+           .grid = grid(key_tiles_of_head(p, c) * p.b * p.hk),
+           .threads = kPackThreads,
+           .smem_bytes = count(c.block_k * (c.value_dim + kPackedRowPadding))},
+          {.name = "forward",
+           .source = "kernels/forward/sm90_e4m3_forward.cuh",
+           .entry = "dfa::sm90_e4m3_forward<" + config + ">",
+           .grid = grid(work_tiles * c.cluster),
+           .threads = count(c.threads()),
+           .smem_bytes = count(c.smem_bytes()),
+           .cluster = count(c.cluster)}};
+}
+
+std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c) {
+  return static_cast<std::size_t>(key_tiles_of_head(p, c) * c.block_k * c.value_dim * p.b * p.hk);
+}
+
+}  // namespace launch_parts
+
+PackValuesArgs pack_values_args(const Problem& p, const ForwardConfig& c,
+                                const ForwardArgs& pointers) {
+  return {.from = pointers.v,
+          .to = pointers.workspace,
+          .strides = strides_of(p.v()),
+          .heads = static_cast<int>(p.hk),
+          .keys = static_cast<int>(p.sk),
+          .columns = static_cast<int>(p.dv),
+          .tiles = static_cast<int>(key_tiles_of_head(p, c))};
+}
+
+}  // namespace dfa

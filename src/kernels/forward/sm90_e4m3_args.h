@@ -1,0 +1,39 @@
+#pragma once
+
+#include "kernels/forward/sm90_args.h"
+
+namespace dfa {
+
+// What a tensor in e4m3 is multiplied by (Descale in dfa/attention.h); null: 1.
+struct DescaleArgs {
+  const float* values;
+  long long batch, head;
+
+  DFA_HOST_DEVICE float of(int at_batch, int kv_head) const {
+    return values == nullptr ? 1.f : values[at_batch * batch + kv_head * head];
+  }
+};
+
+// What sm90_e4m3_forward is passed. Its map of v is of what pack_values leaves, in boxes of
+// block_k columns and value_dim rows.
+struct Sm90E4m3Args : Sm90ForwardArgs {
+  DescaleArgs q_descale, k_descale, v_descale;
+};
+
+// pack_values: v in e4m3, transposed, [b, hk, tiles of block_k keys, value_dim, block_k]. Keys and
+// columns that there are none of are zeros.
+struct PackValuesArgs {
+  const void* from;
+  void* to;
+  KernelStrides strides;  // of v
+  int heads, keys, columns, tiles;
+};
+inline constexpr int kPackThreads = 256;
+inline constexpr int kPackedRowPadding = 16;  // bytes behind a row in shared memory
+
+// Which of 16 keys lies at a place of theirs in v transposed. A thread's scores of a row are then,
+// as they come, the four neighbours in k that it has of the weights: columns 2 t, 2 t + 1, 8 + 2 t,
+// 9 + 2 t of thread t of four.
+constexpr int key_at(int place) { return place / 4 * 2 + place % 2 + place % 4 / 2 * 8; }
+
+}  // namespace dfa

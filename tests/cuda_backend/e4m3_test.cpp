@@ -1,0 +1,54 @@
+// Hopper's forward in e4m3 through the driver, and the refusal in front of it.
+#include <cstring>
+#include <string>
+
+#include "cuda/chosen_device.h"
+#include "cuda/flash.h"
+#include "cuda_backend/backend_test_case.h"
+
+namespace dfa {
+namespace {
+
+using namespace testing::on_fake_cuda;
+
+const char* const kLine = "fwd e4m3 b2 hq4 hk2 sq70 sk90 d64";
+
+TEST_F(CudaBackendTest, E4m3IsRefusedAsNoCardHasRunIt) {
+  for (const char* config : {"", "ForwardConfig{target=cuda_sm90}"}) {
+    try {
+      plan(parse_problem(kLine), {.backend = "cuda", .config = config});
+      FAIL() << "e4m3 on a GPU";
+    } catch (const Unsupported& error) {
+      EXPECT_NE(std::string(error.what()).find("e4m3 has run on no GPU"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+// v is transposed into the workspace first.
+TEST_F(CudaBackendTest, E4m3TransposesVThenAttends) {
+  const Problem p = parse_problem(kLine);
+  const ForwardConfig config = select_forward(p, kLimits);
+  const std::vector<KernelLaunch> expected = forward_launches(p, config);
+  testing::fake_kernels().add(expected);
+  ForwardArgs args = forward_args();
+  args.workspace = memory(forward_workspace_bytes(p, config));
+  const auto launcher = cuda::flash_forward(p, config, cuda::chosen_device(), 132);
+  launcher->queue(args, gpu::Stream::foreign(cuda::chosen_device(), nullptr), 0);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  const void* const first[][2] = {{args.v, args.workspace}, {args.q, nullptr}};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const testing::FakeLaunch& seen = fake().launches[i];
+    EXPECT_EQ(seen.kernel, "_Z" + expected[i].entry);
+    EXPECT_EQ(seen.config.gridDimX, expected[i].grid);
+    const void* pointers[2] = {};  // a fake map begins with the address
+    std::memcpy(pointers, seen.argument.data(), sizeof pointers);
+    EXPECT_EQ(pointers[0], first[i][0]);
+    if (first[i][1] != nullptr) {
+      EXPECT_EQ(pointers[1], first[i][1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa

@@ -1,0 +1,127 @@
+#include "spec/e4m3.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plan/hopper_plan.h"
+#include "plan/pack_gqa.h"
+#include "plan/registers.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "plan/validate_gpu.h"
+#include "spec/limits.h"
+
+namespace dfa {
+namespace {
+
+Problem e4m3_problem(const std::string& rest) { return parse_problem("fwd e4m3 " + rest); }
+
+std::string reason_of_e4m3(const Problem& p, const Limits& limits = kHopper90) {
+  return validate_config(select_forward(p, limits), p, limits).reason;
+}
+
+TEST(Sm90E4m3, TakesDimsUpTo256OnHopperAlone) {
+  for (int d = 16; d <= 256; d += 16) {
+    for (const int dv : {16, d, 128, 192, 256}) {
+      const Problem p{.dtype = DType::e4m3, .sq = 100, .sk = 300, .d = d, .dv = dv};
+      const ForwardConfig config = select_forward(p, kHopper90);
+      EXPECT_TRUE(is_e4m3(config)) << d << " " << dv;
+      EXPECT_TRUE(validate_config(config, p, kHopper90))
+          << d << " " << dv << validate_config(config, p, kHopper90).reason;
+      EXPECT_TRUE(sm90_fits(p, kHopper90));
+      for (const int capability : {75, 80, 89, 100}) {
+        EXPECT_FALSE(
+            validate_config(select_forward(p, gpu_limits(capability)), p, gpu_limits(capability)))
+            << capability;
+      }
+    }
+  }
+}
+
+TEST(Sm90E4m3, SixteenBitProblemsHaveNoneOfItsTiles) {
+  for (const char* line :
+       {"fwd bf16 h1 s64 d64", "fwd fp16 h8 s4096 d128", "fwd fp32 h1 s64 d64"}) {
+    const auto all = forward_candidates(parse_problem(line), kHopper90);
+    EXPECT_TRUE(std::none_of(all.begin(), all.end(), [](const auto& c) { return is_e4m3(c); }));
+  }
+  const auto own = forward_candidates(e4m3_problem("h1 s64 d128"), kHopper90);
+  EXPECT_GE(own.size(), 4u);
+  EXPECT_TRUE(std::all_of(own.begin(), own.end(), [](const auto& c) { return is_e4m3(c); }));
+}
+
+TEST(Sm90E4m3, WhatItDoesNotTakeHasAReason) {
+  const auto names = [](const char* rest, const char* word) {
+    const std::string why = reason_of_e4m3(e4m3_problem(rest));
+    EXPECT_NE(why.find(word), std::string::npos) << rest << ": " << why;
+  };
+  names("h2 d64 lens(64,64)", "packed");
+  names("h2 d64 lens(64,64) page(16)", "packed");
+  names("h2 s64 d64 softcap(3)", "softcap");
+  names("h2 s64 d64 sink", "sink");
+  names("h2 s64 d64 alibi", "alibi");
+  names("h2 s64 d64 bias(b,h)", "bias");
+  names("h2 s64 d64 dropout(0.5,1)", "dropout");
+  names("causal h2 s64 d64 chunk(9)", "chunk");
+  names("h2 s256 d64 blocks(128x128)", "blocks");
+  names("h2 s64 d320", "256");
+  names("h2 s64 d72", "multiples of 16");
+  names("h2 s64 d64 dv72", "multiples of 16");
+}
+
+TEST(Sm90E4m3, EveryRuleRefusesWithItsReason) {
+  const Problem p = e4m3_problem("hq6 hk2 s64 d128");
+  const ForwardConfig good = select_forward(p, kHopper90);
+  ASSERT_TRUE(validate_config(good, p, kHopper90));
+  const auto refused = [&](auto change, const char* why) {
+    ForwardConfig config = good;
+    change(config);
+    const std::string said = validate_config(config, p, kHopper90).reason;
+    EXPECT_NE(said.find(why), std::string::npos) << why << ": " << said;
+  };
+  refused([](auto& c) { c.head_dim = 96; }, "head_dim");
+  refused([](auto& c) { c.value_dim = 96; }, "value_dim");
+  refused([](auto& c) { c.block_q = 256, c.warps = 16; }, "block_q");
+  refused([](auto& c) { c.warps = 4; }, "warps");
+  refused([](auto& c) { c.block_k = 80; }, "block_k");
+  refused([](auto& c) { c.stages = 1; }, "stages");
+  refused([](auto& c) { c.q_stages = 1; }, "q_stages");
+  refused([](auto& c) { c.cluster = 4; }, "cluster");
+  refused([](auto& c) { c.q_columns_in_regs = 64; }, "q_columns_in_regs");
+  refused([](auto& c) { c.num_splits = 2; }, "num_splits");
+  refused([](auto& c) { c.pack_gqa = 3; }, "pack_gqa");
+  refused([](auto& c) { c.pack_gqa = 2; }, "pack_gqa");
+  refused([](auto& c) { c.varlen = true; }, "packed");
+  refused([](auto& c) { c.softcap = true; }, "softcap");
+  refused([](auto& c) { c.block_k = 192, c.stages = 2; }, "registers");
+  refused([](auto& c) { c.block_k = 192, c.stages = 4; }, "shared memory");
+}
+
+// Of groups that are no power of two each head has its own tiles.
+TEST(Sm90E4m3, HeadsOfAGroupThatAreAPowerOfTwoShareTiles) {
+  const auto packed = [](const char* rest) {
+    return select_forward(with_pack_gqa(e4m3_problem(rest)), kHopper90).pack_gqa;
+  };
+  EXPECT_EQ(packed("causal hq8 hk2 sq16 sk500 d64"), 4);
+  EXPECT_EQ(packed("causal hq6 hk2 sq16 sk500 d64"), 1);
+  EXPECT_EQ(packed("causal hq8 hk2 s4096 d64"), 1);
+}
+
+// Every tile that there is has registers and shared memory, at some dim, and is new.
+TEST(Sm90E4m3, TilesAreThereForEveryDim) {
+  for (const int d : {64, 96, 128, 192, 256}) {
+    const Problem p{.dtype = DType::e4m3, .sq = 4096, .sk = 4096, .d = d, .dv = d};
+    const auto priced = priced_sm90_tiles(p, 132);
+    ASSERT_FALSE(priced.empty()) << d;
+    EXPECT_EQ(priced[0].tile.block_q, select_forward(p, kHopper90).block_q);
+    EXPECT_EQ(priced[0].tile.num_splits, 0);
+    for (const ForwardConfig& config : sm90_candidates(p, kHopper90)) {
+      EXPECT_LE(expected_e4m3_registers(config), config.query_registers());
+      EXPECT_LE(config.smem_bytes(), kHopper90.smem_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dfa
