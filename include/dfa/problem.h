@@ -84,6 +84,12 @@ struct DFA_API Problem {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   std::optional<BlockMask> blocks{};  // beside the mask; of dense problems
+  // Of forwards of packed sequences, what a GPU's kernel may do: splits of a tile's keys (split-KV),
+  // 1: none, more: so many at most, 0: as planned. A processor never splits.
+  int num_splits = 0;
+  // Likewise: o and lse of a sequence have the same bits whatever else is in the call, on the same
+  // device by the same build. Splits, if any, then have sizes that follow from its own length.
+  bool batch_invariant = false;
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};
@@ -128,8 +134,8 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands
-// on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
+// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [num_splits(N)] [batch_invariant] [layout(bshd)]
+// [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
 // them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of
 // them, 16 to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole
 // pages, as many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
