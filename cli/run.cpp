@@ -117,7 +117,8 @@ void write_outputs(const std::filesystem::path& folder, const Inputs& inputs,
   const Problem& p = inputs.problem;
   const auto write = [&](const char* name, const AlignedBuffer& buffer, const Strides& strides,
                          std::int64_t h, std::int64_t s, std::int64_t d) {
-    write_tensor(folder / name, {buffer.data(), p.dtype, strides, p.b, h, s, d, p.layout},
+    write_tensor(folder / name,
+                 {buffer.data(), output_of(p.dtype), strides, p.b, h, s, d, p.layout},
                  inputs.batched);
     fmt::print("wrote     {}\n", (folder / name).string());
   };
@@ -207,7 +208,7 @@ void run(RunArguments& arguments, int& exit_code) {
 
   bench::ProblemBuffers buffers(
       inputs.problem, plans.any().backend, arguments.seed,
-      {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data()});
+      {inputs.q.data(), inputs.k.data(), inputs.v.data(), inputs.d_o.data(), inputs.factors});
   buffers.limit_sms(arguments.sm_budget);
   std::vector<bench::Sample> samples = time_runs(buffers, plans);
   const bench::Summary ms = summary_ms(samples);

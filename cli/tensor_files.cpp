@@ -159,17 +159,32 @@ bool convert(const Source& source, const Strides& strides, Layout layout, DType 
   return exact;
 }
 
-AlignedBuffer load(const Source& source, const Strides& strides, const Problem& p,
-                   std::vector<std::string>& notes) {
+// Wider than e4m3, into it: the factors, [b, hk].
+std::vector<float> load_quantized(const Source& source, const Quantizable& tensor, Layout layout,
+                                  AlignedBuffer& out) {
+  std::vector<float> wide(out.size());
+  convert(source, tensor.strides, layout, DType::fp32, wide.data());
+  return quantize(wide.data(), tensor, out.data());
+}
+
+AlignedBuffer load(const Source& source, const Quantizable& tensor, const Problem& p,
+                   std::vector<float>& factors, std::vector<std::string>& notes) {
   const Sizes& n = source.sizes;
-  const std::int64_t elements = extent(strides, n.b, n.h, n.s, n.d);
+  const std::int64_t elements = extent(tensor.strides, n.b, n.h, n.s, n.d);
   AlignedBuffer buffer(static_cast<std::size_t>(elements) *
                        static_cast<std::size_t>(bytes_of(p.dtype)));
   std::memset(buffer.data(), 0, buffer.size());
-  const bool exact = convert(source, strides, p.layout, p.dtype, buffer.data());
+  std::string how;
+  if (p.dtype == DType::e4m3 && source.array.type != ArrayType::e4m3) {
+    factors = load_quantized(source, tensor, p.layout, buffer);
+    how = "a factor for each batch and key head, rounded to";
+  } else {
+    const bool exact = convert(source, tensor.strides, p.layout, p.dtype, buffer.data());
+    how = exact ? "exact in" : "rounded to";
+  }
   notes.push_back(fmt::format("{}: '{}', {} {}, {} {}", source.role, source.file,
-                              name_of(source.array.type), shape_text(source.array.shape),
-                              exact ? "exact in" : "rounded to", name_of(p.dtype)));
+                              name_of(source.array.type), shape_text(source.array.shape), how,
+                              name_of(p.dtype)));
   return buffer;
 }
 
@@ -232,16 +247,17 @@ Inputs read_inputs(const std::string& line, const InputFiles& files) {
   require_shape(q, p, {p.b, p.hq, p.sq, p.d});
   require_shape(k, p, {p.b, p.hk, p.sk, p.d});
   require_shape(v, p, {p.b, p.hk, p.sk, p.dv});
-  inputs.q = load(q, p.q(), p, inputs.notes);
-  inputs.k = load(k, p.k(), p, inputs.notes);
-  inputs.v = load(v, p.v(), p, inputs.notes);
+  inputs.q = load(q, quantizable_q(p), p, inputs.factors.q, inputs.notes);
+  inputs.k = load(k, quantizable_k(p), p, inputs.factors.k, inputs.notes);
+  inputs.v = load(v, quantizable_v(p), p, inputs.factors.v, inputs.notes);
   if (files.d_o.empty()) return inputs;
   if (p.pass == Pass::forward) {
     throw InvalidArgument("--do is of no use to a forward pass; start the line with bwd or fwdbwd");
   }
   const Source d_o = open_source("do", files.d_o, layout);
   require_shape(d_o, p, {p.b, p.hq, p.sq, p.dv});
-  inputs.d_o = load(d_o, p.o(), p, inputs.notes);
+  std::vector<float> none;
+  inputs.d_o = load(d_o, {p.o(), p.b, p.hq, p.sq, p.dv}, p, none, inputs.notes);
   return inputs;
 }
 

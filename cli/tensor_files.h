@@ -7,6 +7,7 @@
 
 #include "base/aligned.h"
 #include "dfa/problem.h"
+#include "spec/quantize.h"
 
 // Tensors between array files and the buffers of a problem.
 namespace dfa::cli {
@@ -23,13 +24,15 @@ struct Inputs {
   Problem problem;
   bool batched = true;             // the files have a batch dimension
   AlignedBuffer q, k, v, d_o;      // in the problem's type and strides; empty: not from a file
+  Factors factors;                 // of a problem in e4m3 and files of wider types
   std::vector<std::string> notes;  // one line a file: what it held and whether it was rounded
 };
 
 // Reads files for a problem line whose sizes may be left out: then they come from the files, whose
 // shape is (b,h,s,d) or (h,s,d), or (b,s,h,d) or (s,h,d) with layout(bshd). Sizes in the line are
-// held against the files. Throws InvalidArgument on a mismatch, on a value that is not finite and
-// on one that the problem's type cannot hold.
+// held against the files. For a problem in e4m3 wider types are rounded with a factor for each
+// batch and key head, e4m3 is taken as it is, with the factor 1. Throws InvalidArgument on a
+// mismatch, on a value that is not finite and on one that the problem's type cannot hold.
 Inputs read_inputs(const std::string& line, const InputFiles& files);
 
 // One tensor of a problem: where its elements are.

@@ -15,6 +15,7 @@
 #include "spec/bias.h"
 #include "spec/block_lists.h"
 #include "spec/lengths.h"
+#include "spec/quantize.h"
 
 namespace dfa {
 
@@ -32,6 +33,7 @@ struct Tensors {
   std::vector<float> d_bias;
   const std::uint64_t* dropout = nullptr;  // seed and offset, in the place of the problem's seed
   BlockArrays blocks;
+  Factors factors;  // of e4m3, [b, hk], of packed sequences too
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1)
       : p(parse_problem(line)), blocks(p) {
@@ -40,14 +42,18 @@ struct Tensors {
     const std::int64_t k_count = extent(p.k(), p.k_batches(), p.hk, k_rows, p.d);
     const std::int64_t v_count = extent(p.v(), p.k_batches(), p.hk, k_rows, p.dv);
     const std::int64_t o_count = extent(p.o(), b, p.hq, q_rows, p.dv);
-    q = filled(q_count, seed);
-    k = filled(k_count, seed + 1);
-    v = filled(v_count, seed + 2);
-    d_o = filled(o_count, seed + 3);
-    o = empty(o_count);
-    dq = empty(q_count);
-    dk = empty(k_count);
-    dv = empty(v_count);
+    q = filled(p.dtype, q_count, seed);
+    k = filled(p.dtype, k_count, seed + 1);
+    v = filled(p.dtype, v_count, seed + 2);
+    d_o = filled(p.o_dtype(), o_count, seed + 3);
+    o = empty(p.o_dtype(), o_count);
+    dq = empty(p.dtype, q_count);
+    dk = empty(p.dtype, k_count);
+    dv = empty(p.dtype, v_count);
+    if (p.dtype == DType::e4m3) {
+      factors = {quantized(q, quantizable_q(p), seed), quantized(k, quantizable_k(p), seed + 1),
+                 quantized(v, quantizable_v(p), seed + 2)};
+    }
     lse.assign(static_cast<std::size_t>(b * p.hq * q_rows), std::nanf(""));
     if (p.alibi) slopes = floats(p.b * p.hq, seed + 4, 0.2f);
     if (p.sink) sinks = floats(p.hq, seed + 5, 1.5f);
@@ -94,7 +100,13 @@ struct Tensors {
             .lse = lse.data(),
             .sequences = sequences(),
             .logits = logits(),
-            .blocks = blocks.pointers()};
+            .blocks = blocks.pointers(),
+            .descales = descales()};
+  }
+  Descales descales() const {
+    Descales all = descales_of(p, factors);
+    all.q.batch = all.k.batch = all.v.batch = p.hk;
+    return all;
   }
   BackwardArgs backward_args() {
     return {.q = q.data(),
@@ -133,13 +145,13 @@ struct Tensors {
   }
 
   float at(const std::vector<std::byte>& t, std::int64_t index) const {
-    return load_element(t.data(), p.dtype, index);
+    return load_element(t.data(), type_of(t), index);
   }
   void set(std::vector<std::byte>& t, std::int64_t index, float value) const {
-    store_element(t.data(), p.dtype, index, value);
+    store_element(t.data(), type_of(t), index, value);
   }
   std::int64_t count(const std::vector<std::byte>& t) const {
-    return static_cast<std::int64_t>(t.size()) / bytes_of(p.dtype);
+    return static_cast<std::int64_t>(t.size()) / bytes_of(type_of(t));
   }
 
  private:
@@ -165,14 +177,29 @@ struct Tensors {
     for (float& value : values) value *= size;
     return values;
   }
-  std::vector<std::byte> empty(std::int64_t count) const {
-    return std::vector<std::byte>(static_cast<std::size_t>(count * bytes_of(p.dtype)),
+  DType type_of(const std::vector<std::byte>& t) const {
+    return &t == &o || &t == &d_o ? p.o_dtype() : p.dtype;
+  }
+  static std::vector<std::byte> empty(DType type, std::int64_t count) {
+    return std::vector<std::byte>(static_cast<std::size_t>(count * bytes_of(type)),
                                   std::byte{0xff});
   }
-  std::vector<std::byte> filled(std::int64_t count, std::uint64_t seed) const {
-    std::vector<std::byte> data = empty(count);
-    fill_normal(data.data(), p.dtype, count, seed);
+  static std::vector<std::byte> filled(DType type, std::int64_t count, std::uint64_t seed) {
+    std::vector<std::byte> data = empty(type, count);
+    fill_normal(data.data(), type, count, seed);
     return data;
+  }
+  // Normal values in e4m3, and their factors, which differ so far that no head passes for another;
+  // each packed sequence has its own.
+  std::vector<float> quantized(std::vector<std::byte>& to, const Quantizable& tensor,
+                               std::uint64_t seed) const {
+    const std::vector<float> drawn = floats(std::ssize(to), seed, 1.0f);
+    std::vector<float> own = quantize(drawn.data(), tensor, to.data());
+    for (std::int64_t i = 1; p.packed() && i < p.b; ++i) {
+      own.insert(own.end(), own.begin(), own.begin() + p.hk);
+    }
+    for (std::size_t n = 0; n < own.size(); ++n) own[n] *= 0.5f + 0.25f * static_cast<float>(n % 5);
+    return own;
   }
 };
 

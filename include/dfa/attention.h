@@ -102,6 +102,21 @@ struct Logits {
   std::int64_t dropout_batch = 0;  // masks are those of the batches from this one on
 };
 
+// What the numbers of a tensor in e4m3 are multiplied by, fp32, on the host for the CPU, on the
+// device for a GPU: one for each batch and key head, [b, hk]. Strides in elements; 0: one for all.
+// Of packed sequences b counts those, and of a paged cache too.
+struct Descale {
+  const float* values = nullptr;  // null: 1
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+};
+
+// Of problems in e4m3; else not looked at. Query heads have that of the key head that they read.
+//   o = softmax(scale (q q8) (k k8)^T + mask) (v v8), of q8, k8, v8 as they are stored
+struct Descales {
+  Descale q{}, k{}, v{};
+};
+
 // The lists of Problem::blocks, int32, on the host for the CPU, on the device for a GPU. b and hq
 // are 1 where it has one list for all; rows and columns count blocks of queries and of keys. Of
 // each row the first `count` entries are looked at, which ascend. A bitmap has a bit a pair: key j
@@ -135,6 +150,7 @@ struct ForwardArgs {
   Sequences sequences{};
   Logits logits{};
   BlockLists blocks{};
+  Descales descales{};
 };
 
 // o and lse are those that forward() returned. dq, dk, dv have the element type and strides of q,

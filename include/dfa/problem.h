@@ -44,6 +44,8 @@ struct Bias {
 
 // One attention problem, a plain value. Shapes: q, do, dq [b, hq, sq, d]; k, dk [b, hk, sk, d];
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
+// q, k, v have the element type; o has it too, but bf16 where they are e4m3, which has a forward
+// alone and factors beside its tensors (Descales in dfa/attention.h).
 //   o = dropout(softmax(logits + mask)) v,  logits = scale * q k^T, or what softcap, alibi, bias
 //   and sink make of it
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk). d and dv are
@@ -105,6 +107,7 @@ struct DFA_API Problem {
   std::vector<std::int64_t> lens_q{};
   std::vector<std::int64_t> lens_k{};
 
+  DType o_dtype() const { return output_of(dtype); }
   bool packed() const { return total_q > 0; }
   bool paged() const { return page > 0; }
   bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }

@@ -37,6 +37,7 @@ DType type_of(const ffi::AnyBuffer& q) {
     case ffi::DataType::F32: return DType::fp32;
     case ffi::DataType::F16: return DType::fp16;
     case ffi::DataType::BF16: return DType::bf16;
+    case ffi::DataType::F8E4M3FN: return DType::e4m3;
     default: throw InvalidArgument("element type of q; accepted: float32, float16, bfloat16");
   }
 }
@@ -212,6 +213,22 @@ ffi::Error run_backward(const Place& place, Any q, Any k, Any v, Any o, Floats l
   });
 }
 
+// Of elements of 8 bits: the descales are [b, hk, 1].
+ffi::Error run_scaled_forward(const Place& place, Any q, Any k, Any v, Floats q_descale,
+                              Floats k_descale, Floats v_descale, ffi::Result<Any> o,
+                              ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
+                              double scale) {
+  return guarded([&] {
+    const Call call{place.backend, Pass::forward, left, right, scale, false};
+    const Problem problem = problem_of(call, q, k, v);
+    ForwardArgs args = forward_args(q, k, v, o, lse);
+    args.descales = {{q_descale.typed_data(), problem.hk, 1},
+                     {k_descale.typed_data(), problem.hk, 1},
+                     {v_descale.typed_data(), problem.hk, 1}};
+    run(call, problem, place, args);
+  });
+}
+
 ffi::Error run_biased_forward(const Place& place, Any q, Any k, Any v, Any bias, ffi::Result<Any> o,
                               ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
                               double scale) {
@@ -281,6 +298,11 @@ auto bias_after(Binding&& binding) {
 }
 
 template <typename Binding>
+auto descales_after(Binding&& binding) {
+  return std::move(binding).template Arg<Floats>().template Arg<Floats>().template Arg<Floats>();
+}
+
+template <typename Binding>
 auto lengths_after(Binding&& binding) {
   return std::move(binding)
       .template Arg<Integers>()
@@ -324,6 +346,9 @@ auto forward_binding(auto&& binding) {
 auto backward_binding(auto&& binding) {
   return options_of_backward(results_of_backward(inputs_of_backward(std::move(binding))));
 }
+auto scaled_forward_binding(auto&& binding) {
+  return options_of_forward(results_of_forward(descales_after(inputs(std::move(binding)))));
+}
 auto biased_forward_binding(auto&& binding) {
   return options_of_forward(results_of_forward(bias_after(inputs(std::move(binding)))));
 }
@@ -360,6 +385,7 @@ auto on_cuda() {
 
 DFA_JAX_TARGET(forward);
 DFA_JAX_TARGET(backward);
+DFA_JAX_TARGET(scaled_forward);
 DFA_JAX_TARGET(biased_forward);
 DFA_JAX_TARGET(biased_backward);
 DFA_JAX_TARGET(packed_forward);
@@ -380,6 +406,7 @@ void bind_jax(nb::module_& core) {
   };
   add("dfa_forward", forward_on_cpu, forward_on_cuda);
   add("dfa_backward", backward_on_cpu, backward_on_cuda);
+  add("dfa_scaled_forward", scaled_forward_on_cpu, scaled_forward_on_cuda);
   add("dfa_biased_forward", biased_forward_on_cpu, biased_forward_on_cuda);
   add("dfa_biased_backward", biased_backward_on_cpu, biased_backward_on_cuda);
   add("dfa_packed_forward", packed_forward_on_cpu, packed_forward_on_cuda);

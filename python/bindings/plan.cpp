@@ -130,10 +130,17 @@ BlockLists block_lists(const BlockPointers& given) {
           .bitmaps = bitmaps};
 }
 
+// Of Descales: pointers of q, k, v, and the strides of batch and head of each.
+using DescalePointers = std::array<std::tuple<Pointer, std::int64_t, std::int64_t>, 3>;
+Descale descale_of(const std::tuple<Pointer, std::int64_t, std::int64_t>& given) {
+  const auto& [values, batch, head] = given;
+  return {at<float>(values), batch, head};
+}
+
 void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, Pointer lse,
                  Pointer workspace, Pointer stream, const SequencePointers& where,
                  const LogitPointers& logits, const PagePointers& pages,
-                 const BlockPointers& blocks, Pointer dropout) {
+                 const BlockPointers& blocks, Pointer dropout, const DescalePointers& descales) {
   forward(plan,
           {.q = at<void>(q),
            .k = at<void>(k),
@@ -143,7 +150,8 @@ void run_forward(const Plan& plan, Pointer q, Pointer k, Pointer v, Pointer o, P
            .workspace = at<void>(workspace),
            .sequences = sequences(where, pages),
            .logits = logits_of(logits, dropout),
-           .blocks = block_lists(blocks)},
+           .blocks = block_lists(blocks),
+           .descales = {descale_of(descales[0]), descale_of(descales[1]), descale_of(descales[2])}},
           {.stream = at<void>(stream)});
 }
 
@@ -220,7 +228,7 @@ void bind_plan(nb::module_& core) {
       .def("_forward", &run_forward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a, "v"_a,
            "o"_a, "lse"_a, "workspace"_a, "stream"_a, "sequences"_a = SequencePointers{},
            "logits"_a = LogitPointers{}, "pages"_a = PagePointers{}, "blocks"_a = BlockPointers{},
-           "dropout"_a = 0)
+           "dropout"_a = 0, "descales"_a = DescalePointers{})
       .def("_backward", &run_backward, nb::call_guard<nb::gil_scoped_release>(), "q"_a, "k"_a,
            "v"_a, "o"_a, "lse"_a, "d_o"_a, "dq"_a, "dk"_a, "dv"_a, "workspace"_a, "stream"_a,
            "sequences"_a = SequencePointers{}, "logits"_a = LogitPointers{},

@@ -14,6 +14,7 @@ _PLACES = {
     "attention_varlen": "dfa._torch_varlen",
     "backends": "dfa._plan",
     "plan": "dfa._plan",
+    "quantize": "dfa._torch_quantize",
     "Plan": "dfa._core",
     "EnergyMeter": "dfa._meter",
     "TokenMeter": "dfa._token_meter",

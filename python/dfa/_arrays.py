@@ -6,18 +6,20 @@ from dfa._plan import plan_of
 from dfa._shapes import (dense_strides, flag_of, lies_apart, nothing_to_read, padded_width, positions_of, rows_before_heads,
                          scale_at_width, scale_of, sizes_of, strides_of, window_of)
 
+E4M3 = {"float8_e4m3fn": "e4m3"}
 DTYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
-def dtype_of(*arrays):
+def dtype_of(*arrays, dtypes=None):
+    dtypes = dtypes or DTYPES
     names = [array.dtype.name for array in arrays]
     if any(array.dtype.fields for array in arrays):
-        raise ValueError(f"element types {', '.join(names)}; accepted: {', '.join(DTYPES)}, not records")
+        raise ValueError(f"element types {', '.join(names)}; accepted: {', '.join(dtypes)}, not records")
     if len(set(names)) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(names)}; one for all is expected")
-    if names[0] not in DTYPES:
-        raise ValueError(f"element type {names[0]}; accepted: {', '.join(DTYPES)}")
-    return DTYPES[names[0]]
+    if names[0] not in dtypes:
+        raise ValueError(f"element type {names[0]}; accepted: {', '.join(dtypes)}")
+    return dtypes[names[0]]
 
 
 def refuse_masked(name, array):
@@ -64,6 +66,7 @@ class Logits(NamedTuple):
     sinks: Any = None
     positions: tuple = (None, None)  # of a chunk, of the prefix
     dropout: tuple = (0.0, 0)  # its probability, and where seed and offset are
+    descales: tuple | None = None  # pointers and strides of those of q, k and v in float8_e4m3fn
 
 
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
@@ -71,7 +74,7 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
     """The call for arrays of `module` (numpy or cupy)."""
     for name, array in zip("qkv", (q, k, v)):
         refuse_masked(name, array)
-    dtype_of(q, k, v)
+    dtype = dtype_of(q, k, v, dtypes=DTYPES if logits.descales is None else E4M3)
     shapes = q.shape, k.shape, v.shape
     q, k, v = fitting(q, k, v, module)
     if (q.shape, k.shape, v.shape) != shapes and shapes[0][-1] != q.shape[-1]:
@@ -81,7 +84,7 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
     b, hq, _, sq, _, _, dv = sizes
     rows_first = rows_before_heads(q.shape, q.strides)
     make = module.zeros if nothing_to_read(sizes) else module.empty
-    o = make((b, sq, hq, dv) if rows_first else (b, hq, sq, dv), dtype=q.dtype)
+    o = make((b, sq, hq, dv) if rows_first else (b, hq, sq, dv), dtype=q.dtype if logits.descales is None else "bfloat16")
     if rows_first:
         o = o.transpose(0, 2, 1, 3)
     lse = module.empty((b, hq, sq), dtype="float32") if return_lse else None
@@ -93,12 +96,12 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
     else:
         strides = tuple(strides_of(name, array.shape, element_strides(array))
                         for name, array in (("q", q), ("k", k), ("v", v)))
-        plan = plan_of("fwd", dtype_of(q, k, v), sizes, *options,
+        plan = plan_of("fwd", dtype, sizes, *options,
                        (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned,
                        0, positions, logits.dropout[0])
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
                       (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers,
-                      dropout=logits.dropout[1])
+                      dropout=logits.dropout[1], descales=logits.descales or ((0, 0, 0),) * 3)
     o = o[..., :shapes[2][-1]]
     return (o, lse) if return_lse else o

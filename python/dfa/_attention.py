@@ -10,8 +10,8 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, return_lse=False, deterministic=False,
-              algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, q_descale=None, k_descale=None,
+              v_descale=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -37,6 +37,10 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     dropout_p: from 0 on and below 1, in steps of 2^-16; each probability is 0 with it, and else divided by what is left of 1. seed: a
     whole number from 0 to 2^64 - 1; of PyTorch also a torch.Generator, int64 [2] (seed and offset) on the device, or None: PyTorch's
     generator of the device. The same seed drops the same, on every engine. lse is as without. NumPy and PyTorch.
+    q_descale, k_descale, v_descale: of q, k, v in float8_e4m3fn (PyTorch's, of ml_dtypes, JAX's; dfa.quantize makes them), what their
+    numbers are multiplied by: float32 [b, hk] with 1 where it is one for all, or a number; None for 1. Query heads have that of
+    the key head that they read. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
+    sinks, chunk and prefix with PyTorch and NumPy. On the CPU, which widens to float32; GPUs have no kernel of it yet.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).
@@ -58,12 +62,35 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
             or prefix is not None or mask is not None or block_mask is not None or seed is not None \
+            or q_descale is not None or k_descale is not None or v_descale is not None \
             or not (type(dropout_p) in (int, float) and dropout_p == 0):
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
                    "mask": mask, "dropout_p": dropout_p, "seed": seed}
+        if is_e4m3(q) or not q_descale is k_descale is v_descale is None:
+            return _of_e4m3(q, k, v, return_lse, algorithm, (q_descale, k_descale, v_descale), options | {"block_mask": block_mask})
         return _of_logits(q, k, v, return_lse, algorithm, options, block_mask)
     return adapted(q, k, v, causal, window, scale, return_lse, deterministic, algorithm)
+
+
+def is_e4m3(array):
+    """Is it of PyTorch's, ml_dtypes' or JAX's float8_e4m3fn?"""
+    return str(getattr(array, "dtype", "")).rpartition(".")[2] == "float8_e4m3fn"
+
+
+def _of_e4m3(q, k, v, return_lse, algorithm, descales, options):
+    library = type(q).__module__.partition(".")[0]
+    if algorithm not in (_AUTO, "flash"):
+        raise ValueError("float8_e4m3fn takes algorithm auto or flash and no policy")
+    if library == "cupy":
+        raise ValueError("q_descale, k_descale and v_descale are not supported on CuPy arrays; accepted: NumPy, PyTorch and JAX")
+    if library == "numpy":
+        from dfa._numpy import attention_of_e4m3 as adapted
+    elif library in ("jax", "jaxlib"):
+        from dfa._jax_e4m3 import attention as adapted
+    else:
+        from dfa._torch_e4m3 import attention as adapted
+    return adapted(q, k, v, return_lse, descales, algorithm=algorithm, **options)
 
 
 _OF_LOGITS = "softcap, alibi_slopes, sinks, bias, dropout_p, mask, block_mask, chunk and prefix"

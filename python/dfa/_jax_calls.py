@@ -42,6 +42,11 @@ def biased_backward(q, k, v, o, lse, d_o, bias, **attributes):
     return _call(("dfa_biased_backward", *attributes.items()), q, k, v, o, lse, d_o, bias)
 
 
+def scaled_forward(q, k, v, q_descale, k_descale, v_descale, **attributes):
+    """(o in bfloat16, lse) of q, k, v in float8_e4m3fn, with factors float32 [b, hk, 1]"""
+    return _call(("dfa_scaled_forward", *attributes.items()), q, k, v, q_descale, k_descale, v_descale)
+
+
 def packed_forward(q, k, v, lengths, **attributes):
     """(o, lse) of q, k, v [b, h, s, d]. lengths: int32 begins of the sequences of each entry of the batch, of q and k [b, n + 1],
     and how many rows of each count, of q and k [b, n]."""
@@ -120,6 +125,8 @@ def _first_derivative(what, *operands):
 
 
 def _refuse(what, *operands):
+    if what[0] == "dfa_scaled_forward":
+        raise ValueError("float8_e4m3fn has a forward alone; accepted where a gradient is asked for: float32, float16, bfloat16")
     raise ValueError("dfa.attention is differentiated once, in reverse mode (grad, vjp, jacrev); its derivatives have "
                      "none themselves")
 
@@ -149,7 +156,8 @@ def _results(what, *operands):
         gradients = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
         return gradients if not what[0].startswith("dfa_biased") else (*gradients, _result_of_bias(what, operands[-1]))
     q, _, v = operands[:3]
-    return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), q.dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
+    dtype = jnp.bfloat16 if what[0] == "dfa_scaled_forward" else q.dtype
+    return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
 
 
 def _result_of_bias(what, bias):
@@ -241,6 +249,8 @@ def _rule(what, mesh, operands, results):
         rows, columns = ("s" if operands[-1].shape[2] > 1 else "x"), ("t" if operands[-1].shape[3] > 1 else "y")
         more = f", b {q_heads} {rows} {columns}"
         result = more if dict(what[1:]).get("learned") else f", b {q_heads} m n"
+    if what[0] == "dfa_scaled_forward":
+        more = f", b {k_heads} m" * 3
     if what[0].endswith("forward"):
         text = f"{q}, {k}, {v}{more} -> {o}, {lse}"
     else:

@@ -12,7 +12,11 @@ def _pointer(array):
     return array.__array_interface__["data"][0]
 
 
-def attention(q, k, v, *options):
+def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
+    if q.dtype.name == k.dtype.name == v.dtype.name == "float8_e4m3fn":
+        return attention_of_e4m3(q, k, v, return_lse, (None,) * 3, algorithm=algorithm, causal=causal, window=window, scale=scale,
+                                 deterministic=deterministic)
+    options = causal, window, scale, return_lse, deterministic, algorithm
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, *options)
 
 
@@ -36,6 +40,36 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
                             (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), dropout)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
+
+
+def attention_of_e4m3(q, k, v, return_lse, descales, *, algorithm, causal=False, window=None, scale=None, deterministic=False,
+                      softcap=None, alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, **others):
+    """As dfa.attention. descales: of q, k and v, each None, a number or an array [b, hk] with 1 where it is one for all."""
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} is not supported beside float8_e4m3fn; accepted: None")
+    if probability_of(dropout_p):
+        raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
+    b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
+    hq, hk = (x.shape[1] if x.ndim == 4 else 0 for x in (q, k))
+    alibi_slopes, sinks, *factors = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks),
+                                                                      *zip(("q_descale", "k_descale", "v_descale"), descales)))
+    check_shapes(alibi_slopes, sinks, b, hq)
+    factors = [descale_of(f"{name}_descale", x, b, hk) for name, x in zip("qkv", factors)]
+    pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks)]
+    logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, ""),
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), pointers[1], 0, (0, 0, 0)), sinks, (chunk, prefix),
+                            descales=tuple((0, 0, 0) if x is None else (_pointer(x), *_arrays.element_strides(x)) for x in factors))
+    return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, algorithm, logits)
+
+
+def descale_of(name, given, b, hk):
+    """float32 [b, hk], of strides 0 where it is one for all; None for none."""
+    if given is None:
+        return None
+    if given.ndim not in (0, 2) or given.ndim == 2 and (given.shape[0] not in (1, b) or given.shape[1] not in (1, hk)):
+        raise ValueError(f"{name} has shape {list(given.shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+    return numpy.broadcast_to(given, (b, hk))
 
 
 def _floats(name, values):

@@ -73,6 +73,10 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
 
 
 def attention_by_operators(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
+    if q.dtype == k.dtype == v.dtype == torch.float8_e4m3fn:
+        from dfa._attention import _of_e4m3
+        return _of_e4m3(q, k, v, return_lse, algorithm, (None,) * 3,
+                        {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic})
     if not is_compiling():
         _refuse_what_has_no_rule(q, k, v)
     if _any_autocast():

@@ -111,6 +111,8 @@ def _check(types, devices):
     if len(set(types)) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(map(str, types))}; one for all is "
                          "expected")
+    if types[0] == torch.float8_e4m3fn:
+        raise Unfit  # which dfa._torch_e4m3 takes
     if types[0] not in DTYPES:
         raise ValueError(f"element type {types[0]}; accepted: {', '.join(map(str, DTYPES))}")
 

@@ -85,7 +85,7 @@ double Machine::peak_flops(DType type) const {
     case DType::tf32: return tf32_flops;
     case DType::fp16: return fp16_flops;
     case DType::bf16: return bf16_flops;
-    case DType::fp8: return fp8_flops;
+    case DType::e4m3: return fp8_flops;
   }
   return 0;
 }

@@ -19,7 +19,7 @@ struct Tensors {
     q = element * query_rows * real(p.d);
     k = element * key_rows * real(p.d);
     v = element * key_rows * real(p.dv);
-    o = element * query_rows * real(p.dv);
+    o = bytes_of(p.o_dtype()) * query_rows * real(p.dv);
     mask = query_rows * real(p.sk);
     scores = element * mask;
     row = 4.0 * query_rows;

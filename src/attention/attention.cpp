@@ -15,11 +15,12 @@ namespace {
 struct Pointer {
   const char* name;
   const void* address;
+  DType type;
 };
 
-void require_pointers(const Problem& p, std::initializer_list<Pointer> pointers) {
-  const auto alignment = static_cast<std::uintptr_t>(bytes_of(p.dtype));
+void require_pointers(std::initializer_list<Pointer> pointers) {
   for (const Pointer& pointer : pointers) {
+    const auto alignment = static_cast<std::uintptr_t>(bytes_of(pointer.type));
     if (pointer.address == nullptr) {
       throw InvalidArgument(std::string("pointer ") + pointer.name + " is null");
     }
@@ -131,6 +132,17 @@ void require_logits(const Problem& p, const Logits& logits) {
                         "; accepted: 0, or hq for slopes of each batch");
 }
 
+void require_descales(const Problem& p, const Descales& descales) {
+  if (p.dtype != DType::e4m3) return;
+  const std::pair<const char*, const Descale&> all[] = {
+      {"q_descale", descales.q}, {"k_descale", descales.k}, {"v_descale", descales.v}};
+  for (const auto& [name, descale] : all) {
+    if (descale.values != nullptr) require_floats(name, descale.values);
+    if (descale.batch >= 0 && descale.head >= 0) continue;
+    throw InvalidArgument(std::string("strides of ") + name + " are negative; accepted: from 0 on");
+  }
+}
+
 void require_integers(const char* name, const void* address) {
   if (address == nullptr) {
     throw InvalidArgument(std::string("pointer ") + name + " is null; this problem has blocks");
@@ -239,10 +251,14 @@ bool fits_context(const Plan& plan) {
 void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
-  require_pointers(p, {{"q", args.q}, {"k", args.k}, {"v", args.v}, {"o", args.o}});
+  require_pointers({{"q", args.q, p.dtype},
+                    {"k", args.k, p.dtype},
+                    {"v", args.v, p.dtype},
+                    {"o", args.o, p.o_dtype()}});
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
   require_blocks(p, args.blocks, false);
+  require_descales(p, args.descales);
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Backend& backend = find_backend(plan.backend);
@@ -258,15 +274,15 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
 void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::forward) throw InvalidArgument("backward: the plan is for the forward only");
-  require_pointers(p, {{"q", args.q},
-                       {"k", args.k},
-                       {"v", args.v},
-                       {"o", args.o},
-                       {"lse", args.lse},
-                       {"do", args.d_o},
-                       {"dq", args.dq},
-                       {"dk", args.dk},
-                       {"dv", args.dv}});
+  require_pointers({{"q", args.q, p.dtype},
+                    {"k", args.k, p.dtype},
+                    {"v", args.v, p.dtype},
+                    {"o", args.o, p.dtype},
+                    {"lse", args.lse, DType::fp32},
+                    {"do", args.d_o, p.dtype},
+                    {"dq", args.dq, p.dtype},
+                    {"dk", args.dk, p.dtype},
+                    {"dv", args.dv, p.dtype}});
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);
   require_blocks(p, args.blocks, true);

@@ -21,6 +21,7 @@ T load(const std::string& bytes, std::size_t offset) {
 
 const char* name_of(ArrayType type) {
   switch (type) {
+    case ArrayType::e4m3: return "e4m3";
     case ArrayType::fp16: return "fp16";
     case ArrayType::bf16: return "bf16";
     case ArrayType::fp32: return "fp32";
@@ -38,6 +39,7 @@ std::int64_t Array::count() const {
 double Array::at(std::int64_t index) const {
   const std::size_t offset = data_begin + static_cast<std::size_t>(index) * bytes_of(type);
   switch (type) {
+    case ArrayType::e4m3: return to_float(load<e4m3>(bytes, offset));
     case ArrayType::fp16: return to_float(load<fp16>(bytes, offset));
     case ArrayType::bf16: return to_float(load<bf16>(bytes, offset));
     case ArrayType::fp32: return load<float>(bytes, offset);

@@ -10,10 +10,11 @@
 namespace dfa {
 
 // Element types that array files hold.
-enum class ArrayType : int { fp16, bf16, fp32, fp64 };
+enum class ArrayType : int { e4m3, fp16, bf16, fp32, fp64 };
 
 constexpr std::size_t bytes_of(ArrayType type) {
   switch (type) {
+    case ArrayType::e4m3: return 1;
     case ArrayType::fp16:
     case ArrayType::bf16: return 2;
     case ArrayType::fp32: return 4;

@@ -13,9 +13,9 @@ float load_element(const void* data, DType type, std::int64_t index) {
     case DType::tf32: return static_cast<const float*>(data)[index];
     case DType::fp16: return to_float(static_cast<const fp16*>(data)[index]);
     case DType::bf16: return to_float(static_cast<const bf16*>(data)[index]);
-    case DType::fp8: break;
+    case DType::e4m3: return to_float(static_cast<const e4m3*>(data)[index]);
   }
-  throw Unsupported("load_element: fp8 is not built yet; use fp32, tf32, fp16 or bf16");
+  throw InvalidArgument("load_element: no element type");
 }
 
 void store_element(void* data, DType type, std::int64_t index, float value) {
@@ -24,9 +24,9 @@ void store_element(void* data, DType type, std::int64_t index, float value) {
     case DType::tf32: static_cast<float*>(data)[index] = value; return;
     case DType::fp16: static_cast<fp16*>(data)[index] = to_fp16(value); return;
     case DType::bf16: static_cast<bf16*>(data)[index] = to_bf16(value); return;
-    case DType::fp8: break;
+    case DType::e4m3: static_cast<e4m3*>(data)[index] = to_e4m3(value); return;
   }
-  throw Unsupported("store_element: fp8 is not built yet; use fp32, tf32, fp16 or bf16");
+  throw InvalidArgument("store_element: no element type");
 }
 
 float round_to(DType type, float value) {
@@ -40,9 +40,9 @@ float round_to(DType type, float value) {
       bits += 0xfffu + ((bits >> 13) & 1u);
       return std::bit_cast<float>(bits & ~0x1fffu);
     }
-    case DType::fp8: break;
+    case DType::e4m3: return to_float(to_e4m3(value));
   }
-  throw Unsupported("round_to: fp8 is not built yet; use fp32, tf32, fp16 or bf16");
+  throw InvalidArgument("round_to: no element type");
 }
 
 }  // namespace dfa

@@ -132,18 +132,24 @@ ArrayType type_of(const std::string& descr, const std::string& place) {
   if (descr == "<f4") return ArrayType::fp32;
   if (descr == "<f8") return ArrayType::fp64;
   if (descr == "<V2" || descr == "|V2") return ArrayType::bf16;
+  if (descr == "<V1" || descr == "|V1") {
+    bad(place, "dtype '" + descr +
+                   "' is what NumPy writes for a dozen types of ml_dtypes, and nothing says which; "
+                   "store e4m3 as F8_E4M3 of a .safetensors file, or widened as <f4");
+  }
   bad(place, "dtype '" + descr.substr(0, 32) +
                  "' is not accepted; use <f2, <f4, <f8, or <V2 for bf16 (little-endian floats)");
 }
 
 const char* descr_of(ArrayType type) {
   switch (type) {
+    case ArrayType::e4m3: break;  // <V1, which says another dozen types too
     case ArrayType::fp16: return "<f2";
     case ArrayType::bf16: return "<V2";
     case ArrayType::fp32: return "<f4";
     case ArrayType::fp64: return "<f8";
   }
-  return "?";
+  throw InvalidArgument(std::string("a .npy file cannot say that it holds ") + name_of(type));
 }
 
 struct HeaderPlace {

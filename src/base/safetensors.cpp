@@ -144,11 +144,12 @@ ArrayType type_of(const Json& entry, const std::string& place) {
   const auto dtype = entry.is_object() ? entry.find("dtype") : entry.end();
   const bool text = entry.is_object() && dtype != entry.end() && dtype->is_string();
   const std::string name = text ? dtype->get<std::string>().substr(0, 32) : "";
+  if (name == "F8_E4M3") return ArrayType::e4m3;
   if (name == "F16") return ArrayType::fp16;
   if (name == "BF16") return ArrayType::bf16;
   if (name == "F32") return ArrayType::fp32;
   if (name == "F64") return ArrayType::fp64;
-  bad(place, "dtype '" + name + "' is not accepted; use F16, BF16, F32 or F64");
+  bad(place, "dtype '" + name + "' is not accepted; use F8_E4M3, F16, BF16, F32 or F64");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "bench/problem_buffers.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -19,23 +20,23 @@
 namespace dfa::bench {
 namespace {
 
-std::size_t bytes_in(const Strides& strides, const Problem& p, std::int64_t b, std::int64_t h,
+std::size_t bytes_in(const Strides& strides, DType type, std::int64_t b, std::int64_t h,
                      std::int64_t s, std::int64_t d) {
   return static_cast<std::size_t>(extent(strides, b, h, s, d)) *
-         static_cast<std::size_t>(bytes_of(p.dtype));
+         static_cast<std::size_t>(bytes_of(type));
 }
 
 std::size_t q_bytes(const Problem& p) {
-  return bytes_in(p.q(), p, p.batches(), p.hq, p.q_rows(), p.d);
+  return bytes_in(p.q(), p.dtype, p.batches(), p.hq, p.q_rows(), p.d);
 }
 std::size_t k_bytes(const Problem& p) {
-  return bytes_in(p.k(), p, p.k_batches(), p.hk, p.k_rows(), p.d);
+  return bytes_in(p.k(), p.dtype, p.k_batches(), p.hk, p.k_rows(), p.d);
 }
 std::size_t v_bytes(const Problem& p) {
-  return bytes_in(p.v(), p, p.k_batches(), p.hk, p.k_rows(), p.dv);
+  return bytes_in(p.v(), p.dtype, p.k_batches(), p.hk, p.k_rows(), p.dv);
 }
 std::size_t o_bytes(const Problem& p) {
-  return bytes_in(p.o(), p, p.batches(), p.hq, p.q_rows(), p.dv);
+  return bytes_in(p.o(), p.o_dtype(), p.batches(), p.hq, p.q_rows(), p.dv);
 }
 std::size_t lse_bytes(const Problem& p) {
   return static_cast<std::size_t>(p.batches() * p.hq * p.q_rows()) * sizeof(float);
@@ -95,16 +96,28 @@ class Buffer {
   const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
   std::size_t size() const { return bytes_; }
 
-  void fill(const Problem& p, std::uint64_t seed, const void* given) {
+  // Normal values where none are given.
+  void fill(DType type, std::uint64_t seed, const void* given) {
     if (data_ == nullptr) return;
     if (given != nullptr) {
       device_.copy_in(data_, given, bytes_);
       return;
     }
     AlignedBuffer host(bytes_);
-    const std::int64_t count = static_cast<std::int64_t>(bytes_) / bytes_of(p.dtype);
-    fill_normal(host.data(), p.dtype, count, seed);
+    const std::int64_t count = static_cast<std::int64_t>(bytes_) / bytes_of(type);
+    fill_normal(host.data(), type, count, seed);
     device_.copy_in(data_, host.data(), bytes_);
+  }
+
+  // The same in e4m3; returns the factors of what it drew.
+  std::vector<float> fill(const Quantizable& tensor, std::uint64_t seed) {
+    std::vector<float> drawn(bytes_);
+    fill_normal(drawn.data(), DType::fp32, std::ssize(drawn), seed);
+    AlignedBuffer host(bytes_);
+    std::memset(host.data(), 0, bytes_);
+    std::vector<float> factors = quantize(drawn.data(), tensor, host.data());
+    device_.copy_in(data_, host.data(), bytes_);
+    return factors;
   }
 
   // All bits set is a NaN in every element type. Only the first `most` bytes.
@@ -300,6 +313,31 @@ struct ProblemBuffers::Tensors {
         .alibi_slopes = host_slopes.data(), .sinks = host_sinks.data(), .bias = host_bias.data()};
   }
 
+  // Inputs of q, k and v, and the factors that go with them.
+  void fill(std::uint64_t seed, const HostInputs& given) {
+    const bool draws = problem.dtype == DType::e4m3 && given.q == nullptr;
+    if (!draws) {
+      q.fill(problem.dtype, seed, given.q);
+      k.fill(problem.dtype, seed + 1, given.k);
+      v.fill(problem.dtype, seed + 2, given.v);
+      host_factors = given.factors;
+    } else {
+      host_factors = {q.fill(quantizable_q(problem), seed),
+                      k.fill(quantizable_k(problem), seed + 1),
+                      v.fill(quantizable_v(problem), seed + 2)};
+    }
+    factors = {std::make_unique<Buffer>(on, host_factors.q),
+               std::make_unique<Buffer>(on, host_factors.k),
+               std::make_unique<Buffer>(on, host_factors.v)};
+  }
+
+  Descales descales() const {
+    const auto of = [&](std::size_t tensor) {
+      return static_cast<const float*>(factors[tensor]->data());
+    };
+    return descales_of(problem, of(0), of(1), of(2));
+  }
+
   ForwardArgs forward_args(void* space) const {
     return {.q = q.data(),
             .k = k.data(),
@@ -310,7 +348,8 @@ struct ProblemBuffers::Tensors {
             .probabilities = kept(),
             .sequences = sequences(),
             .logits = logits(),
-            .blocks = lists.pointers()};
+            .blocks = lists.pointers(),
+            .descales = descales()};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -360,16 +399,16 @@ struct ProblemBuffers::Tensors {
   AlignedBuffer host_bias;
   Buffer bias, d_bias;
   Lists lists;
+  Factors host_factors;
+  std::array<std::unique_ptr<Buffer>, 3> factors;  // of q, k, v
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
 ProblemBuffers::ProblemBuffers(const Problem& problem, const std::string& backend,
                                std::uint64_t seed, const HostInputs& inputs)
     : tensors_(std::make_unique<Tensors>(problem, find_backend(backend), has_backward(problem))) {
-  tensors_->q.fill(problem, seed, inputs.q);
-  tensors_->k.fill(problem, seed + 1, inputs.k);
-  tensors_->v.fill(problem, seed + 2, inputs.v);
-  tensors_->d_o.fill(problem, seed + 3, inputs.d_o);
+  tensors_->fill(seed, inputs);
+  tensors_->d_o.fill(problem.o_dtype(), seed + 3, inputs.d_o);
   if (problem.pass != Pass::backward) return;
   const Plan plan = dfa::plan(with_pass(problem, Pass::forward), {.backend = backend});
   dfa::forward(plan, tensors_->forward_args(nullptr));
@@ -488,7 +527,8 @@ CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions
                                   .lse = outputs.lse.size() > 0 ? lse_of(outputs.lse) : nullptr,
                                   .sequences = tensors_->host_sequences.pointers(),
                                   .logits = tensors_->host_logits(),
-                                  .blocks = tensors_->lists.host.pointers()},
+                                  .blocks = tensors_->lists.host.pointers(),
+                                  .descales = descales_of(p, tensors_->host_factors)},
                                  options));
   }
   if (has_backward(p)) {

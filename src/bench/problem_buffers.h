@@ -10,6 +10,7 @@
 #include "contract/backend.h"
 #include "reference/check.h"
 #include "spec/passes.h"
+#include "spec/quantize.h"
 
 namespace dfa::bench {
 
@@ -44,12 +45,13 @@ std::optional<std::int64_t> allowed_bytes(const Backend& backend);
 std::size_t tensor_bytes(const Problem& problem);
 
 // Host data for the inputs, in the type and strides of the problem; null: seeded normal values
-// (seeds: q seed, k seed + 1, v seed + 2, do seed + 3).
+// (seeds: q seed, k seed + 1, v seed + 2, do seed + 3), which e4m3 keeps with a factor a head.
 struct HostInputs {
   const void* q = nullptr;
   const void* k = nullptr;
   const void* v = nullptr;
   const void* d_o = nullptr;
+  Factors factors{};  // of those in e4m3
 };
 
 // Host copies of what the last run left; gradients are empty where there is no backward.

@@ -144,7 +144,9 @@ class CpuBackend final : public Backend {
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
     }
-    if (p.dtype == DType::fp8) return Verdict::no("fp8 is not built; use fp32, fp16 or bf16");
+    if (asks_standard(options) && p.dtype == DType::e4m3) {
+      return Verdict::no("standard attention takes no e4m3; leave algorithm to auto");
+    }
     return available();
   }
 
@@ -260,6 +262,10 @@ class CpuBackend final : public Backend {
       plan.why += skipped_tiles(p, flash.forward->block_q, flash.forward->block_k);
     } else {
       plan.why += skipped_tiles(p, flash.backward->block_q, flash.backward->block_k);
+    }
+    if (p.dtype == DType::e4m3) {
+      plan.why +=
+          "; e4m3 is widened to fp32 and costs the time of fp32: no processor multiplies it";
     }
     plan.ready.plan = std::make_shared<const ReadyCpuPlan>(plan, options, flash);
   }

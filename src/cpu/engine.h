@@ -62,6 +62,7 @@ struct PackKv {
   std::byte* packed;
   std::int64_t key_begin, key_end;
   std::int64_t first = 0;
+  float k_factor = 1, v_factor = 1;  // of elements of 8 bits, of which k's has q's too
 };
 
 // Query rows [q_begin, q_end) of one (b, hq), at most block_q of them; any number where the engine

@@ -13,6 +13,7 @@
 #include "cpu/sinks.h"
 #include "spec/block_lists.h"
 #include "spec/blocks.h"
+#include "spec/descale.h"
 
 namespace dfa::cpu {
 namespace {
@@ -163,6 +164,15 @@ std::int64_t blocks_per_tile(const Engine& engine, std::int64_t heads, std::int6
   return std::clamp<std::int64_t>(heads * q_blocks / tiles, 1, q_blocks);
 }
 
+// Scores take q's and k's descale together, as factors of k.
+float k_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::int64_t hk) {
+  if (p.dtype != DType::e4m3) return 1;
+  return descale_of(args.descales.q, b, hk) * descale_of(args.descales.k, b, hk);
+}
+float v_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::int64_t hk) {
+  return p.dtype == DType::e4m3 ? descale_of(args.descales.v, b, hk) : 1;
+}
+
 // Packs keys of a head whose rows lie in pages.
 void pack_pages(const Engine& engine, const ForwardConfig& config, const Problem& p,
                 const ForwardArgs& args, std::int64_t head, std::byte* k, std::byte* v,
@@ -275,7 +285,9 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
                       .v = head_start(args.v, p.v(), p.dtype, b, h),
                       .packed = packed_of(b, h),
                       .key_begin = chunk * step,
-                      .key_end = std::min((chunk + 1) * step, p.sk)};
+                      .key_end = std::min((chunk + 1) * step, p.sk),
+                      .k_factor = k_factor(p, args, b, h),
+                      .v_factor = v_factor(p, args, b, h)};
     if (!p.paged()) return engine.pack_kv(config, shape, part);
     std::byte* const k =
         space.gathered + (space.k_bytes + space.v_bytes) * static_cast<std::size_t>(slot);
@@ -293,7 +305,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     const std::int64_t q_begin = tile * rows;
     ForwardTile task = {
         .q = head_start(args.q, p.q(), p.dtype, b, h),
-        .o = head_start(args.o, p.o(), p.dtype, b, h),
+        .o = head_start(args.o, p.o(), p.o_dtype(), b, h),
         .lse = args.lse == nullptr ? nullptr : args.lse + head * p.sq,
         .packed = packed_of(b, h / group),
         .scratch = space.scratch + space.scratch_bytes * static_cast<std::size_t>(slot),

@@ -73,16 +73,19 @@ struct FlashForward {
   static void pack_kv(const ForwardConfig& c, const HeadShape& shape, const PackKv& args) {
     const Layout layout(c, shape);
     const std::ptrdiff_t size = bytes_of(c.element);
-    const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim) {
+    const auto rows = [&](const void* base, std::int64_t row, std::int64_t first, int dim,
+                          float factor) {
       const std::int64_t left = args.key_end - first;
-      return Rows{c.element,
-                  static_cast<const std::byte*>(base) + (first - args.first) * row * size,
-                  row * size, static_cast<int>(left < c.block_k ? left : c.block_k), dim};
+      return Rows{
+          c.element,  static_cast<const std::byte*>(base) + (first - args.first) * row * size,
+          row * size, static_cast<int>(left < c.block_k ? left : c.block_k),
+          dim,        factor};
     };
     for (std::int64_t first = args.key_begin; first < args.key_end; first += c.block_k) {
       float* block = reinterpret_cast<float*>(args.packed) + first / c.block_k * layout.block_words;
-      Packing::rows_as_columns(rows(args.k, shape.k_row, first, shape.d), c.block_k, block);
-      Packing::rows_as_steps(rows(args.v, shape.v_row, first, shape.dv), c.block_k,
+      Packing::rows_as_columns(rows(args.k, shape.k_row, first, shape.d, args.k_factor), c.block_k,
+                               block);
+      Packing::rows_as_steps(rows(args.v, shape.v_row, first, shape.dv, args.v_factor), c.block_k,
                              block + layout.k_words);
     }
   }
@@ -290,8 +293,9 @@ struct FlashForward {
       for (int col = 0; col < layout_.v_cols; col += kLanes) {
         Isa::store(o + col, blind ? Isa::splat(0.0f) : Isa::load(o + col) * share);
       }
-      auto* out = static_cast<std::byte*>(args_.o) + i * shape_.o_row * bytes_of(config_.element);
-      Isa::write_row(config_.element, out, shape_.dv, o);
+      const DType stored = output_of(config_.element);
+      auto* out = static_cast<std::byte*>(args_.o) + i * shape_.o_row * bytes_of(stored);
+      Isa::write_row(stored, out, shape_.dv, o);
       if (args_.lse == nullptr) return;
       args_.lse[i] = below.lse;
     }

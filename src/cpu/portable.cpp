@@ -80,6 +80,7 @@ struct Portable {
       switch (type) {
         case DType::fp16: out[i] = to_float(fp16{bits[i]}); break;
         case DType::bf16: out[i] = to_float(bf16{bits[i]}); break;
+        case DType::e4m3: out[i] = to_float(e4m3{static_cast<const std::uint8_t*>(row)[i]}); break;
         default: out[i] = static_cast<const float*>(row)[i];
       }
     }

@@ -7,6 +7,7 @@
 
 #include "cpu/sinks.h"
 #include "spec/bias.h"
+#include "spec/descale.h"
 #include "spec/lengths.h"
 #include "spec/sequences.h"
 
@@ -14,18 +15,18 @@ namespace dfa::cpu {
 namespace {
 
 template <typename Pointer>
-Pointer* moved(Pointer* base, const Problem& p, const Strides& strides, std::int64_t row) {
+Pointer* moved(Pointer* base, DType type, const Strides& strides, std::int64_t row) {
   using Byte = std::conditional_t<std::is_const_v<Pointer>, const char, char>;
-  return static_cast<Byte*>(base) + row * strides.row * bytes_of(p.dtype);
+  return static_cast<Byte*>(base) + row * strides.row * bytes_of(type);
 }
 
-void clear(void* base, const Problem& p, const Strides& strides, std::int64_t first,
-           std::int64_t rows, std::int64_t heads, std::int64_t columns) {
+void clear(void* base, DType type, const Strides& strides, std::int64_t first, std::int64_t rows,
+           std::int64_t heads, std::int64_t columns) {
   for (std::int64_t row = first; row < first + rows; ++row) {
     for (std::int64_t head = 0; head < heads; ++head) {
       char* const at =
-          static_cast<char*>(base) + (row * strides.row + head * strides.head) * bytes_of(p.dtype);
-      std::memset(at, 0, static_cast<std::size_t>(columns * bytes_of(p.dtype)));
+          static_cast<char*>(base) + (row * strides.row + head * strides.head) * bytes_of(type);
+      std::memset(at, 0, static_cast<std::size_t>(columns * bytes_of(type)));
     }
   }
 }
@@ -93,8 +94,8 @@ void add_sinks_alone(const Problem& p, const SequencePlace& place, const Backwar
   LseOfSequence lse(p, place);
   lse.read(args.lse);
   BackwardArgs one = args;
-  one.o = moved(args.o, p, p.o(), place.q_begin);
-  one.d_o = moved(args.d_o, p, p.o(), place.q_begin);
+  one.o = moved(args.o, p.o_dtype(), p.o(), place.q_begin);
+  one.d_o = moved(args.d_o, p.o_dtype(), p.o(), place.q_begin);
   one.lse = lse.data();
   one.logits = logits;
   add_sink_gradients(sequence_of(p, place.q_rows, place.k_rows), 1, one);
@@ -106,7 +107,7 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
                    const std::function<void(const Problem&, const ForwardArgs&)>& run) {
   const std::vector<SequencePlace> places = places_of(p, args.sequences);
   each_gap(places, true, p.total_q, [&](std::int64_t row, std::int64_t rows) {
-    clear(args.o, p, p.o(), row, rows, p.hq, p.dv);
+    clear(args.o, p.o_dtype(), p.o(), row, rows, p.hq, p.dv);
     for (std::int64_t h = 0; args.lse != nullptr && h < p.hq; ++h) {
       std::fill_n(args.lse + h * p.total_q + row, rows, -std::numeric_limits<float>::infinity());
     }
@@ -116,20 +117,21 @@ void for_sequences(const Problem& p, const ForwardArgs& args,
     if (place.q_rows == 0) continue;
     LseOfSequence lse(p, place);
     if (place.k_rows == 0) {
-      clear(args.o, p, p.o(), place.q_begin, place.q_rows, p.hq, p.dv);
+      clear(args.o, p.o_dtype(), p.o(), place.q_begin, place.q_rows, p.hq, p.dv);
       lse.fill_unseeing(p.sink ? args.logits.sinks : nullptr);
     } else {
       ForwardArgs one = args;
-      one.q = moved(args.q, p, p.q(), place.q_begin);
+      one.q = moved(args.q, p.dtype, p.q(), place.q_begin);
       if (p.paged()) {
         one.sequences = pages_of(args.sequences, static_cast<std::int64_t>(i));
       } else {
-        one.k = moved(args.k, p, p.k(), place.k_begin);
-        one.v = moved(args.v, p, p.v(), place.k_begin);
+        one.k = moved(args.k, p.dtype, p.k(), place.k_begin);
+        one.v = moved(args.v, p.dtype, p.v(), place.k_begin);
       }
-      one.o = moved(args.o, p, p.o(), place.q_begin);
+      one.o = moved(args.o, p.o_dtype(), p.o(), place.q_begin);
       one.lse = args.lse == nullptr ? nullptr : lse.data();
       one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
+      one.descales = of_sequence(args.descales, static_cast<std::int64_t>(i));
       run(sequence_of(p, place.q_rows, place.k_rows), one);
     }
     if (args.lse != nullptr) lse.write(args.lse);
@@ -140,11 +142,11 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
                    const std::function<void(const Problem&, const BackwardArgs&)>& run) {
   const std::vector<SequencePlace> places = places_of(p, args.sequences);
   each_gap(places, true, p.total_q, [&](std::int64_t row, std::int64_t rows) {
-    clear(args.dq, p, p.q(), row, rows, p.hq, p.d);
+    clear(args.dq, p.dtype, p.q(), row, rows, p.hq, p.d);
   });
   each_gap(places, false, p.total_k, [&](std::int64_t row, std::int64_t rows) {
-    clear(args.dk, p, p.k(), row, rows, p.hk, p.d);
-    clear(args.dv, p, p.v(), row, rows, p.hk, p.dv);
+    clear(args.dk, p.dtype, p.k(), row, rows, p.hk, p.d);
+    clear(args.dv, p.dtype, p.v(), row, rows, p.hk, p.dv);
   });
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SequencePlace& place = places[i];
@@ -152,23 +154,23 @@ void for_sequences(const Problem& p, const BackwardArgs& args,
       add_sinks_alone(p, place, args, args.logits);
     }
     if (place.q_rows == 0 || place.k_rows == 0) {
-      clear(args.dq, p, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
-      clear(args.dk, p, p.k(), place.k_begin, place.k_rows, p.hk, p.d);
-      clear(args.dv, p, p.v(), place.k_begin, place.k_rows, p.hk, p.dv);
+      clear(args.dq, p.dtype, p.q(), place.q_begin, place.q_rows, p.hq, p.d);
+      clear(args.dk, p.dtype, p.k(), place.k_begin, place.k_rows, p.hk, p.d);
+      clear(args.dv, p.dtype, p.v(), place.k_begin, place.k_rows, p.hk, p.dv);
       continue;
     }
     LseOfSequence lse(p, place);
     lse.read(args.lse);
     BackwardArgs one = args;
-    one.q = moved(args.q, p, p.q(), place.q_begin);
-    one.k = moved(args.k, p, p.k(), place.k_begin);
-    one.v = moved(args.v, p, p.v(), place.k_begin);
-    one.o = moved(args.o, p, p.o(), place.q_begin);
+    one.q = moved(args.q, p.dtype, p.q(), place.q_begin);
+    one.k = moved(args.k, p.dtype, p.k(), place.k_begin);
+    one.v = moved(args.v, p.dtype, p.v(), place.k_begin);
+    one.o = moved(args.o, p.o_dtype(), p.o(), place.q_begin);
     one.lse = lse.data();
-    one.d_o = moved(args.d_o, p, p.o(), place.q_begin);
-    one.dq = moved(args.dq, p, p.q(), place.q_begin);
-    one.dk = moved(args.dk, p, p.k(), place.k_begin);
-    one.dv = moved(args.dv, p, p.v(), place.k_begin);
+    one.d_o = moved(args.d_o, p.o_dtype(), p.o(), place.q_begin);
+    one.dq = moved(args.dq, p.dtype, p.q(), place.q_begin);
+    one.dk = moved(args.dk, p.dtype, p.k(), place.k_begin);
+    one.dv = moved(args.dv, p.dtype, p.v(), place.k_begin);
     one.logits = logits_of_sequence(p, args.logits, static_cast<std::int64_t>(i));
     set_bias_gradient(p, static_cast<std::int64_t>(i), one);
     run(sequence_of(p, place.q_rows, place.k_rows), one);

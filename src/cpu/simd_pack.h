@@ -16,7 +16,8 @@ struct Rows {
   const std::byte* data;
   std::ptrdiff_t row_bytes;
   int count;
-  int dim;  // elements of a row
+  int dim;           // elements of a row
+  float factor = 1;  // of what they are widened to; of elements of 8 bits
 };
 
 template <class Math>
@@ -38,6 +39,7 @@ struct Pack {
       if (row < rows.count) {
         Math::stage_row(rows.type, rows.data + row * rows.row_bytes, rows.dim, out);
         used = words(rows.dim);
+        if (rows.factor != 1) multiply(out, used, rows.factor);
       }
       for (int i = used; i < stride; ++i) out[i] = 0.0f;
       out += stride;
@@ -89,15 +91,21 @@ struct Pack {
     }
   }
 
+  // Of words that are fp32, which those of elements of 8 bits are.
+  static void multiply(float* out, int count, float factor) {
+    for (int i = 0; i < count; ++i) out[i] *= factor;
+  }
+
   static Rows columns_from(const Rows& rows, int first) {
     const int left = rows.dim - first;
-    return {rows.type, rows.data + first * bytes_of(rows.type), rows.row_bytes, rows.count,
-            left < kMaxColumns ? left : kMaxColumns};
+    return {rows.type,  rows.data + first * bytes_of(rows.type), rows.row_bytes,
+            rows.count, left < kMaxColumns ? left : kMaxColumns, rows.factor};
   }
 
   static Rows from(const Rows& rows, int first) {
     const int left = rows.count > first ? rows.count - first : 0;
-    return {rows.type, rows.data + first * rows.row_bytes, rows.row_bytes, left, rows.dim};
+    return {rows.type,  rows.data + first * rows.row_bytes, rows.row_bytes, left, rows.dim,
+            rows.factor};
   }
 };
 

@@ -22,6 +22,11 @@ struct X86Rows {
       case DType::fp16:
         for (int i = 0; i < count; i += 8) _mm256_storeu_ps(out + i, _mm256_cvtph_ps(load(bits++)));
         return;
+      case DType::e4m3:
+        for (int i = 0; i < count; i += 8) {
+          _mm256_storeu_ps(out + i, widen_e4m3(static_cast<const std::byte*>(row) + i));
+        }
+        return;
       default:
         for (int i = 0; i < count; i += 8) {
           _mm256_storeu_ps(out + i, _mm256_loadu_ps(static_cast<const float*>(row) + i));
@@ -54,6 +59,19 @@ struct X86Rows {
   static __m128i load(const __m128i* bits) { return _mm_loadu_si128(bits); }
   static __m256 widen_bf16(__m128i bits) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+
+  // By way of fp16, whose numbers with the same exponent and mantissa are 2^-8 of e4m3's; its
+  // subnormals are read whatever a thread asked to be flushed to 0. The largest code is NaN.
+  static __m256 widen_e4m3(const std::byte* eight) {
+    const __m128i codes =
+        _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(eight)));
+    const __m128i low = _mm_and_si128(codes, _mm_set1_epi16(0x7f));
+    const __m128i sign = _mm_slli_epi16(_mm_xor_si128(codes, low), 8);
+    const __m128i is_nan = _mm_cmpeq_epi16(low, _mm_set1_epi16(0x7f));
+    const __m128i nan = _mm_and_si128(is_nan, _mm_set1_epi16(0x7e00));
+    const __m128i half = _mm_or_si128(_mm_or_si128(sign, _mm_slli_epi16(low, 7)), nan);
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
   }
 
   // To nearest even; NaN stays NaN and turns quiet.

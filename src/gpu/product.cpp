@@ -28,7 +28,7 @@ int type_of(DType type) {
     case DType::tf32: return lt::kFloat32;
     case DType::fp16: return lt::kFloat16;
     case DType::bf16: return lt::kBfloat16;
-    case DType::fp8: break;
+    case DType::e4m3: break;
   }
   throw Unsupported(std::string("products of ") + name_of(type) + " are not built");
 }

@@ -35,7 +35,6 @@ Verdict validate_on_cpu(const Config& c, const Problem& p, const Limits& limits)
       require(c.target <= limits.highest, target, " is not there; the highest here is ",
               name_of(limits.highest)),
       require(p.dtype != DType::tf32, "tf32 is a GPU format; use fp32 on the CPU"),
-      require(p.dtype != DType::fp8, "fp8 is not built; use fp32, fp16 or bf16"),
       require(c.target != Target::cpu_amx || p.dtype == DType::bf16,
               "cpu_amx multiplies bf16 only; use cpu_avx512 for ", dtype),
       require(c.target != Target::cpu_amx || p.plain(),

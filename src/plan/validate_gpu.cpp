@@ -19,8 +19,8 @@ Verdict validate_element(Target target, DType element, const Problem& p) {
       require(target != Target::cuda_sm75 || p.dtype == DType::fp16 || p.dtype == DType::fp32,
               "cuda_sm75 multiplies fp16 and fp32; ", dtype,
               " takes compute capability 8.0 and up"),
-      require(p.dtype != DType::fp8,
-              "cuda_sm80 multiplies fp16, bf16, tf32 and fp32; fp8 is not built"),
+      require(p.dtype != DType::e4m3,
+              "e4m3 has no kernel for this GPU; use fp16 or bf16, or backend cpu"),
       require(element == p.dtype, "element=", name_of(element), " but the problem is ", dtype),
   });
 }

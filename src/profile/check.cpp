@@ -1,6 +1,8 @@
 #include "profile/check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "dfa/problem.h"
 
@@ -13,7 +15,7 @@ bool is_positive(double value) { return value > 0 && std::isfinite(value); }
 
 Verdict check(const Row& row) {
   const OperatingPoint& p = row.point;
-  if (p.dtype < DType::fp32 || p.dtype > DType::fp8) return Verdict::no("dtype is none");
+  if (std::ranges::find(kDTypes, p.dtype) == std::end(kDTypes)) return Verdict::no("dtype is none");
   if (!is_positive(p.time_s)) return Verdict::no("time_s must be above 0");
   for (const auto& [name, value] :
        {std::pair{"power_w", p.power_w}, {"energy_j", p.energy_j}, {"dynamic_w", p.dynamic_w}}) {

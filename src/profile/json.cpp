@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "dfa/error.h"
 #include "profile/check.h"
+#include "spec/dtype_name.h"
 
 namespace dfa::profile {
 namespace {
@@ -17,10 +18,8 @@ std::optional<double> maybe(const Json& json, const char* key) {
 }
 
 DType dtype_of(const std::string& text) {
-  for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
-    if (text == dfa::name_of(type)) return type;
-  }
-  throw InvalidArgument("dtype '" + text + "'; accepted: fp32, tf32, fp16, bf16, fp8");
+  if (const std::optional<DType> type = dtype_named(text)) return *type;
+  throw InvalidArgument("dtype '" + text + "'; accepted: " + dtype_names());
 }
 
 Json to_json(const Row& row) {

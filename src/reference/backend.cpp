@@ -40,10 +40,7 @@ class ReferenceBackend final : public Backend {
 
   Limits limits() const override { return {}; }  // it has no tiles
 
-  Verdict supports(const Problem& p, const PlanOptions& options) const override {
-    if (p.dtype == DType::fp8) {
-      return Verdict::no("fp8 is not built; use fp32, tf32, fp16 or bf16");
-    }
+  Verdict supports(const Problem&, const PlanOptions& options) const override {
     if (options.algorithm == Algorithm::flash) {
       return Verdict::no("fp64 attention by definition has no tiles; ask for algorithm auto");
     }
@@ -114,10 +111,10 @@ class ReferenceBackend final : public Backend {
     for (std::int64_t b = 0; b < p.b; ++b) {
       for (std::int64_t h = 0; h < p.hq; ++h) {
         const Head<double> head(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits,
-                                args.blocks);
+                                args.blocks, args.descales);
         for (std::int64_t i = 0; i < p.sq; ++i) {
           const auto row = head.forward(i);
-          store_row(args.o, p.dtype, p.o(), b, h, i, row.o);
+          store_row(args.o, p.o_dtype(), p.o(), b, h, i, row.o);
           if (args.lse != nullptr) {
             args.lse[(b * p.hq + h) * p.sq + i] = static_cast<float>(row.lse);
           }

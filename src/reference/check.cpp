@@ -49,10 +49,12 @@ void add_row(Comparer& comparer, const void* base, DType type, const Strides& st
 // The yardstick of one query head.
 std::vector<Head<float>> yardstick(const Problem& p, const void* q, const void* k, const void* v,
                                    const void* d_o, std::int64_t b, std::int64_t h, int orders,
-                                   const Logits& logits, const BlockLists& blocks) {
+                                   const Logits& logits, const BlockLists& blocks,
+                                   const Descales& descales = {}) {
   std::vector<Head<float>> heads;
   heads.reserve(static_cast<std::size_t>(orders));
-  for (int n = 0; n < orders; ++n) heads.emplace_back(p, q, k, v, d_o, b, h, n, logits, blocks);
+  for (int n = 0; n < orders; ++n)
+    heads.emplace_back(p, q, k, v, d_o, b, h, n, logits, blocks, descales);
   return heads;
 }
 
@@ -84,7 +86,7 @@ class ForwardRows {
         rough.push_back(std::move(row.o));
         rough_lse.push_back(row.plain_lse);
       }
-      add_row(o_check_, o_, p_.dtype, p_.o(), b, h, i, right.o, right.terms, rough);
+      add_row(o_check_, o_, p_.o_dtype(), p_.o(), b, h, i, right.o, right.terms, rough);
       if (lse_ == nullptr) continue;
       lse_check_.add(lse_[(b * p_.hq + h) * p_.sq + i], right.lse, rough_lse, b, h, i);
     }
@@ -94,8 +96,8 @@ class ForwardRows {
   std::vector<TensorCheck> finish(bool scan) {
     std::vector<TensorCheck> tensors{o_check_.finish()};
     if (scan) {
-      const TensorView o{o_, p_.o(), p_.hq, p_.sq, p_.dv};
-      blame(tensors[0], first_non_finite(p_, o, Infinity::wrong));
+      const TensorView o{o_, p_.o_dtype(), p_.o(), p_.hq, p_.sq, p_.dv};
+      blame(tensors[0], first_non_finite(p_.b, o, Infinity::wrong));
     }
     if (lse_ == nullptr) return tensors;
     tensors.push_back(lse_check_.finish());
@@ -203,9 +205,9 @@ class GradientRows {
 
   // scan: also look at every element that was not compared.
   void finish(bool scan, std::vector<TensorCheck>& tensors) {
-    tensors.push_back(finish(dq_, {args_.dq, p_.q(), p_.hq, p_.sq, p_.d}, scan));
-    tensors.push_back(finish(dk_, {args_.dk, p_.k(), p_.hk, p_.sk, p_.d}, scan));
-    tensors.push_back(finish(dv_, {args_.dv, p_.v(), p_.hk, p_.sk, p_.dv}, scan));
+    tensors.push_back(finish(dq_, {args_.dq, p_.dtype, p_.q(), p_.hq, p_.sq, p_.d}, scan));
+    tensors.push_back(finish(dk_, {args_.dk, p_.dtype, p_.k(), p_.hk, p_.sk, p_.d}, scan));
+    tensors.push_back(finish(dv_, {args_.dv, p_.dtype, p_.v(), p_.hk, p_.sk, p_.dv}, scan));
   }
 
  private:
@@ -214,7 +216,7 @@ class GradientRows {
     TensorCheck check = comparer.finish();
     if (scan) {
       const Infinity infinity = p_.dtype == DType::fp16 ? Infinity::may_be_right : Infinity::wrong;
-      blame(check, first_non_finite(p_, tensor, infinity));
+      blame(check, first_non_finite(p_.b, tensor, infinity));
     }
     return check;
   }
@@ -262,9 +264,10 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
   const Sample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse, args.blocks);
   for (const auto [b, h] : sample.heads) {
-    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks);
+    const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks,
+                             args.descales);
     const auto naive = yardstick(p, args.q, args.k, args.v, nullptr, b, h, sample.orders,
-                                 args.logits, args.blocks);
+                                 args.logits, args.blocks, args.descales);
     rows.add(truth, naive, sample.rows, b, h);
   }
   const bool scan = !sample.complete && inputs_are_finite(p, args.q, args.k, args.v, nullptr);

@@ -47,12 +47,12 @@ class Worst {
 };
 
 // That every element of a tensor is 0.
-TensorCheck zeros(const char* name, const Problem& p, const void* base, const Strides& strides,
+TensorCheck zeros(const char* name, DType type, const void* base, const Strides& strides,
                   std::int64_t heads, std::int64_t rows, std::int64_t columns) {
   TensorCheck check{.name = name, .detail = "zeros"};
   for (std::int64_t at = 0; at < heads * rows * columns; ++at) {
     const std::int64_t h = at / (rows * columns), s = at / columns % rows, x = at % columns;
-    const float value = load_element(base, p.dtype, h * strides.head + s * strides.row + x);
+    const float value = load_element(base, type, h * strides.head + s * strides.row + x);
     if (value == 0) continue;
     check.ok = false;
     check.max_error = std::isfinite(value) ? std::fabs(value) : 1e300;
@@ -71,7 +71,7 @@ CheckReport zeros(std::vector<TensorCheck> tensors) {
 // A sequence that sees no key: lse is the sink, or -inf.
 CheckReport check_unseeing(const PackedSequence& one) {
   const Problem& p = one.problem;
-  std::vector<TensorCheck> tensors{zeros("o", p, one.forward.o, p.o(), p.hq, p.sq, p.dv)};
+  std::vector<TensorCheck> tensors{zeros("o", p.o_dtype(), one.forward.o, p.o(), p.hq, p.sq, p.dv)};
   if (one.forward.lse != nullptr) {
     TensorCheck lse{.name = "lse", .detail = p.sink ? "the sink" : "-inf"};
     for (std::int64_t i = 0; i < std::ssize(one.lse); ++i) {
@@ -142,9 +142,9 @@ CheckReport check_packed_backward(const Problem& p, const BackwardArgs& args,
       worst.add(check_backward(one, of, of_sequence(options, one, all)), i);
       continue;
     }
-    worst.add(zeros({zeros("dq", one, of.dq, one.q(), one.hq, one.sq, one.d),
-                     zeros("dk", one, of.dk, one.k(), one.hk, one.sk, one.d),
-                     zeros("dv", one, of.dv, one.v(), one.hk, one.sk, one.dv)}),
+    worst.add(zeros({zeros("dq", one.dtype, of.dq, one.q(), one.hq, one.sq, one.d),
+                     zeros("dk", one.dtype, of.dk, one.k(), one.hk, one.sk, one.d),
+                     zeros("dv", one.dtype, of.dv, one.v(), one.hk, one.sk, one.dv)}),
               i);
   }
   CheckReport report = worst.report();

@@ -23,6 +23,7 @@ double unit_roundoff(DType type) {
     case DType::bf16: return 0x1p-9;
     case DType::fp16:
     case DType::tf32: return 0x1p-12;
+    case DType::e4m3: return 0x1p-5 + 0x1p-9;  // twice: P, and o in bf16
     default: return 0x1p-24;
   }
 }
@@ -37,7 +38,7 @@ double noise(DType type, float stored) {
 
 void Comparer::add(float got, double truth, double terms, std::span<const float> naive,
                    std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t x) {
-  const DType stored_as = type_ == DType::tf32 ? DType::fp32 : type_;
+  const DType stored_as = type_ == DType::tf32 ? DType::fp32 : output_of(type_);
   const float stored = round_to(stored_as, static_cast<float>(truth));
   if (kind(got) != kind(stored)) {
     if (mismatch_.empty()) {
@@ -54,7 +55,7 @@ void Comparer::add(float got, double truth, double terms, std::span<const float>
     worst_ = fmt::format("worst at b{} h{} s{} x{}: {:.9g} where {:.9g} is right", b, h, s, x, got,
                          truth);
   }
-  const double noise_here = noise(type_, stored);
+  const double noise_here = noise(output_of(type_), stored);
   sum_noise_ += noise_here;
   max_noise_ = std::max(max_noise_, noise_here);
   max_truth_ = std::max(max_truth_, std::fabs(truth));

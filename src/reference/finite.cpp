@@ -14,18 +14,18 @@
 namespace dfa {
 namespace {
 
-// Calls visit(b, h, s, x, value) for every element whose exponent bits are all ones, until it
+// Calls visit(b, h, s, x, value) for every element whose bits of the mask are all ones, until it
 // answers true.
 template <typename Word, typename Visit>
-bool any_special(const Problem& p, const TensorView& t, Word exponent, Visit&& visit) {
-  for (std::int64_t b = 0; b < p.b; ++b) {
+bool any_special(std::int64_t batches, const TensorView& t, Word mask, Visit&& visit) {
+  for (std::int64_t b = 0; b < batches; ++b) {
     for (std::int64_t h = 0; h < t.heads; ++h) {
       for (std::int64_t s = 0; s < t.rows; ++s) {
         const std::int64_t start = b * t.strides.batch + h * t.strides.head + s * t.strides.row;
         const Word* row = static_cast<const Word*>(t.data) + start;
         for (std::int64_t x = 0; x < t.cols; ++x) {
-          const bool special = (row[x] & exponent) == exponent;
-          if (special && visit(b, h, s, x, load_element(t.data, p.dtype, start + x))) return true;
+          const bool special = (row[x] & mask) == mask;
+          if (special && visit(b, h, s, x, load_element(t.data, t.type, start + x))) return true;
         }
       }
     }
@@ -35,7 +35,7 @@ bool any_special(const Problem& p, const TensorView& t, Word exponent, Visit&& v
 
 }  // namespace
 
-std::string first_non_finite(const Problem& p, const TensorView& tensor, Infinity infinity) {
+std::string first_non_finite(std::int64_t batches, const TensorView& tensor, Infinity infinity) {
   std::string found;
   const auto visit = [&](std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t x,
                          float value) {
@@ -43,12 +43,12 @@ std::string first_non_finite(const Problem& p, const TensorView& tensor, Infinit
     found = fmt::format("at b{} h{} s{} x{}: {} where a number is right", b, h, s, x, value);
     return true;
   };
-  if (p.dtype == DType::fp16) {
-    any_special<std::uint16_t>(p, tensor, 0x7c00, visit);
-  } else if (p.dtype == DType::bf16) {
-    any_special<std::uint16_t>(p, tensor, 0x7f80, visit);
-  } else {
-    any_special<std::uint32_t>(p, tensor, 0x7f800000, visit);
+  switch (tensor.type) {
+    case DType::e4m3: any_special<std::uint8_t>(batches, tensor, 0x7f, visit); break;
+    case DType::fp16: any_special<std::uint16_t>(batches, tensor, 0x7c00, visit); break;
+    case DType::bf16: any_special<std::uint16_t>(batches, tensor, 0x7f80, visit); break;
+    case DType::fp32:
+    case DType::tf32: any_special<std::uint32_t>(batches, tensor, 0x7f800000, visit); break;
   }
   return found;
 }
@@ -74,10 +74,12 @@ std::string first_non_finite_lse(const Problem& p, const float* lse, const Block
 bool inputs_are_finite(const Problem& p, const void* q, const void* k, const void* v,
                        const void* d_o) {
   const auto finite = [&](const TensorView& tensor) {
-    return tensor.data == nullptr || first_non_finite(p, tensor, Infinity::wrong).empty();
+    return tensor.data == nullptr || first_non_finite(p.b, tensor, Infinity::wrong).empty();
   };
-  return finite({q, p.q(), p.hq, p.sq, p.d}) && finite({k, p.k(), p.hk, p.sk, p.d}) &&
-         finite({v, p.v(), p.hk, p.sk, p.dv}) && finite({d_o, p.o(), p.hq, p.sq, p.dv});
+  return finite({q, p.dtype, p.q(), p.hq, p.sq, p.d}) &&
+         finite({k, p.dtype, p.k(), p.hk, p.sk, p.d}) &&
+         finite({v, p.dtype, p.v(), p.hk, p.sk, p.dv}) &&
+         finite({d_o, p.o_dtype(), p.o(), p.hq, p.sq, p.dv});
 }
 
 }  // namespace dfa

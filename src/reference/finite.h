@@ -11,6 +11,7 @@ namespace dfa {
 // One tensor in the caller's memory.
 struct TensorView {
   const void* data;
+  DType type;
   Strides strides;
   std::int64_t heads, rows, cols;
 };
@@ -18,7 +19,7 @@ struct TensorView {
 enum class Infinity { wrong, may_be_right };
 
 // Empty, or where the first NaN (or infinity, where that is wrong) is.
-std::string first_non_finite(const Problem& problem, const TensorView& tensor, Infinity infinity);
+std::string first_non_finite(std::int64_t batches, const TensorView& tensor, Infinity infinity);
 
 // Empty, or where the first lse is that is not finite for a row with keys, -inf for one without.
 std::string first_non_finite_lse(const Problem& problem, const float* lse,

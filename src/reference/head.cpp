@@ -7,13 +7,14 @@
 
 #include "base/element.h"
 #include "base/instrumented.h"
+#include "spec/descale.h"
 
 namespace dfa {
 namespace {
 
 template <typename Real>
 Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int64_t b,
-                  std::int64_t h, std::int64_t rows, std::int64_t cols) {
+                  std::int64_t h, std::int64_t rows, std::int64_t cols, float factor = 1) {
   Matrix<Real> matrix(rows, cols);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t start = b * strides.batch + h * strides.head + i * strides.row;
@@ -21,7 +22,8 @@ Matrix<Real> load(const void* base, DType type, const Strides& strides, std::int
       // tf32 products read their operands with 10 mantissa bits; every other type is stored
       // rounded.
       const float value = load_element(base, type, start + x);
-      matrix.row(i)[x] = static_cast<Real>(type == DType::tf32 ? round_to(type, value) : value);
+      matrix.row(i)[x] = static_cast<Real>(type == DType::tf32 ? round_to(type, value) : value) *
+                         static_cast<Real>(factor);
     }
   }
   return matrix;
@@ -125,7 +127,7 @@ bool is_visible(const Problem& p, std::int64_t i, std::int64_t j) {
 template <typename Real>
 Head<Real>::Head(const Problem& problem, const void* q, const void* k, const void* v,
                  const void* d_o, std::int64_t b, std::int64_t hq, int order, const Logits& logits,
-                 const BlockLists& blocks)
+                 const BlockLists& blocks, const Descales& descales)
     : p_(problem),
       scale_(static_cast<Real>(problem.softmax_scale())),
       logits_(problem, logits, b, hq),
@@ -133,9 +135,9 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
       blocks_(problem, blocks, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
-  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d);
-  k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d);
-  v_ = load<Real>(v, p_.dtype, p_.v(), b, hk, p_.sk, p_.dv);
+  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, descale_of(descales.q, b, hk));
+  k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d, descale_of(descales.k, b, hk));
+  v_ = load<Real>(v, p_.dtype, p_.v(), b, hk, p_.sk, p_.dv, descale_of(descales.v, b, hk));
   k_t_ = transpose(k_);
   v_size_ = sizes(v_);
   if (d_o == nullptr) return;
@@ -219,6 +221,28 @@ Real Head<Real>::softmax(std::vector<Real>& s) const {
 }
 
 template <typename Real>
+Real Head<Real>::softmax_of_rounded(std::vector<Real>& s) const {
+  constexpr Real kFactor = 256;
+  const Real sink = logits_.sink();
+  if (sees_nothing(s, Real(-INFINITY))) {
+    std::fill(s.begin(), s.end(), Real(0));
+    return sink;
+  }
+  // Of the scores alone: a large sink would leave small numbers to be rounded.
+  const Real maximum = *std::max_element(s.begin(), s.end());
+  Real sum = 0;
+  for (Real& value : s) {
+    value = std::exp(value - maximum);
+    sum += value;
+    value = round(kFactor * value) / kFactor;
+  }
+  const Real of_scores = maximum + std::log(sum);
+  const Real lse = is_minus_infinity(sink) ? of_scores : log_sum_exp<Real>({of_scores}, sink);
+  for (Real& value : s) value *= std::exp(of_scores - lse) / sum;
+  return lse;
+}
+
+template <typename Real>
 typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   const Seen keys = keys_of(i);
   if (keys.begin == keys.end) {
@@ -227,11 +251,13 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   }
   std::vector<Real> s = plain_scores(i, keys);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
+  const bool eighths = std::is_same_v<Real, float> && p_.dtype == DType::e4m3;
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
-  for (Real& value : s) value = round(value);
-  const Real lse = softmax(s);
+  if (!eighths) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
+  const Real lse = eighths ? softmax_of_rounded(s) : softmax(s);
   for (std::size_t n = 0; n < s.size(); ++n) {
-    s[n] = round(s[n] * dropout_.of(i, keys.begin + static_cast<std::int64_t>(n)));
+    s[n] *= dropout_.of(i, keys.begin + static_cast<std::int64_t>(n));
+    if (!eighths) s[n] = round(s[n]);
   }
   return {weighted_sum(s, v_, keys, order_), terms_of(s, v_size_, keys, order_), lse,
           rounds ? plain : lse};

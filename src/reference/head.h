@@ -43,7 +43,9 @@ struct SumOrder {
 // Attention of one query head, written as its definition. With Real = double it is the truth:
 // everything in fp64 from the stored (already rounded) inputs. With Real = float it is the
 // yardstick: the same steps done naively, with S, P, dP and dS rounded to the problem's element
-// type.
+// type. In e4m3 S stays fp32, as every kernel of 8 bits keeps it, and P is rounded before it is
+// divided by its sum, 2^8 times itself, so that its largest, 1, becomes 256 of the 448 that there
+// are (docs/design/0033-fp8.md).
 template <typename Real>
 class Head {
  public:
@@ -51,7 +53,7 @@ class Head {
   // names one of many equally good orders of every sum.
   Head(const Problem& problem, const void* q, const void* k, const void* v, const void* d_o,
        std::int64_t b, std::int64_t hq, int order = 0, const Logits& logits = {},
-       const BlockLists& blocks = {});
+       const BlockLists& blocks = {}, const Descales& descales = {});
 
   // One row of o (dv values) and its log-sum-exp; zeros and the sink, -inf without one, when the
   // row sees no key. In fp64 `terms` of a result are the sums of the absolute values of what it is
@@ -108,6 +110,8 @@ class Head {
   std::vector<Real> plain_scores(std::int64_t i, const Seen& keys) const;
   // Turns scores into probabilities, returns their log-sum-exp, the sink's among them.
   Real softmax(std::vector<Real>& s) const;
+  // The same where P is rounded before it is divided by its sum.
+  Real softmax_of_rounded(std::vector<Real>& s) const;
 
   Problem p_;
   Real scale_;

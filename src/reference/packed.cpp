@@ -6,15 +6,16 @@
 #include "base/element.h"
 #include "dfa/error.h"
 #include "spec/bias.h"
+#include "spec/descale.h"
 
 namespace dfa {
 namespace {
 
-const void* at_row(const void* tensor, const Problem& p, const Strides& strides, std::int64_t row) {
-  return static_cast<const char*>(tensor) + row * strides.row * bytes_of(p.dtype);
+const void* at_row(const void* tensor, DType type, const Strides& strides, std::int64_t row) {
+  return static_cast<const char*>(tensor) + row * strides.row * bytes_of(type);
 }
-void* at_row(void* tensor, const Problem& p, const Strides& strides, std::int64_t row) {
-  return static_cast<char*>(tensor) + row * strides.row * bytes_of(p.dtype);
+void* at_row(void* tensor, DType type, const Strides& strides, std::int64_t row) {
+  return static_cast<char*>(tensor) + row * strides.row * bytes_of(type);
 }
 
 // Where rows of sequence i of q begin: of dense ones by their number.
@@ -129,12 +130,13 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const ForwardArgs& arg
     if (p.paged()) take_pages(one, p, args, i);
     const std::int64_t q_row = one.first_row;
     const std::int64_t k_row = p.paged() ? 0 : args.sequences.cu_seqlens_k[i];
-    one.forward = {.q = at_row(args.q, p, p.q(), q_row),
-                   .k = p.paged() ? one.k.data() : at_row(args.k, p, p.k(), k_row),
-                   .v = p.paged() ? one.v.data() : at_row(args.v, p, p.v(), k_row),
-                   .o = at_row(args.o, p, p.o(), q_row),
+    one.forward = {.q = at_row(args.q, p.dtype, p.q(), q_row),
+                   .k = p.paged() ? one.k.data() : at_row(args.k, p.dtype, p.k(), k_row),
+                   .v = p.paged() ? one.v.data() : at_row(args.v, p.dtype, p.v(), k_row),
+                   .o = at_row(args.o, p.o_dtype(), p.o(), q_row),
                    .lse = args.lse == nullptr ? nullptr : one.lse.data(),
-                   .logits = logits_of_sequence(p, args.logits, i)};
+                   .logits = logits_of_sequence(p, args.logits, i),
+                   .descales = of_sequence(args.descales, i)};
     if (args.lse != nullptr) read_lse(one, args.lse);
   }
   return all;
@@ -147,15 +149,15 @@ std::deque<PackedSequence> sequences_of(const Problem& p, const BackwardArgs& ar
     PackedSequence& one = all.emplace_back(sequence(p, args.sequences, i));
     const std::int64_t q_row = args.sequences.cu_seqlens_q[i];
     const std::int64_t k_row = args.sequences.cu_seqlens_k[i];
-    one.backward = {.q = at_row(args.q, p, p.q(), q_row),
-                    .k = at_row(args.k, p, p.k(), k_row),
-                    .v = at_row(args.v, p, p.v(), k_row),
-                    .o = at_row(args.o, p, p.o(), q_row),
+    one.backward = {.q = at_row(args.q, p.dtype, p.q(), q_row),
+                    .k = at_row(args.k, p.dtype, p.k(), k_row),
+                    .v = at_row(args.v, p.dtype, p.v(), k_row),
+                    .o = at_row(args.o, p.o_dtype(), p.o(), q_row),
                     .lse = one.lse.data(),
-                    .d_o = at_row(args.d_o, p, p.o(), q_row),
-                    .dq = at_row(args.dq, p, p.q(), q_row),
-                    .dk = at_row(args.dk, p, p.k(), k_row),
-                    .dv = at_row(args.dv, p, p.v(), k_row),
+                    .d_o = at_row(args.d_o, p.o_dtype(), p.o(), q_row),
+                    .dq = at_row(args.dq, p.dtype, p.q(), q_row),
+                    .dk = at_row(args.dk, p.dtype, p.k(), k_row),
+                    .dv = at_row(args.dv, p.dtype, p.v(), k_row),
                     .logits = logits_of_sequence(p, args.logits, i),
                     .d_sinks = args.d_sinks,
                     .d_bias = args.d_bias,

@@ -80,13 +80,13 @@ class Reader {
   void read(const char* key, const Json& json, DType& value) {
     std::string text;
     read(key, json, text);
-    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
+    for (const DType type : kDTypes) {
       if (text == dfa::name_of(type)) {
         value = type;
         return;
       }
     }
-    wrong(key, "fp32, tf32, fp16, bf16 or fp8");
+    wrong(key, "fp32, tf32, fp16, bf16 or e4m3");
   }
   [[noreturn]] void wrong(const char* key, const char* accepted) const {
     throw InvalidArgument(fmt::format("{}: '{}' must be {}", place_, key, accepted));

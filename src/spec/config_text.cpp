@@ -6,11 +6,10 @@
 
 #include "dfa/error.h"
 #include "spec/config_aliases.h"
+#include "spec/dtype_name.h"
 
 namespace dfa {
 namespace {
-
-constexpr DType kDTypes[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8};
 
 template <typename Visitor>
 void for_each_gpu_field(auto& config, Visitor&& visit) {
@@ -135,7 +134,8 @@ std::string print(const char* type, const Config& config) {
   return text + "}";
 }
 
-[[noreturn]] void bad_value(std::string_view field, std::string_view value, const char* accepted) {
+[[noreturn]] void bad_value(std::string_view field, std::string_view value,
+                            const std::string& accepted) {
   throw InvalidArgument("config: " + std::string(field) + "=" + std::string(value) +
                         "; accepted: " + accepted);
 }
@@ -167,13 +167,9 @@ void read_value(std::string_view field, std::string_view text, Target& value) {
 
 void read_value(std::string_view field, std::string_view text, DType& value) {
   if (text.substr(0, 7) == "DType::") text.remove_prefix(7);
-  for (const DType type : kDTypes) {
-    if (text == name_of(type)) {
-      value = type;
-      return;
-    }
-  }
-  bad_value(field, text, "fp32, tf32, fp16, bf16, fp8");
+  const std::optional<DType> type = dtype_named(text);
+  if (!type) bad_value(field, text, dtype_names());
+  value = *type;
 }
 
 void read_value(std::string_view field, std::string_view text, DqAccumulation& value) {

@@ -12,6 +12,7 @@
 #include "spec/bias.h"
 #include "spec/blocks.h"
 #include "spec/dropout.h"
+#include "spec/dtype_name.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 
@@ -95,15 +96,14 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [num_splits(N)] [batch_invariant] with "
-        "PASS "
-        "fwd|bwd|fwdbwd, DTYPE "
-        "fp32|tf32|fp16|bf16|fp8, MASK full|causal");
+        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] "
+        "[batch_invariant] with PASS fwd|bwd|fwdbwd, DTYPE " +
+        dtype_names("|") + ", MASK full|causal");
   }
 
   Problem finish() {
     if (!pass_) bad("the pass is missing; start with fwd, bwd or fwdbwd");
-    if (!dtype_) bad("the dtype is missing; give fp32, tf32, fp16, bf16 or fp8");
+    if (!dtype_) bad("the dtype is missing; accepted: " + dtype_names());
     if (!problem_.lens_q.empty() || !problem_.lens_k.empty()) {
       take_lengths();
     } else {
@@ -169,8 +169,8 @@ class Parser {
     if (token == "fwd") return set_pass(Pass::forward);
     if (token == "bwd") return set_pass(Pass::backward);
     if (token == "fwdbwd") return set_pass(Pass::forward_backward);
-    for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8}) {
-      if (token == name_of(type)) return set_once(dtype_, type, "a second dtype", token);
+    if (const auto type = dtype_named(token)) {
+      return set_once(dtype_, *type, "a second dtype", token);
     }
     if (token == "full" || token == "causal") {
       if (mask_given_) bad("a second mask '" + std::string(token) + "'");
@@ -584,6 +584,9 @@ void validate(const Problem& p) {
   require_head_dim("dv", p.dv, kMaxHeadDim);
   if (p.hq % p.hk != 0) {
     bad("hq=" + std::to_string(p.hq) + " is not a multiple of hk=" + std::to_string(p.hk));
+  }
+  if (p.dtype == DType::e4m3 && p.pass != Pass::forward) {
+    bad("e4m3 has a forward alone; accepted for a backward: fp32, tf32, fp16, bf16");
   }
   require_mask(p.mask);
   if (p.scale != 0 && !(std::fabs(p.scale) >= kLeastScale && std::fabs(p.scale) <= kMostScale)) {

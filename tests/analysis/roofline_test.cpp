@@ -44,13 +44,13 @@ TEST(Machines, RidgePointsOfTheTableByHand) {
 
 TEST(Machines, WhatIsNotOfferedOrMeasuredIsZero) {
   EXPECT_EQ(machines_named("t4")[0].peak_flops(DType::bf16), 0);
-  EXPECT_EQ(machines_named("a100")[0].peak_flops(DType::fp8), 0);
+  EXPECT_EQ(machines_named("a100")[0].peak_flops(DType::e4m3), 0);
   EXPECT_EQ(machines_named("h200")[1].peak_flops(DType::fp16), 0);
 }
 
 TEST(Machines, AMeasuredCeilingIsBelowTheDatasheet) {
   const auto h200 = machines_named("h200");
-  for (const DType type : {DType::fp32, DType::tf32, DType::bf16, DType::fp8}) {
+  for (const DType type : {DType::fp32, DType::tf32, DType::bf16, DType::e4m3}) {
     EXPECT_LT(h200[1].peak_flops(type), h200[0].peak_flops(type)) << name_of(type);
   }
   EXPECT_LT(h200[1].memory_bytes_per_s, h200[0].memory_bytes_per_s);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <string>
 #include <vector>
@@ -76,6 +78,19 @@ inline std::string fault(Tensors& t, const Variant& variant, std::uint64_t seed,
   return text + "\nrepro: dfa run --problem \"" + to_line(t.p) + "\" --check --seed " +
          std::to_string(seed) +
          (standard ? " --algorithm standard" : " --config \"" + variant.options.config + "\"");
+}
+
+// What a call throws of exactly this class; empty if it throws nothing. Always one line.
+template <typename Expected, typename Function>
+std::string message(Function&& function) {
+  try {
+    function();
+  } catch (const Expected& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
+  }
+  return "";
 }
 
 // Rows [begin, end) of one head's k and v become NaN in one of two copies: nobody else's bits

@@ -50,6 +50,15 @@ TEST(Safetensors, TensorsAreFoundByName) {
   EXPECT_EQ(k.at(1), -2.0);
 }
 
+TEST(Safetensors, EightBitsAreE4m3) {
+  const std::string codes("\x38\xc0\x7e\x01", 4);
+  const Array array = parse_safetensors(
+      file_with(R"({"q":)" + entry("F8_E4M3", "[2,2]", "[0,4]") + "}", codes), "q", "x");
+  EXPECT_EQ(array.type, ArrayType::e4m3);
+  const double values[] = {1, -2, 448, 0x1p-9};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(array.at(i), values[i]);
+}
+
 TEST(Safetensors, AMissingNameListsThoseThatAreThere) {
   EXPECT_NE(message_of(good_file(), "v").find("no tensor 'v'; it has q, k"), std::string::npos);
 }
@@ -61,6 +70,7 @@ TEST(Safetensors, WhatIsWrongIsNamed) {
   const struct {
     std::string bytes, expected;
   } cases[] = {
+      {with(entry("F8_E5M2", "[8]", "[0,8]")), "dtype 'F8_E5M2'"},
       {with(entry("I32", "[2]", "[0,8]")), "dtype 'I32'"},
       {with(entry("F32", "[3]", "[0,8]")), "takes 12"},
       {with(entry("F32", "[2]", "[8,16]")), "truncated"},

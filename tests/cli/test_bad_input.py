@@ -34,6 +34,9 @@ def test_packed_sequences_are_not_read_from_files(dfa, qkv, line):
     ("forward bf16 h1 s8 d8", ["forward", "fwd"]),
     ("fwd bf17 h1 s8 d8", "bf17"),
     ("fwd h1 s8 d8", ["dtype", "bf16"]),
+    ("fwdbwd e4m3 h1 s8 d8", "e4m3 has a forward alone"),
+    ("bwd e4m3 h1 s8 d8", "e4m3 has a forward alone"),
+    ("fwd fp8 h1 s8 d8", ["fp8", "e4m3"]),
     ("fwd bf16 s8 d8", "hqN"),
     ("fwd bf16 h1 s8", "dN"),
     ("fwd bf16 b0 h1 s8 d8", ["b=0", "from 1"]),
@@ -73,7 +76,7 @@ def test_bad_choices(fails, options, words):
     fails(2, words, "run", "--problem", "fwd fp32 h1 s8 d8", *options)
 
 
-@pytest.mark.parametrize("line", ["fwd fp8 h1 s8 d8", "fwd tf32 h1 s8 d8"])
+@pytest.mark.parametrize("line", ["fwdbwd tf32 h1 s8 d8", "fwd tf32 h1 s8 d8"])
 def test_what_this_machine_cannot_do_is_exit_code_three(fails, line):
     fails(3, "cpu", "run", "--problem", line, "--backend", "cpu")
 

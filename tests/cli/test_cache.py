@@ -85,7 +85,7 @@ def test_warm_needs_a_problem_an_architecture_and_a_compiler(cache, tmp_path):
     assert done.returncode == 2 and "'hopper'; accepted: sm_80" in done.stderr
     done = cache("warm", "--problem", LINE)
     assert done.returncode == 3 and "no NVIDIA driver" in done.stderr
-    done = cache("warm", "--arch", "sm_80", "--problem", "fwd fp8 h1 s8 d16")
+    done = cache("warm", "--arch", "sm_80", "--problem", "fwd e4m3 h1 s8 d16")
     assert done.returncode == 3
 
 
@@ -150,12 +150,12 @@ def test_a_stale_package_is_not_used_and_info_says_so(dfa, cache, package, tmp_p
 def test_warm_takes_a_file_of_problems_and_leaves_out_what_cannot_run(cache, warm, tmp_path):
     warm()
     lines = tmp_path / "lines.txt"
-    lines.write_text(f"# usual\n{LINE}\n\nfwd fp8 h1 s8 d16\n{LINE.replace('s100', 's99')}\n")
+    lines.write_text(f"# usual\n{LINE}\n\nfwd e4m3 h1 s8 d16\n{LINE.replace('s100', 's99')}\n")
     done = cache("warm", "--arch", "80", "--problems", str(lines))
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 problems cannot run there, such as fwd fp8 " in done.stdout and "1 on disk" in done.stdout
+    assert "1 problems cannot run there, such as fwd e4m3 " in done.stdout and "1 on disk" in done.stdout
     refused = json.loads(cache("warm", "--arch", "80", "--problems", str(lines), "--json").stdout)["refused"]
-    assert len(refused) == 1 and "fp8" in refused[0]["problem"]
+    assert len(refused) == 1 and "e4m3" in refused[0]["problem"]
     lines.write_text("nonsense\n")
     done = cache("warm", "--arch", "80", "--problems", str(lines))
     assert done.returncode == 2 and "nonsense" in done.stderr

@@ -61,13 +61,13 @@ class WarmTest : public CudaBackendTest {
 };
 
 TEST_F(WarmTest, AKernelIsWantedOnceAndWhatCannotRunIsRefused) {
-  const auto lines = {"fwd bf16 b1 h2 s100 d64", "fwd bf16 b3 h2 s90 d64", "fwd fp8 h1 s8 d64"};
+  const auto lines = {"fwd bf16 b1 h2 s100 d64", "fwd bf16 b3 h2 s90 d64", "fwd e4m3 h1 s8 d64"};
   const auto wanted = cuda::wanted_kernels(problems(lines), {.arch = "sm_80"});
   ASSERT_EQ(wanted.kernels.size(), 1u);
   EXPECT_EQ(wanted.kernels[0].name, "forward");
   EXPECT_EQ(wanted.kernels[0].arch, "sm_80");
   ASSERT_EQ(wanted.refused.size(), 1u);
-  EXPECT_EQ(wanted.refused[0].first, to_line(parse_problem("fwd fp8 h1 s8 d64")));
+  EXPECT_EQ(wanted.refused[0].first, to_line(parse_problem("fwd e4m3 h1 s8 d64")));
 }
 
 TEST_F(WarmTest, WithoutAnArchitectureTheDeviceAndItsMultiprocessorsAreAsked) {

@@ -313,7 +313,7 @@ TEST(StandardSteps, WhatCannotRunIsRefusedWithTheReason) {
   EXPECT_EQ(reason("fwd bf16 b1 h1 s8 d16", 80), "");
   EXPECT_NE(reason("fwd bf16 b1 h1 s8 d16", 75).find("bf16 needs"), std::string::npos);
   EXPECT_NE(reason("fwd tf32 b1 h1 s8 d16", 75).find("tf32 needs"), std::string::npos);
-  EXPECT_NE(reason("fwd fp8 b1 h1 s8 d16", 90).find("fp8"), std::string::npos);
+  EXPECT_NE(reason("fwd e4m3 b1 h1 s8 d16", 90).find("e4m3"), std::string::npos);
   EXPECT_NE(reason("fwd fp16 b1 h1 sq1 sk536870920 d16", 90).find("2^29"), std::string::npos);
   EXPECT_NE(reason("fwd fp16 b64 h64 sq524288 sk1 d16", 90).find("2^31"), std::string::npos);
 }

@@ -141,7 +141,7 @@ TEST_F(ProductTest, ARefusalNamesTheProduct) {
   EXPECT_THROW(run(), OutOfMemory);
   products().matmul_status = 13;
   EXPECT_THROW(run(), Error);
-  EXPECT_THROW(Product(device, {{.type = DType::fp8}, {.type = DType::fp8}, {}, 1}, 0),
+  EXPECT_THROW(Product(device, {{.type = DType::e4m3}, {.type = DType::e4m3}, {}, 1}, 0),
                Unsupported);
 }
 

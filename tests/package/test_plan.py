@@ -20,7 +20,7 @@ def test_errors_keep_their_text():
     with pytest.raises(ValueError, match="backend 'tpu'"):
         dfa.plan("fwd fp32 b1 h1 s8 d8", backend="tpu")
     with pytest.raises(RuntimeError, match="cpu"):
-        dfa.plan("fwd fp8 b1 h1 s8 d64", backend="cpu")
+        dfa.plan("fwd tf32 b1 h1 s8 d64", backend="cpu")
 
 
 def test_what_is_no_text_is_told_so():

@@ -86,7 +86,7 @@ TEST(Legality, EveryRuleRefusesWithItsReason) {
   const Limits tiny{.highest = Target::cpu_avx512, .cache_bytes = 1024};
   EXPECT_NE(validate_config(good, p, tiny).reason.find("1024"), std::string::npos);
   EXPECT_FALSE(validate_config(good, parse_problem("fwd tf32 h1 s64 d64"), kBig));
-  EXPECT_FALSE(validate_config(good, parse_problem("fwd fp8 h1 s64 d64"), kBig));
+  EXPECT_FALSE(validate_config(good, parse_problem("fwd e4m3 h1 s64 d64"), kBig));
 }
 
 }  // namespace

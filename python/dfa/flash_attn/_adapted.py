@@ -45,11 +45,11 @@ def window_of(window_size):
                          "limit") from None
 
 
-def logits_of(softcap, alibi_slopes=None, sinks=None):
+def logits_of(softcap, alibi_slopes=None, sinks=None, **more):
     """Options of dfa.attention: only what is there, as its usual call is the faster. A softcap of the number 0 is none."""
     if isinstance(softcap, (int, float)) and not isinstance(softcap, bool) and softcap == 0:
         softcap = None
-    given = {"softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks}
+    given = {"softcap": softcap, "alibi_slopes": alibi_slopes, "sinks": sinks, **more}
     return {name: value for name, value in given.items() if value is not None}
 
 

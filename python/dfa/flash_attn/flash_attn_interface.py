@@ -17,10 +17,10 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
                     window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False,
                     sm_margin=0, return_attn_probs=False):
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o, or with return_attn_probs (o, lse), lse float32
-    [b, hq, sq]."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
-           sm_margin=sm_margin)
-    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap))
+    [b, hq, sq]. Of q, k, v in float8_e4m3fn o is bfloat16, and the descales are float32 [b, hk]."""
+    refuse(qv=qv, attention_chunk=attention_chunk, sm_margin=sm_margin)
+    o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
+                    logits_of(softcap, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale))
     return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
 
 

@@ -5,7 +5,7 @@ Packed sequences, `lens(N,N,…)` in the place of b, sq and sk, are that many of
 import re
 
 PASSES = ("fwd", "bwd", "fwdbwd")
-DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8")
+DTYPES = ("fp32", "tf32", "fp16", "bf16", "e4m3")
 SIZES = ("b", "hq", "hk", "sq", "sk", "d", "dv")
 _SHORTHANDS = {"h": ("hq", "hk"), "s": ("sq", "sk")}
 _LENGTHS = re.compile(r"(lens|lens_k)\(([0-9]+(?:,[0-9]+)*)\)")

@@ -1,0 +1,158 @@
+"""dfa.attention of PyTorch's tensors in float8_e4m3fn: a forward alone, o in bfloat16, with a factor for each batch and key head.
+
+The operator dfa::e4m3_forward takes tensors as kernels do; torch.compile and torch.export know of it, autograd and torch.func do not.
+"""
+
+import os
+
+import torch
+
+from dfa._dropout import probability_of
+from dfa._logits import check_shapes, slopes_of_batch, softcap_of
+from dfa._plan import plan_of
+from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, positions_of, rows_before_heads, scale_at_width, scale_of,
+                         shown, sizes_of, strides_of, window_of)
+from dfa._torch_calls import fits
+from dfa._torch_varlen import _On, _pointer
+
+E4M3 = torch.float8_e4m3fn
+_REFUSED = ("bias", "mask", "block_mask", "seed")
+
+_library = torch.library.Library("dfa", "FRAGMENT")
+_library.define("e4m3_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
+                "Tensor? alibi_slopes, Tensor? sinks, int left, int right, float scale, float softcap, int chunk, int prefix, "
+                "str algorithm) -> (Tensor, Tensor)")
+
+
+def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale=None, deterministic=False, softcap=None,
+              alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, algorithm="auto", **others):
+    """As dfa.attention. descales: of q, k and v, each None, a number or float32 [b, hk] with 1 where it is one for all."""
+    for name in _REFUSED:
+        if others.get(name) is not None:
+            raise ValueError(f"{name} is not supported beside float8_e4m3fn; accepted: None")
+    if probability_of(dropout_p):
+        raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
+    _check(q, k, v)
+    _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
+    flag_of("deterministic", deterministic)
+    if isinstance(scale, torch.Tensor):
+        raise ValueError("scale is a tensor; accepted beside float8_e4m3fn: a number, or None for 1 / sqrt(d)")
+    q, k, v, dv, scale = _fitting(q, k, v, scale_of(scale))
+    sizes = sizes_of(q.shape, k.shape, v.shape)
+    b, hq, hk, *_ = sizes
+    factors = [descale_of(f"{name}_descale", given, b, hk, q.device) for name, given in zip("qkv", descales)]
+    check_shapes(alibi_slopes, sinks, b, hq)
+    slopes, sinks = (_floats(name, x, q.device) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
+    sides = window_of(causal, window)
+    positions = positions_of(sides, chunk, prefix)
+    if nothing_to_read(sizes):
+        o, lse = _of_nothing(q, dv, sinks)
+    else:
+        o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap_of(softcap), *positions, algorithm)
+        o = o[..., :dv] if o.shape[3] != dv else o
+    return (o, lse) if return_lse else o
+
+
+def descale_of(name, given, b, hk, device):
+    """float32 [b, hk], of strides 0 where it is one for all; None for none."""
+    if given is None:
+        return None
+    if isinstance(given, (int, float)) and not isinstance(given, bool):
+        return torch.full((), given, dtype=torch.float32, device=device).expand(b, hk)
+    if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.layout != torch.strided:
+        raise TypeError(f"{name} is {getattr(given, 'dtype', None) or shown(given)}; accepted: a number or a float32 tensor [b, hk]")
+    if given.device != device:
+        raise ValueError(f"{name} is on {given.device}, q on {device}; one device is expected")
+    _refuse_gradients(**{name: given})
+    if given.dim() not in (0, 2) or given.dim() == 2 and (given.shape[0] not in (1, b) or given.shape[1] not in (1, hk)):
+        raise ValueError(f"{name} has shape {list(given.shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+    return given.float().expand(b, hk)
+
+
+def _check(*tensors):
+    if len({x.dtype for x in tensors}) > 1:
+        raise ValueError(f"q, k, v have element types {', '.join(str(x.dtype) for x in tensors)}; one for all is expected")
+    if tensors[0].dtype != E4M3:
+        raise ValueError(f"element type {tensors[0].dtype} with q_descale, k_descale or v_descale; accepted: {E4M3}")
+    if len({x.device for x in tensors}) > 1:
+        raise ValueError(f"q, k, v are on {', '.join(str(x.device) for x in tensors)}; one device is expected")
+    for name, x in zip("qkv", tensors):
+        if x.is_nested or x.layout != torch.strided:
+            raise ValueError(f"{name} is a {'nested' if x.is_nested else x.layout} tensor; accepted: dense tensors")
+        if x.dim() != 4:
+            raise ValueError(f"{name} has {x.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
+
+
+def _refuse_gradients(**tensors):
+    if not torch.is_grad_enabled():
+        return
+    for name, x in tensors.items():
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            raise ValueError(f"{name} requires a gradient, which float8_e4m3fn has none of; accepted: {name}.detach()")
+
+
+def _floats(name, x, device):
+    if x is None:
+        return None
+    if x.device != device:
+        raise ValueError(f"{name} is on {x.device}, q on {device}; one device is expected")
+    return x.float().contiguous()
+
+
+def _fitting(q, k, v, scale):
+    """q, k, v as kernels take them, the head dim of o, and the scale."""
+    batches = [x.shape[0] for x in (q, k, v)]
+    b = max(batches) if 0 not in batches else 0
+    q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
+    *_, d, dv = sizes_of(q.shape, k.shape, v.shape)
+    if padded_width(d) != d:
+        scale = scale_at_width(scale, d)
+    q, k, v = map(_padded, (q, k, v))
+    if not fits(q, k, v, written=False):
+        q, k, v = (x if fits(x, x, x, written=False) else x.contiguous() for x in (q, k, v))
+    return q, k, v, dv, scale
+
+
+def _padded(x):
+    """As bytes: PyTorch pads no numbers of 8 bits, and the byte 0 is 0."""
+    missing = padded_width(x.shape[3]) - x.shape[3]
+    return torch.nn.functional.pad(x.view(torch.uint8), (0, missing)).view(E4M3) if missing else x
+
+
+def _of_nothing(q, dv, sinks):
+    lse = torch.full(q.shape[:3], -torch.inf, dtype=torch.float32, device=q.device)
+    o = torch.zeros((*q.shape[:3], dv), dtype=torch.bfloat16, device=q.device)
+    return o, lse if sinks is None else sinks[:, None].expand(q.shape[:3]).contiguous()
+
+
+def _empty_outputs(q, v):
+    """o, laid out in memory as q is, and lse."""
+    turned = rows_before_heads(q.shape, q.stride())
+    b, hq, sq, _ = q.shape
+    o = q.new_empty((b, sq, hq, v.shape[3]) if turned else (b, hq, sq, v.shape[3]), dtype=torch.bfloat16)
+    return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix, algorithm):
+    shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
+    planned = *map(strides_of, "qkv", shapes, strides), dense_strides((*q.shape[:3], v.shape[3]), rows_before_heads(q.shape, q.stride()))
+    threads = torch.get_num_threads() if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0
+    with _On(q) as stream:
+        plan = plan_of("fwd", "e4m3", sizes_of(*shapes), (left, right), scale, False, planned, q.device.type, algorithm, threads, (0, 0),
+                       (softcap, alibi_slopes is not None, sinks is not None, ""), 0, (chunk, prefix))
+        o, lse = _empty_outputs(q, v)
+        workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+        factors = [(0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in (q_descale, k_descale, v_descale)]
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, descales=factors,
+                      logits=(_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)))
+    return o, lse
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("e4m3_forward", _forward, _device)
+
+
+@torch.library.register_fake("dfa::e4m3_forward")
+def _fake_forward(q, k, v, *rest):
+    sizes_of(q.shape, k.shape, v.shape)
+    return _empty_outputs(q, v)

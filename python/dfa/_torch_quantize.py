@@ -1,0 +1,39 @@
+"""PyTorch tensors as float8_e4m3fn and the factors that undo the rounding's scale."""
+
+import torch
+
+_LARGEST = 448.0  # of float8_e4m3fn
+
+
+def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(x8, descale) of x [b, h, s, d]: x8 is float8_e4m3fn of x's shape, descale float32 [b, hk], and x8 · descale is x, rounded.
+
+    scale: "head", a factor for each batch and head of keys, or "tensor", one for all, of shape []. heads: hk, of which a group of
+    h / hk heads each share a factor, as q needs where it has more heads than k and v; h unless given. The factor makes the
+    largest number of its part 448, the largest of the type; where all are 0 it is 1. A part with NaN or infinity has no factor:
+    it becomes NaN, as its numbers do. x may be float32, float16, bfloat16 or float64, on any device.
+
+    Raises TypeError on what is no tensor of these types, ValueError on shapes, scales and heads it cannot take, and on x that
+    requires a gradient, which the rounding has none of.
+    """
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.itemsize == 1:
+        raise TypeError(f"x is {getattr(x, 'dtype', type(x).__qualname__)}; accepted: a tensor of float32, float16, bfloat16, float64")
+    if x.is_nested or x.layout != torch.strided or x.dim() != 4:
+        raise ValueError(f"x has {x.dim()} dimensions, or is not dense; accepted: a dense tensor [b, h, s, d]")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("x requires a gradient, which rounding to float8_e4m3fn has none of; accepted: x.detach()")
+    if scale not in ("head", "tensor"):
+        raise ValueError(f"scale {scale!r}; accepted: 'head', 'tensor'")
+    b, h = x.shape[:2]
+    heads = h if heads is None else heads
+    if type(heads) is not int or heads < 1 or h % heads:
+        raise ValueError(f"heads is {heads!r}; accepted: a divisor of the {h} heads of x")
+    of_part = x.numel() if scale == "tensor" else h // heads * x.shape[2] * x.shape[3]
+    parts = x.float().reshape((b, heads, of_part) if scale == "head" else (1, 1, of_part))
+    if of_part == 0:
+        factors = torch.ones(parts.shape[:2], dtype=torch.float32, device=x.device)
+    else:
+        largest = parts.abs().amax(2)
+        factors = torch.where(largest == 0, 1.0, (largest / _LARGEST).clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
+    rounded = (parts / factors.unsqueeze(2)).clamp(-_LARGEST, _LARGEST).to(torch.float8_e4m3fn).reshape(x.shape)
+    return rounded, factors if scale == "head" else factors.reshape(())

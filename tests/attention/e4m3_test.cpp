@@ -1,0 +1,132 @@
+// Elements of 8 bits with factors, by every engine of this processor.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "attention/variants.h"
+
+namespace dfa {
+namespace {
+
+TEST(E4m3, EveryProblemMeetsTheRuleByEveryVariant) {
+  const std::vector<std::string> lines = problem_lines("e4m3.txt");
+  EXPECT_GE(lines.size(), 20u);
+  for (const std::string& line : lines) {
+    const auto variants = flash_variants_of(parse_problem(line));
+    EXPECT_GE(variants.size(), 2u) << line;
+    for (const Variant& variant : variants) {
+      Tensors t(line, 3);
+      run(t, variant.options);
+      EXPECT_EQ(fault(t, variant, 3), "") << variant.name;
+    }
+    Tensors t(line, 3);
+    run(t, {.backend = "reference"});
+    EXPECT_EQ(fault(t, {"reference", {}}, 3), "");
+  }
+}
+
+// Of a dense tensor the fp32 numbers that it means.
+std::vector<std::byte> widened(const Tensors& t, const std::vector<std::byte>& from,
+                               std::int64_t heads, const std::vector<float>& factors) {
+  const std::int64_t count = t.count(from), of_head = count / (t.p.b * heads);
+  std::vector<std::byte> to(static_cast<std::size_t>(count) * sizeof(float));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t b = i / of_head / heads, h = i / of_head % heads;
+    const float factor = factors[static_cast<std::size_t>(b * t.p.hk + h / (heads / t.p.hk))];
+    store_element(to.data(), DType::fp32, i, t.at(from, i) * factor);
+  }
+  return to;
+}
+
+// The rule leaves room for probabilities of 8 bits, which engines of a processor do not have: what
+// they lose beside fp32 of the same numbers is the rounding of o.
+TEST(E4m3, EnginesLoseNoMoreThanStoringTheOutput) {
+  for (const std::string sizes : {"causal b2 hq6 hk2 sq65 sk129 d64", "b2 h3 s40 d128 dv32 sink"}) {
+    Tensors wide("fwd fp32 " + sizes, 4);
+    for (const Variant& variant : flash_variants_of(parse_problem("fwd e4m3 " + sizes))) {
+      Tensors t("fwd e4m3 " + sizes, 4);
+      run(t, variant.options);
+      wide.q = widened(t, t.q, t.p.hq, t.factors.q);
+      wide.k = widened(t, t.k, t.p.hk, t.factors.k);
+      wide.v = widened(t, t.v, t.p.hk, t.factors.v);
+      run(wide, {.backend = "reference"});
+      for (std::int64_t i = 0; i < t.count(t.o); ++i) {
+        const float right = wide.at(wide.o, i);
+        ASSERT_NEAR(t.at(t.o, i), right, 0x1p-8f * std::fabs(right) + 2e-6f) << variant.name << i;
+      }
+      for (std::size_t i = 0; i < t.lse.size(); ++i) {
+        ASSERT_NEAR(t.lse[i], wide.lse[i], 1e-5f * (1 + std::fabs(wide.lse[i]))) << variant.name;
+      }
+    }
+  }
+}
+
+// Factors of one number for all, and none, which are 1.
+TEST(E4m3, FactorsMayBeOneForAllOrNone) {
+  const char* line = "fwd e4m3 b2 hq4 hk2 sq30 sk40 d64";
+  for (const char* backend : {"cpu", "reference"}) {
+    Tensors each(line, 8), one(line, 8), none(line, 8);
+    const auto with = [&](Tensors& t, const Descales& descales) {
+      ForwardArgs args = t.forward_args();
+      args.descales = descales;
+      forward(plan(t.p, {.backend = backend}), args);
+      EXPECT_TRUE(check_forward(t.p, args).ok) << backend;
+    };
+    const float unit[4] = {1, 1, 1, 1}, half = 0.5f, halves[4] = {half, half, half, half};
+    with(none, {.v = {halves, 2, 1}});
+    with(one, {.q = {unit}, .k = {unit, 2, 1}, .v = {&half}});
+    EXPECT_TRUE(none.o == one.o) << backend;
+    EXPECT_TRUE(none.lse == one.lse) << backend;
+    with(each, each.descales());
+    EXPECT_FALSE(each.o == one.o) << backend;
+  }
+}
+
+// Every code of a row of v comes out of a softmax that takes that row alone, as bf16 holds all.
+TEST(E4m3, EveryCodeIsItsNumber) {
+  for (const Variant& variant : flash_variants_of(parse_problem("fwd e4m3 b1 h1 sq1 sk1 d256"))) {
+    Tensors t("fwd e4m3 b1 h1 sq1 sk1 d256", 1);
+    for (std::int64_t i = 0; i < 256; ++i) t.v[static_cast<std::size_t>(i)] = std::byte(i);
+    ForwardArgs args = t.forward_args();
+    args.descales = {};
+    forward(plan(t.p, variant.options), args);
+    for (std::int64_t i = 0; i < 256; ++i) {
+      const float code = t.at(t.v, i), out = t.at(t.o, i);
+      if (i % 128 == 127) {
+        EXPECT_TRUE(std::isnan(out)) << variant.name << " " << i;
+      } else {
+        EXPECT_EQ(out, code) << variant.name << " " << i;
+      }
+    }
+  }
+}
+
+TEST(E4m3, NaNStaysWithTheRowsThatSeeIt) {
+  for (const Variant& variant : flash_variants_of(parse_problem("fwd e4m3 b1 h1 s9 d16"))) {
+    Tensors t("fwd e4m3 causal b1 h1 s9 d16", 1);
+    t.k[5 * 16] = std::byte{0x7f};
+    run(t, variant.options);
+    EXPECT_FALSE(std::isnan(t.at(t.o, 4 * 16))) << variant.name;
+    EXPECT_TRUE(std::isnan(t.at(t.o, 5 * 16))) << variant.name;
+    EXPECT_TRUE(std::isnan(t.lse[8])) << variant.name;
+  }
+}
+
+TEST(E4m3, WhatIsNotBuiltIsRefusedByName) {
+  const auto said = [](const char* line) {
+    return message<InvalidArgument>([&] { plan(parse_problem(line)); });
+  };
+  EXPECT_NE(said("fwdbwd e4m3 h1 s8 d8").find("e4m3 has a forward alone"), std::string::npos);
+  EXPECT_NE(said("bwd e4m3 h1 s8 d8").find("e4m3 has a forward alone"), std::string::npos);
+  Tensors t("fwd e4m3 h1 s8 d8");
+  ForwardArgs args = t.forward_args();
+  args.descales.k.head = -1;
+  EXPECT_NE(message<InvalidArgument>([&] { forward(plan(t.p), args); }).find("k_descale"),
+            std::string::npos);
+  args.descales.k = {reinterpret_cast<const float*>(reinterpret_cast<const char*>(&t.lse[0]) + 1)};
+  EXPECT_NE(message<InvalidArgument>([&] { forward(plan(t.p), args); }).find("k_descale"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace dfa
