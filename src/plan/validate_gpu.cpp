@@ -16,6 +16,8 @@ constexpr int kMaxStages = 4;
 Verdict validate_element(Target target, DType element, const Problem& p) {
   const char* dtype = name_of(p.dtype);
   return all({
+      require(!p.kv, "a cache in e4m3 beside ", dtype,
+              " has no kernel of a GPU yet; take backend cpu"),
       require(target != Target::cuda_sm75 || p.dtype == DType::fp16 || p.dtype == DType::fp32,
               "cuda_sm75 multiplies fp16 and fp32; ", dtype,
               " takes compute capability 8.0 and up"),

@@ -271,6 +271,12 @@ class Parser {
       problem_.page = *rows;
       return true;
     }
+    if (const auto text = argument_of(token, "kv")) {
+      if (*text != name_of(DType::e4m3)) bad(quoted(token) + " is not of the form kv(e4m3)");
+      if (problem_.kv) bad("a second kv " + quoted(token));
+      problem_.kv = DType::e4m3;
+      return true;
+    }
     if (const auto text = argument_of(token, "num_splits")) {
       const std::optional<std::int64_t> splits = to_integer(*text);
       if (!splits || *splits < 1 || *splits > kMostSplits) {
@@ -456,6 +462,15 @@ void require_paged(const Problem& p) {
   }
 }
 
+void require_kv(const Problem& p) {
+  if (!p.kv) return;
+  const bool holds = p.dtype == DType::fp32 || p.dtype == DType::fp16 || p.dtype == DType::bf16;
+  if (*p.kv == DType::e4m3 && p.paged() && holds) return;
+  bad(std::string("kv(") + name_of(*p.kv) + ") of " + name_of(p.dtype) +
+      (p.paged() ? "" : " without pages") +
+      "; accepted: kv(e4m3) beside page(N) of fp32, fp16 and bf16");
+}
+
 void require_splits(const Problem& p) {
   if (p.num_splits < 0 || p.num_splits > kMostSplits) {
     bad("num_splits is " + std::to_string(p.num_splits) + "; accepted: 0 to " +
@@ -559,6 +574,7 @@ std::string to_line(const Problem& p) {
   if (p.sink) line += " sink";
   line += dropout_text(p);
   if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
+  if (p.kv) line += std::string(" kv(") + name_of(*p.kv) + ")";
   if (p.num_splits != 0) line += " num_splits(" + std::to_string(p.num_splits) + ")";
   if (p.batch_invariant) line += " batch_invariant";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
@@ -608,6 +624,7 @@ void validate(const Problem& p) {
   if (p.packed()) require_packed(p);
   if (p.blocks) require_blocks(p);
   require_splits(p);
+  require_kv(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);
