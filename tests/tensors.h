@@ -43,15 +43,16 @@ struct Tensors {
     const std::int64_t v_count = extent(p.v(), p.k_batches(), p.hk, k_rows, p.dv);
     const std::int64_t o_count = extent(p.o(), b, p.hq, q_rows, p.dv);
     q = filled(p.dtype, q_count, seed);
-    k = filled(p.dtype, k_count, seed + 1);
-    v = filled(p.dtype, v_count, seed + 2);
+    k = filled(p.kv_dtype(), k_count, seed + 1);
+    v = filled(p.kv_dtype(), v_count, seed + 2);
     d_o = filled(p.o_dtype(), o_count, seed + 3);
     o = empty(p.o_dtype(), o_count);
     dq = empty(p.dtype, q_count);
     dk = empty(p.dtype, k_count);
     dv = empty(p.dtype, v_count);
-    if (p.dtype == DType::e4m3) {
-      factors = {quantized(q, quantizable_q(p), seed), quantized(k, quantizable_k(p), seed + 1),
+    if (p.kv_dtype() == DType::e4m3) {
+      factors = {p.kv ? std::vector<float>{} : quantized(q, quantizable_q(p), seed),
+                 quantized(k, quantizable_k(p), seed + 1),
                  quantized(v, quantizable_v(p), seed + 2)};
     }
     lse.assign(static_cast<std::size_t>(b * p.hq * q_rows), std::nanf(""));
@@ -178,6 +179,7 @@ struct Tensors {
     return values;
   }
   DType type_of(const std::vector<std::byte>& t) const {
+    if (&t == &k || &t == &v) return p.kv_dtype();
     return &t == &o || &t == &d_o ? p.o_dtype() : p.dtype;
   }
   static std::vector<std::byte> empty(DType type, std::int64_t count) {

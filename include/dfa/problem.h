@@ -86,6 +86,12 @@ struct DFA_API Problem {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   std::optional<BlockMask> blocks{};  // beside the mask; of dense problems
+  // Of forwards of packed sequences, what a GPU's kernel may do: splits of a tile's keys (split-KV),
+  // 1: none, more: so many at most, 0: as planned. A processor never splits.
+  int num_splits = 0;
+  // Likewise: o and lse of a sequence have the same bits whatever else is in the call, on the same
+  // device by the same build. Splits, if any, then have sizes that follow from its own length.
+  bool batch_invariant = false;
   Layout layout = Layout::bhsd;
   // Zero strides mean dense in `layout`. Gradients share the strides of their tensor.
   Strides q_strides{};
@@ -96,12 +102,16 @@ struct DFA_API Problem {
   std::int64_t total_q = 0;
   std::int64_t total_k = 0;
   std::int64_t page = 0;  // rows of a page of k and v; 0: not paged
+  // Element type of k and v in pages, e4m3 beside q and o in fp32, fp16 or bf16; none: q's. Factors
+  // come with the pointers (Descales in dfa/attention.h), of k and v alone.
+  std::optional<DType> kv{};
   // Their lengths, where a problem line says them: tests, benchmarks and counts of operations go by
   // them, kernels by the pointers.
   std::vector<std::int64_t> lens_q{};
   std::vector<std::int64_t> lens_k{};
 
   DType o_dtype() const { return output_of(dtype); }
+  DType kv_dtype() const { return kv.value_or(dtype); }
   bool packed() const { return total_q > 0; }
   bool paged() const { return page > 0; }
   bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }
@@ -131,8 +141,8 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands
-// on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
+// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] [batch_invariant] [layout(bshd)]
+// [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
 // them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of
 // them, 16 to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole
 // pages, as many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].

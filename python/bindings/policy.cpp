@@ -214,6 +214,10 @@ void bind_rack(nb::module_& core) {
 
 Plan plan_by_policy(const Problem& problem, const std::string& backend, const std::string& policy,
                     const std::string& profile) {
+  if (problem.batch_invariant) {
+    throw InvalidArgument("policy " + policy +
+                          " beside batch_invariant: it chooses by lengths; accepted: none");
+  }
   return run::policy_plan(problem, profile, backend == "auto" ? bench::default_backend() : backend,
                           power::parse_policy(policy));
 }

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 from dfa import _torch_operators
-from dfa._torch_varlen import _Given
+from dfa._torch_varlen import _GIVEN, _Given, forward_options
 
 _R, _SUM = Replicate(), Partial()
 
@@ -61,8 +61,9 @@ def _dense(q, k, left, right):
 
 @register_sharding(torch.ops.dfa.varlen_forward.default)
 def _varlen_forward(q, k, v, *rest):
-    given = _Given(*rest)
-    return [(outputs, inputs + _of_given(given, sharded, len(rest))) for outputs, inputs, sharded in _packed(q, k)]
+    given, _ = forward_options(rest)
+    others = [None] * max(0, len(rest) - _GIVEN)
+    return [(outputs, inputs + _of_given(given, sharded, len(rest) - len(others)) + others) for outputs, inputs, sharded in _packed(q, k)]
 
 
 @register_sharding(torch.ops.dfa.varlen_backward.default)

@@ -6,7 +6,7 @@ import torch
 from dfa import _torch_paged
 from dfa._shapes import flag_of, shown
 from dfa._torch_paged import refuse_gradients
-from dfa._torch_varlen import _whole, check_integers
+from dfa._torch_varlen import _whole, check_integers, splits_of
 
 
 class Cache:
@@ -74,12 +74,12 @@ class Cache:
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                  cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
                  max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
-                 num_splits=0, logits=None):
+                 num_splits=0, batch_invariant=False, logits=None):
     """(o, lse): q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q]."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
-    _check_splits(num_splits)
+    splits = splits_of(num_splits, batch_invariant)
     refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
     rows = _Rows("q", q, cu_seqlens_q, "cu_seqlens_q")
     cache = Cache(k_cache, v_cache, rows.b, table, table_name, cache_batch_idx, cache_leftpad)
@@ -107,7 +107,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     _check_padding(cache, used)
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
-                                 scale=softmax_scale, causal=causal, window=window, most_q=most, **(logits or {}))
+                                 scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits, **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
 
 
@@ -207,11 +207,6 @@ def _lengths_of(name, lengths, b, device):
         return torch.full((b,), lengths, dtype=torch.int32, device=device)
     check_integers(device, **{name: (lengths, (b,))})
     return lengths
-
-
-def _check_splits(num_splits):
-    if isinstance(num_splits, bool) or not isinstance(num_splits, int) or not 0 <= num_splits <= 256:
-        raise ValueError(f"num_splits {shown(num_splits)}; accepted: 0 for the library's choice, 1 for none, or up to 256")
 
 
 def _most_rows(cu_seqlens_q, most, device):

@@ -14,11 +14,12 @@ from dfa._plan import plan_of
 from dfa._shapes import check_dims, flag_of, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               check_integers, check_operands)
+                               check_integers, check_operands, most_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
-                "Tensor? sinks=None, float softcap=0.0, SymInt most_q=0) -> (Tensor, Tensor)")
+                "Tensor? sinks=None, float softcap=0.0, SymInt most_q=0, int num_splits=0, bool batch_invariant=False) "
+                "-> (Tensor, Tensor)")
 _STEP = 256  # keys: plans of a processor are for the next multiple, so that a sequence that grows needs few
 
 
@@ -51,12 +52,12 @@ def _check_most_used(seqused_k, most):
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None, most_q=0, write=None):
+           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), write=None):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
-    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. write: called when all is
-    checked, to append to the cache."""
+    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of. write:
+    called when all is checked, to append to the cache."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
@@ -82,7 +83,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
         block_table = block_table.new_full((b, 1), -1)
     block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
     o, lse = torch.ops.dfa.paged_forward(_fitting(q), _fitting_pages(k), _fitting_pages(v), cu_seqlens_q, seqused_q, seqused_k,
-                                         block_table, leftpad_k, *options, most_q)
+                                         block_table, leftpad_k, *options, most_q, *splits)
     return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
@@ -121,12 +122,11 @@ def _strides_of(x):
     return x.stride(0), x.stride(2), x.stride(1) if x.shape[1] > 1 else x.shape[3]
 
 
-def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q):
+def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q, splits):
     (total_q, hq, d), (pages, page, hk, dv) = q.shape, v.shape
     b, columns = block_table.shape
     rows, keys, threads = total_q if cu_seqlens_q is not None else total_q // b, columns * page, 0
-    if 0 < most_q < rows:  # rounded up, so that prompts of many lengths need few plans
-        rows = min(rows, 1 << (int(most_q) - 1).bit_length())
+    rows = most_rows(most_q, rows)
     if q.device.type == "cpu":
         rows = rows if cu_seqlens_q is None else _longest(cu_seqlens_q, total_q)
         keys = min(max(1, -(-int(seqused_k.max()) // _STEP)) * _STEP, keys)
@@ -134,15 +134,16 @@ def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, 
     strides = (0, *q.stride()[1::-1]), _strides_of(k), _strides_of(v), (0, dv, hq * dv)
     return plan_of("fwd", DTYPES[q.dtype], (b, hq, hk, rows, keys, d, dv), (left, right), scale, False, strides, q.device.type,
                    "auto", threads, (total_q, pages * page), (softcap, alibi_slopes is not None, sinks is not None, ""),
-                   page)
+                   page, splits=splits)
 
 
 def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, left, right, scale, alibi_slopes=None,
-             sinks=None, softcap=0.0, most_q=0):
+             sinks=None, softcap=0.0, most_q=0, num_splits=0, batch_invariant=False):
     if q.device.type == "cpu" and cu_seqlens_q is not None and (begin := int(cu_seqlens_q[0])) != 0:
         raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
     with _On(q) as stream:
-        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q)
+        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q,
+                        (num_splits, batch_invariant))
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         o, lse = _empty_outputs(q, v[0])
         lengths = [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), _pointer(seqused_k)]

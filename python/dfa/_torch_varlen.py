@@ -25,8 +25,9 @@ from dfa._torch_inputs import check_kind
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
             "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0, Tensor? dropout_state=None, float dropout_p=0.0")
+_ASKED = "int num_splits=0, bool batch_invariant=False, SymInt most_q=0, SymInt most_k=0"
 _library = torch.library.Library("dfa", "FRAGMENT")
-_library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}) -> (Tensor, Tensor)")
+_library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}, {_ASKED}) -> (Tensor, Tensor)")
 _library.define(f"varlen_backward(Tensor d_o, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_LENGTHS}, {_OPTIONS}, "
                 "bool bias_gradient=False) -> (Tensor, Tensor, Tensor, Tensor, Tensor)")
 
@@ -53,6 +54,24 @@ class _Given(NamedTuple):
     bias_gradient: bool = False
 
 
+class _Asked(NamedTuple):
+    """What the forward takes behind all that: of no gradient's concern. most_q, most_k: rows that a sequence has at most, which
+    choose a GPU's kernel and change no result; 0: not known."""
+
+    num_splits: int = 0
+    batch_invariant: bool = False
+    most_q: int = 0
+    most_k: int = 0
+
+
+_GIVEN = len(_Given._fields) - 1  # without bias_gradient, which is of the backward
+
+
+def forward_options(rest):
+    """(_Given, _Asked) of what varlen_forward takes behind q, k and v."""
+    return _Given(*rest[:_GIVEN]), _Asked(*rest[_GIVEN:])
+
+
 def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None = None,
                      max_seqlen_q: int | Tensor | None = None, max_seqlen_k: int | Tensor | None = None, *,
                      causal: bool = False, window: tuple[int, int] | None = None, scale: float | None = None,
@@ -61,14 +80,15 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      dropout_p: float = 0.0, seed: int | torch.Generator | Tensor | None = None,
                      seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
                      block_table: Tensor | None = None, return_lse: bool = False,
-                     deterministic: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+                     deterministic: bool = False, num_splits: int = 0,
+                     batch_invariant: bool = False) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
     the rows from cu_seqlens[i] to cu_seqlens[i + 1], none where both are the same; cu_seqlens_k is cu_seqlens_q unless given.
     seqused_q, seqused_k: int32 [b], how many of these rows count, from the first. causal and window are each sequence's,
     aligned to its last query and key; chunk and prefix, as in dfa.attention, too, counted from its first key.
-    max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU no kernel needs them and none is looked at, but a learned bias with 1 in the place of sq or sk is spread to them; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
+    max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU they choose the kernel, and a learned bias with 1 in the place of sq or sk is spread to them, but no result depends on them; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
     sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more; dropout_p and seed:
     likewise, masks go by the number of the sequence and its own rows and keys.
@@ -78,6 +98,12 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
     -1 by custom. No gradients.
 
+    num_splits: in how many splits a GPU's kernel may cut the keys of a query, which blocks then share: 0 as planned, 1 not at all, up
+    to 256 so many at most. A processor never does. batch_invariant: o and lse of a sequence have the same bits whatever else is in
+    the call, in which order and pages, on one device by one build. Processors promise it anyway; a GPU then takes the
+    same tiles for all lengths, and of pages splits whose size follows from the sequence's own length (1024 keys, more beyond
+    32768), so that prompts from pages are slower. Nothing is promised of gradients.
+
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf (or the sink, in a sequence) and gradients of 0. With autograd,
     torch.func (reverse mode, and vmap by turns), torch.compile and CUDA graphs.
@@ -86,6 +112,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
     to what is there, and read and write nothing else.
     """
+    asked = splits_of(num_splits, batch_invariant)
     if block_table is not None:
         from dfa import _torch_paged
         if bias is not None:
@@ -97,7 +124,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
-                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse)
+                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked)
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):
@@ -120,7 +147,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
-    options = *window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q)
+    options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q),
+               *asked, _known_most(max_seqlen_q), _known_most(max_seqlen_k))
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
@@ -137,6 +165,23 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         o, lse = forward(q, k, v, *lengths, *options)
     o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if flag_of("return_lse", return_lse) else o
+
+
+def splits_of(num_splits, batch_invariant):
+    """(num_splits, batch_invariant) as plans take them."""
+    if isinstance(num_splits, bool) or not isinstance(num_splits, int) or not 0 <= num_splits <= 256:
+        raise ValueError(f"num_splits {shown(num_splits)}; accepted: 0 for the library's choice, 1 for none, or up to 256")
+    batch_invariant = flag_of("batch_invariant", batch_invariant)
+    if batch_invariant and num_splits > 1:
+        raise ValueError(f"num_splits {num_splits} beside batch_invariant; accepted: 0 or 1, as splits follow from lengths there")
+    return num_splits, batch_invariant
+
+
+def _known_most(most):
+    """As the operator takes it. A compiled call is for all lengths, so that none of them is looked at."""
+    if most is None or torch.compiler.is_compiling() or isinstance(most, torch.Tensor) and (most.device.type != "cpu" or type(most) is FakeTensor):
+        return 0
+    return max(0, _whole("max_seqlen", most))
 
 
 def _dropout_of(dropout_p, seed, q):
@@ -298,11 +343,11 @@ def _with_a_key_of_none(k, v, lengths):
     return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)
 
 
-def _planned(passes, q, k, v, given):
+def _planned(passes, q, k, v, given, asked=_Asked()):
     (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias,
      *positions, dropout_state, dropout_p, _) = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
-    longest, threads = (total_q, total_k), 0
+    longest, threads = (most_rows(asked.most_q, total_q), most_rows(asked.most_k, total_k)), 0
     if q.device.type == "cpu":
         longest = _longest(cu_seqlens_q, total_q), _longest(cu_seqlens_k, total_k)
         threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
@@ -316,11 +361,16 @@ def _planned(passes, q, k, v, given):
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
                                                  "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
-                   0, tuple(positions), dropout_p)
+                   0, tuple(positions), dropout_p, splits=asked[:2])
     lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
     logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
               (0, 0, 0) if bias is None else bias.stride()[:3])
     return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits), _pointer(dropout_state)
+
+
+def most_rows(most, total):
+    """Of a sequence in a plan, where it is known: rounded up, so that many lengths need few plans."""
+    return min(total, 1 << (int(most) - 1).bit_length()) if 0 < most < total else total
 
 
 def _pointer(tensor):
@@ -359,7 +409,7 @@ def _forward(q, k, v, *rest):
             if (begin := int(cu_seqlens[0])) != 0:
                 raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
     with _On(q) as stream:
-        plan, workspace, data, dropout = _planned("fwd", q, k, v, _Given(*rest))
+        plan, workspace, data, dropout = _planned("fwd", q, k, v, *forward_options(rest))
         o, lse = _empty_outputs(q, v)
         plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, *data, dropout=dropout)
     return o, lse
@@ -402,7 +452,8 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 
 def _keep(ctx, inputs, output):
-    q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state, ctx.dropout_p = inputs
+    (q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state,
+     ctx.dropout_p) = inputs[:3 + _GIVEN]
     if any(ctx.needs_input_grad):
         check_differentiable(q.shape[2])
     ctx.positions = chunk, prefix
@@ -416,7 +467,7 @@ def _differentiate(ctx, d_o, d_lse, backward=torch.ops.dfa.varlen_backward):
     options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, dropout_state, ctx.dropout_p, learned
     d_q, d_k, d_v, d_sinks, d_bias = _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options)
     return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
-            d_bias.to(bias.dtype) if learned else None, None, None, None, None)
+            d_bias.to(bias.dtype) if learned else None, *(None,) * (4 + len(_Asked._fields)))
 
 
 def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):

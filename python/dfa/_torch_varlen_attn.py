@@ -15,14 +15,13 @@ def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_a
     [total_q, hq, dv], or (o, lse) where return_aux.lse is True, as of torch.nn.attention.varlen.AuxRequest: lse float32 [hq, total_q].
     window_size (left, right): (-1, -1) all keys, (-1, 0) causal, aligned to a sequence's last query and key. With enable_gqa hq
     is a multiple of hk, else hq = hk. seqused_k int32 [b]: how many keys of a sequence count; gradients are computed as well.
-    max_q, max_k: looked at on a processor only, where a longer sequence is refused.
+    max_q, max_k: choose a GPU's kernel; on a processor a longer sequence is refused. num_splits: None as planned, or as of
+    dfa.attention_varlen.
     block_table int32 [b, columns], beside seqused_k: key [pages, page, hk, d] and value [pages, page, hk, dv] lie in pages of any
     size (as of dfa.attention_varlen: without gradients), and cu_seq_k, which may be None, says nothing.
 
-    Raises ValueError on num_splits, which no kernel here has, and where dfa.attention_varlen does.
+    Raises ValueError where dfa.attention_varlen does.
     """
-    if num_splits is not None:
-        raise ValueError("num_splits is not supported; accepted: None")
     if block_table is not None and seqused_k is None:
         raise ValueError("seqused_k is None; accepted beside block_table: an int32 tensor [b]")
     if cu_seq_k is None and block_table is None:
@@ -30,7 +29,8 @@ def varlen_attn(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_a
     lse = _wants_lse(return_aux)
     _check_heads(query, key, flag_of("enable_gqa", enable_gqa), block_table is not None)
     o, *rest = _listed(attention_varlen(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, window=window_size, scale=scale,
-                                        seqused_k=seqused_k, block_table=block_table, return_lse=lse))
+                                        seqused_k=seqused_k, block_table=block_table, return_lse=lse,
+                                        num_splits=0 if num_splits is None else num_splits))
     return (o, *rest) if lse else o
 
 

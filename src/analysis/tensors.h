@@ -17,8 +17,8 @@ struct Tensors {
     const double query_rows = real(p.b) * real(p.hq) * real(p.sq);
     const double key_rows = real(p.b) * real(p.hk) * real(p.sk);
     q = element * query_rows * real(p.d);
-    k = element * key_rows * real(p.d);
-    v = element * key_rows * real(p.dv);
+    k = bytes_of(p.kv_dtype()) * key_rows * real(p.d);
+    v = bytes_of(p.kv_dtype()) * key_rows * real(p.dv);
     o = bytes_of(p.o_dtype()) * query_rows * real(p.dv);
     mask = query_rows * real(p.sk);
     scores = element * mask;

@@ -133,7 +133,7 @@ void require_logits(const Problem& p, const Logits& logits) {
 }
 
 void require_descales(const Problem& p, const Descales& descales) {
-  if (p.dtype != DType::e4m3) return;
+  if (p.kv_dtype() != DType::e4m3) return;
   const std::pair<const char*, const Descale&> all[] = {
       {"q_descale", descales.q}, {"k_descale", descales.k}, {"v_descale", descales.v}};
   for (const auto& [name, descale] : all) {
@@ -252,8 +252,8 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Problem& p = plan.problem;
   if (p.pass == Pass::backward) throw InvalidArgument("forward: the plan is for the backward only");
   require_pointers({{"q", args.q, p.dtype},
-                    {"k", args.k, p.dtype},
-                    {"v", args.v, p.dtype},
+                    {"k", args.k, p.kv_dtype()},
+                    {"v", args.v, p.kv_dtype()},
                     {"o", args.o, p.o_dtype()}});
   require_sequences(p, args.sequences);
   require_logits(p, args.logits);

@@ -145,7 +145,7 @@ class CpuBackend final : public Backend {
     if (p.dtype == DType::tf32) {
       return Verdict::no("tf32 is a GPU tensor-core format; on the CPU use fp32, fp16 or bf16");
     }
-    if (asks_standard(options) && p.dtype == DType::e4m3) {
+    if (asks_standard(options) && p.kv_dtype() == DType::e4m3) {
       return Verdict::no("standard attention takes no e4m3; leave algorithm to auto");
     }
     return available();

@@ -173,6 +173,16 @@ float v_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::i
   return p.dtype == DType::e4m3 ? descale_of(args.descales.v, b, hk) : 1;
 }
 
+// Of a cache in e4m3 factors are those of scores and of the output: elements then are exact in the
+// type that the engine reads, where products with factors would not be.
+HeadShape with_factors(HeadShape shape, const Problem& p, const ForwardArgs& args, std::int64_t b,
+                       std::int64_t hk) {
+  if (!p.kv) return shape;
+  shape.scale *= descale_of(args.descales.k, b, hk);
+  shape.dropout.factor *= descale_of(args.descales.v, b, hk);
+  return shape;
+}
+
 // Packs keys of a head whose rows lie in pages.
 void pack_pages(const Engine& engine, const ForwardConfig& config, const Problem& p,
                 const ForwardArgs& args, std::int64_t head, std::byte* k, std::byte* v,
@@ -316,7 +326,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     if (p.sink) task.sink = args.logits.sinks[h];
     task.head = head_number(p, args.logits, b, h);
     if (p.blocks) task.blocks = *all_blocks.of(head);
-    engine.forward_tile(config, shape, task);
+    engine.forward_tile(config, with_factors(shape, p, args, b, h / group), task);
   });
 }
 

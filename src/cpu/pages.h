@@ -14,8 +14,8 @@ class PageRows {
   // problem: of one sequence; its table and left padding are those of args.
   PageRows(const Problem& problem, const ForwardArgs& args);
 
-  // Rows [begin, end) of a head, `dim` elements each, one after the other. Those that no query sees
-  // become zeros: their pages may be none.
+  // Rows [begin, end) of a head, `dim` elements each, one after the other, in the type of q. Those
+  // that no query sees become zeros: their pages may be none.
   void gather(const void* cache, const Strides& strides, std::int64_t head, std::int64_t dim,
               std::int64_t begin, std::int64_t end, std::byte* to) const;
 

@@ -78,7 +78,7 @@ Config default_tile(Target highest, const Problem& problem, Tile vectors, Tile a
 }  // namespace
 
 Target target_for(Target highest, const Problem& p) {
-  const bool amx = p.dtype == DType::bf16 && p.plain() && !p.blocks;
+  const bool amx = p.dtype == DType::bf16 && p.plain() && !p.blocks && !p.kv;
   return highest == Target::cpu_amx && !amx ? Target::cpu_avx512 : highest;
 }
 

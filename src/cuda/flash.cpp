@@ -35,15 +35,36 @@ std::string kernels_of(const FlashConfig& c, bool forced, const Problem& p, cons
          kernels_of(*c.backward, forced, p, limits, &sm90_backward_fits);
 }
 
+std::string splits_of(const Problem& p, const ForwardConfig& c) {
+  const auto text = [](std::int64_t value) { return std::to_string(value); };
+  if (c.num_splits == 0) return "";
+  if (!c.split_kv) {
+    return "; keys of the last query tiles are dealt out in " + text(c.num_splits) +
+           " shares, which a second kernel joins";
+  }
+  if (p.num_splits == 1) return "; keys are not split";
+  if (c.split_keys > 0) return "; splits of " + text(c.split_keys) + " keys, whatever the company";
+  return "; keys are dealt out by the lengths, on the device, to " + text(c.num_splits) +
+         " blocks of each head" +
+         (p.num_splits > 0 ? ", a tile's in " + text(p.num_splits) + " splits at most" : "");
+}
+
 }  // namespace
 
-// Hopper's forward in e4m3 has run on a processor alone, on emulated instructions: until it has on
-// a card, none takes it.
+// What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
+// run it: Hopper's forward in e4m3, and splits as they are asked for.
 constexpr bool kE4m3OnGpu = false;
+constexpr bool kSplitsAsAskedOnGpu = false;
 
 Verdict flash_supports(const Problem& p, const Limits& limits) {
   if (!kE4m3OnGpu && p.dtype == DType::e4m3) {
     return Verdict::no("e4m3 has run on no GPU; take backend cpu, or bf16");
+  }
+  if (!kSplitsAsAskedOnGpu && p.batch_invariant) {
+    return Verdict::no("batch_invariant has run on no GPU; leave it out, or take backend cpu");
+  }
+  if (!kSplitsAsAskedOnGpu && p.num_splits > 0 && select_forward(p, limits).split_kv) {
+    return Verdict::no("num_splits of keys that are split has run on no GPU; accepted: 0");
   }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;
@@ -90,10 +111,7 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
   } else if (config.backward) {
     plan.why += skipped_tiles(p, config.backward->block_q, config.backward->block_k);
   }
-  if (config.forward && config.forward->num_splits > 0) {
-    plan.why += "; keys of the last query tiles are dealt out in " +
-                std::to_string(config.forward->num_splits) + " shares, which a second kernel joins";
-  }
+  if (config.forward) plan.why += splits_of(p, *config.forward);
 }
 
 std::vector<KernelLaunch> flash_launches(const Problem& problem, const FlashConfig& config) {

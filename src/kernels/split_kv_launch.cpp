@@ -3,7 +3,7 @@
 #include "plan/steps.h"
 #include "spec/config_text.h"
 
-// Decode of packed sequences, whose keys are cut into splits on the device.
+// Decode, whose keys are cut into splits on the device.
 namespace dfa {
 
 using namespace launch_parts;
@@ -13,13 +13,27 @@ namespace {
 std::int64_t heads_of(const Problem& p, const ForwardConfig& c) { return p.hq / c.pack_gqa; }
 
 std::int64_t most_works(const Problem& p, const ForwardConfig& c) {
+  if (!p.packed()) return p.b * tiles_of(p.sq, q_list_rows(c));
   return most_tiles(p, p.total_q, q_list_rows(c));
+}
+
+// Tiles of keys of a split where splits have sizes of their own, 0 where lengths give them.
+int split_tiles(const Problem& p, const ForwardConfig& c) {
+  return p.num_splits == 1 ? kWholeSplit : c.split_keys / c.block_k;
+}
+
+// Bounds hold whatever sq and sk a packed problem has, which callers may know wrongly.
+std::int64_t most_parts(const Problem& p, const ForwardConfig& c) {
+  if (split_tiles(p, c) == 0) return 2 * c.num_splits;
+  if (split_tiles(p, c) == kWholeSplit) return most_works(p, c);
+  const std::int64_t keys = p.packed() && !p.paged() ? p.total_k : p.sk;
+  return most_works(p, c) * std::min<std::int64_t>(tiles_of(keys, c.split_keys), kMostFixedSplits);
 }
 
 // Thread blocks of a head.
 std::int64_t blocks_of(const Problem& p, const ForwardConfig& c) {
-  if (c.split_keys == 0) return c.num_splits;
-  return most_works(p, c) * std::max<std::int64_t>(1, tiles_of(p.sk, c.split_keys));
+  if (split_tiles(p, c) == 0) return c.num_splits;
+  return std::min<std::int64_t>(most_parts(p, c), c.num_splits);
 }
 
 // Where things lie in the workspace, in bytes.
@@ -30,10 +44,11 @@ struct Places {
     const auto blocks = static_cast<std::size_t>(s.blocks),
                works = static_cast<std::size_t>(s.most_works),
                heads = static_cast<std::size_t>(s.heads);
-    const std::size_t rows = 2 * blocks * heads * static_cast<std::size_t>(s.rows);
+    const auto parts = static_cast<std::size_t>(s.most_parts);
+    const std::size_t rows = parts * heads * static_cast<std::size_t>(s.rows);
     first = kTileCountBytes;
     pieces = first + aligned(sizeof(SplitPiece) * blocks);
-    ended = pieces + sizeof(SplitPiece) * (works + blocks);
+    ended = pieces + sizeof(SplitPiece) * (works + parts);
     o = ended + aligned(sizeof(unsigned) * works * heads);
     lse = o + sizeof(float) * rows * static_cast<std::size_t>(d_v);
     end = lse + sizeof(float) * rows;
@@ -45,8 +60,10 @@ SplitKvArgs sizes_of(const Problem& p, const ForwardConfig& c) {
   s.heads = static_cast<int>(heads_of(p, c));
   s.key_tile = c.block_k;
   s.blocks = static_cast<int>(blocks_of(p, c));
-  s.split_tiles = c.split_keys / c.block_k;
+  s.split_tiles = split_tiles(p, c);
+  s.most_splits = p.num_splits > 1 ? p.num_splits : 0;
   s.most_works = static_cast<int>(most_works(p, c));
+  s.most_parts = static_cast<int>(most_parts(p, c));
   s.rows = c.block_q;
   return s;
 }
@@ -64,8 +81,9 @@ namespace launch_parts {
 std::vector<KernelLaunch> split_kv_launches(const Problem& p, const ForwardConfig& c) {
   return {{.name = "tiles",
            .source = "kernels/schedule/split_sequence_tiles.cuh",
-           .entry = std::string("dfa::split_sequence_tiles<") + (p.paged() ? "true>" : "false>"),
-           .grid = grid(kListBlocks + (p.b + 1) * gap_slices(p)),
+           .entry = std::string("dfa::split_sequence_tiles<") + (c.varlen ? "true" : "false") +
+                    (c.paged ? ", true>" : ", false>"),
+           .grid = grid(kListBlocks + (c.varlen ? (p.b + 1) * gap_slices(p) : 0)),
            .threads = kSequenceThreads,
            .smem_bytes = kSplitSmemBytes},
           {.name = "forward",
@@ -83,13 +101,16 @@ std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c) {
 }  // namespace launch_parts
 
 SplitKvForwardArgs split_kv_args(const Problem& p, const ForwardConfig& c) {
-  return {.args = kernel_args(p, c), .splits = sizes_of(p, c)};
+  SplitKvForwardArgs all{.args = kernel_args(p, c), .splits = sizes_of(p, c)};
+  all.args.packed.q_tile_rows = q_list_rows(c);
+  return all;
 }
 
 SplitKvForwardArgs with_pointers(SplitKvForwardArgs all, const ForwardArgs& pointers) {
   all.args = with_pointers(all.args, pointers);
   const Places at(all.splits, all.args.d_v);
   auto* const begin = static_cast<char*>(pointers.workspace);
+  all.args.packed.tile_counts = reinterpret_cast<int*>(begin);
   all.splits.first = reinterpret_cast<SplitPiece*>(begin + at.first);
   all.splits.pieces = reinterpret_cast<SplitPiece*>(begin + at.pieces);
   all.splits.ended = reinterpret_cast<unsigned*>(begin + at.ended);

@@ -30,10 +30,10 @@ std::size_t q_bytes(const Problem& p) {
   return bytes_in(p.q(), p.dtype, p.batches(), p.hq, p.q_rows(), p.d);
 }
 std::size_t k_bytes(const Problem& p) {
-  return bytes_in(p.k(), p.dtype, p.k_batches(), p.hk, p.k_rows(), p.d);
+  return bytes_in(p.k(), p.kv_dtype(), p.k_batches(), p.hk, p.k_rows(), p.d);
 }
 std::size_t v_bytes(const Problem& p) {
-  return bytes_in(p.v(), p.dtype, p.k_batches(), p.hk, p.k_rows(), p.dv);
+  return bytes_in(p.v(), p.kv_dtype(), p.k_batches(), p.hk, p.k_rows(), p.dv);
 }
 std::size_t o_bytes(const Problem& p) {
   return bytes_in(p.o(), p.o_dtype(), p.batches(), p.hq, p.q_rows(), p.dv);
@@ -315,15 +315,20 @@ struct ProblemBuffers::Tensors {
 
   // Inputs of q, k and v, and the factors that go with them.
   void fill(std::uint64_t seed, const HostInputs& given) {
-    const bool draws = problem.dtype == DType::e4m3 && given.q == nullptr;
+    const bool draws = problem.kv_dtype() == DType::e4m3 && given.q == nullptr;
     if (!draws) {
       q.fill(problem.dtype, seed, given.q);
-      k.fill(problem.dtype, seed + 1, given.k);
-      v.fill(problem.dtype, seed + 2, given.v);
+      k.fill(problem.kv_dtype(), seed + 1, given.k);
+      v.fill(problem.kv_dtype(), seed + 2, given.v);
       host_factors = given.factors;
     } else {
-      host_factors = {q.fill(quantizable_q(problem), seed),
-                      k.fill(quantizable_k(problem), seed + 1),
+      std::vector<float> of_q;
+      if (problem.kv) {
+        q.fill(problem.dtype, seed, nullptr);
+      } else {
+        of_q = q.fill(quantizable_q(problem), seed);
+      }
+      host_factors = {std::move(of_q), k.fill(quantizable_k(problem), seed + 1),
                       v.fill(quantizable_v(problem), seed + 2)};
     }
     factors = {std::make_unique<Buffer>(on, host_factors.q),

@@ -70,7 +70,13 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
   Limits lower = limits;
   lower.highest = wanted;
   const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
-  const auto found = std::ranges::find(candidates, wanted, &Config::target);
+  const auto is_meant = [&](const Config& c) {
+    return c.target == wanted && validate_config(parse_config(text, c), problem, limits);
+  };
+  auto found = std::ranges::find_if(candidates, is_meant);
+  if (found == candidates.end()) {
+    found = std::ranges::find(candidates, wanted, &Config::target);
+  }
   return found == candidates.end() ? select(problem, lower) : *found;
 }
 

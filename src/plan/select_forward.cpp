@@ -336,8 +336,9 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits),
                                    split = split_kv_candidates(problem, limits);
-  legal.insert(has_few_queries(problem) ? legal.begin() : legal.end(), split.begin(), split.end());
+  const bool few = split_kv_is_first(problem);
   legal.insert(legal.end(), portable.begin(), portable.end());
+  legal.insert(few ? legal.begin() : legal.end(), split.begin(), split.end());
   // The default where both passes can be: they have to round a problem's scores alike, and who
   // plans one may run the other.
   const std::vector<ForwardConfig> fp32x3 = fp32x3_candidates(problem, limits);
@@ -346,9 +347,26 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
   return legal;
 }
 
+namespace {
+
+// What a batch-invariant problem of packed keys is selected by: lengths that are the same for all,
+// as tiles decide about bits. None of the candidates cuts work along its keys.
+Problem without_company(Problem p) {
+  constexpr std::int64_t kRows = 4096;
+  if (!p.batch_invariant || p.paged()) return p;
+  p.b = 1;
+  p.sq = p.sk = p.total_q = p.total_k = kRows;
+  p.lens_q.clear();
+  p.lens_k.clear();
+  return p;
+}
+
+}  // namespace
+
 // Asked for every token of a growing cache, so it prices all tiles and looks at the rules of few.
-ForwardConfig select_forward(const Problem& problem, const Limits& limits) {
-  if (has_few_queries(problem)) {
+ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
+  const Problem problem = without_company(asked);
+  if (split_kv_is_first(problem)) {
     const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
     if (!split.empty()) return split[0];
   }

@@ -14,6 +14,20 @@ constexpr std::int64_t kFewRows = 64;
 
 constexpr int kMostPacked = 16;
 
+// Dense queries of few rows: Hopper's kernels run them, or on other cards whole tiles, until a card
+// has shown that splits dealt out on the device are faster.
+constexpr bool kDenseSplitKvOnGpu = false;
+
+// Of a batch-invariant problem. Enough of a long sequence's to fill a card, few to combine; a
+// multiple of every tile.
+constexpr int kInvariantSplitKeys = 1024;
+
+// Of a sequence. Where nobody says the longest, sq is all of them, and the mean stands for it.
+std::int64_t queries_of(const Problem& p) {
+  const bool unknown = p.packed() && p.lens_q.empty() && p.sq == p.total_q;
+  return unknown ? (p.total_q + p.b - 1) / p.b : p.sq;
+}
+
 // In the order to try them. What counts is bytes on their way: two blocks of a multiprocessor with
 // as many stages as there is room for.
 struct SplitTile {
@@ -63,26 +77,41 @@ ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limi
                   .stages = t.stages,
                   .ctas = t.ctas,
                   .pack_gqa = packed_heads(p),
-                  .varlen = true,
+                  .varlen = p.packed(),
                   .paged = p.paged(),
                   .split_kv = true};
   c.num_splits = splits_for(p.hq / c.pack_gqa, limits.sm_count * t.ctas);
-  if (p.sq * c.query_rows() > 16) c.block_q = 32;
+  if (p.batch_invariant) {
+    c.split_keys = kInvariantSplitKeys;
+  } else if (queries_of(p) * c.query_rows() > 16) {
+    c.block_q = 32;
+  }
   set_logits(c, p);
   return c;
 }
 
+// Few enough for what splits keys to be worth it.
+bool are_few(const Problem& p) {
+  const ForwardConfig heads{.pack_gqa = packed_heads(p)};
+  return queries_of(p) * heads.query_rows() <= kFewRows;
+}
+
+bool takes_split_kv(const Problem& p) { return !has_backward(p) && bytes_of(p.dtype) == 2; }
+
 }  // namespace
 
 bool has_few_queries(const Problem& p) {
-  const ForwardConfig heads{.pack_gqa = packed_heads(p)};
-  return p.packed() && !has_backward(p) && bytes_of(p.dtype) == 2 &&
-         p.sq * heads.query_rows() <= kFewRows;
+  return takes_split_kv(p) && (p.packed() || kDenseSplitKvOnGpu) && are_few(p);
+}
+
+bool split_kv_is_first(const Problem& p) {
+  return has_few_queries(p) || (p.paged() && p.batch_invariant);
 }
 
 std::vector<ForwardConfig> split_kv_candidates(const Problem& p, const Limits& limits) {
   std::vector<ForwardConfig> legal;
-  if (!p.packed() || has_backward(p) || bytes_of(p.dtype) != 2) return legal;
+  if (limits.highest == Target::cuda_sm75 || !takes_split_kv(p)) return legal;
+  if (!p.packed() && !are_few(p)) return legal;
   for (const SplitTile& tile : kTiles) {
     if (tile.block_k > 64 && std::max(p.d, p.dv) > kLongTileDim) continue;
     const ForwardConfig config = config_of(p, tile, limits);

@@ -6,12 +6,15 @@
 #include "spec/config.h"
 #include "spec/limits.h"
 
-// Decode of packed sequences: kernels that cut keys into splits on the device
-// (ForwardConfig::split_kv).
+// Decode: kernels that cut keys into splits on the device (ForwardConfig::split_kv).
 namespace dfa {
 
-// Are sequences' queries so few that such a kernel is the fastest there is?
+// Are sequences' queries so few that such a kernel is the first to take?
 bool has_few_queries(const Problem& problem);
+
+// Those, and batch-invariant ones of pages, which take it for prompts as well: a decode step has
+// the same bits alone and beside a prompt.
+bool split_kv_is_first(const Problem& problem);
 
 // Every legal one, the fastest first.
 std::vector<ForwardConfig> split_kv_candidates(const Problem& problem, const Limits& limits);

@@ -42,6 +42,8 @@ Verdict validate_on_cpu(const Config& c, const Problem& p, const Limits& limits)
       require(c.target != Target::cpu_amx || p.plain(),
               "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias, sink and "
               "dropout"),
+      require(c.target != Target::cpu_amx || !p.kv,
+              "cpu_amx takes no cache of another type; use cpu_avx512"),
       require(c.target != Target::cpu_amx || !p.blocks,
               "cpu_amx takes no lists of blocks; use cpu_avx512"),
       require(c.element == p.dtype, "element=", name_of(c.element), " but the problem is ", dtype),

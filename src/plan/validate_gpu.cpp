@@ -17,6 +17,8 @@ constexpr int kMaxStages = 4;
 Verdict validate_element(Target target, DType element, const Problem& p) {
   const char* dtype = name_of(p.dtype);
   return all({
+      require(!p.kv, "a cache in e4m3 beside ", dtype,
+              " has no kernel of a GPU yet; take backend cpu"),
       require(target != Target::cuda_sm75 || p.dtype == DType::fp16 || p.dtype == DType::fp32,
               "cuda_sm75 multiplies fp16 and fp32; ", dtype,
               " takes compute capability 8.0 and up"),
@@ -313,15 +315,19 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
                    "pack_gqa, num_splits and split_keys of cuda_sm80 take split_kv=true");
   }
   return all({
-      require(c.target == Target::cuda_sm80 && c.varlen && bytes_of(c.element) == 2,
-              "split_kv=true takes cuda_sm80, packed sequences, and fp16 or bf16"),
+      require(c.target == Target::cuda_sm80 && bytes_of(c.element) == 2,
+              "split_kv=true takes cuda_sm80, and fp16 or bf16"),
+      require(!c.ranges && !c.blocks,
+              "split_kv=true takes windows alone, no chunks, prefixes and "
+              "lists of blocks"),
+      require(!p.batch_invariant || c.split_keys > 0 || p.num_splits == 1,
+              "batch_invariant takes split_keys, the size of splits, with split_kv=true"),
       require(c.num_splits >= 1, "split_kv=true takes num_splits from 1 on"),
       require(!c.dropout, "split_kv=true has no dropout"),
       require(c.block_k % (16 * c.warps) == 0, "split_kv=true wants block_k=", c.block_k,
               " in multiples of 16 keys for each of ", c.warps, " warps"),
-      require(c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,
+      require(c.split_keys >= 0 && c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,
               " is no multiple of block_k=", c.block_k),
-      require(c.split_keys == 0 || p.paged(), "split_keys takes keys in pages"),
       require(c.pack_gqa >= 1 && c.pack_gqa <= kMostPackedHeads && group % c.pack_gqa == 0,
               "pack_gqa=", c.pack_gqa, "; a part, up to ", kMostPackedHeads, ", of the ", group,
               " query heads of a key head"),

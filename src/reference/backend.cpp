@@ -64,6 +64,7 @@ class ReferenceBackend final : public Backend {
     if (p.blocks) require_block_lists(p, args.blocks);
     if (p.packed()) {
       for (PackedSequence& one : sequences_of(p, args)) {
+        if (one.problem.sq == 0) continue;  // its keys were not taken out of their pages
         dense_forward(one.problem, one.forward);
         one.write_lse(args.lse);
       }

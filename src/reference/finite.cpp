@@ -77,8 +77,8 @@ bool inputs_are_finite(const Problem& p, const void* q, const void* k, const voi
     return tensor.data == nullptr || first_non_finite(p.b, tensor, Infinity::wrong).empty();
   };
   return finite({q, p.dtype, p.q(), p.hq, p.sq, p.d}) &&
-         finite({k, p.dtype, p.k(), p.hk, p.sk, p.d}) &&
-         finite({v, p.dtype, p.v(), p.hk, p.sk, p.dv}) &&
+         finite({k, p.kv_dtype(), p.k(), p.hk, p.sk, p.d}) &&
+         finite({v, p.kv_dtype(), p.v(), p.hk, p.sk, p.dv}) &&
          finite({d_o, p.o_dtype(), p.o(), p.hq, p.sq, p.dv});
 }
 

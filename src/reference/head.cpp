@@ -135,9 +135,10 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
       blocks_(problem, blocks, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
-  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, descale_of(descales.q, b, hk));
-  k_ = load<Real>(k, p_.dtype, p_.k(), b, hk, p_.sk, p_.d, descale_of(descales.k, b, hk));
-  v_ = load<Real>(v, p_.dtype, p_.v(), b, hk, p_.sk, p_.dv, descale_of(descales.v, b, hk));
+  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d,
+                  p_.kv ? 1.0f : descale_of(descales.q, b, hk));
+  k_ = load<Real>(k, p_.kv_dtype(), p_.k(), b, hk, p_.sk, p_.d, descale_of(descales.k, b, hk));
+  v_ = load<Real>(v, p_.kv_dtype(), p_.v(), b, hk, p_.sk, p_.dv, descale_of(descales.v, b, hk));
   k_t_ = transpose(k_);
   v_size_ = sizes(v_);
   if (d_o == nullptr) return;

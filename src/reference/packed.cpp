@@ -36,7 +36,7 @@ struct Pages {
   // A tensor's rows, [rows, hk, dim]. Zeros where no query looks, as nothing may be there.
   std::vector<char> copied(const void* cache, const Strides& strides, std::int64_t dim,
                            std::int64_t queries) const {
-    const auto bytes = static_cast<std::size_t>(dim * bytes_of(p.dtype));
+    const auto bytes = static_cast<std::size_t>(dim * bytes_of(p.kv_dtype()));
     std::vector<char> dense(static_cast<std::size_t>(rows * p.hk) * bytes);
     for (std::int64_t j = 0; j < rows; ++j) {
       const std::int64_t first = rows - queries, chunk = p.mask.chunk;  // where queries begin
@@ -51,7 +51,7 @@ struct Pages {
         const std::int64_t element =
             page * strides.batch + at % p.page * strides.row + h * strides.head;
         std::memcpy(dense.data() + static_cast<std::size_t>(j * p.hk + h) * bytes,
-                    static_cast<const char*>(cache) + element * bytes_of(p.dtype), bytes);
+                    static_cast<const char*>(cache) + element * bytes_of(p.kv_dtype()), bytes);
       }
     }
     return dense;

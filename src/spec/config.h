@@ -94,13 +94,14 @@ struct ForwardConfig {
   bool ranges = false;
   bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
   bool blocks = false;   // likewise: the problem has lists of blocks (BlockLists)
-  // Of cuda_sm80 in 16 bits and of packed sequences with few queries each: the keys of all
+  // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all
   // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
   // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
   // Warps share a tile's keys, its rows are those of pack_gqa heads. The kernel is the same for
   // every num_splits and split_keys.
   bool split_kv = false;
-  // Keys of a split, the same in every batch; 0: as lengths and num_splits give it.
+  // Keys of a split, the same in every batch, twice as many and so on of sequences that would have
+  // more than kMostFixedSplits; 0: as lengths and num_splits give it.
   int split_keys = 0;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile

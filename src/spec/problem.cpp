@@ -21,6 +21,7 @@ namespace dfa {
 namespace {
 
 constexpr std::int64_t kMaxSize = 1LL << 40;    // any one dimension
+constexpr int kMostSplits = 256;                // of a tile, as peers have them
 constexpr std::int64_t kMaxExtent = 1LL << 50;  // elements of one tensor, strides included
 // The latent heads of MLA, d 576 with dv 512, have no backward.
 constexpr std::int64_t kMaxHeadDim = 512, kMaxForwardDim = 576;
@@ -100,7 +101,8 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] with PASS fwd|bwd|fwdbwd, DTYPE " +
+        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] "
+        "[batch_invariant] with PASS fwd|bwd|fwdbwd, DTYPE " +
         dtype_names("|") + ", MASK full|causal");
   }
 
@@ -182,6 +184,7 @@ class Parser {
     if (token == "deterministic") return problem_.deterministic = true;
     if (token == "alibi") return problem_.alibi = true;
     if (token == "sink") return problem_.sink = true;
+    if (token == "batch_invariant") return problem_.batch_invariant = true;
     return false;
   }
 
@@ -268,6 +271,22 @@ class Parser {
       }
       if (problem_.paged()) bad("a second page " + quoted(token));
       problem_.page = *rows;
+      return true;
+    }
+    if (const auto text = argument_of(token, "kv")) {
+      if (*text != name_of(DType::e4m3)) bad(quoted(token) + " is not of the form kv(e4m3)");
+      if (problem_.kv) bad("a second kv " + quoted(token));
+      problem_.kv = DType::e4m3;
+      return true;
+    }
+    if (const auto text = argument_of(token, "num_splits")) {
+      const std::optional<std::int64_t> splits = to_integer(*text);
+      if (!splits || *splits < 1 || *splits > kMostSplits) {
+        bad(quoted(token) + " is not of the form num_splits(N), N from 1 to " +
+            std::to_string(kMostSplits));
+      }
+      if (problem_.num_splits != 0) bad("a second num_splits " + quoted(token));
+      problem_.num_splits = static_cast<int>(*splits);
       return true;
     }
     if (const auto text = argument_of(token, "lens")) {
@@ -445,6 +464,30 @@ void require_paged(const Problem& p) {
   }
 }
 
+void require_kv(const Problem& p) {
+  if (!p.kv) return;
+  const bool holds = p.dtype == DType::fp32 || p.dtype == DType::fp16 || p.dtype == DType::bf16;
+  if (*p.kv == DType::e4m3 && p.paged() && holds) return;
+  bad(std::string("kv(") + name_of(*p.kv) + ") of " + name_of(p.dtype) +
+      (p.paged() ? "" : " without pages") +
+      "; accepted: kv(e4m3) beside page(N) of fp32, fp16 and bf16");
+}
+
+void require_splits(const Problem& p) {
+  if (p.num_splits < 0 || p.num_splits > kMostSplits) {
+    bad("num_splits is " + std::to_string(p.num_splits) + "; accepted: 0 to " +
+        std::to_string(kMostSplits));
+  }
+  if (p.num_splits == 0 && !p.batch_invariant) return;
+  const char* const name = p.batch_invariant ? "batch_invariant" : "num_splits";
+  if (!p.packed()) bad(std::string(name) + " is of packed sequences");
+  if (p.pass != Pass::forward) bad(std::string(name) + " is of the pass fwd");
+  if (p.batch_invariant && p.num_splits > 1) {
+    bad("num_splits(" + std::to_string(p.num_splits) +
+        ") beside batch_invariant; accepted: 1, or none, as splits follow from lengths there");
+  }
+}
+
 std::string strides_text(const char* name, const Strides& strides) {
   if (strides == Strides{}) return "";
   return std::string(" ") + name + "(" + std::to_string(strides.batch) + "," +
@@ -526,6 +569,9 @@ std::string to_line(const Problem& p) {
   if (p.sink) line += " sink";
   line += dropout_text(p);
   if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
+  if (p.kv) line += std::string(" kv(") + name_of(*p.kv) + ")";
+  if (p.num_splits != 0) line += " num_splits(" + std::to_string(p.num_splits) + ")";
+  if (p.batch_invariant) line += " batch_invariant";
   if (p.layout == Layout::bshd) line += " layout(bshd)";
   line += strides_text("strides_q", p.q_strides) + strides_text("strides_k", p.k_strides) +
           strides_text("strides_v", p.v_strides) + strides_text("strides_o", p.o_strides);
@@ -572,6 +618,8 @@ void validate(const Problem& p) {
   if (p.paged()) require_paged(p);
   if (p.packed()) require_packed(p);
   if (p.blocks) require_blocks(p);
+  require_splits(p);
+  require_kv(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   const std::int64_t k_b = p.k_batches();
   require_strides("q", p.q(), b, p.hq, q_rows, p.d);

@@ -25,6 +25,58 @@ TEST(E4m3, EveryProblemMeetsTheRuleByEveryVariant) {
   }
 }
 
+// A cache of 8 bits beside queries of 16 and 32.
+TEST(E4m3, CachesMeetTheRuleOfTheQueries) {
+  const std::vector<std::string> lines = problem_lines("e4m3_cache.txt");
+  EXPECT_EQ(lines.size(), 11u);
+  for (const std::string& line : lines) {
+    const auto variants = flash_variants_of(parse_problem(line));
+    EXPECT_GE(variants.size(), 2u) << line;
+    for (const Variant& variant : variants) {
+      Tensors t(line, 3);
+      run(t, variant.options);
+      EXPECT_EQ(fault(t, variant, 3), "") << variant.name;
+    }
+    Tensors t(line, 3);
+    run(t, {.backend = "reference"});
+    EXPECT_EQ(fault(t, {"reference", {}}, 3), "");
+  }
+}
+
+// Bits are those of the same numbers in the queries' type, where factors are 1.
+TEST(E4m3, CachesAreReadExactly) {
+  for (const std::string type : {"bf16", "fp16", "fp32"}) {
+    const std::string rest = " causal hq4 hk2 d64 lens(5,1) lens_k(130,70) page(16)";
+    for (const Variant& variant :
+         flash_variants_of(parse_problem("fwd " + type + rest + " kv(e4m3)"))) {
+      Tensors narrow("fwd " + type + rest + " kv(e4m3)", 5), wide("fwd " + type + rest, 5);
+      for (std::int64_t i = 0; i < wide.count(wide.k); ++i) {
+        wide.set(wide.k, i, narrow.at(narrow.k, i));
+        wide.set(wide.v, i, narrow.at(narrow.v, i));
+      }
+      narrow.factors = {};
+      run(narrow, variant.options);
+      run(wide, variant.options);
+      EXPECT_EQ(narrow.o, wide.o) << variant.name;
+    }
+  }
+}
+
+// The rule sees a factor that is left out, and one of another head.
+TEST(E4m3, FactorsOfACacheCount) {
+  const std::string line = "fwd bf16 hq4 hk2 d64 lens(5,1) lens_k(130,70) page(16) kv(e4m3)";
+  for (const bool of_v : {false, true}) {
+    Tensors t(line, 3);
+    Tensors wrong = t;
+    std::vector<float>& factors = of_v ? wrong.factors.v : wrong.factors.k;
+    std::swap(factors[0], factors[1]);
+    run(wrong, {.backend = "cpu"});
+    t.o = wrong.o;
+    t.lse = wrong.lse;
+    EXPECT_NE(fault(t, {"swapped", {}}, 3), "") << of_v;
+  }
+}
+
 // Of a dense tensor the fp32 numbers that it means.
 std::vector<std::byte> widened(const Tensors& t, const std::vector<std::byte>& from,
                                std::int64_t heads, const std::vector<float>& factors) {

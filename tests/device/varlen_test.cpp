@@ -117,6 +117,28 @@ TEST_F(Decode, RandomSplitsMeetTheRule) {
   });
 }
 
+// What a problem says of splits: at most so many, or sizes of their own.
+TEST_F(Decode, RandomSplitsAsAskedMeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(9000 + seed);
+    const std::string line =
+        random_decode_line(dice) +
+        (dice.below(3) == 0 ? std::string(" batch_invariant")
+                            : " num_splits(" + std::to_string(1 + dice.below(20)) + ")");
+    if (!cuda().supports(parse_problem(line), {})) return false;
+    return dfa::checked(line, seed, {.backend = "cuda"});
+  });
+}
+
+TEST_F(Decode, DenseKeysMeetTheRule) {
+  for (const char* line :
+       {"fwd bf16 b1 hq32 hk8 sq1 sk20000 d128", "fwd fp16 causal b8 hq8 hk8 sq5 sk3001 d64",
+        "fwd bf16 window(900,0) b3 hq12 hk2 sq4 sk2000 d96 softcap(9) sink layout(bshd)"}) {
+    EXPECT_TRUE(
+        dfa::checked(line, 3, {.backend = "cuda", .config = "target=cuda_sm80,split_kv=true"}));
+  }
+}
+
 TEST_F(Decode, RunsLeaveTheSameBits) {
   for (const char* line : {"fwd bf16 b1 hq32 hk8 sq1 sk20000 d128 page(16)",
                            "fwd bf16 causal b9 hq64 hk8 sq2 sk3000 d64 page(64) sink"}) {

@@ -1,66 +1,25 @@
 // Few queries a sequence, whose keys are cut into splits on the device: the kernels' own source on
 // a processor, held against fp64. Pages lie in no order, and what is of no sequence is NaN
 // (Tensors).
-#include "emulated/hopper.h"
-#include "plan/select.h"
-#include "plan/select_split_kv.h"
-#include "spec/limits.h"
-// and then:
-#include "kernels/forward/sm80_split_kv.cuh"
-#include "kernels/schedule/split_sequence_tiles.cuh"
+#include "emulated/split_kv.h"
+
+#include "random_lines.h"
 
 namespace dfa {
 namespace {
 
 using namespace emulated;
 
-struct Shape {
-  int block_q, block_k, warps, stages, pack_gqa;
-};
-
-constexpr ForwardConfig split_forward(DType element, int dim, Shape s, bool paged,
-                                      bool logits = false) {
-  return {.target = Target::cuda_sm80,
-          .element = element,
-          .head_dim = dim,
-          .value_dim = dim,
-          .block_q = s.block_q,
-          .block_k = s.block_k,
-          .warps = s.warps,
-          .stages = s.stages,
-          .ctas = 1,
-          .pack_gqa = s.pack_gqa,
-          .varlen = true,
-          .softcap = logits,
-          .sink = logits,
-          .paged = paged,
-          .split_kv = true};
-}
-
-template <ForwardConfig kConfig>
-void run(Tensors& t, ForwardArgs pointers, int num_splits, int split_keys) {
-  ForwardConfig config = kConfig;
-  config.num_splits = num_splits;
-  config.split_keys = split_keys;
-  expect_legal(config, t.p);
-  const auto launches = forward_launches(t.p, config);
-  Workspace workspace(forward_workspace_bytes(t.p, config));
-  pointers.workspace = workspace.data();
-  const SplitKvForwardArgs args = with_pointers(split_kv_args(t.p, config), pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { split_sequence_tiles<kConfig.paged>(args); });
-  launch(launches[1].grid, launches[1].threads, [&] { sm80_split_kv<kConfig>(args); });
-}
+constexpr auto kBf16 = DType::bf16;
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest, int num_splits, int split_keys = 0) {
   const std::string line = std::string("fwd ") + name_of(kConfig.element) + " " + rest + " d" +
                            std::to_string(kConfig.head_dim);
   Tensors t(line, 7);
-  run<kConfig>(t, t.forward_args(), num_splits, split_keys);
+  run_split_kv<kConfig>(t, t.forward_args(), num_splits, split_keys);
   expect_met(check_forward(t.p, t.forward_args()), line);
 }
-
-constexpr auto kBf16 = DType::bf16;
 
 // Lengths of none, one, a page and a row more or less, about those of tiles; queries up to more
 // than a tile's; groups of a power of two and not.
@@ -78,21 +37,21 @@ constexpr const char* kOfThree[] = {
 TEST(EmulatedSplitKv, EveryMaskAndSizeOfPages) {
   for (const int splits : {1, 5, 40}) {
     for (const char* rest : kOfTwo) {
-      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true)>(rest, splits);
-      expect_right<split_forward(kBf16, 128, {32, 32, 2, 2, 2}, true)>(rest, splits);
+      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged)>(rest, splits);
+      expect_right<split_forward(kBf16, 128, {32, 32, 2, 2, 2}, Keys::paged)>(rest, splits);
     }
     for (const char* rest : kOfThree) {
-      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 3}, true)>(rest, splits);
-      expect_right<split_forward(kBf16, 96, {32, 64, 2, 2, 3}, true)>(rest, splits);
+      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 3}, Keys::paged)>(rest, splits);
+      expect_right<split_forward(kBf16, 96, {32, 64, 2, 2, 3}, Keys::paged)>(rest, splits);
     }
   }
 }
 
 TEST(EmulatedSplitKv, PackedKeys) {
   for (const int splits : {1, 30}) {
-    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, false)>(
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::packed)>(
         "causal hq4 hk2 lens(7,1,0,16,5,3) lens_k(450,1,9,16,17,15)", splits);
-    expect_right<split_forward(kBf16, 256, {16, 32, 2, 2, 1}, false)>(
+    expect_right<split_forward(kBf16, 256, {16, 32, 2, 2, 1}, Keys::packed)>(
         "hq2 hk2 lens(2,1) lens_k(200,90)", splits);
   }
 }
@@ -100,7 +59,7 @@ TEST(EmulatedSplitKv, PackedKeys) {
 TEST(EmulatedSplitKv, LogitsThatAreNotPlain) {
   for (const int splits : {1, 12}) {
     for (const char* rest : kOfTwo) {
-      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true, true)>(
+      expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged, true)>(
           std::string(rest) + " softcap(4) sink", splits);
     }
   }
@@ -115,38 +74,131 @@ TEST(EmulatedSplitKv, ManySequences) {
   }
   const std::string line = "hq2 hk1 lens(" + lens + ") lens_k(" + lens_k + ") page(16)";
   for (const int splits : {1, 9, 500}) {
-    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true)>(line, splits);
-    expect_right<split_forward(kBf16, 64, {16, 128, 4, 3, 2}, true)>("causal " + line, splits);
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged)>(line, splits);
+    expect_right<split_forward(kBf16, 64, {16, 128, 4, 3, 2}, Keys::paged)>("causal " + line,
+                                                                            splits);
   }
 }
 
 TEST(EmulatedSplitKv, NegativeScales) {
-  expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true)>(
+  expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged)>(
       "hq4 hk2 lens(1,2) lens_k(300,90) page(16) scale(-0.3)", 8);
 }
 
-// A sequence's bits do not depend on its company where splits have a size of their own.
-TEST(EmulatedSplitKv, SplitsOfOneSizeAreTheSameInEveryBatch) {
-  constexpr ForwardConfig kConfig = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, true);
-  Tensors alone("fwd bf16 hq4 hk2 d64 lens(2) lens_k(700) page(16)", 7);
-  run<kConfig>(alone, alone.forward_args(), 4, 128);
-  Tensors more("fwd bf16 hq4 hk2 d64 lens(2,1,1) lens_k(700,90,1000) page(16)", 7);
-  // The first sequence's rows, wherever its pages lie.
-  for (std::int64_t x = 0; x < 2 * 4 * 64; ++x) more.set(more.q, x, alone.at(alone.q, x));
-  for (std::int64_t row = 0; row < 700; ++row) {
-    const std::int64_t from = alone.row_in_pages(0, row) * alone.p.k().row,
-                       to = more.row_in_pages(0, row) * more.p.k().row;
-    for (std::int64_t x = 0; x < 2 * 64; ++x) {
-      more.set(more.k, to + x, alone.at(alone.k, from + x));
-      more.set(more.v, to + x, alone.at(alone.v, from + x));
+// A sequence's row of q, and of keys, in elements.
+std::int64_t q_row(const Tensors& t, std::size_t i, std::int64_t row) {
+  return (t.cu_seqlens_q[i] + row) * t.p.q().row;
+}
+std::int64_t k_row(const Tensors& t, std::size_t i, std::int64_t row) {
+  const std::int64_t begin =
+      t.p.paged() ? t.row_in_pages(static_cast<std::int64_t>(i), row) : t.cu_seqlens_k[i] + row;
+  return begin * t.p.k().row;
+}
+
+// Sequence i of one becomes sequence j of another, wherever its rows lie.
+void copy_sequence(const Tensors& from, std::size_t i, Tensors& to, std::size_t j) {
+  for (std::int64_t row = 0; row < from.p.lens_q[i]; ++row) {
+    for (std::int64_t x = 0; x < from.p.hq * from.p.d; ++x) {
+      to.set(to.q, q_row(to, j, row) + x, from.at(from.q, q_row(from, i, row) + x));
     }
   }
-  for (const int splits : {4, 90}) {
-    run<kConfig>(more, more.forward_args(), splits, 128);
-    for (std::int64_t x = 0; x < 2 * 4 * 64; ++x) {
-      ASSERT_EQ(more.at(more.o, x), alone.at(alone.o, x)) << x;
+  for (std::int64_t row = 0; row < from.p.lens_k[i]; ++row) {
+    for (std::int64_t x = 0; x < from.p.hk * from.p.d; ++x) {
+      to.set(to.k, k_row(to, j, row) + x, from.at(from.k, k_row(from, i, row) + x));
+      to.set(to.v, k_row(to, j, row) + x, from.at(from.v, k_row(from, i, row) + x));
     }
   }
+}
+
+std::string random_company(Dice& dice, std::size_t place, std::int64_t rows, std::int64_t keys) {
+  std::string lens, lens_k;
+  const auto others = static_cast<std::size_t>(dice.below(5));
+  for (std::size_t i = 0; i <= others; ++i) {
+    const bool own = i == std::min(place, others);
+    lens += (i == 0 ? "" : ",") + std::to_string(own ? rows : dice.below(12));
+    lens_k += (i == 0 ? "" : ",") + std::to_string(own ? keys : dice.below(900));
+  }
+  return " lens(" + lens + ") lens_k(" + lens_k + ")";
+}
+
+// A sequence's bits do not depend on its company where splits have sizes of their own, nor on how
+// many blocks these are dealt out to, nor on pages. Without such a size they do.
+template <ForwardConfig kConfig>
+int batches_that_differ(const std::string& rest, int split_keys, int batches) {
+  int wrong = 0;
+  Dice dice(77);
+  for (int n = 0; n < batches; ++n) {
+    const std::int64_t rows = 1 + dice.below(9), keys = 1 + dice.below(900);
+    const std::string own =
+        " lens(" + std::to_string(rows) + ") lens_k(" + std::to_string(keys) + ")";
+    const auto place = static_cast<std::size_t>(dice.below(5));
+    Tensors alone("fwd bf16 hq4 hk2 d64" + own + rest, 7);
+    Tensors more("fwd bf16 hq4 hk2 d64" + random_company(dice, place, rows, keys) + rest, 8);
+    const std::size_t there = std::min(place, more.p.lens_q.size() - 1);
+    copy_sequence(alone, 0, more, there);
+    run_split_kv<kConfig>(alone, alone.forward_args(), 4, split_keys);
+    run_split_kv<kConfig>(more, more.forward_args(), 1 + static_cast<int>(dice.below(20)),
+                          split_keys);
+    const std::size_t bytes = 2 * static_cast<std::size_t>(rows * 4 * 64),
+                      begin = 2 * static_cast<std::size_t>(q_row(more, there, 0));
+    wrong += std::memcmp(alone.o.data(), more.o.data() + begin, bytes) != 0 ? 1 : 0;
+  }
+  return wrong;
+}
+
+TEST(EmulatedSplitKv, BitsDoNotDependOnTheCompany) {
+  constexpr auto kPaged = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged);
+  constexpr auto kPacked = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::packed);
+  EXPECT_EQ(batches_that_differ<kPaged>(" causal page(16) batch_invariant", 128, 60), 0);
+  EXPECT_EQ(batches_that_differ<kPaged>(" window(300,0) page(7) batch_invariant", 64, 20), 0);
+  EXPECT_EQ(batches_that_differ<kPaged>(" page(64) num_splits(1) batch_invariant", 0, 20), 0);
+  EXPECT_EQ(batches_that_differ<kPacked>(" causal batch_invariant", 64, 30), 0);
+  EXPECT_GT(batches_that_differ<kPaged>(" causal page(16)", 0, 20), 5);
+}
+
+// Twice the size, where a sequence would have more splits than there is room for.
+TEST(EmulatedSplitKv, LongSequencesHaveLongerSplits) {
+  constexpr auto kConfig = split_forward(kBf16, 64, {16, 64, 4, 3, 1}, Keys::paged);
+  for (const auto& [keys, splits] : {std::pair(2048, 32), {2049, 17}, {4096, 32}, {4100, 17}}) {
+    Tensors t("fwd bf16 hq1 hk1 d64 lens(1,1) page(16) lens_k(9," + std::to_string(keys) + ")", 7);
+    EXPECT_EQ(run_split_kv<kConfig>(t, t.forward_args(), 5, 64), splits) << keys;
+    expect_met(check_forward(t.p, t.forward_args()), to_line(t.p));
+  }
+}
+
+// As many splits of a tile at most as the problem says, wherever its keys lie among all.
+TEST(EmulatedSplitKv, SplitsAtMost) {
+  constexpr auto kPaged = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged);
+  constexpr auto kPacked = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::packed);
+  constexpr auto kDense = split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::dense);
+  const std::string lens = " causal hq4 hk2 d64 lens(9,1,1,2) lens_k(1500,700,64,300)";
+  for (const int most : {1, 2, 3, 5, 256}) {
+    const std::string said = " num_splits(" + std::to_string(most) + ")";
+    for (const int blocks : {1, 7, 40}) {
+      Tensors paged("fwd bf16" + lens + " page(16)" + said, 7), packed("fwd bf16" + lens + said, 7);
+      EXPECT_LE(run_split_kv<kPaged>(paged, paged.forward_args(), blocks, 0), most);
+      expect_met(check_forward(paged.p, paged.forward_args()), to_line(paged.p));
+      EXPECT_LE(run_split_kv<kPacked>(packed, packed.forward_args(), blocks, 0), most);
+      expect_met(check_forward(packed.p, packed.forward_args()), to_line(packed.p));
+    }
+  }
+  Tensors free("fwd bf16" + lens + " page(16)", 7);
+  EXPECT_GT(run_split_kv<kPaged>(free, free.forward_args(), 40, 0), 5);
+}
+
+TEST(EmulatedSplitKv, DenseKeys) {
+  for (const int splits : {1, 3, 30}) {
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::dense)>(
+        "causal b3 hq4 hk2 sq5 sk290", splits);
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::dense, true)>(
+        "window(90,3) b2 hq4 hk2 sq9 sk301 softcap(4) sink layout(bshd)", splits);
+    expect_right<split_forward(kBf16, 128, {32, 64, 4, 2, 1}, Keys::dense)>(
+        "b1 hq6 hk2 sq1 sk1000 strides_k(0,160,320)", splits);
+    expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::dense)>(
+        "causal b2 hq4 hk2 sq20 sk7", splits);  // some see no key
+  }
+  expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 1}, Keys::dense)>("b3 hq4 hk2 sq5 sk290", 9,
+                                                                         128);
 }
 
 // One kernel for all lengths and all numbers of splits.

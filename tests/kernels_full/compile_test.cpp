@@ -2,6 +2,7 @@
 #include "kernels_full/compile_test.h"
 
 #include "compilers/default_kernels.h"
+#include "plan/select_split_kv.h"
 
 namespace dfa::cuda {
 namespace {
@@ -24,12 +25,30 @@ TEST_P(CompileTest, KeysInPagesCompileWithoutSpills) {
   for (const DType type : {half(), DType::fp32}) {
     for (const int d : kGpuHeadDims) {
       for (const char* logits : {"", " softcap(3) alibi sink"}) {
-        const Problem p = parse_problem(std::string("fwd ") + name_of(type) + " h1 d" +
-                                        std::to_string(d) + " lens(64,64) page(16)" + logits);
-        const ForwardConfig config = select_forward(p, limits_);
-        ASSERT_TRUE(config.paged);
-        if (validate_config(config, p, limits_)) compile(forward_launches(p, config));
+        for (const char* lens : {" lens(64,64)", " lens(640,64)"}) {
+          const Problem p = parse_problem(std::string("fwd ") + name_of(type) + " h1 d" +
+                                          std::to_string(d) + lens + " page(16)" + logits);
+          const ForwardConfig config = select_forward(p, limits_);
+          ASSERT_TRUE(config.paged);
+          ASSERT_EQ(config.split_kv,
+                    has_few_queries(p) && !split_kv_candidates(p, limits_).empty());
+          if (validate_config(config, p, limits_)) compile(forward_launches(p, config));
+        }
       }
+    }
+  }
+}
+
+// Few queries of keys without pages, packed and dense.
+TEST_P(CompileTest, SplitsOfKeysWithoutPagesCompileWithoutSpills) {
+  if (sm75()) GTEST_SKIP() << "cuda_sm75 has no split_kv";
+  for (const int d : kGpuHeadDims) {
+    for (const char* rest : {" hq4 hk1 lens(1,2)", " causal b2 hq4 hk1 sq2 sk64",
+                             " hq4 hk4 b2 sq2 sk64 softcap(3) alibi sink"}) {
+      const Problem p = parse_problem("fwd bf16 d" + std::to_string(d) + rest);
+      const std::vector<ForwardConfig> all = split_kv_candidates(p, limits_);
+      ASSERT_FALSE(all.empty()) << to_line(p);
+      compile(forward_launches(p, all[0]));
     }
   }
 }

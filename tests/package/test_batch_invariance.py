@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import dfa  # noqa: E402
 
 ENGINES = ("portable", "avx2", "avx512", "amx")
-BATCHES = 40  # of each kind and engine
+BATCHES = 125  # of each engine and number of threads: a thousand
 
 
 def int32(values):
@@ -72,6 +72,7 @@ def check(batches, seed):
         hk = draw.choice((1, 2))
         hq, most = hk * draw.choice((1, 3, 4)), draw.choice((1, 40, 300))
         options = draw.choice(({"causal": True}, {}, {"window": (9, 0)}, {"causal": True, "softcap": 7.0}))
+        options = options | draw.choice(({}, {"batch_invariant": True}))
         sequences = []
         for _ in range(draw.randint(2, 7)):
             rows = draw.randint(1, most)

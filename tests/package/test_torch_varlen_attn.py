@@ -83,7 +83,7 @@ class More(NamedTuple):
 @pytest.mark.parametrize("options, message", [
     ({"block_table": torch.zeros(2, 1, dtype=torch.int32)}, "seqused_k is None; accepted beside block_table"),
     ({"block_table": torch.zeros(2, 1, dtype=torch.int32), "seqused_k": torch.ones(2, dtype=torch.int32)}, "key has 3 dimensions; 4 are"),
-    ({"num_splits": 1}, "num_splits is not supported; accepted: None"),
+    ({"num_splits": -1}, "num_splits -1; accepted"),
     ({"return_aux": True}, "return_aux is True; accepted: None"),
     ({"return_aux": More()}, "return_aux.max_scores is not supported"),
     ({"enable_gqa": 1}, "enable_gqa is 1; accepted: True or False"),

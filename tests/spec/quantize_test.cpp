@@ -49,5 +49,20 @@ TEST(Quantize, PackedSequencesShareOne) {
   EXPECT_EQ(descales_of(p, from.data(), nullptr, nullptr).q.batch, 0);
 }
 
+TEST(CacheOfAnotherType, IsSaidInTheLine) {
+  const std::string line = "fwd bf16 hq4 hk2 d64 lens(5,1) lens_k(130,70) page(16) kv(e4m3)";
+  const Problem p = parse_problem(line);
+  EXPECT_EQ(p.kv_dtype(), DType::e4m3);
+  EXPECT_EQ(p.dtype, DType::bf16);
+  EXPECT_EQ(parse_problem(to_line(p)), p);
+  for (const char* wrong :
+       {"fwd bf16 h1 s64 d64 kv(e4m3)", "fwd bf16 h1 d64 lens(5) kv(e4m3)",
+        "fwd e4m3 h1 d64 lens(5) page(16) kv(e4m3)", "fwd tf32 h1 d64 lens(5) page(16) kv(e4m3)",
+        "fwd bf16 h1 d64 lens(5) page(16) kv(bf16)",
+        "fwd bf16 h1 d64 lens(5) page(16) kv(e4m3) kv(e4m3)"}) {
+    EXPECT_THROW(parse_problem(wrong), InvalidArgument) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace dfa

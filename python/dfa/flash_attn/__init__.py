@@ -64,7 +64,7 @@ def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *options,
 def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None,
                             cache_batch_idx=None, cache_leftpad=None, block_table=None, softmax_scale=None, causal=False,
                             window_size=(-1, -1), softcap=0.0, rotary_interleaved=True, alibi_slopes=None, num_splits=0,
-                            return_softmax_lse=False):
+                            return_softmax_lse=False, *, batch_invariant=False):
     """q [b, sq, hq, d], k_cache [b_cache, s, hk, d], v_cache [b_cache, s, hk, dv] → o [b, sq, hq, dv]; with return_softmax_lse
     (o, lse), lse float32 [b, hq, sq].
 
@@ -73,12 +73,14 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     [pages, page, hk, d]. cache_batch_idx int32 [b]: which of the cache's batches are a sequence's; cache_leftpad int32 [b]: its
     first row there.
     rotary_cos, rotary_sin [positions, rotary_dim / 2]: k, as it is written, and q are rotated; row i of k by position
-    cache_seqlens + i, and so of q where there is a mask, else all rows by cache_seqlens. num_splits changes no result.
+    cache_seqlens + i, and so of q where there is a mask, else all rows by cache_seqlens. num_splits and batch_invariant: as of
+    dfa.attention_varlen.
 
     Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
     anything is written, also on new rows that the cache has no place for.
     """
     o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
                           block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap, alibi_slopes))
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
+                          logits=logits_of(softcap, alibi_slopes))
     return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o

@@ -1,5 +1,6 @@
 """The functions of FlashAttention-3's module flash_attn_interface, by dfa. What is not supported raises ValueError by its name;
-num_splits and pack_gqa, which change no result, are the library's own to choose."""
+pack_gqa, which changes no result, is the library's own to choose, and num_splits in all names but flash_attn_with_kvcache, as
+it is 1 there where nobody says anything."""
 
 import torch
 
@@ -51,7 +52,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
                             max_seqlen_q=None, rotary_seqlens=None, q_descale=None, k_descale=None, v_descale=None,
                             softmax_scale=None, causal=False, window_size=(-1, -1), attention_chunk=0, softcap=0.0,
                             rotary_interleaved=True, scheduler_metadata=None, num_splits=0, pack_gqa=None, sm_margin=0,
-                            return_softmax_lse=False):
+                            return_softmax_lse=False, *, batch_invariant=False):
     """As dfa.flash_attn.flash_attn_with_kvcache, and with cu_seqlens_q int32 [b + 1] q [total_q, hq, d] → o [total_q, hq, dv],
     lse [hq, total_q]; with cu_seqlens_k_new new k and v are packed likewise. page_table is the block_table there;
     rotary_seqlens int32 [b] takes the place of cache_seqlens in rotations. scheduler_metadata is of get_scheduler_metadata.
@@ -64,7 +65,8 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
                           page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
                           softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, logits=logits_of(softcap))
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
+                          logits=logits_of(softcap))
     return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
 
 
