@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "bench/result.h"
 #include "measure/telemetry.h"
 
 namespace dfa::bench {

@@ -1,4 +1,5 @@
 // A card is put back, whoever is killed.
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
