@@ -17,7 +17,8 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) 
     requires a gradient, which the rounding has none of.
     """
     if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.itemsize == 1:
-        raise TypeError(f"x is {getattr(x, 'dtype', type(x).__qualname__)}; accepted: a tensor of float32, float16, bfloat16, float64")
+        kind = x.dtype if isinstance(x, torch.Tensor) else f"a {type(x).__qualname__}"
+        raise TypeError(f"x is {kind}; accepted: a tensor of PyTorch, of float32, float16, bfloat16 or float64")
     if x.is_nested or x.layout != torch.strided or x.dim() != 4:
         raise ValueError(f"x has {x.dim()} dimensions, or is not dense; accepted: a dense tensor [b, h, s, d]")
     if x.requires_grad and torch.is_grad_enabled():
