@@ -2,6 +2,7 @@
 import os
 import resource
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -160,6 +161,11 @@ def test_unreadable_and_damaged_files(fails, qkv, tmp_path):
     path.mkdir()
     fails(2, ["cannot read", "q.npy"], "run", "--problem", "fwd fp32", *qkv)
     fails(2, ["q.txt", ".npy"], "run", "--problem", "fwd fp32", "--q", "q.txt", *qkv[2:])
+
+
+def test_eight_bits_of_npy_do_not_say_which(fails, qkv, tmp_path):
+    np.save(tmp_path / "q.npy", np.zeros((1, 2, 8, 8), ml_dtypes.float8_e4m3fn))
+    fails(2, ["'<V1'", "F8_E4M3"], "run", "--problem", "fwd e4m3", *qkv)
 
 
 def test_damaged_safetensors(fails, qkv, tmp_path):

@@ -1,6 +1,7 @@
 """dfa run: against attention in NumPy, through files of every kind."""
 import json
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -89,6 +90,25 @@ def test_safetensors_by_name_and_by_role(dfa, tmp_path):
     ran(dfa("run", "--problem", "fwd fp32", "--q", "t.safetensors", "--k", "t.safetensors:keys",
             "--v", "t.safetensors", "--out", "."))
     np.testing.assert_allclose(np.load(tmp_path / "o.npy"), attention(q, k, v)[0], atol=2e-6)
+
+
+def test_eight_bits_are_taken_as_they_are_and_made_of_wider_ones(dfa, tmp_path):
+    q, k, v = tensors()
+    v[:, 1] *= 100
+    save_file({"q": q, "k": k, "v": v}, tmp_path / "wide.safetensors")
+    codes = [x.astype(ml_dtypes.float8_e4m3fn) for x in (q, k, v)]
+    save_file(dict(zip("qkv", codes)), tmp_path / "codes.safetensors")
+    options = ["run", "--problem", "fwd e4m3 causal", "--backend", "cpu", "--check", "--out", "."]
+    text = ran(dfa(*options, *(part for name in "qkv" for part in (f"--{name}", "codes.safetensors"))))
+    assert "check     ok" in text and "exact in e4m3" in text
+    wanted = attention(*codes, causal=True)[0]
+    assert (np.abs(np.load(tmp_path / "o.npy") - wanted) <= 2.0 ** -8 * np.abs(wanted) + 1e-5).all()
+    text = ran(dfa(*options, *(part for name in "qkv" for part in (f"--{name}", "wide.safetensors"))))
+    assert "check     ok" in text and "a factor for each batch and key head" in text
+    wanted = attention(q, k, v, causal=True)[0]
+    for head in range(4):  # the large head has a factor of its own: each is off by its own size
+        error = np.abs(np.load(tmp_path / "o.npy") - wanted)[:, head]
+        assert 0 < error.max() < 0.2 * np.abs(wanted[:, head]).max()
 
 
 def test_gradients_agree_with_finite_differences(dfa, tmp_path):
