@@ -82,8 +82,8 @@ TEST(Plans, BothPassesOfAProblemMayRunTogether) {
 }
 
 TEST(Plans, WhereNoneIsLegalTheSelectedOneSaysWhy) {
-  for (const char* line : {"fwdbwd bf16 h1 s300000000 d64",
-                           "fwdbwd bf16 b2 h1 s64 d64 strides_k(4100,4100,64)"}) {
+  for (const char* line :
+       {"fwdbwd bf16 h1 s300000000 d64", "fwdbwd bf16 b2 h1 s64 d64 strides_k(4100,4100,64)"}) {
     const Problem p = parse_problem(line);
     const Limits limits = gpu_limits(90);
     EXPECT_TRUE(forward_candidates(p, limits).empty()) << line;
