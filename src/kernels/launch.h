@@ -61,8 +61,8 @@ TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, 
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, in e4m3, v
-// transposed, and where keys are shared out what pieces of work tiles leave. Its fp32 backward has planes made
-// again, as nobody keeps the workspace of a forward, and those of do.
+// transposed, and where keys are shared out what pieces of work tiles leave. Its fp32 backward has
+// planes made again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
 // Where work tiles are dealt out in shares (ForwardConfig::num_splits).

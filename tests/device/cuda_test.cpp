@@ -360,6 +360,23 @@ TEST_F(Correctness, HoppersFp32MeetsTheRule) {
   std::printf("%d problems ran\n", static_cast<int>(ran));
 }
 
+// Of tensors in e4m3, once it may run (kE4m3OnGpu).
+TEST_F(Correctness, HoppersE4m3MeetsTheRule) {
+  if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";
+  const std::vector<std::string> lines = problem_lines("hopper_e4m3.txt");
+  const Verdict runs = cuda().supports(parse_problem(lines.at(0)), {});
+  if (!runs) GTEST_SKIP() << runs.reason;
+  std::uint64_t seed = 0;
+  for (const std::string& line : lines) EXPECT_TRUE(checked(line, ++seed)) << line;
+  for (const char* line : {"fwd e4m3 causal b1 h2 s515 d64", "fwd e4m3 b1 h2 sq300 sk515 d128",
+                           "fwd e4m3 causal b1 h2 s515 d256"}) {
+    for (const ForwardConfig& config : sm90_candidates(parse_problem(line), cuda().limits())) {
+      EXPECT_TRUE(checked(line, ++seed, to_text(config).c_str()));
+      expect_same_bits(line, on_device(to_text(config)), 200);
+    }
+  }
+}
+
 // At this scale the backward may follow any forward.
 TEST_F(Correctness, HoppersOtherBackwardsInFp32MeetTheRule) {
   if (!has_hopper()) GTEST_SKIP() << "of 9.0 alone";

@@ -4,8 +4,9 @@
 #include "kernels/device.h"
 
 // Tiles as the copy engine and the tensor cores of sm_90 share them: panels of 64 columns of 16-bit
-// elements, or 128 of 8 bits, row after row of 128 bytes, the eight 16-byte chunks of a row permuted by the row (the
-// 128-byte swizzle, as Swizzle<64> has it). Panels start at multiples of 1024 bytes.
+// elements, or 128 of 8 bits, row after row of 128 bytes, the eight 16-byte chunks of a row
+// permuted by the row (the 128-byte swizzle, as Swizzle<64> has it). Panels start at multiples of
+// 1024 bytes.
 namespace dfa {
 
 inline constexpr int kPanelColumns = 64;
@@ -38,8 +39,8 @@ DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
           kEightRows | kSwizzle128};
 }
 
-// k runs along the columns, in steps of 16, or 32 of 8 bits; only one panel, of which kColumns are used, is read at
-// a time.
+// k runs along the columns, in steps of 16, or 32 of 8 bits; only one panel, of which kColumns are
+// used, is read at a time.
 DFA_HOST_DEVICE Descriptor k_in_columns(unsigned tile) { return descriptor(tile, 16); }
 template <int kRows, int kColumns = kPanelColumns>
 constexpr int column_step(int step) {
