@@ -24,7 +24,7 @@ struct Inputs {
   Problem problem;
   bool batched = true;             // the files have a batch dimension
   AlignedBuffer q, k, v, d_o;      // in the problem's type and strides; empty: not from a file
-  Factors factors;                 // of a problem in e4m3 and files of wider types
+  HostDescales factors;            // of a problem in e4m3 and files of wider types
   std::vector<std::string> notes;  // one line a file: what it held and whether it was rounded
 };
 

@@ -33,7 +33,7 @@ struct Tensors {
   std::vector<float> d_bias;
   const std::uint64_t* dropout = nullptr;  // seed and offset, in the place of the problem's seed
   BlockArrays blocks;
-  Factors factors;  // of e4m3, [b, hk], of packed sequences too
+  HostDescales factors;  // of e4m3, [b, hk], of packed sequences too
 
   explicit Tensors(const std::string& line, std::uint64_t seed = 1)
       : p(parse_problem(line)), blocks(p) {

@@ -404,7 +404,7 @@ struct ProblemBuffers::Tensors {
   AlignedBuffer host_bias;
   Buffer bias, d_bias;
   Lists lists;
-  Factors host_factors;
+  HostDescales host_factors;
   std::array<std::unique_ptr<Buffer>, 3> factors;  // of q, k, v
   std::shared_ptr<Buffer> workspace, probabilities;
 };

@@ -51,7 +51,7 @@ struct HostInputs {
   const void* k = nullptr;
   const void* v = nullptr;
   const void* d_o = nullptr;
-  Factors factors{};  // of those in e4m3
+  HostDescales factors{};  // of those in e4m3
 };
 
 // Host copies of what the last run left; gradients are empty where there is no backward.

@@ -8,7 +8,7 @@
 namespace dfa {
 
 // The factors of one problem's tensors, [b, hk], or [hk] where it is packed; empty: 1.
-struct Factors {
+struct HostDescales {
   std::vector<float> q, k, v;
 };
 
@@ -31,7 +31,7 @@ std::vector<float> quantize(const float* from, const Quantizable& tensor, void* 
 // As a call takes them, of pointers to factors on any device; null: 1.
 Descales descales_of(const Problem& problem, const float* q, const float* k, const float* v);
 
-inline Descales descales_of(const Problem& problem, const Factors& host) {
+inline Descales descales_of(const Problem& problem, const HostDescales& host) {
   const auto data = [](const std::vector<float>& values) {
     return values.empty() ? nullptr : values.data();
   };
