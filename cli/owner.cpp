@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/quantity.h"
 #include "dfa/error.h"
+#include "govern/held_levers.h"
 #include "privileges/client.h"
 #include "sensors/nvml/guardian.h"
 
@@ -102,23 +103,10 @@ void LentCard::keep(double seconds) {
 
 // What an option has set for the whole run is no lever of a policy.
 power::Lent LentCard::lent() {
-  power::Lent lent;
-  if (!control_) return lent;
-  if (limits_.most_w > 0) {
-    lent.limit = power::Limit{.usual_w = fixed_w_.value_or(limits_.found_w),
-                              .least_w = limits_.least_w,
-                              .most_w = fixed_w_.value_or(limits_.most_w),
-                              .set = [this](double watts) {
-                                const bool found = !fixed_w_ && watts == limits_.found_w;
-                                control_->request_power_limit(found ? 0 : watts);
-                              }};
-  }
-  const auto clocks = clocks_hz_ ? std::nullopt : control_->clocks_hz();
-  if (clocks) {
-    lent.clocks = power::Clocks{.least_hz = clocks->least,
-                                .most_hz = clocks->most,
-                                .lock = [this](double hz) { control_->request_clocks(hz); }};
-  }
+  if (!control_) return {};
+  power::Lent lent = govern::lent_by(*control_, limits_);
+  if (lent.limit && fixed_w_) lent.limit->usual_w = lent.limit->most_w = *fixed_w_;
+  if (clocks_hz_) lent.clocks.reset();
   return lent;
 }
 

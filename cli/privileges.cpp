@@ -1,10 +1,14 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +18,7 @@
 #include "dfa/error.h"
 #include "privileges/client.h"
 #include "privileges/server.h"
+#include "privileges_unit.h"
 
 namespace dfa::cli {
 namespace {
@@ -27,6 +32,21 @@ struct PrivilegesArguments {
 
   std::string socket_path() const { return socket.empty() ? env("DFA_PRIVILEGES") : socket; }
 };
+
+// An option that the action has no use for is no option of it.
+void require_used(const PrivilegesArguments& a) {
+  const auto needs = [&](bool given, const char* option, std::initializer_list<const char*> uses) {
+    const bool used =
+        std::any_of(uses.begin(), uses.end(), [&](auto one) { return a.action == one; });
+    if (!given || used) return;
+    throw InvalidArgument(fmt::format("privileges {} has no use for {}; accepted with {}", a.action,
+                                      option, fmt::join(uses, " and ")));
+  };
+  needs(!a.socket.empty(), "--socket", {"serve", "status"});
+  needs(!a.allow.empty(), "--allow", {"serve", "check"});
+  needs(!a.group.empty(), "--group", {"serve"});
+  needs(a.json, "--json", {"status"});
+}
 
 void require_allow(const PrivilegesArguments& arguments) {
   if (!arguments.allow.empty()) return;
@@ -63,6 +83,15 @@ Descriptor end_signals() {
   Descriptor heard(::signalfd(-1, &ends, SFD_CLOEXEC));
   if (!heard.open()) throw IoError(std::string("signalfd: ") + std::strerror(errno));
   return heard;
+}
+
+// As it is in the sources, with the path of this very program.
+void print_unit() {
+  const std::string usual = "/usr/bin/dfa";
+  std::string unit = kUnit;
+  unit.replace(unit.find(usual), usual.size(),
+               std::filesystem::read_symlink("/proc/self/exe").string());
+  fmt::print("{}", unit);
 }
 
 void tell(const std::string& text) { std::fputs((text + "\n").c_str(), stderr); }
@@ -150,9 +179,9 @@ void add_privileges(CLI::App& app, int&) {
   PrivilegesArguments& a = *arguments;
   CLI::App* command = app.add_subcommand(
       "privileges", "A daemon that lends power limits and clocks of cards to those who may ask");
-  command->add_option("ACTION", a.action, "serve, check or status")
+  command->add_option("ACTION", a.action, "serve, check, status or unit")
       ->required()
-      ->check(CLI::IsMember({"serve", "check", "status"}));
+      ->check(CLI::IsMember({"serve", "check", "status", "unit"}));
   command->add_option("--socket", a.socket, "where it listens (DFA_PRIVILEGES)");
   command->add_option("--allow", a.allow,
                       "serve, check: the file that says who may turn which levers of which card");
@@ -160,15 +189,18 @@ void add_privileges(CLI::App& app, int&) {
                       "serve: the group that may connect, by name or number (the one it runs as)");
   command->add_flag("--json", a.json, "status: print JSON");
   command->footer(
-      "serve: for the owner of the cards, as root. check: reads an --allow file.\n"
+      "serve: for the owner of the cards, as root. check: reads an --allow file. unit: prints the\n"
+      "unit of systemd for this program.\n"
       "A line of it: CARD WHO LEVERS, as\n"
       "  0000:3b:00.0 group:ml limit:350:700W clock:900:1980MHz lease:2h\n\n"
       "Example: dfa privileges serve --allow /etc/dfa/privileges --group ml\n"
       "         dfa privileges status");
   command->callback([arguments] {
+    require_used(*arguments);
     if (arguments->action == "serve") serve(*arguments);
     if (arguments->action == "check") print_check(*arguments);
     if (arguments->action == "status") print_status(*arguments);
+    if (arguments->action == "unit") print_unit();
   });
 }
 

@@ -34,7 +34,7 @@ ALLOWED = {
     "bench": ["base", "spec", "plan", "contract", "analysis", "sensors", "reference", "attention", "power"],
     "evaluate": ["base", "spec", "contract", "bench"],
     "cli": ["base", "spec", "contract", "analysis", "sensors", "reference", "attention", "power", "profile", "simulate", "bench", "govern", "monitor", "privileges", "evaluate", "cuda"],
-    "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "bench", "govern"],
+    "python": ["base", "spec", "contract", "sensors", "attention", "power", "profile", "privileges", "bench", "govern"],
 }
 # What a folder holds, for the note's table.
 WHAT = {

@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,14 +11,17 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "base/env.h"
 #include "bench/machine.h"
 #include "bench/telemetry.h"
 #include "dfa/error.h"
+#include "govern/held_levers.h"
 #include "govern/paced_loop.h"
 #include "govern/points.h"
 #include "govern/policy_plan.h"
 #include "govern/sampling.h"
 #include "power/rack.h"
+#include "privileges/client.h"
 #include "python/bindings/core.h"
 #include "sensors/system_clock.h"
 
@@ -37,19 +41,37 @@ GpuIdentity card_of(const std::string& device) {
   return cuda.device().identity();
 }
 
+// The levers of that card, which a daemon of its owner lends; its socket's path, or empty for the
+// usual one.
+std::unique_ptr<govern::HeldLevers> ask_for_levers(const std::string& socket,
+                                                   const std::string& card) {
+  constexpr double kLongestLease = 60, kPatience = 5;  // s
+  auto client = std::make_unique<privileges::Client>(
+      socket.empty() ? env("DFA_PRIVILEGES") : socket, kPatience);
+  double lease_s = kLongestLease;
+  for (const auto& offer : client->offers()) lease_s = std::min(lease_s, offer.lease_s);
+  return std::make_unique<govern::HeldLevers>(std::move(client), card, lease_s);
+}
+
 // A loop of the user's under a cap, on one card.
 class Loop {
  public:
   Loop(const std::string& policy, const std::string& device, double calibrate_s,
-       std::optional<double> idle_w)
+       std::optional<double> idle_w, std::optional<std::string> privileges)
       : policy_(power::parse_policy(policy)),
         card_(card_of(device)),
         calibrate_s_(calibrate_s),
         idle_w_(idle_w),
+        privileges_(std::move(privileges)),
         sensors_(bench::open_telemetry(card_, clock_)),
         second_(govern::open_second_mean(card_, clock_)) {
     if (sensors_.power.empty()) {
       throw Unsupported("a cap needs a power sensor: " + sensors_.power.status.reason);
+    }
+    if (policy_.turns_card() && !privileges_) {
+      throw InvalidArgument("policy " + power::to_text(policy_) +
+                            " turns a lever of the card's owner; accepted with privileges=True, "
+                            "where a daemon lends it (dfa privileges)");
     }
   }
   Loop(const Loop&) = delete;
@@ -58,11 +80,14 @@ class Loop {
   void begin() {
     if (!idle_w_) idle_w_ = govern::idle_power(sensors_, clock_, 1);
     const auto facts = bench::describe_gpu(card_);
+    put_back_.clear();
+    if (privileges_) levers_ = ask_for_levers(*privileges_, card_.pci_id);
     loop_ = std::make_unique<govern::PacedLoop>(
         govern::LoopOptions{.policy = policy_,
                             .idle_w = idle_w_.value_or(0),
                             .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
-                            .calibrate_s = calibrate_s_},
+                            .calibrate_s = calibrate_s_,
+                            .lent = levers_ ? levers_->lent() : power::Lent{}},
         power::Telemetry{.power = sensors_.power.first(),
                          .mean = second_.first(),
                          .energy = sensors_.energy.all(),
@@ -73,6 +98,11 @@ class Loop {
 
   void pace() {
     if (!loop_) throw InvalidArgument("pace() outside of the with block of its dfa.Governor");
+    if (const auto why = levers_ ? levers_->lost() : std::nullopt) {
+      put_back_ = *why;
+      loop_->lose_levers(*why);
+      levers_.reset();
+    }
     loop_->pace();
   }
 
@@ -87,6 +117,9 @@ class Loop {
     steps_ = loop_->steps();
     waited_s_ = loop_->waited_s();
     loop_.reset();
+    const auto held = std::move(levers_);
+    const Verdict end = held ? held->end() : Verdict::yes();
+    if (!end && put_back_.empty()) throw Unsupported("the card's own levers: " + end.reason);
   }
 
   std::string status() const {
@@ -118,6 +151,7 @@ class Loop {
   long long steps() const { return loop_ ? loop_->steps() : steps_; }
   double waited_s() const { return loop_ ? loop_->waited_s() : waited_s_; }
   std::optional<double> idle_w() const { return idle_w_; }
+  const std::string& put_back() const { return put_back_; }
 
  private:
   sensors::SystemClock clock_;
@@ -125,6 +159,9 @@ class Loop {
   GpuIdentity card_;
   double calibrate_s_;
   std::optional<double> idle_w_;
+  std::optional<std::string> privileges_;
+  std::string put_back_;  // why the lent levers are gone; empty where they are not
+  std::unique_ptr<govern::HeldLevers> levers_;  // outlives the loop that turns them
   bench::Telemetry sensors_;
   sensors::MeterSet second_;
   std::unique_ptr<govern::PacedLoop> loop_;
@@ -195,8 +232,9 @@ void bind_policy(nb::module_& core) {
       },
       "text"_a, "(canonical text, goal, value) of a policy.");
   nb::class_<Loop>(core, "Loop")
-      .def(nb::init<const std::string&, const std::string&, double, std::optional<double>>(),
-           "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none())
+      .def(nb::init<const std::string&, const std::string&, double, std::optional<double>,
+                    std::optional<std::string>>(),
+           "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none(), "privileges"_a.none())
       .def("begin", &Loop::begin, nb::call_guard<nb::gil_scoped_release>())
       .def("pace", &Loop::pace, nb::call_guard<nb::gil_scoped_release>())
       .def("set_policy", &Loop::set_policy, "policy"_a, nb::call_guard<nb::gil_scoped_release>())
@@ -208,6 +246,7 @@ void bind_policy(nb::module_& core) {
       .def_prop_ro("steps", &Loop::steps)
       .def_prop_ro("waited_s", &Loop::waited_s)
       .def_prop_ro("idle_w", &Loop::idle_w)
+      .def_prop_ro("put_back", &Loop::put_back)
       .def_prop_ro("full_w", &Loop::full_w)
       .def_prop_ro("limit_w", &Loop::limit_w);
   bind_rack(core);

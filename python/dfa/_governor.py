@@ -1,5 +1,6 @@
 """A loop of the user's, held under a cap of watts or degrees, alone or with others under one budget."""
 
+import os
 import time
 
 from dfa import _core
@@ -7,8 +8,18 @@ from dfa._meter import _wait_for_gpu
 from dfa._policy import Policy
 
 
+def _socket_of(privileges):
+    """The path of the daemon's socket, empty for the usual one; None where nothing is asked of it."""
+    if isinstance(privileges, bool):
+        return "" if privileges else None
+    path = os.fspath(privileges)
+    if not isinstance(path, str) or not path:
+        raise ValueError(f"privileges={privileges!r}; accepted: True, False or the path of the daemon's socket")
+    return path
+
+
 class Governor:
-    """Holds a loop under a cap by gaps after its steps. No clock or limit of the card is touched.
+    """Holds a loop under a cap by gaps after its steps. No clock or limit of the card is touched, unless its owner lends them.
 
         with dfa.Governor("power_cap:500W") as governor:
             for batch in batches:
@@ -31,6 +42,11 @@ class Governor:
     for so long goes down to its safe share, 0.9 of an equal one, and `alone` says why. What a dead rank might draw stays set aside.
     Decreases come before increases: the sum of all leases never exceeds the cap, whoever dies.
 
+    privileges: True has the card's own power limit and clocks lent by the daemon of its owner (`dfa privileges serve`), over the socket
+    that DFA_PRIVILEGES or the system names; a path is that of its socket. A power_cap is then held by the card's limit, and by gaps below
+    what is lent; limit:450W and clock:1200MHz are policies too. The lease is renewed while the loop runs and the card is put back at its end. Where the daemon ends before,
+    a cap goes on by gaps and `put_back` says why; a policy that is a lever ends pace() with RuntimeError.
+
     status: calibrating, holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
     value that can be had in `reachable`. duty: the share of the time that steps take. power_w (the mean of the last
     second, where the card has it), steps, waited_s, idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
@@ -43,16 +59,20 @@ class Governor:
     steps: int
     waited_s: float
     idle_w: float | None
+    put_back: str  # why the levers that were lent are gone; empty where they are not
     lease_w: float | None  # of a group's card, what it may draw now
     alone: str  # why there is no lease of the group; empty where there is one, or no group
 
     def __init__(self, policy: Policy | str, *, device: str = "cuda", calibrate_s: float = 2.0,
-                 idle_w: float | None = None, group: object = None, lease_s: float = 2.0):
+                 idle_w: float | None = None, group: object = None, lease_s: float = 2.0,
+                 privileges: bool | str | os.PathLike = False):
         self._share = None
+        if group is not None and privileges:
+            raise ValueError("privileges= and group=; accepted: one of them, as a group's leases change ten times a second")
         if group is not None:
             from dfa._governor_group import share_of
             self._share, policy = share_of(group, policy, lease_s, self)
-        self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w)
+        self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w, _socket_of(privileges))
         self._step_s, self._resumed_s, self._limit_w = 0.0, None, None
 
     def __enter__(self) -> "Governor":
@@ -97,6 +117,6 @@ class Governor:
             return None if self._share is None else self._share.lease_w()
         if name == "alone":
             return "" if self._share is None else self._share.alone()
-        if name in ("status", "duty", "power_w", "reachable", "steps", "waited_s", "idle_w"):
+        if name in ("status", "duty", "power_w", "reachable", "steps", "waited_s", "idle_w", "put_back"):
             return getattr(self._loop, name)
         raise AttributeError(f"dfa.Governor has no attribute '{name}'")

@@ -19,11 +19,22 @@ constexpr std::size_t kFewest = 3;
 
 PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters, Clock& clock)
     : options_(options), meters_(meters), clock_(clock), policy_(options.policy) {
-  if (!options.policy.is_cap()) {
+  const power::Policy& policy = options.policy;
+  const bool lent = options.lent.limit || options.lent.clocks;
+  if (policy.turns_card() && !lent) {
+    throw InvalidArgument(
+        fmt::format("policy {} turns a lever of the card's owner, and none is lent; accepted "
+                    "here: power_cap:500W, temp_cap:70C",
+                    to_text(policy)));
+  }
+  if (!policy.is_cap() && !policy.turns_card()) {
     throw InvalidArgument(fmt::format(
         "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C",
-        to_text(options.policy)));
+        to_text(policy)));
   }
+  if (lent) levers_ = std::make_unique<power::LentLevers>(pacer_, options.lent);
+  const Verdict within = power::check_levers(actuator().levers(), policy);
+  if (!within) throw Unsupported(within.reason);
   if (meters.power == nullptr) throw Unsupported("a cap needs a power sensor, and there is none");
   if (options.policy.temp_cap_c() && meters.temperature == nullptr) {
     throw Unsupported("a temperature cap needs a temperature sensor, and there is none");
@@ -51,8 +62,24 @@ void PacedLoop::set_policy(const power::Policy& policy) {
     throw InvalidArgument(fmt::format("policy {} in the place of {}; accepted: another value of it",
                                       to_text(policy), to_text(policy_)));
   }
+  const Verdict within = power::check_levers(actuator().levers(), policy);
+  if (!within) throw Unsupported(within.reason);
   policy_ = policy;
   if (driver_) driver_->set_policy(policy);
+}
+
+void PacedLoop::lose_levers(const std::string& reason) {
+  if (!levers_) return;
+  if (policy_.turns_card()) {
+    throw Unsupported(fmt::format("policy {}: {}", to_text(policy_), reason));
+  }
+  const auto watts = full_w();
+  {
+    const std::lock_guard lock(policy_mutex_);
+    driver_.reset();
+    levers_.reset();
+  }
+  if (watts) drive(*watts);
 }
 
 void PacedLoop::pace() {
@@ -97,7 +124,7 @@ void PacedLoop::drive(double watts) {
   setup.tuning.instants = false;  // 25 ms show a step or its gap, not what they make together
   const std::lock_guard lock(policy_mutex_);
   full_w_ = watts;
-  governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, pacer_);
+  governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, actuator());
   driver_ =
       std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {
         const std::lock_guard mine(mutex_);

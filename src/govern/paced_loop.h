@@ -4,23 +4,27 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "power/driver.h"
+#include "power/lent_levers.h"
 #include "power/pacer.h"
 
 namespace dfa::govern {
 
 struct LoopOptions {
-  power::Policy policy;  // power_cap or temp_cap
+  power::Policy policy;  // power_cap or temp_cap; limit or clock where that lever is lent
   double idle_w = 0;     // before the loop begins
   double limit_w = 0;    // the card's own
   double calibrate_s =
-      2;  // at full speed, to learn what a step draws; the cap may be exceeded then
+      2;               // at full speed, to learn what a step draws; the cap may be exceeded then
+  power::Lent lent{};  // of the card's own levers, by its owner
 };
 
-// Somebody's own loop, a training say, held under a cap by gaps after its steps. Nothing is known
-// of a step but when it ends and what the card drew meanwhile.
+// Somebody's own loop, a training say, held under a cap by gaps after its steps and by the levers
+// of the card that are lent. Nothing is known of a step but when it ends and what the card drew
+// meanwhile.
 class PacedLoop {
  public:
   // The meters and the clock must outlive it; power must be among the meters. Throws
@@ -35,6 +39,11 @@ class PacedLoop {
   // another kind.
   void set_policy(const power::Policy& policy);
 
+  // The card was put back: a cap is held by gaps from now on, without what was learned under the
+  // levers. Of the thread that calls pace(). Throws Unsupported with that reason where the policy
+  // is a lever.
+  void lose_levers(const std::string& reason);
+
   bool calibrated() const { return driver_ != nullptr; }
   // What the loop drew without gaps, once that is known.
   std::optional<double> full_w() const;
@@ -47,6 +56,7 @@ class PacedLoop {
   void calibrate(double took_s);
   void start();
   void drive(double watts);
+  Actuator& actuator() { return levers_ ? static_cast<Actuator&>(*levers_) : pacer_; }
   double work_s() const;
   void wait(double work_s);
 
@@ -54,7 +64,8 @@ class PacedLoop {
   const power::Telemetry meters_;
   Clock& clock_;
   power::Pacer pacer_;
-  mutable std::mutex policy_mutex_;  // of policy_ and full_w_, and of making driver_
+  std::unique_ptr<power::LentLevers> levers_;  // around it, where the card's are lent
+  mutable std::mutex policy_mutex_;            // of policy_ and full_w_, and of making driver_
   power::Policy policy_;
   std::optional<double> full_w_;
   std::unique_ptr<power::Governor> governor_;

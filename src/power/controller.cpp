@@ -487,6 +487,8 @@ Verdict check_lent(const Policy& policy, const char* lever, double value, double
                                  to_text(policy), lever, least / unit, most / unit, of));
 }
 
+}  // namespace
+
 Verdict check_levers(const Levers& levers, const Policy& policy) {
   if (const auto watts = policy.limit_w()) {
     return check_lent(policy, "limit", *watts, levers.limit_least_w, levers.limit_most_w, 1, "W");
@@ -497,8 +499,6 @@ Verdict check_levers(const Levers& levers, const Policy& policy) {
   }
   return Verdict::yes();
 }
-
-}  // namespace
 
 Verdict check(const Setup& setup, const Policy& policy) {
   if (const Verdict lent = check_levers(setup.levers, policy); !lent) return lent;

@@ -79,6 +79,9 @@ struct Setup {
 
 // Can this policy be followed with these points? The reason where not.
 Verdict check(const Setup& setup, const Policy& policy);
+// Whether a policy that turns a lever of the card's owner finds it lent, and as far; a part of the
+// check above.
+Verdict check_levers(const Levers& levers, const Policy& policy);
 
 enum class Status : int {
   holding,     // follows the policy by what is measured

@@ -170,7 +170,7 @@ def test_what_cannot_be_lent_is_one_line_and_changes_nothing(fails, serve, world
 @pytest.mark.parametrize("arguments, code, words", [
     (["serve"], 2, ["--allow is required", "group:ml"]),
     (["check"], 2, "--allow is required"),
-    (["lend"], 2, ["lend", "serve, check or status"]),
+    (["lend"], 2, ["lend", "serve, check, status or unit"]),
     (["serve", "--allow", "nowhere"], 2, ["cannot read", "nowhere"]),
     (["serve", "--allow", "allow", "--group", "no-such-group"], 2, "--group 'no-such-group'"),
     (["serve", "--allow", "allow", "--socket", "/" + "x" * 200], 2, ["--socket", "107 bytes"]),
@@ -197,11 +197,20 @@ def test_without_nvml_the_daemon_says_so(fails, world, tmp_path):
     fails(3, ["allow:1:", "none.so"], "privileges", "serve", "--allow", "allow", env=world | {"DFA_NVML": "none.so"})
 
 
+def test_options_without_a_use_are_refused(fails, world, tmp_path):
+    for action, options, words in (("check", ["--allow", "allow", "--json"], "--json; accepted with status"),
+                                   ("status", ["--allow", "allow"], "--allow; accepted with serve and check"),
+                                   ("unit", ["--socket", "s"], "--socket"), ("status", ["--group", "0"], "--group")):
+        fails(2, [f"privileges {action} has no use for", words], "privileges", action, *options, env=world)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_the_unit_is_one_that_systemd_takes(tmp_path):
-    text = (ROOT / "packaging/systemd/dfa-privileges.service").read_text()
+def test_the_unit_is_one_that_systemd_takes(dfa, tmp_path):
+    text = dfa("privileges", "unit").stdout
     unit = tmp_path / "dfa-privileges.service"
-    unit.write_text(text.replace("/usr/bin/dfa", str(program())))
+    unit.write_text(text)
+    there = (ROOT / "packaging/systemd/dfa-privileges.service").read_text()
+    assert text == there.replace("/usr/bin/dfa", str(program().resolve()))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=HUNG_S)
     assert (done.returncode, done.stderr) == (0, "")
     unit.write_text(text.replace("KillMode=process", "KillMode=sometimes"))  # a fault is seen

@@ -57,6 +57,52 @@ TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
   EXPECT_EQ(loop.last()->status, power::Status::holding);
 }
 
+// The meter shows 600 W whatever is done, as a card would whose limit nobody heeds.
+TEST(PacedLoop, ALentLimitHoldsACapUntilItIsLost) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  std::atomic<double> limit_w{650};
+  const power::Limit limit{.usual_w = 650, .least_w = 300, .most_w = 600, .set = [&](double watts) {
+                             limit_w = watts;
+                             meter.share = watts < 650 ? 0.58 : 1;
+                           }};
+  PacedLoop loop({.policy = {power::Goal::power_cap, 400},
+                  .idle_w = 100,
+                  .limit_w = 700,
+                  .calibrate_s = 0.1,
+                  .lent = {.limit = limit}},
+                 {.power = &meter}, clock);
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      clock.sleep_s(0.004);
+      loop.pace();
+    }
+  };
+  steps(200);
+  EXPECT_EQ(limit_w, 392);
+  EXPECT_EQ(loop.duty(), 1);
+  loop.lose_levers("gone");
+  meter.share = 1;
+  steps(300);
+  EXPECT_EQ(limit_w, 392);  // nobody is asked any more
+  EXPECT_LT(loop.duty(), 0.7);
+}
+
+TEST(PacedLoop, ALeverIsAPolicyWhereItIsLent) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  const power::Limit limit{.usual_w = 650, .least_w = 300, .most_w = 600, .set = [](double) {}};
+  LoopOptions options{
+      .policy = {power::Goal::limit, 450}, .idle_w = 100, .limit_w = 700, .calibrate_s = 0.05};
+  EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), InvalidArgument);
+  options.lent.limit = limit;
+  PacedLoop loop(options, {.power = &meter}, clock);
+  EXPECT_THROW(loop.set_policy({power::Goal::limit, 250}), Unsupported);
+  EXPECT_THROW(loop.lose_levers("gone"), Unsupported);
+  options.policy.value = 250;
+  EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), Unsupported);
+}
+
 TEST(PacedLoop, AnotherCapHoldsFromThenOn) {
   sensors::SystemClock clock;
   LoopMeter meter(clock);
