@@ -255,10 +255,11 @@ void bind_plan(nb::module_& core) {
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
          std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout,
-         const BlockTuple& blocks, const SplitTuple& splits) {
+         const BlockTuple& blocks, const SplitTuple& splits, bool e4m3_cache) {
         Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors, totals,
                                      logits, page, positions, dropout, blocks);
         std::tie(problem.num_splits, problem.batch_invariant) = splits;
+        if (e4m3_cache) problem.kv = DType::e4m3;
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
@@ -266,14 +267,15 @@ void bind_plan(nb::module_& core) {
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
       "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0, "blocks"_a = BlockTuple{},
-      "splits"_a = SplitTuple{},
+      "splits"_a = SplitTuple{}, "e4m3_cache"_a = false,
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
       "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
       "chunk and of the prefix, 0: none; dropout: its "
       "probability, of a seed that comes with the pointers; blocks: queries and keys of a block, "
       "0: no lists, of each "
-      "batch, of each head, with bitmaps; splits: num_splits and batch_invariant of the line.");
+      "batch, of each head, with bitmaps; splits: num_splits and batch_invariant of the line; "
+      "e4m3_cache: its kv(e4m3).");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

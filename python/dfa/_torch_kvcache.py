@@ -55,6 +55,8 @@ class Cache:
         if self.k.device.type == "cpu" and pages.numel() and not 0 <= int(pages.min()) <= int(pages.max()) < self.k.shape[0]:
             self._refuse_pages(sequences, positions // page, pages)
         for cache, rows in ((self.k, k), (self.v, v)):
+            if rows.itemsize == 1:  # PyTorch stores no numbers of 8 bits by their indices, but bytes
+                cache, rows = cache.view(torch.uint8), rows.view(torch.uint8)
             cache[pages, positions % page] = rows
 
     def _check_positions(self, sequences, positions):
@@ -74,7 +76,7 @@ class Cache:
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                  cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
                  max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
-                 num_splits=0, batch_invariant=False, logits=None):
+                 num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, logits=None):
     """(o, lse): q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q]."""
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
@@ -87,7 +89,8 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     if before is None and k is not None:
         raise ValueError("cache_seqlens is None; accepted beside k and v: how many rows each sequence has before them")
     used = before if before is not None else torch.full((rows.b,), cache.capacity, dtype=torch.int32, device=q.device)
-    new = _new_rows(k, v, cache, cu_seqlens_k_new, rows.b)
+    new = _new_rows(k, v, cache, cu_seqlens_k_new, rows.b, q.dtype)
+    factors = _torch_paged.descales_of(k_cache, v_cache, rows.b, k_descale, v_descale)
     if rotary_cos is not None or rotary_sin is not None:
         if new is None:
             raise ValueError("rotary_cos and rotary_sin beside no k and v; accepted: with new keys alone, as in flash-attn")
@@ -103,12 +106,22 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         used = used + new.counts
 
         def write():
-            cache.append(new.flat, new.flat_v, new.sequences, new.positions + before.long()[new.sequences])
+            stored = (stored_as(x, factor, new.sequences, cache.k.dtype) for x, factor in zip((new.flat, new.flat_v), factors))
+            cache.append(*stored, new.sequences, new.positions + before.long()[new.sequences])
     _check_padding(cache, used)
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
-                                 scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits, **(logits or {}))
+                                 scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
+                                 k_descale=k_descale, v_descale=v_descale, **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
+
+
+def stored_as(x, factor, sequences, dtype):
+    """Rows [n, hk, d] as a cache holds them: in float8_e4m3fn divided by their sequence's factor, at most 448 in size."""
+    if dtype != _torch_paged.E4M3:
+        return x
+    x = x.float() if factor is None else x.float() / factor[sequences][..., None]
+    return x.clamp(-448, 448).to(dtype)
 
 
 class _Rows:
@@ -150,7 +163,7 @@ class _Rows:
         return lse if self.packed else lse.unflatten(1, (self.b, self._s)).transpose(0, 1).contiguous()
 
 
-def _new_rows(k, v, cache, cu_seqlens_k_new, b):
+def _new_rows(k, v, cache, cu_seqlens_k_new, b, dtype):
     if k is None or v is None:
         for name, given in (("k", k), ("v", v), ("cu_seqlens_k_new", cu_seqlens_k_new)):
             if given is not None:
@@ -159,9 +172,10 @@ def _new_rows(k, v, cache, cu_seqlens_k_new, b):
     for name, x, stored in (("k", k, cache.k), ("v", v, cache.v)):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is {type(x).__qualname__}; accepted: a tensor")
-        if x.dtype != stored.dtype or x.device != stored.device or x.shape[-2:] != stored.shape[2:]:
+        expected = dtype if stored.dtype == _torch_paged.E4M3 else stored.dtype
+        if x.dtype != expected or x.device != stored.device or x.shape[-2:] != stored.shape[2:]:
             raise ValueError(f"{name} is {list(x.shape)} of {x.dtype} on {x.device}; expected are heads and head dim, type and "
-                             f"device of {name}_cache, {list(stored.shape[2:])} of {stored.dtype} on {stored.device}")
+                             f"device of {name}_cache, {list(stored.shape[2:])} of {expected} on {stored.device}")
     if k.shape[:-2] != v.shape[:-2]:
         raise ValueError(f"k has shape {list(k.shape)}, v {list(v.shape)}; expected are as many rows")
     new, values = (_Rows(name, x, cu_seqlens_k_new, "cu_seqlens_k_new") for name, x in (("k", k), ("v", v)))

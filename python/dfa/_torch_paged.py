@@ -13,13 +13,14 @@ from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import check_dims, flag_of, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
+from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer, _whole,
                                check_integers, check_operands, most_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
-                "Tensor? sinks=None, float softcap=0.0, SymInt most_q=0, int num_splits=0, bool batch_invariant=False) "
-                "-> (Tensor, Tensor)")
+                "Tensor? sinks=None, float softcap=0.0, SymInt most_q=0, int num_splits=0, bool batch_invariant=False, "
+                "Tensor? k_descale=None, Tensor? v_descale=None) -> (Tensor, Tensor)")
 _STEP = 256  # keys: plans of a processor are for the next multiple, so that a sequence that grows needs few
 
 
@@ -52,11 +53,12 @@ def _check_most_used(seqused_k, most):
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), write=None):
+           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), k_descale=None, v_descale=None, write=None):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
-    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of. write:
+    many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of.
+    k_descale, v_descale: of a cache in float8_e4m3fn, which q of any other type may have: as of descales_of. write:
     called when all is checked, to append to the cache."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
@@ -64,13 +66,14 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
             raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
     refuse_gradients(q=q, k=k, v=v, sinks=sinks)
     if _any_autocast():
-        q, k, v = _autocast(q, k, v)
+        q, k, v = _autocast(q, k, v) if not is_e4m3(k, v) else (_autocast(q, q, q)[0], k, v)
     if block_table.dim() != 2:
         raise ValueError(f"block_table has shape {list(block_table.shape)}; accepted: [b, columns]")
     b, columns = block_table.shape
     check_tensors(q, k, v)
     check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), seqused_q=(seqused_q, (b,)), seqused_k=(seqused_k, (b,)),
                    block_table=(block_table, (b, columns)), leftpad_k=(leftpad_k, (b,)))
+    factors = descales_of(k, v, b, k_descale, v_descale)
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
@@ -79,11 +82,11 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     if 0 in q.shape or b == 0:
         return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys
-        k, v = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv)
+        k, v, factors = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv), (None, None)
         block_table = block_table.new_full((b, 1), -1)
     block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
     o, lse = torch.ops.dfa.paged_forward(_fitting(q), _fitting_pages(k), _fitting_pages(v), cu_seqlens_q, seqused_q, seqused_k,
-                                         block_table, leftpad_k, *options, most_q, *splits)
+                                         block_table, leftpad_k, *options, most_q, *splits, *factors)
     return o[..., :dv] if o.shape[2] != dv else o, lse
 
 
@@ -93,8 +96,25 @@ def refuse_gradients(**tensors):
             raise ValueError(f"{name} requires a gradient, which is not computed of a cache; accepted: torch.no_grad()")
 
 
+def is_e4m3(k, v):
+    return k.dtype == v.dtype == E4M3
+
+
+def descales_of(k, v, b, k_descale, v_descale):
+    """Of a cache in float8_e4m3fn: (k_descale, v_descale), each float32 [b, hk] or None for 1."""
+    given = {"k_descale": k_descale, "v_descale": v_descale}
+    for name, descale in given.items():
+        if descale is not None and not is_e4m3(k, v):
+            raise ValueError(f"{name} beside k and v of {k.dtype}; accepted: None, or a cache of {E4M3}")
+    return tuple(descale_of(name, descale, b, k.shape[2], k.device) for name, descale in given.items())
+
+
 def check_tensors(q, k, v):
-    check_operands(q, k, v)
+    check_operands(q, q if is_e4m3(k, v) else k, q if is_e4m3(k, v) else v)
+    if is_e4m3(k, v):
+        for name, x in (("k", k), ("v", v)):
+            if x.layout != torch.strided or x.device != q.device:
+                raise ValueError(f"{name} is a {x.layout} tensor on {x.device}; accepted: a dense tensor on {q.device}, as q")
     for name, tensor, count in (("q", q, 3), ("k", k, 4), ("v", v, 4)):
         if tensor.dim() != count:
             raise ValueError(f"{name} has {tensor.dim()} dimensions; {count} are expected: "
@@ -112,7 +132,7 @@ def _fitting_pages(x):
     """As kernels take it: head dims in multiples of 8, rows that do not overlap and are dense."""
     width = x.shape[3]
     if width != padded_width(width):
-        return torch.nn.functional.pad(x, (0, padded_width(width) - width))
+        return padded_e4m3(x) if x.dtype == E4M3 else torch.nn.functional.pad(x, (0, padded_width(width) - width))
     dense = x.stride(3) == 1 and (x.shape[1] == 1 or x.stride(1) >= width)
     return x if dense else x.contiguous()
 
@@ -122,7 +142,7 @@ def _strides_of(x):
     return x.stride(0), x.stride(2), x.stride(1) if x.shape[1] > 1 else x.shape[3]
 
 
-def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q, splits):
+def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q, splits, e4m3_cache):
     (total_q, hq, d), (pages, page, hk, dv) = q.shape, v.shape
     b, columns = block_table.shape
     rows, keys, threads = total_q if cu_seqlens_q is not None else total_q // b, columns * page, 0
@@ -134,22 +154,25 @@ def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, 
     strides = (0, *q.stride()[1::-1]), _strides_of(k), _strides_of(v), (0, dv, hq * dv)
     return plan_of("fwd", DTYPES[q.dtype], (b, hq, hk, rows, keys, d, dv), (left, right), scale, False, strides, q.device.type,
                    "auto", threads, (total_q, pages * page), (softcap, alibi_slopes is not None, sinks is not None, ""),
-                   page, splits=splits)
+                   page, splits=splits, e4m3_cache=e4m3_cache)
 
 
 def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, left, right, scale, alibi_slopes=None,
-             sinks=None, softcap=0.0, most_q=0, num_splits=0, batch_invariant=False):
+             sinks=None, softcap=0.0, most_q=0, num_splits=0, batch_invariant=False,
+             k_descale=None, v_descale=None):
     if q.device.type == "cpu" and cu_seqlens_q is not None and (begin := int(cu_seqlens_q[0])) != 0:
         raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
     with _On(q) as stream:
         plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q,
-                        (num_splits, batch_invariant))
+                        (num_splits, batch_invariant), is_e4m3(k, v))
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         o, lse = _empty_outputs(q, v[0])
+        factors = [(0, 0, 0), *((0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in (k_descale, v_descale))]
         lengths = [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), _pointer(seqused_k)]
         logits = _pointer(alibi_slopes), slopes_of_batch(alibi_slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)
         pages = _pointer(block_table), block_table.stride(0), _pointer(leftpad_k)
-        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths, logits, pages)
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths, logits, pages,
+                      descales=factors)
     return o, lse
 
 

@@ -80,8 +80,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      dropout_p: float = 0.0, seed: int | torch.Generator | Tensor | None = None,
                      seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
                      block_table: Tensor | None = None, return_lse: bool = False,
-                     deterministic: bool = False, num_splits: int = 0,
-                     batch_invariant: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+                     deterministic: bool = False, num_splits: int = 0, batch_invariant: bool = False,
+                     k_descale: float | Tensor | None = None,
+                     v_descale: float | Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
@@ -96,7 +97,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
     with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
     seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
-    -1 by custom. No gradients.
+    -1 by custom. No gradients. A cache of float8_e4m3fn goes with q of another type, which o has: its numbers times k_descale and
+    v_descale are the keys and values, each a number, float32 [b, hk] with 1 where it is one for all, or None for 1. On processors.
 
     num_splits: in how many splits a GPU's kernel may cut the keys of a query, which blocks then share: 0 as planned, 1 not at all, up
     to 256 so many at most. A processor never does. batch_invariant: o and lse of a sequence have the same bits whatever else is in
@@ -124,7 +126,11 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         flag_of("deterministic", deterministic)  # of gradients, which a cache has none of
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
-                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked)
+                                      alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked,
+                                      k_descale=k_descale, v_descale=v_descale)
+    for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
+        if descale is not None:
+            raise ValueError(f"{name} without block_table is not supported; accepted: None")
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):

@@ -56,16 +56,16 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     """As dfa.flash_attn.flash_attn_with_kvcache, and with cu_seqlens_q int32 [b + 1] q [total_q, hq, d] → o [total_q, hq, dv],
     lse [hq, total_q]; with cu_seqlens_k_new new k and v are packed likewise. page_table is the block_table there;
     rotary_seqlens int32 [b] takes the place of cache_seqlens in rotations. scheduler_metadata is of get_scheduler_metadata.
-    Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
-           sm_margin=sm_margin)
+    k_descale, v_descale: of a cache in float8_e4m3fn beside q of 16 or 32 bits, float32 [b, hk] with 1 where it is one for all; new k
+    and v, of q's type, are divided by them as they are written. Of what is returned with lse, theirs has two tensors more where keys are split; here there are none."""
+    refuse(qv=qv, q_descale=q_descale, attention_chunk=attention_chunk, sm_margin=sm_margin)
     if scheduler_metadata is not None and getattr(scheduler_metadata, "dtype", None) != torch.int32:
         raise ValueError(f"scheduler_metadata is {type(scheduler_metadata).__qualname__}; accepted: what get_scheduler_metadata "
                          "returns, or None")
     o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
                           page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
                           softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
+                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant, k_descale=k_descale, v_descale=v_descale,
                           logits=logits_of(softcap))
     return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
 
