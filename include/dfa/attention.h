@@ -111,7 +111,8 @@ struct Descale {
   std::int64_t head = 0;
 };
 
-// Of problems in e4m3, or whose k and v are (Problem::kv); else not looked at. Query heads have that of the key head that they read.
+// Of problems in e4m3, or whose k and v are (Problem::kv); else not looked at. Query heads have
+// that of the key head that they read.
 //   o = softmax(scale (q q8) (k k8)^T + mask) (v v8), of q8, k8, v8 as they are stored
 struct Descales {
   Descale q{}, k{}, v{};

@@ -86,8 +86,8 @@ struct DFA_API Problem {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   std::optional<BlockMask> blocks{};  // beside the mask; of dense problems
-  // Of forwards of packed sequences, what a GPU's kernel may do: splits of a tile's keys (split-KV),
-  // 1: none, more: so many at most, 0: as planned. A processor never splits.
+  // Of forwards of packed sequences, what a GPU's kernel may do: splits of a tile's keys
+  // (split-KV), 1: none, more: so many at most, 0: as planned. A processor never splits.
   int num_splits = 0;
   // Likewise: o and lse of a sequence have the same bits whatever else is in the call, on the same
   // device by the same build. Splits, if any, then have sizes that follow from its own length.
@@ -141,16 +141,16 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] [batch_invariant] [layout(bshd)]
-// [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside
-// them `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of
-// them, 16 to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole
-// pages, as many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
-// blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so many of the blocks of Q queries and
-// K keys, 128x128, for each batch and each head where these are named, and half of them with
-// bitmaps where `partial` is; blocks(FILE) reads them; blocks(QxK[,b][,h][,partial]) leaves the
-// lists to the pointers. Throws InvalidArgument naming the token and what would be accepted; the
-// result is validated.
+// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] [batch_invariant]
+// [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq
+// and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths
+// are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
+// `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b times sk
+// where q is dense, [b, sq, hq, d]. blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so
+// many of the blocks of Q queries and K keys, 128x128, for each batch and each head where these are
+// named, and half of them with bitmaps where `partial` is; blocks(FILE) reads them;
+// blocks(QxK[,b][,h][,partial]) leaves the lists to the pointers. Throws InvalidArgument naming the
+// token and what would be accepted; the result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.
