@@ -4,7 +4,7 @@
 
 // By what tiles of Hopper's forward in e4m3 are chosen. It has run on no card: its prices are
 // guessed, not measured, from a step's cycles of tensor cores or of exponentials, whichever are
-// more, at 1.7 GHz, and from what 16-bit tiles take beside those (0033).
+// more, at 1.7 GHz, and from what 16-bit tiles take beside those (0035).
 namespace dfa::prices {
 
 inline constexpr MeasuredTile kGuessedE4m3[] = {

@@ -200,7 +200,7 @@ TEST(EmulatedHopperE4m3, SumsOf14BitsMeetTheRule) {
       "fwd e4m3 b1 h1 sq64 sk1000 d256");
 }
 
-// The scores' sums are as short, which the bound of lse does not know (0033): where a row sees few
+// The scores' sums are as short, which the bound of lse does not know (0035): where a row sees few
 // keys its error is to be of the size that is foreseen.
 TEST(EmulatedHopperE4m3, SumsOf14BitsCostLseDigits) {
   const WithSumBits with(14);
