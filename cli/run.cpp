@@ -97,6 +97,7 @@ void print_head(const RunArguments& arguments, const Inputs& inputs,
 void print_time(const measure::Summary& ms, double flops) {
   fmt::print("time      {:.4f} ms, median of {} (least {:.4f}, p95 {:.4f})\n", ms.median, ms.n,
              ms.min, ms.p95);
+  if (!(flops > 0)) return;  // of lengths that are not known ahead
   fmt::print("rate      {:.2f} GFLOP/s ({:.4g} GFLOP of matrix products)\n",
              ms.median > 0 ? flops * 1e-6 / ms.median : 0.0, flops * 1e-9);
 }

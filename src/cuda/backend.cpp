@@ -1,6 +1,5 @@
 #include "cuda/backend.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -15,7 +14,6 @@
 #include "cuda/standard.h"
 #include "cuda/store.h"
 #include "kernels/launch.h"
-#include "plan/validate_gpu.h"
 #include "spec/config.h"
 #include "spec/flops.h"
 #include "spec/passes.h"
@@ -107,10 +105,6 @@ class CudaBackend final : public Backend {
 
   Verdict supports(const Problem& p, const PlanOptions& options) const override {
     if (const Verdict there = available(); !there) return there;
-    if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
-      return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
-                         " have run on no GPU; take backend cpu");
-    }
     if (asks_standard(options)) return standard_supports(p, chosen_device());
     return flash_supports(p, limits());
   }

@@ -52,7 +52,7 @@ std::string splits_of(const Problem& p, const ForwardConfig& c) {
 }  // namespace
 
 // What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
-// run it: Hopper's forward in e4m3, and splits as they are asked for.
+// run it: Hopper's forward in e4m3, splits as they are asked for, and wide heads in pages.
 constexpr bool kE4m3OnGpu = false;
 constexpr bool kSplitsAsAskedOnGpu = false;
 
@@ -65,6 +65,10 @@ Verdict flash_supports(const Problem& p, const Limits& limits) {
   }
   if (!kSplitsAsAskedOnGpu && p.num_splits > 0 && select_forward(p, limits).split_kv) {
     return Verdict::no("num_splits of keys that are split has run on no GPU; accepted: 0");
+  }
+  if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
+    return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
+                       " have run on no GPU; take backend cpu");
   }
   if (has_forward(p)) {
     if (const Verdict ok = validate_config(select_forward(p, limits), p, limits); !ok) return ok;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "cuda/cache.h"
 #include "cuda/chosen_device.h"
+#include "cuda/flash.h"
 #include "cuda/nvrtc.h"
 #include "cuda/request.h"
 #include "cuda/standard_steps.h"
@@ -44,6 +45,7 @@ void add(std::vector<KernelLaunch>& launches, const Problem& problem, const Conf
 }
 
 std::vector<KernelLaunch> default_launches(const Problem& of, const Limits& limits) {
+  if (const Verdict can = flash_supports(of, limits); !can) throw Unsupported(can.reason);
   const Problem problem = with_pack_gqa(of);
   std::vector<KernelLaunch> launches;
   if (has_forward(problem)) {

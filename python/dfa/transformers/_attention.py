@@ -206,7 +206,7 @@ def _of_tensor(mask, sq):
         if not (visible | (mask <= torch.finfo(mask.dtype).min)).all():
             refuse("a mask with values other than 0 and the type's minimum, which is a bias")
     elif mask.dtype != torch.bool:
-        refuse(f"a mask of {mask.dtype} (accepted: bool or floating point)")
+        raise ValueError(f"a mask of {mask.dtype}; accepted: bool or floating point")
     if not (visible == visible[:, :1]).all():
         refuse("a mask that differs from head to head")
     visible = visible[:, 0].expand(-1, sq, -1)
