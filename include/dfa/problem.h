@@ -141,7 +141,7 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] [batch_invariant]
+// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)]` `[kv(e4m3)] [num_splits(N)] [batch_invariant]
 // [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq
 // and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths
 // are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
