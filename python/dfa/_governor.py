@@ -12,7 +12,7 @@ def _socket_of(privileges):
     """The path of the daemon's socket, empty for the usual one; None where nothing is asked of it."""
     if isinstance(privileges, bool):
         return "" if privileges else None
-    path = os.fspath(privileges)
+    path = os.fspath(privileges) if isinstance(privileges, (str, os.PathLike)) else None
     if not isinstance(path, str) or not path:
         raise ValueError(f"privileges={privileges!r}; accepted: True, False or the path of the daemon's socket")
     return path

@@ -12,10 +12,12 @@ from dfa._logits import check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, positions_of, rows_before_heads, scale_at_width, scale_of,
                          shown, sizes_of, strides_of, window_of)
+from dfa._torch import _refuse_what_has_no_rule
 from dfa._torch_calls import fits
 from dfa._torch_varlen import _On, _pointer
 
 E4M3 = torch.float8_e4m3fn
+_MOST = torch.finfo(torch.float32).max
 _REFUSED = ("bias", "mask", "block_mask", "seed")
 
 _library = torch.library.Library("dfa", "FRAGMENT")
@@ -34,6 +36,8 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
         raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
     _check(q, k, v)
     _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
+    if not torch.compiler.is_compiling():
+        _refuse_what_has_no_rule(q, k, v)
     flag_of("deterministic", deterministic)
     if isinstance(scale, torch.Tensor):
         raise ValueError("scale is a tensor; accepted beside float8_e4m3fn: a number, or None for 1 / sqrt(d)")
@@ -58,6 +62,8 @@ def descale_of(name, given, b, hk, device):
     if given is None:
         return None
     if isinstance(given, (int, float)) and not isinstance(given, bool):
+        if not abs(given) <= _MOST:
+            raise ValueError(f"{name} is {shown(given)}; accepted: a finite number of float32")
         return torch.full((), given, dtype=torch.float32, device=device).expand(b, hk)
     if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.layout != torch.strided:
         raise TypeError(f"{name} is {getattr(given, 'dtype', None) or shown(given)}; accepted: a number or a float32 tensor [b, hk]")

@@ -4,7 +4,7 @@ asked for, and queries attend to all that is there. The cache is dense, [b, s, h
 import torch
 
 from dfa import _torch_paged
-from dfa._shapes import flag_of, shown
+from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_varlen import _whole, check_integers, splits_of
 
@@ -41,6 +41,27 @@ class Cache:
             return self.table
         rows = torch.arange(self.b, dtype=torch.int32, device=self.k.device) if self.batch_idx is None else self.batch_idx
         return rows[:, None]
+
+    def check_pages(self, used, counts, left):
+        """On the CPU, before rows are written, as kernels look too late for that: whether the table names the pages of all rows that
+        are seen. used, counts: rows of keys and of queries of each sequence; left: how far a window goes back, -1 for all."""
+        if not self.paged or self.k.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        page, columns = self.k.shape[1], self.table.shape[1]
+        beyond = (used > self.capacity).nonzero()
+        if len(beyond):
+            n = int(beyond[0])
+            raise ValueError(f"sequence {n} has {int(used[n])} rows by cache_seqlens, but {self.table_name} has {columns} pages of {page}")
+        first = torch.zeros_like(used) if self.leftpad is None else self.leftpad
+        if left >= 0:
+            first = torch.maximum(first, used - counts - left)
+        at = torch.arange(columns)
+        seen = (at >= (first // page)[:, None]) & (at * page < used[:, None]) & (torch.as_tensor(counts) > 0).reshape(-1, 1)
+        wrong = (seen & ((self.table < 0) | (self.table >= self.k.shape[0]))).nonzero()
+        if len(wrong):
+            n, column = wrong[0].tolist()
+            raise ValueError(f"{self.table_name} names page {int(self.table[n, column])} in column {column} of sequence {n}, but the cache "
+                             f"has {self.k.shape[0]}")
 
     def append(self, k, v, sequences, positions):
         """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
@@ -108,12 +129,23 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
         def write():
             stored = (stored_as(x, factor, new.sequences, cache.k.dtype) for x, factor in zip((new.flat, new.flat_v), factors))
             cache.append(*stored, new.sequences, new.positions + before.long()[new.sequences])
+        if cache.k.device.type == "cpu":
+            check_factors(k_descale=factors[0], v_descale=factors[1])
     _check_padding(cache, used)
+    if new is None or not (used > cache.capacity).any():  # rows beyond it are named by where they would go
+        cache.check_pages(used, rows.counts, window_of(causal, window)[0])
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
                                  k_descale=k_descale, v_descale=v_descale, **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
+
+
+def check_factors(**factors):
+    """Raises where new rows, which are divided by them, would be none."""
+    for name, factor in factors.items():
+        if factor is not None and not (factor.isfinite() & (factor != 0)).all():
+            raise ValueError(f"{name} has a factor of 0, NaN or infinity; accepted beside k and v: finite ones other than 0")
 
 
 def stored_as(x, factor, sequences, dtype):

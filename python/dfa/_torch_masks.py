@@ -76,7 +76,7 @@ def masked(query, key, value, visible, **options):
     """o of q, k, v [b, h, s, d] and a boolean mask that broadcasts to [b, hq, sq, sk]. Reading it waits for the GPU."""
     b, sq, sk = query.shape[0], query.shape[2], key.shape[2]
     visible = of_four(visible, b, query, key)
-    anything = query.device.type == "cpu"
+    anything = query.device.type == "cpu" and query.dtype != torch.float8_e4m3fn  # which adds no bias
     try:
         intervals = _intervals(visible, sq, sk, anything)
     except RuntimeError:  # torch.func, fake tensors

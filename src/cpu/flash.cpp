@@ -1,7 +1,9 @@
 #include "cpu/flash.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/aligned.h"
@@ -174,11 +176,14 @@ float v_factor(const Problem& p, const ForwardArgs& args, std::int64_t b, std::i
 }
 
 // Of a cache in e4m3 factors are those of scores and of the output: elements then are exact in the
-// type that the engine reads, where products with factors would not be.
+// type that the engine reads, where products with factors would not be. A scale of 0 would make NaN
+// of what a mask hides: it counts as the least number.
 HeadShape with_factors(HeadShape shape, const Problem& p, const ForwardArgs& args, std::int64_t b,
                        std::int64_t hk) {
   if (!p.kv) return shape;
+  constexpr float kLeast = std::numeric_limits<float>::min();
   shape.scale *= descale_of(args.descales.k, b, hk);
+  if (std::abs(shape.scale) < kLeast) shape.scale = std::copysign(kLeast, shape.scale);
   shape.dropout.factor *= descale_of(args.descales.v, b, hk);
   return shape;
 }

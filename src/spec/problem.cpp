@@ -184,7 +184,10 @@ class Parser {
     if (token == "deterministic") return problem_.deterministic = true;
     if (token == "alibi") return problem_.alibi = true;
     if (token == "sink") return problem_.sink = true;
-    if (token == "batch_invariant") return problem_.batch_invariant = true;
+    if (token == "batch_invariant") {
+      if (problem_.batch_invariant) bad("a second batch_invariant");
+      return problem_.batch_invariant = true;
+    }
     return false;
   }
 
@@ -480,8 +483,10 @@ void require_splits(const Problem& p) {
   }
   if (p.num_splits == 0 && !p.batch_invariant) return;
   const char* const name = p.batch_invariant ? "batch_invariant" : "num_splits";
-  if (!p.packed()) bad(std::string(name) + " is of packed sequences");
-  if (p.pass != Pass::forward) bad(std::string(name) + " is of the pass fwd");
+  if (!p.packed())
+    bad(std::string(name) +
+        " is of packed sequences; accepted: beside lens(…), packed(…) or page(…)");
+  if (p.pass != Pass::forward) bad(std::string(name) + " is of forwards; accepted: the pass fwd");
   if (p.batch_invariant && p.num_splits > 1) {
     bad("num_splits(" + std::to_string(p.num_splits) +
         ") beside batch_invariant; accepted: 1, or none, as splits follow from lengths there");

@@ -172,6 +172,26 @@ def test_types_gradients_and_other_doors():
         dfa.plan("fwdbwd e4m3 b1 h1 s8 d64")
 
 
+def test_scattered_masks_and_numbers_of_splits_are_refused_by_name():
+    tensors, _ = quantized()
+    for mask, words in ((torch.arange(65) % 2 == 0, "attn_mask shows a query keys that do not lie together"),
+                        (torch.arange(65.0), "attn_mask adds to scores, which float8_e4m3fn has not")):
+        with pytest.raises(ValueError, match=words):
+            dfa.torch.scaled_dot_product_attention(*tensors, attn_mask=mask.expand(33, 65), enable_gqa=True)
+    for splits in (-1, 1.5):
+        with pytest.raises(ValueError, match=f"num_splits {splits}"):
+            flash_attn_interface.flash_attn_func(*(x.transpose(1, 2) for x in tensors), num_splits=splits)
+
+
+def test_forward_mode_is_refused():
+    (q, k, v), factors = quantized()
+    k_descale = factors["k_descale"]
+    with pytest.raises(RuntimeError, match="forward-mode derivatives"):
+        torch.func.jvp(lambda x: dfa.attention(q, k, v, k_descale=x).float(), (k_descale,), (k_descale,))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="forward-mode derivatives"):
+        dfa.attention(q, k, v, k_descale=torch.autograd.forward_ad.make_dual(k_descale, k_descale))
+
+
 def test_flash_attention_3s_door():
     tensors, descales = quantized()
     o, lse = flash_attn_interface.flash_attn_func(*(x.transpose(1, 2) for x in tensors), causal=True, **descales, return_attn_probs=True)

@@ -133,6 +133,45 @@ def test_what_is_refused_is_told_in_one_line(change, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("none", [0.0, 1e-45, -0.0])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_factor_of_nothing_makes_all_keys_weigh_alike(none, causal):
+    k, v = caches()
+    q, cu = draw(6, 4, 64, seed=4), torch.tensor([0, 2, 4, 6], dtype=torch.int32)
+    o, lse = dfa.attention_varlen(q, k, v, cu, seqused_k=USED, block_table=TABLE, k_descale=none, causal=causal, return_lse=True)
+    for n in range(3):
+        expected = right(q[cu[n]:cu[n + 1]], k, v, none, None, n, int(USED[n]), causal)
+        assert near(o[cu[n]:cu[n + 1]], expected, torch.float32)
+    assert lse.isfinite().all()
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"page_table": torch.tensor([[-1, 1, 2]], dtype=torch.int32)}, "page_table names page -1 in column 0 of sequence 0"),
+    ({"page_table": torch.tensor([[1, 8, 2]], dtype=torch.int32)}, "page_table names page 8 in column 1"),
+    ({"cache_seqlens": torch.tensor([48], dtype=torch.int32)}, "row 48 of sequence 0"),
+    ({"k_descale": 0.0}, "k_descale has a factor of 0"), ({"v_descale": torch.tensor([[1.0, torch.inf]])}, "v_descale has a factor of 0, NaN"),
+    ({"k_descale": 1e39}, "k_descale is 1e\\+39; accepted: a finite number"), ({"window_size": (4,)}, "window"),
+])
+def test_what_is_refused_has_written_nothing(change, message):
+    k_cache, v_cache = caches()
+    kept = [x.clone().view(torch.uint8) for x in (k_cache, v_cache)]
+    new = torch.ones(1, 1, 2, 64)
+    options = {"cache_seqlens": torch.tensor([20], dtype=torch.int32), "page_table": torch.tensor([[3, 1, 2]], dtype=torch.int32)}
+    with pytest.raises(ValueError, match=message):
+        flash_attn_interface.flash_attn_with_kvcache(torch.ones(1, 1, 4, 64), k_cache, v_cache, new, new, **(options | change))
+    assert all((x.view(torch.uint8) == y).all() for x, y in zip((k_cache, v_cache), kept))
+
+
+def test_pages_that_a_window_has_left_behind_may_be_gone():
+    k_cache, v_cache = caches()
+    new, table = torch.ones(1, 1, 2, 64), torch.tensor([[-1, 1, 2]], dtype=torch.int32)
+    options = {"cache_seqlens": torch.tensor([36], dtype=torch.int32), "causal": True}
+    def call(table, *caches):
+        return flash_attn_interface.flash_attn_with_kvcache(torch.ones(1, 1, 4, 64), *caches, new, new, page_table=table, window_size=(10, 0), **options)
+    whole = call(torch.tensor([[0, 1, 2]], dtype=torch.int32), *(x.clone() for x in (k_cache, v_cache)))
+    assert torch.equal(call(table, k_cache, v_cache), whole)
+
+
 def test_factors_go_with_pages_alone():
     begins = torch.tensor([0, 3], dtype=torch.int32)
     with pytest.raises(ValueError, match="k_descale without block_table"):

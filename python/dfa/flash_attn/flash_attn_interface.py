@@ -6,7 +6,7 @@ import torch
 
 from dfa._shapes import flag_of
 from dfa._torch_kvcache import with_kvcache
-from dfa._torch_varlen import attention_varlen
+from dfa._torch_varlen import attention_varlen, splits_of
 from dfa.flash_attn._adapted import attend, both_begins, logits_of, refuse, split_heads, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func", "flash_attn_with_kvcache",
@@ -19,6 +19,7 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, qv=None, q_descal
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → o, or with return_attn_probs (o, lse), lse float32
     [b, hq, sq]. Of q, k, v in float8_e4m3fn o is bfloat16, and the descales are float32 [b, hk]."""
     refuse(qv=qv, attention_chunk=attention_chunk, sm_margin=sm_margin)
+    splits_of(num_splits, False)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic,
                     logits_of(softcap, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale))
     return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
@@ -41,6 +42,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     return_attn_probs (o, lse), lse float32 [hq, total_q]."""
     refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
            sm_margin=sm_margin)
+    splits_of(num_splits, False)
     o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
                               deterministic=deterministic, return_lse=True, **logits_of(softcap))
