@@ -96,7 +96,8 @@ def test_a_refusal(capsys):
 
 
 def torchrun(source, tmp_path, ranks=2):
-    last = "\ndist.barrier()\ndist.destroy_process_group()\n"  # a rank that ends early may cut others off
+    # A rank that ends early may cut others off; what libraries do while a process ends is not looked at here.
+    last = "\ndist.barrier()\ndist.destroy_process_group()\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
     (tmp_path / "snippet.py").write_text(source + last)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(tmp_path / "snippet.py")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
