@@ -141,7 +141,7 @@ void print_guard(const run::Governed& governed, double bound) {
 }
 
 // What a load is made of, while it lives.
-struct PassPlans {
+struct PreparedLoad {
   std::unique_ptr<measure::ProblemBuffers> buffers;
   std::vector<run::Candidate> candidates;
 };
@@ -167,11 +167,7 @@ std::vector<run::Candidate> stored(const Problem& problem, const std::string& pr
     throw IoError("--profile '" + profile +
                   "' is not there; accepted: a file that dfa tune made, shipped");
   }
-  run::KnownPoints known =
-      profile == "shipped"
-          ? run::shipped_points(problem, options)
-          : run::stored_points(problem, profile::Store(profile, profile::Access::existing),
-                               options);
+  run::KnownPoints known = run::points_from(profile, problem, options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
   return std::move(known.candidates);
@@ -222,7 +218,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   for (const run::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
   options.lent = card.lent();
-  std::vector<PassPlans> prepared;
+  std::vector<PreparedLoad> prepared;
   std::optional<double> idle_w;
   {
     const measure::Telemetry telemetry = measure::open_telemetry(gpu, clock);
@@ -233,7 +229,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
           {std::make_unique<measure::ProblemBuffers>(problem, points.backend, 1), {}});
     }
     idle_w = run::idle_power(telemetry, clock, 1);
-    for (PassPlans& one : prepared) {
+    for (PreparedLoad& one : prepared) {
       one.candidates = arguments.profile.empty()
                            ? measure(*one.buffers, points, telemetry, idle_w, clock)
                            : stored(one.buffers->problem(), arguments.profile, points);
@@ -241,7 +237,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   }
   std::vector<run::Load> loads;
   fmt::print("idle {}; points:\n", or_dash(idle_w, "W"));
-  for (PassPlans& one : prepared) {
+  for (PreparedLoad& one : prepared) {
     if (prepared.size() > 1) fmt::print("{}\n", to_line(one.buffers->problem()));
     if (one.candidates.empty()) throw Unsupported("no configuration passed its check");
     print_points(one.candidates);
@@ -293,8 +289,10 @@ void add_power(CLI::App& app, int& exit_code) {
       ->required()
       ->expected(1)
       ->take_all();
-  command->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
-      ->check(seconds());
+  CLI::Option* load_seconds =
+      command
+          ->add_option("--load-seconds", a.load_seconds, "of each turn, with several problems (2)")
+          ->check(seconds());
   command
       ->add_option("--seconds", a.seconds,
                    "for each policy (10); several times: one after the other, for each its own")
@@ -302,10 +300,12 @@ void add_power(CLI::App& app, int& exit_code) {
       ->take_all()
       ->check(seconds());
   command->add_option("--backend", a.points.backend, "auto, cuda, cpu or reference");
-  command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
-      ->check(whole_number(1, 50));
-  command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
-      ->check(seconds());
+  CLI::Option* points =
+      command->add_option("--points", a.points.candidates, "configurations to measure first (3)")
+          ->check(whole_number(1, 50));
+  CLI::Option* point_seconds =
+      command->add_option("--point-seconds", a.points.seconds, "for each measurement of one (2)")
+          ->check(seconds());
   add_memory_bound(*command, a.points);
   command->add_option("--profile", a.profile,
                       "take the points from what dfa tune measured: a file, or shipped for what "
@@ -326,7 +326,16 @@ void add_power(CLI::App& app, int& exit_code) {
   a.owner.add_to(*command);
   command->footer(
       "Example: dfa power --policy power_cap:500W --problem \"fwd bf16 b4 h16 s4096 d128\"");
-  command->callback([arguments, &exit_code] { run_power(*arguments, exit_code); });
+  command->callback([=, &exit_code] {
+    if (load_seconds->count() > 0 && arguments->problems.size() == 1) {
+      throw InvalidArgument("--load-seconds is of turns; accepted with several --problem");
+    }
+    if (points->count() + point_seconds->count() > 0 && !arguments->profile.empty()) {
+      throw InvalidArgument(
+          "--points and --point-seconds are of measurements; accepted without --profile");
+    }
+    run_power(*arguments, exit_code);
+  });
 }
 
 }  // namespace dfa::cli

@@ -258,8 +258,8 @@ void add_run(CLI::App& app, int& exit_code) {
   command->add_option("--json", a.json, "result file, schema dfa-result/1");
   command->footer(
       "Files hold (b,h,s,d) or (h,s,d), with layout(bshd) in the line (b,s,h,d) or (s,h,d), in\n"
-      "fp16, bf16, fp32 or fp64; values are rounded to the problem's type. Outputs are fp16 for\n"
-      "fp16 problems, else fp32.\n\n"
+      "fp16, bf16, fp32 or fp64, .safetensors in e4m3 too; values are rounded to the problem's\n"
+      "type. Outputs are fp16 for fp16 problems, else fp32.\n\n"
       "Example: dfa run --problem \"fwdbwd bf16 causal b2 hq8 hk2 s1000 d64\" --check");
   command->callback([arguments, &exit_code] { run(*arguments, exit_code); });
 }

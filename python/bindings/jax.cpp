@@ -38,7 +38,9 @@ DType type_of(const ffi::AnyBuffer& q) {
     case ffi::DataType::F16: return DType::fp16;
     case ffi::DataType::BF16: return DType::bf16;
     case ffi::DataType::F8E4M3FN: return DType::e4m3;
-    default: throw InvalidArgument("element type of q; accepted: float32, float16, bfloat16");
+    default:
+      throw InvalidArgument(
+          "element type of q; accepted: float32, float16, bfloat16, float8_e4m3fn");
   }
 }
 

@@ -81,19 +81,21 @@ class Loop {
     if (!idle_w_) idle_w_ = run::idle_power(sensors_, clock_, 1);
     const auto facts = measure::describe_gpu(card_);
     put_back_.clear();
-    if (privileges_) levers_ = ask_for_levers(*privileges_, card_.pci_id);
+    // Kept once the loop is there: what it refuses holds no lease.
+    auto levers = privileges_ ? ask_for_levers(*privileges_, card_.pci_id) : nullptr;
     loop_ = std::make_unique<run::PacedLoop>(
         run::LoopOptions{.policy = policy_,
                          .idle_w = idle_w_.value_or(0),
                          .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
                          .calibrate_s = calibrate_s_,
-                         .lent = levers_ ? levers_->lent() : power::Lent{}},
+                         .lent = levers ? levers->lent() : power::Lent{}},
         power::Telemetry{.power = sensors_.power.first(),
                          .mean = second_.first(),
                          .energy = sensors_.energy.all(),
                          .temperature = sensors_.temperature.first(),
                          .capped = sensors_.power_capped.first()},
         clock_);
+    levers_ = std::move(levers);
   }
 
   void pace() {

@@ -22,9 +22,9 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
     if algorithm not in ("auto", "flash"):
         raise ValueError(f"algorithm '{algorithm}' with JAX; accepted: auto, flash")
     if q.dtype == k.dtype == v.dtype == jnp.float8_e4m3fn:
-        from dfa._jax_e4m3 import attention as of_e4m3
-        return of_e4m3(q, k, v, return_lse, (None,) * 3, algorithm=algorithm, causal=causal, window=window, scale=scale,
-                       deterministic=deterministic)
+        from dfa._attention import _of_e4m3
+        return _of_e4m3(q, k, v, return_lse, algorithm, (None,) * 3,
+                        {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic})
     check_types(q, k, v)
     q, k, v = _one_batch(q, k, v)
     sizes = sizes_of(q.shape, k.shape, v.shape)

@@ -7,7 +7,7 @@ over devices as k is.
 import jax
 import jax.numpy as jnp
 
-from dfa._dropout import probability_of
+from dfa._descales import check_descale_shape, descale_number, refuse_others
 from dfa._jax import _one_batch, _padded
 from dfa._jax_calls import in_same_axes, placed_alike, scaled_forward
 from dfa._shapes import flag_of, nothing_to_read, scale_at_width, scale_of, shown, sizes_of, window_of
@@ -15,14 +15,10 @@ from dfa._shapes import flag_of, nothing_to_read, scale_at_width, scale_of, show
 _E4M3 = jnp.float8_e4m3fn
 
 
-def attention(q, k, v, return_lse, descales, *, algorithm, causal=False, window=None, scale=None, deterministic=False, dropout_p=0.0,
+def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale=None, deterministic=False, dropout_p=0.0,
               **others):
     """As dfa.attention. descales: of q, k and v, each None, a number or an array [b, hk] with 1 where it is one for all."""
-    for name, value in others.items():
-        if value is not None:
-            raise ValueError(f"{name} is not supported on JAX arrays in float8_e4m3fn; accepted: None")
-    if probability_of(dropout_p):
-        raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
+    refuse_others("JAX arrays", dropout_p, others)
     if not q.dtype == k.dtype == v.dtype == _E4M3:
         raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted with q_descale, k_descale or v_descale: "
                          "float8_e4m3fn for all")
@@ -48,9 +44,11 @@ def attention(q, k, v, return_lse, descales, *, algorithm, causal=False, window=
 
 def descale_of(name, given, b, hk):
     """float32 [b, hk, 1]; 1 for None."""
-    given = jnp.asarray(1.0 if given is None else given)
+    try:
+        given = jnp.asarray(1.0 if given is None else descale_number(name, given))
+    except TypeError:
+        raise TypeError(f"{name} is {shown(given)}; accepted: a number or an array [b, hk]") from None
     if not jnp.issubdtype(given.dtype, jnp.floating) and not jnp.issubdtype(given.dtype, jnp.integer):
         raise TypeError(f"{name} is of {given.dtype}; accepted: real numbers")
-    if given.ndim not in (0, 2) or given.ndim == 2 and (given.shape[0] not in (1, b) or given.shape[1] not in (1, hk)):
-        raise ValueError(f"{name} has shape {list(given.shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+    check_descale_shape(name, given.shape, b, hk)
     return jnp.broadcast_to(given.astype(jnp.float32), (b, hk))[..., None]

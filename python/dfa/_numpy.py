@@ -3,6 +3,7 @@
 import numpy
 
 from dfa import _arrays
+from dfa._descales import check_descale_shape, descale_number, refuse_others
 from dfa._dropout import probability_of, refuse_seed, words_of
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._shapes import shown
@@ -14,14 +15,15 @@ def _pointer(array):
 
 def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorithm):
     if q.dtype.name == k.dtype.name == v.dtype.name == "float8_e4m3fn":
-        return attention_of_e4m3(q, k, v, return_lse, (None,) * 3, algorithm=algorithm, causal=causal, window=window, scale=scale,
-                                 deterministic=deterministic)
+        from dfa._attention import _of_e4m3
+        return _of_e4m3(q, k, v, return_lse, algorithm, (None,) * 3,
+                        {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic})
     options = causal, window, scale, return_lse, deterministic, algorithm
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, *options)
 
 
 def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks,
-                        bias, chunk, prefix, mask, dropout_p, seed):
+                        bias, chunk, prefix, mask, dropout_p, seed, descales=None):
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
     hq = q.shape[1] if q.ndim == 4 else 0
     alibi_slopes, sinks = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
@@ -38,37 +40,29 @@ def attention_of_logits(q, k, v, return_lse, *, causal, window, scale, determini
         refuse_seed(seed)
     pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks, bias)]
     logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, biased),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), dropout)
+                            (pointers[0], slopes_of_batch(alibi_slopes, hq), *pointers[1:], steps), sinks, (chunk, prefix), dropout, descales)
     return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, "auto", logits)
 
 
-def attention_of_e4m3(q, k, v, return_lse, descales, *, algorithm, causal=False, window=None, scale=None, deterministic=False,
-                      softcap=None, alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, **others):
+def attention_of_e4m3(q, k, v, return_lse, descales, *, dropout_p=0.0, bias=None, mask=None, block_mask=None, seed=None, **options):
     """As dfa.attention. descales: of q, k and v, each None, a number or an array [b, hk] with 1 where it is one for all."""
-    for name, value in others.items():
-        if value is not None:
-            raise ValueError(f"{name} is not supported beside float8_e4m3fn; accepted: None")
-    if probability_of(dropout_p):
-        raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
+    refuse_others("arrays", dropout_p, {"bias": bias, "mask": mask, "block_mask": block_mask, "seed": seed})
     b = max(x.shape[0] if x.ndim == 4 else 0 for x in (q, k, v))
-    hq, hk = (x.shape[1] if x.ndim == 4 else 0 for x in (q, k))
-    alibi_slopes, sinks, *factors = (_floats(name, x) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks),
-                                                                      *zip(("q_descale", "k_descale", "v_descale"), descales)))
-    check_shapes(alibi_slopes, sinks, b, hq)
-    factors = [descale_of(f"{name}_descale", x, b, hk) for name, x in zip("qkv", factors)]
-    pointers = [0 if x is None else _pointer(x) for x in (alibi_slopes, sinks)]
-    logits = _arrays.Logits((softcap_of(softcap), alibi_slopes is not None, sinks is not None, ""),
-                            (pointers[0], slopes_of_batch(alibi_slopes, hq), pointers[1], 0, (0, 0, 0)), sinks, (chunk, prefix),
-                            descales=tuple((0, 0, 0) if x is None else (_pointer(x), *_arrays.element_strides(x)) for x in factors))
-    return _arrays.run(numpy, _pointer, 0, "cpu", q, k, v, causal, window, scale, return_lse, deterministic, algorithm, logits)
+    hk = k.shape[1] if k.ndim == 4 else 0
+    factors = [descale_of(f"{name}_descale", given, b, hk) for name, given in zip("qkv", descales)]
+    pointers = tuple((0, 0, 0) if x is None else (_pointer(x), *_arrays.element_strides(x)) for x in factors)
+    return attention_of_logits(q, k, v, return_lse, **_NOTHING | options, descales=pointers)
+
+
+_NOTHING = dict.fromkeys(("softcap", "alibi_slopes", "sinks", "bias", "chunk", "prefix", "mask", "seed")) | {"dropout_p": 0.0}
 
 
 def descale_of(name, given, b, hk):
     """float32 [b, hk], of strides 0 where it is one for all; None for none."""
+    given = _floats(name, descale_number(name, given))
     if given is None:
         return None
-    if given.ndim not in (0, 2) or given.ndim == 2 and (given.shape[0] not in (1, b) or given.shape[1] not in (1, hk)):
-        raise ValueError(f"{name} has shape {list(given.shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+    check_descale_shape(name, given.shape, b, hk)
     return numpy.broadcast_to(given, (b, hk))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_ABSENT, _WHOLE = -2, -1  # kAbsentBlock, kWholeBlock
+_ABSENT, _WHOLE = -2, -1  # kAbsentBlock, kFullBlock
 _PAIRS_AT_ONCE = 1 << 22  # of which mask_mod is evaluated together: what that takes is some 50 bytes a pair
 _MOST_SIDE = 1 << 20
 

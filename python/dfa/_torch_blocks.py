@@ -87,7 +87,7 @@ class _Blocks(torch.autograd.Function):
             check_differentiable(q.shape[3])
         with _On(q) as stream:
             plan, workspace, data = _planned("fwd", q, k, v, sinks, slopes, lists, options)
-            o, lse = empty_outputs(q, k, v)
+            o, lse = empty_outputs(q, v)
             plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, **data)
         ctx.save_for_backward(q, k, v, o, lse, sinks, slopes)
         ctx.lists, ctx.options = lists, options

@@ -55,7 +55,7 @@ def prepare(options, threads, passes, q, k, v):
     o_strides = dense_strides((*q.shape[:3], v.shape[3]), turned)
     plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic,
                    (*planned, o_strides), q.device.type, algorithm, threads if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0)
-    outputs = empty_outputs(q, k, v)
+    outputs = empty_outputs(q, v)
     if passes == "bwd":
         outputs = (*map(like, (q, k, v)), *outputs)  # the last two as the forward made them, to compare with
     workspace = None
@@ -122,11 +122,11 @@ def _check_device(device):
         raise ValueError(f"device {device}; accepted: cpu, cuda")
 
 
-def empty_outputs(q, k, v):
-    """o, laid out in memory as q is, and lse."""
+def empty_outputs(q, v, dtype=None):
+    """o, laid out in memory as q is and of its type unless another is given, and lse."""
     turned = rows_before_heads(q.shape, q.stride())
     b, hq, sq, _ = q.shape
-    o = q.new_empty((b, sq, hq, v.shape[3]) if turned else (b, hq, sq, v.shape[3]))
+    o = q.new_empty((b, sq, hq, v.shape[3]) if turned else (b, hq, sq, v.shape[3]), dtype=dtype)
     return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
 
 

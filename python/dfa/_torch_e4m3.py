@@ -7,33 +7,31 @@ import os
 
 import torch
 
-from dfa._dropout import probability_of
-from dfa._logits import check_shapes, slopes_of_batch, softcap_of
+from torch.utils.flop_counter import register_flop_formula, sdpa_flop_count
+
+from dfa._descales import check_descale_shape, descale_number, refuse_others
+from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import (dense_strides, flag_of, nothing_to_read, padded_width, positions_of, rows_before_heads, scale_at_width, scale_of,
                          shown, sizes_of, strides_of, window_of)
-from dfa._torch import _refuse_what_has_no_rule
-from dfa._torch_calls import fits
-from dfa._torch_varlen import _On, _pointer
+from dfa._torch import _refuse_what_has_no_rule, know_dtensor
+from dfa._torch_calls import empty_outputs, fits
+from dfa._torch_inputs import check_kind
+from dfa._torch_operators import _spread
+from dfa._torch_varlen import _logits_of, _On, _pointer
 
 E4M3 = torch.float8_e4m3fn
-_MOST = torch.finfo(torch.float32).max
-_REFUSED = ("bias", "mask", "block_mask", "seed")
 
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define("e4m3_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
-                "Tensor? alibi_slopes, Tensor? sinks, int left, int right, float scale, float softcap, int chunk, int prefix, "
-                "str algorithm) -> (Tensor, Tensor)")
+                "Tensor? alibi_slopes, Tensor? sinks, int left, int right, float scale, float softcap, int chunk, int prefix) "
+                "-> (Tensor, Tensor)")
 
 
 def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale=None, deterministic=False, softcap=None,
-              alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, algorithm="auto", **others):
+              alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, **others):
     """As dfa.attention. descales: of q, k and v, each None, a number or float32 [b, hk] with 1 where it is one for all."""
-    for name in _REFUSED:
-        if others.get(name) is not None:
-            raise ValueError(f"{name} is not supported beside float8_e4m3fn; accepted: None")
-    if probability_of(dropout_p):
-        raise ValueError(f"dropout_p is {dropout_p} beside float8_e4m3fn, which has a forward alone; accepted: 0")
+    refuse_others("tensors", dropout_p, others)
     _check(q, k, v)
     _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
     if not torch.compiler.is_compiling():
@@ -45,14 +43,13 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
     sizes = sizes_of(q.shape, k.shape, v.shape)
     b, hq, hk, *_ = sizes
     factors = [descale_of(f"{name}_descale", given, b, hk, q.device) for name, given in zip("qkv", descales)]
-    check_shapes(alibi_slopes, sinks, b, hq)
-    slopes, sinks = (_floats(name, x, q.device) for name, x in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
+    slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     sides = window_of(causal, window)
     positions = positions_of(sides, chunk, prefix)
     if nothing_to_read(sizes):
         o, lse = _of_nothing(q, dv, sinks)
     else:
-        o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap_of(softcap), *positions, algorithm)
+        o, lse = torch.ops.dfa.e4m3_forward(q, k, v, *factors, slopes, sinks, *sides, scale, softcap, *positions)
         o = o[..., :dv] if o.shape[3] != dv else o
     return (o, lse) if return_lse else o
 
@@ -61,17 +58,15 @@ def descale_of(name, given, b, hk, device):
     """float32 [b, hk], of strides 0 where it is one for all; None for none."""
     if given is None:
         return None
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
-        if not abs(given) <= _MOST:
-            raise ValueError(f"{name} is {shown(given)}; accepted: a finite number of float32")
+    given = descale_number(name, given)
+    if isinstance(given, float):
         return torch.full((), given, dtype=torch.float32, device=device).expand(b, hk)
     if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.layout != torch.strided:
         raise TypeError(f"{name} is {getattr(given, 'dtype', None) or shown(given)}; accepted: a number or a float32 tensor [b, hk]")
     if given.device != device:
         raise ValueError(f"{name} is on {given.device}, q on {device}; one device is expected")
     _refuse_gradients(**{name: given})
-    if given.dim() not in (0, 2) or given.dim() == 2 and (given.shape[0] not in (1, b) or given.shape[1] not in (1, hk)):
-        raise ValueError(f"{name} has shape {list(given.shape)}; accepted: [b, hk] with 1 where it is one for all, here {[b, hk]}, or []")
+    check_descale_shape(name, given.shape, b, hk)
     return given.float().expand(b, hk)
 
 
@@ -83,8 +78,9 @@ def _check(*tensors):
     if len({x.device for x in tensors}) > 1:
         raise ValueError(f"q, k, v are on {', '.join(str(x.device) for x in tensors)}; one device is expected")
     for name, x in zip("qkv", tensors):
-        if x.is_nested or x.layout != torch.strided:
-            raise ValueError(f"{name} is a {'nested' if x.is_nested else x.layout} tensor; accepted: dense tensors")
+        check_kind(name, x)
+        if know_dtensor((type(x),)):
+            raise ValueError(f"{name} is a {type(x).__qualname__} in float8_e4m3fn; accepted: its part on this rank, to_local()")
         if x.dim() != 4:
             raise ValueError(f"{name} has {x.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
 
@@ -97,22 +93,13 @@ def _refuse_gradients(**tensors):
             raise ValueError(f"{name} requires a gradient, which float8_e4m3fn has none of; accepted: {name}.detach()")
 
 
-def _floats(name, x, device):
-    if x is None:
-        return None
-    if x.device != device:
-        raise ValueError(f"{name} is on {x.device}, q on {device}; one device is expected")
-    return x.float().contiguous()
-
-
 def _fitting(q, k, v, scale):
     """q, k, v as kernels take them, the head dim of o, and the scale."""
     batches = [x.shape[0] for x in (q, k, v)]
     b = max(batches) if 0 not in batches else 0
     q, k, v = (x.expand(b, -1, -1, -1) if x.shape[0] in (1, b) else x for x in (q, k, v))
     *_, d, dv = sizes_of(q.shape, k.shape, v.shape)
-    if padded_width(d) != d:
-        scale = scale_at_width(scale, d)
+    scale = scale_at_width(scale, d)
     q, k, v = map(_padded, (q, k, v))
     if not fits(q, k, v, written=False):
         q, k, v = (x if fits(x, x, x, written=False) else x.contiguous() for x in (q, k, v))
@@ -131,25 +118,21 @@ def _of_nothing(q, dv, sinks):
     return o, lse if sinks is None else sinks[:, None].expand(q.shape[:3]).contiguous()
 
 
-def _empty_outputs(q, v):
-    """o, laid out in memory as q is, and lse."""
-    turned = rows_before_heads(q.shape, q.stride())
-    b, hq, sq, _ = q.shape
-    o = q.new_empty((b, sq, hq, v.shape[3]) if turned else (b, hq, sq, v.shape[3]), dtype=torch.bfloat16)
-    return o.transpose(1, 2) if turned else o, q.new_empty(q.shape[:3], dtype=torch.float32)
+def descale_pointers(*factors):
+    """As plans take them: pointers and strides of batch and head."""
+    return [(0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in factors]
 
 
-def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix, algorithm):
+def _forward(q, k, v, q_descale, k_descale, v_descale, alibi_slopes, sinks, left, right, scale, softcap, chunk, prefix):
     shapes, strides = (q.shape, k.shape, v.shape), (q.stride(), k.stride(), v.stride())
     planned = *map(strides_of, "qkv", shapes, strides), dense_strides((*q.shape[:3], v.shape[3]), rows_before_heads(q.shape, q.stride()))
     threads = torch.get_num_threads() if q.device.type == "cpu" and not os.environ.get("DFA_THREADS") else 0
     with _On(q) as stream:
-        plan = plan_of("fwd", "e4m3", sizes_of(*shapes), (left, right), scale, False, planned, q.device.type, algorithm, threads, (0, 0),
+        plan = plan_of("fwd", "e4m3", sizes_of(*shapes), (left, right), scale, False, planned, q.device.type, "auto", threads, (0, 0),
                        (softcap, alibi_slopes is not None, sinks is not None, ""), 0, (chunk, prefix))
-        o, lse = _empty_outputs(q, v)
+        o, lse = empty_outputs(q, v, torch.bfloat16)
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
-        factors = [(0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in (q_descale, k_descale, v_descale)]
-        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, descales=factors,
+        plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, descales=descale_pointers(q_descale, k_descale, v_descale),
                       logits=(_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)))
     return o, lse
 
@@ -161,4 +144,9 @@ for _device in ("CPU", "CUDA"):
 @torch.library.register_fake("dfa::e4m3_forward")
 def _fake_forward(q, k, v, *rest):
     sizes_of(q.shape, k.shape, v.shape)
-    return _empty_outputs(q, v)
+    return empty_outputs(q, v, torch.bfloat16)
+
+
+@register_flop_formula(torch.ops.dfa.e4m3_forward)
+def _forward_flops(q, k, v, *_, **__):
+    return sdpa_flop_count(q, *_spread(q, k, v))

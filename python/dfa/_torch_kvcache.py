@@ -6,6 +6,7 @@ import torch
 from dfa import _torch_paged
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
+from dfa._torch_quantize import rounded
 from dfa._torch_varlen import _whole, check_integers, splits_of
 
 
@@ -137,7 +138,7 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
-                                 k_descale=k_descale, v_descale=v_descale, **(logits or {}))
+                                 k_descale=factors[0], v_descale=factors[1], **(logits or {}))
     return rows.of(o), rows.lse_of(lse)
 
 
@@ -152,8 +153,7 @@ def stored_as(x, factor, sequences, dtype):
     """Rows [n, hk, d] as a cache holds them: in float8_e4m3fn divided by their sequence's factor, at most 448 in size."""
     if dtype != _torch_paged.E4M3:
         return x
-    x = x.float() if factor is None else x.float() / factor[sequences][..., None]
-    return x.clamp(-448, 448).to(dtype)
+    return rounded(x.float() if factor is None else x.float() / factor[sequences][..., None])
 
 
 class _Rows:

@@ -13,8 +13,8 @@ from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
 from dfa._shapes import check_dims, flag_of, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
-from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of
-from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _library, _logits_of, _longest, _On, _pointer, _whole,
+from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
+from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
                                check_integers, check_operands, most_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
@@ -39,7 +39,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
-    most = 0 if max_seqlen_q is None or isinstance(max_seqlen_q, torch.Tensor) else max_seqlen_q
+    most = _known_most(max_seqlen_q)
     o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most, **options)
     return (o, lse) if flag_of("return_lse", return_lse) else o
 
@@ -66,7 +66,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
             raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
     refuse_gradients(q=q, k=k, v=v, sinks=sinks)
     if _any_autocast():
-        q, k, v = _autocast(q, k, v) if not is_e4m3(k, v) else (_autocast(q, q, q)[0], k, v)
+        q, k, v = _autocast(q, k, v) if not is_e4m3_cache(k, v) else (_autocast(q)[0], k, v)
     if block_table.dim() != 2:
         raise ValueError(f"block_table has shape {list(block_table.shape)}; accepted: [b, columns]")
     b, columns = block_table.shape
@@ -78,6 +78,10 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if write is not None:
+        if not torch.compiler.is_compiling() and 0 not in (*q.shape, *k.shape, *block_table.shape):
+            fitted = _fitting(q), _fitting_pages(k), _fitting_pages(v)
+            with _On(q):  # what the planner refuses has written nothing
+                _planned(*fitted, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, is_e4m3_cache(k, v))
         write()
     if 0 in q.shape or b == 0:
         return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
@@ -96,7 +100,7 @@ def refuse_gradients(**tensors):
             raise ValueError(f"{name} requires a gradient, which is not computed of a cache; accepted: torch.no_grad()")
 
 
-def is_e4m3(k, v):
+def is_e4m3_cache(k, v):
     return k.dtype == v.dtype == E4M3
 
 
@@ -104,14 +108,18 @@ def descales_of(k, v, b, k_descale, v_descale):
     """Of a cache in float8_e4m3fn: (k_descale, v_descale), each float32 [b, hk] or None for 1."""
     given = {"k_descale": k_descale, "v_descale": v_descale}
     for name, descale in given.items():
-        if descale is not None and not is_e4m3(k, v):
+        if descale is not None and not is_e4m3_cache(k, v):
             raise ValueError(f"{name} beside k and v of {k.dtype}; accepted: None, or a cache of {E4M3}")
     return tuple(descale_of(name, descale, b, k.shape[2], k.device) for name, descale in given.items())
 
 
 def check_tensors(q, k, v):
-    check_operands(q, q if is_e4m3(k, v) else k, q if is_e4m3(k, v) else v)
-    if is_e4m3(k, v):
+    if not is_e4m3_cache(k, v):
+        check_operands(q, k, v)
+    else:
+        if q.dtype not in DTYPES:
+            raise ValueError(f"q has element type {q.dtype}; accepted beside a cache of {E4M3}: {', '.join(map(str, DTYPES))}")
+        check_operands(q, q, q)
         for name, x in (("k", k), ("v", v)):
             if x.layout != torch.strided or x.device != q.device:
                 raise ValueError(f"{name} is a {x.layout} tensor on {x.device}; accepted: a dense tensor on {q.device}, as q")
@@ -164,15 +172,14 @@ def _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k
         raise ValueError(f"cu_seqlens_q does not begin with 0, but with {begin}")
     with _On(q) as stream:
         plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, alibi_slopes, sinks, softcap, most_q,
-                        (num_splits, batch_invariant), is_e4m3(k, v))
+                        (num_splits, batch_invariant), is_e4m3_cache(k, v))
         workspace = q.new_empty(plan.workspace_bytes, dtype=torch.uint8)
         o, lse = _empty_outputs(q, v[0])
-        factors = [(0, 0, 0), *((0, 0, 0) if x is None else (x.data_ptr(), *x.stride()) for x in (k_descale, v_descale))]
         lengths = [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), _pointer(seqused_k)]
         logits = _pointer(alibi_slopes), slopes_of_batch(alibi_slopes, q.shape[1]), _pointer(sinks), 0, (0, 0, 0)
         pages = _pointer(block_table), block_table.stride(0), _pointer(leftpad_k)
         plan._forward(*(x.data_ptr() for x in (q, k, v, o, lse)), workspace.data_ptr(), stream, lengths, logits, pages,
-                      descales=factors)
+                      descales=descale_pointers(None, k_descale, v_descale))
     return o, lse
 
 

@@ -2,7 +2,13 @@
 
 import torch
 
-_LARGEST = 448.0  # of float8_e4m3fn
+E4M3 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(E4M3).max
+
+
+def rounded(x):
+    """x as float8_e4m3fn: what is larger than its largest number becomes that, where PyTorch's cast makes NaN of it."""
+    return x.clamp(-_LARGEST, _LARGEST).to(E4M3)
 
 
 def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,5 +42,4 @@ def quantize(x: torch.Tensor, scale: str = "head", *, heads: int | None = None) 
     else:
         largest = parts.abs().amax(2)
         factors = torch.where(largest == 0, 1.0, (largest / _LARGEST).clamp(min=2.0 ** -126))  # of smaller ones float32 loses digits
-    rounded = (parts / factors.unsqueeze(2)).clamp(-_LARGEST, _LARGEST).to(torch.float8_e4m3fn).reshape(x.shape)
-    return rounded, factors if scale == "head" else factors.reshape(())
+    return rounded(parts / factors.unsqueeze(2)).reshape(x.shape), factors if scale == "head" else factors.reshape(())

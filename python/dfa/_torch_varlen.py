@@ -104,7 +104,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     to 256 so many at most. A processor never does. batch_invariant: o and lse of a sequence have the same bits whatever else is in
     the call, in which order and pages, on one device by one build. Processors promise it anyway; a GPU then takes the
     same tiles for all lengths, and of pages splits whose size follows from the sequence's own length (1024 keys, more beyond
-    32768), so that prompts from pages are slower. Nothing is promised of gradients.
+    32768), so that prompts from pages are slower. Nothing is promised of
+    gradients, and dropout_p goes by the number of a sequence, so that it is refused beside it. A GPU refuses batch_invariant, and num_splits
+    where its kernel splits keys, until one has run them.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf (or the sink, in a sequence) and gradients of 0. With autograd,
@@ -115,6 +117,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     to what is there, and read and write nothing else.
     """
     asked = splits_of(num_splits, batch_invariant)
+    if asked[1] and probability_of(dropout_p):
+        raise ValueError("batch_invariant beside dropout_p is not supported, as masks go by the number of a sequence; accepted: dropout_p of 0")
     if block_table is not None:
         from dfa import _torch_paged
         if bias is not None:

@@ -96,7 +96,7 @@ def _of_four(query, key, value, mask, is_causal, scale, gqa, dropout):
         b = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])[0]
         if mask.is_floating_point():
             if query.dtype == torch.float8_e4m3fn:
-                raise ValueError("attn_mask adds to scores, which float8_e4m3fn has not; accepted: boolean masks")
+                raise ValueError("attn_mask of numbers is a bias, which is not supported beside float8_e4m3fn; accepted: boolean masks")
             return attention(query, key, value, bias=_torch_masks.of_four(mask, b, query, key), scale=scale, **dropout)
         return _torch_masks.masked(query.expand(b, -1, -1, -1), key, value, mask, scale=scale, **dropout)
     if is_causal and sq > sk:

@@ -16,7 +16,7 @@ namespace {
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
-      : problem_(p), config_(c), args_(p, c), device_(device), sms_(sms) {
+      : args_(p, c), e4m3_(is_e4m3(c)), device_(device), sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
     if (c.varlen || is_e4m3(c)) {
       before_ = loaded_launch(device, launches[0]);
@@ -39,9 +39,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
     const gpu::Launch shape = sm_budget > 0 ? within(shape_, sm_budget) : shape_;
     const gpu::Scope scope(device_);  // one for all calls
     const auto blocks = static_cast<int>(shape.grid.x);
-    if (is_e4m3(config_)) {
-      gpu::launch(before_->kernel, before_->shape, stream,
-                  pack_values_args(problem_, config_, args));
+    if (e4m3_) {
+      gpu::launch(before_->kernel, before_->shape, stream, args_.pack_values(args));
       gpu::launch(kernel_, shape, stream, args_.e4m3_with(args, blocks));
       return;
     }
@@ -69,9 +68,8 @@ class HopperForward final : public Launcher<ForwardArgs> {
     return std::max(cluster_, static_cast<unsigned>(sms) / cluster_ * cluster_);
   }
 
-  Problem problem_;
-  ForwardConfig config_;
   HopperForwardArgs args_;
+  bool e4m3_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;

@@ -22,6 +22,9 @@ class HopperForwardArgs {
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
   // The same of e4m3, with its factors; the workspace is what pack_values has filled.
   Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
+  PackValuesArgs pack_values(const ForwardArgs& pointers) const {
+    return pack_values_args(problem_, config_, pointers);
+  }
 
  private:
   TileGrid tile_grid(int blocks) const;

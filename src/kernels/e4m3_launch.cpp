@@ -17,17 +17,16 @@ namespace launch_parts {
 
 std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardConfig& c) {
   const std::string config = qualified(to_text(c));
-  const std::int64_t work_tiles = tiles_of(p.sq, c.work_tile_queries()) * p.b * p.hq / c.pack_gqa;
   return {{.name = "pack v",
            .source = "kernels/forward/pack_values.cuh",
            .entry = "dfa::pack_values<" + config + ">",
            .grid = grid(key_tiles_of_head(p, c) * p.b * p.hk),
            .threads = kPackThreads,
-           .smem_bytes = count(c.block_k * (c.value_dim + kPackedRowPadding))},
+           .smem_bytes = count(c.block_k * packed_pitch(c.value_dim))},
           {.name = "forward",
            .source = "kernels/forward/sm90_e4m3_forward.cuh",
            .entry = "dfa::sm90_e4m3_forward<" + config + ">",
-           .grid = grid(work_tiles * c.cluster),
+           .grid = grid(all_work_tiles(p, c) * c.cluster),
            .threads = count(c.threads()),
            .smem_bytes = count(c.smem_bytes()),
            .cluster = count(c.cluster)}};

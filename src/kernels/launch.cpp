@@ -193,14 +193,14 @@ ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c) {
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
 }
 
-}  // namespace launch_parts
-
-namespace {
-
 std::int64_t all_work_tiles(const Problem& p, const ForwardConfig& c) {
   if (p.packed()) return most_tiles(p, p.total_q, c.block_q) * p.hq;
   return tiles_of(p.sq, c.work_tile_queries()) * p.b * p.hq / c.pack_gqa;
 }
+
+}  // namespace launch_parts
+
+namespace {
 
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
   return c.num_splits > 0 ? split_kv(p, c).count() : all_work_tiles(p, c);

@@ -60,9 +60,9 @@ TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, 
 // check_rows, on as many rows. Requires d, dv of at most 256.
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
-// 64-byte alignment. Of forwards that of cuda_sm90 needs one in fp32, planes of q, k, v, in e4m3, v
-// transposed, and where keys are shared out what pieces of work tiles leave. Its fp32 backward has
-// planes made again, as nobody keeps the workspace of a forward, and those of do.
+// 64-byte alignment. The forward of cuda_sm90 keeps planes of q, k and v there in fp32, v
+// transposed in e4m3, and what pieces of work tiles leave where keys are shared out. Its fp32
+// backward has planes made again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
 // Where work tiles are dealt out in shares (ForwardConfig::num_splits).

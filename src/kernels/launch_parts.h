@@ -69,4 +69,7 @@ std::size_t fp32x3_backward_bytes(const Problem& p, const BackwardConfig& c);
 std::vector<KernelLaunch> e4m3_forward_launches(const Problem& p, const ForwardConfig& c);
 std::size_t e4m3_forward_bytes(const Problem& p, const ForwardConfig& c);
 
+// Of a forward: of all heads, tiles of queries.
+std::int64_t all_work_tiles(const Problem& problem, const ForwardConfig& config);
+
 }  // namespace dfa::launch_parts

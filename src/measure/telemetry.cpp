@@ -1,7 +1,6 @@
 #include "measure/telemetry.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "sensors/gpu/registry.h"
 #include "sensors/host.h"

@@ -19,8 +19,8 @@ inline constexpr MeasuredTile kGuessedE4m3[] = {
 
 // What else there is of it: pairs, other dims of values, and the least.
 inline constexpr Sm90Tile kOtherE4m3[] = {
-    {128, 96, 4, 2, true, 2}, {128, 64, 4, 2, true},   {128, 64, 2, 2, true},
-    {128, 64, 2, 2, true, 2}, {128, 192, 2, 2, false}, {64, 64, 2, 2, false},
+    {128, 96, 4, 2, true, 2}, {128, 64, 4, 2, true}, {128, 64, 2, 2, true},
+    {128, 64, 2, 2, true, 2}, {64, 64, 2, 2, false},
 };
 
 }  // namespace dfa::prices

@@ -61,18 +61,19 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
   const Config usual = select(problem, limits);
   const Config meant = parse_config(text, usual);
   const Target wanted = meant.target;
+  const auto is_legal = [&](const Config& c) {
+    return bool(validate_config(parse_config(text, c), problem, limits));
+  };
   if (wanted == usual.target && !validate_config(meant, problem, limits)) {
     for (const Config& other : gpu_candidates<Config>(problem, limits)) {
-      if (validate_config(parse_config(text, other), problem, limits)) return other;
+      if (is_legal(other)) return other;
     }
   }
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
   const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
-  const auto is_meant = [&](const Config& c) {
-    return c.target == wanted && validate_config(parse_config(text, c), problem, limits);
-  };
+  const auto is_meant = [&](const Config& c) { return c.target == wanted && is_legal(c); };
   auto found = std::ranges::find_if(candidates, is_meant);
   if (found == candidates.end()) {
     found = std::ranges::find(candidates, wanted, &Config::target);

@@ -334,8 +334,9 @@ template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
-  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits),
-                                   split = split_kv_candidates(problem, limits);
+  const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
+  std::vector<ForwardConfig> split;
+  if (problem.packed() || kDenseSplitKvOnGpu) split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
   legal.insert(legal.end(), portable.begin(), portable.end());
   legal.insert(few ? legal.begin() : legal.end(), split.begin(), split.end());

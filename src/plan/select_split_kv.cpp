@@ -14,10 +14,6 @@ constexpr std::int64_t kFewRows = 64;
 
 constexpr int kMostPacked = 16;
 
-// Dense queries of few rows: Hopper's kernels run them, or on other cards whole tiles, until a card
-// has shown that splits dealt out on the device are faster.
-constexpr bool kDenseSplitKvOnGpu = false;
-
 // Of a batch-invariant problem. Enough of a long sequence's to fill a card, few to combine; a
 // multiple of every tile.
 constexpr int kInvariantSplitKeys = 1024;

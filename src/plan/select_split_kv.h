@@ -16,6 +16,11 @@ bool has_few_queries(const Problem& problem);
 // the same bits alone and beside a prompt.
 bool split_kv_is_first(const Problem& problem);
 
+// Dense queries of few rows: Hopper's kernels run them, or on other cards whole tiles, until a card
+// has shown that splits dealt out on the device are right and faster there. Until then they are no
+// candidates, and refused where they are asked for.
+inline constexpr bool kDenseSplitKvOnGpu = false;
+
 // Every legal one, the fastest first.
 std::vector<ForwardConfig> split_kv_candidates(const Problem& problem, const Limits& limits);
 

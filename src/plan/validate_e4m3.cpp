@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "plan/registers.h"
 #include "plan/rules.h"
@@ -10,51 +9,27 @@ namespace {
 
 using namespace rules;
 
-constexpr int kKeys[] = {64, 96, 128, 160, 192, 256};  // columns of a product, 32 at a time
+constexpr int kKeys[] = {64, 96, 128, 192};  // columns of a product, 32 at a time
 constexpr int kMostGroups = 3;
 constexpr int kMostStages = 4;
 constexpr int kQStages = 2;
-constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
-constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
-constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;
-
-Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
-  return all({
-      require(sm90_head_dim(dim) != 0, "cuda_sm90 has d and dv up to ", kMostColumns, ", not ",
-              name, "=", dim),
-      require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
-              sm90_head_dim(dim), " of cuda_sm90"),
-  });
-}
-
-// The copy engine, and loads of v, step in 16 bytes.
-Verdict validate_map(const char* name, const Strides& s, std::int64_t b, std::int64_t h,
-                     std::int64_t rows, int step) {
-  const auto fits = [step](std::int64_t stride, std::int64_t size) {
-    return size == 1 || (stride > 0 && stride % step == 0 && stride < kLongestStride);
-  };
-  return require(fits(s.batch, b) && fits(s.head, h) && fits(s.row, rows), "strides of ", name,
-                 " (", s.batch, ",", s.head, ",", s.row, ") are not positive multiples of ", step,
-                 " elements, as the copy engine steps");
-}
 
 Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits& limits) {
-  constexpr int kStep = 16, kOutputStep = 8;
+  constexpr int kStep = 16, kOutputStep = 8;  // the copy engine, and loads of v, step in 16 bytes
   return all({
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       require(p.dtype == DType::e4m3, "element=e4m3 but the problem is ", name_of(p.dtype)),
       require(!p.packed() && !c.varlen, "cuda_sm90 in e4m3 takes no packed sequences"),
       validate_plain_logits(p),
       validate_logits(c, p),
-      require(p.dropout == 0, "cuda_sm90 in e4m3 has no dropout"),
-      validate_dim("head_dim", c.head_dim, "d", p.d),
-      validate_dim("value_dim", c.value_dim, "dv", p.dv),
+      validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
+      validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_mask(p),
       validate_lengths(p),
-      validate_map("q", p.q(), p.b, p.hq, p.sq, kStep),
-      validate_map("k", p.k(), p.b, p.hk, p.sk, kStep),
-      validate_map("v", p.v(), p.b, p.hk, p.sk, kStep),
-      validate_map("o", p.o(), p.b, p.hq, p.sq, kOutputStep),
+      validate_sm90_map("q", p.q(), p.b, p.hq, p.sq, kStep),
+      validate_sm90_map("k", p.k(), p.b, p.hk, p.sk, kStep),
+      validate_sm90_map("v", p.v(), p.b, p.hk, p.sk, kStep),
+      validate_sm90_map("o", p.o(), p.b, p.hq, p.sq, kOutputStep),
   });
 }
 
@@ -66,7 +41,7 @@ Verdict validate_shape(const ForwardConfig& c) {
               ", warps=", c.warps, ", ctas=", c.ctas,
               "; 64, 128 or 192 queries, 4 warps for 64 of them, and 1"),
       require(std::ranges::count(kKeys, c.block_k) == 1, "block_k=", c.block_k,
-              "; 64, 96, 128, 160, 192 or 256"),
+              "; 64, 96, 128 or 192"),
       require(c.block_k / 8 % c.value_parts() == 0, "block_k=", c.block_k, " but value_dim=",
               c.value_dim, " has its exponentials in ", c.value_parts(), " parts"),
       require(c.cluster == 1 || c.cluster == 2, "cluster=", c.cluster, "; 1 or 2"),
@@ -91,18 +66,13 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-Verdict validate_registers(const ForwardConfig& c) {
-  const int needed = expected_e4m3_registers(c), there = c.query_registers();
-  return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
-}
-
 }  // namespace
 
 Verdict validate_e4m3(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
   if (!fits) return fits;
-  return all(
-      {validate_pack_gqa(c, p), validate_smem(c.smem_bytes(), limits), validate_registers(c)});
+  return all({validate_pack_gqa(c, p), validate_smem(c.smem_bytes(), limits),
+              validate_registers(expected_e4m3_registers(c), c.query_registers())});
 }
 
 }  // namespace dfa

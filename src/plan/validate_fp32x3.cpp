@@ -94,10 +94,6 @@ Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
   });
 }
 
-Verdict validate_registers(int needed, int there) {
-  return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
-}
-
 }  // namespace
 
 Verdict validate_fp32x3(const ForwardConfig& c, const Problem& p, const Limits& limits) {

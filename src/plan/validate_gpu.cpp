@@ -268,6 +268,10 @@ Verdict validate_smem(int bytes, const Limits& limits) {
                  " bytes of shared memory but a thread block has ", limits.smem_bytes);
 }
 
+Verdict validate_registers(int needed, int there) {
+  return require(needed <= there, "a thread would need ", needed, " registers and has ", there);
+}
+
 Verdict validate_varlen(bool varlen, const Problem& p) {
   return require(varlen == p.packed(),
                  varlen ? "varlen=true is of packed sequences; this problem is dense"
@@ -275,9 +279,8 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 }
 
 Verdict validate_plain_logits(const Problem& p) {
-  return require(p.plain(),
-                 "cuda_sm90 takes plain logits alone in fp32, without softcap, alibi, bias, sink "
-                 "and dropout");
+  return require(p.plain(), "cuda_sm90 takes plain logits alone in ", name_of(p.dtype),
+                 ", without softcap, alibi, bias, sink and dropout");
 }
 
 Verdict validate_mask(const Problem& p) {

@@ -50,6 +50,7 @@ void set_logits(Config& c, const Problem& p) {
 // What rules of several families ask for: shared memory of a block, one kind of sequences, rows and
 // thread blocks that 32 bits count, and strides in steps of 16 bytes, which loads and stores move.
 Verdict validate_smem(int bytes, const Limits& limits);
+Verdict validate_registers(int needed, int there);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // scores as they come
 Verdict validate_mask(const Problem& problem);          // windows alone
@@ -61,6 +62,15 @@ Verdict validate_logits(const Config& c, const Problem& p) {
                      : Verdict::no("softcap, alibi, bias and sink are not those of the problem");
 }
 Verdict validate_lengths(const Problem& problem);
+
+// What rules of Hopper's in 16 and in 8 bits ask for: the dims of tiles, and strides that the copy
+// engine steps by, in elements of 16 bytes.
+Verdict validate_sm90_dim(const char* field, int value, const char* name, std::int64_t dim);
+Verdict validate_sm90_map(const char* name, const Strides& strides, std::int64_t b, std::int64_t h,
+                          std::int64_t rows, int step);
+inline constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
+inline constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
+
 Verdict validate_strides(const Problem& problem);
 
 }  // namespace dfa

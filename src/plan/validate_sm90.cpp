@@ -7,21 +7,41 @@
 #include "spec/config_names.h"
 
 namespace dfa {
+
+Verdict validate_sm90_dim(const char* field, int value, const char* name, std::int64_t dim) {
+  return rules::all({
+      rules::require(sm90_head_dim(dim) != 0, "cuda_sm90 has d and dv up to ", kMostColumns,
+                     ", not ", name, "=", dim),
+      rules::require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim,
+                     " takes ", sm90_head_dim(dim), " of cuda_sm90"),
+  });
+}
+
+// The copy engine takes no stride of zero.
+Verdict validate_sm90_map(const char* name, const Strides& s, std::int64_t b, std::int64_t h,
+                          std::int64_t rows, int step) {
+  constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
+  const auto fits = [step](std::int64_t stride, std::int64_t size) {
+    return size == 1 || (stride > 0 && stride % step == 0 && stride < kLongestStride);
+  };
+  return rules::require(fits(s.batch, b) && fits(s.head, h) && fits(s.row, rows), "strides of ",
+                        name, " (", s.batch, ",", s.head, ",", s.row,
+                        ") are not positive multiples of ", step,
+                        " elements, as the copy engine steps");
+}
+
 namespace {
 
 using namespace rules;
 
 // Columns of a product that ptx/wgmma.cuh has.
 constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
-constexpr int kMostPackedHeads = 16;                       // rows that a warp stores at once
-constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // are counted in 32 bits
 constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
-constexpr std::int64_t kLongestStride = std::int64_t{1} << 39;  // elements; the map counts bytes
 
 constexpr int kBackwardStages = 2;
 constexpr int kBackwardWarps = 8;
@@ -38,42 +58,23 @@ Verdict validate_element(DType element, const Problem& p) {
   });
 }
 
-Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
-  return all({
-      require(sm90_head_dim(dim) != 0, "cuda_sm90 has d and dv up to ", kMostColumns, ", not ",
-              name, "=", dim),
-      require(value == sm90_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
-              sm90_head_dim(dim), " of cuda_sm90"),
-  });
-}
-
-// The copy engine steps in 16 bytes, 8 elements, and takes no stride of zero.
-Verdict validate_map(const char* name, const Strides& s, std::int64_t b, std::int64_t h,
-                     std::int64_t rows) {
-  const auto fits = [](std::int64_t stride, std::int64_t size) {
-    return size == 1 || (stride > 0 && stride % 8 == 0 && stride < kLongestStride);
-  };
-  return require(fits(s.batch, b) && fits(s.head, h) && fits(s.row, rows), "strides of ", name,
-                 " (", s.batch, ",", s.head, ",", s.row,
-                 ") are not positive multiples of 8 elements, as the copy engine steps");
-}
-
 // Of both passes: the card, the element type, the dims, lengths and strides.
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits) {
+  constexpr int kStep = 8;  // the copy engine steps in 16 bytes
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();
   return all({
       require(limits.highest == Target::cuda_sm90, "cuda_sm90 runs on compute capability 9.0 only"),
       validate_element(c.element, p),
-      validate_dim("head_dim", c.head_dim, "d", p.d),
-      validate_dim("value_dim", c.value_dim, "dv", p.dv),
+      validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
+      validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_mask(p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
-      validate_map("q", p.q(), b, p.hq, q_rows),
-      validate_map("k", p.k(), b, p.hk, k_rows),
-      validate_map("v", p.v(), b, p.hk, k_rows),
-      validate_map("o", p.o(), b, p.hq, q_rows),
+      validate_sm90_map("q", p.q(), b, p.hq, q_rows, kStep),
+      validate_sm90_map("k", p.k(), b, p.hk, k_rows, kStep),
+      validate_sm90_map("v", p.v(), b, p.hk, k_rows, kStep),
+      validate_sm90_map("o", p.o(), b, p.hq, q_rows, kStep),
   });
 }
 

@@ -135,10 +135,13 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
       blocks_(problem, blocks, b, hq),
       order_{order} {
   const std::int64_t hk = hq / (p_.hq / p_.hk);
-  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d,
-                  p_.kv ? 1.0f : descale_of(descales.q, b, hk));
-  k_ = load<Real>(k, p_.kv_dtype(), p_.k(), b, hk, p_.sk, p_.d, descale_of(descales.k, b, hk));
-  v_ = load<Real>(v, p_.kv_dtype(), p_.v(), b, hk, p_.sk, p_.dv, descale_of(descales.v, b, hk));
+  const auto factor = [&](DType type, const Descale& descale) {
+    return type == DType::e4m3 ? descale_of(descale, b, hk) : 1.0f;
+  };
+  const DType kv = p_.kv_dtype();
+  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, factor(p_.dtype, descales.q));
+  k_ = load<Real>(k, kv, p_.k(), b, hk, p_.sk, p_.d, factor(kv, descales.k));
+  v_ = load<Real>(v, kv, p_.v(), b, hk, p_.sk, p_.dv, factor(kv, descales.v));
   k_t_ = transpose(k_);
   v_size_ = sizes(v_);
   if (d_o == nullptr) return;
@@ -252,13 +255,13 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   }
   std::vector<Real> s = plain_scores(i, keys);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
-  const bool eighths = std::is_same_v<Real, float> && p_.dtype == DType::e4m3;
+  const bool in_8_bits = std::is_same_v<Real, float> && p_.dtype == DType::e4m3;
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
-  if (!eighths) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
-  const Real lse = eighths ? softmax_of_rounded(s) : softmax(s);
+  if (!in_8_bits) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
+  const Real lse = in_8_bits ? softmax_of_rounded(s) : softmax(s);
   for (std::size_t n = 0; n < s.size(); ++n) {
     s[n] *= dropout_.of(i, keys.begin + static_cast<std::int64_t>(n));
-    if (!eighths) s[n] = round(s[n]);
+    if (!in_8_bits) s[n] = round(s[n]);
   }
   return {weighted_sum(s, v_, keys, order_), terms_of(s, v_size_, keys, order_), lse,
           rounds ? plain : lse};

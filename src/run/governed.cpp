@@ -1,7 +1,6 @@
 #include "run/governed.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>

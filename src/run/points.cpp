@@ -14,7 +14,6 @@
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 #include "spec/lengths.h"
-#include "spec/passes.h"
 
 namespace dfa::run {
 namespace {

@@ -20,11 +20,7 @@ Problem class_of(Problem problem) {
 
 KnownPoints points_of(const Problem& problem, const std::string& profile,
                       const std::string& backend, const power::Policy& policy) {
-  KnownPoints known =
-      profile == "shipped"
-          ? shipped_points(problem, {.backend = backend})
-          : stored_points(problem, profile::Store(profile, profile::Access::existing),
-                          {.backend = backend});
+  KnownPoints known = points_from(profile, problem, {.backend = backend});
   if (known.candidates.empty()) {
     throw Unsupported(fmt::format("policy {}: {}", to_text(policy), known.told));
   }

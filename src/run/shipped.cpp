@@ -35,4 +35,10 @@ KnownPoints shipped_points(const Problem& problem, const PointOptions& options) 
   return known;
 }
 
+KnownPoints points_from(const std::string& profile, const Problem& problem,
+                        const PointOptions& options) {
+  if (profile == "shipped") return shipped_points(problem, options);
+  return stored_points(problem, profile::Store(profile, profile::Access::existing), options);
+}
+
 }  // namespace dfa::run

@@ -14,4 +14,8 @@ const std::vector<profile::Row>& shipped_rows();
 // From shipped rows on a card of this name, by this version's kernels.
 KnownPoints shipped_points(const Problem& problem, const PointOptions& options);
 
+// From a file that dfa tune made, which must be there, or "shipped".
+KnownPoints points_from(const std::string& profile, const Problem& problem,
+                        const PointOptions& options);
+
 }  // namespace dfa::run

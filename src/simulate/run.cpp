@@ -1,7 +1,6 @@
 #include "simulate/run.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/clock.h"
 #include "simulate/plant.h"

@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "dfa/error.h"
 #include "spec/parse.h"
+#include "spec/problem_rules.h"
 
 namespace dfa {
 namespace {
@@ -19,10 +20,6 @@ constexpr std::int64_t kMostSide = 1 << 20;    // of a block
 constexpr std::int64_t kMostStates = 1 << 24;  // that a line may say
 constexpr std::string_view kSigns = ".X/?";    // of kAbsentBlock, kFullBlock, bitmap 0, bitmap 1
 constexpr std::uint64_t kBitmapSeed = 20260048;
-
-[[noreturn]] void wrong_blocks(const std::string& text) {
-  throw InvalidArgument("problem: " + text);
-}
 
 std::string call_text(std::string_view text) { return "'blocks(" + std::string(text) + ")'"; }
 
@@ -57,7 +54,8 @@ std::string sides_text(const BlockMask& blocks) {
 void require_sides(const BlockMask& blocks) {
   for (const std::int64_t side : {blocks.block_q, blocks.block_k}) {
     if (side >= 16 && side <= kMostSide && side % 16 == 0) continue;
-    wrong_blocks("blocks of " + sides_text(blocks) + "; sides are multiples of 16 from 16 to 2^20");
+    problem_rules::bad("blocks of " + sides_text(blocks) +
+                       "; sides are multiples of 16 from 16 to 2^20");
   }
 }
 
@@ -81,7 +79,7 @@ BlockMask random_blocks(std::string_view text, const std::vector<std::string_vie
     right = (i == 3 && take_sides(parts[i], blocks)) || take_word(parts[i], blocks);
   }
   if (!right) {
-    wrong_blocks(
+    problem_rules::bad(
         call_text(text) +
         " is not of the form blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]), DENSITY from 0 "
         "to 1");
@@ -114,8 +112,8 @@ std::string text_of(const std::string& path) {
   try {
     return read_file(path, kMostText);
   } catch (const IoError& error) {
-    wrong_blocks("blocks(" + path + "): " + error.what() +
-                 "; accepted: blocks(random,DENSITY,SEED), blocks(FILE), blocks(QxK)");
+    problem_rules::bad("blocks(" + path + "): " + error.what() +
+                       "; accepted: blocks(random,DENSITY,SEED), blocks(FILE), blocks(QxK)");
   }
 }
 
@@ -136,7 +134,7 @@ class Pictures {
       } else if (words.size() == 1) {
         lines_.push_back({words[0], number});
       } else {
-        wrong_blocks(at(number) + "a line has one word, a sign a block of keys");
+        problem_rules::bad(at(number) + "a line has one word, a sign a block of keys");
       }
     }
   }
@@ -145,29 +143,29 @@ class Pictures {
     BlockMask blocks;
     bool right = !sides_.empty() && take_sides(sides_[0], blocks);
     for (std::size_t i = 1; right && i < sides_.size(); ++i) right = take_word(sides_[i], blocks);
-    if (!right) wrong_blocks(place() + "the first line is not of the form QxK [b] [h]");
+    if (!right) problem_rules::bad(place() + "the first line is not of the form QxK [b] [h]");
     return blocks;
   }
 
   void read(std::vector<std::int32_t>& states, std::int64_t rows, std::int64_t columns) const {
     const auto maps = std::ssize(states) / (rows * columns);
     if (std::ssize(lines_) != maps * rows) {
-      wrong_blocks(place() + std::to_string(lines_.size()) +
-                   " lines of blocks; this problem takes " + std::to_string(rows) +
-                   " for each of " + std::to_string(maps) + " maps");
+      problem_rules::bad(place() + std::to_string(lines_.size()) +
+                         " lines of blocks; this problem takes " + std::to_string(rows) +
+                         " for each of " + std::to_string(maps) + " maps");
     }
     auto state = states.begin();
     for (const auto& [line, number] : lines_) {
       if (std::ssize(line) != columns) {
-        wrong_blocks(at(number) + std::to_string(line.size()) +
-                     " blocks of keys; this problem takes " + std::to_string(columns));
+        problem_rules::bad(at(number) + std::to_string(line.size()) +
+                           " blocks of keys; this problem takes " + std::to_string(columns));
       }
       for (const char sign : line) {
         const std::size_t kind = kSigns.find(sign);
         if (kind == std::string_view::npos) {
-          wrong_blocks(at(number) +
-                       "a sign that is none of '.' absent, 'X' full, '/' keys up to the "
-                       "query, '?' drawn pairs");
+          problem_rules::bad(at(number) +
+                             "a sign that is none of '.' absent, 'X' full, '/' keys up to the "
+                             "query, '?' drawn pairs");
         }
         *state++ = static_cast<std::int32_t>(kind) + kAbsentBlock;
       }
@@ -227,12 +225,12 @@ BlockMask block_mask_of(std::string_view text) {
   } else if (!parts.empty() && take_sides(parts[0], blocks)) {
     for (std::size_t i = 1; i < parts.size(); ++i) {
       if (!take_word(parts[i], blocks)) {
-        wrong_blocks(call_text(text) + " is not of the form blocks(QxK[,b][,h][,partial])");
+        problem_rules::bad(call_text(text) + " is not of the form blocks(QxK[,b][,h][,partial])");
       }
     }
   } else {
     if (text.empty()) {
-      wrong_blocks(
+      problem_rules::bad(
           "blocks() says nothing; accepted: blocks(random,DENSITY,SEED), blocks(FILE), "
           "blocks(QxK)");
     }
@@ -257,7 +255,8 @@ void fill_states(Problem& p) {
   const std::int64_t rows = blocks.rows(p.sq), columns = blocks.columns(p.sk);
   if (p.sq < 1 || p.sk < 1 || p.b < 1 || p.hq < 1) return;  // validate() says which
   if (rows > kMostStates / columns || block_maps(p) > kMostStates / (rows * columns)) {
-    wrong_blocks("blocks(" + blocks.source + ") are more than 2^24 blocks; accepted: larger ones");
+    problem_rules::bad("blocks(" + blocks.source +
+                       ") are more than 2^24 blocks; accepted: larger ones");
   }
   const std::int64_t map = rows * columns;
   blocks.states.assign(static_cast<std::size_t>(block_maps(p) * map), kAbsentBlock);
@@ -279,13 +278,13 @@ void require_blocks(const Problem& p) {
   const BlockMask& blocks = *p.blocks;
   require_sides(blocks);
   if (p.packed())
-    wrong_blocks("blocks(…) are of dense problems; leave lens(…), packed(…) or page(…) out");
+    problem_rules::bad("blocks(…) are of dense problems; leave lens(…), packed(…) or page(…) out");
   const std::int64_t map = blocks.rows(p.sq) * blocks.columns(p.sk);
   if (blocks.states.empty() && blocks.source.empty()) return;
   if (std::ssize(blocks.states) != block_maps(p) * map) {
-    wrong_blocks("blocks(" + blocks.source + ") has states of " +
-                 std::to_string(blocks.states.size()) + " blocks; this problem has " +
-                 std::to_string(block_maps(p) * map));
+    problem_rules::bad("blocks(" + blocks.source + ") has states of " +
+                       std::to_string(blocks.states.size()) + " blocks; this problem has " +
+                       std::to_string(block_maps(p) * map));
   }
 }
 

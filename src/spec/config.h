@@ -115,7 +115,7 @@ struct ForwardConfig {
     return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
            value_dim > 64 && pack_gqa == query_rows();
   }
-  // Of cuda_sm90 in e4m3, whose tensor cores keep few bits of a sum: a product of weights and v
+  // Of cuda_sm90 in e4m3, where sums are reported to keep few bits: a product of weights and v
   // starts anew, of as many columns as registers last for beside the output that it is added to.
   constexpr int value_parts() const {
     if (value_dim <= 128) return 1;
@@ -201,7 +201,7 @@ struct ForwardConfig {
     return left < kMost ? left : kMost;
   }
 
-  // Of cuda_sm90: q of one warpgroup, in columns of 64; the output takes its place.
+  // Of cuda_sm90: q of one warpgroup, in panels; the output takes its place.
   constexpr int q_group_bytes() const {
     const int q_row = panel_row_bytes(element, head_dim);
     const int o_row = panel_row_bytes(output_of(element), value_dim);

@@ -117,3 +117,10 @@ def test_several_problems_take_turns_and_a_bound_is_watched_where_it_can_be(dfa,
 def test_a_shipped_profile_says_when_it_has_no_row(fails):
     fails(3, ["--profile shipped", "no shipped row of 'fwd fp32 b1 hq2 hk2 sq64 sk64 d32'"], "power",
           "--policy", "max_performance", "--problem", PROBLEM, "--backend", "cpu", "--profile", "shipped")
+
+
+def test_options_without_a_use_are_refused(fails):
+    problem = ["--problem", "fwd fp32 b1 h2 s64 d32", "--backend", "cpu", "--policy", "max_performance"]
+    fails(2, ["--load-seconds is of turns", "several --problem"], "power", *problem, "--load-seconds", "1")
+    for option in ("--points", "--point-seconds"):
+        fails(2, ["--points and --point-seconds", "without --profile"], "power", *problem, "--profile", "shipped", option, "1")

@@ -82,11 +82,13 @@ def of_packed(mesh):
 
 def refusals(mesh):
     import dfa
-    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
     q, k, v, _ = drawn()
     said = []
     for call in (lambda q: dfa.attention(q, k, v), lambda q: dfa.attention(q, *(distribute_tensor(x[:, :3], mesh, [Shard(1)])
-                                                                             for x in (k, v)))):
+                                                                             for x in (k, v))),
+                 lambda q: dfa.attention(*(DTensor.from_local(x.to(torch.float8_e4m3fn), mesh, [Shard(1)], run_check=False)
+                                           for x in (q.to_local(), k, v)))):
         try:
             call(distribute_tensor(q, mesh, [Shard(1)]))
             said.append("nothing")
@@ -123,7 +125,7 @@ def of_a_model(mesh):
 def test_shards_give_what_the_whole_gives(tmp_path):
     for told in run(2, everything, tmp_path):
         assert isinstance(told, tuple), told
-        cases, (packed, placed), (mixed, shapes), model = told
+        cases, (packed, placed), (mixed, shapes, e4m3), model = told
         assert model < 1e-5
         for name, (error, placement, transfers) in cases.items():
             *_, wanted, counted = places()[name]
@@ -133,6 +135,7 @@ def test_shards_give_what_the_whole_gives(tmp_path):
         assert packed < 1e-5 and placed.is_shard(1)
         assert "mixed torch.Tensor and DTensor" in mixed
         assert "hq=8 is not a multiple of hk=3" in shapes
+        assert e4m3 == "q is a DTensor in float8_e4m3fn; accepted: its part on this rank, to_local()"
 
 
 def on_a_mesh(rank):

@@ -119,7 +119,7 @@ def test_compiled_and_exported():
     plain = torch.compile(lambda q, k, v: dfa.attention(q, k, v), fullgraph=True, backend="aot_eager")
     assert torch.equal(plain(*tensors), dfa.attention(*tensors))
     torch.library.opcheck(torch.ops.dfa.e4m3_forward.default,
-                          (*tensors, *descales.values(), None, None, -1, 0, 0.0, 0.0, 0, 0, "auto"),
+                          (*tensors, *descales.values(), None, None, -1, 0, 0.0, 0.0, 0, 0),
                           test_utils="test_faketensor")
 
     class Model(torch.nn.Module):
@@ -132,17 +132,15 @@ def test_compiled_and_exported():
     ({"q_descale": torch.ones(3, 2)}, "q_descale has shape [3, 2]"), ({"k_descale": torch.ones(4)}, "k_descale has shape [4]"),
     ({"v_descale": "one"}, "v_descale is 'one'"), ({"v_descale": torch.ones(2, 2, dtype=torch.int32)}, "v_descale is torch.int32"),
     ({"v_descale": torch.ones(2, 2, requires_grad=True)}, "v_descale requires a gradient"),
-    ({"bias": torch.zeros(1, 1, 33, 65)}, "bias is not supported beside float8_e4m3fn"),
+    ({"bias": torch.zeros(1, 1, 33, 65)}, "bias is not supported beside tensors in float8_e4m3fn"),
     ({"mask": torch.ones(1, 1, 33, 65, dtype=torch.bool)}, "mask is not supported"), ({"dropout_p": 0.5}, "dropout_p is 0.5"),
     ({"block_mask": object()}, "block_mask is not supported"), ({"seed": 3}, "seed is not supported"),
-    ({"algorithm": "standard"}, "algorithm auto or flash"), ({"policy": "max_performance"}, "float8_e4m3fn"),
+    ({"algorithm": "standard"}, "algorithm auto or flash"),
     ({"scale": torch.tensor(0.5)}, "scale is a tensor"), ({"prefix": 3}, "prefix=3 without causal"), ({"deterministic": "no"}, "deterministic"),
     ({"v_descale": torch.ones(2, 2, device="meta")}, "v_descale is on meta"),
 ])
 def test_what_is_not_built_is_refused_by_name(change, words):
     tensors, descales = quantized()
-    if change.get("policy") == "max_performance":
-        return  # which asks for what is chosen anyhow
     with pytest.raises((ValueError, TypeError)) as error:
         dfa.attention(*tensors, **descales | change)
     assert words in str(error.value) and "\n" not in str(error.value)
@@ -175,12 +173,40 @@ def test_types_gradients_and_other_doors():
 def test_scattered_masks_and_numbers_of_splits_are_refused_by_name():
     tensors, _ = quantized()
     for mask, words in ((torch.arange(65) % 2 == 0, "attn_mask shows a query keys that do not lie together"),
-                        (torch.arange(65.0), "attn_mask adds to scores, which float8_e4m3fn has not")):
+                        (torch.arange(65.0), "attn_mask of numbers is a bias, which is not supported beside float8_e4m3fn")):
         with pytest.raises(ValueError, match=words):
             dfa.torch.scaled_dot_product_attention(*tensors, attn_mask=mask.expand(33, 65), enable_gqa=True)
     for splits in (-1, 1.5):
         with pytest.raises(ValueError, match=f"num_splits {splits}"):
             flash_attn_interface.flash_attn_func(*(x.transpose(1, 2) for x in tensors), num_splits=splits)
+
+
+@pytest.mark.parametrize("option, given, error", [("sinks", [1.0] * 4, TypeError), ("alibi_slopes", torch.ones(4, dtype=torch.int32), TypeError),
+                                                  ("alibi_slopes", torch.ones(4, dtype=torch.complex64), TypeError)])
+def test_logits_are_checked_as_elsewhere(option, given, error):
+    tensors, _ = quantized()
+    with pytest.raises(error, match=f"{option} is"):
+        dfa.attention(*tensors, **{option: given})
+
+
+@pytest.mark.parametrize("number", [1e39, float("nan"), -float("inf"), 10 ** 400])
+def test_a_factor_that_float32_has_not_is_refused(number):
+    jnp = pytest.importorskip("jax.numpy")
+    tensors, descales = quantized()
+    for given in (tensors, arrays(tensors, descales)[0], [jnp.asarray(x) for x in arrays(tensors, descales)[0]]):
+        with pytest.raises(ValueError, match="k_descale is .* accepted: a finite number of float32"):
+            dfa.attention(*given, k_descale=number)
+
+
+def test_operations_are_counted():
+    from torch.utils.flop_counter import FlopCounterMode
+    tensors, _ = quantized()
+    counts = []
+    for given in (tensors, [x.float() for x in tensors]):
+        with FlopCounterMode(display=False) as counter:
+            dfa.attention(*given)
+        counts.append(counter.get_total_flops())
+    assert counts[0] == counts[1] > 0
 
 
 def test_forward_mode_is_refused():

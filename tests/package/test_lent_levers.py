@@ -109,8 +109,9 @@ def test_what_is_not_lent_is_refused(lend, tmp_path):
         with dfa.Governor("power_cap:400W", privileges=True, **HERE):
             pass
     lend(levers="limit:300:600W")
+    too_far = dfa.Governor("limit:250W", privileges=True, **HERE)  # is there until the end
     with pytest.raises(RuntimeError, match="limit is lent from 300 to 600 W"):
-        with dfa.Governor("limit:250W", privileges=True, **HERE):
+        with too_far:
             pass
     with pytest.raises(RuntimeError, match="clock, which nobody lends"):
         with dfa.Governor("clock:1200MHz", privileges=True, **HERE):

@@ -128,3 +128,24 @@ def test_problem_lines_say_it():
                   "bwd bf16 h1 d64 lens(1,2) batch_invariant"):
         with pytest.raises(ValueError, match="is of "):
             dfa.plan(wrong, backend="cpu")
+
+
+def test_masks_of_dropout_go_by_the_number_of_a_sequence():
+    with pytest.raises(ValueError, match="batch_invariant beside dropout_p"):
+        packed(batch_invariant=True, dropout_p=0.1, seed=3)
+
+
+def test_the_planner_is_asked_before_rows_are_written(monkeypatch):
+    caches, new = CACHES.clone(), torch.ones(3, 1, 2, 64)
+    def refuse(*_, **__):
+        raise RuntimeError("no plan")
+    monkeypatch.setattr(_torch_paged, "plan_of", refuse)
+    with pytest.raises(RuntimeError, match="no plan"):
+        flash_attn.flash_attn_with_kvcache(Q[:3, None], *caches, new, new, cache_seqlens=USED, block_table=TABLE)
+    assert torch.equal(caches, CACHES)
+
+
+def test_flash_attention_4s_functions_check_it():
+    from dfa.flash_attn import cute
+    with pytest.raises(ValueError, match="num_splits 'x'"):
+        cute.flash_attn_func(*(x[None] for x in (Q, K, V)), num_splits="x")

@@ -44,9 +44,13 @@ TEST(SplitKvPlan, GoesByTheMeanWhereTheLongestIsNotKnown) {
 TEST(SplitKvPlan, IsLegalOfDenseKeysButNotChosen) {
   const Problem p = parse_problem("fwd bf16 b2 hq32 hk8 d128 sq1 sk9000");
   EXPECT_FALSE(select_forward(p, kSplitLimits).split_kv);
-  const ForwardConfig asked = asked_forward("target=cuda_sm80,split_kv=true", p, kSplitLimits);
-  EXPECT_TRUE(asked.split_kv);
-  EXPECT_FALSE(asked.varlen);
+  const std::vector<ForwardConfig> legal = split_kv_candidates(p, kSplitLimits);
+  ASSERT_FALSE(legal.empty());
+  EXPECT_TRUE(legal[0].split_kv);
+  EXPECT_FALSE(legal[0].varlen);
+  for (const ForwardConfig& one : gpu_candidates<ForwardConfig>(p, kSplitLimits)) {
+    EXPECT_FALSE(one.split_kv);  // until a card has run them
+  }
 }
 
 TEST(SplitKvPlan, OfOneKindWhateverTheCompany) {

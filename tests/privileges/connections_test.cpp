@@ -1,6 +1,5 @@
 // What clients say, in how many pieces and connections.
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <array>
 #include <cstring>

@@ -2,9 +2,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "privileges/server_clients.h"
 
 namespace dfa::testing {

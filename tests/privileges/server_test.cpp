@@ -1,8 +1,6 @@
 // Who is lent what, by which list.
 #include <sys/stat.h>
 
-#include <fstream>
-
 #include "privileges/server_clients.h"
 
 namespace dfa::testing {

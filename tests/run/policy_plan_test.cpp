@@ -4,6 +4,7 @@
 
 #include "dfa/error.h"
 #include "measure/problem_buffers.h"
+#include "run/made_up_rows.h"
 #include "run/points.h"
 #include "run/tune.h"
 #include "temp_dir.h"
@@ -22,16 +23,7 @@ class PolicyPlan : public ::testing::Test {
   }
 
   void put(const std::string& label, double time_s, std::optional<double> energy_j) {
-    profile::Row row;
-    row.machine = machine_of("cpu", problem_.pass);
-    row.problem = to_line(problem_);
-    row.backend = "cpu";
-    row.point.label = label;
-    row.point.dtype = problem_.dtype;
-    row.point.time_s = time_s;
-    row.point.energy_j = energy_j;
-    row.date = "2026-01-31T12:00:00Z";
-    store_->put(row);
+    store_->put(made_up_row(problem_, label, time_s, energy_j));
   }
   Plan by(const std::string& policy, const Problem& problem) const {
     return policy_plan(problem, (folder_ / "p.db").string(), "cpu", power::parse_policy(policy));

@@ -4,6 +4,7 @@
 #include "attention/registry.h"
 #include "dfa/error.h"
 #include "measure/tuner.h"
+#include "run/made_up_rows.h"
 #include "run/policy_plan.h"
 #include "run/tune.h"
 #include "sensors/system_clock.h"
@@ -24,16 +25,8 @@ class StoredChoice : public ::testing::Test {
   }
 
   void put(const std::string& label, double time_s, double energy_j) {
-    profile::Row row;
-    row.machine = machine_of("cpu", kProblem.pass);
-    row.problem = to_line(kProblem);
-    row.backend = "cpu";
-    row.point.label = label;
-    row.point.dtype = kProblem.dtype;
-    row.point.time_s = time_s;
-    row.point.energy_j = energy_j;
+    profile::Row row = made_up_row(kProblem, label, time_s, energy_j);
     row.point.stores_probabilities = label == kStored;
-    row.date = "2026-01-31T12:00:00Z";
     store_->put(row);
   }
   Plan by(const std::string& policy) const {

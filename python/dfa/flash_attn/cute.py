@@ -2,7 +2,7 @@
 num_splits and pack_gqa, which change no result, are the library's own to choose."""
 
 from dfa._shapes import flag_of
-from dfa._torch_varlen import attention_varlen
+from dfa._torch_varlen import attention_varlen, splits_of
 from dfa.flash_attn._adapted import attend, logits_of, refuse, refuse_others, window_of
 
 __all__ = ["flash_attn_func", "flash_attn_varlen_func"]
@@ -12,6 +12,7 @@ def flash_attn_func(q, k, v, softmax_scale=None, causal=False, window_size=(None
                     num_splits=1, pack_gqa=None, deterministic=False, return_lse=False, **others):
     """q [b, sq, hq, d], k [b, sk, hk, d], v [b, sk, hk, dv] → (o, lse): lse float32 [b, hq, sq], or None without return_lse."""
     refuse_others(others)
+    splits_of(num_splits, False)
     o, lse = attend(q, k, v, softmax_scale, causal, window_size, deterministic, logits_of(softcap, None, learnable_sink))
     return o, lse if flag_of("return_lse", return_lse) else None
 
@@ -24,6 +25,7 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q=None, cu_seqlens_k=None, max_se
     float32 [hq, total_q], or None without return_lse. With page_table, int32 [b, columns], k is [pages, page, hk, d] and
     v [pages, page, hk, dv] with pages of any size; seqused_k says how long sequences are."""
     refuse_others(others)
+    splits_of(num_splits, False)
     if page_table is not None and cu_seqlens_k is not None:
         raise ValueError("cu_seqlens_k beside page_table is not supported; accepted: seqused_k")
     if cu_seqlens_q is None or cu_seqlens_k is None and page_table is None:

@@ -10,7 +10,7 @@ namespace dfa {
 template <ForwardConfig kConfig>
 struct PackValues {
   static constexpr int kKeys = kConfig.block_k, kColumns = kConfig.value_dim;
-  static constexpr int kPitch = kColumns + kPackedRowPadding;  // of a key in shared memory
+  static constexpr int kPitch = packed_pitch(kColumns);
   static constexpr int kChunk = 16;
 
   // 16 columns of a key, zeros behind its end.

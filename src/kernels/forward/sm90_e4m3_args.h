@@ -29,7 +29,8 @@ struct PackValuesArgs {
   int heads, keys, columns, tiles;
 };
 inline constexpr int kPackThreads = 256;
-inline constexpr int kPackedRowPadding = 16;  // bytes behind a row in shared memory
+// Of a key in shared memory, bytes: rows begin in different banks.
+constexpr int packed_pitch(int columns) { return columns + 16; }
 
 // Which of 16 keys lies at a place of theirs in v transposed. A thread's scores of a row are then,
 // as they come, the four neighbours in k that it has of the weights: columns 2 t, 2 t + 1, 8 + 2 t,

@@ -317,9 +317,11 @@ struct Sm90Forward {
     }
   }
 
+  // Are scores to be negated?
+  static DFA_DEVICE bool negates(float scale) { return Logits::kPlain && scale < 0; }
+
   // Keys whose scores are used as they come: all of the group's queries see them. Under a negative
   // scale there are none.
-  static DFA_DEVICE bool negates(float scale) { return Logits::kPlain && scale < 0; }
   static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row,
                                          float scale) {
     if (negates(scale)) return {0, 0};
