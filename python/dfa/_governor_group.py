@@ -58,15 +58,18 @@ class Share:
             self.hold()
 
     def hold(self):
-        """Sets the cap of what may be drawn now. Also called at each step, as the thread may wait for a store that does not answer."""
+        """Sets the cap of what may be drawn now, and returns when that was. Also called at each step, as the thread may wait for a store
+        that does not answer."""
         with self._lock:
-            cap_w = self.lease_w()
+            now = time.monotonic()
+            cap_w = self.member.lives_by(now)
             if cap_w != self._cap_w:
                 self._card._set_cap(cap_w)
                 self._cap_w = cap_w
+            return now
 
     def _round(self):
-        report = self.member.report(time.monotonic(), *self._card._facts())
+        report = self.member.report(self.hold(), *self._card._facts())  # a lease that has ended counts as given up once its cap is set
         self._store.set(f"report/{self.rank}", json.dumps(report))
         if self._coordinator is not None:
             self._lead()

@@ -38,8 +38,8 @@ def test_settings_last_as_long_as_the_run(dfa, card, tmp_path):
 def test_an_error_after_the_settings_puts_them_back(dfa, card, tmp_path):
     (tmp_path / "rows.json").write_text('{"schema": "dfa-profile/1", "rows": []}')
     assert dfa("tune", "--import", "rows.json", "--profile", "empty.db").returncode == 0
-    done = dfa(*POWER, *LEND, "--power-limit", "500W", "--seconds", "0.2", "--profile", "empty.db",
-               env=card())
+    done = dfa("power", "--problem", "fwd fp32 b1 h2 s64 d32", "--backend", "cpu", "--policy", "max_performance",
+               "--profile", "empty.db", "--seconds", "0.2", *LEND, "--power-limit", "500W", env=card())
     assert done.returncode == 3 and "dfa tune" in done.stderr
     assert settings(tmp_path)[-2:] == ["limit 500", "limit 650"]
 
