@@ -7,6 +7,7 @@
 
 #include "base/element.h"
 #include "base/instrumented.h"
+#include "base/wider_vectors.h"
 #include "spec/descale.h"
 
 namespace dfa {
@@ -52,8 +53,13 @@ Matrix<Real> transpose(const Matrix<Real>& from) {
   return to;
 }
 
-template <typename Real>
-DFA_NOT_INSTRUMENTED void add_unseen(Real* to, Real a, const Real* from, std::int64_t count) {
+DFA_NOT_INSTRUMENTED DFA_WIDER_VECTORS void add_unseen(double* to, double a, const double* from,
+                                                       std::int64_t count) {
+  for (std::int64_t j = 0; j < count; ++j) to[j] += a * from[j];
+}
+
+DFA_NOT_INSTRUMENTED DFA_WIDER_VECTORS void add_unseen(float* to, float a, const float* from,
+                                                       std::int64_t count) {
   for (std::int64_t j = 0; j < count; ++j) to[j] += a * from[j];
 }
 

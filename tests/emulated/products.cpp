@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "base/float16.h"
+#include "base/wider_vectors.h"
 #include "emulated/async.h"
 
 // wgmma. Each warp's part of a product stands in a queue of the warp's own: nothing but the
@@ -133,6 +134,19 @@ bool right_by_rows(const Product& p) {
   return p.operands == Product::Operands::shared || p.operands == Product::Operands::registers_rows;
 }
 
+// sums[n] = sum over k of left[k * kRows] · right[k * kMostColumns + n], the first k first.
+DFA_WIDER_VECTORS void multiply_row(float* sums, const float* left, const float* right, int depth,
+                                    int columns) {
+  using Eight [[gnu::vector_size(32), gnu::aligned(4), gnu::may_alias]] = float;
+  for (int n = 0; n < columns; n += 8) {
+    Eight sum{};
+    for (int k = 0; k < depth; ++k) {
+      sum += left[k * kRows] * *reinterpret_cast<const Eight*>(right + k * kMostColumns + n);
+    }
+    *reinterpret_cast<Eight*>(sums + n) = sum;
+  }
+}
+
 // Of one column: products and what they are added to, cut alike.
 float cut_sum(const float* left, const float* right, int depth, float before) {
   float largest = std::fabs(before);
@@ -162,15 +176,8 @@ void execute(Queued& queued, int warp_of_group) {
   }
   Operand(p.right, p.element).read<kMostColumns>(right, 0, columns, !right_by_rows(p));
   for (int row = 0; row < kRows; ++row) {
-    float sums[kMostColumns] = {};
-    for (int k = 0; k < depth; ++k) {
-      const float a = left[k * kRows + row];
-      const float* b = right + k * kMostColumns;
-      for (int n = 0; n < kMostColumns; n += 16) {
-        if (n >= columns) break;
-        for (int i = 0; i < 16; ++i) sums[n + i] += a * b[n + i];
-      }
-    }
+    float sums[kMostColumns];
+    multiply_row(sums, left + row, right, depth, columns);
     const bool cuts = e4m3_sum_bits > 0 && p.element == DType::e4m3;
     for (int n = 0; n < columns; ++n) {
       float& sum = queued.sums[row % 8 * 4 + n % 8 / 2][n / 8][row / 8 * 2 + n % 2];
