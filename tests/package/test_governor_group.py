@@ -1,5 +1,6 @@
 """One budget over several cards: leases by plain numbers with made-up cards and lost messages, and by gloo with a rank that dies."""
 
+import json
 import os
 import random
 import time
@@ -164,6 +165,47 @@ def test_a_store_that_does_not_answer_ends_the_lease_at_the_next_step(fake_nvml,
             governor._share._round = lambda: time.sleep(1.5)
             _paced(governor, 1.0)
             assert governor._share._cap_w == governor.lease_w == 450 and "no lease has come" in governor.alone
+    finally:
+        dist.destroy_process_group()
+
+
+class MadeUpCard:
+    cap_w = None
+
+    def _facts(self):
+        return 600.0, 1.0, 110.0, 2000.0
+
+    def _set_cap(self, watts):
+        self.cap_w = watts
+
+
+class NotedStore:
+    """Gives nothing; notes what a report says beside the cap that the card has by then."""
+
+    def __init__(self, card):
+        self.card, self.noted = card, []
+
+    def set(self, key, value):
+        if key.startswith("report"):
+            self.noted.append((json.loads(value)["lives_by_w"], self.card.cap_w))
+
+    def check(self, keys):
+        return False
+
+
+def test_a_lease_that_has_ended_counts_as_given_up_once_its_cap_is_set(tmp_path):
+    from dfa._governor_group import Share
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/init", rank=0, world_size=1)
+    try:
+        card = MadeUpCard()
+        share = Share(dist.group.WORLD, 1000, card, life_s=0.5)
+        share._round()
+        share.hold()
+        assert card.cap_w > share.member.safe_w
+        time.sleep(0.6)
+        share._store = NotedStore(card)
+        share._round()
+        assert share._store.noted == [(share.member.safe_w, share.member.safe_w)]
     finally:
         dist.destroy_process_group()
 
