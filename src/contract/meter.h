@@ -16,8 +16,9 @@ enum class Quantity : int {
   clock_hz,
   utilization_pct,
   memory_bytes,
-  duration_s,  // counter: time spent in a state
-  event_bits,  // a set of flags as a whole number
+  duration_s,      // counter: time spent in a state
+  event_bits,      // a set of flags as a whole number
+  transfer_bytes,  // counter: sent or received
 };
 
 // One reading. time_s is the time of the value on the meter's clock, not of the call.

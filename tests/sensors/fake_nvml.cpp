@@ -14,6 +14,7 @@
 //   reset AT | stuck AT               the energy counter starts anew, stands still
 //   limit W   temperature DIE MEMORY   clocks SM MEMORY   utilization GPU MEMORY   used BYTES
 //   events BITS   throttled SHARE     share of the time under the power cap
+//   nvlink ACTIVE LINKS [SENT RECEIVED]   of LINKS links that many are up; bytes a second over all
 //   persistence 0|1   mig 0|1   gpm PERCENT   process PID|own
 //   field_error FIELD STATUS   limits LEAST MOST   settings FILE   (what was set, a line each: one
 //   file for several processes, as a card is)
@@ -74,6 +75,8 @@ struct Card {
   std::string settings;
   int minor = -1;
   double lost_from = kNever, lost_to = kNever;
+  unsigned links_up = 0, links = 0;
+  double sent = 0, received = 0;
 
   // The last that was set, or what the scenario says.
   double setting(const std::string& key_wanted, double now) const {
@@ -150,6 +153,7 @@ void read_card_line(Card& card, const std::string& key, std::istream& in) {
   if (key == "settings") in >> card.settings;
   if (key == "minor") in >> card.minor;
   if (key == "lost" && !(in >> card.lost_from >> card.lost_to)) card.lost_to = kNever;
+  if (key == "nvlink") in >> card.links_up >> card.links >> card.sent >> card.received;
   if (key == "gpm") in >> card.gpm;
   if (key == "process" && in >> pid) {
     card.pids.push_back(
@@ -258,6 +262,13 @@ int find_card(const char* function, Handle* handle, const Matches& matches) {
   });
 }
 
+// Of one link, or with the largest scope of all. What a card without links answers is 0.
+double nvlink_kib(const Card& card, double bytes_a_second, std::uint32_t scope, double now) {
+  const bool all = scope == std::numeric_limits<std::uint32_t>::max();
+  const double share = all ? 1 : scope < card.links_up ? 1.0 / card.links_up : 0;
+  return card.links_up == 0 ? 0 : share * bytes_a_second * now / 1024;
+}
+
 void fill_field(const Card& card, FieldValue& field) {
   const double now = world.time();
   const auto error = card.field_errors.find(field.field);
@@ -276,6 +287,8 @@ void fill_field(const Card& card, FieldValue& field) {
     case 75:
     case 270:
     case 271: return u64(0);
+    case 138: return u64(nvlink_kib(card, card.sent, field.scope, now));
+    case 139: return u64(nvlink_kib(card, card.received, field.scope, now));
     case 82: return u32(card.memory_temperature);
     case 185: return u32(card.watts_of_a_second(now) * 1e3);
     case 186: return u32(card.watts(now) * 1e3);
@@ -484,6 +497,17 @@ FAKE int nvmlDeviceGetCurrentClocksEventReasons(Handle handle, unsigned long lon
 
 FAKE int nvmlDeviceGetCurrentClocksThrottleReasons(Handle handle, unsigned long long* bits) {
   return of_card(__func__, handle, [&](const Card& card) { *bits = card.events; });
+}
+
+FAKE int nvmlDeviceGetNvLinkState(Handle handle, unsigned link, int* active) {
+  return answer(__func__, [&] {
+    const Card& card = card_of(handle);
+    if (card.lost(world.time())) return int{kLost};
+    if (card.links == 0) return int{kUnsupported};
+    if (link >= card.links) return int{kInvalid};
+    *active = link < card.links_up;
+    return int{kSuccess};
+  });
 }
 
 FAKE int nvmlGpmQueryDeviceSupport(Handle handle, GpmSupport* support) {

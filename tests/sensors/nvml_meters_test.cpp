@@ -131,6 +131,29 @@ TEST(NvmlMeters, ACardWithoutActivityCountersSaysSo) {
   EXPECT_NE(reason_of(world, Gauge::sm_active).find("Hopper"), std::string::npos);
 }
 
+TEST(NvmlMeters, BytesOverNvlinkAreOfAllLinksEachWay) {
+  NvmlWorld world(kCard + "nvlink 18 18 10240000 2048000\n");
+  const auto sent = opened(world, Gauge::nvlink_sent);
+  const auto received = opened(world, Gauge::nvlink_received);
+  const double before = sent->read().value().value;
+  world.sleep_s(2);
+  EXPECT_EQ(sent->quantity(), Quantity::transfer_bytes);
+  EXPECT_NEAR(sent->read().value().value - before, 2 * 10240000, 1024);
+  EXPECT_NEAR(received->read().value().value, 2 * 2048000, 1024);
+}
+
+TEST(NvmlMeters, ACardWithoutNvlinkSaysSoAndCountsNoZero) {
+  const NvmlWorld none(kCard);
+  EXPECT_NE(reason_of(none, Gauge::nvlink_sent)
+                .find("NVLink: nvmlDeviceGetNvLinkState: not supported by this device"),
+            std::string::npos);
+  const NvmlWorld down(kCard + "nvlink 0 12\n");
+  EXPECT_EQ(reason_of(down, Gauge::nvlink_received),
+            "no NVLink: none of the card's 12 links is up");
+  const NvmlWorld last(kCard + "nvlink 1 12\n");
+  EXPECT_EQ(opened(last, Gauge::nvlink_sent)->read().value().value, 0);  // a link, and nothing sent
+}
+
 TEST(NvmlMeters, ClockEventsHaveNames) {
   EXPECT_EQ(sensors::clock_event_names(0), "none");
   EXPECT_EQ(sensors::clock_event_names(0x24), "power_cap, thermal_slowdown");

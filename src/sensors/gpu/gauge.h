@@ -27,6 +27,8 @@ enum class Gauge : int {
   sm_active,           // by the card's profiling counters (GPM), Hopper and later
   tensor_active,
   dram_active,
+  nvlink_sent,      // payload over all links to other cards, without the protocol's own bytes
+  nvlink_received,  // … likewise
 };
 
 struct GaugeInfo {

@@ -141,6 +141,7 @@ struct Api {
   Function<Handle, unsigned long long*> clock_events{"nvmlDeviceGetCurrentClocksEventReasons"};
   Function<Handle, unsigned long long*> throttle_reasons{
       "nvmlDeviceGetCurrentClocksThrottleReasons"};  // the same under its older name
+  Function<Handle, unsigned, int*> nvlink_state{"nvmlDeviceGetNvLinkState"};
   Function<Handle, GpmSupport*> gpm_support{"nvmlGpmQueryDeviceSupport"};
   Function<GpmSampleHandle*> gpm_alloc{"nvmlGpmSampleAlloc"};
   Function<GpmSampleHandle> gpm_free{"nvmlGpmSampleFree"};
@@ -156,8 +157,8 @@ void for_each_function(Api& api, Visitor&& visit) {
        api.by_pci_id, api.by_uuid, api.name, api.uuid, api.pci_info, api.index, api.minor,
        api.power_limit, api.persistence, api.mig_mode, api.compute_processes, api.total_energy,
        api.power_usage, api.field_values, api.temperature, api.clock, api.utilization, api.memory,
-       api.clock_events, api.throttle_reasons, api.gpm_support, api.gpm_alloc, api.gpm_free,
-       api.gpm_sample, api.gpm_metrics);
+       api.clock_events, api.throttle_reasons, api.nvlink_state, api.gpm_support, api.gpm_alloc,
+       api.gpm_free, api.gpm_sample, api.gpm_metrics);
 }
 
 }  // namespace dfa::nvml

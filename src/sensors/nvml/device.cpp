@@ -77,15 +77,29 @@ DeviceSettings Device::settings() const {
   return settings;
 }
 
-Value<double> Device::field(std::uint32_t id) const {
+Value<double> Device::field(std::uint32_t id, std::uint32_t scope) const {
   FieldValue field{};
   field.field = id;
+  field.scope = scope;
   Verdict status = api().field_values(handle_, 1, &field);
   if (status && field.status != 0) {
     status = Verdict::no("NVML field " + std::to_string(id) + ": " + status_text(field.status));
   }
   if (!status) return {std::nullopt, status};
   return number_of(field);
+}
+
+Verdict Device::has_nvlink() const {
+  constexpr unsigned kMostLinks = 64;  // a card of today has 18; it refuses numbers beyond its own
+  unsigned links = 0;
+  for (Verdict there; links < kMostLinks; ++links) {
+    int active = 0;
+    there = api().nvlink_state(handle_, links, &active);
+    if (!there && links == 0) return Verdict::no("NVLink: " + there.reason);
+    if (!there) break;
+    if (active != 0) return Verdict::yes();
+  }
+  return Verdict::no("no NVLink: none of the card's " + std::to_string(links) + " links is up");
 }
 
 Value<ComputeProcesses> Device::compute_processes() const {

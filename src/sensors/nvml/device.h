@@ -29,8 +29,11 @@ class Device {
   DeviceSettings settings() const;  // read anew
   std::optional<double> power_limit_w() const;
 
-  // One of NVML's numbered fields as a number.
-  Value<double> field(std::uint32_t id) const;
+  // One of NVML's numbered fields as a number. scope: of which part of the card, where a field has
+  // parts.
+  Value<double> field(std::uint32_t id, std::uint32_t scope = 0) const;
+  // Yes where a link to another card is up.
+  Verdict has_nvlink() const;
   Value<ComputeProcesses> compute_processes() const;
 
  private:

@@ -34,12 +34,17 @@ constexpr GaugeInfo kGauges[] = {
     {Gauge::sm_active, "nvml:sm_active", Quantity::utilization_pct, Gpm::kPeriod},
     {Gauge::tensor_active, "nvml:tensor_active", Quantity::utilization_pct, Gpm::kPeriod},
     {Gauge::dram_active, "nvml:dram_active", Quantity::utilization_pct, Gpm::kPeriod},
+    {Gauge::nvlink_sent, "nvml:nvlink_sent", Quantity::transfer_bytes, kTick},
+    {Gauge::nvlink_received, "nvml:nvlink_received", Quantity::transfer_bytes, kTick},
 };
 
 // Numbers of NVML's fields.
 constexpr std::uint32_t kMemoryTemperature = 82;
 constexpr std::uint32_t kPowerCapNs = 74;
 constexpr std::uint32_t kThermalNs = 75;
+constexpr std::uint32_t kNvlinkSentKib = 138;
+constexpr std::uint32_t kNvlinkReceivedKib = 139;
+constexpr std::uint32_t kAllLinks = ~std::uint32_t{0};  // a scope: the sum of them
 constexpr std::uint32_t kPowerAverage = 185;
 constexpr std::uint32_t kPowerInstant = 186;
 constexpr std::uint32_t kHardwareThermalNs = 270;
@@ -49,9 +54,9 @@ constexpr int kDie = 0;
 constexpr int kSmClock = 1;
 constexpr int kMemoryClock = 2;
 
-Source field(const Device& device, std::uint32_t id, double unit) {
-  return [device, id, unit] {
-    Value<double> read = device.field(id);
+Source field(const Device& device, std::uint32_t id, double unit, std::uint32_t scope = 0) {
+  return [device, id, unit, scope] {
+    Value<double> read = device.field(id, scope);
     if (read.value) *read.value *= unit;
     return read;
   };
@@ -128,6 +133,13 @@ Source power_average(const Device& device) {
                     "W");
 }
 
+// Cards without links may answer 0, which would say that nothing was sent.
+Source nvlink(const Device& device, std::uint32_t id) {
+  const Verdict there = device.has_nvlink();
+  if (there) return field(device, id, 1024, kAllLinks);
+  return [there] { return Value<double>{std::nullopt, there}; };
+}
+
 Source source_of(const Device& device, Gauge gauge) {
   switch (gauge) {
     case Gauge::power: return above_zero(field(device, kPowerInstant, 1e-3), "W");
@@ -150,6 +162,8 @@ Source source_of(const Device& device, Gauge gauge) {
     case Gauge::too_hot: return field(device, kThermalNs, 1e-9);
     case Gauge::hardware_too_hot: return field(device, kHardwareThermalNs, 1e-9);
     case Gauge::power_brake: return field(device, kPowerBrakeNs, 1e-9);
+    case Gauge::nvlink_sent: return nvlink(device, kNvlinkSentKib);
+    case Gauge::nvlink_received: return nvlink(device, kNvlinkReceivedKib);
     case Gauge::energy:  // make_energy_meter
     case Gauge::sm_active:
     case Gauge::tensor_active:

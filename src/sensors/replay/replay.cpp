@@ -22,6 +22,7 @@ constexpr auto kQuantities = enum_table<Quantity>({{Quantity::energy_j, "energy_
                                                    {Quantity::clock_hz, "clock_hz"},
                                                    {Quantity::utilization_pct, "utilization_pct"},
                                                    {Quantity::memory_bytes, "memory_bytes"},
+                                                   {Quantity::transfer_bytes, "transfer_bytes"},
                                                    {Quantity::duration_s, "duration_s"},
                                                    {Quantity::event_bits, "event_bits"}});
 
