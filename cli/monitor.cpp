@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,14 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/monitor_text.h"
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "monitor/listener.h"
 #include "monitor/metrics.h"
 #include "monitor/server.h"
-#include "monitor/watch.h"
 #include "sensors/host.h"
 #include "sensors/system_clock.h"
 
@@ -25,113 +28,67 @@ namespace dfa::cli {
 namespace {
 
 using monitor::CardNow;
-using sensors::Gauge;
+using monitor::Look;
 
 struct MonitorArguments {
   std::vector<std::string> cards;
   std::string listen;
+  std::string budget;
+  bool json = false, csv = false;
   double seconds = 0;  // 0: until an interrupt
   double interval = 1;
 };
 
-std::string number(std::optional<double> value, double factor = 1, const char* format = "{:.0f}") {
-  return value ? fmt::format(fmt::runtime(format), *value * factor) : "-";
-}
-
-std::string number(const CardNow& card, Gauge gauge, double factor = 1) {
-  return number(value_of(card, gauge), factor);
-}
-
-std::string throttle(const CardNow& card) {
-  const auto bits = value_of(card, Gauge::clock_events);
-  return bits ? sensors::clock_event_names(static_cast<std::uint64_t>(*bits)) : "-";
-}
-
-// Joules since the start, and how often the counter broke off: what was used around that is not in
-// them.
-std::string energy(const CardNow& card) {
-  const auto found = card.growth.find(Gauge::energy);
-  const int breaks = found != card.growth.end() ? found->second.breaks : 0;
-  return number(growth_of(card, Gauge::energy), 1, "{:.1f}") + " J" +
-         (breaks > 0 ? fmt::format(" ({} gap{} not counted: {})", breaks, breaks == 1 ? "" : "s",
-                                   found->second.break_reason)
-                     : "");
-}
-
-// The share of the limit that is drawn, as a bar.
-std::string bar(const CardNow& card) {
-  constexpr int kWidth = 24;
-  const auto power = value_of(card, Gauge::power_average);
-  const double limit = card.settings.power_limit_w.value_or(0);
-  if (!power || !(limit > 0)) return "";
-  const double share = *power / limit;
-  const auto filled = static_cast<int>(std::min(1.0, share) * kWidth + 0.5);
-  return fmt::format("[{:#<{}}{:.<{}}] {:.0f} % of {:.0f} W", "", filled, "", kWidth - filled,
-                     100 * share, limit);
-}
-
-std::string block(const CardNow& card) {
-  const auto row = [](const char* name, const std::string& text) {
-    return fmt::format("  {:<12}{}\n", name, text);
-  };
-  if (!card.status) return fmt::format("{}\n{}", name_of(card), row("missing", card.status.reason));
-  return fmt::format("{}  {}\n", card.facts.name, card.facts.pci_id) +
-         row("power", fmt::format("{} W now, {} W in 1 s  {}", number(card, Gauge::power),
-                                  number(card, Gauge::power_average), bar(card))) +
-         row("temperature", fmt::format("{} °C, memory {} °C", number(card, Gauge::temperature),
-                                        number(card, Gauge::memory_temperature))) +
-         row("clocks", fmt::format("{} MHz, memory {} MHz", number(card, Gauge::sm_clock, 1e-6),
-                                   number(card, Gauge::memory_clock, 1e-6))) +
-         row("busy",
-             fmt::format("{} % of the time, memory {} %, SMs {} %, tensor cores {} %",
-                         number(card, Gauge::utilization), number(card, Gauge::memory_utilization),
-                         number(card, Gauge::sm_active), number(card, Gauge::tensor_active))) +
-         row("memory", number(card, Gauge::memory_used, 1.0 / (1 << 20)) + " MiB used") +
-         row("held down",
-             fmt::format("by {}; by power for {} s, by heat for {} s since start", throttle(card),
-                         number(growth_of(card, Gauge::power_capped), 1, "{:.1f}"),
-                         number(growth_of(card, Gauge::too_hot), 1, "{:.1f}"))) +
-         row("energy", energy(card) + " since start");
-}
-
-std::string line(double time_s, const CardNow& card) {
-  if (!card.status) {
-    return fmt::format("{:7.1f} s {} missing: {}\n", time_s, name_of(card), card.status.reason);
-  }
-  return fmt::format("{:7.1f} s {} {} W ({} in 1 s) {} C {} MHz {} % held down by {} {}\n", time_s,
-                     card.facts.pci_id, number(card, Gauge::power),
-                     number(card, Gauge::power_average), number(card, Gauge::temperature),
-                     number(card, Gauge::sm_clock, 1e-6), number(card, Gauge::utilization),
-                     throttle(card), energy(card));
-}
-
-// On a terminal blocks that redraw themselves, elsewhere a line a card.
+// On a terminal blocks that redraw themselves, elsewhere lines.
 class View {
  public:
-  void show(double time_s, const std::vector<CardNow>& cards, const std::string& below) {
-    std::string text;
-    for (const CardNow& card : cards) text += terminal_ ? block(card) : line(time_s, card);
-    if (terminal_) {
-      text += below;
-      if (lines_ > 0) fmt::print("\033[{}A\033[J", lines_);
-      lines_ = std::count(text.begin(), text.end(), '\n');
-    }
-    fmt::print("{}", text);
-    std::fflush(stdout);
+  View(const MonitorArguments& arguments, std::string below)
+      : json_(arguments.json), csv_(arguments.csv), below_(std::move(below)) {
+    if (json_) print(monitor::json_head(sensors::read_host_facts().hostname, utc_now()));
+    if (csv_) print(monitor::csv_head());
+  }
+
+  void show(const Look& look) {
+    if (json_) return print(monitor::to_json_line(look));
+    if (csv_) return print(monitor::to_csv_lines(look));
+    if (::isatty(STDOUT_FILENO) != 1) return print(to_lines(look));
+    const auto [rows, columns] = size();
+    std::string text = to_blocks(look) + below_;
+    if (rows_of(text, columns) >= rows)
+      text = to_table(look) + below_;  // what scrolls is not redrawn
+    if (!shown_.empty()) fmt::print("\033[{}A\033[J", rows_of(shown_, columns));
+    shown_ = text;
+    print(text);
   }
 
  private:
-  bool terminal_ = ::isatty(STDOUT_FILENO) == 1;
-  std::ptrdiff_t lines_ = 0;
+  static void print(const std::string& text) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+  struct Size {
+    int rows, columns;
+  };
+  static Size size() {
+    winsize told{};
+    const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &told) == 0 && told.ws_col > 0;
+    return known ? Size{told.ws_row, told.ws_col} : Size{24, 80};
+  }
+
+  const bool json_, csv_;
+  const std::string below_;
+  std::string shown_;
 };
 
 // What sensors say, for the view and, on another thread, for whoever scrapes.
 class Sensors {
  public:
-  Sensors(const std::vector<std::string>& cards, const Clock& clock)
-      : clock_(clock), watch_(cards, clock) {}
+  Sensors(const std::vector<std::string>& cards, std::optional<double> budget_w, const Clock& clock)
+      : clock_(clock), watch_(cards, clock), begin_s_(clock.now_s()) {
+    if (budget_w) budget_.emplace(*budget_w);
+  }
 
-  std::vector<CardNow> look() {
+  Look look() {
     const std::lock_guard lock(mutex_);
     return look_anew();
   }
@@ -140,14 +97,15 @@ class Sensors {
   std::string metrics() {
     const std::lock_guard lock(mutex_);
     if (clock_.now_s() - looked_s_ > kFresh) look_anew();
-    return monitor::to_metrics(cards_, hostname_);
+    return monitor::to_metrics(last_.cards, hostname_) +
+           monitor::to_metrics(last_.sum, last_.budget, hostname_);
   }
 
   // Says which of the cards did not answer when they were last asked.
   Verdict all_there() const {
     const std::lock_guard lock(mutex_);
     std::string missing;
-    for (const CardNow& card : cards_) {
+    for (const CardNow& card : last_.cards) {
       if (card.status) continue;
       missing += fmt::format("{}{} does not answer: {}", missing.empty() ? "" : "; ", name_of(card),
                              card.status.reason);
@@ -158,18 +116,22 @@ class Sensors {
  private:
   static constexpr double kFresh = 0.05;  // s, half of what sensors need to say something else
 
-  const std::vector<CardNow>& look_anew() {
-    cards_ = watch_.look();
+  const Look& look_anew() {
+    last_.cards = watch_.look();
     looked_s_ = clock_.now_s();
-    return cards_;
+    last_.time_s = looked_s_ - begin_s_;
+    last_.sum = monitor::sum_of(last_.cards);
+    if (budget_) last_.budget = budget_->look(last_.time_s, last_.sum);
+    return last_;
   }
 
   const Clock& clock_;
   const std::string hostname_ = sensors::read_host_facts().hostname;
   mutable std::mutex mutex_;
   monitor::Watch watch_;
-  std::vector<CardNow> cards_;
-  double looked_s_ = 0;
+  std::optional<monitor::Budget> budget_;
+  Look last_;
+  double begin_s_ = 0, looked_s_ = 0;
 };
 
 void wait_until(double time_s, Clock& clock) {
@@ -183,10 +145,22 @@ CLI::Validator listen_address() {
                         "HOST:PORT");
 }
 
+CLI::Validator watts() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const auto value = number_with(text, "W");
+        if (value && std::isfinite(*value)) return std::string();
+        return fmt::format("'{}' is no power above 0: accepted are watts, as 1100W", text);
+      },
+      "WATTS");
+}
+
+std::optional<double> watts_of(const std::string& text) { return number_with(text, "W"); }
+
 void run_monitor(const MonitorArguments& arguments) {
   end_gently();  // before the address is told: whoever reads that may end this
   sensors::SystemClock clock;
-  Sensors sensors(arguments.cards, clock);
+  Sensors sensors(arguments.cards, watts_of(arguments.budget), clock);
   std::optional<monitor::Server> server;
   std::string below;
   if (!arguments.listen.empty()) {
@@ -194,12 +168,19 @@ void run_monitor(const MonitorArguments& arguments) {
     below = fmt::format("http://{}/metrics\n", server->address());
     fmt::print(stderr, "{}", below);
   }
-  View view;
+  View view(arguments, below);
   const double begin = clock.now_s();
   const double end = arguments.seconds > 0 ? begin + arguments.seconds : HUGE_VAL;
+  // A budget is looked after between what is shown too: the sensors reach back a second.
+  const bool often = !arguments.budget.empty();
   for (double next = begin; next < end && !interrupted(); next += arguments.interval) {
-    view.show(clock.now_s() - begin, sensors.look(), below);
-    wait_until(std::min(next + arguments.interval, end), clock);
+    view.show(sensors.look());
+    const double until = std::min(next + arguments.interval, end);
+    while (often && !interrupted() && until - clock.now_s() > 1.5 * monitor::Budget::kLookEvery) {
+      wait_until(clock.now_s() + monitor::Budget::kLookEvery, clock);
+      sensors.look();
+    }
+    wait_until(until, clock);
   }
   server.reset();
   if (const Verdict there = sensors.all_there(); !there) throw Unsupported(there.reason);
@@ -220,6 +201,13 @@ void add_monitor(CLI::App& app, int&) {
                    "serve /metrics at HOST:PORT, e.g. 127.0.0.1:9400; a port alone is on "
                    "loopback, 0 takes a free one")
       ->check(listen_address());
+  command
+      ->add_option("--budget", a.budget,
+                   "what all cards together shall draw at most, e.g. 1100W: says how far their sum "
+                   "is from it and for how long it was above")
+      ->check(watts());
+  CLI::Option* json = command->add_flag("--json", a.json, "an object a look, JSON lines");
+  command->add_flag("--csv", a.csv, "a line a card and one of their sum")->excludes(json);
   command->add_option("--seconds", a.seconds, "end after that long (never)")->check(seconds());
   command->add_option("--interval", a.interval, "seconds between looks (1)")
       ->check(seconds(0.1, 3600));

@@ -4,61 +4,10 @@
 
 #include <string_view>
 
+#include "monitor/columns.h"
+
 namespace dfa::monitor {
 namespace {
-
-struct Metric {
-  const char* name;
-  const char* type;
-  const char* help;
-  double factor;  // from our unit to the metric's
-  std::optional<double> (*value)(const CardNow&);
-};
-
-template <Gauge gauge>
-std::optional<double> of(const CardNow& card) {
-  return value_of(card, gauge);
-}
-
-template <Gauge gauge>
-std::optional<double> growth(const CardNow& card) {
-  return growth_of(card, gauge);
-}
-
-constexpr Metric kMetrics[] = {
-    {"DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw, mean of a second (in W).", 1,
-     of<Gauge::power_average>},
-    {"DCGM_FI_DEV_POWER_USAGE_INSTANT", "gauge", "Power draw, last 25 ms of 100 (in W).", 1,
-     of<Gauge::power>},
-    {"DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit in force (in W).", 1,
-     [](const CardNow& card) { return card.settings.power_limit_w; }},
-    {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Energy since this exporter began (in mJ).",
-     1e3, growth<Gauge::energy>},
-    {"DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", 1, of<Gauge::temperature>},
-    {"DCGM_FI_DEV_MEMORY_TEMP", "gauge", "Memory temperature (in C).", 1,
-     of<Gauge::memory_temperature>},
-    {"DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", 1e-6, of<Gauge::sm_clock>},
-    {"DCGM_FI_DEV_MEM_CLOCK", "gauge", "Memory clock frequency (in MHz).", 1e-6,
-     of<Gauge::memory_clock>},
-    {"DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", 1, of<Gauge::utilization>},
-    {"DCGM_FI_DEV_MEM_COPY_UTIL", "gauge", "Memory utilization (in %).", 1,
-     of<Gauge::memory_utilization>},
-    {"DCGM_FI_DEV_FB_USED", "gauge", "Frame buffer memory used (in MiB).", 1.0 / (1 << 20),
-     of<Gauge::memory_used>},
-    {"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "gauge", "Clock event reasons, a bit each.", 1,
-     of<Gauge::clock_events>},
-    {"DCGM_FI_DEV_POWER_VIOLATION", "counter",
-     "Time held down by the power limit since this exporter began (in us).", 1e6,
-     growth<Gauge::power_capped>},
-    {"DCGM_FI_DEV_THERMAL_VIOLATION", "counter",
-     "Time held down by heat since this exporter began (in us).", 1e6, growth<Gauge::too_hot>},
-    {"DCGM_FI_PROF_SM_ACTIVE", "gauge", "Share of time an SM had a warp (0 to 1).", 0.01,
-     of<Gauge::sm_active>},
-    {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", "Share of time the tensor pipe was busy (0 to 1).",
-     0.01, of<Gauge::tensor_active>},
-    {"DCGM_FI_PROF_DRAM_ACTIVE", "gauge", "Share of time the memory was busy (0 to 1).", 0.01,
-     of<Gauge::dram_active>},
-};
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -92,7 +41,7 @@ class Page {
   Page(std::span<const CardNow> cards, const std::string& hostname)
       : cards_(cards), hostname_(hostname) {}
 
-  void add(const Metric& metric) {
+  void add(const Column& metric) {
     add(metric, [&](const CardNow& card) {
       const auto value = metric.value(card);
       return value ? line(metric.name, card, "", *value * metric.factor) : std::string();
@@ -100,7 +49,7 @@ class Page {
   }
 
   template <typename LinesOf>
-  void add(const Metric& metric, const LinesOf& lines_of) {
+  void add(const Column& metric, const LinesOf& lines_of) {
     std::string lines;
     for (const CardNow& card : cards_) lines += lines_of(card);
     if (!lines.empty()) text_ += header(metric.name, metric.type, metric.help) + lines;
@@ -123,20 +72,24 @@ std::string of_sensor(const CardNow& card, Gauge gauge, const std::string& why) 
   return fmt::format(",sensor=\"{}\"", sensor_of(card, gauge)) + because(why);
 }
 
-constexpr Metric kSensorMissing{"dfa_sensor_missing", "gauge",
-                                "A sensor that said nothing, and why.", 1, nullptr};
-constexpr Metric kCardMissing{"dfa_card_missing", "gauge",
-                              "A GPU that is counted and does not answer, and why.", 1, nullptr};
-constexpr Metric kBreaks{"dfa_counter_breaks", "gauge",
+constexpr Column kSensorMissing{
+    "", "dfa_sensor_missing", "gauge", "A sensor that said nothing, and why.", 1, nullptr};
+constexpr Column kCardMissing{"",      "dfa_card_missing",
+                              "gauge", "A GPU that is counted and does not answer, and why.",
+                              1,       nullptr};
+constexpr Column kBreaks{"",
+                         "dfa_counter_breaks",
+                         "gauge",
                          "How often a counter broke off, and why the last time: what it counted "
                          "around that is in no sum.",
-                         1, nullptr};
+                         1,
+                         nullptr};
 
 }  // namespace
 
 std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname) {
   Page page(cards, hostname);
-  for (const Metric& metric : kMetrics) page.add(metric);
+  for (const Column& metric : columns()) page.add(metric);
   page.add(kSensorMissing, [&](const CardNow& card) {
     std::string lines;
     for (const auto& [gauge, why] : card.missing) {
@@ -157,6 +110,34 @@ std::string to_metrics(std::span<const CardNow> cards, const std::string& hostna
     return card.status ? "" : page.line(kCardMissing.name, card, because(card.status.reason), 1);
   });
   return page.text();
+}
+
+std::string to_metrics(const Sum& sum, const std::optional<BudgetState>& budget,
+                       const std::string& hostname) {
+  std::string text;
+  const auto line = [&](const char* name, const char* type, const char* help,
+                        const std::string& labels, double value) {
+    text += header(name, type, help) +
+            fmt::format("{}{{Hostname=\"{}\"{}}} {}\n", name, escaped(hostname), labels, value);
+  };
+  const auto total = [&](const char* name, const char* type, const char* help, const Total& of) {
+    if (!of.sum) return;
+    line(name, type, help, fmt::format(",cards=\"{}\",of=\"{}\"", of.said, sum.cards), *of.sum);
+  };
+  total("dfa_sum_power_watts", "gauge",
+        "Power draw of so many of the cards together, mean of a second.", sum.power);
+  total("dfa_sum_energy_joules", "counter",
+        "Energy of so many of the cards together since this exporter began.", sum.energy);
+  if (!budget) return text;
+  line("dfa_budget_watts", "gauge", "What the cards together shall draw at most.", "",
+       budget->budget_w);
+  line("dfa_budget_above_seconds", "counter", "Time that their sum was above it.", "",
+       budget->above_s);
+  line("dfa_budget_unknown_seconds", "counter",
+       "Time of which it is not known, as a card did not tell.", "", budget->unknown_s);
+  line("dfa_budget_watched_seconds", "counter", "Time of both and of what was within it.", "",
+       budget->watched_s);
+  return text;
 }
 
 }  // namespace dfa::monitor

@@ -1,9 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
-#include "monitor/watch.h"
+#include "monitor/sum.h"
 
 namespace dfa::monitor {
 
@@ -12,5 +13,10 @@ namespace dfa::monitor {
 // dfa_sensor_missing tells why, dfa_card_missing of a whole card. Label `gpu` is NVML's index,
 // `device` the name of the device file. dfa_counter_breaks tells of counts that began anew.
 std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname);
+
+// Of all cards together, and how that stands to a budget. Labels `cards` and `of`: how many are in
+// the sum, so that one that falls silent makes another series and not a smaller number.
+std::string to_metrics(const Sum& sum, const std::optional<BudgetState>& budget,
+                       const std::string& hostname);
 
 }  // namespace dfa::monitor

@@ -10,7 +10,9 @@
 namespace dfa::monitor {
 namespace {
 
-constexpr Gauge kCounters[] = {Gauge::energy, Gauge::power_capped, Gauge::too_hot};
+constexpr Gauge kCounters[] = {Gauge::energy, Gauge::power_capped, Gauge::too_hot,
+                               Gauge::nvlink_sent, Gauge::nvlink_received};
+constexpr double kRateOver = 0.5;  // s: counters move ten times a second
 
 bool same(const sensors::GpuCard& a, const sensors::GpuCard& b) {
   return a.facts().uuid == b.facts().uuid && a.facts().pci_id == b.facts().pci_id;
@@ -54,6 +56,11 @@ std::optional<double> growth_of(const CardNow& card, Gauge gauge) {
   return found != card.growth.end() ? found->second.sum : std::nullopt;
 }
 
+std::optional<double> rate_of(const CardNow& card, Gauge gauge) {
+  const auto found = card.growth.find(gauge);
+  return found != card.growth.end() ? found->second.per_s : std::nullopt;
+}
+
 std::string name_of(const CardNow& card) {
   const std::string& id = card.facts.pci_id;
   if (!card.facts.index) return "GPU " + id;
@@ -62,6 +69,7 @@ std::string name_of(const CardNow& card) {
 
 void Watch::Counter::add(const std::optional<Reading>& now, const std::string& break_reason) {
   growth_.sum.reset();  // what was true at an earlier look is not what is true now
+  if (!now) growth_.per_s.reset();
   if (!now) return;
   if (last_ && now->breaks != last_->breaks) lose(break_reason);
   if (last_ && now->value < last_->value) {
@@ -70,10 +78,16 @@ void Watch::Counter::add(const std::optional<Reading>& now, const std::string& b
   if (last_) sum_ += now->value - last_->value;
   last_ = now;
   growth_.sum = sum_;
+  const double seconds = rated_ ? now->time_s - rated_->time_s : 0;
+  if (rated_ && seconds < kRateOver) return;
+  if (rated_) growth_.per_s = (now->value - rated_->value) / seconds;
+  rated_ = now;
 }
 
 void Watch::Counter::lose(const std::string& reason) {
   growth_.sum.reset();
+  growth_.per_s.reset();
+  rated_.reset();
   if (!last_) return;
   last_.reset();
   ++growth_.breaks;

@@ -19,7 +19,8 @@ using sensors::Gauge;
 struct Growth {
   std::optional<double> sum;  // empty where the counter says nothing now
   int breaks = 0;
-  std::string break_reason;  // of the last one
+  std::string break_reason;     // of the last one
+  std::optional<double> per_s;  // mean of the last half second or more
 };
 
 // What one card's sensors said at one moment. A gauge that said nothing is not in `values`; why not
@@ -31,12 +32,13 @@ struct CardNow {
   std::span<const sensors::GaugeInfo> gauges;  // that it has, with their names
   std::map<Gauge, double> values;
   std::map<Gauge, std::string> missing;
-  std::map<Gauge, Growth> growth;  // of energy, power_capped, too_hot
+  std::map<Gauge, Growth> growth;  // of energy, time held down, NVLink
 };
 
 const char* sensor_of(const CardNow& card, Gauge gauge);  // "nvml:power"
 std::optional<double> value_of(const CardNow& card, Gauge gauge);
 std::optional<double> growth_of(const CardNow& card, Gauge gauge);
+std::optional<double> rate_of(const CardNow& card, Gauge gauge);  // of that growth, per second
 
 // "GPU 1 (0000:5e:00.0)", as far as it is known.
 std::string name_of(const CardNow& card);
@@ -63,6 +65,7 @@ class Watch {
     Growth growth_;
     double sum_ = 0;
     std::optional<Reading> last_;
+    std::optional<Reading> rated_;  // from where the rate is taken
   };
   struct Card {
     sensors::CardPtr device;  // null where it does not answer

@@ -1,5 +1,8 @@
 """`dfa monitor` on the made-up NVML: what it prints, and what Prometheus would scrape."""
 
+import csv
+import fcntl
+import io
 import json
 import os
 import pty
@@ -7,7 +10,9 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import time
 import urllib.request
 
@@ -189,3 +194,97 @@ def test_info_says_which_card_is_missing_and_ends_with_three(dfa, fake_nvml):
     assert sensors["GPU 0"]["works"] is False and "the GPU is lost" in sensors["GPU 0"]["text"]
     assert sensors["0000:5e:00.0"]["works"] is True
     assert dfa("info", env=fake_nvml(TWO.format(first="", second=""))).returncode == 0
+
+
+def test_several_cards_have_a_sum_that_is_held_against_a_budget(monitor):
+    process = monitor("--seconds", "2.5", "--interval", "0.5", "--budget", "900W", stdout=subprocess.PIPE,
+                      scenario=TWO.format(first="power constant 400\n", second="power step 450 600 1\n"))
+    out, _ = process.communicate(timeout=HUNG_S)
+    assert process.returncode == 0
+    sums = [line for line in out.splitlines() if " together " in line]
+    assert len(sums) * 3 == len(out.splitlines())  # one below two cards
+    assert "2 cards together 850 W in 1 s 0.0 J budget 900 W: 50 W below, above for 0.0 s of 0.0 s" in sums[0]
+    above, watched, most = map(float, re.search(r"100 W ABOVE, above for (\S+) s of (\S+) s, (\d+) W at most$", sums[-1]).groups())
+    assert 0 < above < watched < 2.6 and most == 1000
+
+
+def test_a_card_alone_has_no_sum_unless_there_is_a_budget(monitor):
+    for budget, wanted in (((), False), (("--budget", "500W"), True)):
+        out, _ = monitor("--seconds", "0.1", *budget, stdout=subprocess.PIPE).communicate(timeout=HUNG_S)
+        assert ("1 card together" in out) == wanted
+
+
+def test_a_lost_card_makes_no_smaller_sum_in_silence(monitor):
+    scenario = TWO.format(first="power constant 400\n", second="power constant 450\nlost 0.4\n")
+    process = monitor("--seconds", "1.5", "--interval", "0.5", "--budget", "600W", "--listen", "0", scenario=scenario,
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    url = process.stderr.readline().strip()
+    time.sleep(0.8)
+    text = scrape(url)
+    out, _ = process.communicate(timeout=HUNG_S)
+    first, *_, last = (line for line in out.splitlines() if " together " in line)
+    assert "2 cards together 850 W in 1 s" in first and "250 W ABOVE" in first
+    assert "1 of 2 cards together 400 W in 1 s" in last and "budget 600 W: not known" in last
+    assert float(re.search(r"; not known for (\S+) s$", last)[1]) > 0
+    assert re.search(r'^dfa_sum_power_watts\{.*cards="1",of="2"\} 400$', text, re.MULTILINE), text
+    assert "dfa_budget_watts" in text
+
+
+def test_json_and_csv_carry_cards_sum_and_budget(monitor):
+    arguments = ("--seconds", "0.3", "--interval", "0.2", "--budget", "800W")
+    scenario = TWO.format(first="power constant 400\nnvlink 18 18 4e9 2e9\n", second="power constant 450\n")
+    out, _ = monitor(*arguments, "--json", scenario=scenario, stdout=subprocess.PIPE).communicate(timeout=HUNG_S)
+    head, *looks = map(json.loads, out.splitlines())
+    assert head["schema"] == "dfa-monitor/1" and len(looks) == 2
+    assert [card["power_average_w"] for card in looks[1]["cards"]] == [400, 450]
+    assert looks[1]["cards"][0]["nvlink_sent_bytes"] > 0 and looks[1]["cards"][1]["nvlink_sent_bytes"] is None
+    assert looks[1]["sum"]["power_average_w"] == 850 and looks[1]["sum"]["power_cards"] == looks[1]["sum"]["cards"] == 2
+    assert looks[1]["budget"]["over_w"] == 50 and looks[1]["budget"]["above_s"] > 0
+    out, _ = monitor(*arguments, "--csv", scenario=scenario, stdout=subprocess.PIPE).communicate(timeout=HUNG_S)
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["card"] for row in rows] == ["GPU 0 (0000:3b:00.0)", "GPU 1 (0000:5e:00.0)", "sum"] * 2
+    assert rows[5]["power_average_w"] == "850" and rows[5]["standing"] == "above" and float(rows[5]["above_s"]) > 0
+    assert rows[4]["nvlink_sent_bytes"] == "" and rows[4]["standing"] == ""
+
+
+def test_a_budget_is_looked_after_between_what_is_shown(monitor):
+    process = monitor("--seconds", "4", "--interval", "2.5", "--budget", "500W", stdout=subprocess.PIPE,
+                      scenario=CARD + "power step 600 300 1\n")
+    last = process.communicate(timeout=HUNG_S)[0].splitlines()[-1]
+    above = float(re.search(r"above for (\S+) s of ", last)[1])
+    assert 0.4 < above < 2.3, last  # one look in 2.5 s would have found it within
+
+
+@pytest.mark.parametrize("rows, cards, table", [(60, 2, False), (24, 8, True)])
+def test_a_terminal_redraws_all_rows_that_it_needed(monitor, rows, cards, table):
+    scenario = "clock real\n" + "".join(f"card H200 GPU-{i:02} 00000000:{i + 16:02X}:00.0\npower constant 400\n" for i in range(cards))
+    mine, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    process = monitor("--seconds", "1", "--interval", "0.3", "--budget", "9000W", scenario=f"{scenario}lost 0.4\n", stdout=its)
+    os.close(its)
+    text = b""
+    while chunk := _read(mine):
+        text += chunk
+    os.close(mine)
+    assert process.wait(timeout=HUNG_S) == 3
+    frames, ups = re.split(r"\x1b\[\d+A\x1b\[J", text.decode()), re.findall(r"\x1b\[(\d+)A", text.decode())
+    assert len(frames) >= 3
+    for frame, up in zip(frames, ups):
+        lines = frame.replace("\r", "").splitlines()
+        assert int(up) == sum(max(1, -(-len(line) // 80)) for line in lines) < rows
+        assert all(len(line) <= 80 for line in lines if "lost" not in line)
+        assert ("W in 1 s  limit" in frame) == table
+    assert f"{cards - 1} of {cards} cards together" in frames[-1] and "not known" in frames[-1]
+
+
+def _read(descriptor):
+    try:
+        return os.read(descriptor, 4096) if select.select([descriptor], [], [], HUNG_S)[0] else b""
+    except OSError:  # the other end is closed
+        return b""
+
+
+def test_budgets_that_are_none(fails, fake_nvml):
+    for budget in ("1100", "0W", "-5W", "infW", "W", "1100w", "nanW"):
+        fails(2, ["--budget", "1100W"], "monitor", f"--budget={budget}", env=fake_nvml(CARD))
+    fails(2, ["--json", "--csv"], "monitor", "--json", "--csv", env=fake_nvml(CARD))
