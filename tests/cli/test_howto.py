@@ -14,7 +14,7 @@ from built import HUNG_S, ROOT, program
 PAGES = sorted((ROOT / "docs/howto").glob("*.md"))
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("guide/*.md")), *PAGES]
 FAKE = ("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 480 30 0.7\nlimit 700\n"
-        "temperature 61 70\n")
+        "temperature 61 70\ncard H200 GPU-bb 00000000:5E:00.0\npower constant 450\nlimit 700\n")
 
 
 def fences(page, language):
@@ -39,6 +39,8 @@ def test_the_shell_snippets_of_a_page_run(page, tmp_path, fake_nvml):
         done = subprocess.run(["bash", "-euc", snippet], cwd=tmp_path, env=environment, text=True,
                               capture_output=True, timeout=HUNG_S)
         assert done.returncode == 0, (snippet, done.stdout, done.stderr)
+    if page.stem == "many-gpus":
+        assert (tmp_path / "plots/cards.png").stat().st_size > 5000 and "| sum of 2 | 9" in done.stdout, done.stdout
     if page.stem == "read-a-trace":
         assert list((tmp_path / "plots").glob("*.png"))
         source, = fences(page, "python")

@@ -1,6 +1,7 @@
 """python3 -m dfa.report.trace TRACE… --out DIR: power against time, with the cap and the decisions.
 
-A trace is what `dfa simulate --trace` or `dfa power --trace` wrote, schema dfa-trace/1.
+A trace is what `dfa simulate --trace` or `dfa power --trace` wrote, schema dfa-trace/1; or what `dfa monitor --json` wrote of many
+cards, schema dfa-monitor/1: each card, their sum and its budget, and a table of them.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import pathlib
 import re
 import sys
 
+from dfa.report import cards
 from dfa.report.strict_json import parse_json
 
 SCHEMA = "dfa-trace/1"
@@ -20,13 +22,27 @@ class BadTrace(ValueError):
     """A file is not what it should be; the message is one line."""
 
 
-def load(path):
-    """{'head': …, 'sample': [...], 'decision': [...], 'measures': …} of a file."""
-    trace = {"head": None, "sample": [], "decision": [], "measures": None}
+def _lines(path):
     try:
-        lines = pathlib.Path(path).read_text().splitlines()
+        return pathlib.Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadTrace(f"{path}: cannot be read: {error}") from error
+
+
+def _of_cards(lines):
+    try:
+        return parse_json(lines[0])["schema"] == cards.SCHEMA
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False
+
+
+def load(path):
+    """{'head': …, 'sample': [...], 'decision': [...], 'measures': …} of a file."""
+    return _load(path, _lines(path))
+
+
+def _load(path, lines):
+    trace = {"head": None, "sample": [], "decision": [], "measures": None}
     for number, line in enumerate(lines, 1):
         try:
             record = parse_json(line)
@@ -150,18 +166,32 @@ def draw(trace, path):
         figure.savefig(path, dpi=130)
 
 
+def _picture(path, target):
+    """Draws one file; a table of what it shows where that is of many cards."""
+    lines = _lines(path)
+    if not _of_cards(lines):
+        draw(_load(path, lines), target)
+        return ""
+    try:
+        found = cards.load(path, lines)
+    except ValueError as error:
+        raise BadTrace(str(error)) from error
+    cards.draw(found, target)
+    return "\n".join(filter(None, (cards.held(found), cards.table(found))))
+
+
 def main(argv=None):
     """0 done, 2 bad usage or input, with one line on stderr."""
     parser = argparse.ArgumentParser(prog="python3 -m dfa.report.trace", description=__doc__)
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help=f"JSON lines of {SCHEMA}")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help=f"JSON lines of {SCHEMA} or {cards.SCHEMA}")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR")
     arguments = parser.parse_args(argv)
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         for path in arguments.traces:
             target = arguments.out / (pathlib.Path(path).stem + ".png")
-            draw(load(path), target)
-            print(f"wrote {target}")
+            told = _picture(path, target)
+            print(f"wrote {target}" + (f"\n{told}" if told else ""))
     except BadTrace as error:
         print(f"dfa.report.trace: {error}", file=sys.stderr)
         return 2
