@@ -6,7 +6,8 @@ Usage: torchrun --nproc-per-node=N benchmarks/context_parallel.py --out FILE.jso
 
 Checks: outputs and gradients of fresh random inputs, gathered, against float64 by definition, and one card's beside them. Times:
 medians of bursts taken in turns, of the slowest rank; `one` is the whole problem on each card alone, all at once, the mean of
-the cards. share = one / (N · time). GB/s: what a rank sends by the model, over the whole time. J: of all cards, their watts from
+the cards. share = one / (N · time). MB sent: what the rank that sends most sends by the model; MB NVLink: what the card that sends
+most did send, by its counter, payload alone. GB/s: what a rank sends by the model, over the whole time. J: of all cards, their watts from
 tick to tick of the energy counter times the time; of `one`, of one card. `model`: ring/model.py from the time of one card and the link.
 """
 import argparse
@@ -28,7 +29,7 @@ os.environ.setdefault("DFA_CUDA_DEVICE", os.environ.get("LOCAL_RANK", "0"))
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ring import cards, checks, model, report  # noqa: E402
-from ring.bursts import bursts, joules, link  # noqa: E402
+from ring.bursts import bursts, joules, link, over_nvlink  # noqa: E402
 from ring.columns import OURS, columns_of, sent_bytes, way_of  # noqa: E402
 from ring.job import Job  # noqa: E402
 from ring.rows import rows_of  # noqa: E402
@@ -60,6 +61,8 @@ def measured(job, row, options):
         of[name] = {"seconds": samples, "sent_bytes": sent_bytes(job, row, name)}
         if row.energy and options.energy_seconds and name in calls and (name == "one" or not name.startswith("torch")):
             of[name] |= joules(job, calls[name], samples, options.energy_seconds, job.ranks if name == "one" else 1)
+        if name in calls and name != "one":
+            of[name] |= over_nvlink(job, calls[name], statistics.median(samples))
     calls.clear()
     row.free()
     return of | {name: {"reason": reason} for name, reason in (refused | failed).items()}

@@ -12,6 +12,7 @@ from dfa._distributed_exchange import Exchange
 from ring import cards
 
 MOST, LEAST, BURST_S = 9, 3, 0.03
+SETTLE_S = 0.15  # a card's counters may be a tenth of a second old
 SLOWEST = "one, slowest card"  # no call of its own: what a job waits for
 
 
@@ -80,7 +81,30 @@ def joules(job, call, samples, seconds, problems):
     of_ranks = job.gathered(watts)
     if any(map(math.isnan, of_ranks)):
         return {"joules": None, "joules_reason": "the counter did not change"}
-    return {"watts": sum(of_ranks), "joules": sum(of_ranks) * each / problems, "ticks": len(changes) - 1}
+    return {"watts": sum(of_ranks), "watts_of_cards": of_ranks, "joules": sum(of_ranks) * each / problems, "ticks": len(changes) - 1}
+
+
+def over_nvlink(job, call, seconds, counter=None):
+    """{"nvlink_bytes": what the card that sends most sends in a call, "nvlink_bytes_of_cards"}, by the cards' own counters, or why there
+    is none. seconds: of a call."""
+    counter = counter or cards.nvlink(job)
+    calls = max(LEAST, math.ceil(BURST_S / seconds))
+
+    def settled():
+        job.meet()
+        time.sleep(SETTLE_S)
+        return counter.reading()
+    before, why = job.tried(settled)
+    if not why:
+        for _ in range(calls):
+            call()
+        after, why = job.tried(settled)
+    if why:
+        return {"nvlink_bytes": None, "nvlink_reason": why.removeprefix("RuntimeError: ")}
+    of_cards = [sent / calls for sent in job.gathered(after - before)]
+    if min(of_cards) < 0:
+        return {"nvlink_bytes": None, "nvlink_reason": "a counter went back"}
+    return {"nvlink_bytes": max(of_cards), "nvlink_bytes_of_cards": of_cards}
 
 
 def link(job):

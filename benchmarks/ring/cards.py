@@ -27,6 +27,10 @@ def states(job):
     return run.stdout.strip().splitlines() or [f"cards: not measured: {run.stderr.strip()[:200]}"]
 
 
+def _uuid(job):
+    return f"GPU-{torch.cuda.get_device_properties(job.device).uuid}"
+
+
 class meter:  # noqa: N801: made once a column, as a function's result
     """This rank's energy counter, by dfa's own reader."""
 
@@ -35,7 +39,7 @@ class meter:  # noqa: N801: made once a column, as a function's result
         if job.on_gpu:
             from dfa import _core
             try:
-                self._source = _core.EnergySource(f"GPU-{torch.cuda.get_device_properties(job.device).uuid}")
+                self._source = _core.EnergySource(_uuid(job))
                 self._why = "" if self._source.kind == "counter" else f"no energy counter: {self._source.reason}"
             except Exception as error:  # noqa: BLE001: told in the table
                 self._why = str(error)
@@ -48,3 +52,22 @@ class meter:  # noqa: N801: made once a column, as a function's result
         if read.value is None:
             raise RuntimeError(read.reason)
         return time.perf_counter(), read.value
+
+
+class nvlink:  # noqa: N801: likewise
+    """What this rank's card has sent over NVLink."""
+
+    def __init__(self, job):
+        self._sensor = None
+        if job.on_gpu:
+            from dfa import _core
+            self._sensor = _core.CardSensor(_uuid(job), "nvml:nvlink_sent")
+
+    def reading(self):
+        """Bytes, of which only differences mean anything."""
+        if self._sensor is None:
+            raise RuntimeError("no card")
+        value, why = self._sensor.read()
+        if value is None:
+            raise RuntimeError(why)
+        return value

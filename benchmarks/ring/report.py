@@ -38,22 +38,36 @@ def table(result):
         lines += [f"  {one['verdict']} {one['case']} {one['method']}: {one['text']}" for one in result["checks"] if one["verdict"] != "right"]
     if "link" in result:
         lines.append(f"link: {link_line(result['link'])}")
-    lines += ["", "| row | who | ms | spread % | TFLOP/s a card | share of linear | model ms | MB sent | GB/s | W | J |",
-              "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines += [f"NVLink: not counted: {why}" for why in _uncounted(result)]
+    lines += ["", "| row | who | ms | spread % | TFLOP/s a card | share of linear | model ms | MB sent | MB NVLink | GB/s | W | J |",
+              "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in result["rows"]:
         if "columns" not in row:
-            lines.append(f"| {row['name']} | not run: {row['reason']} |" + " |" * 9)
+            lines.append(f"| {row['name']} | not run: {row['reason']} |" + " |" * 10)
             continue
         lines += [_line(row, name, ranks) for name in row["columns"]]
         if row["cards"]:
-            lines.append(f"| | cards after it: {'; '.join(line.split(', ', 2)[-1] for line in row['cards'])} |" + " |" * 9)
+            lines.append(f"| | cards after it: {'; '.join(line.split(', ', 2)[-1] for line in row['cards'])} |" + " |" * 10)
     return "\n".join(lines)
+
+
+def _uncounted(result):
+    columns = [column for row in result["rows"] for column in row.get("columns", {}).values()]
+    return list(dict.fromkeys(column["nvlink_reason"] for column in columns if column.get("nvlink_reason")))
+
+
+def _watts(column):
+    """Of all cards, and of each where they are few."""
+    each = column.get("watts_of_cards", [])
+    if not 1 < len(each) <= 4:
+        return f"{column['watts']:.0f}" + (f" ({min(each):.0f} to {max(each):.0f} each)" if len(each) > 4 else "")
+    return f"{column['watts']:.0f} ({' + '.join(f'{watts:.0f}' for watts in each)})"
 
 
 def _line(row, name, ranks):
     column = row["columns"][name]
     if "seconds" not in column:
-        return f"| {row['name']} | {name} | not run: {column['reason'][:120]} |" + " |" * 8
+        return f"| {row['name']} | {name} | not run: {column['reason'][:120]} |" + " |" * 9
     samples, own = column["seconds"], _median(column)
     cells = [row["name"], name, f"{1e3 * own:.4g}", f"{100 * (max(samples) - min(samples)) / own:.1f}",
              f"{row['flops'] / own / (1 if name.startswith('one') else ranks) * 1e-12:.3g}"]
@@ -61,9 +75,10 @@ def _line(row, name, ranks):
     cells.append(f"{of_linear:.3f}" if of_linear else "")
     cells.append(f"{1e3 * column['model_s']:.4g}" if column.get("model_s") else "")
     sent = column.get("sent_bytes")
-    cells += [f"{sent / 1e6:.0f}", f"{sent / own * 1e-9:.0f}"] if sent else ["", ""]
+    counted = column.get("nvlink_bytes")
+    cells += [f"{sent / 1e6:.0f}" if sent else "", "" if counted is None else f"{counted / 1e6:.0f}", f"{sent / own * 1e-9:.0f}" if sent else ""]
     if "joules" in column:
-        cells += [f"{column['watts']:.0f}", f"{column['joules']:.3g}"] if column["joules"] else ["", f"not measured: {column['joules_reason'][:60]}"]
+        cells += [_watts(column), f"{column['joules']:.3g}"] if column["joules"] else ["", f"not measured: {column['joules_reason'][:60]}"]
     else:
         cells += ["", ""]
     return "| " + " | ".join(cells) + " |"

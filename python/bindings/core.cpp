@@ -10,6 +10,7 @@ NB_MODULE(_core, core) {
   dfa::python::bind_errors(core);
   dfa::python::bind_plan(core);
   dfa::python::bind_meter(core);
+  dfa::python::bind_card_sensor(core);
   dfa::python::bind_energy_source(core);
   dfa::python::bind_policy(core);
   dfa::python::bind_jax(core);

@@ -13,6 +13,7 @@ void bind_errors(nanobind::module_& core);
 void bind_plan(nanobind::module_& core);
 void bind_policy(nanobind::module_& core);
 void bind_meter(nanobind::module_& core);
+void bind_card_sensor(nanobind::module_& core);
 void bind_energy_source(nanobind::module_& core);
 void bind_jax(nanobind::module_& core);  // built where jax is: core.jax_targets
 void bind_selftest(nanobind::module_& core);

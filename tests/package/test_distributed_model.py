@@ -107,3 +107,62 @@ def test_the_script_runs_on_processors(tmp_path):
     assert {one["verdict"] for one in result["checks"]} == {"right"} and len(result["rows"]) == 3
     assert all("seconds" in row["columns"]["ring"] and row["columns"]["ring"]["model_s"] > 0 for row in result["rows"])
     assert "| 512 h4/4 fwd | alltoall |" in done.stdout
+    assert "NVLink: not counted: no card" in done.stdout
+
+
+class OneRank:
+    """A job of one rank, whose others would say the same."""
+    on_gpu, rank, ranks, device = False, 0, 2, "cpu"
+
+    def meet(self):
+        pass
+
+    def gathered(self, value):
+        return [value, value / 2]
+
+    def tried(self, call):
+        try:
+            return call(), ""
+        except RuntimeError as error:
+            return None, str(error)
+
+
+class Counter:
+    """Of a card that sent something before, and sends `each` bytes in a call."""
+
+    def __init__(self, each):
+        self.sent, self.each = 12345, each
+
+    def call(self):
+        self.sent += self.each
+
+    def reading(self):
+        return self.sent
+
+
+def bursts_of():
+    the_model()
+    return importlib.import_module("ring.bursts")
+
+
+def test_bytes_over_nvlink_are_those_of_a_call_of_the_card_that_sends_most():
+    counter = Counter(4096)
+    assert bursts_of().over_nvlink(OneRank(), counter.call, 0.001, counter) == {"nvlink_bytes": 4096, "nvlink_bytes_of_cards": [4096, 2048]}
+    back = Counter(-100)
+    assert bursts_of().over_nvlink(OneRank(), back.call, 1, back) == {"nvlink_bytes": None, "nvlink_reason": "a counter went back"}
+    assert bursts_of().over_nvlink(OneRank(), counter.call, 1) == {"nvlink_bytes": None, "nvlink_reason": "no card"}
+
+
+def test_the_table_has_counted_bytes_beside_the_models_and_each_cards_watts():
+    report = importlib.import_module("ring.report")
+    column = {"seconds": [1e-3], "model_s": 1e-3, "sent_bytes": 134e6, "nvlink_bytes": 136e6, "watts": 1400.0, "watts_of_cards": [690.0, 710.0],
+              "joules": 1.4}
+    result = {"ranks": 2, "card": "card", "torch": "t", "nccl": "n", "created": "now", "seed": 1, "cards_before": [], "rows": [
+        {"name": "row", "flops": 1e12, "cards": [], "columns": {"ring": column, "allgather": column | {"nvlink_bytes": None, "nvlink_reason": "no links"}}}]}
+    text = report.table(result)
+    head, _, ring, gather = (line for line in text.splitlines() if line.startswith("|"))
+    assert all(line.count("|") == head.count("|") for line in (ring, gather))
+    assert "| MB sent | MB NVLink |" in head and "| 134 | 136 |" in ring and "| 134 |  |" in gather
+    assert "| 1400 (690 + 710) | 1.4 |" in ring and "NVLink: not counted: no links" in text
+    result["rows"][0]["columns"] = {"ring": column | {"watts": 5600.0, "watts_of_cards": [690.0] * 7 + [770.0]}}
+    assert "| 5600 (690 to 770 each) | 1.4 |" in report.table(result)
