@@ -34,6 +34,14 @@ Tool python_with(const std::string& modules) {
                                  modules, tried)};
 }
 
+Tool seeing_several_cards(const Tool& python) {
+  if (!python.there()) return python;
+  if (works({python.program, "-c", "import sys, torch; sys.exit(torch.cuda.device_count() < 2)"})) {
+    return python;
+  }
+  return {.missing = "PyTorch sees fewer than two GPUs here"};
+}
+
 Tool program(const std::string& name, const std::string& what) {
   if (works({name, "--version"})) return {name};
   return {.missing = fmt::format("{} is not in PATH: {}", name, what)};
@@ -59,6 +67,7 @@ Tools find_tools(const fs::path& source) {
   tools.report_python = python_with("pandas, matplotlib, seaborn, plotly");
   tools.torch_python = python_with("torch");
   tools.training_python = python_with("torch, dfa._core");
+  tools.several_cards = seeing_several_cards(tools.training_python);
   tools.ncu = program("ncu", "it reads the counters of memory traffic");
   return tools;
 }

@@ -20,6 +20,7 @@ struct Tools {
   Tool report_python{};    // with pandas, matplotlib, seaborn, plotly
   Tool torch_python{};     // with PyTorch, beside which is measured
   Tool training_python{};  // with PyTorch and the package dfa
+  Tool several_cards{};    // likewise, where PyTorch sees more than one GPU
   Tool ncu{};              // hardware counters
 };
 

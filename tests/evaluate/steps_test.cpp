@@ -14,6 +14,7 @@ Tools all_tools() {
           .report_python = {"py"},
           .torch_python = {"torchpy"},
           .training_python = {"trainpy"},
+          .several_cards = {"cardspy"},
           .ncu = {"ncu"}};
 }
 
@@ -105,6 +106,25 @@ TEST(Steps, ABriefStudyHasJoulesOfTheThreeWayStudyAlone) {
     whole_s += longer[i].estimate_s;
   }
   EXPECT_LT(brief_s, 0.5 * whole_s);
+}
+
+TEST(Steps, SeveralCardsAreRunWherePyTorchSeesThem) {
+  StepOptions options{
+      .out = "/o", .backend = "cuda", .scale = bench::Scale::full, .machine = "h200"};
+  const Step cards = named(make_steps(options, all_tools()), "context_parallel");
+  EXPECT_EQ(cards.cannot, "");
+  EXPECT_TRUE(says(cards,
+                   "cardspy -m torch.distributed.run --standalone --nproc-per-node=gpu "
+                   "/src/benchmarks/context_parallel.py --out /o/context_parallel.json"));
+  EXPECT_FALSE(says(cards, "--energy-seconds"));
+  options.energy = false;
+  EXPECT_TRUE(
+      says(named(make_steps(options, all_tools()), "context_parallel"), "--energy-seconds 0"));
+  Tools one = all_tools();
+  one.several_cards = {.missing = "one GPU"};
+  EXPECT_EQ(named(make_steps(options, one), "context_parallel").cannot, "one GPU");
+  EXPECT_EQ(named(make_steps({.out = "/o"}, all_tools()), "context_parallel").cannot,
+            "backend cpu: the cards are GPUs");
 }
 
 TEST(Steps, WithoutACheckoutThereIsNoReportAndAReason) {

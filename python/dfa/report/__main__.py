@@ -29,10 +29,13 @@ def _arguments(argv):
     parser.add_argument("--training", metavar="FILE", help="what examples/train_gpt.py wrote")
     parser.add_argument("--hbm", metavar="FILE",
                         help="what benchmarks/hbm_bytes wrote: counted beside analysed traffic")
+    parser.add_argument("--context-parallel", metavar="FILE",
+                        help="what benchmarks/context_parallel.py wrote: one sequence over several cards")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR",
                         help="folder for report.html (story.html), NAME.png, figures.pdf, three_panel.pdf")
     arguments = parser.parse_args(argv)
-    others = (arguments.results, arguments.study, arguments.theory, arguments.training, arguments.hbm)
+    others = (arguments.results, arguments.study, arguments.theory, arguments.training, arguments.hbm,
+              arguments.context_parallel)
     if arguments.story and any(others):
         parser.error("--story names its files itself; accepted beside it: --dfa, --out")
     if not arguments.results and not arguments.study and not arguments.story:
@@ -41,13 +44,15 @@ def _arguments(argv):
 
 
 def _more_charts(arguments):
-    """(charts of files that are no results, numbers of the worked example)."""
-    from dfa.report import figures_hbm, figures_theory, figures_training
+    """(charts of files that are no results, numbers of the worked example, what was run on several cards)."""
+    from dfa.report import figures_cards, figures_hbm, figures_theory, figures_training
     analyses, example = figures_theory.load(arguments.theory)
     charts = [figures_theory.theory(analyses)] if analyses else []
     charts += [figures_hbm.hbm(arguments.hbm)] if arguments.hbm else []
     charts += [figures_training.training(arguments.training)] if arguments.training else []
-    return charts, example
+    several = figures_cards.load(arguments.context_parallel) if arguments.context_parallel else None
+    charts += [figures_cards.chart_of(several)] if several else []
+    return charts, example, several
 
 
 def _tell(arguments):
@@ -81,15 +86,16 @@ def main(argv=None):
             arguments.theory += folder.theory
             arguments.hbm = arguments.hbm or folder.hbm
             arguments.training = arguments.training or folder.training
+            arguments.context_parallel = arguments.context_parallel or folder.context_parallel
         study = load(arguments.results)
         # Drawing takes a second to import: a bad file is reported without it.
         from dfa.report import figures, files, html
         charts, absent = figures.build(study)
-        more, example = _more_charts(arguments)
+        more, example, several = _more_charts(arguments)
         charts += more
         arguments.out.mkdir(parents=True, exist_ok=True)
         names = files.write_figures(charts, arguments.out)
-        text = html.page(study, charts, absent, steps, example)
+        text = html.page(study, charts, absent, steps, example, several)
         files.write_atomically(arguments.out / "report.html", text.encode())
     except BadResult as error:
         print(f"dfa.report: {error}", file=sys.stderr)

@@ -110,7 +110,7 @@ def _nav(charts):
     return "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in links)
 
 
-def page(study, charts, absent, steps=(), example=()):
+def page(study, charts, absent, steps=(), example=(), several=None):
     """The text of report.html."""
     cases = derive.with_ratios(derive.with_device(study))
     devices = ", ".join(dict.fromkeys(run.device for run in study.runs))
@@ -125,7 +125,7 @@ def page(study, charts, absent, steps=(), example=()):
         title="Attention, measured", lead=escape(f"{devices} · {revisions} · {period(study.runs)}"),
         tiles="".join(map(tile_of, summary.tiles(study))), troubles=_troubles(cases),
         nav=_nav(measured), steps=tables.steps_table(steps), example=tables.example_table(example),
-        passes=tables.pass_tables(cases), figures=figures, absent=_absent(unmeasured, absent),
+        passes=tables.pass_tables(cases) + tables.cards_table(several), figures=figures, absent=_absent(unmeasured, absent),
         tables=_suite_tables(cases), not_measured=missing, runs=tables.origins(study.runs),
         version=dfa.__version__, files=escape(", ".join(run.path.name for run in study.runs)),
         plots=embed_json(plots), plotly=get_plotlyjs(), css=part("page.css"),

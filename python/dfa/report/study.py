@@ -6,7 +6,7 @@ import pathlib
 from dfa.report.load import BadResult, read_json
 
 SCHEMA = "dfa-study/1"
-_OTHERS = ("theory", "hbm", "training", "report")  # steps that are no suite of `dfa bench`
+_OTHERS = ("theory", "hbm", "training", "context_parallel", "report")  # steps that are no suite of `dfa bench`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Folder:
     theory: tuple  # files of dfa analyze
     hbm: pathlib.Path | None
     training: pathlib.Path | None
+    context_parallel: pathlib.Path | None
 
 
 def load(path):
@@ -36,4 +37,4 @@ def load(path):
     if not results:
         raise BadResult(f"{path}: no suite of this study is done")
     return Folder(steps, results, tuple(done.get("theory", ())),
-                  next(iter(done.get("hbm", ())), None), next(iter(done.get("training", ())), None))
+                  next(iter(done.get("hbm", ())), None), *(next(iter(done.get(name, ())), None) for name in ("training", "context_parallel")))

@@ -15,7 +15,17 @@ _NAMED = {
     "torch-flash3": ("#5C7A29", "v"),
     "torch-efficient": ("#7A68C9", "X"),
     "torch-math": ("#A8553A", "<"),
+    # Ways of one sequence over several cards, and their watts.
+    "ring": ("#00946B", "D"),
+    "allgather": ("#1F83C9", "o"),
+    "alltoall": ("#D55E00", "s"),
+    "mesh": ("#A8553A", "<"),
+    "torch.gather": ("#B8679A", "^"),
+    "torch.rotate": ("#A07A00", "P"),
+    "together": ("#7F7F7F", "v"),
 }
+_CARDS = (("#1F83C9", "o"), ("#D55E00", "s"), ("#00946B", "D"), ("#B8679A", "^"), ("#A07A00", "P"), ("#7A68C9", "X"), ("#3F8F8F", ">"),
+          ("#A8553A", "<"))
 _OTHERS = (("#8C5FA8", "X"), ("#A04A5C", "<"))
 SEVERAL = "#7F7F7F"  # what stands for more than one algorithm
 _PLOTLY_MARKERS = {"s": "square", "o": "circle", "D": "diamond", "v": "triangle-down",
@@ -25,13 +35,16 @@ _LABELS = {"standard": "standard", "flash": "dfa", "dynamic": "dfa dynamic",
            "reference": "reference fp64", "cudnn": "cuDNN", "torch-cudnn": "PyTorch cuDNN",
            "torch-flash": "PyTorch flash", "torch-flash3": "FlashAttention-3",
            "torch-efficient": "PyTorch efficient",
-           "torch-math": "PyTorch math", "torch-sdpa": "PyTorch"}
+           "torch-math": "PyTorch math", "torch-sdpa": "PyTorch", "torch.gather": "PyTorch, gathered", "torch.rotate": "PyTorch, rotated",
+           "together": "all cards together"}
 _ORDER = list(_NAMED)
 
 
 def _look(algorithm):
     if algorithm in _NAMED:
         return _NAMED[algorithm]
+    if algorithm.startswith("card "):
+        return _CARDS[int(algorithm[5:]) % len(_CARDS)]
     return _OTHERS[sum(algorithm.encode()) % len(_OTHERS)]
 
 

@@ -3,7 +3,7 @@
 import html
 import math
 
-from dfa.report import style
+from dfa.report import figures_cards, style
 from dfa.report.sweeps import STATUS_WORDS
 
 MIB = 1.0 / (1 << 20)
@@ -248,3 +248,16 @@ def pass_tables(cases):
     return ('<section id="passes"><h2>Forward and backward, TFLOP/s</h2><p class="caption">Useful arithmetic: '
             "a backward counts 2.5 forwards, whoever recomputes does more than that. A case out "
             f"of memory is a result.</p>{''.join(parts)}</section>")
+
+
+def cards_table(several):
+    """The section of what ran on several cards, of figures_cards.load; empty where there is none."""
+    if several is None:
+        return ""
+    head, rows = figures_cards.table_of(several)
+    body = "".join("<tr>" + "".join(f'<td{"" if k < 2 else " class=number"}>{escape(cell)}</td>' for k, cell in enumerate(row)) + "</tr>"
+                   for row in rows)
+    headings = "".join(f'<th{"" if k < 2 else " class=number"}>{escape(name)}</th>' for k, name in enumerate(head))
+    return (f'<section id="several-cards"><h2>One sequence over {several["ranks"]} cards, row by row</h2>'
+            '<p class="caption">MB are of the rank that sends most: by the model, and by its card\'s NVLink counter. J are of one problem.</p>'
+            f'<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div></section>')
