@@ -20,10 +20,12 @@
 #include "bench/three_way.h"
 #include "bench/torch_peer.h"
 #include "bench/warnings.h"
+#include "cli/bench_cards.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/values.h"
 #include "dfa/error.h"
+#include "evaluate/several_cards.h"
 
 namespace dfa::cli {
 namespace {
@@ -234,11 +236,19 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
   if (any_failed(study.result) || interrupted()) exit_code = 1;
 }
 
+CardsArguments cards_arguments(const CLI::App& command, const BenchArguments& arguments) {
+  CardsArguments cards{.out = arguments.out, .energy = arguments.study.energy};
+  if (command.count("--seconds") > 0) cards.seconds = arguments.study.seconds;
+  if (command.count("--energy-seconds") > 0) cards.energy_seconds = arguments.study.energy_seconds;
+  return cards;
+}
+
 std::string suites_help() {
   std::string text = "suites:\n";
   for (const bench::SuiteInfo& suite : bench::suite_list()) {
     text += fmt::format("  {:<18}{}\n", suite.name, suite.question);
   }
+  text += fmt::format("  {:<18}{}\n", bench::kSeveralCardsSuite, evaluate::kSeveralCardsQuestion);
   return text + "\nExample: dfa bench --suite three_way --out r.json";
 }
 
@@ -313,7 +323,11 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(seed());
   command->add_option("--out", a.out, "result file, JSON")->required();
   command->footer(suites_help());
-  command->callback([arguments, &exit_code] { run_bench(*arguments, exit_code); });
+  command->callback([arguments, command, &exit_code] {
+    if (arguments->suite != bench::kSeveralCardsSuite) return run_bench(*arguments, exit_code);
+    bench::require_writable(arguments->out);
+    bench_several_cards(*command, cards_arguments(*command, *arguments), exit_code);
+  });
 }
 
 }  // namespace dfa::cli

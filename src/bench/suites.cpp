@@ -270,7 +270,8 @@ std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale) {
     }
     return groups;
   }
-  throw InvalidArgument("suite '" + name + "' is unknown; accepted: " + names);
+  throw InvalidArgument("suite '" + name + "' is unknown; accepted: " + names + ", " +
+                        kSeveralCardsSuite);
 }
 
 std::vector<ProblemGroup> parse_problem_list(const std::string& text,

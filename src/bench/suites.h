@@ -45,6 +45,9 @@ struct SuiteInfo {
 
 const std::vector<SuiteInfo>& suite_list();
 
+// A suite that is no set of problems: one sequence over several cards, by ranks of their own.
+inline constexpr const char* kSeveralCardsSuite = "context_parallel";
+
 // Throws InvalidArgument listing the suites that are there.
 std::vector<ProblemGroup> make_suite(const std::string& name, Scale scale);
 

@@ -81,7 +81,8 @@ Ended run_command(const Command& command, const std::filesystem::path& log,
   const bool to_log = command.output.empty();
   const std::string file = to_log ? log.string() : command.output.string() + ".part";
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (to_log ? O_APPEND : O_TRUNC);
-  const int output = ::open(file.c_str(), flags, 0666);
+  const int output =
+      file.empty() ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0) : ::open(file.c_str(), flags, 0666);
   if (output < 0) {
     throw IoError(fmt::format("cannot write '{}': {}", file, std::strerror(errno)));
   }

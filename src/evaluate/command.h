@@ -25,7 +25,8 @@ struct Ended {
 };
 
 // Runs it to its end. Asked to end by `interrupted`, it sends one interrupt, and a kill ten seconds
-// later. A command dies with this process. Its errors go where ours go.
+// later. A command dies with this process. Its errors go where ours go; so does its output where
+// `log` is empty.
 Ended run_command(const Command& command, const std::filesystem::path& log,
                   const std::function<bool()>& interrupted);
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "evaluate/several_cards.h"
+
 namespace dfa::evaluate {
 namespace {
 
@@ -63,7 +65,7 @@ class Maker {
     steps_.push_back(theory());
     steps_.push_back(counters());
     steps_.push_back(training());
-    steps_.push_back(several_cards());
+    steps_.push_back(cards());
     steps_.push_back(report());
     return std::move(steps_);
   }
@@ -183,33 +185,20 @@ class Maker {
     return step;
   }
 
-  // As many ranks as PyTorch sees GPUs.
-  Step several_cards() const {
+  Step cards() const {
     Step step{.name = "context_parallel",
-              .question = "one sequence over all cards, beside one card and PyTorch; watts of each",
+              .question = kSeveralCardsQuestion,
               .outputs = {in_out("context_parallel.json")},
               .estimate_s = options_.extent == Extent::whole ? 220.0 : 120.0};
-    if (!on_gpu()) {
-      step.cannot = "backend " + options_.backend + ": the cards are GPUs";
-    } else if (!tools_.several_cards.there()) {
-      step.cannot = tools_.several_cards.missing;
-    } else if (!tools_.source_there.there()) {
-      step.cannot = tools_.source_there.missing;
-    }
-    Words words{tools_.several_cards.program,
-                "-m",
-                "torch.distributed.run",
-                "--standalone",
-                "--nproc-per-node=gpu",
-                (tools_.source / "benchmarks/context_parallel.py").string(),
-                "--out",
-                step.outputs[0].string()};
-    if (options_.extent == Extent::quick) words.insert(words.end(), {"--seconds", "0.3"});
-    if (options_.extent != Extent::whole) words.insert(words.end(), {"--limit", "90"});
+    step.cannot = on_gpu() ? why_no_several_cards(tools_)
+                           : "backend " + options_.backend + ": the cards are GPUs";
+    Words more;
+    if (options_.extent == Extent::quick) more.insert(more.end(), {"--seconds", "0.3"});
+    if (options_.extent != Extent::whole) more.insert(more.end(), {"--limit", "90"});
     if (!options_.energy || options_.extent != Extent::whole) {
-      words.insert(words.end(), {"--energy-seconds", "0"});
+      more.insert(more.end(), {"--energy-seconds", "0"});
     }
-    step.commands = {{words}};
+    step.commands = {several_cards(tools_, step.outputs[0], more)};
     return step;
   }
 
