@@ -55,7 +55,7 @@ WHAT = {
     "cuda_absent": "the same factories where CUDA is not built in; they say why not",
     "attention": "the operation: validate, choose a backend, plan, run",
     "power": "policies, the controller's step, the governor, leases of a rack, what a governed run showed",
-    "monitor": "live view of cards: what sensors say, as text for Prometheus, by HTTP",
+    "monitor": "live view of cards and their sum under a budget: what sensors say, for Prometheus by HTTP, as JSON and CSV",
     "privileges": "a daemon that lends the levers of a card's owner to those whom a list allows it",
     "simulate": "scenarios: the controller on a simulated card, bounds of its metrics",
     "measure": "a problem's tensors on a device: plans run, held against fp64 and timed; sensors beside; the search for a tile",
