@@ -18,7 +18,7 @@ import urllib.request
 
 import pytest
 
-from built import HUNG_S, program
+from built import HUNG_S, ROOT, program
 
 CARD = ("clock real\ncard H200 GPU-aa 00000000:3B:00.0\npower sine 480 30 0.7\nlimit 700\n"
         "temperature 61 70\nclocks 1.65e9 3.2e9\nutilization 99 40\nevents 4\nthrottled 0.5\n")
@@ -228,6 +228,21 @@ def test_a_lost_card_makes_no_smaller_sum_in_silence(monitor):
     assert float(re.search(r"; not known for (\S+) s$", last)[1]) > 0
     assert re.search(r'^dfa_sum_power_watts\{.*cards="1",of="2"\} 400$', text, re.MULTILINE), text
     assert "dfa_budget_watts" in text
+
+
+@pytest.mark.parametrize("budget", [(), ("--budget", "800W")])
+def test_json_is_as_its_schema_says(monitor, budget):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "docs/schema/dfa-monitor-1.schema.json").read_text())
+    process = monitor("--seconds", "0.5", "--interval", "0.2", "--json", *budget, stdout=subprocess.PIPE,
+                      scenario=TWO.format(first="lost 0\n", second="power constant 450\nnvlink 18 18 4e9 2e9\nlost 0.3\n"))
+    head, *looks = map(json.loads, process.communicate(timeout=HUNG_S)[0].splitlines())
+    assert set(head) == {"schema", "created", "hostname"} and head["schema"] == f"{schema['$id'].replace('-1', '')}/1"
+    assert len(looks) == 3 and looks[-1]["sum"]["power_cards"] == 0
+    for look in looks:
+        jsonschema.Draft7Validator(schema).validate(look)
+        assert all(set(card) == set(schema["definitions"]["card"]["properties"]) for card in look["cards"])  # nothing is left undescribed
+    assert (looks[0]["budget"] is None) == (budget == ())
 
 
 def test_json_and_csv_carry_cards_sum_and_budget(monitor):
