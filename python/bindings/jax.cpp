@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "dfa/attention.h"
@@ -17,14 +19,44 @@
 // dimensions in front of them count as batch. A batch of none has nothing to compute; the package
 // lets no other empty buffers come here. Packed sequences are [rows of all, h, d], with where they
 // lie in int32 buffers on the same device: begins [n + 1] and used lengths [n].
+//
+// What a variant has beside q, k and v are operands behind the others, which `with` names, in this
+// order: lengths (four), alibi [b, hq], sinks [1, hq], bias [b, hq, sq or 1, sk or 1], dropout
+// uint32 [4]: seed and offset, low halves first. No handler reads their values, so that both
+// platforms run the same code.
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
 namespace dfa::python {
 namespace {
 
+struct Options {
+  std::int64_t left, right;
+  double scale;
+  bool deterministic;
+  double softcap;
+  std::int64_t chunk, prefix;
+  double dropout;
+  std::string_view with;
+  std::int64_t most_q, most_k;  // rows of one sequence, where there are lengths
+  bool learned;                 // is the bias's gradient wanted?
+};
+
+}  // namespace
+}  // namespace dfa::python
+
+XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
+    dfa::python::Options, StructMember<std::int64_t>("left"), StructMember<std::int64_t>("right"),
+    StructMember<double>("scale"), StructMember<bool>("deterministic"),
+    StructMember<double>("softcap"), StructMember<std::int64_t>("chunk"),
+    StructMember<std::int64_t>("prefix"), StructMember<double>("dropout"),
+    StructMember<std::string_view>("with"), StructMember<std::int64_t>("most_q"),
+    StructMember<std::int64_t>("most_k"), StructMember<bool>("learned"));
+
+namespace dfa::python {
+namespace {
+
 struct Call {
-  std::string backend;
   Pass pass;
   std::int64_t left;
   std::int64_t right;
@@ -66,19 +98,6 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   return p;
 }
 
-// A bias is [b, hq, sq or 1, sk or 1], with q's dimensions in front.
-Problem biased_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
-                          const ffi::AnyBuffer& v, const ffi::AnyBuffer& bias) {
-  Problem p = problem_of(call, q, k, v);
-  const auto sizes = bias.dimensions().last(2);
-  p.bias = Bias{.of_batch = true,
-                .of_head = true,
-                .of_query = sizes[0] > 1,
-                .of_key = sizes[1] > 1,
-                .dtype = type_of(bias)};
-  return p;
-}
-
 struct Lengths {
   ffi::Buffer<ffi::S32> cu_q, cu_k, used_q, used_k;
 
@@ -113,14 +132,14 @@ Problem packed_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::
 }
 
 // XLA calls again and again with the same shapes: a plan is made once for each.
-Plan plan_of(const Call& call, const Problem& problem) {
+Plan plan_of(const char* backend, const Problem& problem) {
   static std::mutex mutex;
   static auto* const plans = new std::map<std::string, Plan>;  // kernels outlive static objects
-  const std::string key = call.backend + " " + to_line(problem);
+  const std::string key = backend + (" " + to_line(problem));
   const std::lock_guard lock(mutex);
   const auto found = plans->find(key);
   if (found != plans->end()) return found->second;
-  return plans->emplace(key, plan(problem, {.backend = call.backend})).first->second;
+  return plans->emplace(key, plan(problem, {.backend = backend})).first->second;
 }
 
 // XLA has none to give on the CPU, where the library may allocate: it waits for nothing there.
@@ -156,16 +175,16 @@ struct Place {
   ffi::ScratchAllocator* scratch = nullptr;
 };
 
-void run(const Call& call, const Problem& problem, const Place& place, ForwardArgs args) {
+void run(const Problem& problem, const Place& place, ForwardArgs args) {
   if (problem.b == 0) return;
-  const Plan plan = plan_of(call, problem);
+  const Plan plan = plan_of(place.backend, problem);
   args.workspace = workspace_of(plan, place.scratch);
   forward(plan, args, {.stream = place.stream});
 }
 
-void run(const Call& call, const Problem& problem, const Place& place, BackwardArgs args) {
+void run(const Problem& problem, const Place& place, BackwardArgs args) {
   if (problem.b == 0) return;
-  const Plan plan = plan_of(call, problem);
+  const Plan plan = plan_of(place.backend, problem);
   args.workspace = workspace_of(plan, place.scratch);
   backward(plan, args, {.stream = place.stream});
 }
@@ -201,8 +220,8 @@ ffi::Error run_forward(const Place& place, Any q, Any k, Any v, ffi::Result<Any>
                        ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
                        double scale) {
   return guarded([&] {
-    const Call call{place.backend, Pass::forward, left, right, scale, false};
-    run(call, problem_of(call, q, k, v), place, forward_args(q, k, v, o, lse));
+    const Call call{Pass::forward, left, right, scale, false};
+    run(problem_of(call, q, k, v), place, forward_args(q, k, v, o, lse));
   });
 }
 
@@ -210,8 +229,8 @@ ffi::Error run_backward(const Place& place, Any q, Any k, Any v, Any o, Floats l
                         ffi::Result<Any> dq, ffi::Result<Any> dk, ffi::Result<Any> dv,
                         std::int64_t left, std::int64_t right, double scale, bool deterministic) {
   return guarded([&] {
-    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
-    run(call, problem_of(call, q, k, v), place, backward_args(q, k, v, o, lse, d_o, dq, dk, dv));
+    const Call call{Pass::backward, left, right, scale, deterministic};
+    run(problem_of(call, q, k, v), place, backward_args(q, k, v, o, lse, d_o, dq, dk, dv));
   });
 }
 
@@ -221,65 +240,106 @@ ffi::Error run_scaled_forward(const Place& place, Any q, Any k, Any v, Floats q_
                               ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
                               double scale) {
   return guarded([&] {
-    const Call call{place.backend, Pass::forward, left, right, scale, false};
+    const Call call{Pass::forward, left, right, scale, false};
     const Problem problem = problem_of(call, q, k, v);
     ForwardArgs args = forward_args(q, k, v, o, lse);
     args.descales = {{q_descale.typed_data(), problem.hk, 1},
                      {k_descale.typed_data(), problem.hk, 1},
                      {v_descale.typed_data(), problem.hk, 1}};
-    run(call, problem, place, args);
+    run(problem, place, args);
   });
 }
 
-ffi::Error run_biased_forward(const Place& place, Any q, Any k, Any v, Any bias, ffi::Result<Any> o,
-                              ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
-                              double scale) {
+// What a variant has beside its tensors.
+struct Beside {
+  std::optional<Lengths> lengths{};
+  std::optional<ffi::Buffer<ffi::F32>> alibi{}, sinks{};
+  std::optional<Any> bias{};
+  std::optional<ffi::Buffer<ffi::U32>> dropout{};
+
+  Beside(std::string_view with, const ffi::RemainingArgs& operands) {
+    const auto named = [&](std::string_view name) {
+      return with.find(name) != std::string_view::npos;
+    };
+    std::size_t at = 0;
+    const auto next = [&]<typename Buffer>(std::optional<Buffer>& buffer) {
+      const ffi::ErrorOr<Buffer> given = operands.get<Buffer>(at++);
+      if (!given.has_value()) throw InvalidArgument(given.error().message());
+      buffer = *given;
+    };
+    if (named("lengths")) {
+      std::optional<Integers> cu_q, cu_k, used_q, used_k;
+      next(cu_q), next(cu_k), next(used_q), next(used_k);
+      lengths = Lengths{*cu_q, *cu_k, *used_q, *used_k};
+    }
+    if (named("alibi")) next(alibi);
+    if (named("sinks")) next(sinks);
+    if (named("bias")) next(bias);
+    if (named("dropout")) next(dropout);
+  }
+
+  Sequences sequences() const { return lengths ? lengths->sequences() : Sequences{}; }
+
+  Logits logits(const Problem& problem) const {
+    Logits logits;
+    if (alibi) logits.alibi_slopes = alibi->typed_data();
+    if (alibi) logits.slopes_of_batch = problem.hq;
+    if (sinks) logits.sinks = sinks->typed_data();
+    if (bias) logits.bias = bias->untyped_data();
+    // Two 64-bit words, as the library has them: XLA's buffers are aligned by 16 bytes or more.
+    if (dropout) logits.dropout = static_cast<const std::uint64_t*>(dropout->untyped_data());
+    return logits;
+  }
+};
+
+Problem variant_of(Pass pass, const Options& options, const Beside& beside, const Any& q,
+                   const Any& k, const Any& v) {
+  const Call call{pass, options.left, options.right, options.scale, options.deterministic};
+  Problem p = beside.lengths ? packed_problem_of(call, q, k, v, *beside.lengths, options.most_q,
+                                                 options.most_k)
+                             : problem_of(call, q, k, v);
+  p.mask.chunk = options.chunk;
+  p.mask.prefix = options.prefix;
+  p.softcap = options.softcap;
+  p.alibi = beside.alibi.has_value();
+  p.sink = beside.sinks.has_value();
+  p.dropout = options.dropout;
+  if (!beside.bias) return p;
+  const auto sizes = beside.bias->dimensions().last(2);
+  p.bias = Bias{.of_batch = true,
+                .of_head = true,
+                .of_query = sizes[0] > 1,
+                .of_key = sizes[1] > 1,
+                .dtype = type_of(*beside.bias)};
+  return p;
+}
+
+ffi::Error run_variant_forward(const Place& place, Any q, Any k, Any v, ffi::RemainingArgs operands,
+                               ffi::Result<Any> o, ffi::Result<Floats> lse, Options options) {
   return guarded([&] {
-    const Call call{place.backend, Pass::forward, left, right, scale, false};
+    const Beside beside(options.with, operands);
+    const Problem problem = variant_of(Pass::forward, options, beside, q, k, v);
     ForwardArgs args = forward_args(q, k, v, o, lse);
-    args.logits.bias = bias.untyped_data();
-    run(call, biased_problem_of(call, q, k, v, bias), place, args);
+    args.sequences = beside.sequences();
+    args.logits = beside.logits(problem);
+    run(problem, place, args);
   });
 }
 
-// d_bias: of no elements where it is not wanted.
-ffi::Error run_biased_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
-                               Any bias, ffi::Result<Any> dq, ffi::Result<Any> dk,
-                               ffi::Result<Any> dv, ffi::Result<Floats> d_bias, std::int64_t left,
-                               std::int64_t right, double scale, bool deterministic, bool learned) {
+// It has no sinks: they are in lse, and their own gradient is a sum that XLA does. d_bias: of no
+// elements where it is not wanted.
+ffi::Error run_variant_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
+                                ffi::RemainingArgs operands, ffi::Result<Any> dq,
+                                ffi::Result<Any> dk, ffi::Result<Any> dv,
+                                ffi::Result<Floats> d_bias, Options options) {
   return guarded([&] {
-    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
+    const Beside beside(options.with, operands);
+    const Problem problem = variant_of(Pass::backward, options, beside, q, k, v);
     BackwardArgs args = backward_args(q, k, v, o, lse, d_o, dq, dk, dv);
-    args.logits.bias = bias.untyped_data();
-    args.d_bias = learned ? d_bias->typed_data() : nullptr;
-    run(call, biased_problem_of(call, q, k, v, bias), place, args);
-  });
-}
-
-ffi::Error run_packed_forward(const Place& place, Any q, Any k, Any v, Integers cu_q, Integers cu_k,
-                              Integers used_q, Integers used_k, ffi::Result<Any> o,
-                              ffi::Result<Floats> lse, std::int64_t left, std::int64_t right,
-                              double scale, std::int64_t most_q, std::int64_t most_k) {
-  return guarded([&] {
-    const Call call{place.backend, Pass::forward, left, right, scale, false};
-    const Lengths lengths{cu_q, cu_k, used_q, used_k};
-    ForwardArgs args = forward_args(q, k, v, o, lse);
-    args.sequences = lengths.sequences();
-    run(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k), place, args);
-  });
-}
-
-ffi::Error run_packed_backward(const Place& place, Any q, Any k, Any v, Any o, Floats lse, Any d_o,
-                               Integers cu_q, Integers cu_k, Integers used_q, Integers used_k,
-                               ffi::Result<Any> dq, ffi::Result<Any> dk, ffi::Result<Any> dv,
-                               std::int64_t left, std::int64_t right, double scale,
-                               bool deterministic, std::int64_t most_q, std::int64_t most_k) {
-  return guarded([&] {
-    const Call call{place.backend, Pass::backward, left, right, scale, deterministic};
-    const Lengths lengths{cu_q, cu_k, used_q, used_k};
-    BackwardArgs args = backward_args(q, k, v, o, lse, d_o, dq, dk, dv);
-    args.sequences = lengths.sequences();
-    run(call, packed_problem_of(call, q, k, v, lengths, most_q, most_k), place, args);
+    args.sequences = beside.sequences();
+    args.logits = beside.logits(problem);
+    args.d_bias = options.learned ? d_bias->typed_data() : nullptr;
+    run(problem, place, args);
   });
 }
 
@@ -295,22 +355,8 @@ auto inputs_of_backward(Binding&& binding) {  // q, k, v, o, lse, d_o
 }
 
 template <typename Binding>
-auto bias_after(Binding&& binding) {
-  return std::move(binding).template Arg<Any>();
-}
-
-template <typename Binding>
 auto descales_after(Binding&& binding) {
   return std::move(binding).template Arg<Floats>().template Arg<Floats>().template Arg<Floats>();
-}
-
-template <typename Binding>
-auto lengths_after(Binding&& binding) {
-  return std::move(binding)
-      .template Arg<Integers>()
-      .template Arg<Integers>()
-      .template Arg<Integers>()
-      .template Arg<Integers>();
 }
 
 template <typename Binding>
@@ -336,12 +382,6 @@ auto options_of_backward(Binding&& binding) {
   return options_of_forward(std::move(binding)).template Attr<bool>("deterministic");
 }
 
-template <typename Binding>
-auto most_rows(Binding&& binding) {
-  return std::move(binding).template Attr<std::int64_t>("most_q").template Attr<std::int64_t>(
-      "most_k");
-}
-
 auto forward_binding(auto&& binding) {
   return options_of_forward(results_of_forward(inputs(std::move(binding))));
 }
@@ -351,21 +391,13 @@ auto backward_binding(auto&& binding) {
 auto scaled_forward_binding(auto&& binding) {
   return options_of_forward(results_of_forward(descales_after(inputs(std::move(binding)))));
 }
-auto biased_forward_binding(auto&& binding) {
-  return options_of_forward(results_of_forward(bias_after(inputs(std::move(binding)))));
+auto variant_forward_binding(auto&& binding) {
+  return results_of_forward(inputs(std::move(binding)).RemainingArgs()).template Attrs<Options>();
 }
-auto biased_backward_binding(auto&& binding) {
-  return options_of_backward(results_of_backward(bias_after(inputs_of_backward(std::move(binding))))
-                                 .template Ret<Floats>())
-      .template Attr<bool>("learned");
-}
-auto packed_forward_binding(auto&& binding) {
-  return most_rows(
-      options_of_forward(results_of_forward(lengths_after(inputs(std::move(binding))))));
-}
-auto packed_backward_binding(auto&& binding) {
-  return most_rows(options_of_backward(
-      results_of_backward(lengths_after(inputs_of_backward(std::move(binding))))));
+auto variant_backward_binding(auto&& binding) {
+  return results_of_backward(inputs_of_backward(std::move(binding)).RemainingArgs())
+      .template Ret<Floats>()
+      .template Attrs<Options>();
 }
 
 auto on_cpu() { return ffi::Ffi::Bind(); }
@@ -388,10 +420,8 @@ auto on_cuda() {
 DFA_JAX_TARGET(forward);
 DFA_JAX_TARGET(backward);
 DFA_JAX_TARGET(scaled_forward);
-DFA_JAX_TARGET(biased_forward);
-DFA_JAX_TARGET(biased_backward);
-DFA_JAX_TARGET(packed_forward);
-DFA_JAX_TARGET(packed_backward);
+DFA_JAX_TARGET(variant_forward);
+DFA_JAX_TARGET(variant_backward);
 #undef DFA_JAX_TARGET
 
 nb::capsule capsule(XLA_FFI_Handler* handler) {
@@ -409,10 +439,8 @@ void bind_jax(nb::module_& core) {
   add("dfa_forward", forward_on_cpu, forward_on_cuda);
   add("dfa_backward", backward_on_cpu, backward_on_cuda);
   add("dfa_scaled_forward", scaled_forward_on_cpu, scaled_forward_on_cuda);
-  add("dfa_biased_forward", biased_forward_on_cpu, biased_forward_on_cuda);
-  add("dfa_biased_backward", biased_backward_on_cpu, biased_backward_on_cuda);
-  add("dfa_packed_forward", packed_forward_on_cpu, packed_forward_on_cuda);
-  add("dfa_packed_backward", packed_backward_on_cpu, packed_backward_on_cuda);
+  add("dfa_variant_forward", variant_forward_on_cpu, variant_forward_on_cuda);
+  add("dfa_variant_backward", variant_backward_on_cpu, variant_backward_on_cuda);
   core.attr("jax_targets") = targets;
 }
 

@@ -32,11 +32,12 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
-    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy and PyTorch, with gradients of q, k, v,
+    in the denominator and in lse, without a value. These four, chunk, prefix and mask: NumPy, PyTorch and JAX, with gradients of q, k, v,
     sinks and bias.
     dropout_p: from 0 on and below 1, in steps of 2^-16; each probability is 0 with it, and else divided by what is left of 1. seed: a
     whole number from 0 to 2^64 - 1; of PyTorch also a torch.Generator, int64 [2] (seed and offset) on the device, or None: PyTorch's
-    generator of the device. The same seed drops the same, on every engine. lse is as without. NumPy and PyTorch.
+    generator of the device; of JAX also a key of jax.random. The same seed drops the same, on every engine. lse is as without. NumPy,
+    PyTorch and JAX.
     q_descale, k_descale, v_descale: of q, k, v in float8_e4m3fn (PyTorch's, of ml_dtypes, JAX's; dfa.quantize makes them), what their
     numbers are multiplied by: float32 [b, hk] with 1 where it is one for all, or a number; None for 1. Query heads have that of
     the key head that they read. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
@@ -108,9 +109,9 @@ def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
     if library in ("numpy", "cupy"):
         from dfa._numpy import attention_of_logits as adapted
         if library == "cupy":
-            raise ValueError(f"{_OF_LOGITS} are not supported on CuPy arrays; accepted: NumPy and PyTorch")
+            raise ValueError(f"{_OF_LOGITS} are not supported on CuPy arrays; accepted: NumPy, PyTorch and JAX")
     elif library in ("jax", "jaxlib"):
-        raise ValueError(f"{_OF_LOGITS} are not supported on JAX arrays; accepted: NumPy and PyTorch")
+        from dfa._jax_logits import attention as adapted
     else:
         from dfa._torch_logits import attention as adapted
     return adapted(q, k, v, return_lse, **options)

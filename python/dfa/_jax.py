@@ -76,13 +76,14 @@ def of_nothing(q, dv, scale):
     return jnp.zeros((*q.shape[:3], dv), q.dtype), jnp.full(q.shape[:3], -jnp.inf, jnp.float32)
 
 
-def fitting(q, k, v, scale):
-    """q, k, v and scale as kernels take them: head dims in multiples of 8, each on the devices that share batches and heads."""
+def fitting(q, k, v, scale, shared=True):
+    """q, k, v and scale as kernels take them: head dims in multiples of 8, each on the devices that share batches and heads, or on
+    all."""
     d = q.shape[3]
     q, scale = _scaled(q, scale)
     if d % 8 or not d:
         scale = scale_at_width(scale, d)
-    return *placed_alike(*in_same_axes(*map(_padded, (q, k, v)))), scale
+    return *placed_alike(*in_same_axes(*map(_padded, (q, k, v))), shared), scale
 
 
 def _scaled(q, scale):

@@ -1,12 +1,14 @@
-"""XLA's foreign functions dfa_forward and dfa_backward, and those of packed sequences, with rules for vmap, for arrays that
-lie on several devices and for derivatives, which they have none of.
+"""XLA's foreign functions dfa_forward and dfa_backward, and those of variants: logits, dropout, packed sequences. With rules
+for vmap, for arrays that lie on several devices and for derivatives, which they have none of.
 
 All operands and results are [b, heads, …], so what holds for one of them holds for all: vmap counts as batch, and devices
 share batches and heads of keys, with all heads of queries that read them. Rows and columns stay together. Lengths of packed
-sequences are [b, …]: each entry of the batch has sequences of its own.
+sequences are [b, …]: each entry of the batch has sequences of its own. Sinks are of heads alone, and a dropout's mask goes by
+the numbers of batches and heads: vmap calls once for each of what it maps over there, and a dropout is of one device, or of all.
 """
 
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,30 +34,59 @@ def backward(q, k, v, o, lse, d_o, **attributes):
     return _call(("dfa_backward", *attributes.items()), q, k, v, o, lse, d_o)
 
 
-def biased_forward(q, k, v, bias, **attributes):
-    """(o, lse) with bias [b, hq, sq or 1, sk or 1], which is added to logits."""
-    return _call(("dfa_biased_forward", *attributes.items()), q, k, v, bias)
-
-
-def biased_backward(q, k, v, o, lse, d_o, bias, **attributes):
-    """(dq, dk, dv, dbias in float32); learned=False: without dbias, in the place of which there is an array of no elements"""
-    return _call(("dfa_biased_backward", *attributes.items()), q, k, v, o, lse, d_o, bias)
-
-
 def scaled_forward(q, k, v, q_descale, k_descale, v_descale, **attributes):
     """(o in bfloat16, lse) of q, k, v in float8_e4m3fn, with factors float32 [b, hk, 1]"""
     return _call(("dfa_scaled_forward", *attributes.items()), q, k, v, q_descale, k_descale, v_descale)
 
 
-def packed_forward(q, k, v, lengths, **attributes):
-    """(o, lse) of q, k, v [b, h, s, d]. lengths: int32 begins of the sequences of each entry of the batch, of q and k [b, n + 1],
-    and how many rows of each count, of q and k [b, n]."""
-    return _call(("dfa_packed_forward", *attributes.items()), q, k, v, *lengths)
+class Options(NamedTuple):
+    """What is known of a variant before it runs, as kernels have it."""
+
+    left: int
+    right: int
+    scale: float
+    deterministic: bool = False
+    softcap: float = 0.0
+    chunk: int = 0
+    prefix: int = 0
+    dropout: float = 0.0
 
 
-def packed_backward(q, k, v, o, lse, d_o, lengths, **attributes):
-    """(dq, dk, dv)"""
-    return _call(("dfa_packed_backward", *attributes.items()), q, k, v, o, lse, d_o, *lengths)
+_BESIDE = ("lengths", "alibi", "sinks", "bias", "dropout")  # in the order of operands
+
+
+def variant_forward(q, k, v, beside, options):
+    """(o, lse) of q, k, v [b, h, s, d]. beside: a dict of what there is of
+    alibi float32 [b, hq]; sinks float32 [1, hq]; bias [b, hq, sq or 1, sk or 1], which is added to logits; dropout uint32 [4], seed
+    and offset, low halves first; lengths, int32 begins of the sequences of each entry of the batch, of q and k [b, n + 1], and how
+    many rows of each count, of q and k [b, n]."""
+    return _call(_variant("dfa_variant_forward", beside, options), q, k, v, *_operands(beside))
+
+
+def variant_backward(q, k, v, o, lse, d_o, beside, options, learned=False):
+    """(dq, dk, dv, dbias in float32, of no elements unless learned). lse has the sinks, which are not beside."""
+    what = _variant("dfa_variant_backward", beside, options, learned)
+    return _call(what, q, k, v, o, lse, d_o, *_operands(beside))
+
+
+def _variant(name, beside, options, learned=False):
+    named = " ".join(one for one in _BESIDE if one in beside)
+    return (name, *options._asdict().items(), ("with", named), ("learned", learned))
+
+
+def _operands(beside):
+    for name in _BESIDE:
+        if name in beside:
+            yield from beside[name] if name == "lengths" else (beside[name],)
+
+
+def _names(what, count):
+    """Of so many operands: what each of them is, "" of a tensor."""
+    named = dict(what[1:]).get("with", "").split()
+    kinds = [kind for name in named for kind in ([name] * 4 if name == "lengths" else [name])]
+    if what[0] == "dfa_scaled_forward":
+        kinds = ["descale"] * 3
+    return [""] * (count - len(kinds)) + kinds
 
 
 def in_same_axes(*arrays):
@@ -82,28 +113,28 @@ def _call(what, *operands):
     return tuple((placed or partial(_first_derivative, what))(*operands))
 
 
-def placed_alike(q, k, v):
-    """Where devices are part of the arrays' types: each on the devices that share batches and heads."""
-    mesh, places = _explicit_places(q, k)
+def placed_alike(q, k, v, shared=True):
+    """Where devices are part of the arrays' types: each on the devices that share batches and heads, or on all."""
+    mesh, places = _explicit_places(q, k, shared)
     if mesh is None:
         return q, k, v
     spec = PartitionSpec(*places, None, None)
     return tuple(x if jax.typeof(x).sharding.spec == spec else jax.reshard(x, NamedSharding(mesh, spec)) for x in (q, k, v))
 
 
-def _explicit_places(q, k):
+def _explicit_places(q, k, shared=True):
     """(the mesh whose devices are part of types, who shares batches and heads there), or None, None."""
     shardings = [getattr(jax.typeof(x), "sharding", None) for x in (q, k)]
     meshes = [*(getattr(sharding, "mesh", None) for sharding in shardings), jax.sharding.get_abstract_mesh()]
     mesh = next((mesh for mesh in meshes if getattr(mesh, "explicit_axes", ())), None)
     if mesh is None:
         return None, None
-    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape)
+    return mesh, _places(mesh.shape, *(sharding.spec for sharding in shardings), k.shape) if shared else (None, None)
 
 
 def _on_explicit_devices(what, operands):
     """A call of which the places of the results have to be said; None where devices are no part of the types."""
-    mesh, places = _explicit_places(*operands[:2])
+    mesh, places = _explicit_places(*operands[:2], _is_shared(what))
     if mesh is None:
         return None
     results = tuple(PartitionSpec(*places, *(None,) * (len(x.shape) - 2)) for x in _results(what, *operands))
@@ -142,8 +173,12 @@ def _batched(what):
 
     @call.def_vmap
     def rule(size, mapped, *operands):
+        names = _names(what, len(operands))
+        if any(name == "dropout" or name == "sinks" and is_mapped for name, is_mapped in zip(names, mapped)):
+            return _one_by_one(what, mapped, operands)
         whole = (x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in zip(operands, mapped))
-        results = _call(what, *(x.reshape(size * x.shape[1], *x.shape[2:]) for x in whole))
+        results = _call(what, *(given if name == "sinks" else x.reshape(size * x.shape[1], *x.shape[2:])
+                                for x, given, name in zip(whole, operands, names)))
         split = tuple(x.reshape(size, x.shape[0] // size if size else operands[0].shape[mapped[0]], *x.shape[1:])
                       for x in results)
         return split, (True,) * len(split)
@@ -151,34 +186,55 @@ def _batched(what):
     return call
 
 
+def _one_by_one(what, mapped, operands):
+    def one(those):
+        those = iter(those)
+        return _call(what, *(next(those) if is_mapped else x for x, is_mapped in zip(operands, mapped)))
+    results = jax.lax.map(one, [x for x, is_mapped in zip(operands, mapped) if is_mapped])
+    return results, (True,) * len(results)
+
+
 def _results(what, *operands):
-    if what[0].endswith("backward"):
-        gradients = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
-        return gradients if not what[0].startswith("dfa_biased") else (*gradients, _result_of_bias(what, operands[-1]))
     q, _, v = operands[:3]
-    dtype = jnp.bfloat16 if what[0] == "dfa_scaled_forward" else q.dtype
-    return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
+    if what[0].endswith("forward"):
+        dtype = jnp.bfloat16 if what[0] == "dfa_scaled_forward" else q.dtype
+        return (jax.ShapeDtypeStruct((*q.shape[:3], v.shape[3]), dtype), jax.ShapeDtypeStruct(q.shape[:3], jnp.float32))
+    gradients = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands[:3])
+    if what[0] == "dfa_backward":
+        return gradients
+    bias = next((x for x, name in zip(operands, _names(what, len(operands))) if name == "bias"), None)
+    learned = dict(what[1:])["learned"]
+    return (*gradients, jax.ShapeDtypeStruct(bias.shape if learned else (*q.shape[:2], 0, 0), jnp.float32))
 
 
-def _result_of_bias(what, bias):
-    return jax.ShapeDtypeStruct(bias.shape if dict(what[1:])["learned"] else (*bias.shape[:2], 0, 0), jnp.float32)
+def _is_shared(what):
+    """May devices share batches and heads?"""
+    return "dropout" not in dict(what[1:]).get("with", "").split()
 
 
 def _here(what, *operands):
-    if what[0].startswith("dfa_packed"):
+    attributes = dict(what[1:])
+    if "lengths" in attributes.get("with", ""):
         return _packed_here(what, *operands)
-    results = jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **dict(what[1:]))
+    if "with" in attributes:
+        attributes |= {"most_q": 0, "most_k": 0}
+    results = jax.ffi.ffi_call(what[0], _results(what, *operands))(*operands, **attributes)
     return tuple(_in_axes(result, _axes_of(operands[0])) for result in results)  # here, where vmap has its own rule
 
 
 def _packed_here(what, *operands):
     """By rows of all sequences one after the other, [b · s, h, d]: those of an entry of the batch, then the rest of it."""
-    *tensors, cu_q, cu_k, used_q, used_k = operands
+    names = _names(what, len(operands))
+    tensors = operands[:names.count("")]
+    cu_q, cu_k, used_q, used_k = operands[len(tensors):len(tensors) + 4]
     (b, _, sq, _), sk = tensors[0].shape, tensors[1].shape[2]
     lengths = _joined(cu_q, sq), _joined(cu_k, sk), *(jnp.pad(used, ((0, 0), (0, 1))).reshape(-1) for used in (used_q, used_k))
-    shapes = [jax.ShapeDtypeStruct(_rows_shape(x.shape), x.dtype) for x in _results(what, *operands)]
-    results = jax.ffi.ffi_call(what[0], shapes)(*map(_rows, tensors), *lengths, **dict(what[1:]), most_q=sq, most_k=sk)
-    return tuple(_in_axes(_entries(result, b), _axes_of(operands[0])) for result in results)
+    others = (jnp.repeat(x, cu_q.shape[1], 0) if name == "alibi" else x
+              for x, name in zip(operands[len(tensors) + 4:], names[len(tensors) + 4:]))
+    wanted = _results(what, *operands)
+    shapes = [jax.ShapeDtypeStruct(_rows_shape(x.shape), x.dtype) if x.size else x for x in wanted]
+    results = jax.ffi.ffi_call(what[0], shapes)(*map(_rows, tensors), *lengths, *others, **dict(what[1:]), most_q=sq, most_k=sk)
+    return tuple(_in_axes(_entries(result, b) if result.size else result, _axes_of(operands[0])) for result in results)
 
 
 def _joined(cu_seqlens, rows):
@@ -221,14 +277,14 @@ def _places(mesh_shape, q_spec, k_spec, k_shape):
 def _partition(what, mesh, operands, results):
     # Without a spec JAX knows no names for the devices: then nothing is shared, and each computes all.
     q, k = (getattr(x.sharding, "spec", PartitionSpec()) for x in operands[:2])
-    places = _places(mesh.shape, q, k, operands[1].shape)
+    places = _places(mesh.shape, q, k, operands[1].shape) if _is_shared(what) else (None, None)
 
-    def placed(x):
-        if len(x.shape) == 2:  # lengths
-            return NamedSharding(mesh, PartitionSpec(places[0], None))
-        return NamedSharding(mesh, PartitionSpec(*places, *(None,) * (len(x.shape) - 2)))
+    def placed(x, name=""):
+        first = {"lengths": (places[0], None), "sinks": (None, places[1]), "dropout": (None,)}.get(name, places)
+        return NamedSharding(mesh, PartitionSpec(*first, *(None,) * (len(x.shape) - len(first))))
 
-    return mesh, partial(_on_one_device, what), tuple(map(placed, results)), tuple(map(placed, operands))
+    return (mesh, partial(_on_one_device, what), tuple(map(placed, results)),
+            tuple(map(placed, operands, _names(what, len(operands)))))
 
 
 def _on_one_device(what, *operands):
@@ -244,17 +300,19 @@ def _rule(what, mesh, operands, results):
     k_heads = "h" if hk > 1 or hq == hk else "j"
     q, k, v = f"b {q_heads} s d", f"b {k_heads} t d", f"b {k_heads} t e"
     o, lse = f"b {q_heads} s e", f"b {q_heads} s"
-    more, result = ", b m, b m, b n, b n" if what[0].startswith("dfa_packed") else "", ""
-    if what[0].startswith("dfa_biased"):
-        rows, columns = ("s" if operands[-1].shape[2] > 1 else "x"), ("t" if operands[-1].shape[3] > 1 else "y")
-        more = f", b {q_heads} {rows} {columns}"
-        result = more if dict(what[1:]).get("learned") else f", b {q_heads} m n"
-    if what[0] == "dfa_scaled_forward":
-        more = f", b {k_heads} m" * 3
+    more, of_bias = [], f"b {q_heads} m n"
+    for x, name in zip(operands, _names(what, len(operands))):
+        if name == "bias":
+            of_bias = f"b {q_heads} {'s' if x.shape[2] > 1 else 'x'} {'t' if x.shape[3] > 1 else 'y'}"
+        if name:
+            at = len(more)
+            more.append({"lengths": f"b l{at // 2}", "alibi": f"b {q_heads}", "sinks": f"r {q_heads}", "bias": of_bias, "dropout": "w",
+                         "descale": f"b {k_heads} m"}[name])
     if what[0].endswith("forward"):
-        text = f"{q}, {k}, {v}{more} -> {o}, {lse}"
+        text = f"{', '.join((q, k, v, *more))} -> {o}, {lse}"
     else:
-        text = f"{q}, {k}, {v}, {o}, {lse}, {o}{more} -> {q}, {k}, {v}{result}"
+        d_bias = [] if what[0] == "dfa_backward" else [of_bias if dict(what[1:])["learned"] else f"b {q_heads} c e0"]
+        text = f"{', '.join((q, k, v, o, lse, o, *more))} -> {', '.join((q, k, v, *d_bias))}"
     return (text, {"g": hq // hk}) if "(" in text else text
 
 

@@ -11,47 +11,49 @@ import jax
 import jax.numpy as jnp
 import numpy
 
-from dfa import _jax_packed
+from dfa import _jax_variants
 from dfa._jax import integers
 from dfa._jax_calls import with_devices_outside_types
 from dfa._shapes import shown
 
 
-def attend(q, k, v, segment_ids, most, window, scale, deterministic):
+def attend(q, k, v, segment_ids, most, window, beside, **options):
     """(o, lse) of q, k, v [b, h, s, d]. segment_ids: integers [b, s] for both, or two of them, of queries and keys. most: of how
-    many numbers an entry of the batch has at most, or None. window: (left, right), None for no limit."""
+    many numbers an entry of the batch has at most, or None. window: (left, right), None for no limit. beside, options: as
+    _jax_variants.attention has them."""
     q_ids, k_ids = _checked(segment_ids, q, k)
     sides = tuple(-1 if side is None else side for side in window)
-    if q_ids is not k_ids and sides != (-1, -1):
-        raise ValueError("segment_ids of queries and keys that are not one array, with is_causal or local_window_size; accepted: "
-                         "one array [b, s] for both")
+    if q_ids is not k_ids and (sides != (-1, -1) or "alibi" in beside):
+        raise ValueError("segment_ids of queries and keys that are not one array, with is_causal, local_window_size or alibi_slopes; "
+                         "accepted: one array [b, s] for both")
     most = _most(most, q_ids)
     if 0 in (*q.shape[:3], *k.shape[1:3]):
-        return _jax_packed.attention(q, k, v, None, sides, scale, deterministic)
+        return _jax_variants.attention(q, k, v, beside, sides, **options)
     ids = (q_ids,) if q_ids is k_ids else (q_ids, k_ids)
-    if _counts_rows(sides) and not isinstance(q_ids, jax.core.Tracer) and _Order(q_ids, ascending=False).scattered.any():
-        raise ValueError("segment_ids has a number that comes again behind another one, with local_window_size; accepted: "
+    counts_rows = _counts_rows(sides) or "alibi" in beside
+    if counts_rows and not isinstance(q_ids, jax.core.Tracer) and _Order(q_ids, ascending=False).scattered.any():
+        raise ValueError("segment_ids has a number that comes again behind another one, with local_window_size or alibi_slopes; accepted: "
                          "each number's rows next to each other")
 
-    def call(q, k, v, *ids):
-        return _attend(q, k, v, ids[0], ids[-1], most, sides, scale, deterministic)
-    return with_devices_outside_types(call, q, k)(q, k, v, *ids)
+    def call(q, k, v, beside, *ids):
+        return _attend(q, k, v, ids[0], ids[-1], most, sides, counts_rows, beside, options)
+    return with_devices_outside_types(call, q, k)(q, k, v, beside, *ids)
 
 
-def _attend(q, k, v, q_ids, k_ids, most, sides, scale, deterministic):
+def _attend(q, k, v, q_ids, k_ids, most, sides, counts_rows, beside, options):
     order = _Order(q_ids, ascending=q_ids is not k_ids)
     which = _counted(order.ids)
     begins, rows = _begins(which, most)
     wrong = which >= most
     if q_ids is k_ids:
         k_order, k_begins, keys = order, begins, rows
-        if _counts_rows(sides):
+        if counts_rows:
             wrong |= order.scattered[:, None]
     else:
         k_order = _Order(k_ids, ascending=True)
         k_begins, keys = _found(k_order.ids, order.ids, begins, rows)
     q, k, v = order.ordered(q), k_order.ordered(k), k_order.ordered(v)
-    o, lse = _jax_packed.attention(q, k, v, (begins, k_begins, rows, keys), sides, scale, deterministic)
+    o, lse = _jax_variants.attention(q, k, v, beside | {"lengths": (begins, k_begins, rows, keys)}, sides, **options)
     o, lse = jnp.where(wrong[:, None, :, None], jnp.nan, o), jnp.where(wrong[:, None], jnp.nan, lse)
     return order.back(o), order.back(lse)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 import numpy
 
-from dfa import _jax, _jax_bias, _jax_lengths, _jax_ring, _jax_segments
+from dfa import _jax, _jax_bias, _jax_dropout, _jax_lengths, _jax_logits, _jax_ring, _jax_segments
 from dfa._shapes import flag_of, shown
 
 
@@ -26,7 +26,8 @@ class SegmentIds(NamedTuple):
 
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False, query_seq_lengths=None,
                           key_value_seq_lengths=None, local_window_size=None, implementation=None, return_residual=False,
-                          segment_ids=None, max_segments_per_seq=None, deterministic=False):
+                          segment_ids=None, max_segments_per_seq=None, deterministic=False, softcap=None, alibi_slopes=None,
+                          sinks=None, dropout_p=0.0, dropout_key=None):
     """jax.nn.dot_product_attention, by the kernels of dfa.attention: inside jit, grad and vmap.
 
     query [b, sq, hq, d], key [b, sk, hk, d], value [b, sk, hk, dv], or all without b → [b, sq, hq, dv], and with
@@ -41,7 +42,12 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     bias: float32, float16 or bfloat16, mask: boolean, true where a key is seen; both broadcast to [b, hq, sq, sk], on a processor so
     far. They are read for every batch and head, so that memory of that size is taken, and not beside segment_ids.
 
-    Other than there: a query that sees no key has zeros and lse of -inf, there the mean of all values; lse is float32;
+    softcap, alibi_slopes, sinks: as in dfa.attention, with a gradient of sinks; a slope goes by the distance of query i and key j,
+    |i - j|, and takes as many keys as queries. dropout_p: likewise; dropout_key: a key of jax.random, which may be traced and draws
+    the same in the backward, under jit, and for each of what vmap maps over. What is traced is one key for the whole batch. Devices do
+    not share a call that drops: each has all of it, unless a shard_map shares, with a key of its own for each.
+
+    Other than there: a query that sees no key has zeros and lse of -inf, or the sink, there the mean of all values; lse is float32;
     d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than
     max_segments_per_seq in their rows, and a number that comes again, with a window.
     deterministic: as in dfa.attention.
@@ -69,20 +75,26 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
         bias = _jax_bias.checked("bias", bias, wide, (jnp.float32, jnp.float16, jnp.bfloat16))
     if mask is not None:
         mask = _jax_bias.checked("mask", mask, wide, (jnp.bool_,))
-    if segment_ids is not None and (bias is not None or mask is not None):
-        raise ValueError("segment_ids beside bias or mask; accepted: one of them")
+    beside, logits = _jax_logits.logits_of(softcap, alibi_slopes, sinks, *wide[:2])
+    dropout, dropped = _jax_dropout.beside_of_key(dropout_p, dropout_key)
+    beside, options = beside | dropout, options | logits | dropped
+    if "alibi" in beside and wide[2] != wide[3]:
+        raise ValueError(f"alibi_slopes with {wide[2]} queries and {wide[3]} keys; accepted: as many of both, or dfa.attention")
     if segment_ids is None:
         if max_segments_per_seq is not None:
             raise ValueError("max_segments_per_seq without segment_ids; accepted: None")
-        if bias is not None or mask is not None:
-            o, lse = _jax_bias.attend(q, k, v, bias, mask, rows, keys, window, **options)
+        if bias is not None or mask is not None or not (rows is keys is None) and not {"alibi", "dropout"}.isdisjoint(beside):
+            o, lse = _jax_bias.attend(q, k, v, bias, mask, rows, keys, window, beside, **options)
         else:
-            o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, **options)
+            o, lse = _jax_lengths.attend(q, k, v, rows, keys, window, beside, **options)
     else:
+        refused = "bias or mask" if bias is not None or mask is not None else "dropout_p" if dropped else None
+        if refused:
+            raise ValueError(f"segment_ids beside {refused}; accepted: one of them")
         if rows is not None or keys is not None:
             raise ValueError("segment_ids beside query_seq_lengths or key_value_seq_lengths; accepted: one of them, and a number "
                              "of its own for what is padding")
-        o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, **options)
+        o, lse = _jax_segments.attend(q, k, v, segment_ids, max_segments_per_seq, window, beside, **options)
     o, lse = (x.swapaxes(1, 2) if batched else x[0].swapaxes(0, 1) for x in (o, lse))
     return (o, lse) if flag_of("return_residual", return_residual) else o
 

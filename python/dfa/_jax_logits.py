@@ -1,0 +1,72 @@
+"""dfa.attention of JAX arrays with softcap, ALiBi, sinks, a bias, a mask, chunks, prefixes or dropout."""
+
+import jax.numpy as jnp
+
+from dfa import _jax_variants
+from dfa._jax import _one_batch, check_types
+from dfa._jax_dropout import beside_of
+from dfa._logits import check_bias_shape, check_shapes, softcap_of
+from dfa._shapes import flag_of, positions_of, shown, sizes_of, window_of
+
+_BIASES = (jnp.float32, jnp.float16, jnp.bfloat16)
+
+
+def attention(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias, chunk, prefix, mask,
+              dropout_p, seed):
+    """As dfa.attention."""
+    check_types(q, k, v)
+    q, k, v = _one_batch(q, k, v)
+    b, hq, _, sq, sk, _, _ = sizes_of(q.shape, k.shape, v.shape)
+    sides = window_of(causal, window)
+    chunk, prefix = positions_of(sides, chunk, prefix)
+    beside, more = logits_of(softcap, alibi_slopes, sinks, b, hq)
+    given, dropped = beside_of(dropout_p, seed)
+    bias = _bias_of(bias, mask, q.dtype, (b, hq, sq, sk))
+    if bias is not None:
+        given["bias"] = jnp.broadcast_to(bias, (b, hq, *bias.shape[2:]))
+    o, lse = _jax_variants.attention(q, k, v, beside | given, sides, scale, flag_of("deterministic", deterministic), chunk=chunk,
+                                     prefix=prefix, **more, **dropped)
+    return (o, lse) if return_lse else o
+
+
+def logits_of(softcap, alibi_slopes, sinks, b, hq):
+    """({"alibi": [b, hq], "sinks": [1, hq]}, {"softcap": c}), as _jax_variants.attention has them, of what is given."""
+    alibi_slopes, sinks = (_floats(*named) for named in (("alibi_slopes", alibi_slopes), ("sinks", sinks)))
+    check_shapes(alibi_slopes, sinks, b, hq)
+    beside = {} if alibi_slopes is None else {"alibi": jnp.broadcast_to(alibi_slopes, (b, hq))}
+    if sinks is not None:
+        beside["sinks"] = sinks[None]
+    softcap = softcap_of(softcap)
+    return beside, {"softcap": softcap} if softcap else {}
+
+
+def _floats(name, given):
+    if given is None:
+        return None
+    given = _array(name, given)
+    if not (jnp.issubdtype(given.dtype, jnp.floating) or jnp.issubdtype(given.dtype, jnp.integer)):
+        raise TypeError(f"{name} is of {given.dtype}; accepted: real numbers")
+    return given.astype(jnp.float32)
+
+
+def _bias_of(bias, mask, dtype, sizes):
+    """The bias, of this type where there is none, with -inf where the mask is False; None for none."""
+    if bias is not None:
+        bias = _array("bias", bias)
+        if bias.dtype not in _BIASES:
+            raise TypeError(f"bias is of {bias.dtype}; accepted: {', '.join(jnp.dtype(one).name for one in _BIASES)}")
+        check_bias_shape(bias.shape, *sizes, more=False)
+    if mask is None:
+        return bias
+    mask = _array("mask", mask)
+    if mask.dtype != jnp.bool_:
+        raise TypeError(f"mask is of {mask.dtype}; accepted: bool, True where a key is seen")
+    check_bias_shape(mask.shape, *sizes, more=False, name="mask")
+    return jnp.where(mask, jnp.zeros((1, 1, 1, 1), dtype) if bias is None else bias, -jnp.inf)
+
+
+def _array(name, given):
+    try:
+        return jnp.asarray(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {shown(given)}; accepted: an array") from None
