@@ -136,10 +136,6 @@ def test_others_arguments_keep_their_errors_beside_a_mask():
         dfa.attention(q, k.half(), v, mask=seen)
     with pytest.raises(ValueError, match="mask is on meta"):
         dfa.attention(q, k, v, mask=seen.to("meta"))
-    jax = pytest.importorskip("jax")
-    arrays = [jax.numpy.asarray(x.numpy()) for x in (q, k, v)]
-    with pytest.raises(ValueError, match="mask, chunk and prefix are not supported on JAX"):
-        dfa.attention(*arrays, mask=seen.numpy())
 
 
 def test_nothing_to_read():

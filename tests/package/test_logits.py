@@ -176,13 +176,6 @@ def test_what_is_refused_and_in_which_words(error, words, given):
     assert "\n" not in str(raised.value)
 
 
-def test_jax_is_told_who_has_them():
-    jax = pytest.importorskip("jax")
-    q = jax.numpy.zeros((1, 2, 4, 16))
-    with pytest.raises(ValueError, match="not supported on JAX"):
-        dfa.attention(q, q, q, softcap=3.0)
-
-
 @pytest.mark.parametrize("softcap, error", [
     (True, TypeError), (numpy.True_, TypeError), ("5", TypeError), (b"5", TypeError), (numpy.complex64(5 + 1j), TypeError),
     (torch.tensor(True), TypeError), ([5], TypeError), (torch.tensor(5.0, device="meta"), TypeError), (10**400, ValueError),

@@ -159,10 +159,6 @@ def test_what_is_not_there_is_refused():
     cu, table = torch.tensor([0, 8], dtype=torch.int32), torch.zeros(1, 1, dtype=torch.int32)
     with pytest.raises(ValueError, match="beside block_table"):
         dfa.attention_varlen(q, k[None], v[None], cu, cu, block_table=table, causal=True, chunk=4)
-    jax = pytest.importorskip("jax")
-    arrays = [jax.numpy.asarray(x.detach().numpy()) for x in qkv(8, 8)]
-    with pytest.raises(ValueError, match="chunk and prefix are not supported on JAX"):
-        dfa.attention(*arrays, causal=True, chunk=4)
 
 
 def test_nothing_to_read():
