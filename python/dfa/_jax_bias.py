@@ -27,13 +27,17 @@ def attend(q, k, v, bias, mask, rows, keys, window, beside, scale, deterministic
     else:
         inside = _inside(window, sq, sk)
     counts = None if rows is None else (jnp.arange(sq) < rows[:, None])[:, None, :, None]
-    for one in (mask, inside, None if keys is None else (jnp.arange(sk) < keys[:, None])[:, None, None]):
+    kept = None if keys is None else (jnp.arange(sk) < keys[:, None])[:, None, None]
+    for one in (mask, inside, kept):
         if one is not None:
             bias = jnp.where(one, jnp.zeros((1, 1, 1, 1), q.dtype) if bias is None else bias, -jnp.inf)
     if bias is not None:
         beside = beside | {"bias": jnp.broadcast_to(bias, (b, hq, *bias.shape[2:]))}
-    if rows is not None:  # queries that do not count are multiplied, though nothing comes of it: they may hold anything
+    # What does not count is multiplied, though nothing comes of it: it may hold anything.
+    if rows is not None:
         q = jnp.where(counts, q, 0)
+    if keys is not None:
+        k, v = (jnp.where(kept.swapaxes(2, 3), x, 0) for x in (k, v))
     o, lse = _jax_variants.attention(q, k, v, beside, sides, scale, deterministic, **more)
     return (o, lse) if rows is None else (jnp.where(counts, o, 0), jnp.where(counts[..., 0], lse, -jnp.inf))
 

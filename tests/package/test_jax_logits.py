@@ -253,6 +253,16 @@ def test_dot_product_attention(given, mask, lengths):
     held_against_float64(function, lambda *x, **more: from_the_first(*x, **more, **lengths), qkv(sq=13), 3e-5, **made(given), **mask)
 
 
+@pytest.mark.parametrize("given", [{"softcap": 3.0}, {"alibi_slopes": (4,)}, {"bias": (1, 4, 13, 13)}], ids=["softcap", "slopes", "bias"])
+def test_what_does_not_count_may_hold_anything(given):
+    arrays, rows = qkv(sq=13), jnp.array([5, 8], jnp.int32)
+    beyond = (jnp.arange(13) >= rows[:, None])[:, None, :, None]
+
+    def step(*arrays):
+        return results(of_jax, arrays, query_seq_lengths=rows, key_value_seq_lengths=rows, **made(given))
+    close(step(*(jnp.where(beyond, jnp.nan, x) for x in arrays)), step(*arrays))
+
+
 @pytest.mark.parametrize("sizes", [(9, 13), (13, 9)])
 @pytest.mark.parametrize("mask", [{}, {"is_causal": True}, {"local_window_size": 2}], ids=str)
 def test_dot_product_attention_of_other_keys_than_queries(sizes, mask):
