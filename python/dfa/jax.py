@@ -39,13 +39,13 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     one array for both. max_segments_per_seq: of how many numbers an entry of the batch has at most, s unless given; the fewer, the less
     there is to look through.
 
-    bias: float32, float16 or bfloat16, mask: boolean, true where a key is seen; both broadcast to [b, hq, sq, sk], on a processor so
-    far. They are read for every batch and head, so that memory of that size is taken, and not beside segment_ids.
+    bias: float32, float16 or bfloat16, mask: boolean, true where a key is seen; both broadcast to [b, hq, sq, sk]. They are read for
+    every batch and head, so that memory of that size is taken, and not beside segment_ids.
 
     softcap, alibi_slopes, sinks: as in dfa.attention, with a gradient of sinks; a slope goes by the distance of query i and key j,
-    |i - j|, and takes as many keys as queries. dropout_p: likewise; dropout_key: a key of jax.random, which may be traced and draws
-    the same in the backward, under jit, and for each of what vmap maps over. What is traced is one key for the whole batch. Devices do
-    not share a call that drops: each has all of it, unless a shard_map shares, with a key of its own for each.
+    |i - j|, and takes as many keys as queries. dropout_p: likewise, not beside segment_ids; dropout_key: a key of jax.random, one for
+    all batches and heads, which may be traced: the same key drops the same, in the backward, under jit, and in each of what vmap maps.
+    Devices do not share a call that drops: each computes all of it, unless a shard_map shares, where each draws by the key it is given.
 
     Other than there: a query that sees no key has zeros and lse of -inf, or the sink, there the mean of all values; lse is float32;
     d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than

@@ -89,7 +89,8 @@ def test_snippets_of_masks_and_dropout_run_where_pytorch_is():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(3, 1, 2, 40, 64)
     names = {"q": q, "k": k, "v": v, "sq": 40, "sk": 40, "mask_mod": lambda b, h, i, j: i >= j, "dfa": dfa, "torch": torch}
-    blocks, dropout = [[s for s in snippets("docs/guide/python.md") if word in s] for word in ("block_mask", "dropout_p")]
+    blocks, dropout = [[s for s in snippets("docs/guide/python.md") if word in s and "dfa.jax" not in s]
+                       for word in ("block_mask", "dropout_p")]
     assert len(blocks) == len(dropout) == 1
     exec(blocks[0], names)
     assert torch.equal(names["o"], dfa.attention(q, k, v, block_mask=names["lists"]))
@@ -102,7 +103,9 @@ def test_snippets_of_jax_run_where_it_is():
     if not hasattr(dfa._core, "jax_targets"):
         pytest.skip("dfa was built without JAX")
     x = jax.numpy.ones((2, 16, 4, 64))
-    names = {"q": x, "k": x, "v": x, "lengths": jax.numpy.array([16, 5]), "ids": jax.numpy.array([[0] * 9 + [1] * 7] * 2)}
-    snippet, = [s for s in snippets("docs/guide/python.md") if "dfa.jax" in s]
-    exec(snippet, names)
-    assert names["o"].shape == x.shape
+    names = {"dfa": dfa, "q": x, "k": x, "v": x, "x": x, "lengths": jax.numpy.array([16, 5]), "sinks": jax.numpy.ones(4),
+             "ids": jax.numpy.array([[0] * 9 + [1] * 7] * 2), "key": jax.random.key(1)}
+    plain, logits = [s for s in snippets("docs/guide/python.md") if "dfa.jax" in s]
+    for snippet in (plain, logits):
+        exec(snippet, names)
+        assert names.pop("o").shape == x.shape
