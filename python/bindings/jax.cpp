@@ -2,134 +2,25 @@
 #include <xla/ffi/api/ffi.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "dfa/attention.h"
 #include "python/bindings/core.h"
+#include "python/bindings/jax_problem.h"
 
 // Targets of JAX's foreign function interface. XLA hands over dense buffers [b, h, s, d];
 // dimensions in front of them count as batch. A batch of none has nothing to compute; the package
 // lets no other empty buffers come here. Packed sequences are [rows of all, h, d], with where they
 // lie in int32 buffers on the same device: begins [n + 1] and used lengths [n].
-//
-// What a variant has beside q, k and v are operands behind the others, which `with` names, in this
-// order: lengths (four), alibi [b, hq], sinks [1, hq], bias [b, hq, sq or 1, sk or 1], dropout
-// uint32 [4]: seed and offset, low halves first. No handler reads their values, so that both
-// platforms run the same code.
 namespace ffi = xla::ffi;
 namespace nb = nanobind;
 
 namespace dfa::python {
 namespace {
-
-struct Options {
-  std::int64_t left, right;
-  double scale;
-  bool deterministic;
-  double softcap;
-  std::int64_t chunk, prefix;
-  double dropout;
-  std::string_view with;
-  std::int64_t most_q, most_k;  // rows of one sequence, where there are lengths
-  bool learned;                 // is the bias's gradient wanted?
-};
-
-}  // namespace
-}  // namespace dfa::python
-
-XLA_FFI_REGISTER_STRUCT_ATTR_DECODING(
-    dfa::python::Options, StructMember<std::int64_t>("left"), StructMember<std::int64_t>("right"),
-    StructMember<double>("scale"), StructMember<bool>("deterministic"),
-    StructMember<double>("softcap"), StructMember<std::int64_t>("chunk"),
-    StructMember<std::int64_t>("prefix"), StructMember<double>("dropout"),
-    StructMember<std::string_view>("with"), StructMember<std::int64_t>("most_q"),
-    StructMember<std::int64_t>("most_k"), StructMember<bool>("learned"));
-
-namespace dfa::python {
-namespace {
-
-struct Call {
-  Pass pass;
-  std::int64_t left;
-  std::int64_t right;
-  double scale;
-  bool deterministic;
-};
-
-DType type_of(const ffi::AnyBuffer& q) {
-  switch (q.element_type()) {
-    case ffi::DataType::F32: return DType::fp32;
-    case ffi::DataType::F16: return DType::fp16;
-    case ffi::DataType::BF16: return DType::bf16;
-    case ffi::DataType::F8E4M3FN: return DType::e4m3;
-    default:
-      throw InvalidArgument(
-          "element type of q; accepted: float32, float16, bfloat16, float8_e4m3fn");
-  }
-}
-
-Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
-                   const ffi::AnyBuffer& v) {
-  const auto size = [](const ffi::AnyBuffer& buffer, std::size_t from_end) {
-    return buffer.dimensions()[buffer.dimensions().size() - from_end];
-  };
-  Problem p;
-  p.pass = call.pass;
-  p.dtype = type_of(q);
-  p.mask = {call.left, call.right};
-  p.hq = size(q, 3);
-  p.hk = size(k, 3);
-  p.sq = size(q, 2);
-  p.sk = size(k, 2);
-  p.d = size(q, 1);
-  p.dv = size(v, 1);
-  const auto leading = q.dimensions().first(q.dimensions().size() - 3);
-  p.b = std::accumulate(leading.begin(), leading.end(), std::int64_t{1}, std::multiplies<>());
-  p.scale = call.scale;
-  p.deterministic = call.deterministic;
-  return p;
-}
-
-struct Lengths {
-  ffi::Buffer<ffi::S32> cu_q, cu_k, used_q, used_k;
-
-  Sequences sequences() const {
-    return {.cu_seqlens_q = cu_q.typed_data(),
-            .cu_seqlens_k = cu_k.typed_data(),
-            .seqused_q = used_q.typed_data(),
-            .seqused_k = used_k.typed_data()};
-  }
-};
-
-// The most rows of one sequence are said by the caller, who has them from shapes.
-Problem packed_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
-                          const ffi::AnyBuffer& v, const Lengths& lengths, std::int64_t most_q,
-                          std::int64_t most_k) {
-  Problem p;
-  p.pass = call.pass;
-  p.dtype = type_of(q);
-  p.mask = {call.left, call.right};
-  p.b = lengths.used_q.dimensions()[0];
-  p.total_q = q.dimensions()[0];
-  p.total_k = k.dimensions()[0];
-  p.sq = most_q;
-  p.sk = most_k;
-  p.hq = q.dimensions()[1];
-  p.hk = k.dimensions()[1];
-  p.d = q.dimensions()[2];
-  p.dv = v.dimensions()[2];
-  p.scale = call.scale;
-  p.deterministic = call.deterministic;
-  return p;
-}
 
 // XLA calls again and again with the same shapes: a plan is made once for each.
 Plan plan_of(const char* backend, const Problem& problem) {
@@ -189,10 +80,6 @@ void run(const Problem& problem, const Place& place, BackwardArgs args) {
   backward(plan, args, {.stream = place.stream});
 }
 
-using Any = ffi::AnyBuffer;
-using Floats = ffi::Buffer<ffi::F32>;
-using Integers = ffi::Buffer<ffi::S32>;
-
 ForwardArgs forward_args(const Any& q, const Any& k, const Any& v, ffi::Result<Any>& o,
                          ffi::Result<Floats>& lse) {
   return {.q = q.untyped_data(),
@@ -248,70 +135,6 @@ ffi::Error run_scaled_forward(const Place& place, Any q, Any k, Any v, Floats q_
                      {v_descale.typed_data(), problem.hk, 1}};
     run(problem, place, args);
   });
-}
-
-// What a variant has beside its tensors.
-struct Beside {
-  std::optional<Lengths> lengths{};
-  std::optional<ffi::Buffer<ffi::F32>> alibi{}, sinks{};
-  std::optional<Any> bias{};
-  std::optional<ffi::Buffer<ffi::U32>> dropout{};
-
-  Beside(std::string_view with, const ffi::RemainingArgs& operands) {
-    const auto named = [&](std::string_view name) {
-      return with.find(name) != std::string_view::npos;
-    };
-    std::size_t at = 0;
-    const auto next = [&]<typename Buffer>(std::optional<Buffer>& buffer) {
-      const ffi::ErrorOr<Buffer> given = operands.get<Buffer>(at++);
-      if (!given.has_value()) throw InvalidArgument(given.error().message());
-      buffer = *given;
-    };
-    if (named("lengths")) {
-      std::optional<Integers> cu_q, cu_k, used_q, used_k;
-      next(cu_q), next(cu_k), next(used_q), next(used_k);
-      lengths = Lengths{*cu_q, *cu_k, *used_q, *used_k};
-    }
-    if (named("alibi")) next(alibi);
-    if (named("sinks")) next(sinks);
-    if (named("bias")) next(bias);
-    if (named("dropout")) next(dropout);
-  }
-
-  Sequences sequences() const { return lengths ? lengths->sequences() : Sequences{}; }
-
-  Logits logits(const Problem& problem) const {
-    Logits logits;
-    if (alibi) logits.alibi_slopes = alibi->typed_data();
-    if (alibi) logits.slopes_of_batch = problem.hq;
-    if (sinks) logits.sinks = sinks->typed_data();
-    if (bias) logits.bias = bias->untyped_data();
-    // Two 64-bit words, as the library has them: XLA's buffers are aligned by 16 bytes or more.
-    if (dropout) logits.dropout = static_cast<const std::uint64_t*>(dropout->untyped_data());
-    return logits;
-  }
-};
-
-Problem variant_of(Pass pass, const Options& options, const Beside& beside, const Any& q,
-                   const Any& k, const Any& v) {
-  const Call call{pass, options.left, options.right, options.scale, options.deterministic};
-  Problem p = beside.lengths ? packed_problem_of(call, q, k, v, *beside.lengths, options.most_q,
-                                                 options.most_k)
-                             : problem_of(call, q, k, v);
-  p.mask.chunk = options.chunk;
-  p.mask.prefix = options.prefix;
-  p.softcap = options.softcap;
-  p.alibi = beside.alibi.has_value();
-  p.sink = beside.sinks.has_value();
-  p.dropout = options.dropout;
-  if (!beside.bias) return p;
-  const auto sizes = beside.bias->dimensions().last(2);
-  p.bias = Bias{.of_batch = true,
-                .of_head = true,
-                .of_query = sizes[0] > 1,
-                .of_key = sizes[1] > 1,
-                .dtype = type_of(*beside.bias)};
-  return p;
 }
 
 ffi::Error run_variant_forward(const Place& place, Any q, Any k, Any v, ffi::RemainingArgs operands,
