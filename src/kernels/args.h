@@ -117,7 +117,7 @@ struct KernelArgs {
   float magnitude_log2;  // |scale| * log2(e)
 
   // Last, as registers of kernels that read none of it spill when it stands in between.
-  int dq_semaphore_count;   // counters in turns that the kernel of delta zeroes
+  int dq_semaphore_count;   // which the kernel of delta zeroes
   RoundingOrder rounding;   // of a grid that rounds dq as well
   int persistent_clusters;  // clusters that take work tiles, which the last of those counters
                             // counts

@@ -64,8 +64,8 @@ KernelLaunch delta_launch(const Problem& p, const BackwardConfig& c) {
 // Where planes begin in the backward's workspace.
 std::size_t planes_at(const Problem& p, const BackwardConfig& c) {
   constexpr std::size_t kAlignment = 64;
-  const ZeroedBytes turns = dq_semaphores_of(p, c);
-  return (turns.offset + turns.bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const ZeroedBytes semaphores = dq_semaphores_of(p, c);
+  return (semaphores.offset + semaphores.bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // Planes of o are read before those of q are written, and lie there.

@@ -81,7 +81,7 @@ const char* keys_kernel(const BackwardConfig& c) {
 }
 
 KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
-  const std::int64_t clusters = c.varlen       ? most_tiles(p, p.total_k, c.turn_keys()) * p.hk
+  const std::int64_t clusters = c.varlen       ? most_tiles(p, p.total_k, c.cluster_keys()) * p.hk
                                 : c.dq_fused() ? rounding_order(p, c).clusters()
                                                : work_tiles_of(p, c);
   return {.name = "dk dv",
@@ -149,8 +149,8 @@ KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
           .smem_bytes = count(bytes_of(c.element) * c.block_q * c.head_dim)};
 }
 
-// The workspace: lists of tiles, lse, delta, then where dq is summed the sums and the counters of
-// turns. In bytes.
+// The workspace: lists of tiles, lse, delta, then where dq is summed the sums and the dq
+// semaphores. In bytes.
 std::size_t row_bytes(const Problem& p, std::int64_t floats) {
   return sizeof(float) * static_cast<std::size_t>(all_padded_rows(p) * floats);
 }
@@ -185,9 +185,9 @@ ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c) {
   if (c.split_q) counters += kPartCounters;
   if (c.dq == DqAccumulation::atomic_fused) counters += p.b * p.hk * 3;
   if (c.dq_serialized()) {
-    const std::int64_t turns =
-        p.packed() ? padded_rows(p) / c.turn_rows() : tiles_of(p.sq, c.turn_rows()) * p.b;
-    counters += turns * c.dq_semaphores_of_tile() * p.hq;
+    const std::int64_t counted = p.packed() ? padded_rows(p) / c.dq_semaphore_rows()
+                                            : tiles_of(p.sq, c.dq_semaphore_rows()) * p.b;
+    counters += counted * c.dq_semaphores_of_tile() * p.hq;
   }
   return {.offset = dq_semaphores_at(p, c),
           .bytes = sizeof(unsigned) * static_cast<std::size_t>(counters)};
@@ -275,7 +275,7 @@ int dq_semaphore_count(const Problem& p, const BackwardConfig& c) {
 RoundingOrder rounding_order(const Problem& p, const BackwardConfig& c) {
   const std::int64_t heads = p.b * p.hk;
   const std::int64_t at_once = std::min<std::int64_t>(heads, select_head_swizzle(p, c));
-  const auto keys = static_cast<int>(at_once * tiles_of(p.sk, c.turn_keys()));
+  const auto keys = static_cast<int>(at_once * tiles_of(p.sk, c.cluster_keys()));
   const std::int64_t queries = at_once * p.hq / p.hk * tiles_of(p.sq, c.block_q);
   const auto groups = static_cast<int>(tiles_of(heads, static_cast<int>(at_once)));
   const auto behind = static_cast<int>(tiles_of(select_blocks_behind(c), keys * c.cluster));
@@ -363,7 +363,7 @@ std::size_t backward_workspace_bytes(const Problem& p, const BackwardConfig& c) 
   const ZeroedBytes last = dq_semaphores_of(p, c);
   const std::size_t end = last.offset + last.bytes;
   if (!c.split_q) return end;
-  const std::int64_t of_work_tile = c.turn_keys() * (c.head_dim + c.value_dim);
+  const std::int64_t of_work_tile = c.cluster_keys() * (c.head_dim + c.value_dim);
   return aligned(end) + sizeof(float) * kPartPlaces * static_cast<std::size_t>(of_work_tile);
 }
 

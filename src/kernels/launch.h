@@ -41,7 +41,7 @@ struct KernelLaunch {
 std::vector<KernelLaunch> forward_launches(const Problem& problem, const ForwardConfig& config);
 std::vector<KernelLaunch> backward_launches(const Problem& problem, const BackwardConfig& config);
 
-// Counters of turns that the kernel of delta zeroes before a backward of cuda_sm90 in 16 bits; of
+// Dq semaphores that the kernel of delta zeroes before a backward of cuda_sm90 in 16 bits; of
 // others a launch names them as `zeroed`.
 int dq_semaphore_count(const Problem& problem, const BackwardConfig& config);
 

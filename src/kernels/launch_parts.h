@@ -17,7 +17,7 @@ inline constexpr int kRowPadding = 128;  // a multiple of every tile of queries
 // Enumerators and types of a configuration's text live in namespace dfa.
 std::string qualified(std::string text);
 
-// Of the backward's workspace: the counters of turns, behind all that every backward has.
+// Of the backward's workspace: the dq semaphores, behind all that every backward has.
 ZeroedBytes dq_semaphores_of(const Problem& p, const BackwardConfig& c);
 
 // Of a head in the backward's workspace; of a packed problem of all sequences of a head.
@@ -41,7 +41,7 @@ inline int q_list_rows(const ForwardConfig& c) {
 }
 inline int q_list_rows(const BackwardConfig&) { return kRowPadding; }
 inline int k_list_rows(const ForwardConfig&) { return 0; }  // walks none
-inline int k_list_rows(const BackwardConfig& c) { return c.turn_keys(); }
+inline int k_list_rows(const BackwardConfig& c) { return c.cluster_keys(); }
 
 // Ahead of the lists in the workspace: how many tiles these hold.
 inline constexpr std::size_t kTileCountBytes = 64;

@@ -49,12 +49,14 @@ inline constexpr Price kRoundedKeys{"keys from which a warp rounds dq beside the
 inline constexpr Price kNarrowRoundedKeys{"the same up to d 64", 512, "keys", kOfRounding};
 inline constexpr Price kMostRoundedKeys{"and up to which", 8192, "keys", kOfRounding};
 
-// d or dv from 129 on. Turns cost a quarter of the speed, so only deterministic problems take them.
+// d or dv from 129 on. Serialized sums cost a quarter of the speed, so only deterministic
+// problems take them.
 inline constexpr Price kWidePairSteps{"steps of pairs up to which they are taken", 1.08,
                                       "of one block's", kOfWidePairs};
 inline constexpr Price kWidestPairSteps{"the same above 192, of pairs that do not stay", 1.03,
                                         "of one block's", kOfWidePairs};
-inline constexpr Price kWideTurnPairSteps{"the same in turn", 1.12, "of one block's", kNotRecorded};
+inline constexpr Price kWideSerializedPairSteps{"the same serialized", 1.12, "of one block's",
+                                                kNotRecorded};
 inline constexpr Price kHelpedPairSteps{"the same where sums are zeroed and rounded beside", 1.25,
                                         "of one block's", kOfWindows};
 inline constexpr Price kWidestHelpedPairSteps{"the same above 192", 1.15, "of one block's",
@@ -75,14 +77,14 @@ inline constexpr Price kLeastMeanKeys{"keys of a sequence on average from which 
 inline constexpr Price kL2Share{"what is walked again may take of the L2's 50 MB",
                                 std::int64_t{32 << 20}, "bytes", kNotRecorded};
 // With 8, q, do and the sums of dq of one are read and added to by 16 blocks before they leave the
-// L2; blocks of more than that wait for each other's turns.
-inline constexpr Price kSm90HeadsAtOnce{"key heads whose blocks take turns at once", 8, "heads",
+// L2; blocks of more than that wait for each other's semaphores.
+inline constexpr Price kSm90HeadsAtOnce{"key heads whose dq is serialized at once", 8, "heads",
                                         kOfPairedKeys};
-inline constexpr Price kPairsAtOnce{"work tiles at once where none waits for a turn", 64, "pairs",
-                                    kOfHeads};
+inline constexpr Price kPairsAtOnce{"work tiles at once where none waits for a semaphore", 64,
+                                    "pairs", kOfHeads};
 inline constexpr Price kBlocksBehind{"blocks behind which dq is rounded: a card's, and a half more",
                                      192, "blocks", kOfRounding};
-inline constexpr Price kPairBlocksBehind{"the same of pairs in turn", 560, "blocks", kOfHeads};
+inline constexpr Price kPairBlocksBehind{"the same of serialized pairs", 560, "blocks", kOfHeads};
 inline constexpr Price kWorkBesides{"a work tile's keys, dq of its last tile, its gradients", 1.5,
                                     "steps", kNotRecorded};
 inline constexpr Price kSharedHeadsCost{"what tail heads cost for each kL2Share of theirs", 0.005,

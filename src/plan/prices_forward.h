@@ -68,7 +68,7 @@ inline constexpr MeasuredTile kMeasured[] = {
 
 inline constexpr Source kOfPairs{"H200", "results/studies/hopper_pairs_h200.txt", "80c6af5"};
 inline constexpr Source kOfSplits{"H200", "results/studies/hopper_shares_h200.txt", "e6c32c8"};
-inline constexpr Source kOfTurns{"H200", "results/studies/hopper_turns_h200.txt", "b0b8126"};
+inline constexpr Source kOfPingpong{"H200", "results/studies/hopper_turns_h200.txt", "b0b8126"};
 
 // Larger work tiles are to promise this much less, as bursts lose by them.
 inline constexpr Price kShortKeys{"keys up to which pairs of blocks gain no joules", 2048, "keys",
@@ -78,10 +78,11 @@ inline constexpr Price kShortPairMargin{"a pair's time that is compared, up to t
 inline constexpr Price kPairMargin{"a pair's time that is compared", 1.01, "of its price",
                                    kOfPairs};
 inline constexpr Price kLargeMargin{"that of more than 128 queries", 1.005, "of its price",
-                                    kOfTurns};
-// Turns gain little where tiles are alike, and cost 1 % of few steps and up to 5 % under a mask.
-inline constexpr Price kTurnSteps{"steps from above which warpgroups take turns", 4,
-                                  "tiles of keys", kOfTurns};
+                                    kOfPingpong};
+// Ping-pong gains little where tiles are alike, and cost 1 % of few steps and up to 5 % under a
+// mask.
+inline constexpr Price kPingpongSteps{"steps from above which warpgroups are in ping-pong", 4,
+                                      "tiles of keys", kOfPingpong};
 
 // Of causal 4k at d 128; q in registers leaves less room for what ALiBi keeps.
 inline constexpr Source kOfLogits{"H200", "results/studies/hopper_logits_h200.txt", "8fb1a91"};
@@ -89,7 +90,8 @@ inline constexpr Price kSoftcapStep{"a step with softcap", 1.92, "of its price",
 inline constexpr Price kAlibiStep{"a step with ALiBi", 1.14, "of its price", kOfLogits};
 inline constexpr Price kAlibiStepHeld{"the same with q in registers", 1.2, "of its price",
                                       kOfLogits};
-inline constexpr Price kAlibiStepTurns{"the same with turns", 1.5, "of its price", kOfLogits};
+inline constexpr Price kAlibiStepPingpong{"the same with ping-pong", 1.5, "of its price",
+                                          kOfLogits};
 
 // Of work tiles that leave multiprocessors idle a call takes less than its joules at 700 W would:
 // the clock is high, and what a step waits for is memory.
@@ -127,7 +129,7 @@ inline constexpr VarlenTile kVarlenTiles[] = {{64, 512, {256, 64, 4, 2, false}},
 inline constexpr Price kTileBesides{"first scores, last product and store of a work tile", 1.5,
                                     "steps", kNotRecorded};
 inline constexpr Price kSectionWorth{"what other sections must keep a grid busier by", 0.01,
-                                     "of the time", kOfTurns};
+                                     "of the time", kOfPingpong};
 
 }  // namespace prices
 }  // namespace dfa

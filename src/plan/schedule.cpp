@@ -20,7 +20,7 @@ double masked_steps(const Problem& p, const BackwardConfig& c, const SplitQ& dea
   ListSchedule schedule(pairs);
   const std::int64_t tiles = tiles_of(p.sq, c.block_q);
   int work = 0;
-  for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
+  for (std::int64_t key = 0; key < p.sk; key += c.cluster_keys()) {
     const std::int64_t seen = tiles - p.mask.query_begin(key, p.sq, p.sk) / c.block_q;
     for (std::int64_t head = 0; head < p.b * p.hk; ++head, ++work) {
       const int parts = work < dealt.end ? dealt.parts : 1;
@@ -62,8 +62,8 @@ std::int64_t walked_head_bytes(const Problem& p) {
   return walked_row_bytes(p) * (p.hq / p.hk) * p.sq + bytes_of(p.dtype) * (p.d + p.dv) * p.sk;
 }
 
-// Pairs of blocks that wait for each other's turns to add to dq.
-bool pairs_in_turn(const BackwardConfig& c) {
+// Pairs of blocks that wait for each other to add to dq.
+bool pairs_serialized(const BackwardConfig& c) {
   return c.dq_serialized() && c.cluster > 1 && !c.sm90_is_wide();
 }
 
@@ -77,7 +77,7 @@ int fitting_heads(const Problem& p, const ForwardConfig& c) {
 }
 
 std::int64_t work_tiles_of(const Problem& p, const BackwardConfig& c) {
-  return tiles_of(p.sk, c.turn_keys()) * p.b * p.hk;
+  return tiles_of(p.sk, c.cluster_keys()) * p.b * p.hk;
 }
 
 SplitQ select_split_q(const Problem& p, const BackwardConfig& c, int sms) {
@@ -112,7 +112,7 @@ int select_head_swizzle(const Problem& p, const BackwardConfig& c) {
   }
   if (c.dq_atomic()) {
     if (!c.dq_fused()) return 1;  // sums need not stay in the L2 until they are rounded
-    const std::int64_t of_head = tiles_of(p.sk, c.turn_keys());
+    const std::int64_t of_head = tiles_of(p.sk, c.cluster_keys());
     return static_cast<int>(tiles_of(kPairsAtOnce, of_head));
   }
   const double seen = visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sk);  // by a key
@@ -121,8 +121,8 @@ int select_head_swizzle(const Problem& p, const BackwardConfig& c) {
   const double walked = std::max(seen * static_cast<double>(row * query_heads), 1.0);
   const auto few =
       static_cast<int>(std::clamp(std::round(kL2Share / walked), 1.0, 1.0 * kSm90HeadsAtOnce));
-  if (!pairs_in_turn(c) || p.mask.is_full()) return few;
-  // Work tiles of later keys are shorter under a mask: they catch up with those whose turn is
+  if (!pairs_serialized(c) || p.mask.is_full()) return few;
+  // Work tiles of later keys are shorter under a mask: they catch up with those whose place is
   // before theirs, the less so the more heads there are in between. So as many heads as the L2 has
   // of all their rows, where these are many, in groups of one size.
   const std::int64_t many = kL2Share / walked_head_bytes(p), heads = p.b * p.hk;
@@ -138,7 +138,7 @@ int select_heads_zeroed_ahead(const Problem& p, const BackwardConfig& c) {
 }
 
 int select_blocks_behind(const BackwardConfig& c) {
-  return pairs_in_turn(c) ? kPairBlocksBehind : kBlocksBehind;
+  return pairs_serialized(c) ? kPairBlocksBehind : kBlocksBehind;
 }
 
 int select_persistent_clusters(const Problem& p, const BackwardConfig& c, int sms) {
@@ -149,8 +149,8 @@ int select_persistent_clusters(const Problem& p, const BackwardConfig& c, int sm
 
 std::vector<double> backward_tile_costs(const Problem& p, const BackwardConfig& c) {
   std::vector<double> costs;
-  for (std::int64_t key = 0; key < p.sk; key += c.turn_keys()) {
-    const std::int64_t steps = query_steps(p, key, c.turn_keys(), c.block_q) * (p.hq / p.hk);
+  for (std::int64_t key = 0; key < p.sk; key += c.cluster_keys()) {
+    const std::int64_t steps = query_steps(p, key, c.cluster_keys(), c.block_q) * (p.hq / p.hk);
     costs.push_back(static_cast<double>(steps) + kWorkBesides);
   }
   return costs;
@@ -174,7 +174,7 @@ int select_tail_heads(const Problem& p, const BackwardConfig& c) {
   const int heads = static_cast<int>(p.b * p.hk), at_once = select_head_swizzle(p, c);
   // Where there are other multiprocessors work tiles end as right, not as much together.
   const int plain = heads / at_once * at_once, takers = kUsualMultiprocessors / c.cluster;
-  const std::int64_t of_head = tiles_of(p.sk, c.turn_keys());
+  const std::int64_t of_head = tiles_of(p.sk, c.cluster_keys());
   // Of many work tiles what the last ones leave idle is a small part.
   if (p.mask.is_full() || heads * of_head > kMostWorkTiles) return plain;
   const std::vector<double> costs = backward_tile_costs(p, c);

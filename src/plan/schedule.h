@@ -21,7 +21,7 @@ std::int64_t work_tiles_of(const Problem& problem, const BackwardConfig& config)
 // (BackwardConfig::split_q).
 SplitQ select_split_q(const Problem& problem, const BackwardConfig& config, int sms);
 
-// Key heads whose blocks run at once where they take turns on cuda_sm90, kSm90HeadsAtOnce of them.
+// Key heads whose blocks run at once where dq is serialized on cuda_sm90, kSm90HeadsAtOnce of them.
 // In 16 bits fewer where what blocks walk of 8 heads does not stay in the L2 until the next blocks
 // of these heads do; under a mask more for pairs of blocks, where short heads stay there whole.
 // With sums as they come that are rounded in the same grid: those of a round of work tiles.

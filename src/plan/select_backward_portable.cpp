@@ -23,12 +23,12 @@ constexpr KeyTile kWideKeyTiles[] = {
     {32, 16, 4, 2, 1}, {32, 16, 2, 1, 1}, {16, 16, 2, 2, 1}, {16, 16, 1, 1, 1},
 };
 
-// dq = serialized: tiles of keys, the rows of a turn, and where they were measured to be faster
-// than a separate kernel (kOfPortable): the head dim, and how many thread blocks it takes for those
-// of one head, which start behind one another, not to be all there is to do. 0: nowhere.
+// dq = serialized: tiles of keys, the rows of a dq semaphore, and where they were measured to be
+// faster than a separate kernel (kOfPortable): the head dim, and how many thread blocks it takes
+// for those of one head, which start behind one another, not to be all there is to do. 0: nowhere.
 struct SerializedTile {
   KeyTile keys;
-  int turn;
+  int semaphore_rows;
   int dim;
   int blocks;
 };
@@ -90,8 +90,8 @@ BackwardConfig config_of(const Problem& p, const KeyTile& keys, const QueryTile&
 
 BackwardConfig config_of(const Problem& p, const SerializedTile& tile, const Limits& limits) {
   constexpr BackwardConfig kNone;  // there is no kernel of dq with tiles of its own
-  BackwardConfig c =
-      config_of(p, tile.keys, {tile.turn, kNone.dq_block_k, kNone.dq_warps, kNone.dq_ctas}, limits);
+  BackwardConfig c = config_of(
+      p, tile.keys, {tile.semaphore_rows, kNone.dq_block_k, kNone.dq_warps, kNone.dq_ctas}, limits);
   c.dq = DqAccumulation::serialized;
   return c;
 }

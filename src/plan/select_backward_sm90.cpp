@@ -50,8 +50,8 @@ double seen_keys(const Problem& p) {
   return visible_pairs(p.mask, p.sq, p.sk) / static_cast<double>(p.sq);
 }
 
-// Where pairs wait for turns, those of later keys, which walk less of each query head, would have
-// to wait for those of earlier ones at every head's end.
+// Where pairs wait for the dq semaphore, those of later keys, which walk less of each query head,
+// would have to wait for those of earlier ones at every head's end.
 bool later_keys_walk_less(const Problem& p) {
   return !p.mask.is_full() && p.mask.left < 0 && p.hq > p.hk;
 }
@@ -156,7 +156,7 @@ void choose_dq(Preferred& best, const Problem& p, const NarrowKind& kind) {
 }
 
 // Work tiles of the last round, or few, in parts where that ends sooner. Few that all begin at once
-// would wait for each other's turns.
+// would wait for each other's semaphores.
 void choose_parts(Preferred& best, const Problem& p, const Limits& limits, bool full) {
   best.change([&](BackwardConfig& c) {
     BackwardConfig parts = c;
@@ -200,7 +200,7 @@ bool helps_wide(const Problem& p) {
 
 double most_wide_pair_steps(const Problem& p, bool helped, bool persistent) {
   const bool widest = sm90_head_dim(std::max(p.d, p.dv)) > kWideDim;
-  if (p.deterministic) return kWideTurnPairSteps;
+  if (p.deterministic) return kWideSerializedPairSteps;
   if (helped) return widest ? kWidestHelpedPairSteps : kHelpedPairSteps;
   return widest && !persistent ? kWidestPairSteps : kWidePairSteps;
 }

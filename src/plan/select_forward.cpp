@@ -37,7 +37,7 @@ double margin(const Sm90Tile& tile, const Problem& p) {
 }
 
 double alibi_step(const Sm90Tile& tile) {
-  if (tile.pingpong) return kAlibiStepTurns;
+  if (tile.pingpong) return kAlibiStepPingpong;
   return tile.q_columns_in_regs > 0 ? kAlibiStepHeld : kAlibiStep;
 }
 
@@ -131,7 +131,7 @@ Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count) 
 }
 
 bool takes_turns(const Problem& p, const Sm90Tile& tile) {
-  return tile.pingpong && p.sk > kTurnSteps * tile.block_k && p.mask.is_full();
+  return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full();
 }
 
 }  // namespace

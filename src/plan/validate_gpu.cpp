@@ -250,7 +250,7 @@ Verdict validate_dq(const BackwardConfig& c) {
       require(bytes_of(c.element) == 2, "dq=serialized takes fp16 and bf16"),
       require(c.target != Target::cuda_sm75, "dq=serialized takes cuda_sm80"),
       require(c.dq_block_q % c.block_q == 0, "dq=serialized wants dq_block_q=", c.dq_block_q,
-              ", the rows of a turn, in multiples of block_q=", c.block_q),
+              ", the rows of a dq semaphore, in multiples of block_q=", c.block_q),
       require(divides_dq(c), "dq=serialized wants block_q=", c.block_q, " by head_dim=", c.head_dim,
               " in equal parts for ", c.warps, " warps"),
   });

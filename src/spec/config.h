@@ -298,16 +298,18 @@ struct BackwardConfig {
   constexpr bool dq_fused() const {
     return dq == DqAccumulation::serialized_fused || dq == DqAccumulation::atomic_fused;
   }
-  // Of cuda_sm90: are turns passed on by a second thread, beside the wait for the next?
+  // Of cuda_sm90: is the dq semaphore released by a second thread, beside the wait for the next?
   constexpr bool early_release() const {
     return bytes_of(element) == 2 && dq_serialized() &&
            (cluster > 1 || sm90_is_wide() || (dq_fused() && head_dim <= 64));
   }
 
-  // Keys whose dq is added up at once, and rows of dq that have one turn.
-  constexpr int turn_keys() const { return cluster * block_k; }
-  constexpr int turn_rows() const { return target == Target::cuda_sm90 ? block_q : dq_block_q; }
-  // Blocks of a wide pair, which each make half of the shares of dq, take turns of their own.
+  // Keys whose dq is added up at once, and rows of dq that have one semaphore.
+  constexpr int cluster_keys() const { return cluster * block_k; }
+  constexpr int dq_semaphore_rows() const {
+    return target == Target::cuda_sm90 ? block_q : dq_block_q;
+  }
+  // Blocks of a wide pair, which each make half of the shares of dq, have semaphores of their own.
   constexpr int dq_semaphores_of_tile() const { return sm90_wide_pair() ? cluster : 1; }
 
   constexpr int threads() const {

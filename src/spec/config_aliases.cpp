@@ -99,9 +99,10 @@ void OldFields::apply(BackwardConfig& config, bool whole) const {
   require("early_turns", config.early_release(), whole);
   require("keys_in_registers", config.holds_keys(), whole && config.element != DType::fp32);
   const std::string_view rows = value_of("dq_block_q");
-  if (rows.empty() || rows == std::to_string(config.turn_rows())) return;
-  refuse("dq_block_q", rows,
-         " names a kernel that is no more; there it is " + std::to_string(config.turn_rows()));
+  if (rows.empty() || rows == std::to_string(config.dq_semaphore_rows())) return;
+  refuse(
+      "dq_block_q", rows,
+      " names a kernel that is no more; there it is " + std::to_string(config.dq_semaphore_rows()));
 }
 
 }  // namespace dfa

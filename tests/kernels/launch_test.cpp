@@ -384,7 +384,7 @@ void expect_every_tile_rounded(const std::string& fields, std::initializer_list<
       const std::int64_t heads = p.b * p.hk,
                          at_once = std::min<std::int64_t>(heads, select_head_swizzle(p, config));
       ASSERT_GE(order.groups * at_once, heads);
-      ASSERT_EQ(order.keys, at_once * ((p.sk + config.turn_keys() - 1) / config.turn_keys()));
+      ASSERT_EQ(order.keys, at_once * ((p.sk + config.cluster_keys() - 1) / config.cluster_keys()));
       const auto of_group = static_cast<int>(at_once * (p.hq / p.hk) *
                                              ((p.sq + config.block_q - 1) / config.block_q));
       std::vector<int> rounded(static_cast<std::size_t>(order.groups * of_group));

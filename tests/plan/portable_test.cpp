@@ -277,7 +277,7 @@ TEST(GpuLegality, EveryRuleOfSumsInOrderRefusesWithItsReason) {
   EXPECT_NE(reason("bwd fp32 h1 s64 d64", "dq=serialized").find("fp16 and bf16"),
             std::string::npos);
   EXPECT_NE(reason(line, "dq=atomic").find("is of cuda_sm90"), std::string::npos);
-  EXPECT_NE(reason(line, (good + ",dq_block_q=48").c_str()).find("rows of a turn"),
+  EXPECT_NE(reason(line, (good + ",dq_block_q=48").c_str()).find("rows of a dq semaphore"),
             std::string::npos);
   EXPECT_NE(
       reason("bwd bf16 h1 s64 d16", "dq=serialized,block_k=128,block_q=32").find("equal parts"),

@@ -19,7 +19,7 @@ TEST(Sm90SplitQ, WorksOfTheLastRoundAreInPartsWhereItIsShorterSo) {
     const SplitQ found = select_split_q(p, c, sms);
     EXPECT_TRUE(c.split_q || found.parts == 1) << line;
     const auto work_tiles =
-        static_cast<int>((p.sk + c.turn_keys() - 1) / c.turn_keys() * p.b * p.hk);
+        static_cast<int>((p.sk + c.cluster_keys() - 1) / c.cluster_keys() * p.b * p.hk);
     std::vector<int> taken(static_cast<std::size_t>(work_tiles));
     for (int n = 0; n < found.count(work_tiles); ++n) {
       const int work = found.work(n), part = found.part(n);

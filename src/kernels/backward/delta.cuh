@@ -10,7 +10,7 @@
 
 // Before the backward: delta = rowsum(do * o) and the base-2 log-sum-exp of every query row, padded
 // so that rows that do not exist or saw no key have probabilities of 0. Eight lanes share a row.
-// They zero the counters of turns as well, of which there are fewer than rows.
+// They zero the dq semaphores as well, of which there are fewer than rows.
 namespace dfa {
 
 inline constexpr int kDeltaThreads = 128;  // of a block
@@ -72,8 +72,8 @@ template <DType kElement, bool kVarlen = false>
 __global__ void delta(const __grid_constant__ KernelArgs args) {
   constexpr float kLog2E = 1.4426950408889634f;
   ptx::griddepcontrol_wait();
-  const unsigned turn = blockIdx.x * blockDim.x + threadIdx.x;
-  if (turn < static_cast<unsigned>(args.dq_semaphore_count)) args.dq_semaphores[turn] = 0;
+  const unsigned semaphore = blockIdx.x * blockDim.x + threadIdx.x;
+  if (semaphore < static_cast<unsigned>(args.dq_semaphore_count)) args.dq_semaphores[semaphore] = 0;
   if constexpr (kVarlen) {
     if (!has_query_work_tile<kDeltaThreads / 8>(args, blockIdx.x)) return;
   }

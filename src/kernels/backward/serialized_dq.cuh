@@ -5,16 +5,16 @@
 #include "kernels/tile/store.cuh"
 #include "spec/config.h"
 
-// dq as a sum that the keys' thread blocks add to in turn (dq_semaphore.cuh): five products instead
-// of seven.
+// dq as a sum that the keys' thread blocks add to one by one (dq_semaphore.cuh): five products
+// instead of seven.
 //
 // Shares lie in memory as they lie in registers: [tile][warp][fragment][lane][4].
 namespace dfa {
 
 template <BackwardConfig kConfig>
-struct OrderedDq : DqSemaphore<kConfig> {
-  using Turns = DqSemaphore<kConfig>;
-  using typename Turns::Head;
+struct SerializedDq : DqSemaphore<kConfig> {
+  using Semaphore = DqSemaphore<kConfig>;
+  using typename Semaphore::Head;
   static constexpr DType kElement = kConfig.element;
   static constexpr int kWarpRows = kConfig.serialized_rows();
   static constexpr int kParts = kConfig.serialized_parts();  // warps beside each other in a row
@@ -45,8 +45,8 @@ struct OrderedDq : DqSemaphore<kConfig> {
 
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key,
                              const Share& share) {
-    float* to = lane_sums(args, Turns::index(args, head, tile));
-    if (Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0) {
+    float* to = lane_sums(args, Semaphore::index(args, head, tile));
+    if (Semaphore::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0) {
       each_fragment(share, [&](int at, const float(&four)[4]) {
         *reinterpret_cast<uint4*>(to + at) = ptx::to_bits(four);
       });
@@ -71,7 +71,7 @@ struct OrderedDq : DqSemaphore<kConfig> {
 template <BackwardConfig kConfig>
 __global__ void __launch_bounds__(kConfig.threads())
     sm80_serialized_dq(const __grid_constant__ KernelArgs args) {
-  using Dq = OrderedDq<kConfig>;
+  using Dq = SerializedDq<kConfig>;
   constexpr DType kElement = kConfig.element;
   extern __shared__ __align__(128) char smem[];
   const int head = static_cast<int>(blockIdx.x) / Dq::tiles(args);

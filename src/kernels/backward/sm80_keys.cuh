@@ -26,7 +26,7 @@
 //
 // With dq = ordered, the block's share of dq is a fifth product of every step (serialized_dq.cuh):
 //   dq += ds k                                    all warps' ds, through shared memory
-// and there is a second barrier a step, before which one thread waits for the block's turn. Queries
+// and there is a second barrier a step, before which one thread acquires the dq semaphore. Queries
 // are walked from the last tile on: under a causal mask all blocks then see the same tile at about
 // the same time, and a block rarely waits.
 namespace dfa {
@@ -235,7 +235,7 @@ struct Sm80Keys {
   }
 
   // This warp's part of the tile of dq: ds of all keys, transposed, times k.
-  using Dq = OrderedDq<kConfig>;
+  using Dq = SerializedDq<kConfig>;
   static DFA_DEVICE void multiply_dq(typename Dq::Share& dq, unsigned keys, unsigned exchange_ds) {
     asm volatile("" : "+r"(keys), "+r"(exchange_ds));  // addresses are made anew, as above
     const auto k_rows = DimReader::by_rows(keys, static_cast<unsigned>(Dq::part()));
@@ -352,11 +352,11 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   clear(dv);
 
   // Lets the next block add to the tiles of dq that this one is done with before `step`.
-  const auto pass_on = [&](int step) {
+  const auto release = [&](int step) {
     if (threadIdx.x != 0 || step == 0) return;
     const auto place = place_of(step - 1);
-    if (Kernel::Dq::ends_turn(place.tile, tiles.begin)) {
-      Kernel::Dq::pass_on(args, {work.seq, place.head}, place.tile, work.key);
+    if (Kernel::Dq::releases_at(place.tile, tiles.begin)) {
+      Kernel::Dq::release(args, {work.seq, place.head}, place.tile, work.key);
     }
   };
 
@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
   for (int step = 0; step < steps; ++step) {
     ptx::wait_copies<kStages - 2>();
     __syncthreads();
-    if constexpr (Kernel::kSerialized) pass_on(step);
+    if constexpr (Kernel::kSerialized) release(step);
     load(step + kStages - 1);
     if constexpr (kStages == 1) __syncthreads();
     const auto place = place_of(step);
@@ -417,8 +417,8 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
       using Dq = typename Kernel::Dq;
       const typename Dq::Head head{work.seq, place.head};
       Kernel::accumulate(dv, dk, p_rounded, ds_rounded, stage, smem + Kernel::kExchange, [&] {
-        if (threadIdx.x == 0 && Dq::starts_turn(place.tile, tiles.end)) {
-          Dq::wait(args, head, place.tile, work.key);
+        if (threadIdx.x == 0 && Dq::acquires_at(place.tile, tiles.end)) {
+          Dq::acquire(args, head, place.tile, work.key);
         }
       });
       typename Dq::Share share;
@@ -432,7 +432,7 @@ __global__ void __launch_bounds__(kConfig.threads(), kConfig.ctas)
 
   ptx::wait_copies<0>();
   __syncthreads();  // dk and dv take the places of k and v
-  if constexpr (Kernel::kSerialized) pass_on(steps);
+  if constexpr (Kernel::kSerialized) release(steps);
   const auto owned = Kernel::work_tile_of(args, ptx::block_index());
   const int first_row = Kernel::warp_row(ptx::thread_index());
   float factor[Kernel::kRows][2];

@@ -6,7 +6,7 @@
 //
 // A thread block owns 128 keys of one key head and walks the queries that see them, from the last
 // tile on, those of every query head that shares the key head one after another. Of its first
-// warpgroup one warp starts copies and a thread waits for the block's turn to add to dq; each of
+// warpgroup one warp starts copies and a thread acquires the dq semaphore for the block; each of
 // two other warpgroups owns 64 keys. Everything is transposed, keys as rows, so that p and ds are
 // left operands as they lie in registers:
 //   p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
@@ -81,7 +81,7 @@ struct Sm90Backward {
     ptx::pin(share);
 
     if constexpr (kMore && kLseAhead) await_tile(shared, sums);
-    if constexpr (Dq::kSerialized) ptx::wait(shared.turn(), phase);
+    if constexpr (Dq::kSerialized) ptx::wait(shared.acquired(), phase);
     Dq::add(args, {work.seq, walk.head}, walk.tile, work.key, group, share);
     if constexpr (Dq::kSerialized) {
       __syncwarp();

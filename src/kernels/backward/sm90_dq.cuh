@@ -12,7 +12,7 @@
 #include "kernels/tile/panel.h"
 #include "kernels/tile/product.cuh"
 
-// dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, in turn
+// dq of sm90_backward: every block of keys adds its share of each tile to fp32 sums, serialized
 // (dq_semaphore.cuh) or, atomic, as they come. A share is transposed, 64 columns of dq as
 // rows for a warpgroup; where dq has no more, both take them, for half of the queries each. So a
 // tile has places for two shares, or for one of each 64 columns. Of 96 columns pairs of blocks have
@@ -26,8 +26,8 @@ namespace dfa {
 
 template <BackwardConfig kConfig>
 struct Sm90Dq : DqSemaphore<kConfig> {
-  using Turns = DqSemaphore<kConfig>;
-  using typename Turns::Head;
+  using Semaphore = DqSemaphore<kConfig>;
+  using typename Semaphore::Head;
   static constexpr bool kSerialized = kConfig.dq_serialized();
   static constexpr int kGroups = kConfig.warps / 4;
   static constexpr int kKeyColumns = kSm90KeyColumns<kConfig>;
@@ -74,7 +74,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
 
   static DFA_DEVICE bool is_first(const KernelArgs& args, const Head& head, int tile, int key) {
     return kSerialized &&
-           Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+           Semaphore::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
   }
 
   static DFA_DEVICE void add_to(float* to, bool first, const Share& share) {
@@ -92,8 +92,8 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key, int place,
                              const Share& share) {
     if (!has_share(place)) return;
-    add_to(lane_sums(args, Turns::index(args, head, tile), place), is_first(args, head, tile, key),
-           share);
+    add_to(lane_sums(args, Semaphore::index(args, head, tile), place),
+           is_first(args, head, tile, key), share);
   }
 
   // Then dq's elements, a warpgroup for each place. A tile is one of those of all heads.
@@ -107,9 +107,9 @@ struct Sm90Dq : DqSemaphore<kConfig> {
     unsigned index;
   };
   static DFA_DEVICE Tile tile_at(const KernelArgs& args, int index) {
-    const int head = index / Turns::tiles(args);
+    const int head = index / Semaphore::tiles(args);
     return {{{head / args.hq}, head % args.hq},
-            index % Turns::tiles(args),
+            index % Semaphore::tiles(args),
             static_cast<unsigned>(index)};
   }
   // Of a thread block of the kernel of its own.
@@ -118,7 +118,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
       const auto work = query_work_tile<kConfig.block_q, true>(args, blockIdx.x);
       const Head head{work.seq, work.head};
       const int tile = work.query / kConfig.block_q;
-      return {head, tile, Turns::index(args, head, tile)};
+      return {head, tile, Semaphore::index(args, head, tile)};
     } else {
       return tile_at(args, static_cast<int>(blockIdx.x));
     }
@@ -127,7 +127,7 @@ struct Sm90Dq : DqSemaphore<kConfig> {
   // Does any key add to it?
   static DFA_DEVICE bool is_seen(const KernelArgs& args, const Tile& tile) {
     const TileRange keys = key_tiles(TileMask::of(args, tile.head.seq), tile.tile * kConfig.block_q,
-                                     kConfig.block_q, kConfig.turn_keys());
+                                     kConfig.block_q, kConfig.cluster_keys());
     return keys.begin < keys.end;
   }
 

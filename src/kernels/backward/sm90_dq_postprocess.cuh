@@ -20,9 +20,9 @@ struct Sm90DqPostprocess {
     if constexpr (kConfig.dq == DqAccumulation::atomic_fused) {
       unsigned chunks = 0;
       Keys::template for_work_tiles<true>(
-          args, shared, [&](const KeyWorkTile<>& of_turn, unsigned work_tiles_before) {
-            Zeros::zero_tiles(args, of_turn);
-            const int work = work_tile_index<kConfig.turn_keys()>(args, of_turn);
+          args, shared, [&](const KeyWorkTile<>& of_cluster, unsigned work_tiles_before) {
+            Zeros::zero_tiles(args, of_cluster);
+            const int work = work_tile_index<kConfig.cluster_keys()>(args, of_cluster);
             if constexpr (kConfig.sm90_is_wide()) {  // those who compute round
               Keys::Rounding::await_share(args, work);
               if (ptx::thread_index() % 32 == 0) {
@@ -32,7 +32,7 @@ struct Sm90DqPostprocess {
               }
               __syncwarp();
             } else {
-              Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_turn.part);
+              Keys::rounding_warp(shared.base).round_share(args, work, chunks, of_cluster.part);
             }
           });
     } else if constexpr (kConfig.dq_fused()) {

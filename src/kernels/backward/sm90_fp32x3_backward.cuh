@@ -1,9 +1,9 @@
 #pragma once
 
+#include "kernels/backward/sm90_dq_semaphore.cuh"
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/backward/sm90_fp32x3_delta.cuh"
 #include "kernels/backward/sm90_fp32x3_dq.cuh"
-#include "kernels/backward/sm90_turns.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/schedule/pipeline.cuh"
@@ -24,10 +24,10 @@
 //   gradients  ds^T = p^T * (v do^T - delta)       dk += ds^T q       dq = ds k
 // Life of a tile of queries, products in brackets, of which the tensor cores always have some:
 //   weights    [k q^T]  p, handed on    [p^T do]           waits for the next q, [k q^T]
-//   gradients  [v do^T]               ds    [ds^T q]       [ds k], dq added in turn
+//   gradients  [v do^T]               ds    [ds^T q]       [ds k], dq serialized
 // p is handed on as it lies in registers, through the place where ds will lie: once in it, ds stays
 // until dq is made. A tile's sums are added to those of all tiles in fp32 (split_product.cuh).
-// Of the first warpgroup a warp copies q, one copies do, and a thread waits for turns.
+// Of the first warpgroup a warp copies q, one copies do, and a thread serves the dq semaphore.
 // Limits: d and dv up to 128; planes as sm90_fp32x3_args.h has them.
 namespace dfa {
 
@@ -73,8 +73,8 @@ struct Sm90Fp32x3Backward {
     DFA_DEVICE unsigned barrier(int i) const { return base + kBarriersAt + 8 * i; }
     DFA_DEVICE unsigned k_full() const { return barrier(0); }
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
-    DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
-    DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
+    DFA_DEVICE unsigned acquired() const { return barrier(2); }  // this block may add
+    DFA_DEVICE unsigned added() const { return barrier(3); }     // all warps have
     DFA_DEVICE unsigned v() const { return base + kVAt; }
     DFA_DEVICE unsigned ds() const { return base + kDsAt; }
     DFA_DEVICE unsigned lse() const { return base + kLseAt + q.stage * kRowBytes; }
@@ -91,7 +91,7 @@ struct Sm90Fp32x3Backward {
   static DFA_DEVICE void init(const Shared& shared) {
     ptx::init_barrier(shared.k_full(), 1);
     ptx::init_barrier(shared.v_full(), 1);
-    ptx::init_barrier(shared.turn(), 1);
+    ptx::init_barrier(shared.acquired(), 1);
     ptx::init_barrier(shared.added(), kGroupThreads / 32);
     shared.q.init();
     shared.d_o.init();
@@ -104,7 +104,7 @@ struct Sm90Fp32x3Backward {
 
   using Walk = QueryWalk<kBlockK, kBlockQ>;
 
-  // The warps that copy, and the thread that waits for turns and passes them on.
+  // The warps that copy, and the thread that acquires and releases the dq semaphore.
 
   static DFA_DEVICE bool starts_copies() { return ptx::thread_index() % 32 == 0; }
 
@@ -154,10 +154,11 @@ struct Sm90Fp32x3Backward {
     shared.d_o.wait_all_empty();
   }
 
-  static DFA_DEVICE void keep_turns(const KernelArgs& args, const Shared& shared) {
+  static DFA_DEVICE void serve_dq_semaphore(const KernelArgs& args, const Shared& shared) {
     const KeyWorkTile<> work = work_tile_of(args);
     unsigned phase = 0;
-    dfa::keep_turns<Dq>(args, work, Walk::of(args, work), shared.turn(), shared.added(), phase);
+    dfa::serve_dq_semaphore<Dq>(args, work, Walk::of(args, work), shared.acquired(), shared.added(),
+                                phase);
   }
 
   // Both warpgroups that compute.
@@ -290,10 +291,10 @@ struct Sm90Fp32x3Backward {
     for (int half = 0; half < Dq::kHalves; ++half) ptx::pin(share[half]);
   }
 
-  static DFA_DEVICE void add_in_turn(const KernelArgs& args, const KeyWorkTile<>& work,
-                                     const Walk& walk, const Shared& shared, unsigned phase,
-                                     const typename Dq::Share& share) {
-    ptx::wait(shared.turn(), phase);
+  static DFA_DEVICE void add_serialized(const KernelArgs& args, const KeyWorkTile<>& work,
+                                        const Walk& walk, const Shared& shared, unsigned phase,
+                                        const typename Dq::Share& share) {
+    ptx::wait(shared.acquired(), phase);
     Dq::add(args, {work.seq, walk.head}, walk.tile, work.key, share);
     __syncwarp();
     if (ptx::thread_index() % 32 == 0) ptx::arrive(shared.added());
@@ -338,7 +339,7 @@ struct Sm90Fp32x3Backward {
       typename Dq::Share share;
       multiply_dq(share, shared);
       if (!walk.is_last()) ptx::arrive_warps(kPlaceFree, kThreads);
-      add_in_turn(args, work, walk, shared, phase, share);
+      add_serialized(args, work, walk, shared, phase, share);
     }
     store(args.dk, args.k_strides, args.d, args, work, dk[0], args.scale);
   }
@@ -358,7 +359,7 @@ __global__ void __launch_bounds__(kConfig.threads(), 1)
     const int warp = __shfl_sync(ptx::kWholeWarp, static_cast<int>(threadIdx.x) / 32, 0);
     if (warp == 0) Kernel::copy_q(a, shared);
     if (warp == 1) Kernel::copy_do(a, shared);
-    if (threadIdx.x == 64) Kernel::keep_turns(a.args, shared);
+    if (threadIdx.x == 64) Kernel::serve_dq_semaphore(a.args, shared);
   } else {
     ptx::setmaxnreg_inc<Kernel::kTaken>();
     if (group == 1) Kernel::compute_weights(a, shared);

@@ -4,15 +4,15 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/tile/split_product.cuh"
 
-// dq of sm90_fp32x3_backward: every block of keys adds its share of each tile to fp32 sums, in turn
-// (dq_semaphore.cuh). Shares lie in memory as they lie in registers: [tile][64 of its
+// dq of sm90_fp32x3_backward: every block of keys adds its share of each tile to fp32 sums,
+// serialized (dq_semaphore.cuh). Shares lie in memory as they lie in registers: [tile][64 of its
 // queries][fragment of 8 columns][thread][4].
 namespace dfa {
 
 template <BackwardConfig kConfig>
 struct Sm90Fp32x3Dq : DqSemaphore<kConfig> {
-  using Turns = DqSemaphore<kConfig>;
-  using typename Turns::Head;
+  using Semaphore = DqSemaphore<kConfig>;
+  using typename Semaphore::Head;
   static constexpr int kHalves = kConfig.block_q / kGroupRows;
   static constexpr int kFragments = kConfig.head_dim / 8;
   static constexpr int kTileFloats = kConfig.block_q * kConfig.head_dim;
@@ -26,9 +26,9 @@ struct Sm90Fp32x3Dq : DqSemaphore<kConfig> {
 
   static DFA_DEVICE void add(const KernelArgs& args, Head head, int tile, int key,
                              const Share& share) {
-    const unsigned index = Turns::index(args, head, tile);
+    const unsigned index = Semaphore::index(args, head, tile);
     const bool first =
-        Turns::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
+        Semaphore::blocks_before(args, head, tile * kConfig.block_q, kConfig.block_q, key) == 0;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float* to = thread_sums(args, index, half);

@@ -13,7 +13,7 @@ namespace dfa {
 
 // Columns that a panel of k has. Of 96, as pairs make dq of them, either warpgroup has one half, of
 // 64 queries as rows: transposed, 64 columns as rows of a product, a quarter of dq's products would
-// be of nothing. With sums in turn under a mask that is 0.95 of the speed at 1024 keys (0019).
+// be of nothing. With serialized sums under a mask that is 0.95 of the speed at 1024 keys (0019).
 template <BackwardConfig kConfig>
 inline constexpr int kSm90KeyColumns =
     kConfig.head_dim == 96 && kConfig.cluster == 2 && !kConfig.sm90_is_wide() &&

@@ -3,9 +3,9 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_dq.cuh"
 #include "kernels/backward/sm90_dq_postprocess.cuh"
+#include "kernels/backward/sm90_dq_semaphore.cuh"
 #include "kernels/backward/sm90_semaphore_releaser.cuh"
 #include "kernels/backward/sm90_split_q.cuh"
-#include "kernels/backward/sm90_turns.cuh"
 #include "kernels/backward/sm90_warpgroup.cuh"
 #include "kernels/backward/sm90_wide_dq_rounding.cuh"
 #include "kernels/either.h"
@@ -21,7 +21,7 @@
 
 // What Hopper's backward kernels share: a thread block that owns keys of one key head and walks
 // the queries that see them. Here are its shared memory, the warp that starts copies, the thread
-// that keeps turns, and single steps of a warpgroup; who does which is in
+// that serves the dq semaphore, and single steps of a warpgroup; who does which is in
 // sm90_backward.cuh and sm90_pair_backward.cuh (d and dv up to 128) and sm90_wide_backward.cuh.
 namespace dfa {
 
@@ -106,11 +106,11 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     DFA_DEVICE unsigned barrier(int i) const { return base + kBarriersAt + 8 * i; }
     DFA_DEVICE unsigned k_full() const { return barrier(0); }
     DFA_DEVICE unsigned v_full() const { return barrier(1); }
-    DFA_DEVICE unsigned turn() const { return barrier(2); }   // this block may add
-    DFA_DEVICE unsigned added() const { return barrier(3); }  // all warps have
-    // Of wide pairs that round sums as they come, in place of turn(): a share of them may be.
+    DFA_DEVICE unsigned acquired() const { return barrier(2); }  // this block may add
+    DFA_DEVICE unsigned added() const { return barrier(3); }     // all warps have
+    // Of wide pairs that round sums as they come, in place of acquired(): a share of them may be.
     DFA_DEVICE unsigned complete() const { return barrier(2); }
-    // Who passes turns on has seen that.
+    // Who releases the semaphore has seen that.
     DFA_DEVICE unsigned seen() const { return barrier(kConfig.sm90_wide_pair() ? 8 : 4); }
     // Of pairs: both tiles of ds whose dq is made here are there, and have been read; those whose
     // dq is made there have been.
@@ -158,7 +158,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void init(const Shared& shared) {
     ptx::init_barrier(shared.k_full(), 1);
     ptx::init_barrier(shared.v_full(), 1);
-    ptx::init_barrier(shared.turn(), 1);
+    ptx::init_barrier(shared.acquired(), 1);
     ptx::init_barrier(shared.added(), kConfig.warps);
     if constexpr (kConfig.early_release() || kCounts) ptx::init_barrier(shared.seen(), 1);
     if constexpr (kPaired) {
@@ -185,12 +185,13 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     ptx::fence_barrier_init();
   }
 
-  // A pair walks the queries that see the keys of either, and takes turns as one.
-  static DFA_DEVICE WorkTile turn_work_tile(const KernelArgs& args, const Shared& shared) {
+  // A pair walks the queries that see the keys of either, and has the dq semaphore as one.
+  static DFA_DEVICE WorkTile cluster_work_tile(const KernelArgs& args, const Shared& shared) {
     if constexpr (kConfig.varlen) {
       return told_work_tile(shared);
     } else {
-      return key_work_tile<kConfig.turn_keys(), true>(args, ptx::block_index() / kConfig.cluster);
+      return key_work_tile<kConfig.cluster_keys(), true>(args,
+                                                         ptx::block_index() / kConfig.cluster);
     }
   }
   // Of packed sequences a thread looks up the work for all: read once more from shared memory, it
@@ -198,7 +199,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   static DFA_DEVICE void tell_work_tile(const KernelArgs& args, const Shared& shared) {
     if constexpr (!kConfig.varlen) return;
     const auto work =
-        packed_key_work_tile<kConfig.turn_keys()>(args, ptx::block_index() / kConfig.cluster);
+        packed_key_work_tile<kConfig.cluster_keys()>(args, ptx::block_index() / kConfig.cluster);
     const int words[] = {work.seq.batch,   work.seq.q_rows, work.seq.k_rows, work.seq.q_begin,
                          work.seq.k_begin, work.head,       work.key};
 #pragma unroll
@@ -221,7 +222,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     }
   }
   static DFA_DEVICE int work_tiles(const KernelArgs& args) {
-    return args.b * args.hk * ((args.sk + kConfig.turn_keys() - 1) / kConfig.turn_keys());
+    return args.b * args.hk * ((args.sk + kConfig.cluster_keys() - 1) / kConfig.cluster_keys());
   }
 
   // What a thread of the first block of a pair does that stays, after n work tiles.
@@ -231,19 +232,19 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       if (i >= (kParts ? args.parts.count(work_tiles(args)) : work_tiles(args)))
         return WorkTile{{-1}, 0, 0};
       const auto index = static_cast<unsigned>(kParts ? args.parts.work(i) : i);
-      WorkTile work = key_work_tile<kConfig.turn_keys(), true>(args, index);
+      WorkTile work = key_work_tile<kConfig.cluster_keys(), true>(args, index);
       if constexpr (kParts) work.part = args.parts.part(i);
       return work;
     });
   }
 
-  // Which a warp or, unless kWarp, a thread is told: body(turn_work, how many were before), of one
-  // work or, where pairs stay, of one after the other.
+  // Which a warp or, unless kWarp, a thread is told: body(cluster_work, how many were before), of
+  // one work or, where pairs stay, of one after the other.
   template <bool kWarp, typename Body>
   static DFA_DEVICE void for_work_tiles(const KernelArgs& args, const Shared& shared,
                                         const Body& body) {
     if constexpr (!kPersistent) {
-      body(turn_work_tile(args, shared), 0u);
+      body(cluster_work_tile(args, shared), 0u);
     } else {
       Queue queue = shared.queue();
       WorkTile work;
@@ -260,20 +261,20 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
   static DFA_DEVICE int rank() { return kPaired ? static_cast<int>(ptx::cluster_rank() % 2) : 0; }
 
-  // The first key of a warpgroup, of the turn's first. Under a mask the second block's lie between
-  // the first one's: either has one warpgroup that sees more queries and one
-  // that sees fewer, and where they skip, steps of the one alone are short for both blocks.
+  // The first key of a warpgroup, of the cluster's first. Under a mask the second block's lie
+  // between the first one's: either has one warpgroup that sees more queries and one that sees
+  // fewer, and where they skip, steps of the one alone are short for both blocks.
   static DFA_DEVICE int key_of(int key, int rank, int group) {
     if constexpr (kConfig.masked) return key + (rank ^ 3 * group) * kGroupRows;
     return key + rank * kBlockK + group * kGroupRows;
   }
   // This block's, as a warpgroup has its keys: as if those before lay right ahead of them.
-  static DFA_DEVICE WorkTile own_work_tile(WorkTile of_turn, int group = 0) {
-    if constexpr (kPaired) of_turn.key += key_of(0, rank(), group) - group * kGroupRows;
-    return of_turn;
+  static DFA_DEVICE WorkTile own_work_tile(WorkTile of_cluster, int group = 0) {
+    if constexpr (kPaired) of_cluster.key += key_of(0, rank(), group) - group * kGroupRows;
+    return of_cluster;
   }
   static DFA_DEVICE WorkTile work_tile_of(const KernelArgs& args, const Shared& shared) {
-    return own_work_tile(turn_work_tile(args, shared));
+    return own_work_tile(cluster_work_tile(args, shared));
   }
 
   // Where dq is rounded in the same grid, of all threads of a block: does it own no keys? Then it
@@ -294,7 +295,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return {base + kRoundingAt};
   }
 
-  using Walk = QueryWalk<kConfig.turn_keys(), kBlockQ, kParts, kConfig.gqa_inner_loop>;
+  using Walk = QueryWalk<kConfig.cluster_keys(), kBlockQ, kParts, kConfig.gqa_inner_loop>;
 
   // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
   // walked before.
@@ -309,8 +310,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
       Walk::next();
     }
   };
-  using TurnWalk = Either<kPaired && !kWide, EverySecond, Walk>;
-  static DFA_DEVICE TurnWalk turn_walk(const Walk& all, unsigned n) {
+  using DqWalk = Either<kPaired && !kWide, EverySecond, Walk>;
+  static DFA_DEVICE DqWalk dq_walk(const Walk& all, unsigned n) {
     if constexpr (kPaired && !kWide) {
       return EverySecond::of(all, n);
     } else {
@@ -431,9 +432,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Where pairs stay, by a thread: v when the last step of the work before has read it, which is
   // long before k has been.
   static DFA_DEVICE void load_next_keys(const Sm90BackwardArgs& a, const Shared& shared,
-                                        const WorkTile& of_turn, unsigned work_tiles_before) {
-    const bool any = Walk::of(a.args, of_turn).any();
-    const WorkTile work = own_work_tile(of_turn);
+                                        const WorkTile& of_cluster, unsigned work_tiles_before) {
+    const bool any = Walk::of(a.args, of_cluster).any();
+    const WorkTile work = own_work_tile(of_cluster);
     ptx::wait(shared.v_empty(), work_tiles_before % 2 ^ 1);
     ptx::arrive_expecting(shared.v_full(), any ? kVBytes : 0);
     if (any) load_v(a, shared, work);
@@ -456,8 +457,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   }
 
   // By a whole warp or, of pairs, by one of its threads. Where pairs stay: queries of the next work
-  // tile come while keys of the last are read. It is taken only then, as pairs that wait for their
-  // turn behind it should not wait for more.
+  // tile come while keys of the last are read. It is taken only then, as pairs that wait for
+  // the dq semaphore behind it should not wait for more.
   static DFA_DEVICE void copy(const Sm90BackwardArgs& a, Shared shared) {
     if (kPaired && !starts_copies()) return;
     if constexpr (kPersistent) {
@@ -474,8 +475,9 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
         if (takes) take_work_tile(a.args, shared, work_tiles_before + 1);
       });
     } else {
-      const WorkTile of_turn = turn_work_tile(a.args, shared), work = own_work_tile(of_turn);
-      Walk walk = Walk::of(a.args, of_turn);
+      const WorkTile of_cluster = cluster_work_tile(a.args, shared),
+                     work = own_work_tile(of_cluster);
+      Walk walk = Walk::of(a.args, of_cluster);
       if (!walk.any()) return;
       load_keys(a, shared, work);
       for (; walk.more(); walk.next()) {
@@ -493,31 +495,32 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
   // Of each work tile begin(work, work tiles before), then body(work, the tiles to whose dq this
   // block adds).
   template <typename Begin, typename Body>
-  static DFA_DEVICE void for_turns(const KernelArgs& args, const Shared& shared, const Begin& begin,
-                                   const Body& body) {
+  static DFA_DEVICE void for_dq_tiles(const KernelArgs& args, const Shared& shared,
+                                      const Begin& begin, const Body& body) {
     unsigned tiles = 0;
     for_work_tiles<false>(args, shared, [&](const WorkTile& work, unsigned work_tiles_before) {
       begin(work, work_tiles_before);
       const Walk all = Walk::of(args, work);
-      body(work, turn_walk(all, tiles));
+      body(work, dq_walk(all, tiles));
       if (all.any()) tiles += all.count();
     });
   }
 
   // Where pairs stay this thread loads keys as well.
-  static DFA_DEVICE void keep_turns(const Sm90BackwardArgs& a, const Shared& shared) {
+  static DFA_DEVICE void serve_dq_semaphore(const Sm90BackwardArgs& a, const Shared& shared) {
     unsigned phase = 0;
-    for_turns(
+    for_dq_tiles(
         a.args, shared,
         [&](const WorkTile& work, unsigned before) {
           if constexpr (kPersistent) load_next_keys(a, shared, work, before);
         },
-        [&](const WorkTile& work, const TurnWalk& walk) {
+        [&](const WorkTile& work, const DqWalk& walk) {
           if constexpr (!Dq::kSerialized) return;
           if constexpr (kConfig.early_release()) {
-            take_turns<Dq>(a.args, work, walk, shared.turn(), shared.seen(), phase);
+            acquire_dq_semaphore<Dq>(a.args, work, walk, shared.acquired(), shared.seen(), phase);
           } else {
-            dfa::keep_turns<Dq>(a.args, work, walk, shared.turn(), shared.added(), phase);
+            dfa::serve_dq_semaphore<Dq>(a.args, work, walk, shared.acquired(), shared.added(),
+                                        phase);
           }
         });
   }
@@ -528,7 +531,7 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     if (threadIdx.x < 32) {
       copy(a, shared);
     } else if (threadIdx.x < 64) {
-      if ((Dq::kSerialized || kPersistent) && threadIdx.x == 32) keep_turns(a, shared);
+      if ((Dq::kSerialized || kPersistent) && threadIdx.x == 32) serve_dq_semaphore(a, shared);
     } else if (threadIdx.x < 96) {
       if (threadIdx.x == 64) Sm90SemaphoreReleaser<kConfig, Sm90Keys>::run(a.args, shared);
     } else {

@@ -15,8 +15,8 @@
 // just been made, and warpgroups of a block meet nowhere.
 //
 // With `persistent` a pair stays and takes keys of one head after the other (DynamicTileScheduler):
-// rings, tiles of ds and turns go on counting, the next work tile's queries and v come in the last
-// one's last steps, its k behind the last dq, while gradients leave through places of ds.
+// rings, tiles of ds and semaphores go on counting, the next work tile's queries and v come in the
+// last one's last steps, its k behind the last dq, while gradients leave through places of ds.
 namespace dfa {
 
 template <BackwardConfig kConfig>
@@ -161,7 +161,7 @@ struct Sm90PairBackward {
 
   static DFA_DEVICE void add_dq(const KernelArgs& args, const WorkTile& pair, const Walk& walk,
                                 const Step& at, unsigned phase, const typename Dq::Share& share) {
-    if constexpr (Dq::kSerialized) ptx::wait(at.turn(), phase);
+    if constexpr (Dq::kSerialized) ptx::wait(at.acquired(), phase);
     const auto seq = kSeqAgain ? Keys::again(at, pair).seq : pair.seq;
     Dq::add(args, {seq, walk.head}, walk.tile, pair.key, at.group, share);
     if constexpr (Dq::kSerialized) {
@@ -410,7 +410,7 @@ struct Sm90PairBackward {
   static DFA_DEVICE void compute(const Sm90BackwardArgs& a, const Shared& shared, int group) {
     Step at(shared, group);
     if constexpr (!Keys::kPersistent) {
-      compute(a, Keys::turn_work_tile(a.args, shared), at);
+      compute(a, Keys::cluster_work_tile(a.args, shared), at);
     } else {
       WorkTile pair;
 #pragma unroll 1

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/backward/sm90_turns.cuh"
+#include "kernels/backward/sm90_dq_semaphore.cuh"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/schedule/key_work_tile.cuh"
@@ -8,9 +8,9 @@
 
 namespace dfa {
 
-// The thread of a block that passes turns on and, in pairs up to 64 columns (sm90_sends_ds), sends
-// ds: four copies of 8 KiB a tile, where eight warps would start two of 2 KiB each beside their
-// products. Keys: Sm90Keys.
+// The thread of a block that releases the dq semaphore and, in pairs up to 64 columns
+// (sm90_sends_ds), sends ds: four copies of 8 KiB a tile, where eight warps would start two of 2
+// KiB each beside their products. Keys: Sm90Keys.
 template <BackwardConfig kConfig, typename Keys>
 struct Sm90SemaphoreReleaser {
   using Dq = typename Keys::Dq;
@@ -42,18 +42,18 @@ struct Sm90SemaphoreReleaser {
 
   static DFA_DEVICE void pass(const KernelArgs& args, const Shared& shared) {
     unsigned phase = 0;
-    Keys::for_turns(
+    Keys::for_dq_tiles(
         args, shared, [](const WorkTile&, unsigned) {},
-        [&](const WorkTile& work, typename Keys::TurnWalk walk) {
+        [&](const WorkTile& work, typename Keys::DqWalk walk) {
           for (; walk.any() && walk.more(); walk.next()) {
-            pass_turn<Dq, Walk>(args, work, walk, shared.added(), shared.seen(), phase);
+            release_dq_semaphore<Dq, Walk>(args, work, walk, shared.added(), shared.seen(), phase);
           }
         });
   }
 
-  // Of each tile whose dq is made here the next one's ds leaves, then its turn is passed on, in the
-  // order in which warps come to both. n: the number of a tile, of all work tiles, and the block's
-  // rank: where it is odd ds is sent.
+  // Of each tile whose dq is made here the next one's ds leaves, then its semaphore is released, in
+  // the order in which warps come to both. n: the number of a tile, of all work tiles, and the
+  // block's rank: where it is odd ds is sent.
   static DFA_DEVICE void send(const KernelArgs& args, const Shared& shared) {
     unsigned n = static_cast<unsigned>(Keys::rank());
     Keys::template for_work_tiles<false>(
@@ -71,7 +71,8 @@ struct Sm90SemaphoreReleaser {
             if (n + 1 < end) send_tile(shared, n / 2 % 2);
             if constexpr (kConfig.early_release()) {
               unsigned phase = (n / 2 ^ Keys::rank()) % 2;
-              pass_turn<Dq, Walk>(args, work, made, shared.added(), shared.seen(), phase);
+              release_dq_semaphore<Dq, Walk>(args, work, made, shared.added(), shared.seen(),
+                                             phase);
               made.next();
             }
           }

@@ -24,7 +24,7 @@ struct Sm90SplitQ {
 
   DFA_DEVICE Sm90SplitQ(const KernelArgs& args, const typename Keys::WorkTile& of_pair, int group)
       : parts(args.parts.parts) {
-    const auto work = static_cast<unsigned>(work_tile_index<kConfig.turn_keys()>(args, of_pair) -
+    const auto work = static_cast<unsigned>(work_tile_index<kConfig.cluster_keys()>(args, of_pair) -
                                             args.parts.first);
     const auto warp = static_cast<unsigned>((Keys::rank() * 2 + group) * 4 + Keys::warp_row() / 16);
     first = reinterpret_cast<float4*>(args.part_sums) +

@@ -6,8 +6,9 @@
 // scores, in fp16 and bf16.
 //
 // A thread block owns 64 keys of one key head, whose dk and dv fill its registers: one warpgroup
-// has dv, another dk, of all 64 keys. The walk, the copies and the turns are sm90_backward's, and
-// everything is transposed as there; but each makes the scores that its gradient takes:
+// has dv, another dk, of all 64 keys. The walk, the copies and the dq semaphore are
+// sm90_backward's, and everything is transposed as there; but each makes the scores that its
+// gradient takes:
 //   of dv:  p^T  = exp2(scale_log2 k q^T - lse_log2)      dv += p^T do
 //   of dk:  ds^T = p^T * (v do^T - delta)                 dk += ds^T q
 //   both:   dq^T += k^T ds^T, 64 columns at a time
@@ -65,7 +66,7 @@ struct Sm90WideBackward {
     WorkTile work;
     Walk walk;
     Shared shared;
-    unsigned phase;  // of turns
+    unsigned phase;  // of acquired()
     // Tiles before. Where pairs stay, in one register: those of all work tiles, whether dq of the
     // tile before is owed, and in two bits the work tiles before.
     unsigned count = 0;
@@ -113,7 +114,7 @@ struct Sm90WideBackward {
     using Rounded = typename Keys::Rounding::Share;
     DFA_DEVICE void begin_rounding(Rounded& share) const {
       if constexpr (Keys::kCounts) {
-        share.begin(args, work_tile_index<kConfig.turn_keys()>(args, stored_work_tile()));
+        share.begin(args, work_tile_index<kConfig.cluster_keys()>(args, stored_work_tile()));
       }
     }
     DFA_DEVICE void end_rounding(Rounded& share) const {
@@ -143,11 +144,11 @@ struct Sm90WideBackward {
   };
   static constexpr int kFragmentBytes = kGroupThreads * 16;
 
-  // Before the first addition of a turn, and behind the last, as every warp says.
-  static DFA_DEVICE void wait_turn(const Step& at) {
-    if constexpr (Dq::kSerialized) ptx::wait(at.shared.turn(), at.phase);
+  // Before the first addition to a tile, and behind the last, as every warp says.
+  static DFA_DEVICE void await_semaphore(const Step& at) {
+    if constexpr (Dq::kSerialized) ptx::wait(at.shared.acquired(), at.phase);
   }
-  static DFA_DEVICE void pass_turn(Step& at) {
+  static DFA_DEVICE void release_semaphore(Step& at) {
     if constexpr (Dq::kSerialized) {
       __syncwarp();
       if (ptx::thread_index() % 32 == 0) ptx::arrive(at.shared.added());
@@ -158,7 +159,7 @@ struct Sm90WideBackward {
   // Shares of dq, one after the other: the first is under way.
   template <int kFirst, int kEnd>
   static DFA_DEVICE void add_shares(Step& at, typename Dq::Share& share) {
-    wait_turn(at);
+    await_semaphore(at);
 #pragma unroll
     for (int place = kFirst; place < kEnd; ++place) {
       if (place > kFirst) {
@@ -169,7 +170,7 @@ struct Sm90WideBackward {
       Dq::add(at.args, {Keys::again(at.shared, at.work).seq, at.walk.head}, at.walk.tile,
               at.work.key, place, share);
     }
-    pass_turn(at);
+    release_semaphore(at);
   }
 
   // Of a pair. A block has half of the shares of a tile's dq, or, as an odd number of them is dealt
@@ -235,13 +236,13 @@ struct Sm90WideBackward {
     ptx::pin(next);
     ptx::pin(share);
     give_others_ds_back(at, m);
-    wait_turn(at);
+    await_semaphore(at);
     Dq::add(at.args, {Keys::again(at.shared, at.work).seq, walk.head}, walk.tile, at.work.key,
             place, share);
-    pass_turn(at);
+    release_semaphore(at);
   }
-  // This warpgroup's, if there is one. Turns are waited for in any case: a warp that says that it
-  // has added to a tile's dq says so of no other.
+  // This warpgroup's, if there is one. The semaphore is waited for in any case: a warp that says
+  // that it has added to a tile's dq says so of no other.
   template <int kWhich>
   static DFA_DEVICE void add_own_share(Step& at, unsigned m, const Walk& walk, Scores& next) {
     const int place = place_of<kWhich>(walk);
@@ -251,14 +252,14 @@ struct Sm90WideBackward {
       ptx::wait_products<0>();
       ptx::pin(next);
       give_others_ds_back(at, m);
-      wait_turn(at);
-      pass_turn(at);
+      await_semaphore(at);
+      release_semaphore(at);
     }
   }
 
   // Where registers last for a share beside the next p or ds it is added a step after it was made,
-  // beside that step's products, so that neither p nor ds waits behind additions. Sums in turn are
-  // not: a turn would last a step longer.
+  // beside that step's products, so that neither p nor ds waits behind additions. Serialized sums
+  // are not: a semaphore would be held a step longer.
   static constexpr bool kAddsLate =
       kPaired && !Dq::kSerialized && kConfig.head_dim <= 192 && kConfig.value_dim <= 192;
   struct Made {
@@ -412,7 +413,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dv(const Sm90BackwardArgs& a, const Shared& shared) {
-    const WorkTile pair = Keys::turn_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
+    const WorkTile pair = Keys::cluster_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work_tile()) {
       OfDv of;
@@ -515,7 +516,7 @@ struct Sm90WideBackward {
   }
 
   static DFA_DEVICE void compute_dk(const Sm90BackwardArgs& a, const Shared& shared) {
-    const WorkTile pair = Keys::turn_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
+    const WorkTile pair = Keys::cluster_work_tile(a.args, shared), work = Keys::own_work_tile(pair);
     Step at{a.args, work, Walk::of(a.args, pair), shared, 0};
     while (!Keys::kPersistent || at.next_work_tile()) {
       OfDk of;
