@@ -70,15 +70,15 @@ Sm90ForwardArgs HopperForwardArgs::with(const ForwardArgs& pointers, int blocks)
   encode(v_, is_e4m3(config_) ? pointers.workspace : pointers.v, all.v);
   encode(o_, pointers.o, all.o);
   all.tile_grid = tile_grid(blocks);
-  all.pieces = {};
+  all.partials = {};
   if (config_.num_splits > 0) {
-    const ForwardPieces pieces = forward_pieces(problem_, config_);
+    const SplitPartials partials = split_partials(problem_, config_);
     auto* const output = static_cast<float*>(pointers.workspace);
-    all.pieces = {.work_tiles = split_kv(problem_, config_).work_tiles,
-                  .of_head = pieces.of_head,
-                  .rows = pieces.rows,
-                  .o = output,
-                  .lse = output + pieces.output_floats};
+    all.partials = {.work_tiles = split_kv(problem_, config_).work_tiles,
+                    .of_head = partials.of_head,
+                    .rows = partials.rows,
+                    .o = output,
+                    .lse = output + partials.output_floats};
   }
   return all;
 }
@@ -95,7 +95,8 @@ HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)
       v_(planes_of(p, p.hk, p.sk, p.dv, c.block_k)),
       args_(kernel_args(p)) {}
 
-Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers, const SplitArgs& split) const {
+Sm90Fp32x3Args HopperFp32x3Args::with(const ForwardArgs& pointers,
+                                      const Fp32x3PlanesArgs& split) const {
   Sm90Fp32x3Args all;
   all.args = with_pointers(args_, pointers);
   encode(q_, split.tensors[0].planes, all.q);

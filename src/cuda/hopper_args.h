@@ -41,7 +41,7 @@ class HopperFp32x3Args {
  public:
   HopperFp32x3Args(const Problem& problem, const ForwardConfig& config);
   // `split` is what the planes are made with.
-  Sm90Fp32x3Args with(const ForwardArgs& pointers, const SplitArgs& split) const;
+  Sm90Fp32x3Args with(const ForwardArgs& pointers, const Fp32x3PlanesArgs& split) const;
 
  private:
   gpu::TiledTensor q_, k_, v_;

@@ -17,7 +17,7 @@ class HopperFp32x3Forward final : public Launcher<ForwardArgs> {
   }
 
   void queue(const ForwardArgs& args, const gpu::Stream& stream, int) const override {
-    const SplitArgs split = split_args(problem_, args);
+    const Fp32x3PlanesArgs split = fp32x3_planes_args(problem_, args);
     const gpu::Scope scope(device_);  // one for all calls
     gpu::launch(planes_.kernel, planes_.shape, stream, split);
     gpu::launch(forward_.kernel, forward_.shape, stream, args_.with(args, split));

@@ -23,7 +23,7 @@ class HopperFp32x3Backward final : public Launcher<BackwardArgs> {
   }
 
   void queue(const BackwardArgs& args, const gpu::Stream& stream, int) const override {
-    const BackwardPlanes split = split_args(problem_, config_, args);
+    const BackwardPlanes split = fp32x3_planes_args(problem_, config_, args);
     const gpu::Scope scope(device_);  // one for all calls
     const Sm90Fp32x3BackwardArgs all = args_.with(args, split);
     gpu::launch(row_planes_.kernel, row_planes_.shape, stream, split.rows);

@@ -22,33 +22,34 @@ std::size_t plane_bytes(std::int64_t elements) {
   return static_cast<std::size_t>(kPlanes * kPartBytes * elements);
 }
 
-SplitTensor split_tensor(const void* from, char* planes, const Problem& p, const Strides& strides,
-                         std::int64_t heads, std::int64_t rows, std::int64_t columns) {
+Fp32x3Tensor fp32x3_tensor(const void* from, char* planes, const Problem& p, const Strides& strides,
+                           std::int64_t heads, std::int64_t rows, std::int64_t columns) {
   return {.from = static_cast<const float*>(from),
           .planes = planes,
           .strides = strides_of(strides),
           .heads = static_cast<int>(heads),
           .rows = static_cast<int>(rows),
           .columns = static_cast<int>(columns),
-          .chunks = p.b * heads * rows * columns / kSplitColumns};
+          .chunks = p.b * heads * rows * columns / kPlanesColumns};
 }
 
 struct Planes {
   char *q, *k, *v;
 };
 
-SplitArgs inputs(const Problem& p, const void* q, const void* k, const void* v, const Planes& to) {
-  return {{split_tensor(q, to.q, p, p.q(), p.hq, p.sq, p.d),
-           split_tensor(k, to.k, p, p.k(), p.hk, p.sk, p.d),
-           split_tensor(v, to.v, p, p.v(), p.hk, p.sk, p.dv)}};
+Fp32x3PlanesArgs inputs(const Problem& p, const void* q, const void* k, const void* v,
+                        const Planes& to) {
+  return {{fp32x3_tensor(q, to.q, p, p.q(), p.hq, p.sq, p.d),
+           fp32x3_tensor(k, to.k, p, p.k(), p.hk, p.sk, p.d),
+           fp32x3_tensor(v, to.v, p, p.v(), p.hk, p.sk, p.dv)}};
 }
 
 KernelLaunch planes_launch(const char* source, std::int64_t elements) {
   return {.name = "planes",
           .source = source,
-          .entry = "dfa::split_planes<dfa::DType::bf16>",
-          .grid = grid(tiles_of(elements / kSplitColumns, kSplitThreads)),
-          .threads = kSplitThreads};
+          .entry = "dfa::fp32x3_planes<dfa::DType::bf16>",
+          .grid = grid(tiles_of(elements / kPlanesColumns, kPlanesThreads)),
+          .threads = kPlanesThreads};
 }
 
 KernelLaunch delta_launch(const Problem& p, const BackwardConfig& c) {
@@ -117,19 +118,20 @@ std::size_t fp32x3_backward_bytes(const Problem& p, const BackwardConfig& c) {
 
 }  // namespace launch_parts
 
-SplitArgs split_args(const Problem& p, const ForwardArgs& pointers) {
+Fp32x3PlanesArgs fp32x3_planes_args(const Problem& p, const ForwardArgs& pointers) {
   auto* q = static_cast<char*>(pointers.workspace);
   char* k = q + plane_bytes(q_elements(p));
   return inputs(p, pointers.q, pointers.k, pointers.v, {q, k, k + plane_bytes(k_elements(p))});
 }
 
-BackwardPlanes split_args(const Problem& p, const BackwardConfig& c, const BackwardArgs& pointers) {
+BackwardPlanes fp32x3_planes_args(const Problem& p, const BackwardConfig& c,
+                                  const BackwardArgs& pointers) {
   char* q = static_cast<char*>(pointers.workspace) + planes_at(p, c);
   char* k = q + shared_bytes(p);
   char* v = k + plane_bytes(k_elements(p));
   char* d_o = v + plane_bytes(v_elements(p));
   const auto of_rows = [&](const void* from, char* planes) {
-    return split_tensor(from, planes, p, p.o(), p.hq, p.sq, p.dv);
+    return fp32x3_tensor(from, planes, p, p.o(), p.hq, p.sq, p.dv);
   };
   return {.rows = {{of_rows(pointers.o, q), of_rows(pointers.d_o, d_o), {}}},
           .inputs = inputs(p, pointers.q, pointers.k, pointers.v, {q, k, v})};

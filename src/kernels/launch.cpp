@@ -228,7 +228,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
                       .smem_bytes = count(c.smem_bytes()),
                       .cluster = count(c.cluster)});
   if (c.num_splits > 0) {
-    const int rows = split_kv(p, c).left() * forward_pieces(p, c).rows;
+    const int rows = split_kv(p, c).left() * split_partials(p, c).rows;
     launches.push_back({.name = "join",
                         .source = "kernels/forward/combine_splits.cuh",
                         .entry = "dfa::combine_splits<" + qualified(to_text(c)) + ">",
@@ -339,15 +339,15 @@ std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (c.split_kv) return split_kv_bytes(p, c);
   if (c.varlen) return list_bytes(p, c);
   if (c.num_splits == 0) return 0;
-  const ForwardPieces pieces = forward_pieces(p, c);
-  return sizeof(float) * static_cast<std::size_t>(pieces.output_floats + pieces.lse_floats);
+  const SplitPartials partials = split_partials(p, c);
+  return sizeof(float) * static_cast<std::size_t>(partials.output_floats + partials.lse_floats);
 }
 
 SplitKv split_kv(const Problem& p, const ForwardConfig& c) {
   return {static_cast<int>(all_work_tiles(p, c)), c.num_splits};
 }
 
-ForwardPieces forward_pieces(const Problem& p, const ForwardConfig& c) {
+SplitPartials split_partials(const Problem& p, const ForwardConfig& c) {
   // Of a work tile that holds a whole head no more than that has.
   const auto rows = std::min<std::int64_t>(c.work_tile_rows(), p.sq * c.query_rows());
   const std::int64_t all = split_kv(p, c).pieces() * rows;

@@ -61,24 +61,24 @@ TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, 
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. The forward of cuda_sm90 keeps planes of q, k and v there in fp32, v
-// transposed in e4m3, and what pieces of work tiles leave where keys are shared out. Its fp32
+// transposed in e4m3, and what splits leave where keys are split. Its fp32
 // backward has planes made again, as nobody keeps the workspace of a forward, and those of do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
-// Where work tiles are dealt out in shares (ForwardConfig::num_splits).
+// Where work tiles are dealt out in splits (ForwardConfig::num_splits).
 SplitKv split_kv(const Problem& problem, const ForwardConfig& config);
 
-// What their pieces leave in the workspace: the output, and lse behind it.
-struct ForwardPieces {
+// What splits leave in the workspace: the output, and lse behind it.
+struct SplitPartials {
   int of_head;  // work tiles of a head
   int rows;     // of a piece
   std::int64_t output_floats, lse_floats;
 };
-ForwardPieces forward_pieces(const Problem& problem, const ForwardConfig& config);
+SplitPartials split_partials(const Problem& problem, const ForwardConfig& config);
 std::size_t backward_workspace_bytes(const Problem& problem, const BackwardConfig& config);
 
-// What split_planes does with q, k and v, and where in the workspace.
-SplitArgs split_args(const Problem& problem, const ForwardArgs& pointers);
+// What fp32x3_planes does with q, k and v, and where in the workspace.
+Fp32x3PlanesArgs fp32x3_planes_args(const Problem& problem, const ForwardArgs& pointers);
 
 // What pack_values does with v, whose result is all of the workspace.
 PackValuesArgs pack_values_args(const Problem& problem, const ForwardConfig& config,
@@ -86,10 +86,10 @@ PackValuesArgs pack_values_args(const Problem& problem, const ForwardConfig& con
 
 // The same before a backward: what is split for delta, o and do, and then q, k and v.
 struct BackwardPlanes {
-  SplitArgs rows, inputs;
+  Fp32x3PlanesArgs rows, inputs;
 };
-BackwardPlanes split_args(const Problem& problem, const BackwardConfig& config,
-                          const BackwardArgs& pointers);
+BackwardPlanes fp32x3_planes_args(const Problem& problem, const BackwardConfig& config,
+                                  const BackwardArgs& pointers);
 
 KernelArgs kernel_args(const Problem& problem);  // all but the pointers
 // The same of kernels of packed sequences, which list tiles of so many rows (PackedArgs).

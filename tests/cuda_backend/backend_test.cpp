@@ -229,7 +229,7 @@ TEST_F(CudaBackendTest, HoppersFp32IsOfBothPassesAndSplitsItsTensorsFirst) {
   std::memset(workspace, 0xff, hopper.workspace_bytes);  // the fake's memory is the host's
   backward(hopper, args);
   ASSERT_EQ(fake().launches.size(), 5u);
-  const BackwardPlanes split = split_args(p, config, args);
+  const BackwardPlanes split = fp32x3_planes_args(p, config, args);
   const void* const first[] = {args.o, split.rows.tensors[0].planes, args.q,
                                split.inputs.tensors[0].planes, args.q};
   for (std::size_t i = 0; i < 5; ++i) {

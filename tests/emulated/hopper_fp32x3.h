@@ -12,8 +12,8 @@ void run_fp32x3_forward(Tensors& t) {
   ForwardArgs pointers = t.forward_args();
   pointers.workspace = workspace.data();
   const auto launches = forward_launches(t.p, kConfig);
-  const SplitArgs split = split_args(t.p, pointers);
-  launch(launches[0].grid, launches[0].threads, [&] { split_planes<DType::bf16>(split); });
+  const Fp32x3PlanesArgs split = fp32x3_planes_args(t.p, pointers);
+  launch(launches[0].grid, launches[0].threads, [&] { fp32x3_planes<DType::bf16>(split); });
   const Sm90Fp32x3Args args = cuda::HopperFp32x3Args(t.p, kConfig).with(pointers, split);
   launch(launches[1].grid, launches[1].threads, [&] { sm90_fp32x3_forward<kConfig>(args); });
 }

@@ -36,14 +36,14 @@ void run_backward(Tensors& t) {
   BackwardArgs pointers = t.backward_args();
   pointers.workspace = workspace.data();
   const auto launches = backward_launches(t.p, kConfig);
-  const BackwardPlanes split = split_args(t.p, kConfig, pointers);
+  const BackwardPlanes split = fp32x3_planes_args(t.p, kConfig, pointers);
   const cuda::HopperFp32x3BackwardArgs all(t.p, kConfig);
   const Sm90Fp32x3DeltaArgs rows = all.delta(pointers, split);
   const Sm90Fp32x3BackwardArgs args = all.with(pointers, split);
-  launch(launches[0].grid, launches[0].threads, [&] { split_planes<DType::bf16>(split.rows); });
+  launch(launches[0].grid, launches[0].threads, [&] { fp32x3_planes<DType::bf16>(split.rows); });
   launch(launches[1].grid, launches[1].threads,
          [&] { sm90_fp32x3_delta<kConfig.value_dim>(rows); });
-  launch(launches[2].grid, launches[2].threads, [&] { split_planes<DType::bf16>(split.inputs); });
+  launch(launches[2].grid, launches[2].threads, [&] { fp32x3_planes<DType::bf16>(split.inputs); });
   workspace.zero(launches[3].zeroed);
   launch(launches[3].grid, launches[3].threads, [&] { sm90_fp32x3_backward<kConfig>(args); });
   launch(launches[4].grid, launches[4].threads, [&] { sm90_fp32x3_dq<kConfig>(args.args); });

@@ -74,7 +74,7 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   const auto launches = forward_launches(p, config);
   ASSERT_EQ(launches.size(), 2u);
   constexpr long long kQ = 2LL * 6 * 1000 * 72, kK = 2LL * 3 * 300 * 72, kV = 2LL * 3 * 300 * 40;
-  EXPECT_EQ(launches[0].entry, "dfa::split_planes<dfa::DType::bf16>");
+  EXPECT_EQ(launches[0].entry, "dfa::fp32x3_planes<dfa::DType::bf16>");
   EXPECT_EQ(launches[0].grid, static_cast<unsigned>(((kQ + kK + kV) / 8 + 255) / 256));
   EXPECT_EQ(launches[1].entry.find("dfa::sm90_fp32x3_forward<dfa::ForwardConfig{"), 0u);
   EXPECT_EQ(launches[1].grid,
@@ -84,7 +84,8 @@ TEST(Launch, HoppersForwardInFp32SplitsItsInputsFirst) {
   EXPECT_EQ(forward_workspace_bytes(p, gpu_forward_base("target=cuda_sm80", p, kLimits)), 0u);
 
   alignas(16) char memory[16];
-  const SplitArgs split = split_args(p, ForwardArgs{.q = memory, .workspace = memory});
+  const Fp32x3PlanesArgs split =
+      fp32x3_planes_args(p, ForwardArgs{.q = memory, .workspace = memory});
   const auto at = [&](int i) { return static_cast<char*>(split.tensors[i].planes) - memory; };
   EXPECT_EQ(split.tensors[0].from, static_cast<const void*>(memory));
   EXPECT_EQ(at(0), 0);
@@ -129,7 +130,7 @@ TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
   ASSERT_EQ(launches.size(), 5u);
   constexpr long long kQ = 2LL * 6 * 1000 * 72, kK = 2LL * 3 * 300 * 72, kV = 2LL * 3 * 300 * 40;
   constexpr long long kO = 2LL * 6 * 1000 * 40, kRows = 2LL * 6 * 1024;
-  for (const int i : {0, 2}) EXPECT_EQ(launches[i].entry, "dfa::split_planes<dfa::DType::bf16>");
+  for (const int i : {0, 2}) EXPECT_EQ(launches[i].entry, "dfa::fp32x3_planes<dfa::DType::bf16>");
   EXPECT_EQ(launches[0].grid, static_cast<unsigned>((2 * kO / 8 + 255) / 256));
   EXPECT_EQ(launches[1].entry, "dfa::sm90_fp32x3_delta<64>");
   EXPECT_EQ(launches[1].grid, kRows / 64);
@@ -142,9 +143,9 @@ TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
   EXPECT_EQ(launches[4].grid * static_cast<unsigned>(config.block_q), 2u * 6 * 1024);
 
   std::vector<char> memory(backward_workspace_bytes(p, config));
-  const BackwardPlanes split = split_args(
+  const BackwardPlanes split = fp32x3_planes_args(
       p, config, BackwardArgs{.q = memory.data(), .o = memory.data(), .workspace = memory.data()});
-  const auto at = [&](const SplitTensor& t) {
+  const auto at = [&](const Fp32x3Tensor& t) {
     return static_cast<char*>(t.planes) - memory.data();
   };
   const ZeroedBytes turns = launches[3].zeroed;

@@ -9,11 +9,11 @@
 #include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/query_walk.cuh"
 #include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/fp32x3_product.cuh"
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/split_copy.cuh"
-#include "kernels/tile/split_product.cuh"
 
-// FlashAttention backward for sm_90a in fp32, by products of bf16 parts (tile/split_product.cuh).
+// FlashAttention backward for sm_90a in fp32, by products of bf16 parts (tile/fp32x3_product.cuh).
 // Scores are made of the same products, in the same order, as in sm90_fp32x3_forward: they have its
 // bits, and at any scale exp(score - lse) is the weight that the forward gave.
 //
@@ -26,7 +26,7 @@
 //   weights    [k q^T]  p, handed on    [p^T do]           waits for the next q, [k q^T]
 //   gradients  [v do^T]               ds    [ds^T q]       [ds k], dq serialized
 // p is handed on as it lies in registers, through the place where ds will lie: once in it, ds stays
-// until dq is made. A tile's sums are added to those of all tiles in fp32 (split_product.cuh).
+// until dq is made. A tile's sums are added to those of all tiles in fp32 (fp32x3_product.cuh).
 // Of the first warpgroup a warp copies q, one copies do, and a thread serves the dq semaphore.
 // Limits: d and dv up to 128; planes as sm90_fp32x3_args.h has them.
 namespace dfa {
@@ -180,10 +180,10 @@ struct Sm90Fp32x3Backward {
 
   // sum += weights^T times the rows of a tile.
   template <int kFragments>
-  static DFA_DEVICE void accumulate(float (&sum)[kFragments][4], SplitOperand<kSteps>& weights,
+  static DFA_DEVICE void accumulate(float (&sum)[kFragments][4], Fp32x3Operand<kSteps>& weights,
                                     unsigned tile) {
     float of_tile[kFragments][4];
-    multiply_split_values<kFragments, kSteps>(of_tile, weights, tile);
+    multiply_fp32x3_values<kFragments, kSteps>(of_tile, weights, tile);
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
 #pragma unroll
@@ -242,7 +242,8 @@ struct Sm90Fp32x3Backward {
     for (bool first = true; walk.any() && walk.more(); walk.next(), first = false) {
       Scores p;
       shared.q.wait_full();
-      multiply_split_scores<kConfig.head_dim, Factors::swapped>(p[0], shared.base, shared.q.tile());
+      multiply_fp32x3_scores<kConfig.head_dim, Factors::swapped>(p[0], shared.base,
+                                                                 shared.q.tile());
       weigh(p, args, work, walk.tile * kBlockQ, shared.lse());
       shared.q.release();
       shared.q.next();
@@ -252,8 +253,8 @@ struct Sm90Fp32x3Backward {
       for (int n = 0; n < kQueries; ++n) ptx::store_shared_4(handed(shared, n), p[0][n]);
       ptx::arrive_warps(kPThere, kThreads);
 
-      SplitOperand<kSteps> weights;
-      split_operand<kSteps>(weights, p[0]);
+      Fp32x3Operand<kSteps> weights;
+      fp32x3_operand<kSteps>(weights, p[0]);
       shared.d_o.wait_full();
       accumulate(dv[0], weights, shared.d_o.tile());
       shared.d_o.release();
@@ -282,7 +283,7 @@ struct Sm90Fp32x3Backward {
     ptx::fence_products();
 #pragma unroll
     for (int half = 0; half < Dq::kHalves; ++half) {
-      queue_split_transposed<kConfig.head_dim, kDsPlane, 0>(
+      queue_fp32x3_transposed<kConfig.head_dim, kDsPlane, 0>(
           share[half], shared.ds() + half * panel_bytes(kBlockK), shared.base);
     }
     ptx::commit_products();
@@ -315,15 +316,15 @@ struct Sm90Fp32x3Backward {
     for (; walk.any() && walk.more(); walk.next(), phase ^= 1) {
       Scores ds;  // first dp
       shared.d_o.wait_full();
-      multiply_split_scores<kConfig.value_dim, Factors::swapped>(ds[0], shared.v(),
-                                                                 shared.d_o.tile());
+      multiply_fp32x3_scores<kConfig.value_dim, Factors::swapped>(ds[0], shared.v(),
+                                                                  shared.d_o.tile());
       ptx::sync_warps(kPThere, kThreads);
       differentiate(ds, shared);
       shared.d_o.release();
       shared.d_o.next();
 
-      SplitOperand<kSteps> weights;
-      split_operand<kSteps>(weights, ds[0]);
+      Fp32x3Operand<kSteps> weights;
+      fp32x3_operand<kSteps>(weights, ds[0]);
       ptx::sync_warps(kGradients, kGroupThreads);  // all have read p
 #pragma unroll
       for (int plane = 0; plane < kPlanes; ++plane) {

@@ -3,8 +3,8 @@
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/ptx/barrier.cuh"
 #include "kernels/ptx/copy.cuh"
+#include "kernels/tile/fp32x3_product.cuh"
 #include "kernels/tile/split_copy.cuh"
-#include "kernels/tile/split_product.cuh"
 
 // Before the backward in fp32 of bf16 parts: delta = rowsum(do * o) and lse of every query row,
 // padded as delta.cuh has them.
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kGroupThreads)
   __syncthreads();
   ptx::wait(barrier, 0);
   float products[Kernel::kFragments][4];
-  multiply_split_scores<kValueDim, Factors::swapped>(products, o, d_o);
+  multiply_fp32x3_scores<kValueDim, Factors::swapped>(products, o, d_o);
 
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll

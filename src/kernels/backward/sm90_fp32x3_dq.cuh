@@ -2,7 +2,7 @@
 
 #include "kernels/backward/dq_semaphore.cuh"
 #include "kernels/ptx/arithmetic.cuh"
-#include "kernels/tile/split_product.cuh"
+#include "kernels/tile/fp32x3_product.cuh"
 
 // dq of sm90_fp32x3_backward: every block of keys adds its share of each tile to fp32 sums,
 // serialized (dq_semaphore.cuh). Shares lie in memory as they lie in registers: [tile][64 of its

@@ -22,12 +22,12 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   constexpr int kParts = (kConfig.value_dim + kColumns - 1) / kColumns;
   ptx::griddepcontrol_wait();
   const KernelArgs& args = a.args;
-  const SplitKv num_splits{a.pieces.work_tiles, kConfig.num_splits};
+  const SplitKv num_splits{a.partials.work_tiles, kConfig.num_splits};
   const int warp = static_cast<int>(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int work_tile = num_splits.whole() + warp / a.pieces.rows, own = warp % a.pieces.rows;
+  const int work_tile = num_splits.whole() + warp / a.partials.rows, own = warp % a.partials.rows;
   if (work_tile >= num_splits.work_tiles) return;
-  const int row = work_tile % a.pieces.of_head * kConfig.work_tile_rows() + own,
+  const int row = work_tile % a.partials.of_head * kConfig.work_tile_rows() + own,
             query = row / kQueryRows;
   if (query >= args.sq || row % kQueryRows >= kConfig.pack_gqa) return;
   const int first = num_splits.first_split(work_tile), last = num_splits.last_split(work_tile);
@@ -36,8 +36,8 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   for (int begin = first; begin <= last; begin += 32) {
     const int split = begin + lane < last ? begin + lane : last;
     const int at =
-        num_splits.piece_of(split, work_tile) * a.pieces.rows + own;  // of a lane's piece
-    const float lse = begin + lane <= last ? a.pieces.lse[at] * kLog2E : -ptx::infinity();
+        num_splits.piece_of(split, work_tile) * a.partials.rows + own;  // of a lane's piece
+    const float lse = begin + lane <= last ? a.partials.lse[at] * kLog2E : -ptx::infinity();
     float top = fmaxf(most, lse);
     for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(ptx::kWholeWarp, top, i));
     if (top == -ptx::infinity()) continue;
@@ -54,7 +54,7 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
     for (int i = 0; i < count; ++i) {
       const float of_piece = __shfl_sync(ptx::kWholeWarp, weight, i);
       const float* from =
-          a.pieces.o + static_cast<long long>(__shfl_sync(ptx::kWholeWarp, at, i)) * args.d_v;
+          a.partials.o + static_cast<long long>(__shfl_sync(ptx::kWholeWarp, at, i)) * args.d_v;
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const int column = part * kColumns + 4 * lane;
@@ -69,7 +69,7 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   }
   float of_keys = 1;  // what a sink leaves of their weights
   if constexpr (kConfig.sink) {
-    const int of_tile = work_tile / a.pieces.of_head % (args.hq / kConfig.pack_gqa);
+    const int of_tile = work_tile / a.partials.of_head % (args.hq / kConfig.pack_gqa);
     const int head = of_tile * kConfig.pack_gqa + row % kQueryRows;
     const float sink = args.logits.sinks[head] * kLog2E, top = fmaxf(most, sink);
     if (top != -ptx::infinity()) {
@@ -81,7 +81,7 @@ __global__ void combine_splits(const __grid_constant__ Sm90ForwardArgs a) {
   const bool seen = most != -ptx::infinity();
   const float inverse = seen ? of_keys / sum : 0.f;
 
-  const int packed = work_tile / a.pieces.of_head, heads = args.hq / kConfig.pack_gqa;
+  const int packed = work_tile / a.partials.of_head, heads = args.hq / kConfig.pack_gqa;
   const int batch = packed / heads;
   const int head = packed % heads * kConfig.pack_gqa + row % kQueryRows;
   if (lane == 0 && args.lse != nullptr) {

@@ -13,12 +13,12 @@ struct Sm90ForwardArgs {
   TensorMap q, k, v, o;
   KernelArgs args;  // of its pointers o and lse are read
   TileGrid tile_grid;
-  // Of `num_splits`: all work tiles, those of a head, and what pieces of the last ones leave, of
+  // Of `num_splits`: all work tiles, those of a head, and what splits of the last ones leave, of
   // each as many rows: [piece, rows, d_v] and [piece, rows].
-  struct Pieces {
+  struct Partials {
     int work_tiles, of_head, rows;
     float *o, *lse;
-  } pieces;
+  } partials;
 };
 
 // Rows of the boxes of 64 columns that the maps are for; of k and v it is block_k.

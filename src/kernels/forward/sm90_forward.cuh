@@ -148,8 +148,8 @@ struct Sm90Forward {
     if constexpr (kVarlen) {
       return BlockWalk(a.args.packed, a.args.hq, rings.smem + kNotedAt);
     } else if constexpr (kSplitKv) {
-      const SplitKv splits{a.pieces.work_tiles, kConfig.num_splits};
-      return BlockWalk(splits, a.pieces.of_head, a.tile_grid, block, blocks);
+      const SplitKv splits{a.partials.work_tiles, kConfig.num_splits};
+      return BlockWalk(splits, a.partials.of_head, a.tile_grid, block, blocks);
     } else {
       return BlockWalk(a.tile_grid, block, blocks);
     }

@@ -5,11 +5,11 @@
 #include "kernels/schedule/pipeline.cuh"
 #include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
+#include "kernels/tile/fp32x3_product.cuh"
 #include "kernels/tile/split_copy.cuh"
-#include "kernels/tile/split_product.cuh"
 #include "spec/config.h"
 
-// FlashAttention forward for sm_90a in fp32, by products of bf16 parts (tile/split_product.cuh).
+// FlashAttention forward for sm_90a in fp32, by products of bf16 parts (tile/fp32x3_product.cuh).
 //
 // A thread block owns 64 queries for each of its warpgroups but the first, of which one thread
 // starts copies. A tile's scores are one sum; its weights times v are a sum of their own, which is
@@ -130,7 +130,7 @@ struct Sm90Fp32x3Forward {
     for (int tile = tiles.begin; tile < tiles.end; ++tile) {
       Sum<1, kKeys> scores;
       rings.k.wait_full();
-      multiply_split_scores<kConfig.head_dim, Factors::as_they_are>(scores[0], q, rings.k.tile());
+      multiply_fp32x3_scores<kConfig.head_dim, Factors::as_they_are>(scores[0], q, rings.k.tile());
       rings.k.release();
       rings.k.next();
       softmax.orient(scores);
@@ -138,11 +138,11 @@ struct Sm90Fp32x3Forward {
         hide_masked(scores, mask, row, tile * kBlockK, -ptx::infinity());
       }
       softmax.step(scores, output);
-      SplitOperand<kSteps> weights;
-      split_operand<kSteps>(weights, scores[0]);
+      Fp32x3Operand<kSteps> weights;
+      fp32x3_operand<kSteps>(weights, scores[0]);
       Output sum;
       rings.v.wait_full();
-      multiply_split_values<kValues, kSteps>(sum, weights, rings.v.tile());
+      multiply_fp32x3_values<kValues, kSteps>(sum, weights, rings.v.tile());
       rings.v.release();
       rings.v.next();
 #pragma unroll

@@ -91,9 +91,9 @@ struct Sm90Store {
       const int row = rows.of_warp + half * 8 + lane / 4;
       if (row / kQueryRows >= rows.seq.sq(args) || !is_of_head(row)) continue;
       const long long at =
-          static_cast<long long>(piece) * a.pieces.rows + row % kConfig.work_tile_rows();
-      if (lane % 4 == 0) a.pieces.lse[at] = lse[half];
-      float* const to = a.pieces.o + at * args.d_v + lane % 4 * 2;
+          static_cast<long long>(piece) * a.partials.rows + row % kConfig.work_tile_rows();
+      if (lane % 4 == 0) a.partials.lse[at] = lse[half];
+      float* const to = a.partials.o + at * args.d_v + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kValues; ++n) {
         if (n * 8 >= args.d_v) continue;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/forward/split_planes.cuh"
+#include "kernels/forward/fp32x3_planes.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
 #include "spec/config.h"
@@ -15,13 +15,13 @@
 namespace dfa {
 
 // Which parts are multiplied with each other.
-struct PartPair {
+struct PlanePair {
   int left, right;
 };
-inline constexpr int kPartPairs = 6;
+inline constexpr int kPlanePairs = 6;
 
-DFA_DEVICE constexpr PartPair part_pair(int i) {
-  constexpr PartPair kAll[kPartPairs] = {{1, 1}, {0, 2}, {2, 0}, {0, 1}, {1, 0}, {0, 0}};
+DFA_DEVICE constexpr PlanePair plane_pair(int i) {
+  constexpr PlanePair kAll[kPlanePairs] = {{1, 1}, {0, 2}, {2, 0}, {0, 1}, {1, 0}, {0, 0}};
   return kAll[i];
 }
 
@@ -29,17 +29,17 @@ DFA_DEVICE constexpr PartPair part_pair(int i) {
 enum class Factors { as_they_are, swapped };
 
 template <Factors kFactors>
-DFA_DEVICE constexpr PartPair part_pair(int i) {
-  const PartPair pair = part_pair(i);
-  return kFactors == Factors::swapped ? PartPair{pair.right, pair.left} : pair;
+DFA_DEVICE constexpr PlanePair plane_pair(int i) {
+  const PlanePair pair = plane_pair(i);
+  return kFactors == Factors::swapped ? PlanePair{pair.right, pair.left} : pair;
 }
 
 // Parts of sums, as left operands.
 template <int kSteps>
-using SplitOperand = unsigned[kPlanes][kSteps][4];
+using Fp32x3Operand = unsigned[kPlanes][kSteps][4];
 
 template <int kSteps, int kFragments>
-DFA_DEVICE void split_operand(SplitOperand<kSteps>& parts_of, const float (&sum)[kFragments][4]) {
+DFA_DEVICE void fp32x3_operand(Fp32x3Operand<kSteps>& parts_of, const float (&sum)[kFragments][4]) {
   static_assert(kFragments == 2 * kSteps);
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) {
@@ -55,9 +55,9 @@ DFA_DEVICE void split_operand(SplitOperand<kSteps>& parts_of, const float (&sum)
 }
 
 template <int kColumns, Factors kFactors, int kPair, int kFragments>
-DFA_DEVICE void queue_split_scores(float (&scores)[kFragments][4], unsigned left, unsigned right) {
+DFA_DEVICE void queue_fp32x3_scores(float (&scores)[kFragments][4], unsigned left, unsigned right) {
   constexpr int kRows = 8 * kFragments;
-  constexpr PartPair kParts = part_pair<kFactors>(kPair);
+  constexpr PlanePair kParts = plane_pair<kFactors>(kPair);
   const Descriptor a = k_in_columns(left + kParts.left * tile_bytes(kGroupRows, kColumns));
   const Descriptor b = k_in_columns(right + kParts.right * tile_bytes(kRows, kColumns));
   ptx::multiply_shared<DType::bf16, kPair == 0 ? 0 : 1>(scores, a.bits(), b.bits());
@@ -66,18 +66,18 @@ DFA_DEVICE void queue_split_scores(float (&scores)[kFragments][4], unsigned left
     ptx::multiply_shared<DType::bf16, 1>(scores, a.moved(column_step<kGroupRows>(step)).bits(),
                                          b.moved(column_step<kRows>(step)).bits());
   }
-  if constexpr (kPair + 1 < kPartPairs) {
-    queue_split_scores<kColumns, kFactors, kPair + 1>(scores, left, right);
+  if constexpr (kPair + 1 < kPlanePairs) {
+    queue_fp32x3_scores<kColumns, kFactors, kPair + 1>(scores, left, right);
   }
 }
 
 // 64 rows times as many as `scores` has columns, both row by k. Waits for the result.
 template <int kColumns, Factors kFactors, int kFragments>
-DFA_DEVICE void multiply_split_scores(float (&scores)[kFragments][4], unsigned left,
-                                      unsigned right) {
+DFA_DEVICE void multiply_fp32x3_scores(float (&scores)[kFragments][4], unsigned left,
+                                       unsigned right) {
   ptx::pin(scores);
   ptx::fence_products();
-  queue_split_scores<kColumns, kFactors, 0>(scores, left, right);
+  queue_fp32x3_scores<kColumns, kFactors, 0>(scores, left, right);
   ptx::commit_products();
   ptx::wait_products<0>();
   ptx::pin(scores);
@@ -86,26 +86,27 @@ DFA_DEVICE void multiply_split_scores(float (&scores)[kFragments][4], unsigned l
 // sum = left^T right over 64 rows in k: 64 columns of the left, from `left` on, by as many as the
 // sum has, which are kColumns. The left's planes are kLeftPlane bytes apart.
 template <int kColumns, int kLeftPlane, int kPair, int kFragments>
-DFA_DEVICE void queue_split_transposed(float (&sum)[kFragments][4], unsigned left, unsigned right) {
+DFA_DEVICE void queue_fp32x3_transposed(float (&sum)[kFragments][4], unsigned left,
+                                        unsigned right) {
   static_assert(8 * kFragments == kColumns);
-  const Descriptor a = k_in_rows<kGroupRows>(left + part_pair(kPair).left * kLeftPlane);
+  const Descriptor a = k_in_rows<kGroupRows>(left + plane_pair(kPair).left * kLeftPlane);
   const Descriptor b =
-      k_in_rows<kGroupRows>(right + part_pair(kPair).right * tile_bytes(kGroupRows, kColumns));
+      k_in_rows<kGroupRows>(right + plane_pair(kPair).right * tile_bytes(kGroupRows, kColumns));
   ptx::multiply_transposed<DType::bf16, kPair == 0 ? 0 : 1>(sum, a.bits(), b.bits());
 #pragma unroll
   for (int step = 1; step < kGroupRows / 16; ++step) {
     ptx::multiply_transposed<DType::bf16, 1>(sum, a.moved(row_step(step)).bits(),
                                              b.moved(row_step(step)).bits());
   }
-  if constexpr (kPair + 1 < kPartPairs) {
-    queue_split_transposed<kColumns, kLeftPlane, kPair + 1>(sum, left, right);
+  if constexpr (kPair + 1 < kPlanePairs) {
+    queue_fp32x3_transposed<kColumns, kLeftPlane, kPair + 1>(sum, left, right);
   }
 }
 
 // Weights of 64 rows times a tile that is stored k by column. Waits for the result.
 template <int kFragments, int kSteps>
-DFA_DEVICE void multiply_split_values(float (&sum)[kFragments][4], SplitOperand<kSteps>& weights,
-                                      unsigned right) {
+DFA_DEVICE void multiply_fp32x3_values(float (&sum)[kFragments][4], Fp32x3Operand<kSteps>& weights,
+                                       unsigned right) {
   constexpr int kRows = 16 * kSteps, kColumns = 8 * kFragments;
 #pragma unroll
   for (int n = 0; n < kFragments; ++n) {
@@ -117,11 +118,12 @@ DFA_DEVICE void multiply_split_values(float (&sum)[kFragments][4], SplitOperand<
   for (int plane = 0; plane < kPlanes; ++plane) ptx::pin(weights[plane]);
   ptx::fence_products();
 #pragma unroll
-  for (int i = 0; i < kPartPairs; ++i) {
-    const Descriptor b = k_in_rows<kRows>(right + part_pair(i).right * tile_bytes(kRows, kColumns));
+  for (int i = 0; i < kPlanePairs; ++i) {
+    const Descriptor b =
+        k_in_rows<kRows>(right + plane_pair(i).right * tile_bytes(kRows, kColumns));
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      ptx::multiply_registers<DType::bf16>(sum, weights[part_pair(i).left][step],
+      ptx::multiply_registers<DType::bf16>(sum, weights[plane_pair(i).left][step],
                                            b.moved(row_step(step)).bits());
     }
   }

@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/forward/split_planes.cuh"
+#include "kernels/forward/fp32x3_planes.cuh"
 
 namespace dfa {
 namespace {
@@ -19,7 +19,7 @@ float part(unsigned packed, int half) {
   return std::bit_cast<float>(half == 0 ? packed << 16 : packed & 0xffff0000u);
 }
 
-TEST(SplitPlanes, PartsAddUpToTheNumberAndShrinkByEightBits) {
+TEST(Fp32x3Planes, PartsAddUpToTheNumberAndShrinkByEightBits) {
   std::mt19937 random(3);
   std::uniform_int_distribution<unsigned> bits;
   for (int i = 0; i < 100000; ++i) {
@@ -39,20 +39,20 @@ TEST(SplitPlanes, PartsAddUpToTheNumberAndShrinkByEightBits) {
   }
 }
 
-TEST(SplitPlanes, ChunksFollowStridesAndFillDensePlanes) {
+TEST(Fp32x3Planes, ChunksFollowStridesAndFillDensePlanes) {
   constexpr int kB = 2, kHeads = 3, kRows = 5, kColumns = 24;
   std::vector<float> from(4096);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = 1.f + static_cast<float>(i) * 0x1p-20f;
   constexpr long long kElements = kB * kHeads * kRows * kColumns;
   std::vector<unsigned short> planes(kPlanes * kElements, 0xffff);
-  const SplitTensor t{.from = from.data(),
-                      .planes = planes.data(),
-                      .strides = {.batch = 1024, .head = 48, .row = 160},
-                      .heads = kHeads,
-                      .rows = kRows,
-                      .columns = kColumns,
-                      .chunks = kElements / kSplitColumns};
-  for (long long chunk = 0; chunk < t.chunks; ++chunk) split_chunk(t, chunk);
+  const Fp32x3Tensor t{.from = from.data(),
+                       .planes = planes.data(),
+                       .strides = {.batch = 1024, .head = 48, .row = 160},
+                       .heads = kHeads,
+                       .rows = kRows,
+                       .columns = kColumns,
+                       .chunks = kElements / kPlanesColumns};
+  for (long long chunk = 0; chunk < t.chunks; ++chunk) fp32x3_chunk(t, chunk);
   long long at = 0;
   for (int b = 0; b < kB; ++b) {
     for (int h = 0; h < kHeads; ++h) {

@@ -20,10 +20,10 @@ DFA_DEVICE void split(unsigned (&parts)[kPlanes], float low, float high) {
 }
 
 // Eight columns of a row for each thread. Of infinity and NaN the later parts are NaN.
-DFA_DEVICE void split_chunk(const SplitTensor& t, long long chunk) {
-  const int across = t.columns / kSplitColumns;
+DFA_DEVICE void fp32x3_chunk(const Fp32x3Tensor& t, long long chunk) {
+  const int across = t.columns / kPlanesColumns;
   const long long row = chunk / across;
-  const int column = static_cast<int>(chunk % across) * kSplitColumns;
+  const int column = static_cast<int>(chunk % across) * kPlanesColumns;
   const long long head = row / t.rows;
   const float* from = t.from + head / t.heads * t.strides.batch + head % t.heads * t.strides.head +
                       row % t.rows * t.strides.row + column;
@@ -43,13 +43,13 @@ DFA_DEVICE void split_chunk(const SplitTensor& t, long long chunk) {
 
 // A template, as kernels are named by their instances.
 template <DType kPart>
-__global__ void __launch_bounds__(kSplitThreads)
-    split_planes(const __grid_constant__ SplitArgs args) {
-  long long chunk = static_cast<long long>(blockIdx.x) * kSplitThreads + threadIdx.x;
+__global__ void __launch_bounds__(kPlanesThreads)
+    fp32x3_planes(const __grid_constant__ Fp32x3PlanesArgs args) {
+  long long chunk = static_cast<long long>(blockIdx.x) * kPlanesThreads + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    const SplitTensor& t = args.tensors[i];
-    if (chunk >= 0 && chunk < t.chunks) split_chunk(t, chunk);
+    const Fp32x3Tensor& t = args.tensors[i];
+    if (chunk >= 0 && chunk < t.chunks) fp32x3_chunk(t, chunk);
     chunk -= t.chunks;
   }
 }
