@@ -11,7 +11,7 @@
 
 namespace dfa::cuda {
 
-// One source file as kernels include it: name "kernels/forward/x.cuh", "spec/config.h",
+// One source file as kernels include it: name "kernels/forward/x.cuh", "spec/target.h",
 // "dfa/dtype.h"; text is the whole file.
 struct SourceFile {
   std::string_view name;

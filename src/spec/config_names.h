@@ -3,7 +3,7 @@
 #include "base/enum_table.h"
 #include "spec/config.h"
 
-// Names of what configurations hold, apart from spec/config.h, which kernels include.
+// Names of what configurations hold, apart from the configurations, which kernels include.
 namespace dfa {
 
 inline constexpr auto kTargetNames = enum_table<Target>({{Target::cpu_portable, "cpu_portable"},

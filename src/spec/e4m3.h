@@ -1,6 +1,6 @@
 #pragma once
 
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 namespace dfa {
 

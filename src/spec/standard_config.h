@@ -19,7 +19,7 @@ constexpr const char* name_of(Probabilities probabilities) {
 }
 
 // Standard attention has no tiles; this is its one choice. Not among the configurations of kernels
-// (spec/config.h): it changes which kernels run, never one of them.
+// (forward_config.h, backward_config.h): it changes which kernels run, never one of them.
 struct StandardConfig {
   Probabilities probabilities = Probabilities::recomputed;
 

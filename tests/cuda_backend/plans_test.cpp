@@ -31,7 +31,10 @@ TEST_F(CudaBackendTest, WhatKernelsAreMadeFromIsTheVersionAndADigestOfTheirSourc
   EXPECT_TRUE(has(Pass::backward, "kernels/backward/sm90_backward.cuh"));
   EXPECT_FALSE(has(Pass::backward, "kernels/forward/sm90_forward.cuh"));
   EXPECT_FALSE(has(Pass::forward, "plan/validate.h"));  // no kernel includes it
-  EXPECT_TRUE(has(Pass::forward, "spec/config.h") && has(Pass::backward, "spec/config.h"));
+  EXPECT_TRUE(has(Pass::forward, "spec/gpu_tiles.h") && has(Pass::backward, "spec/gpu_tiles.h"));
+  EXPECT_TRUE(has(Pass::forward, "spec/forward_config.h"));
+  EXPECT_FALSE(has(Pass::forward, "spec/backward_config.h"));
+  EXPECT_TRUE(has(Pass::backward, "spec/backward_config.h"));
   EXPECT_NE(cuda::digest_of_sources(cuda::kernel_sources().subspan(1)),
             cuda::digest_of_sources(cuda::kernel_sources()));
 }

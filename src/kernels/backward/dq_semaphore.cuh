@@ -4,7 +4,7 @@
 #include "kernels/ptx/cluster.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/softmax/tile_mask.h"
-#include "spec/config.h"
+#include "spec/backward_config.h"
 
 // Who may add to dq when. Some tiles of queries together, dq_semaphore_rows() of them, have a
 // counter; the block, or pair of blocks, with key tile n adds its shares when the n before it have,

@@ -3,7 +3,7 @@
 #include "kernels/backward/dq_semaphore.cuh"
 #include "kernels/tile/product.cuh"
 #include "kernels/tile/store.cuh"
-#include "spec/config.h"
+#include "spec/backward_config.h"
 
 // dq as a sum that the keys' thread blocks add to one by one (dq_semaphore.cuh): five products
 // instead of seven.

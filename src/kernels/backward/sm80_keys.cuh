@@ -9,7 +9,7 @@
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "kernels/variant/dropout.cuh"
-#include "spec/config.h"
+#include "spec/backward_config.h"
 
 // FlashAttention backward, dk and dv, for sm_80 and up, in fp16 and bf16,
 // in tf32, and in fp32 with multiply-adds.

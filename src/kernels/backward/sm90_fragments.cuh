@@ -5,7 +5,7 @@
 #include "kernels/tile/panel.h"
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/variant/exponent_logits.cuh"
-#include "spec/config.h"
+#include "spec/backward_config.h"
 
 // What a warpgroup of Hopper's backward does with 64 keys and 64 queries, in fragments as its
 // products have them: scores, their weights, their gradients.

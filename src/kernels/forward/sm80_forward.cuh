@@ -8,7 +8,7 @@
 #include "kernels/tile/store.cuh"
 #include "kernels/tile/tile.cuh"
 #include "kernels/variant/dropout.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // FlashAttention forward for sm_80 and up, with mma.sync and cp.async, in fp16 and bf16,
 // in tf32, and in fp32 with multiply-adds.

@@ -6,7 +6,7 @@
 #include "kernels/tile/paged_tile.cuh"
 #include "kernels/tile/product_tf32.cuh"
 #include "kernels/tile/tile.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // FlashAttention forward of few queries a sequence, for sm_80 and up in 16 bits: decode. It reads
 // every key and value once and does little else, so what counts is how many bytes are on their way.

@@ -4,7 +4,7 @@
 #include "kernels/schedule/seqlen_info.h"
 #include "kernels/schedule/tile_scheduler.h"
 #include "kernels/tensor_map.h"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 namespace dfa {
 

@@ -24,7 +24,7 @@
 #include "kernels/tile/panel_rows.cuh"
 #include "kernels/tile/product.cuh"
 #include "kernels/variant/exponent_logits.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // FlashAttention forward for sm_90a (wgmma, the copy engine), in fp16 and bf16.
 //

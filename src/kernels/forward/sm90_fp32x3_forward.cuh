@@ -7,7 +7,7 @@
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/fp32x3_product.cuh"
 #include "kernels/tile/split_copy.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // FlashAttention forward for sm_90a in fp32, by products of bf16 parts (tile/fp32x3_product.cuh).
 //

@@ -3,7 +3,7 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/ptx/copy.cuh"
 #include "kernels/softmax/tile_mask.h"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 namespace dfa {
 

@@ -8,7 +8,7 @@
 #include "kernels/ptx/tensor_copy.cuh"
 #include "kernels/tile/panel.h"
 #include "kernels/tile/tile.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // How the output and lse of sm90_forward leave, and whether they may: a warpgroup's 64 rows, 16 a
 // warp.

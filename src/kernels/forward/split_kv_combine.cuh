@@ -3,7 +3,7 @@
 #include "kernels/forward/split_kv_args.h"
 #include "kernels/ptx/order.cuh"
 #include "kernels/tile/product.cuh"
-#include "spec/config.h"
+#include "spec/forward_config.h"
 
 // What sm80_split_kv does when the keys of a piece end: warps' outputs are combined, and, by the
 // last block of a tile to end, those of its splits:

@@ -3,6 +3,7 @@
 #include "kernels/ptx/copy.cuh"
 #include "kernels/ptx/order.cuh"
 #include "kernels/schedule/seqlen_info.h"
+#include "spec/forward_config.h"
 
 namespace dfa {
 

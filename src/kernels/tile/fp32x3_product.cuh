@@ -3,7 +3,7 @@
 #include "kernels/forward/fp32x3_planes.cuh"
 #include "kernels/ptx/wgmma.cuh"
 #include "kernels/tile/panel.h"
-#include "spec/config.h"
+#include "spec/gpu_tiles.h"
 
 // Products of a warpgroup in fp32, on tensor cores that multiply bf16: operands are sums of three
 // bf16 each, and of the nine products of their parts the six largest are made, the smallest first.

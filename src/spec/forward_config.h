@@ -1,0 +1,200 @@
+#pragma once
+
+#include "dfa/dtype.h"
+#include "spec/gpu_tiles.h"
+#include "spec/target.h"
+
+namespace dfa {
+
+// What the copying thread of cuda_sm90 tells the others of a tile of q.
+inline constexpr int kOrderBytes = 32;
+inline constexpr int kVarlenOrderBytes = 48;
+// Work tiles of packed sequences that may be done again together (VarlenTileScheduler).
+inline constexpr int kVarlenTilesAtOnce = 128;
+
+// Where a key and its value lie (KeyPlace), of each of two tiles of keys.
+inline constexpr int kKeyPlaceBytes = 16;
+
+// What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
+inline constexpr int kRecomputeBytes = 192;
+
+// Tile configuration of a FlashAttention forward kernel. On a GPU head_dim and value_dim are
+// gpu_head_dim() of the problem's.
+struct ForwardConfig {
+  Target target = Target::cpu_portable;
+  DType element = DType::fp32;
+  int head_dim = 64;   // d
+  int value_dim = 64;  // dv
+  int block_q = 64;    // query rows of a tile
+  int block_k = 64;    // keys of a tile
+  // Of GPU targets only:
+  int warps = 4;   // each owns block_q / warps query rows
+  int stages = 2;  // tiles of k and v in shared memory
+  int ctas = 2;    // thread blocks of one multiprocessor: bounds the registers of a thread
+  // Of cuda_sm90 only; four more warps copy.
+  int q_stages = 1;       // tiles of q, whose place the output takes
+  bool pingpong = false;  // warpgroups take turns at the tensor cores
+  // Neighbouring thread blocks, 1 or 2, that own neighbouring tiles of q and copy k and v together.
+  int cluster = 1;
+  // Columns of q, from the first, that stay in registers as left operands of scores: products then
+  // read less shared memory.
+  int q_columns_in_regs = 0;
+  // Query heads, up to 16, that read the same keys and are neighbouring rows of a tile. A query has
+  // as many rows as the least power of two that holds them; what is left of those is not stored.
+  int pack_gqa = 1;
+  // Work tiles that fill no whole round of so many blocks, or pairs, are dealt out in as many equal
+  // splits of their keys (stream-K, split-KV): no multiprocessor is idle in the last round, or
+  // where work tiles are few. What a split leaves goes to the workspace, from which a second kernel
+  // combines it. 0: whole work tiles alone.
+  int num_splits = 0;
+  // Of GPU targets: packed sequences, whose lengths the kernel reads (SeqlenInfo).
+  bool varlen = false;
+  // Of GPU targets: what becomes of logits (LogitTransform, ExponentLogits), as the problem says.
+  bool softcap = false;
+  bool alibi = false;
+  bool bias = false;  // not of cuda_sm90
+  bool sink = false;
+  // Of cuda_sm80 and below: packed sequences whose keys lie in pages, which a block table names.
+  bool paged = false;
+  // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
+  bool ranges = false;
+  bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
+  bool blocks = false;   // likewise: the problem has lists of blocks (BlockLists)
+  // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all
+  // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
+  // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
+  // Warps share a tile's keys, its rows are those of pack_gqa heads. The kernel is the same for
+  // every num_splits and split_keys.
+  bool split_kv = false;
+  // Keys of a split, the same in every batch, twice as many and so on of sequences that would have
+  // more than kMostFixedSplits; 0: as lengths and num_splits give it.
+  int split_keys = 0;
+
+  // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
+  // where it sees a key, whatever comes later; what leaves that range is done again.
+  constexpr bool static_max() const {
+    return target == Target::cuda_sm90 && element == DType::bf16;
+  }
+  // Of cuda_sm90 with one stage of q: the output leaves through a place of its own, half its
+  // columns at a time. Boxes are stored whole.
+  constexpr bool own_output() const {
+    return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
+           value_dim > 64 && pack_gqa == query_rows();
+  }
+  // Of cuda_sm90 in e4m3, where sums are reported to keep few bits: a product of weights and v
+  // starts anew, of as many columns as registers last for beside the output that it is added to.
+  constexpr int value_parts() const {
+    if (value_dim <= 128) return 1;
+    return value_dim <= 192 ? 2 : 4;
+  }
+
+  constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenTilesAtOnce + 4) : 0; }
+  constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
+
+  // Rows of q that are dealt out together, and what they are of.
+  constexpr int work_tile_rows() const { return cluster * block_q; }
+  constexpr int work_tile_queries() const { return work_tile_rows() / query_rows(); }
+  constexpr int query_rows() const {
+    int rows = 1;
+    while (rows < pack_gqa) rows *= 2;
+    return rows;
+  }
+
+  constexpr int threads() const {
+    return 32 * warps + (target == Target::cuda_sm90 ? kGroupThreads : 0);
+  }
+  constexpr int warp_rows() const { return split_kv ? block_q : block_q / warps; }
+  constexpr int warp_keys() const { return split_kv ? block_k / warps : block_k; }  // of a tile
+
+  // Fragments of q stay in registers where there is room beside scores and output.
+  constexpr bool q_in_registers() const {
+    return bytes_of(element) == 2 && warp_rows() * head_dim <= 2048 &&
+           warp_rows() * (head_dim / 2 + value_dim + warp_keys()) <= 176 * 32;
+  }
+
+  // Are heads in slices? And the same kernel's configuration of one slice.
+  constexpr bool sliced() const { return head_dim > kMostColumns || value_dim > kMostColumns; }
+  constexpr ForwardConfig of_slice() const {
+    ForwardConfig slice = *this;
+    slice.head_dim = columns_of_slice(head_dim);
+    slice.value_dim = columns_of_slice(value_dim);
+    return slice;
+  }
+  constexpr int output_slices() const { return value_dim / of_slice().value_dim; }
+  constexpr int widest_dim() const { return head_dim > value_dim ? head_dim : value_dim; }
+
+  // One tile of q, which the output reuses, and `stages` of k and v; in slices `stages` of one.
+  constexpr int smem_bytes() const {
+    const int widest = head_dim > value_dim ? head_dim : value_dim;
+    if (target == Target::cuda_sm90 && bytes_of(element) == 4) {  // three planes of bf16
+      return 6 * (block_q * round_up(head_dim, 64) +
+                  stages * block_k * (round_up(head_dim, 64) + round_up(value_dim, 64))) +
+             16 + 32 * stages;
+    }
+    if (target == Target::cuda_sm90) {
+      return q_stages * block_q / kGroupRows * q_group_bytes() +
+             stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
+             16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
+             (static_max() ? kRecomputeBytes + noted_bytes() : 0);
+    }
+    if (sliced()) {
+      const ForwardConfig slice = of_slice();
+      const int columns = head_dim > slice.value_dim ? head_dim : slice.value_dim;
+      return bytes_of(element) * (block_q * columns + stages * block_k * slice.widest_dim());
+    }
+    const int keys = bytes_of(element) * stages * block_k * (head_dim + value_dim);
+    const int owned = bytes_of(element) * block_q * widest;
+    if (!split_kv) return owned + keys;
+    const int outputs = round_up(4 * warps * block_q * (split_output_row() + 1), 128);
+    return owned + (keys > outputs ? keys : outputs) + 2 * block_k * kKeyPlaceBytes;
+  }
+
+  // Of split_kv: columns of a warp's output in shared memory, where rows are apart so that lanes
+  // meet other banks.
+  constexpr int split_output_row() const { return value_dim + 8; }
+
+  // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
+  // out evenly when it starts, then those that copy hand back.
+  constexpr int copier_registers() const {
+    return block_q / kGroupRows == 3 || cluster > 1 ? 32 : 24;
+  }
+  constexpr int query_registers() const {
+    constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;
+    const int even = kMultiprocessor / threads() / 8 * 8;
+    const int dealt = (even < kMostAtStart ? even : kMostAtStart) * threads();
+    const int left =
+        (dealt - copier_registers() * kGroupThreads) / (threads() - kGroupThreads) / 8 * 8;
+    return left < kMost ? left : kMost;
+  }
+
+  // Of cuda_sm90: q of one warpgroup, in panels; the output takes its place.
+  constexpr int q_group_bytes() const {
+    const int q_row = panel_row_bytes(element, head_dim);
+    const int o_row = panel_row_bytes(output_of(element), value_dim);
+    return kGroupRows * (q_row > o_row ? q_row : o_row);
+  }
+  // Of cuda_sm90, of one stage. In e4m3 v is transposed, keys side by side (pack_values).
+  constexpr int k_tile_bytes() const { return block_k * panel_row_bytes(element, head_dim); }
+  constexpr int v_tile_bytes() const {
+    if (element == DType::e4m3) return value_dim * panel_row_bytes(element, block_k);
+    return block_k * panel_row_bytes(element, value_dim);
+  }
+
+  // Of cuda_sm90, where half of the output has a place of its own: its columns, and bytes.
+  constexpr int output_columns() const { return own_output() ? round_up(value_dim, 128) / 2 : 0; }
+  constexpr int output_bytes() const { return 2 * block_q * output_columns(); }
+
+  // fp32 values one tile keeps in cache: scores, accumulator, and one tile each of q, k and v.
+  constexpr long long tile_bytes() const {
+    const long long scores = 4LL * block_q * block_k;
+    const long long output = 4LL * block_q * value_dim;
+    const long long inputs =
+        static_cast<long long>(bytes_of(element)) *
+        (1LL * block_q * head_dim + 1LL * block_k * head_dim + 1LL * block_k * value_dim);
+    return scores + output + inputs;
+  }
+
+  friend constexpr bool operator==(const ForwardConfig&, const ForwardConfig&) = default;
+};
+
+}  // namespace dfa
