@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "base/env.h"
 #include "base/file.h"
@@ -88,17 +89,12 @@ std::span<const SourceFile> kernel_sources() {
   return replaced.files();
 }
 
-std::vector<SourceFile> sources_of(Pass pass) {
-  const std::span<const SourceFile> all = kernel_sources();
+namespace {
+
+// Of `open`, and all that they include.
+std::vector<SourceFile> with_included(std::vector<std::string_view> open,
+                                      std::span<const SourceFile> all) {
   std::set<std::string_view> used;
-  std::vector<std::string_view> open;
-  for (const SourceFile& file : all) {
-    const bool forward = file.name.starts_with("kernels/forward/");
-    const bool backward = file.name.starts_with("kernels/backward/");
-    if ((forward && pass != Pass::backward) || (backward && pass != Pass::forward)) {
-      open.push_back(file.name);
-    }
-  }
   while (!open.empty()) {
     const std::string_view name = open.back();
     open.pop_back();
@@ -113,6 +109,24 @@ std::vector<SourceFile> sources_of(Pass pass) {
     if (used.contains(file.name)) sources.push_back(file);
   }
   return sources;
+}
+
+}  // namespace
+
+std::vector<SourceFile> sources_of(Pass pass) {
+  std::vector<std::string_view> names;
+  for (const SourceFile& file : kernel_sources()) {
+    const bool forward = file.name.starts_with("kernels/forward/");
+    const bool backward = file.name.starts_with("kernels/backward/");
+    if ((forward && pass != Pass::backward) || (backward && pass != Pass::forward)) {
+      names.push_back(file.name);
+    }
+  }
+  return with_included(std::move(names), kernel_sources());
+}
+
+std::vector<SourceFile> sources_of(std::string_view name, std::span<const SourceFile> all) {
+  return with_included({name}, all);
 }
 
 }  // namespace dfa::cuda

@@ -47,4 +47,7 @@ std::span<const SourceFile> kernel_sources();
 // What the kernels of a pass are made from: their files, and what those include.
 std::vector<SourceFile> sources_of(Pass pass);
 
+// The same of one file among `all`.
+std::vector<SourceFile> sources_of(std::string_view name, std::span<const SourceFile> all);
+
 }  // namespace dfa::cuda

@@ -69,6 +69,21 @@ TEST(KernelSources, WhatTheyIncludeIsThereAndIsOurs) {
   }
 }
 
+TEST(KernelSources, AFileIsMadeOfItselfAndAllThatItIncludes) {
+  const std::vector<SourceFile> all{{"a.h", "#include \"b.h\"\n#include <c.h>"},
+                                    {"b.h", "#include \"d.h\"\n#include \"a.h\""},
+                                    {"c.h", ""},
+                                    {"d.h", "#include \"of the compiler.h\""}};
+  const auto names = [&](std::string_view name) {
+    std::vector<std::string_view> found;
+    for (const SourceFile& file : sources_of(name, all)) found.push_back(file.name);
+    return found;
+  };
+  EXPECT_EQ(names("a.h"), (std::vector<std::string_view>{"a.h", "b.h", "d.h"}));
+  EXPECT_EQ(names("d.h"), std::vector<std::string_view>{"d.h"});
+  EXPECT_TRUE(names("nowhere.h").empty());
+}
+
 TEST(KernelSources, AFoldersFilesTakeTheirPlaces) {
   const testing::TempDir folder;
   folder.write("kernels/forward/sm90_forward.cuh", "another");

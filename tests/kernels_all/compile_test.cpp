@@ -13,7 +13,6 @@ namespace dfa::cuda {
 namespace {
 
 TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
-  leave_defaults_out();
   for (const int d : {64, 128}) {
     const Problem p{.dtype = half(), .sq = 64, .sk = 64, .d = d, .dv = d};
     for (const ForwardConfig& config : forward_candidates(p, limits_)) {
@@ -35,7 +34,6 @@ TEST_P(CompileTest, EveryCandidateOfTheCommonHeadDimsCompilesWithoutSpills) {
 }
 
 TEST_P(CompileTest, EveryCandidateOfSumsInOrderCompilesWithoutSpills) {
-  leave_defaults_out();
   for (const int d : kGpuHeadDims) {
     const Problem p{.dtype = DType::bf16, .sq = 64, .sk = 64, .d = d, .dv = d};
     for (const BackwardConfig& config : backward_candidates(p, limits_)) {
@@ -67,7 +65,6 @@ TEST_P(CompileTest, HeadsInSlicesOfEveryWidthCompileWithoutSpills) {
 // Hopper's own: every tile of equal head dims and of the pairs furthest apart.
 TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
   const auto compile_all = [&](DType type, int d, int dv) {
     const Problem p{.dtype = type, .sq = 64, .sk = 64, .d = d, .dv = dv};
     const auto candidates = forward_candidates(p, limits_);
@@ -90,7 +87,6 @@ TEST_P(CompileTest, EveryHopperForwardCompilesWithoutSpills) {
 // number, keys in shares, q in registers, pairs of blocks.
 TEST_P(CompileTest, HopperForwardsThatAreChosenCompileWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
   std::set<std::string> chosen;
   for (const int d : {64, 96, 128, 192, 256}) {
     for (const DType type : {DType::bf16, DType::fp16}) {
@@ -150,7 +146,6 @@ TEST_P(CompileTest, EveryHopperBackwardInFp32CompilesWithoutSpills) {
 // the same bits in every run and with any.
 TEST_P(CompileTest, EveryHopperBackwardCompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
-  leave_defaults_out();
   std::set<std::string> chosen;
   for (const char* dims : {"d64", "d96", "d128", "d64 dv128", "d96 dv64", "d128 dv64", "d192",
                            "d256", "d192 dv128", "d96 dv192", "d256 dv64"}) {

@@ -4,8 +4,7 @@
 
 #include <string>
 
-#include "cuda/nvrtc.h"
-#include "dfa/error.h"
+#include "kernels_full/test_kernels.h"
 
 namespace dfa::cuda {
 
@@ -16,10 +15,6 @@ struct Architecture {
 };
 
 class OnArchitectures : public testing::TestWithParam<Architecture> {};
-
-// Skips the test that calls it where there is no compiler.
-#define DFA_NEEDS_NVRTC(nvrtc) \
-  if (!(nvrtc).available()) GTEST_SKIP() << (nvrtc).available().reason
 
 // The full tier compiles for the oldest, the first with asynchronous copies and Hopper; the program
 // of the tier `all` for the others too.
@@ -34,19 +29,5 @@ inline constexpr Architecture kArchitectures[] = {{75, "sm_75"}, {80, "sm_80"}, 
   INSTANTIATE_TEST_SUITE_P(                                    \
       Architectures, suite, testing::ValuesIn(kArchitectures), \
       [](const auto& architecture) { return std::string(architecture.param.name); })
-
-// Large spills are errors of the compiler, small ones here.
-inline CompiledKernel compile_without_stack(const Nvrtc& nvrtc, const CompileRequest& request) {
-  try {
-    CompiledKernel kernel = nvrtc.compile(request);
-    EXPECT_EQ(kernel.warning, "") << request.name_expression;
-    EXPECT_EQ(kernel.stack_bytes, 0) << request.name_expression;
-    EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
-    return kernel;
-  } catch (const Error& error) {
-    ADD_FAILURE() << error.what();
-    return {};
-  }
-}
 
 }  // namespace dfa::cuda

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,20 +15,14 @@ namespace dfa::cuda {
 class CompileTest : public OnArchitectures {
  protected:
   void SetUp() override {
-    DFA_NEEDS_NVRTC(nvrtc_);
+    DFA_NEEDS_NVRTC(kernels_);
     limits_ = gpu_limits(GetParam().number);
   }
 
   void compile(const std::vector<KernelLaunch>& launches) {
     for (const KernelLaunch& launch : launches) {
-      if (!seen_.insert(launch.entry).second) continue;
-      compile_without_stack(nvrtc_, request_of(launch, GetParam().name));
+      compile_without_stack(kernels_, request_of(launch, GetParam().name));
     }
-  }
-
-  // What Defaults… compiles is not compiled again: every test is a process of its own.
-  void leave_defaults_out() {
-    for (const KernelLaunch& launch : defaults()) seen_.insert(launch.entry);
   }
 
   std::vector<KernelLaunch> defaults() const {
@@ -91,9 +84,8 @@ class CompileTest : public OnArchitectures {
   bool sm75() const { return limits_.highest == Target::cuda_sm75; }
   DType half() const { return sm75() ? DType::fp16 : DType::bf16; }
 
-  Nvrtc nvrtc_;
+  TestKernels kernels_;
   Limits limits_;
-  std::set<std::string> seen_;
 };
 
 }  // namespace dfa::cuda

@@ -8,11 +8,11 @@ namespace {
 using PrimitiveKernels = OnArchitectures;
 
 TEST_P(PrimitiveKernels, CompileWithoutSpillsWhereTheyClaimTo) {
-  const Nvrtc nvrtc(probe_sources());
-  DFA_NEEDS_NVRTC(nvrtc);
+  TestKernels kernels(probe_sources());
+  DFA_NEEDS_NVRTC(kernels);
   for (const Probe& probe : probes()) {
     if (probe.least > GetParam().number) continue;
-    compile_without_stack(nvrtc, request_of(probe, GetParam().name));
+    compile_without_stack(kernels, request_of(probe, GetParam().name));
   }
 }
 

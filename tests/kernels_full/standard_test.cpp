@@ -10,8 +10,8 @@ using StandardKernels = OnArchitectures;
 
 // Rows of one warp, of two and of sixteen; a layout that is copied.
 TEST_P(StandardKernels, CompileWithoutSpills) {
-  const Nvrtc nvrtc;
-  DFA_NEEDS_NVRTC(nvrtc);
+  TestKernels kernels;
+  DFA_NEEDS_NVRTC(kernels);
   int compiled = 0;
   for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
     for (const std::int64_t sk : {500, 1000, 9000}) {
@@ -24,7 +24,7 @@ TEST_P(StandardKernels, CompileWithoutSpills) {
         if (score == nullptr && (copy == nullptr || sk != 500)) continue;
         const KernelLaunch& launch = score != nullptr ? score->launch : copy->launch;
         const CompiledKernel kernel =
-            compile_without_stack(nvrtc, request_of(launch, GetParam().name));
+            compile_without_stack(kernels, request_of(launch, GetParam().name));
         EXPECT_LE(kernel.registers, 64) << launch.entry;  // 1024 threads a multiprocessor
         ++compiled;
       }
@@ -34,14 +34,14 @@ TEST_P(StandardKernels, CompileWithoutSpills) {
 }
 
 TEST_P(StandardKernels, RowsThatAreRecomputedCompileWithoutSpills) {
-  const Nvrtc nvrtc;
-  DFA_NEEDS_NVRTC(nvrtc);
+  TestKernels kernels;
+  DFA_NEEDS_NVRTC(kernels);
   for (const DType type : {DType::fp32, DType::tf32, DType::fp16, DType::bf16}) {
     if (type == DType::bf16 && GetParam().number < 80) continue;
     for (const std::int64_t d : {32, 64, 96, 256}) {
       const KernelLaunch launch = rows_launch({.dtype = type, .d = d, .dv = d}, 16);
       const CompiledKernel kernel =
-          compile_without_stack(nvrtc, request_of(launch, GetParam().name));
+          compile_without_stack(kernels, request_of(launch, GetParam().name));
       EXPECT_LE(kernel.registers, 128) << launch.entry;  // of 512 threads
     }
   }

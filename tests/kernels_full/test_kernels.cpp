@@ -1,0 +1,60 @@
+#include "kernels_full/test_kernels.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/file.h"
+
+namespace dfa::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of whoever passes judgement on a kernel: another one's are no answers.
+std::string judge() {
+  std::string code;
+  for (const char* name : {"nvrtc.cpp", "ptxas_log.cpp"}) {
+    code += code_of(read_file(fs::path(DFA_SOURCE_DIR) / "src/cuda" / name));
+  }
+  return digest(code);
+}
+
+fs::path folder() {
+  const char* named = std::getenv("DFA_TEST_KERNELS");
+  const bool own = named != nullptr && *named != '\0';
+  return fs::path(own ? named : DFA_BUILT_TEST_KERNELS) / judge();
+}
+
+}  // namespace
+
+TestKernels::OfFile::OfFile(std::vector<SourceFile> all)
+    : sources(std::move(all)),
+      store({.cache = folder()}, std::make_shared<const Nvrtc>(sources), sources, {}) {}
+
+TestKernels::TestKernels(std::span<const SourceFile> sources)
+    : sources_(sources), nvrtc_(sources) {}
+
+CompiledKernel TestKernels::compile(const CompileRequest& request) {
+  std::unique_ptr<OfFile>& file = files_[request.source];
+  if (file == nullptr) {
+    file = std::make_unique<OfFile>(sources_of(request.source, sources_));
+  }
+  return *file->store.get(request).code;
+}
+
+CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest& request) {
+  try {
+    CompiledKernel kernel = kernels.compile(request);
+    EXPECT_EQ(kernel.warning, "") << request.name_expression;
+    EXPECT_EQ(kernel.stack_bytes, 0) << request.name_expression;
+    EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
+    return kernel;
+  } catch (const Error& error) {
+    ADD_FAILURE() << error.what();
+    return {};
+  }
+}
+
+}  // namespace dfa::cuda
