@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -65,9 +67,33 @@ inline Plan run(Tensors& t, const PlanOptions& options) {
   return plan;
 }
 
+// Under the thread sanitizer, which looks for races, values are read and not judged: other builds
+// judge the same ones, by a reference without threads that would be nine tenths of the time here.
+#ifdef DFA_THREAD_SANITIZER
+inline constexpr bool kJudged = false;
+#else
+inline constexpr bool kJudged = true;
+#endif
+
+// All outputs, so that one that is still written to is seen.
+inline void read_outputs(const Tensors& t) {
+  unsigned sum = 0;
+  for (const auto* bytes : {&t.o, &t.dq, &t.dk, &t.dv}) {
+    for (const std::byte byte : *bytes) sum += static_cast<unsigned>(byte);
+  }
+  for (const auto* floats : {&t.lse, &t.d_sinks, &t.d_bias}) {
+    for (const float value : *floats) sum += std::bit_cast<unsigned>(value);
+  }
+  asm volatile("" ::"r"(sum));  // or nobody would need the sum
+}
+
 // Empty, or what is wrong and the line that shows it again.
 inline std::string fault(Tensors& t, const Variant& variant, std::uint64_t seed,
                          const CheckOptions& options = {}) {
+  if constexpr (!kJudged) {
+    read_outputs(t);
+    return "";
+  }
   CheckReport report = check_forward(t.p, t.forward_args(), options);
   std::string text = report.ok ? "" : report.summary();
   if (t.p.pass != Pass::forward) {
