@@ -3,6 +3,9 @@
 // Before anything of the kernels:
 #include "emulated/warps.h"
 // and then:
+#include <optional>
+#include <utility>
+
 #include "emulated/hopper.h"
 #include "kernels/backward/delta.cuh"
 #include "kernels/backward/sink_gradient.cuh"
@@ -54,15 +57,25 @@ void run_backward(Tensors& t, const Keys& keys, int sms = 4) {
   launch(launches[2].grid, launches[2].threads, [&] { sm90_dq<kConfig>(args.args); });
 }
 
+inline bool same_gradients(const Tensors& a, const Tensors& b) {
+  return a.dq == b.dq && a.dk == b.dk && a.dv == b.dv && a.d_sinks.empty();
+}
+
+// The reference judges bits that it has not judged: those of sums in a fixed order it sees once,
+// whatever the timing.
 template <BackwardConfig kConfig, typename Keys>
 void expect_gradients(const std::string& line, std::initializer_list<Timing> timings,
                       const Keys& keys, int sms = 4) {
+  const Tensors asked_for = with_forward(line);
+  expect_legal(kConfig, asked_for.p);
+  std::optional<Tensors> judged;
   for (const Timing asked : timings) {
-    Tensors t = with_forward(line);
-    expect_legal(kConfig, t.p);
+    Tensors t = asked_for;
     const WithTiming with(asked);
     run_backward<kConfig>(t, keys, sms);
+    if (judged && same_gradients(t, *judged)) continue;
     expect_met(check_backward(t.p, t.backward_args()), line);
+    judged = std::move(t);
   }
 }
 
