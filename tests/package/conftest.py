@@ -8,8 +8,12 @@ import pytest
 # JAX else takes three quarters of the card for itself, beside PyTorch and other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-# Processors that JAX takes for several devices (test_jax_devices.py).
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+# Processors that JAX takes for several devices (test_jax_devices.py). What XLA makes around our calls is compiled in a
+# hurry unless somebody asks for more: its tests spend their time on that. test_jax.py has one program as users
+# compile it.
+FLAGS_OF_USERS = os.environ.get("XLA_FLAGS", "")
+HURRY = "" if FLAGS_OF_USERS else "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["XLA_FLAGS"] = f"{FLAGS_OF_USERS} {HURRY} --xla_force_host_platform_device_count=4"
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,8 @@
 """dfa.attention on JAX arrays, inside jit, grad and vmap."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -48,6 +51,14 @@ def test_forward_and_gradients(dtype, tolerance, causal):
     wanted = jax.grad(loss(plain), argnums=(0, 1, 2))(q, k, v)
     for gradient, truth in zip(got, wanted):
         assert gradient.dtype == dtype and close(gradient, truth.astype(jnp.float32), 4 * tolerance)
+
+
+def test_forward_and_gradients_as_users_compile_them():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k",
+               "test_forward_and_gradients and True and not users"]
+    run = subprocess.run(command, env=os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=3"},
+                         capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and "3 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_deterministic_gradients_are_the_same_in_every_run():
