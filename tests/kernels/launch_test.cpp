@@ -148,10 +148,10 @@ TEST(Launch, HoppersBackwardInFp32SplitsRowsThenItsInputs) {
   const auto at = [&](const Fp32x3Tensor& t) {
     return static_cast<char*>(t.planes) - memory.data();
   };
-  const ZeroedBytes turns = launches[3].zeroed;
-  EXPECT_EQ(turns.offset, static_cast<std::size_t>(4 * (2 * kRows + kRows * 96)));
+  const ZeroedBytes semaphores = launches[3].zeroed;
+  EXPECT_EQ(semaphores.offset, static_cast<std::size_t>(4 * (2 * kRows + kRows * 96)));
   const long long q = at(split.inputs.tensors[0]);
-  EXPECT_GE(q, static_cast<long long>(turns.offset + turns.bytes));
+  EXPECT_GE(q, static_cast<long long>(semaphores.offset + semaphores.bytes));
   EXPECT_EQ(q % 64, 0);
   EXPECT_EQ(at(split.rows.tensors[0]), q);
   EXPECT_EQ(at(split.inputs.tensors[1]), q + 6 * kQ);
