@@ -48,8 +48,9 @@ def citations(root, name, found):
     if path.suffix == ".f32":
         return [other.relative_to(root).as_posix() for other in sorted(path.parent.glob("*.json"))
                 if f'"samples_file": "{path.name}"' in other.read_text()]
-    key = re.compile(r"(?<![\w.-])" + re.escape(name.partition("/")[2]) + r"(?![\w-]|\.\w)")
-    return [text for text in found if key.search(found[text])]
+    below = name.partition("/")[2]
+    key = re.compile(r"(?<![\w.-])" + re.escape(below) + r"(?![\w-]|\.\w)")
+    return [text for text, words in found.items() if below in words and key.search(words)]
 
 
 def rows(root):
