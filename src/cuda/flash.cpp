@@ -53,22 +53,8 @@ std::string splits_of(const Problem& p, const ForwardConfig& c) {
 }  // namespace
 
 // What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
-// run it: Hopper's forward in e4m3, splits as they are asked for, and wide heads in pages, and
-// dense keys in splits (asked_flash). Kernels that changed since their last run are not:
-// docs/design/0025 says which.
-constexpr bool kE4m3OnGpu = false;
-constexpr bool kSplitsAsAskedOnGpu = false;
-
+// run it: wide heads in pages.
 Verdict flash_supports(const Problem& p, const Limits& limits) {
-  if (!kE4m3OnGpu && p.dtype == DType::e4m3) {
-    return Verdict::no("e4m3 has run on no GPU; take backend cpu, or bf16");
-  }
-  if (!kSplitsAsAskedOnGpu && p.batch_invariant) {
-    return Verdict::no("batch_invariant has run on no GPU; leave it out, or take backend cpu");
-  }
-  if (!kSplitsAsAskedOnGpu && p.num_splits > 0 && select_forward(p, limits).split_kv) {
-    return Verdict::no("num_splits of keys that are split has run on no GPU; accepted: 0");
-  }
   if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
     return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
                        " have run on no GPU; take backend cpu");
@@ -84,9 +70,6 @@ FlashConfig asked_flash(const Problem& problem, const std::string& text, const L
   FlashConfig config;
   if (has_backward(p)) config.backward = asked_backward(text, p, limits);
   if (has_forward(p)) config.forward = asked_forward(text, p, limits);
-  if (!kDenseSplitKvOnGpu && config.forward && config.forward->split_kv && !p.packed()) {
-    throw Unsupported("split_kv of dense queries has run on no GPU; leave config out");
-  }
   if (config.forward && config.backward) {
     const Verdict fits = validate_pair(*config.forward, *config.backward);
     if (!fits) throw InvalidArgument("config: " + fits.reason);

@@ -335,8 +335,7 @@ std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& li
   const Problem problem = with_pack_gqa(asked);
   std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
-  std::vector<ForwardConfig> split;
-  if (problem.packed() || kDenseSplitKvOnGpu) split = split_kv_candidates(problem, limits);
+  const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
   legal.insert(legal.end(), portable.begin(), portable.end());
   legal.insert(few ? legal.begin() : legal.end(), split.begin(), split.end());
@@ -366,12 +365,12 @@ Problem without_company(Problem p) {
 
 // Asked for every token of a growing cache, so it prices all tiles and looks at the rules of few.
 ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
-  const Problem problem = without_company(asked);
-  if (split_kv_is_first(problem)) {
-    const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
+  const Problem problem = without_company(asked), rows = with_pack_gqa(problem);
+  if (split_kv_is_first(rows)) {
+    const std::vector<ForwardConfig> split = split_kv_candidates(rows, limits);
     if (!split.empty()) return split[0];
   }
-  if (const auto sm90 = first_sm90(with_pack_gqa(problem), limits)) return *sm90;
+  if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
     return config_of(problem, kLeastE4m3Tile);  // which says why
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/price.h"
 #include "plan/validate_gpu.h"
 #include "spec/passes.h"
 
@@ -11,6 +12,14 @@ namespace {
 // Queries by heads of a key head, up to which a sequence's are few: more are faster as tiles of
 // their own, which read keys again but multiply more with each.
 constexpr std::int64_t kFewRows = 64;
+
+// Of dense keys: from where on dealing them out on the device beats Hopper's kernel, by 1 to 36 %
+// of the time in one visit; below, what a call costs at least weighs more.
+constexpr Source kOfDense{"H200", "results/studies/decode_h200.txt", "SOURCECOMMIT"};
+constexpr Price kDenseRows{"queries by heads of a key head, at most", std::int64_t{32}, "rows",
+                           kOfDense};
+constexpr Price kDenseKeys{"keys of a sequence, at least", std::int64_t{8192}, "keys", kOfDense};
+constexpr Price kDenseBytes{"keys and values, at least", std::int64_t{1} << 27, "bytes", kOfDense};
 
 constexpr int kMostPacked = 16;
 
@@ -92,15 +101,21 @@ bool are_few(const Problem& p) {
   return queries_of(p) * heads.query_rows() <= kFewRows;
 }
 
+// A batch-invariant problem is not told by its bytes, which are the company's.
+bool has_many_keys(const Problem& p) {
+  const std::int64_t bytes = p.b * p.hk * p.sk * (p.d + p.dv) * bytes_of(p.dtype);
+  return !p.batch_invariant && p.num_splits == 0 && p.sq * (p.hq / p.hk) <= kDenseRows &&
+         p.sk >= kDenseKeys && bytes >= kDenseBytes;
+}
+
 bool takes_split_kv(const Problem& p) { return !has_backward(p) && bytes_of(p.dtype) == 2; }
 
 }  // namespace
 
-bool has_few_queries(const Problem& p) {
-  return takes_split_kv(p) && (p.packed() || kDenseSplitKvOnGpu) && are_few(p);
-}
+bool has_few_queries(const Problem& p) { return takes_split_kv(p) && are_few(p); }
 
 bool split_kv_is_first(const Problem& p) {
+  if (!p.packed()) return has_few_queries(p) && has_many_keys(p);
   return has_few_queries(p) || (p.paged() && p.batch_invariant);
 }
 

@@ -9,17 +9,13 @@
 // Decode: kernels that cut keys into splits on the device (ForwardConfig::split_kv).
 namespace dfa {
 
-// Are sequences' queries so few that such a kernel is the first to take?
+// Are sequences' queries so few that such a kernel can be the first to take?
 bool has_few_queries(const Problem& problem);
 
-// Those, and batch-invariant ones of pages, which take it for prompts as well: a decode step has
-// the same bits alone and beside a prompt.
+// Is it the first? Of packed sequences with few queries; of dense ones where keys are many enough
+// as well. Batch-invariant problems of pages take it for prompts too: a decode step has the same
+// bits alone and beside a prompt.
 bool split_kv_is_first(const Problem& problem);
-
-// Dense queries of few rows: Hopper's kernels run them, or on other cards whole tiles, until a card
-// has shown that splits dealt out on the device are right and faster there. Until then they are no
-// candidates, and refused where they are asked for.
-inline constexpr bool kDenseSplitKvOnGpu = false;
 
 // Every legal one, the fastest first.
 std::vector<ForwardConfig> split_kv_candidates(const Problem& problem, const Limits& limits);

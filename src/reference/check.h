@@ -14,8 +14,9 @@
 // yardstick says nothing, and the bound is what roundings cost at most: (n 2^-24 + 2 u) times the
 // sum of the terms' sizes, of n terms, with the type's unit roundoff u), where naive is plain
 // attention whose S and P are rounded to the element type (of e4m3 P alone: Head says how), and sum
-// is the log-sum-exp of its scores before that, as lse is fp32 in every type; and non-finite
-// positions must agree before anything else is compared. A small problem has so few roundings that
+// is the log-sum-exp of its scores before that, as lse is fp32 in every type (scores of e4m3 are
+// summed as tensor cores do, in 14 bits: tensor_core_sums.h); and non-finite positions must agree
+// before anything else is compared. A small problem has so few roundings that
 // one naive calculation may meet the truth by luck: the smaller the problem, the more orders of
 // summation naive is the worst of, and below 256 visible pairs the means are shown but not
 // compared. Problems above max_flops are compared on a sample, and every other element of the

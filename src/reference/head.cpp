@@ -8,6 +8,7 @@
 #include "base/element.h"
 #include "base/instrumented.h"
 #include "base/wider_vectors.h"
+#include "reference/tensor_core_sums.h"
 #include "spec/descale.h"
 
 namespace dfa {
@@ -145,8 +146,13 @@ Head<Real>::Head(const Problem& problem, const void* q, const void* k, const voi
     return type == DType::e4m3 ? descale_of(descale, b, hk) : 1.0f;
   };
   const DType kv = p_.kv_dtype();
-  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, factor(p_.dtype, descales.q));
-  k_ = load<Real>(k, kv, p_.k(), b, hk, p_.sk, p_.d, factor(kv, descales.k));
+  float of_q = factor(p_.dtype, descales.q), of_k = factor(kv, descales.k);
+  if (in_8_bits()) {
+    score_factor_ = static_cast<Real>(of_q * of_k);
+    of_q = of_k = 1;
+  }
+  q_ = load<Real>(q, p_.dtype, p_.q(), b, hq, p_.sq, p_.d, of_q);
+  k_ = load<Real>(k, kv, p_.k(), b, hk, p_.sk, p_.d, of_k);
   v_ = load<Real>(v, kv, p_.v(), b, hk, p_.sk, p_.dv, factor(kv, descales.v));
   k_t_ = transpose(k_);
   v_size_ = sizes(v_);
@@ -179,7 +185,14 @@ Seen Head<Real>::queries_of(std::int64_t j) const {
 
 template <typename Real>
 std::vector<Real> Head<Real>::plain_scores(std::int64_t i, const Seen& keys) const {
-  std::vector<Real> s = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  std::vector<Real> s;
+  if constexpr (std::is_same_v<Real, float>) {
+    if (in_8_bits()) {
+      s = tensor_core_sums(q_.row(i), k_t_, keys.begin, keys.end, order_);
+      for (float& value : s) value *= score_factor_;
+    }
+  }
+  if (s.empty()) s = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
   for (std::int64_t n = 0; n < std::ssize(s); ++n) {
     Real& value = s[static_cast<std::size_t>(n)];
     value = keys.shows(n) ? logits_.of(value, i, keys.begin + n)
@@ -261,13 +274,12 @@ typename Head<Real>::Row Head<Real>::forward(std::int64_t i) const {
   }
   std::vector<Real> s = plain_scores(i, keys);
   const bool rounds = std::is_same_v<Real, float> && bytes_of(p_.dtype) == 2;
-  const bool in_8_bits = std::is_same_v<Real, float> && p_.dtype == DType::e4m3;
   const Real plain = rounds ? log_sum_exp(s, logits_.sink()) : Real(0);
-  if (!in_8_bits) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
-  const Real lse = in_8_bits ? softmax_of_rounded(s) : softmax(s);
+  if (!in_8_bits()) std::ranges::for_each(s, [&](Real& value) { value = round(value); });
+  const Real lse = in_8_bits() ? softmax_of_rounded(s) : softmax(s);
   for (std::size_t n = 0; n < s.size(); ++n) {
     s[n] *= dropout_.of(i, keys.begin + static_cast<std::int64_t>(n));
-    if (!in_8_bits) s[n] = round(s[n]);
+    if (!in_8_bits()) s[n] = round(s[n]);
   }
   return {weighted_sum(s, v_, keys, order_), terms_of(s, v_size_, keys, order_), lse,
           rounds ? plain : lse};

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "dfa/attention.h"
@@ -101,6 +102,9 @@ class Head {
 
  private:
   Real round(Real value) const;
+  // A naive calculation in e4m3. Its scores are of numbers as they are stored, and take the factors
+  // of q and k afterwards, as a kernel's do.
+  bool in_8_bits() const { return std::is_same_v<Real, float> && p_.dtype == DType::e4m3; }
   bool sees(std::int64_t i, std::int64_t j) const {
     return is_visible(p_, i, j) && blocks_.sees(i, j);
   }
@@ -115,6 +119,7 @@ class Head {
 
   Problem p_;
   Real scale_;
+  Real score_factor_ = 1;
   HeadLogits<Real> logits_;
   HeadDropout<Real> dropout_;
   SeenBlocks blocks_;

@@ -132,7 +132,6 @@ TEST_F(Decode, RandomSplitsAsAskedMeetTheRule) {
 }
 
 TEST_F(Decode, DenseKeysMeetTheRule) {
-  if (!kDenseSplitKvOnGpu) GTEST_SKIP() << "refused until a card has run it: kDenseSplitKvOnGpu";
   for (const char* line :
        {"fwd bf16 b1 hq32 hk8 sq1 sk20000 d128", "fwd fp16 causal b8 hq8 hk8 sq5 sk3001 d64",
         "fwd bf16 window(900,0) b3 hq12 hk2 sq4 sk2000 d96 softcap(9) sink layout(bshd)"}) {
