@@ -146,6 +146,7 @@ FastestOf find_fastest(std::size_t count, const std::function<void(std::size_t)>
 
 std::vector<std::string> tile_candidates(const Plan& default_plan, const Limits& limits) {
   const Problem& p = default_plan.problem;
+  if (default_plan.config.empty() && default_plan.backward_config.empty()) return {};  // no tiles
   if (p.pass == Pass::backward) {
     const BackwardConfig start = parse_config(default_plan.backward_config, BackwardConfig{});
     return nearest_first(backward_candidates(p, limits), start);
