@@ -102,9 +102,6 @@ class CpuDiagnostics final : public Diagnostics {
     return cpu::measure_ceilings(highest_target(), threads == 0 ? available_threads() : threads,
                                  seconds);
   }
-  std::unique_ptr<RowsCheck> rows_check(const Problem&, int) const override {
-    throw Unsupported("backend cpu does not recompute rows of what it made");
-  }
 };
 
 class CpuBackend final : public Backend {

@@ -55,6 +55,9 @@ std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows, const gpu::Dev
   if (std::max(p.d, p.dv) > kMostColumns) {
     throw Unsupported("rows of '" + to_line(p) + "' are not checked: d and dv are at most 256");
   }
+  if (p.dtype == DType::e4m3) {
+    throw Unsupported("rows of '" + to_line(p) + "' are not checked: its inputs are e4m3");
+  }
   if (p.dropout > 0) {
     throw Unsupported("rows of '" + to_line(p) + "' are not checked: leave dropout(…) out");
   }

@@ -1,9 +1,7 @@
 #include "measure/problem_buffers.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -11,11 +9,14 @@
 #include "attention/registry.h"
 #include "base/fill.h"
 #include "dfa/attention.h"
+#include "measure/buffer.h"
 #include "measure/sequence_arrays.h"
+#include "reference/rows_check.h"
 #include "sensors/host.h"
 #include "spec/bias.h"
 #include "spec/block_lists.h"
 #include "spec/blocks.h"
+#include "spec/less_exact.h"
 
 namespace dfa::measure {
 namespace {
@@ -75,71 +76,6 @@ std::size_t bias_gradient_bytes(const Problem& p) {
 
 // Of a workspace that holds a matrix of all scores, the rest takes too long to be filled.
 constexpr std::size_t kPoisonedWorkspace = std::size_t{1} << 30;
-
-// Memory of a device.
-class Buffer {
- public:
-  Buffer(const Device& device, std::size_t bytes)
-      : device_(device), bytes_(bytes), data_(bytes == 0 ? nullptr : device.allocate(bytes)) {}
-  template <typename Value>
-  Buffer(const Device& device, const std::vector<Value>& host)
-      : Buffer(device, sizeof(Value) * host.size()) {
-    if (data_ != nullptr) device.copy_in(data_, host.data(), bytes_);
-  }
-  ~Buffer() {
-    if (data_ != nullptr) device_.release(data_);
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  void* data() const { return data_; }
-  const std::int32_t* integers() const { return static_cast<const std::int32_t*>(data_); }
-  std::size_t size() const { return bytes_; }
-
-  // Normal values where none are given.
-  void fill(DType type, std::uint64_t seed, const void* given) {
-    if (data_ == nullptr) return;
-    if (given != nullptr) {
-      device_.copy_in(data_, given, bytes_);
-      return;
-    }
-    AlignedBuffer host(bytes_);
-    const std::int64_t count = static_cast<std::int64_t>(bytes_) / bytes_of(type);
-    fill_normal(host.data(), type, count, seed);
-    device_.copy_in(data_, host.data(), bytes_);
-  }
-
-  // The same in e4m3; returns the factors of what it drew.
-  std::vector<float> fill(const Quantizable& tensor, std::uint64_t seed) {
-    std::vector<float> drawn(bytes_);
-    fill_normal(drawn.data(), DType::fp32, std::ssize(drawn), seed);
-    AlignedBuffer host(bytes_);
-    std::memset(host.data(), 0, bytes_);
-    std::vector<float> factors = quantize(drawn.data(), tensor, host.data());
-    device_.copy_in(data_, host.data(), bytes_);
-    return factors;
-  }
-
-  // All bits set is a NaN in every element type. Only the first `most` bytes.
-  void poison(std::size_t most = std::numeric_limits<std::size_t>::max()) {
-    if (data_ == nullptr) return;
-    const std::size_t bytes = std::min(bytes_, most);
-    AlignedBuffer host(bytes);
-    std::memset(host.data(), 0xff, bytes);
-    device_.copy_in(data_, host.data(), bytes);
-  }
-
-  AlignedBuffer to_host() const {
-    AlignedBuffer host(bytes_);
-    if (data_ != nullptr) device_.copy_out(host.data(), data_, bytes_);
-    return host;
-  }
-
- private:
-  const Device& device_;
-  std::size_t bytes_;
-  void* data_;
-};
 
 void append(CheckReport& all, CheckReport one) {
   all.ok = all.ok && one.ok;
@@ -256,6 +192,16 @@ PassPlans prepare(const Problem& problem, const PlanOptions& options) {
   return plans;
 }
 
+static bool quantises(const Problem& p, const PassPlans& plans) {
+  return quantises(p.dtype, plans.any().problem.dtype);
+}
+
+std::size_t quantised_bytes(const Problem& problem, const PassPlans& plans) {
+  Problem p = problem;
+  p.dtype = DType::e4m3;
+  return quantises(problem, plans) ? q_bytes(p) + k_bytes(p) + v_bytes(p) : 0;
+}
+
 std::size_t tensor_bytes(const Problem& p) {
   const std::size_t inputs = q_bytes(p) + k_bytes(p) + v_bytes(p);
   const std::size_t forward = inputs + o_bytes(p) + lse_bytes(p);
@@ -320,7 +266,7 @@ struct ProblemBuffers::Tensors {
       q.fill(problem.dtype, seed, given.q);
       k.fill(problem.kv_dtype(), seed + 1, given.k);
       v.fill(problem.kv_dtype(), seed + 2, given.v);
-      host_factors = given.factors;
+      factors = std::make_unique<Factors>(given.factors, on);
     } else {
       std::vector<float> of_q;
       if (problem.kv) {
@@ -328,19 +274,21 @@ struct ProblemBuffers::Tensors {
       } else {
         of_q = q.fill(quantizable_q(problem), seed);
       }
-      host_factors = {std::move(of_q), k.fill(quantizable_k(problem), seed + 1),
-                      v.fill(quantizable_v(problem), seed + 2)};
+      HostDescales drawn{std::move(of_q), k.fill(quantizable_k(problem), seed + 1),
+                         v.fill(quantizable_v(problem), seed + 2)};
+      factors = std::make_unique<Factors>(std::move(drawn), on);
     }
-    factors = {std::make_unique<Buffer>(on, host_factors.q),
-               std::make_unique<Buffer>(on, host_factors.k),
-               std::make_unique<Buffer>(on, host_factors.v)};
   }
 
-  Descales descales() const {
-    const auto of = [&](std::size_t tensor) {
-      return static_cast<const float*>(factors[tensor]->data());
-    };
-    return descales_of(problem, of(0), of(1), of(2));
+  // What a plan with products in this type reads.
+  ForwardArgs forward_args(void* space, DType products) const {
+    ForwardArgs args = forward_args(space);
+    if (!quantises(problem.dtype, products)) return args;
+    args.q = quantised->q.data();
+    args.k = quantised->k.data();
+    args.v = quantised->v.data();
+    args.descales = quantised->factors.descales(problem);
+    return args;
   }
 
   ForwardArgs forward_args(void* space) const {
@@ -354,7 +302,7 @@ struct ProblemBuffers::Tensors {
             .sequences = sequences(),
             .logits = logits(),
             .blocks = lists.pointers(),
-            .descales = descales()};
+            .descales = factors->descales(problem)};
   }
 
   BackwardArgs backward_args(void* space) const {
@@ -379,9 +327,16 @@ struct ProblemBuffers::Tensors {
   void queue(const PassPlans& plans, void* space, Queue to, int times) const {
     to.sm_budget = sm_budget;
     for (int i = 0; i < times; ++i) {
-      if (plans.forward) dfa::forward(*plans.forward, forward_args(space), to);
+      if (plans.forward) {
+        dfa::forward(*plans.forward, forward_args(space, plans.forward->problem.dtype), to);
+      }
       if (plans.backward) dfa::backward(*plans.backward, backward_args(space), to);
     }
+  }
+
+  const Quantised& quantise() {
+    if (!quantised) quantised = std::make_unique<const Quantised>(problem, on, q, k, v);
+    return *quantised;
   }
 
   void* space() const { return workspace ? workspace->data() : nullptr; }
@@ -404,8 +359,8 @@ struct ProblemBuffers::Tensors {
   AlignedBuffer host_bias;
   Buffer bias, d_bias;
   Lists lists;
-  HostDescales host_factors;
-  std::array<std::unique_ptr<Buffer>, 3> factors;  // of q, k, v
+  std::unique_ptr<const Factors> factors;
+  std::unique_ptr<const Quantised> quantised;  // where a plan read that
   std::shared_ptr<Buffer> workspace, probabilities;
 };
 
@@ -430,6 +385,7 @@ void ProblemBuffers::reserve_workspace(std::size_t bytes) {
 void ProblemBuffers::reserve(const PassPlans& plans) {
   reserve_workspace(plans.workspace_bytes());
   tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
+  if (quantises(problem(), plans)) tensors_->quantise();
 }
 
 void ProblemBuffers::limit_sms(int budget) { tensors_->sm_budget = budget; }
@@ -467,7 +423,8 @@ double ProblemBuffers::time_s(const Recording& recording) {
 }
 
 std::unique_ptr<RowsCheck> ProblemBuffers::rows_check(int rows) const {
-  return tensors_->backend.diagnostics().rows_check(tensors_->problem, rows);
+  auto check = tensors_->backend.diagnostics().rows_check(tensors_->problem, rows);
+  return check ? std::move(check) : host_rows_check(tensors_->problem, rows);
 }
 
 double ProblemBuffers::error(RowsCheck& check, std::uint64_t seed) {
@@ -487,6 +444,7 @@ HostOutputs ProblemBuffers::outputs() const {
 MemoryGrowth ProblemBuffers::growth(const PassPlans& plans) {
   tensors_->workspace.reset();
   tensors_->probabilities.reset();
+  if (quantises(problem(), plans)) tensors_->quantise();
   const auto run = [&] {
     tensors_->grow(tensors_->probabilities, plans.probabilities_bytes());
     tensors_->queue(plans, nullptr, {}, 1);
@@ -515,7 +473,12 @@ CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions
                                   std::optional<DType> products) const {
   Problem p = problem();
   p.dtype = products.value_or(p.dtype);
-  const Inputs in = inputs();
+  const Quantised* const narrow =
+      quantises(problem().dtype, p.dtype) ? &tensors_->quantise() : nullptr;
+  const Inputs in = narrow != nullptr
+                        ? Inputs{narrow->q.to_host(), narrow->k.to_host(), narrow->v.to_host(), {}}
+                        : inputs();
+  const Factors& factors = narrow != nullptr ? narrow->factors : *tensors_->factors;
   const auto mutable_of = [](const AlignedBuffer& buffer) {
     return const_cast<void*>(static_cast<const void*>(buffer.data()));
   };
@@ -533,7 +496,7 @@ CheckReport ProblemBuffers::check(const HostOutputs& outputs, const CheckOptions
                                   .sequences = tensors_->host_sequences.pointers(),
                                   .logits = tensors_->host_logits(),
                                   .blocks = tensors_->lists.host.pointers(),
-                                  .descales = descales_of(p, tensors_->host_factors)},
+                                  .descales = descales_of(p, factors.host)},
                                  options));
   }
   if (has_backward(p)) {

@@ -44,6 +44,9 @@ std::optional<std::int64_t> allowed_bytes(const Backend& backend);
 // Bytes of q, k, v, o, lse, and of do, dq, dk, dv where there is a backward.
 std::size_t tensor_bytes(const Problem& problem);
 
+// Bytes of q, k and v in e4m3 beside the tensors of a problem, where its plans read those.
+std::size_t quantised_bytes(const Problem& problem, const PassPlans& plans);
+
 // Host data for the inputs, in the type and strides of the problem; null: seeded normal values
 // (seeds: q seed, k seed + 1, v seed + 2, do seed + 3), which e4m3 keeps with a factor a head.
 struct HostInputs {
@@ -60,7 +63,8 @@ struct HostOutputs {
 };
 
 // The tensors of one problem on one backend: inputs, outputs, and a workspace that grows to what
-// the plans need.
+// the plans need. Plans of the problem in e4m3 read q, k and v as they are quantised when the first
+// of them is run, once, by factors of each batch and key head; no call's time has that in it.
 // Throws OutOfMemory, and Unsupported where the problem asks for a backward but forward() of the
 // default plan, which makes o and lse, cannot run.
 class ProblemBuffers {
@@ -73,7 +77,8 @@ class ProblemBuffers {
 
   const Problem& problem() const;
   void reserve_workspace(std::size_t bytes);
-  void reserve(const PassPlans& plans);  // workspace, and where probabilities are kept
+  // Workspace, where probabilities are kept, and quantised inputs where the plans read those.
+  void reserve(const PassPlans& plans);
 
   // From now on calls take so many multiprocessors (Queue::sm_budget); 0: all.
   void limit_sms(int budget);
@@ -89,7 +94,8 @@ class ProblemBuffers {
   void replay(const Recording& recording, int times);
   double time_s(const Recording& recording);
 
-  // To hold rows of o against fp32 where the last run left them. Throws Unsupported.
+  // To hold rows of o where the last run left them against the problem's inputs, also where a plan
+  // read those quantised. Throws Unsupported.
   std::unique_ptr<RowsCheck> rows_check(int rows) const;
   double error(RowsCheck& check, std::uint64_t seed);
 
@@ -102,13 +108,14 @@ class ProblemBuffers {
   MemoryGrowth growth(const PassPlans& plans);
 
   // Fills the outputs of the problem's passes with NaN, runs once, and holds the outputs against
-  // fp64 attention on the same inputs. `run`: how; empty: run(plans).
+  // fp64 attention on the inputs that the plans read. `run`: how; empty: run(plans).
   CheckReport check(const PassPlans& plans, const CheckOptions& options,
                     const std::function<void()>& run = {});
 
   // Outputs that somebody else made of inputs(), by the same rule. Without an lse o is held alone,
   // and gradients with the lse of our own last run.
-  // products: in which type they were, where that is another than the problem's (tf32 for fp32).
+  // products: in which type they were, where that is another than the problem's: tf32 for fp32, or
+  // e4m3, whose truth is that of the quantised inputs.
   CheckReport check(const HostOutputs& outputs, const CheckOptions& options,
                     std::optional<DType> products = {}) const;
 

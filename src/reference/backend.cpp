@@ -27,9 +27,6 @@ void store_row(void* base, DType type, const Strides& strides, std::int64_t b, s
 class ReferenceDiagnostics final : public Diagnostics {
  public:
   Ceilings measure_ceilings(int, double) const override { return {}; }  // it has no roof to sell
-  std::unique_ptr<RowsCheck> rows_check(const Problem&, int) const override {
-    throw Unsupported("backend reference does not recompute rows of what it made");
-  }
 };
 
 class ReferenceBackend final : public Backend {

@@ -318,6 +318,9 @@ TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) 
   Problem wide = p;
   wide.d = 264;
   EXPECT_THROW(cuda_backend().diagnostics().rows_check(wide, 16), Unsupported);
+  Problem narrow = p;  // the kernel reads elements of o's type
+  narrow.dtype = DType::e4m3;
+  EXPECT_THROW(cuda_backend().diagnostics().rows_check(narrow, 16), Unsupported);
 }
 
 TEST_F(CudaBackendTest, ARecordingReplaysTheCallsAsAGraph) {
