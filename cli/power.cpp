@@ -25,6 +25,7 @@
 #include "run/shipped.h"
 #include "run/tune.h"
 #include "sensors/system_clock.h"
+#include "spec/less_exact.h"
 
 namespace dfa::cli {
 namespace {
@@ -49,12 +50,14 @@ std::string or_dash(std::optional<double> value, const char* unit) {
   return value ? fmt::format("{:.4g} {}", *value, unit) : "not measured";
 }
 
-void print_points(const std::vector<run::Candidate>& candidates) {
+void print_points(const Problem& problem, const std::vector<run::Candidate>& candidates) {
   for (const run::Candidate& candidate : candidates) {
     const OperatingPoint& p = candidate.point;
-    fmt::print("  {:.4g} ms  {}  {} a call  dynamic {}  clock {:.0f} %  error {:.2g}  {}\n",
+    const bool quantised = quantises(problem.dtype, p.dtype);
+    fmt::print("  {:.4g} ms  {}  {} a call  dynamic {}  clock {:.0f} %  error {:.2g}  {}{}\n",
                1e3 * p.time_s, or_dash(p.power_w, "W"), or_dash(p.energy_j, "J"),
-               or_dash(p.dynamic_w, "W"), 100 * p.clock_share, p.error, p.label);
+               or_dash(p.dynamic_w, "W"), 100 * p.clock_share, p.error, p.label,
+               quantised ? "  of q, k, v quantised before, which is not in the time" : "");
   }
 }
 
@@ -152,7 +155,7 @@ std::vector<run::Candidate> measure(measure::ProblemBuffers& buffers,
                                     std::optional<double> idle_w, Clock& clock) {
   std::vector<run::Candidate> candidates;
   const run::CandidatePlans found = run::candidate_plans(buffers.problem(), options);
-  if (!found.refused.empty()) fmt::print("{}\n", found.refused);
+  for (const std::string& line : found.refused) fmt::print("{}\n", line);
   for (const measure::PassPlans& plans : found.plans) {
     fmt::print(stderr, "measuring {}\n", run::label_of(plans));
     auto candidate = run::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
@@ -240,7 +243,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   for (PreparedLoad& one : prepared) {
     if (prepared.size() > 1) fmt::print("{}\n", to_line(one.buffers->problem()));
     if (one.candidates.empty()) throw Unsupported("no configuration passed its check");
-    print_points(one.candidates);
+    print_points(one.buffers->problem(), one.candidates);
     loads.push_back({*one.buffers, std::move(one.candidates)});
   }
   card.keep(run_s);
@@ -311,9 +314,10 @@ void add_power(CLI::App& app, int& exit_code) {
                       "take the points from what dfa tune measured: a file, or shipped for what "
                       "travels with the program");
   command
-      ->add_option("--max-error", a.max_error,
-                   "largest error that outputs may have: allows tf32 for fp32, and has rows of the "
-                   "outputs recomputed in fp32 while it runs")
+      ->add_option(
+          "--max-error", a.max_error,
+          "largest error that outputs may have: allows tf32 for fp32 and e4m3 for forwards "
+          "in bf16, and has rows of the outputs recomputed while it runs")
       ->check(above_zero());
   command
       ->add_option(

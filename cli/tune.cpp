@@ -155,7 +155,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_option("--point-seconds", a.tune.points.seconds, "for each measurement of one (2)")
       ->check(seconds());
   command->add_flag("--less-exact", a.tune.points.less_exact,
-                    "tf32 too, for problems in fp32: policies with --max-error choose from it");
+                    "tf32 too, for problems in fp32, and e4m3 for forwards in bf16: policies with "
+                    "--max-error choose from it");
   add_memory_bound(*command, a.tune.points);
   command->add_option("--backend", a.tune.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--import", a.import_file, "add the rows of a JSON file first");

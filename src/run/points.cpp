@@ -14,6 +14,7 @@
 #include "spec/config_text.h"
 #include "spec/fp32x3.h"
 #include "spec/lengths.h"
+#include "spec/less_exact.h"
 
 namespace dfa::run {
 namespace {
@@ -137,13 +138,17 @@ int batch_for(double call_s) {
   return std::clamp(static_cast<int>(std::lround(kBatchSeconds / call_s)), 1, 1000);
 }
 
-// The same tensors with products in tf32, where the backend has them.
-static void add_tf32(std::vector<measure::PassPlans>& all, Problem problem,
-                     const PointOptions& options) {
-  problem.dtype = DType::tf32;
+// The problem's own precision alone where the backend has no less exact one, or where no text of a
+// configuration tells the two apart, by which profiles know their rows.
+static void add_less_exact(CandidatePlans& all, Problem problem, const PointOptions& options) {
+  const std::optional<DType> products = less_exact(problem);
+  if (!products) return;
+  problem.dtype = *products;
   try {
-    all.push_back(measure::prepare(problem, {.backend = options.backend}));
-  } catch (const Unsupported&) {  // then fp32 alone
+    measure::PassPlans plans = measure::prepare(problem, {.backend = options.backend});
+    if (label_of(plans) != label_of(all.plans[0])) all.plans.push_back(std::move(plans));
+  } catch (const Unsupported& error) {
+    all.refused.push_back(fmt::format("'{}': {}", to_line(problem), error.what()));
   }
 }
 
@@ -163,17 +168,17 @@ static void add_stored(CandidatePlans& all, const Problem& problem, const PointO
     all.plans.push_back(*std::move(plans));
     return;
   }
-  all.refused = fmt::format(
+  all.refused.push_back(fmt::format(
       "stored probabilities of '{}' take {:.4g} MB beside the tensors, of which {:.4g} MB may be "
       "had: recomputed",
-      to_line(problem), static_cast<double>(needs) * 1e-6, static_cast<double>(allowed) * 1e-6);
+      to_line(problem), static_cast<double>(needs) * 1e-6, static_cast<double>(allowed) * 1e-6));
 }
 
 CandidatePlans candidate_plans(const Problem& problem, const PointOptions& options) {
   require_plain(problem, "operating points");
   CandidatePlans found{.plans = {measure::prepare(problem, {.backend = options.backend})}};
   std::vector<measure::PassPlans>& all = found.plans;
-  if (options.less_exact && problem.dtype == DType::fp32) add_tf32(all, problem, options);
+  if (options.less_exact) add_less_exact(found, problem, options);
   if (problem.pass == Pass::forward_backward) {  // a tile's text fits one pass
     if (static_cast<int>(all.size()) < options.candidates) add_stored(found, problem, options);
     return found;
@@ -188,6 +193,10 @@ CandidatePlans candidate_plans(const Problem& problem, const PointOptions& optio
   return found;
 }
 
+std::int64_t memory_of(const Problem& problem, const measure::PassPlans& plans) {
+  return static_cast<std::int64_t>(plans.memory_bytes() + measure::quantised_bytes(problem, plans));
+}
+
 std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
                                            const measure::PassPlans& plans,
                                            const PointOptions& options,
@@ -197,11 +206,15 @@ std::optional<Candidate> measure_candidate(measure::ProblemBuffers& buffers,
   candidate.plans = plans;
   candidate.point.label = label_of(plans);
   candidate.point.dtype = plans.any().problem.dtype;
-  candidate.point.memory_bytes = static_cast<std::int64_t>(plans.memory_bytes());
+  candidate.point.memory_bytes = memory_of(buffers.problem(), plans);
   candidate.point.stores_probabilities = plans.probabilities_bytes() > 0;
   candidate.point.takes_sm_budget = plans.sms() > 0;
-  const CheckReport check = buffers.check(plans, {.max_flops = kCheckFlops});
+  const CheckOptions options_of_check{.max_flops = kCheckFlops};
+  CheckReport check = buffers.check(plans, options_of_check);
   if (!check.ok) return std::nullopt;
+  if (quantises(buffers.problem().dtype, candidate.point.dtype)) {  // by no rule: as large as it is
+    check = buffers.check(buffers.outputs(), options_of_check);
+  }
   for (const TensorCheck& tensor : check.tensors) {
     candidate.point.error = std::max(candidate.point.error, tensor.max_error);
   }

@@ -12,6 +12,7 @@
 #include "profile/frontier.h"
 #include "profile/nearest.h"
 #include "sensors/host.h"
+#include "spec/less_exact.h"
 
 namespace dfa::run {
 namespace {
@@ -28,7 +29,7 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
   for (const Problem& problem : problems) {
     CandidatePlans found = candidate_plans(problem, options.points);
     const profile::Machine machine = machine_of(options.points.backend, problem.pass);
-    if (!found.refused.empty()) report.refused.push_back(std::move(found.refused));
+    for (std::string& line : found.refused) report.refused.push_back(std::move(line));
     for (measure::PassPlans& plans : found.plans) {
       const auto row =
           store.find(machine.card, to_line(problem), plans.any().backend, label_of(plans));
@@ -152,19 +153,24 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
                          const PointOptions& options) {
   profile::Nearest near = profile::nearest(rows, problem);
   std::erase_if(near.rows, [&](const profile::Row& row) {
-    return !options.less_exact && row.point.dtype != problem.dtype;
+    const bool allowed = options.less_exact && row.point.dtype == less_exact(problem);
+    return !allowed && row.point.dtype != problem.dtype;
   });
   // Before the frontier: a row that this problem cannot have must not hide one that it can.
+  std::string left_out;
   std::erase_if(near.rows, [&](const profile::Row& row) {
-    return !near.exact && !plans_of(problem, row, options.backend, false);
+    const bool own = row.point.dtype == problem.dtype;
+    if ((near.exact && own) || plans_of(problem, row, options.backend, false)) return false;
+    if (near.exact) left_out = fmt::format("; {} left out", name_of(row.point.dtype));
+    return true;
   });
-  const std::string no_memory = without_memory(near, problem, options);
+  left_out += without_memory(near, problem, options);
   KnownPoints known;
   for (const profile::Row& row : profile::frontier(near.rows)) {
     Candidate candidate;
     candidate.point = row.point;
     candidate.plans = plans_of(problem, row, options.backend, near.exact).value();
-    candidate.point.memory_bytes = static_cast<std::int64_t>(candidate.plans.memory_bytes());
+    candidate.point.memory_bytes = memory_of(problem, candidate.plans);
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
     known.candidates.push_back(std::move(candidate));
@@ -173,7 +179,7 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
   const profile::Row& first = near.rows.front();
   known.told = (near.exact ? "measured" : "in proportion to '" + near.problem + "', measured") +
                " on " + first.machine.card + ", driver " + first.machine.driver + ", " +
-               first.date + no_memory;
+               first.date + left_out;
   return known;
 }
 

@@ -23,7 +23,7 @@ struct TuneReport {
   int kept = 0;                        // measured before on this very machine
   int wrong = 0;                       // failed their check
   int left = 0;                        // for which there was no time
-  std::vector<std::string> refused{};  // for which there was no memory: a line each
+  std::vector<std::string> refused{};  // no memory, or no less exact type: a line each
 };
 
 // Rows for every problem: the default configuration and tiles near it. Each row is in the store
@@ -43,7 +43,8 @@ struct KnownPoints {
 
 // Of rows that hold here, those of this problem or else of the nearest of its kind
 // (profile/nearest.h), whose configurations this problem can have. Of those that store
-// probabilities only what fits into memory_bytes (PointOptions).
+// probabilities only what fits into memory_bytes (PointOptions), and of other types than the
+// problem's that of spec/less_exact.h alone, where the options say so and the backend has it.
 KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>& rows,
                          const PointOptions& options);
 

@@ -263,6 +263,47 @@ TEST(Step, WhereNothingIsExactEnoughTheMostExactRunsAndItIsSaid) {
   }
 }
 
+// A problem in bf16 whose caller allows some error: e4m3 does the work in half the time with fewer
+// joules, whatever the policy asks for.
+Loop bf16_and_e4m3(const Policy& policy, double max_error) {
+  Loop loop;
+  loop.policy = policy;
+  loop.setup.max_error = max_error;
+  loop.setup.points = {{.label = "bf16",
+                        .dtype = DType::bf16,
+                        .time_s = 1e-3,
+                        .power_w = 690,
+                        .energy_j = 0.69,
+                        .error = 4e-3},
+                       {.label = "e4m3",
+                        .dtype = DType::e4m3,
+                        .time_s = 0.6e-3,
+                        .power_w = 690,
+                        .energy_j = 0.41,
+                        .error = 5e-2}};
+  return loop;
+}
+
+TEST(Step, EveryPolicyTakesE4m3WithinTheBoundAloneAndLeavesItWhereThatIsBroken) {
+  for (const char* text : {"power_cap:500W", "power_cap:250W", "min_energy", "edp", "latency:0.7ms",
+                           "latency:2ms", "max_performance", "temp_cap:70C"}) {
+    const Policy policy = dfa::power::parse_policy(text);
+    Loop within = bf16_and_e4m3(policy, 0.1);
+    EXPECT_EQ(within.next({}).action.point, 1u) << text;
+    EXPECT_EQ(next_with_error(within, {1, 0.09}).action.point, 1u) << text;
+    const Decision& broken = next_with_error(within, {1, 0.2});
+    EXPECT_EQ(broken.action.point, 0u) << text;
+    EXPECT_NE(broken.why.find("error 0.2 above the bound 0.1"), std::string::npos) << broken.why;
+    within.now += 10;
+    EXPECT_EQ(next_with_error(within, {0, 4e-3}).action.point, 0u) << text;
+    Loop beyond = bf16_and_e4m3(policy, 0.04);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(beyond.next({}).action.point, 0u) << text;
+    // Without e4m3 0.7 ms cannot be had.
+    const bool infeasible = std::string(text) == "latency:0.7ms";
+    EXPECT_EQ(beyond.decisions.front().status == Status::infeasible, infeasible) << text;
+  }
+}
+
 TEST(Guard, ChecksComeRarelyEnoughToCostTheirShareOnly) {
   Guard guard;
   EXPECT_TRUE(guard.due(0));
