@@ -38,6 +38,7 @@ void print(const simulate::Scenario& scenario, const power::Trace& run, const po
   fmt::print("  deviation          {} (100 ms, settled)\n", text_of(m.power_deviation_w, "W"));
   fmt::print("  temperature        {} over its cap at most\n", text_of(m.temp_over_c, "C"));
   fmt::print("  point changes      {:.3g} a minute\n", m.switches_per_minute);
+  if (m.inexact_s) fmt::print("  beyond max_error   {} at a time\n", text_of(m.inexact_s, "s"));
   if (m.work_vs_pacing) fmt::print("  work, of pacing's  {:.3f}\n", *m.work_vs_pacing);
   fmt::print("  {:.0f} s in {:.0f} ms: {:.0f} times faster than time\n", scenario.seconds,
              1e3 * run.host_s, scenario.seconds / run.host_s);

@@ -66,6 +66,7 @@ Json to_json(const Metrics& m) {
           {"temp_over_c", optional_json(m.temp_over_c)},
           {"switches_per_minute", m.switches_per_minute},
           {"infeasible_pct", m.infeasible_pct},
+          {"inexact_s", optional_json(m.inexact_s)},
           {"mean_power_w", m.mean_power_w},
           {"work_per_j", m.work_per_j},
           {"work_vs_pacing", optional_json(m.work_vs_pacing)}};

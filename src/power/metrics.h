@@ -20,6 +20,7 @@ struct Metrics {
   double infeasible_pct = 0;
   double mean_power_w = 0;
   double work_per_j = 0;
+  std::optional<double> inexact_s{};       // where a bound was declared and the truth is known
   std::optional<double> work_vs_pacing{};  // where gaps as the only lever were simulated too
 };
 

@@ -10,6 +10,7 @@ namespace dfa::simulate {
 power::Metrics measure(const Scenario& scenario, const power::Trace& trace,
                        const Interrupted& interrupted) {
   power::Metrics metrics = power::measure(head_of(scenario), trace);
+  if (scenario.max_error) metrics.inexact_s = trace.inexact_s;
   if (scenario.bounds.work_vs_pacing) {
     const double work = simulate::run(pacing_only(scenario), interrupted).work;
     if (!interrupted || !interrupted()) metrics.work_vs_pacing = trace.work / work;
@@ -36,6 +37,7 @@ std::vector<std::string> missed(const Scenario& scenario, const power::Trace& tr
   at_most("temp_over_c", metrics.temp_over_c, bounds.temp_over_c);
   at_most("switches_per_minute", metrics.switches_per_minute, bounds.switches_per_minute);
   at_most("infeasible_pct", metrics.infeasible_pct, bounds.infeasible_pct);
+  at_most("inexact_s", metrics.inexact_s, bounds.inexact_s);
   if (bounds.work_vs_pacing && !(metrics.work_vs_pacing.value_or(0) >= *bounds.work_vs_pacing)) {
     texts.push_back(fmt::format("work_vs_pacing is {:.3f}, at least {:.3g} is asked for",
                                 metrics.work_vs_pacing.value_or(0), *bounds.work_vs_pacing));

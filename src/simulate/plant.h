@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "power/governor.h"
+#include "power/guard.h"
 #include "sensors/simulated/gpu.h"
 #include "sensors/simulated/meters.h"
 #include "simulate/scenario.h"
@@ -39,8 +40,19 @@ class Plant final : public Actuator {
   simulated::Gpu& gpu() { return gpu_; }
 
   double load_factor = 1;
+  double error_factor = 1;
   double foreign_w = 0;
   power::Activity activity{};
+
+  // Of what runs now, on the inputs of now.
+  double error() const { return scenario_.points[action_.point].error * error_factor; }
+
+  // Where the caller declared a bound: what recomputed rows show, now and then.
+  void watch(double time_s) {
+    if (!scenario_.max_error || !activity.busy || !guard_.due(time_s)) return;
+    activity.error = power::SeenError{action_.point, error()};
+    guard_.add(time_s, 0, error());
+  }
 
   void update() {
     const TruePoint& point = scenario_.points[action_.point];
@@ -58,6 +70,7 @@ class Plant final : public Actuator {
   simulated::Gpu gpu_;
   std::vector<sensors::MeterSet> meters_;
   Action action_;
+  power::Guard guard_;
 };
 
 // What a profile measured on this card would say, with the scenario's error.

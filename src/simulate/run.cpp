@@ -15,6 +15,7 @@ constexpr double kProfileSeconds = 3;  // of warm steady running behind each row
 bool happens(Plant& plant, power::Governor& governor, const Event& event) {
   if (event.policy) governor.set_policy(*event.policy);
   if (event.load_factor) plant.load_factor = *event.load_factor;
+  if (event.error_factor) plant.error_factor = *event.error_factor;
   if (event.busy) plant.activity.busy = *event.busy;
   if (event.foreign_w) plant.foreign_w = *event.foreign_w;
   if (event.foreign_seen) plant.activity.foreign = *event.foreign_seen;
@@ -63,7 +64,7 @@ power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters&
   setup.levers = scenario.levers;
   setup.idle_w = card.idle_w;
   setup.limit_w = card.limit_w;
-  setup.max_error = scenario.max_error;
+  setup.max_error = scenario.max_error.value_or(setup.max_error);
   const double gain = 1 + scenario.profile_error;
   for (const TruePoint& point : scenario.points) {
     simulated::Gpu gpu(card, scenario.seed);
@@ -97,16 +98,21 @@ power::Trace run(const Scenario& scenario, const Interrupted& interrupted) {
   result.setup = governor.setup();
   SampleTaker taker;
   auto next = scenario.events.begin();
+  double inexact_s = 0;
   const auto ticks = std::llround(scenario.seconds / kTick);
   for (long long tick = 0; tick < ticks; ++tick) {
     const double now = plant.gpu().now_s();
     while (next != scenario.events.end() && next->at_s <= now + 1e-9) {
       happens(plant, governor, *next++);
     }
+    plant.watch(now);
     if (const auto decision = governor.tick(now, plant.activity)) {
       result.decisions.push_back(*decision);
     }
     plant.gpu().advance(kTick);
+    const bool inexact = plant.activity.busy && plant.error() > governor.setup().max_error;
+    inexact_s = inexact ? inexact_s + kTick : 0;
+    result.inexact_s = std::max(result.inexact_s, inexact_s);
     if ((tick + 1) % kSampleTicks != 0) continue;
     result.samples.push_back(taker.take(plant, governor.policy()));
     if (interrupted && interrupted()) break;
@@ -146,8 +152,10 @@ Scenario pacing_only(Scenario scenario) {
   }
   scenario.levers.limit_least_w = scenario.levers.limit_most_w = 0;
   scenario.levers.clock_least_hz = scenario.levers.clock_most_hz = 0;
-  std::erase_if(scenario.points,
-                [&](const TruePoint& point) { return point.error > scenario.max_error; });
+  if (scenario.max_error) {
+    std::erase_if(scenario.points,
+                  [&](const TruePoint& point) { return point.error > *scenario.max_error; });
+  }
   const auto fastest = std::max_element(
       scenario.points.begin(), scenario.points.end(),
       [](const TruePoint& a, const TruePoint& b) { return a.work_per_s < b.work_per_s; });

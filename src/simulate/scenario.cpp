@@ -136,10 +136,22 @@ TruePoint read_point(const Json& json, const std::string& place) {
   reader.take("work_per_s", point.work_per_s);
   reader.take("error", point.error);
   reader.finish();
-  if (!(point.dynamic_w > 0) || !(point.work_per_s > 0)) {
-    throw InvalidArgument(place + ": dynamic_w and work_per_s must be above 0");
+  if (!(point.dynamic_w > 0) || !(point.work_per_s > 0) || !(point.error >= 0)) {
+    throw InvalidArgument(place + ": dynamic_w and work_per_s must be above 0, error not below");
   }
   return point;
+}
+
+// Of a rack, whose coordinator alone hears of them.
+Event read_rack_event(const Json& json, const std::string& place) {
+  Event event;
+  Reader reader(json, place);
+  reader.take("at_s", event.at_s);
+  reader.take("note", event.note);
+  reader.take("budget_w", event.budget_w);
+  reader.take("coordinator", event.coordinator);
+  reader.finish();
+  return event;
 }
 
 Event read_event(const Json& json, const std::string& place) {
@@ -149,6 +161,7 @@ Event read_event(const Json& json, const std::string& place) {
   reader.take("note", event.note);
   reader.take("policy", event.policy);
   reader.take("load_factor", event.load_factor);
+  reader.take("error_factor", event.error_factor);
   reader.take("busy", event.busy);
   reader.take("foreign_w", event.foreign_w);
   reader.take("foreign_seen", event.foreign_seen);
@@ -156,9 +169,10 @@ Event read_event(const Json& json, const std::string& place) {
   reader.take("outage", event.outage);
   reader.take("stuck", event.stuck);
   reader.take("counter_reset", event.counter_reset);
-  reader.take("budget_w", event.budget_w);
-  reader.take("coordinator", event.coordinator);
   reader.finish();
+  if (event.error_factor && !(*event.error_factor > 0)) {
+    throw InvalidArgument(place + ": error_factor must be above 0");
+  }
   return event;
 }
 
@@ -189,6 +203,7 @@ void read_bounds(const Json& json, MetricBounds& bounds) {
   reader.take("power_deviation_w", bounds.power_deviation_w);
   reader.take("status", bounds.status);
   reader.take("infeasible_pct", bounds.infeasible_pct);
+  reader.take("inexact_s", bounds.inexact_s);
   reader.take("imbalance_pct", bounds.imbalance_pct);
   reader.take("work_vs_equal", bounds.work_vs_equal);
   reader.finish();
@@ -208,6 +223,12 @@ void validate(const Scenario& scenario) {
     throw InvalidArgument("scenario: seconds must be above 0 and at most 100000");
   }
   if (scenario.points.empty()) throw InvalidArgument("scenario: points must not be empty");
+  if (scenario.max_error && !(*scenario.max_error > 0)) {
+    throw InvalidArgument("scenario: max_error must be above 0");
+  }
+  if (scenario.bounds.inexact_s && !scenario.max_error) {
+    throw InvalidArgument("metrics: inexact_s of a scenario without max_error");
+  }
   double before = 0;
   for (const Event& event : scenario.events) {
     if (!(event.at_s >= before)) throw InvalidArgument("scenario: events must be in order of at_s");
@@ -249,7 +270,8 @@ Scenario parse_scenario(const std::string& text) {
   if (const Json* levers = reader.child("levers")) read_levers(*levers, scenario.levers);
   if (const Json* rack = reader.child("rack")) scenario.rack = read_rack(*rack);
   read_list(reader.child("points"), "points", scenario.points, read_point);
-  read_list(reader.child("events"), "events", scenario.events, read_event);
+  read_list(reader.child("events"), "events", scenario.events,
+            scenario.rack ? read_rack_event : read_event);
   if (const Json* bounds = reader.child("metrics", "marks")) read_bounds(*bounds, scenario.bounds);
   reader.finish();
   validate(scenario);

@@ -20,7 +20,7 @@ struct TruePoint {
   DType dtype = DType::bf16;
   double dynamic_w = 0;
   double work_per_s = 0;
-  double error = 0;
+  double error = 0;  // largest, on the inputs that the profile was measured on
 };
 
 // Something that happens. Only what is set changes.
@@ -28,7 +28,8 @@ struct Event {
   double at_s = 0;
   std::string note;
   std::optional<power::Policy> policy{};
-  std::optional<double> load_factor{};  // of every point's dynamic power: operand values
+  std::optional<double> load_factor{};   // of every point's dynamic power: operand values
+  std::optional<double> error_factor{};  // of every point's error: harder inputs
   std::optional<bool> busy{};
   std::optional<double> foreign_w{};
   std::optional<bool> foreign_seen{};  // whether the driver lists the other program
@@ -53,6 +54,7 @@ struct MetricBounds {
   std::optional<double> imbalance_pct{};        // of a rack: fastest above slowest card, at the end
   std::optional<double> work_vs_equal{};   // of a rack: work in step, of that with equal shares
   std::optional<double> infeasible_pct{};  // of decisions at most
+  std::optional<double> inexact_s{};       // of outputs beyond max_error in one stretch, at most
 };
 
 // Several cards under one budget.
@@ -73,8 +75,8 @@ struct Scenario {
   Levers levers;
   std::vector<TruePoint> points;
   double profile_error = 0;  // the profile says that much more power than is true, relative
-  double max_error = 1;
-  bool power_sensor = true;  // else only the counter
+  std::optional<double> max_error{};  // declared by the caller: then outputs are watched
+  bool power_sensor = true;           // else only the counter
   std::optional<RackParameters> rack{};
   std::vector<Event> events;  // in order of time
   MetricBounds bounds;

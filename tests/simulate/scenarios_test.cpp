@@ -183,6 +183,57 @@ TEST(Caps, PowerIsSteadierThanWithout) {
   EXPECT_LT(deviation(held), 0.5 * deviation(free));
 }
 
+// scenarios/e4m3.json: which point ran in a second, by its label.
+std::string ran_at(const power::Trace& trace, double time_s) {
+  std::size_t point = 0;
+  for (const power::Decision& decision : trace.decisions) {
+    if (decision.time_s <= time_s) point = decision.action.point;
+  }
+  return trace.setup.points[point].label;
+}
+
+TEST(Precision, E4m3RunsWhileItsErrorsAreWithinTheBoundWhateverThePolicy) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/e4m3.json");
+  ASSERT_EQ(scenario.events.size(), 3u);
+  scenario.events.pop_back();  // the policy's
+  scenario.bounds = {.inexact_s = 0.4};
+  for (const char* policy : {"power_cap:450W", "min_energy", "edp", "latency:8ms"}) {
+    scenario.policy = power::parse_policy(policy);
+    const auto result = run(scenario);
+    EXPECT_EQ(ran_at(result, 5), "e4m3") << policy;
+    EXPECT_EQ(ran_at(result, 13), "e4m3") << policy;
+    EXPECT_EQ(ran_at(result, 15), "bf16") << policy;
+    EXPECT_EQ(ran_at(result, 24), "bf16") << policy;
+    const power::Metrics m = measure(scenario, result);
+    EXPECT_GT(m.inexact_s.value_or(0), 0) << policy;  // between checks
+    EXPECT_EQ(missed(scenario, result, m), std::vector<std::string>{}) << policy;
+  }
+}
+
+TEST(Precision, APointBeyondTheBoundNeverRunsAndWithoutABoundNobodyWatches) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/e4m3.json");
+  scenario.max_error = 0.04;
+  const auto exact = run(scenario);
+  for (const power::Decision& decision : exact.decisions) EXPECT_EQ(decision.action.point, 0u);
+  EXPECT_EQ(exact.inexact_s, 0);
+  scenario.max_error.reset();
+  const auto free = run(scenario);
+  EXPECT_EQ(ran_at(free, 24), "e4m3");
+  for (const power::Decision& decision : free.decisions) EXPECT_FALSE(decision.error);
+  EXPECT_FALSE(measure(scenario, free).inexact_s);
+}
+
+// A governor that hears of no error stays, which the metric has to show.
+TEST(Precision, OutputsBeyondTheBoundAreMeasured) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/e4m3.json");
+  scenario.points = {scenario.points[1]};  // then there is none to step up to
+  const auto result = run(scenario);
+  const power::Metrics m = measure(scenario, result);
+  EXPECT_NEAR(*m.inexact_s, 9.9, 0.05);
+  EXPECT_GT(m.infeasible_pct, 30);
+  EXPECT_EQ(missed(scenario, result, m).size(), 2u);
+}
+
 // As files before the name changed have it.
 TEST(Scenario, MarksAreBoundsOfMetrics) {
   const std::string head =
@@ -206,7 +257,9 @@ TEST(Scenario, BadFilesAreNamed) {
         R"("events":[{"at_s":5},{"at_s":2}]})", R"("events":[{"whom":1}]})", R"("events":3})",
         R"("metrics":{"x":1}})", R"("policy":"clock:1200MHz","metrics":{"work_vs_pacing":1}})",
         R"("marks":{"x":1}})", R"("metrics":{},"marks":{}})", R"("levers":{"clock_hz":1}})",
-        R"("card":[]})", R"("seed":-1})"}) {
+        R"("card":[]})", R"("seed":-1})", R"("max_error":0})", R"("metrics":{"inexact_s":1}})",
+        R"("events":[{"at_s":1,"error_factor":0}]})", R"("events":[{"at_s":1,"budget_w":9}]})",
+        R"("rack":{"budget_w":9},"events":[{"at_s":1,"load_factor":2}]})"}) {
     EXPECT_THROW(parse_scenario(head + bad), InvalidArgument) << bad;
   }
   EXPECT_THROW(parse_scenario("{"), InvalidArgument);
