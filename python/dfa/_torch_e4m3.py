@@ -32,7 +32,7 @@ def attention(q, k, v, return_lse, descales, *, causal=False, window=None, scale
               alibi_slopes=None, sinks=None, chunk=None, prefix=None, dropout_p=0.0, **others):
     """As dfa.attention. descales: of q, k and v, each None, a number or float32 [b, hk] with 1 where it is one for all."""
     refuse_others("tensors", dropout_p, others)
-    _check(q, k, v)
+    check_e4m3(q, k, v, dims=4, expected="batch, heads, sequence, head dim")
     _refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, sinks=sinks)
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
@@ -70,7 +70,8 @@ def descale_of(name, given, b, hk, device):
     return given.float().expand(b, hk)
 
 
-def _check(*tensors):
+def check_e4m3(*tensors, dims, expected):
+    """q, k and v: plain tensors of one device, all in float8_e4m3fn, of so many dimensions, which `expected` names."""
     if len({x.dtype for x in tensors}) > 1:
         raise ValueError(f"q, k, v have element types {', '.join(str(x.dtype) for x in tensors)}; one for all is expected")
     if tensors[0].dtype != E4M3:
@@ -81,8 +82,8 @@ def _check(*tensors):
         check_kind(name, x)
         if know_dtensor((type(x),)):
             raise ValueError(f"{name} is a {type(x).__qualname__} in float8_e4m3fn; accepted: its part on this rank, to_local()")
-        if x.dim() != 4:
-            raise ValueError(f"{name} has {x.dim()} dimensions; 4 are expected: batch, heads, sequence, head dim")
+        if x.dim() != dims:
+            raise ValueError(f"{name} has {x.dim()} dimensions; {dims} are expected: {expected}")
 
 
 def _refuse_gradients(**tensors):
@@ -108,7 +109,7 @@ def _fitting(q, k, v, scale):
 
 def _padded(x):
     """As bytes: PyTorch pads no numbers of 8 bits, and the byte 0 is 0."""
-    missing = padded_width(x.shape[3]) - x.shape[3]
+    missing = padded_width(x.shape[-1]) - x.shape[-1]
     return torch.nn.functional.pad(x.view(torch.uint8), (0, missing)).view(E4M3) if missing else x
 
 

@@ -22,6 +22,7 @@ from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rul
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
 
+_E4M3 = torch.float8_e4m3fn
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
             "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0, Tensor? dropout_state=None, float dropout_p=0.0")
@@ -81,7 +82,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      seqused_q: Tensor | None = None, seqused_k: Tensor | None = None,
                      block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False, num_splits: int = 0, batch_invariant: bool = False,
-                     k_descale: float | Tensor | None = None,
+                     q_descale: float | Tensor | None = None, k_descale: float | Tensor | None = None,
                      v_descale: float | Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
@@ -99,6 +100,9 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     seqused_k, or else the steps of cu_seqlens_k. Nothing else of the cache is read, and entries that no query needs are free,
     -1 by custom. No gradients. A cache of float8_e4m3fn goes with q of another type, which o has: its numbers times k_descale and
     v_descale are the keys and values, each a number, float32 [b, hk] with 1 where it is one for all, or None for 1. On processors.
+
+    q_descale, k_descale, v_descale without block_table: of q, k, v in float8_e4m3fn, as in dfa.attention; b counts sequences. o is
+    bfloat16, there is no gradient, and bias and dropout_p are refused. On processors, which widen to float32.
 
     num_splits: in how many splits a GPU's kernel may cut the keys of a query, which blocks then share: 0 as planned, 1 not at all, up
     to 256 so many at most. A processor never does. batch_invariant: o and lse of a sequence have the same bits whatever else is in
@@ -121,6 +125,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         raise ValueError("batch_invariant beside dropout_p is not supported, as masks go by the number of a sequence; accepted: dropout_p of 0")
     if block_table is not None:
         from dfa import _torch_paged
+        if q_descale is not None:
+            raise ValueError("q_descale beside block_table is not supported; accepted: None, and q of another type than the cache's")
         if bias is not None:
             raise ValueError("bias beside block_table is not supported; accepted: one of them")
         if chunk is not None or prefix is not None:
@@ -132,10 +138,13 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
                                       alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked,
                                       k_descale=k_descale, v_descale=v_descale)
-    for name, descale in (("k_descale", k_descale), ("v_descale", v_descale)):
-        if descale is not None:
-            raise ValueError(f"{name} without block_table is not supported; accepted: None")
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
+    if getattr(q, "dtype", None) == _E4M3 or not q_descale is k_descale is v_descale is None:
+        from dfa import _torch_e4m3_varlen
+        return _torch_e4m3_varlen.attention(
+            q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), (max_seqlen_q, max_seqlen_k), (q_descale, k_descale, v_descale),
+            asked, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, chunk=chunk,
+            prefix=prefix, dropout_p=dropout_p, return_lse=return_lse, deterministic=deterministic, bias=bias, seed=seed)
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
@@ -353,7 +362,7 @@ def _with_a_key_of_none(k, v, lengths):
     return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)
 
 
-def _planned(passes, q, k, v, given, asked=_Asked()):
+def _planned(passes, q, k, v, given, asked=_Asked(), element=None):
     (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias,
      *positions, dropout_state, dropout_p, _) = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
@@ -368,7 +377,7 @@ def _planned(passes, q, k, v, given, asked=_Asked()):
         if q.device.type != "cpu":  # lengths are not known here: as many as the bias is of
             longest = [size if size > 1 else total for size, total in zip(bias.shape[2:], longest)]
             sizes = *sizes[:3], *longest, d, dv
-    plan = plan_of(passes, DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
+    plan = plan_of(passes, element or DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
                                                  "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
                    0, tuple(positions), dropout_p, splits=asked[:2])
@@ -413,11 +422,17 @@ def _empty_outputs(q, v):
     return q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty((q.shape[1], q.shape[0]), dtype=torch.float32)
 
 
+def check_begins(q, cu_seqlens_q, cu_seqlens_k):
+    """Raises ValueError where they begin with another number than 0; on a processor, where they are read."""
+    if q.device.type != "cpu":
+        return
+    for name, cu_seqlens in (("q", cu_seqlens_q), ("k", cu_seqlens_k)):
+        if (begin := int(cu_seqlens[0])) != 0:
+            raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
+
+
 def _forward(q, k, v, *rest):
-    if q.device.type == "cpu":
-        for name, cu_seqlens in zip("qk", rest):
-            if (begin := int(cu_seqlens[0])) != 0:
-                raise ValueError(f"cu_seqlens_{name} does not begin with 0, but with {begin}")
+    check_begins(q, *rest[:2])
     with _On(q) as stream:
         plan, workspace, data, dropout = _planned("fwd", q, k, v, *forward_options(rest))
         o, lse = _empty_outputs(q, v)

@@ -172,9 +172,9 @@ def test_pages_that_a_window_has_left_behind_may_be_gone():
     assert torch.equal(call(table, k_cache, v_cache), whole)
 
 
-def test_factors_go_with_pages_alone():
+def test_factors_go_with_e4m3_alone():
     begins = torch.tensor([0, 3], dtype=torch.int32)
-    with pytest.raises(ValueError, match="k_descale without block_table"):
+    with pytest.raises(ValueError, match="element type torch.float32 with q_descale, k_descale"):
         dfa.attention_varlen(draw(3, 4, 64), draw(3, 2, 64), draw(3, 2, 64), begins, k_descale=1.0)
 
 

@@ -39,13 +39,14 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
                            v_descale=None, window_size=(-1, -1), attention_chunk=0, softcap=0.0, num_splits=1, pack_gqa=None,
                            deterministic=False, sm_margin=0, return_attn_probs=False):
     """q [total_q, hq, d], k [total_k, hk, d], v [total_k, hk, dv], cu_seqlens int32 [b + 1], seqused int32 [b] → o, or with
-    return_attn_probs (o, lse), lse float32 [hq, total_q]."""
-    refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale, attention_chunk=attention_chunk,
-           sm_margin=sm_margin)
+    return_attn_probs (o, lse), lse float32 [hq, total_q]. Of q, k, v in float8_e4m3fn o is bfloat16, and the descales are float32
+    [b, hk], of each sequence."""
+    refuse(qv=qv, attention_chunk=attention_chunk, sm_margin=sm_margin)
     splits_of(num_splits, False)
     o, lse = attention_varlen(q, k, v, *both_begins(cu_seqlens_q, cu_seqlens_k), max_seqlen_q, max_seqlen_k, causal=causal,
                               window=window_of(window_size), scale=softmax_scale, seqused_q=seqused_q, seqused_k=seqused_k,
-                              deterministic=deterministic, return_lse=True, **logits_of(softcap))
+                              deterministic=deterministic, return_lse=True,
+                              **logits_of(softcap, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale))
     return (o, lse) if flag_of("return_attn_probs", return_attn_probs) else o
 
 
