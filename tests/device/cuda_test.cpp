@@ -473,6 +473,27 @@ TEST_F(Correctness, RecomputedRowsTellHowExactAnOutputIs) {
   }
 }
 
+// What the scheduler takes in the place of bf16, on the same tensors: right by its own rule, and
+// seen by the guard for what it is.
+TEST_F(Correctness, E4m3OfTensorsInBf16IsRightAndSeenAsLessExact) {
+  for (const char* line : {"fwd bf16 causal b2 hq8 hk2 s1000 d128", "fwd bf16 b1 h3 s777 d64"}) {
+    Problem p = parse_problem(line);
+    measure::ProblemBuffers buffers(p, "cuda", 5);
+    const auto rows = buffers.rows_check(64);
+    const measure::PassPlans exact = measure::prepare(p, on_device());
+    p.dtype = DType::e4m3;
+    if (!cuda().supports(p, on_device())) GTEST_SKIP() << "e4m3 is refused here";
+    const measure::PassPlans narrow = measure::prepare(p, on_device());
+    const CheckReport own = buffers.check(narrow, {.seed = 5});
+    EXPECT_TRUE(own.ok) << line << "\n" << own.summary();
+    const double error = buffers.error(*rows, 1);
+    EXPECT_GT(error, 5e-3) << line;
+    EXPECT_LT(error, 0.5) << line;
+    EXPECT_TRUE(buffers.check(exact, {.seed = 5}).ok) << line;
+    EXPECT_LE(buffers.error(*rows, 1), 8e-3) << line;
+  }
+}
+
 using Faults = DeviceTest;
 
 TEST_F(Faults, WhatDoesNotFitIsRefusedAndTheProcessGoesOn) {
