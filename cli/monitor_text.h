@@ -6,8 +6,8 @@
 
 namespace dfa::cli {
 
-// What `dfa monitor` shows of one look: blocks of rows or a table for a terminal, or lines for a file. Of
-// several cards, or where there is a budget, their sum stands below them.
+// What `dfa monitor` shows of one look: blocks of rows or a table for a terminal, or lines for a
+// file. Of several cards, or where there is a budget, their sum stands below them.
 std::string to_blocks(const monitor::Look& look);
 std::string to_table(const monitor::Look& look);  // a row a card: for many
 std::string to_lines(const monitor::Look& look);

@@ -102,14 +102,20 @@ def _fitting(q, k, v, scale):
     *_, d, dv = sizes_of(q.shape, k.shape, v.shape)
     scale = scale_at_width(scale, d)
     q, k, v = map(_padded, (q, k, v))
-    if not fits(q, k, v, written=False):
-        q, k, v = (x if fits(x, x, x, written=False) else x.contiguous() for x in (q, k, v))
+    if not fits(q, k, v, written=False) or q.is_cuda:
+        q, k, v = (x if fits(x, x, x, written=False) and _steps(x) else x.contiguous() for x in (q, k, v))
     return q, k, v, dv, scale
 
 
+def _steps(x):
+    """Can a GPU's copy engine step along this tensor? A processor goes anywhere."""
+    return not x.is_cuda or all(size == 1 or stride % 16 == 0 for size, stride in zip(x.shape[:3], x.stride()))
+
+
 def _padded(x):
-    """As bytes: PyTorch pads no numbers of 8 bits, and the byte 0 is 0."""
-    missing = padded_width(x.shape[-1]) - x.shape[-1]
+    """As bytes: PyTorch pads no numbers of 8 bits, and the byte 0 is 0. A GPU's copy engine takes rows of 16 bytes."""
+    width = padded_width(x.shape[-1])
+    missing = (-(-width // 16) * 16 if x.is_cuda else width) - x.shape[-1]
     return torch.nn.functional.pad(x.view(torch.uint8), (0, missing)).view(E4M3) if missing else x
 
 

@@ -15,7 +15,7 @@ constexpr std::int64_t kFewRows = 64;
 
 // Of dense keys: from where on dealing them out on the device beats Hopper's kernel, by 1 to 36 %
 // of the time in one visit; below, what a call costs at least weighs more.
-constexpr Source kOfDense{"H200", "results/studies/decode_h200.txt", "SOURCECOMMIT"};
+constexpr Source kOfDense{"H200", "results/studies/decode_h200.txt", "7e983e1"};
 constexpr Price kDenseRows{"queries by heads of a key head, at most", std::int64_t{32}, "rows",
                            kOfDense};
 constexpr Price kDenseKeys{"keys of a sequence, at least", std::int64_t{8192}, "keys", kOfDense};
@@ -101,11 +101,9 @@ bool are_few(const Problem& p) {
   return queries_of(p) * heads.query_rows() <= kFewRows;
 }
 
-// A batch-invariant problem is not told by its bytes, which are the company's.
 bool has_many_keys(const Problem& p) {
   const std::int64_t bytes = p.b * p.hk * p.sk * (p.d + p.dv) * bytes_of(p.dtype);
-  return !p.batch_invariant && p.num_splits == 0 && p.sq * (p.hq / p.hk) <= kDenseRows &&
-         p.sk >= kDenseKeys && bytes >= kDenseBytes;
+  return p.sq * (p.hq / p.hk) <= kDenseRows && p.sk >= kDenseKeys && bytes >= kDenseBytes;
 }
 
 bool takes_split_kv(const Problem& p) { return !has_backward(p) && bytes_of(p.dtype) == 2; }

@@ -292,9 +292,21 @@ def test_jax():
             dfa.attention(*codes, **factors | change)
 
 
-def test_a_gpu_says_that_it_has_no_kernel():
+def test_a_plan_on_a_processor_says_that_rows_are_widened():
     assert "e4m3" in str(dfa.plan("fwd e4m3 b1 h1 s8 d64", backend="cpu")) and "widened" in dfa.plan("fwd e4m3 h1 s8 d8", backend="cpu").why
-    if torch.cuda.is_available():
-        tensors, descales = quantized()
-        with pytest.raises(RuntimeError, match="e4m3"):
-            dfa.attention(*(x.cuda() for x in tensors), **{n: x.cuda() for n, x in descales.items()})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("sizes", [{}, {"hq": 3, "hk": 3, "d": 128, "dv": 40}, {"hq": 6, "hk": 1, "d": 20, "dv": 12}])
+def test_on_a_gpu_o_is_near_what_the_numbers_mean(sizes):
+    """P has 8 bits there. Rows of any width, and views that its copy engine cannot step along."""
+    tensors, descales = quantized(**sizes)
+    wanted = exact(tensors, descales, True)
+    there, factors = [x.cuda() for x in tensors], {name: x.cuda() for name, x in descales.items()}
+    odd = [torch.zeros((*x.shape[:3], x.shape[3] + 3), dtype=torch.uint8, device="cuda").view(x.dtype)[..., : x.shape[3]] for x in there]
+    for view, x in zip(odd, there):
+        view.view(torch.uint8).copy_(x.view(torch.uint8))
+    for given in (there, odd):
+        o = dfa.attention(*given, **factors, causal=True).cpu()
+        assert o.dtype == torch.bfloat16 and (o.double() - wanted).norm() < 0.06 * wanted.norm()
+    assert torch.equal(dfa.attention(*there, **factors, causal=True), dfa.attention(*odd, **factors, causal=True))

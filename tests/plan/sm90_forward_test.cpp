@@ -349,7 +349,7 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
     return select_forward(parse_problem(line), kHopper).num_splits;
   };
   for (const char* line :
-       {"fwd bf16 b4 h8 sq8 sk8192 d128", "fwd bf16 b1 h8 sq8 sk32768 d128",
+       {"fwd bf16 b4 h8 sq8 sk8000 d128", "fwd bf16 b1 h8 sq8 sk32000 d128",
         "fwd fp16 b1 h8 sq256 sk16384 d64", "fwd bf16 causal b1 h8 sq100 sk16384 d256"}) {
     const Problem p = parse_problem(line);
     const ForwardConfig c = select_forward(p, kHopper);
@@ -358,7 +358,7 @@ TEST(Sm90Legality, FewItemsOfManyKeysAreDealtOutInShares) {
     EXPECT_LE(c.num_splits, 132) << line;
     EXPECT_EQ(c.num_splits % work_tiles, 0) << line;
   }
-  EXPECT_EQ(splits_of("fwd bf16 b1 h8 sq8 sk32768 d128"), 128);
+  EXPECT_EQ(splits_of("fwd bf16 b1 h8 sq8 sk32000 d128"), 128);
   EXPECT_EQ(splits_of("fwd bf16 b8 h8 sq8 sk4096 d128"), 0);  // 64 work tiles fill the memory
   EXPECT_EQ(splits_of("fwd bf16 b1 h8 sq8 sk256 d128"), 0);
   EXPECT_EQ(splits_of("fwd bf16 b32 h4 sq8 sk2048 d128"), 0);

@@ -41,15 +41,24 @@ TEST(SplitKvPlan, GoesByTheMeanWhereTheLongestIsNotKnown) {
   EXPECT_FALSE(selected("b2 sq5000 sk5000 packed(5000,5000)").split_kv);
 }
 
-TEST(SplitKvPlan, IsLegalOfDenseKeysButNotChosen) {
-  const Problem p = parse_problem("fwd bf16 b2 hq32 hk8 d128 sq1 sk9000");
-  EXPECT_FALSE(select_forward(p, kSplitLimits).split_kv);
-  const std::vector<ForwardConfig> legal = split_kv_candidates(p, kSplitLimits);
-  ASSERT_FALSE(legal.empty());
-  EXPECT_TRUE(legal[0].split_kv);
-  EXPECT_FALSE(legal[0].varlen);
-  for (const ForwardConfig& one : gpu_candidates<ForwardConfig>(p, kSplitLimits)) {
-    EXPECT_FALSE(one.split_kv);  // until a card has run them
+// Of dense keys where they are many: then one kernel serves a cache of any length.
+TEST(SplitKvPlan, IsChosenOfDenseKeysThatAreMany) {
+  const auto chosen = [](const std::string& sizes) {
+    const Problem p = parse_problem("fwd bf16 d128 " + sizes);
+    const ForwardConfig c = select_forward(p, kSplitLimits);
+    EXPECT_TRUE(validate_config(c, p, kSplitLimits)) << sizes;
+    return c;
+  };
+  const ForwardConfig one = chosen("b1 hq32 hk8 sq1 sk65536");
+  EXPECT_TRUE(one.split_kv);
+  EXPECT_FALSE(one.varlen);
+  EXPECT_EQ(one, chosen("b1 hq32 hk8 sq1 sk120000"));
+  for (const char* sizes : {"b8 hq32 hk8 sq1 sk8192", "causal b8 hq32 hk8 sq8 sk8192"}) {
+    EXPECT_TRUE(chosen(sizes).split_kv) << sizes;
+  }
+  for (const char* sizes :
+       {"b1 hq32 hk8 sq1 sk8192", "b32 hq32 hk8 sq1 sk1024", "causal b32 hq28 hk4 sq8 sk8192"}) {
+    EXPECT_FALSE(chosen(sizes).split_kv) << sizes;
   }
 }
 
