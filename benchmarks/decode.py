@@ -17,6 +17,7 @@ import time
 import torch
 
 import dfa
+from cuda_bursts import graph_of, joules, seconds
 from dfa import flash_attn
 
 CALLS, SECONDS, BURSTS = 10, 0.06, 7
@@ -88,26 +89,6 @@ def peers(row):
     return found
 
 
-def graph_of(call):
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(CALLS):
-            call()
-    return graph
-
-
-def seconds(graph, runs):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(runs):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / runs / CALLS
-
-
 def host_us(call, runs=200):
     for _ in range(20):
         call()
@@ -133,18 +114,6 @@ def copy_bandwidth():
     return 2 * 4 * a.numel() / min(times)
 
 
-def millijoules(graph, tokens):
-    """Of a token, over a second; None where the card has no counter."""
-    with dfa.EnergyMeter("cuda") as meter:
-        runs, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < 1:
-            for _ in range(20):
-                graph.replay()
-            runs += 20
-            torch.cuda.synchronize()
-    return None if meter.energy_j is None else meter.energy_j / runs / CALLS / tokens * 1e3
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--configs")
@@ -165,21 +134,21 @@ def main():
         for name, call in list(calls.items()):
             try:
                 row.check(name, call())
-                calls[name] = graph_of(call)
+                calls[name] = graph_of(call, CALLS)
             except Exception as error:  # noqa: BLE001
                 print("  ", name, "does not:", " ".join(str(error).split())[:200])
                 calls.pop(name)
-        runs = {name: max(2, int(SECONDS / BURSTS / CALLS / seconds(graph, 2))) for name, graph in calls.items()}
+        runs = {name: max(2, int(SECONDS / BURSTS / seconds(graph.replay, 2))) for name, graph in calls.items()}
         times = {name: [] for name in calls}
         for _ in range(BURSTS):
             for name in random.sample(list(calls), len(calls)):
-                times[name].append(seconds(calls[name], runs[name]))
+                times[name].append(seconds(calls[name].replay, runs[name]) / CALLS)
         us = {name: statistics.median(t) * 1e6 for name, t in times.items()}
         rate = row.bytes / us["dfa"] * 1e6
-        spent = millijoules(calls["dfa"], row.b)
+        spent = joules(calls["dfa"].replay, least_s=1, at_once=20)
         print(f"{row.name:32}" + "  ".join(f"{name[-44:]} {value:.1f}" for name, value in us.items()) +
               f"   {rate * 1e-9:.0f} GB/s, {rate / copied:.3f} of a copy; host {host_us(ours(row)):.1f} us, by the door "
-              f"{host_us(door(row)):.1f}; " + ("not measured" if spent is None else f"{spent:.2f} mJ a token"), flush=True)
+              f"{host_us(door(row)):.1f}; " + ("not measured" if spent is None else f"{spent / CALLS / row.b * 1e3:.2f} mJ a token"), flush=True)
         row.check("door", door(row)())
 
 

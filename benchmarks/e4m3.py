@@ -5,7 +5,7 @@ Usage: python3 benchmarks/e4m3.py [--rows N,…] [--configs FILE] [--seconds 0.4
        cuDNN's by nvidia-cudnn-frontend 1.14, where it can be imported
 
 A line a row and way: TFLOP/s, the median of bursts in turns of CUDA graphs; the ratio to ours in bf16; GFLOP/J by the card's energy
-counter over windows of --seconds, in turns likewise; W, MHz and °C after them. FLOP are those of what the mask shows. --configs:
+counter over windows of --seconds, in turns likewise (0: not measured). FLOP are those of what the mask shows. --configs:
 configurations of the forward in e4m3, one a line, as further ways. Each way first holds a call against softmax in fp32 of the
 numbers times their factors.
 """
@@ -17,6 +17,7 @@ import time
 import torch
 
 import dfa
+from cuda_bursts import graph_of, joules, seconds
 
 BURSTS, BURST_S = 5, 0.03
 ROWS = [(d, causal, s) for d in (64, 128, 256) for causal in (False, True) for s in (4096, 16384)] + [(128, False, 1024), (128, True, 1024)]
@@ -113,36 +114,6 @@ def cudnn_e4m3(row):
     return call
 
 
-def graph_of(call):
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
-
-
-def seconds(graph, runs):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(runs):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / runs
-
-
-def flop_per_joule(graph, flop, window):
-    """None where the card has no counter."""
-    with dfa.EnergyMeter("cuda") as meter:
-        runs, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < window:
-            for _ in range(8):
-                graph.replay()
-            runs += 8
-            torch.cuda.synchronize()
-    return None if meter.energy_j is None else flop * runs / meter.energy_j
-
-
 def measure(row, configs, window):
     ways = {"bf16": lambda: ours(row, "bf16"), "e4m3": lambda: ours(row, "e4m3"), "cuDNN e4m3": lambda: cudnn_e4m3(row)}
     ways.update({config: lambda config=config: ours(row, "e4m3", config) for config in configs})
@@ -154,19 +125,19 @@ def measure(row, configs, window):
             graphs[name] = graph_of(calls[name])
         except Exception as error:  # noqa: BLE001: whatever keeps a way away is told
             print(f"  {name}: none: {' '.join(str(error).split())[:220]}")
-    times, joules = {name: [] for name in graphs}, {name: [] for name in graphs}
-    runs = {name: max(2, int(BURST_S / seconds(graph, 2))) for name, graph in graphs.items()}
+    times, spent = {name: [] for name in graphs}, {name: [] for name in graphs}
+    runs = {name: max(2, int(BURST_S / seconds(graph.replay, 2))) for name, graph in graphs.items()}
     for _ in range(BURSTS):
         for name in random.sample(list(graphs), len(graphs)):
-            times[name].append(seconds(graphs[name], runs[name]))
+            times[name].append(seconds(graphs[name].replay, runs[name]))
             time.sleep(0.02)
     for _ in range(2 if window else 0):
         for name in random.sample(list(graphs), len(graphs)):
-            joules[name].append(flop_per_joule(graphs[name], row.flop, window))
+            spent[name].append(joules(graphs[name].replay, window, at_once=8))
     rate = {name: row.flop / statistics.median(t) for name, t in times.items()}
     for name in graphs:
-        spent = [j for j in joules[name] if j is not None]
-        work = f"{statistics.mean(spent) * 1e-9:.0f} GFLOP/J" if spent else "joules not measured"
+        told = [row.flop / j for j in spent[name] if j is not None]
+        work = f"{statistics.mean(told) * 1e-9:.0f} GFLOP/J" if told else "joules not measured"
         times_bf16 = f"{rate[name] / rate['bf16']:.3f} x bf16" if "bf16" in rate else "no bf16"
         print(f"  {name:12} {rate[name] * 1e-12:7.1f} TFLOP/s  {times_bf16}  {work}  error {calls[name].error:.4f}  {calls[name].config}", flush=True)
 

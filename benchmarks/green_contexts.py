@@ -13,6 +13,7 @@ from torch.cuda.green_contexts import GreenContext
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import dfa
+from cuda_bursts import seconds
 from dfa._torch import _call, _threads
 
 PROBLEMS = [("fwd", False, 4, 16, 4096, 128), ("fwd", True, 4, 16, 4096, 128), ("fwd", True, 16, 16, 1024, 128),
@@ -22,18 +23,8 @@ PARTS, SECONDS = (64, 16), 0.15
 
 
 def milliseconds(call):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def of(runs):
-        begin.record()
-        for _ in range(runs):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end) / runs
-
-    of(2)
-    return of(max(2, int(SECONDS * 1e3 / of(1))))
+    seconds(call, 2)
+    return 1e3 * seconds(call, max(2, int(SECONDS / seconds(call, 1))))
 
 
 def calls_of(kind, causal, b, h, s, d):

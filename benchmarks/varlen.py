@@ -16,6 +16,7 @@ import statistics
 import torch
 
 import dfa
+from cuda_bursts import seconds
 from dfa import _core
 
 SECONDS, BURSTS = 0.12, 7
@@ -136,16 +137,6 @@ def check(name, row, kind, call, outputs, right):
         error = float((got.float() - wanted.float()).abs().max() / wanted.float().abs().max())
         if not error < 0.02:
             raise SystemExit(f"{name} {kind} {row.name}: differs from each sequence alone by {error:.3g} of the largest")
-
-
-def seconds(call, runs):
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(runs):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / runs
 
 
 def dense(row, kind):

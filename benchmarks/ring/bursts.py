@@ -5,6 +5,7 @@ import random
 import statistics
 import time
 
+import cuda_bursts
 import torch
 import torch.distributed as dist
 
@@ -47,13 +48,7 @@ def _burst(job, call, runs):
         for _ in range(runs):
             call()
         return (time.perf_counter() - begin) / runs
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(runs):
-        call()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1e-3 / runs
+    return cuda_bursts.seconds(call, runs)
 
 
 def joules(job, call, samples, seconds, problems):

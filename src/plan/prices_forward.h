@@ -125,6 +125,16 @@ inline constexpr Source kOfVarlen{"H200", "results/studies/varlen_h200.txt", "39
 inline constexpr VarlenTile kVarlenTiles[] = {{64, 512, {256, 64, 4, 2, false}},
                                               {128, 0, {128, 64, 4, 2, false, 1, 128}}};
 
+// Dense keys of so few queries are dealt out on the device from so many on: it takes 0.63 to 0.99
+// of the time of Hopper's kernel. Below, what a call costs at least weighs more.
+inline constexpr Source kOfDense{"H200", "results/studies/decode_h200.txt", "7e983e1"};
+inline constexpr Price kDenseRows{"queries by heads of a key head, at most", std::int64_t{32},
+                                  "rows", kOfDense};
+inline constexpr Price kDenseKeys{"keys of a sequence, at least", std::int64_t{8192}, "keys",
+                                  kOfDense};
+inline constexpr Price kDenseBytes{"keys and values, at least", std::int64_t{1} << 27, "bytes",
+                                   kOfDense};
+
 // Order of the work tiles on a grid (kernels/tile_balance.h).
 inline constexpr Price kTileBesides{"first scores, last product and store of a work tile", 1.5,
                                     "steps", kNotRecorded};

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plan/price.h"
+#include "plan/prices_forward.h"
 #include "plan/validate_gpu.h"
 #include "spec/passes.h"
 
@@ -12,14 +12,6 @@ namespace {
 // Queries by heads of a key head, up to which a sequence's are few: more are faster as tiles of
 // their own, which read keys again but multiply more with each.
 constexpr std::int64_t kFewRows = 64;
-
-// Of dense keys: from where on dealing them out on the device beats Hopper's kernel, by 1 to 36 %
-// of the time in one visit; below, what a call costs at least weighs more.
-constexpr Source kOfDense{"H200", "results/studies/decode_h200.txt", "7e983e1"};
-constexpr Price kDenseRows{"queries by heads of a key head, at most", std::int64_t{32}, "rows",
-                           kOfDense};
-constexpr Price kDenseKeys{"keys of a sequence, at least", std::int64_t{8192}, "keys", kOfDense};
-constexpr Price kDenseBytes{"keys and values, at least", std::int64_t{1} << 27, "bytes", kOfDense};
 
 constexpr int kMostPacked = 16;
 
@@ -102,6 +94,7 @@ bool are_few(const Problem& p) {
 }
 
 bool has_many_keys(const Problem& p) {
+  using namespace prices;
   const std::int64_t bytes = p.b * p.hk * p.sk * (p.d + p.dv) * bytes_of(p.dtype);
   return p.sq * (p.hq / p.hk) <= kDenseRows && p.sk >= kDenseKeys && bytes >= kDenseBytes;
 }

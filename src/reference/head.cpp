@@ -184,15 +184,20 @@ Seen Head<Real>::queries_of(std::int64_t j) const {
 }
 
 template <typename Real>
-std::vector<Real> Head<Real>::plain_scores(std::int64_t i, const Seen& keys) const {
-  std::vector<Real> s;
+std::vector<Real> Head<Real>::score_products(std::int64_t i, const Seen& keys) const {
   if constexpr (std::is_same_v<Real, float>) {
     if (in_8_bits()) {
-      s = tensor_core_sums(q_.row(i), k_t_, keys.begin, keys.end, order_);
+      std::vector<float> s = tensor_core_sums(q_.row(i), k_t_, keys.begin, keys.end, order_);
       for (float& value : s) value *= score_factor_;
+      return s;
     }
   }
-  if (s.empty()) s = products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+  return products(q_.row(i), k_t_, keys.begin, keys.end, order_);
+}
+
+template <typename Real>
+std::vector<Real> Head<Real>::plain_scores(std::int64_t i, const Seen& keys) const {
+  std::vector<Real> s = score_products(i, keys);
   for (std::int64_t n = 0; n < std::ssize(s); ++n) {
     Real& value = s[static_cast<std::size_t>(n)];
     value = keys.shows(n) ? logits_.of(value, i, keys.begin + n)

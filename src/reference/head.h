@@ -110,6 +110,8 @@ class Head {
   }
   Seen keys_of(std::int64_t i) const;
   Seen queries_of(std::int64_t j) const;
+  // Of row i of q and the keys, with the factors of both.
+  std::vector<Real> score_products(std::int64_t i, const Seen& keys) const;
   // Logits of row i and the keys, before S is rounded; -inf where one is hidden.
   std::vector<Real> plain_scores(std::int64_t i, const Seen& keys) const;
   // Turns scores into probabilities, returns their log-sum-exp, the sink's among them.
@@ -119,7 +121,7 @@ class Head {
 
   Problem p_;
   Real scale_;
-  Real score_factor_ = 1;
+  Real score_factor_ = 1;  // of scores in 8 bits
   HeadLogits<Real> logits_;
   HeadDropout<Real> dropout_;
   SeenBlocks blocks_;

@@ -6,10 +6,10 @@
 // Hopper's forward in e4m3: the roles, barriers and walk of sm90_forward, with bf16 output.
 //
 // pack_values has transposed v before and permuted its keys, so that a thread's weights are left
-// operands as they come out of its scores. Tensor cores are reported to keep some 14 bits of a sum
-// in e4m3, so each step's product of weights and v starts anew and is added to the output in fp32.
-// Where registers do not last for all of its columns they come in parts (value_parts), each behind
-// some of the exponentials. Life of a step, walked from the last key down:
+// operands as they come out of its scores. Tensor cores keep 14 bits of a sum in e4m3, so each
+// step's product of weights and v starts anew and is added to the output in fp32. Where registers
+// do not last for all of its columns they come in parts (value_parts), each behind some of the
+// exponentials. Life of a step, walked from the last key down:
 //   tensor cores   S of tile i | part 0 of P V of tile i + 1 | part 1 … | last part
 //   threads        wait for S, maxima, some exponentials, add part 0, more, … | add the last part
 // Factors of q and k go into the scale of a work tile, that of v into its last division. A row's
