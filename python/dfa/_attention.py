@@ -41,7 +41,8 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     q_descale, k_descale, v_descale: of q, k, v in float8_e4m3fn (PyTorch's, of ml_dtypes, JAX's; dfa.quantize makes them), what their
     numbers are multiplied by: float32 [b, hk] with 1 where it is one for all, or a number; None for 1. Query heads have that of
     the key head that they read. o is bfloat16, and there is no gradient. Beside causal, window and scale: softcap, alibi_slopes,
-    sinks, chunk and prefix with PyTorch and NumPy. On the CPU, which widens to float32; GPUs refuse it until one has run it.
+    sinks, chunk and prefix with PyTorch and NumPy. On processors, which widen to float32, and on Hopper with dense
+    tensors, causal and windows; other GPUs refuse it.
     deterministic: equal bits in every run of the backward. algorithm: auto, flash, or standard,
     the baseline that holds the whole score matrix.
     policy: dfa.Policy or its text; chooses the tile of each pass from what `dfa tune` measured (not with JAX).

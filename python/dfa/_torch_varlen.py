@@ -109,8 +109,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     the call, in which order and pages, on one device by one build. Processors promise it anyway; a GPU then takes the
     same tiles for all lengths, and of pages splits whose size follows from the sequence's own length (1024 keys, more beyond
     32768), so that prompts from pages are slower. Nothing is promised of
-    gradients, and dropout_p goes by the number of a sequence, so that it is refused beside it. A GPU refuses batch_invariant, and num_splits
-    where its kernel splits keys, until one has run them.
+    gradients, and dropout_p goes by the number of a sequence, so that it is refused beside it.
 
     Returns o [total_q, hq, dv] and, with return_lse, (o, lse) with lse float32 [hq, total_q], natural logarithms. Rows that
     see no key, or are of no sequence, have o = 0, lse = -inf (or the sink, in a sequence) and gradients of 0. With autograd,

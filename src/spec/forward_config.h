@@ -81,8 +81,8 @@ struct ForwardConfig {
     return target == Target::cuda_sm90 && bytes_of(element) == 2 && q_stages == 1 &&
            value_dim > 64 && pack_gqa == query_rows();
   }
-  // Of cuda_sm90 in e4m3, where sums are reported to keep few bits: a product of weights and v
-  // starts anew, of as many columns as registers last for beside the output that it is added to.
+  // Of cuda_sm90 in e4m3, where sums keep 14 bits: a product of weights and v starts anew, of as
+  // many columns as registers last for beside the output that it is added to.
   constexpr int value_parts() const {
     if (value_dim <= 128) return 1;
     return value_dim <= 192 ? 2 : 4;

@@ -75,7 +75,7 @@ void fence_products();
 void commit_products();
 void wait_products(int pending);
 
-// Bits of mantissa that a sum of products in e4m3 keeps, as a card's tensor cores are said to: what
+// Bits of mantissa that a sum of products in e4m3 keeps, as a card's tensor cores do (14): what
 // is added at once is cut at so many below the largest of it. 0: all of fp32.
 extern int e4m3_sum_bits;
 

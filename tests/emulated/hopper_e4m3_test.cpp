@@ -181,7 +181,7 @@ struct WithSumBits {
   ~WithSumBits() { e4m3_sum_bits = 0; }
 };
 
-// With sums as short as a card's are said to be, of values of one sign, which a sum that went on
+// With sums as short as a card's, of values of one sign, which a sum that went on
 // from step to step would lose bits of: o meets the rule.
 template <ForwardConfig kConfig>
 void expect_right_with_short_sums(const std::string& line) {
