@@ -3,32 +3,40 @@
 #include <cstddef>
 #include <functional>
 #include <numeric>
+#include <string>
 
 namespace ffi = xla::ffi;
 
 namespace dfa::python {
 namespace {
 
-DType type_of(const ffi::AnyBuffer& q) {
-  switch (q.element_type()) {
+DType type_of(const ffi::AnyBuffer& buffer, const std::string& name = "q") {
+  switch (buffer.element_type()) {
     case ffi::DataType::F32: return DType::fp32;
     case ffi::DataType::F16: return DType::fp16;
     case ffi::DataType::BF16: return DType::bf16;
     case ffi::DataType::F8E4M3FN: return DType::e4m3;
     default:
-      throw InvalidArgument(
-          "element type of q; accepted: float32, float16, bfloat16, float8_e4m3fn");
+      throw InvalidArgument("element type of " + name +
+                            "; accepted: float32, float16, bfloat16, float8_e4m3fn");
   }
+}
+
+Problem begun(const Call& call, const ffi::AnyBuffer& q) {
+  Problem p;
+  p.pass = call.pass;
+  p.dtype = type_of(q);
+  p.mask = {call.left, call.right};
+  p.scale = call.scale;
+  p.deterministic = call.deterministic;
+  return p;
 }
 
 // The most rows of one sequence are said by the caller, who has them from shapes.
 Problem packed_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
                           const ffi::AnyBuffer& v, const Lengths& lengths, std::int64_t most_q,
                           std::int64_t most_k) {
-  Problem p;
-  p.pass = call.pass;
-  p.dtype = type_of(q);
-  p.mask = {call.left, call.right};
+  Problem p = begun(call, q);
   p.b = lengths.used_q.dimensions()[0];
   p.total_q = q.dimensions()[0];
   p.total_k = k.dimensions()[0];
@@ -38,8 +46,6 @@ Problem packed_problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::
   p.hk = k.dimensions()[1];
   p.d = q.dimensions()[2];
   p.dv = v.dimensions()[2];
-  p.scale = call.scale;
-  p.deterministic = call.deterministic;
   return p;
 }
 
@@ -50,10 +56,7 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   const auto size = [](const ffi::AnyBuffer& buffer, std::size_t from_end) {
     return buffer.dimensions()[buffer.dimensions().size() - from_end];
   };
-  Problem p;
-  p.pass = call.pass;
-  p.dtype = type_of(q);
-  p.mask = {call.left, call.right};
+  Problem p = begun(call, q);
   p.hq = size(q, 3);
   p.hk = size(k, 3);
   p.sq = size(q, 2);
@@ -62,14 +65,12 @@ Problem problem_of(const Call& call, const ffi::AnyBuffer& q, const ffi::AnyBuff
   p.dv = size(v, 1);
   const auto leading = q.dimensions().first(q.dimensions().size() - 3);
   p.b = std::accumulate(leading.begin(), leading.end(), std::int64_t{1}, std::multiplies<>());
-  p.scale = call.scale;
-  p.deterministic = call.deterministic;
   return p;
 }
 
 Beside::Beside(std::string_view with, const ffi::RemainingArgs& operands) {
-  const auto named = [&](std::string_view name) {
-    return with.find(name) != std::string_view::npos;
+  const auto named = [words = " " + std::string(with) + " "](const std::string& name) {
+    return words.find(" " + name + " ") != std::string::npos;
   };
   std::size_t at = 0;
   const auto next = [&]<typename Buffer>(std::optional<Buffer>& buffer) {
@@ -90,8 +91,10 @@ Beside::Beside(std::string_view with, const ffi::RemainingArgs& operands) {
 
 Logits Beside::logits(const Problem& problem) const {
   Logits logits;
-  if (alibi) logits.alibi_slopes = alibi->typed_data();
-  if (alibi) logits.slopes_of_batch = problem.hq;
+  if (alibi) {
+    logits.alibi_slopes = alibi->typed_data();
+    logits.slopes_of_batch = problem.hq;
+  }
   if (sinks) logits.sinks = sinks->typed_data();
   if (bias) logits.bias = bias->untyped_data();
   // Two 64-bit words, as the library has them: XLA's buffers are aligned by 16 bytes or more.
@@ -117,7 +120,7 @@ Problem variant_of(Pass pass, const Options& options, const Beside& beside, cons
                 .of_head = true,
                 .of_query = sizes[0] > 1,
                 .of_key = sizes[1] > 1,
-                .dtype = type_of(*beside.bias)};
+                .dtype = type_of(*beside.bias, "bias")};
   return p;
 }
 

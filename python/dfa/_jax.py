@@ -11,7 +11,7 @@ from dfa._jax_calls import backward, forward, in_same_axes, placed_alike
 from dfa._shapes import (MOST_WIDE, check_differentiable, flag_of, nothing_to_read, padded_width, scale_at_width, scale_of, shown,
                          sizes_of, window_of)
 
-_TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
+TYPES = (jnp.float32, jnp.float16, jnp.bfloat16)
 _FORWARD_MODE = "forward-mode"  # in JAX's own words about a custom_vjp
 
 
@@ -35,7 +35,7 @@ def attention(q, k, v, causal, window, scale, return_lse, deterministic, algorit
         o, lse = of_nothing(q, dv, scale)
     else:
         q, k, v, scale = fitting(q, k, v, scale)
-        o, lse = _attended(q, k, v, left, right, scale, deterministic)
+        o, lse = reverse_mode_only(_attention, q, k, v, left, right, scale, deterministic)
         o = o[..., :dv]
     return (o, lse) if return_lse else o
 
@@ -56,7 +56,7 @@ def integers(name, given):
 
 
 def check_types(q, k, v):
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in _TYPES:
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in TYPES:
         raise ValueError(f"q, k, v have element types {q.dtype}, {k.dtype}, {v.dtype}; accepted: one of "
                          "float32, float16, bfloat16 for all")
 
@@ -101,9 +101,10 @@ def _padded(x):
     return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, missing))) if missing else x
 
 
-def _attended(q, k, v, left, right, scale, deterministic, by=None):
+def reverse_mode_only(call, *given):
+    """call(*given); forward mode, which it has not, is refused in one line."""
     try:
-        return (by or _attention)(q, k, v, left, right, scale, deterministic)
+        return call(*given)
     except TypeError as error:
         if _FORWARD_MODE not in str(error):
             raise

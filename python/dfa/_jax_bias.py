@@ -16,11 +16,16 @@ def checked(name, given, shape, accepted):
     return wide
 
 
+def hidden(bias, mask, dtype):
+    """The bias, zeros of this type where there is none, with -inf where the mask is False."""
+    return jnp.where(mask, jnp.zeros((1, 1, 1, 1), dtype) if bias is None else bias, -jnp.inf)
+
+
 def attend(q, k, v, bias, mask, rows, keys, window, beside, scale, deterministic, **more):
     """(o, lse) of q, k, v [b, h, s, d]; bias and mask broadcast to [b, hq, sq, sk], and either may be None. rows, keys: int32 [b],
     how many queries and keys count, or None. window: (left, right) from the first query and key on, None for no limit. beside, more:
     as _jax_variants.attention has them."""
-    (b, hq, sq, _), sk = q.shape, k.shape[2]
+    sq, sk = q.shape[2], k.shape[2]
     sides, inside = (-1, -1), None
     if sq == sk:  # first and last are the same
         sides = tuple(-1 if side is None else side for side in window)
@@ -30,9 +35,9 @@ def attend(q, k, v, bias, mask, rows, keys, window, beside, scale, deterministic
     kept = None if keys is None else (jnp.arange(sk) < keys[:, None])[:, None, None]
     for one in (mask, inside, kept):
         if one is not None:
-            bias = jnp.where(one, jnp.zeros((1, 1, 1, 1), q.dtype) if bias is None else bias, -jnp.inf)
+            bias = hidden(bias, one, q.dtype)
     if bias is not None:
-        beside = beside | {"bias": jnp.broadcast_to(bias, (b, hq, *bias.shape[2:]))}
+        beside = beside | {"bias": bias}
     # What does not count is multiplied, though nothing comes of it: it may hold anything.
     if rows is not None:
         q = jnp.where(counts, q, 0)

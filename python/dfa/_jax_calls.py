@@ -214,7 +214,7 @@ def _is_shared(what):
 
 def _here(what, *operands):
     attributes = dict(what[1:])
-    if "lengths" in attributes.get("with", ""):
+    if "lengths" in attributes.get("with", "").split():
         return _packed_here(what, *operands)
     if "with" in attributes:
         attributes |= {"most_q": 0, "most_k": 0}

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy
 
 from dfa._dropout import probability_of, refuse_seed, words_of
 from dfa._shapes import shown
@@ -16,19 +17,21 @@ def beside_of(dropout_p, seed):
         return {}, {}
     state = _drawn(seed)
     if state is None:
-        words = (word % 2 ** 64 for word in words_of(seed, ", or a key of jax.random"))
-        state = jnp.array([half for word in words for half in (word % 2 ** 32, word >> 32)], jnp.uint32)
+        state = jnp.asarray(numpy.array(words_of(seed, ", or a key of jax.random"), "int64").view("uint32"))
     return {"dropout": state}, {"dropout": probability}
 
 
 def beside_of_key(dropout_p, dropout_key):
     """Likewise, of a key alone."""
-    if probability_of(dropout_p) == 0:
+    probability = probability_of(dropout_p)
+    if probability == 0:
         if dropout_key is not None:
             raise ValueError(f"dropout_key {shown(dropout_key)} beside dropout_p of 0; accepted: None")
-    elif _drawn(dropout_key) is None:
+        return {}, {}
+    state = _drawn(dropout_key)
+    if state is None:
         raise ValueError(f"dropout_key {shown(dropout_key)}; accepted beside dropout_p: a key of jax.random")
-    return beside_of(dropout_p, dropout_key)
+    return {"dropout": state}, {"dropout": probability}
 
 
 def _drawn(key):

@@ -22,7 +22,7 @@ def attend(q, k, v, rows, keys, window, beside, **options):
         o, lse = _of_lengths(q, k, v, sq if rows is None else jnp.clip(rows, 0, sq), jnp.clip(keys, 0, sk),
                              _within_reach(window, sq, sk), _more_queries(rows, keys, sq, sk),
                              lambda *given: _attended(beside, options, *given))
-    if "sinks" in beside:  # of which rows of no sequence know nothing
+    if "sinks" in beside:  # rows of no sequence have -inf, without the sink
         lse = jnp.where(jnp.isneginf(lse), beside["sinks"][..., None], lse)
     if rows is None:
         return o, lse

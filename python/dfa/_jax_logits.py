@@ -3,12 +3,11 @@
 import jax.numpy as jnp
 
 from dfa import _jax_variants
-from dfa._jax import _one_batch, check_types
+from dfa._jax import TYPES, _one_batch, check_types
+from dfa._jax_bias import hidden
 from dfa._jax_dropout import beside_of
 from dfa._logits import check_bias_shape, check_shapes, softcap_of
 from dfa._shapes import flag_of, positions_of, shown, sizes_of, window_of
-
-_BIASES = (jnp.float32, jnp.float16, jnp.bfloat16)
 
 
 def attention(q, k, v, return_lse, *, causal, window, scale, deterministic, softcap, alibi_slopes, sinks, bias, chunk, prefix, mask,
@@ -23,7 +22,7 @@ def attention(q, k, v, return_lse, *, causal, window, scale, deterministic, soft
     given, dropped = beside_of(dropout_p, seed)
     bias = _bias_of(bias, mask, q.dtype, (b, hq, sq, sk))
     if bias is not None:
-        given["bias"] = jnp.broadcast_to(bias, (b, hq, *bias.shape[2:]))
+        given["bias"] = bias
     o, lse = _jax_variants.attention(q, k, v, beside | given, sides, scale, flag_of("deterministic", deterministic), chunk=chunk,
                                      prefix=prefix, **more, **dropped)
     return (o, lse) if return_lse else o
@@ -43,18 +42,18 @@ def logits_of(softcap, alibi_slopes, sinks, b, hq):
 def _floats(name, given):
     if given is None:
         return None
-    given = _array(name, given)
-    if not (jnp.issubdtype(given.dtype, jnp.floating) or jnp.issubdtype(given.dtype, jnp.integer)):
-        raise TypeError(f"{name} is of {given.dtype}; accepted: real numbers")
-    return given.astype(jnp.float32)
+    dtype = _array(name, given).dtype
+    if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
+        raise TypeError(f"{name} is of {dtype}; accepted: real numbers")
+    return jnp.asarray(given, jnp.float32)  # of what is given: JAX's own integers may have 32 bits
 
 
 def _bias_of(bias, mask, dtype, sizes):
     """The bias, of this type where there is none, with -inf where the mask is False; None for none."""
     if bias is not None:
         bias = _array("bias", bias)
-        if bias.dtype not in _BIASES:
-            raise TypeError(f"bias is of {bias.dtype}; accepted: {', '.join(jnp.dtype(one).name for one in _BIASES)}")
+        if bias.dtype not in TYPES:
+            raise TypeError(f"bias is of {bias.dtype}; accepted: {', '.join(jnp.dtype(one).name for one in TYPES)}")
         check_bias_shape(bias.shape, *sizes, more=False)
     if mask is None:
         return bias
@@ -62,7 +61,7 @@ def _bias_of(bias, mask, dtype, sizes):
     if mask.dtype != jnp.bool_:
         raise TypeError(f"mask is of {mask.dtype}; accepted: bool, True where a key is seen")
     check_bias_shape(mask.shape, *sizes, more=False, name="mask")
-    return jnp.where(mask, jnp.zeros((1, 1, 1, 1), dtype) if bias is None else bias, -jnp.inf)
+    return hidden(bias, mask, dtype)
 
 
 def _array(name, given):

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from dfa._jax import _attended as _with_one_line_of_error
-from dfa._jax import fitting, of_nothing, with_gradients
+from dfa._jax import fitting, of_nothing, reverse_mode_only, with_gradients
 from dfa._jax_calls import Options, in_same_axes, variant_backward, variant_forward
 from dfa._shapes import check_differentiable, nothing_to_read, sizes_of, window_of
 
@@ -20,21 +19,19 @@ def attention(q, k, v, beside, sides, scale, deterministic, **more):
     of a sequence where there are lengths. more: softcap, chunk, prefix, dropout, as in Options. A query that sees no key has o = 0
     and lse of -inf, or the sink; rows of no sequence have zeros and -inf."""
     sizes = sizes_of(q.shape, k.shape, v.shape)
-    dv = sizes[-1]
+    b, hq, *_, dv = sizes
     if nothing_to_read(sizes):
         o, lse = of_nothing(q, dv, scale)
         return o, lse if "sinks" not in beside else jnp.broadcast_to(beside["sinks"][..., None], lse.shape)
     q, k, v, scale = fitting(q, k, v, scale, shared="dropout" not in beside)
-    names = list(beside)
-    if floats := [name for name in names if name in ("alibi", "sinks", "bias")]:
+    if "bias" in beside:
+        beside = beside | {"bias": jnp.broadcast_to(beside["bias"], (b, hq, *beside["bias"].shape[2:]))}
+    if floats := [name for name in beside if name in ("alibi", "sinks", "bias")]:
         q, k, v, *arrays = in_same_axes(q, k, v, *(beside[name] for name in floats))
         beside = beside | dict(zip(floats, arrays))
     left, right = window_of(False, sides)
     options = Options(left, right, scale, deterministic, **more)
-
-    def call(q, k, v, *_):
-        return _attention(beside, q, k, v, options)
-    o, lse = _with_one_line_of_error(q, k, v, left, right, scale, deterministic, by=call)
+    o, lse = reverse_mode_only(_attention, beside, q, k, v, options)
     return o[..., :dv], lse
 
 

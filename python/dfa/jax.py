@@ -35,8 +35,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     first query and key: query i sees keys up to i; keys from i - left to i + right, and one number is both. query_seq_lengths,
     key_value_seq_lengths: int32 [b], how many of each count.
     segment_ids: integers [b, s] for queries and keys, or SegmentIds(q [b, sq], kv [b, sk]), those of JAX's kernels too; a query
-    sees keys of its own number alone. Numbers may come in any order and again. What is causal or has a window needs
-    one array for both. max_segments_per_seq: of how many numbers an entry of the batch has at most, s unless given; the fewer, the less
+    sees keys of its own number alone. Numbers may come in any order and again. What is causal, has a window or slopes
+    needs one array for both. max_segments_per_seq: of how many numbers an entry of the batch has at most, s unless given; the fewer, the less
     there is to look through.
 
     bias: float32, float16 or bfloat16, mask: boolean, true where a key is seen; both broadcast to [b, hq, sq, sk]. They are read for
@@ -49,7 +49,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
     Other than there: a query that sees no key has zeros and lse of -inf, or the sink, there the mean of all values; lse is float32;
     d and dv may differ. What only the values of traced arrays would tell gives NaN in the place of an error: more segments than
-    max_segments_per_seq in their rows, and a number that comes again, with a window.
+    max_segments_per_seq in their rows, and a number that comes again, with a window or slopes.
     deterministic: as in dfa.attention.
 
     Raises ValueError on implementation, which is always this one, and on other shapes and types.
@@ -72,7 +72,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     keys = rows if same else _lengths("key_value_seq_lengths", key_value_seq_lengths, q.shape[0])
     wide = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     if bias is not None:
-        bias = _jax_bias.checked("bias", bias, wide, (jnp.float32, jnp.float16, jnp.bfloat16))
+        bias = _jax_bias.checked("bias", bias, wide, _jax.TYPES)
     if mask is not None:
         mask = _jax_bias.checked("mask", mask, wide, (jnp.bool_,))
     beside, logits = _jax_logits.logits_of(softcap, alibi_slopes, sinks, *wide[:2])

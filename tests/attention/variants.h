@@ -69,7 +69,7 @@ inline Plan run(Tensors& t, const PlanOptions& options) {
 
 // Under the thread sanitizer, which looks for races, values are read and not judged: other builds
 // judge the same ones, by a reference without threads that would be nine tenths of the time here.
-#ifdef DFA_THREAD_SANITIZER
+#ifdef __SANITIZE_THREAD__
 inline constexpr bool kJudged = false;
 #else
 inline constexpr bool kJudged = true;

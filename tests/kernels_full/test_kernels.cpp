@@ -22,9 +22,10 @@ std::string judge() {
 }
 
 fs::path folder() {
+  static const std::string kJudge = judge();
   const char* named = std::getenv("DFA_TEST_KERNELS");
   const bool own = named != nullptr && *named != '\0';
-  return fs::path(own ? named : DFA_BUILT_TEST_KERNELS) / judge();
+  return fs::path(own ? named : DFA_BUILT_TEST_KERNELS) / kJudge;
 }
 
 }  // namespace

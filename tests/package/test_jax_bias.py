@@ -13,7 +13,7 @@ from dfa import _core  # noqa: E402
 if not hasattr(_core, "jax_targets"):
     pytest.skip("dfa was built without JAX", allow_module_level=True)
 if jax.default_backend() != "cpu":
-    pytest.skip("biases are not on GPUs yet", allow_module_level=True)
+    pytest.skip("the bounds are those of processors", allow_module_level=True)
 
 import dfa.jax  # noqa: E402
 

@@ -357,6 +357,12 @@ def test_what_is_refused(error, words, options):
     assert "\n" not in str(raised.value)
 
 
+def test_integers_of_64_bits_are_read_as_they_are():
+    """JAX's own have 32."""
+    _, lse = dfa.attention(*qkv(), sinks=np.array([2 ** 40, 2, 3, 4]), return_lse=True)
+    assert float(lse[0, 0, 0]) == 2.0 ** 40
+
+
 @pytest.mark.parametrize("error, words, options", [
     (ValueError, "dropout_key None; accepted beside dropout_p", {"dropout_p": 0.5}),
     (ValueError, "dropout_key 5; accepted beside dropout_p", {"dropout_p": 0.5, "dropout_key": 5}),
