@@ -237,9 +237,10 @@ void run_bench(BenchArguments& arguments, int& exit_code) {
 }
 
 CardsArguments cards_arguments(const CLI::App& command, const BenchArguments& arguments) {
-  CardsArguments cards{.out = arguments.out, .energy = arguments.study.energy};
+  CardsArguments cards{.out = arguments.out};
   if (command.count("--seconds") > 0) cards.seconds = arguments.study.seconds;
   if (command.count("--energy-seconds") > 0) cards.energy_seconds = arguments.study.energy_seconds;
+  if (!arguments.study.energy) cards.energy_seconds = 0;
   return cards;
 }
 

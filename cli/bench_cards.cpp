@@ -34,10 +34,7 @@ std::vector<std::string> options_of(const CardsArguments& arguments) {
     options.insert(options.end(), {name, fmt::format("{}", value)});
   };
   if (arguments.seconds) add("--seconds", *arguments.seconds);
-  if (!arguments.energy) add("--energy-seconds", 0);
-  if (arguments.energy && arguments.energy_seconds) {
-    add("--energy-seconds", *arguments.energy_seconds);
-  }
+  if (arguments.energy_seconds) add("--energy-seconds", *arguments.energy_seconds);
   return options;
 }
 

@@ -9,8 +9,7 @@ namespace dfa::cli {
 struct CardsArguments {
   std::string out;
   std::optional<double> seconds{};         // of a row
-  std::optional<double> energy_seconds{};  // of each of its columns
-  bool energy = true;
+  std::optional<double> energy_seconds{};  // of each of its columns; 0: no energy
 };
 
 // `dfa bench --suite context_parallel`: benchmarks/context_parallel.py by a rank a card. Throws

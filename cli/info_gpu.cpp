@@ -33,8 +33,7 @@ std::string text_of(Quantity quantity, double value) {
     case Quantity::clock_hz: return fmt::format("{:.0f} MHz", value * 1e-6);
     case Quantity::utilization_pct: return fmt::format("{:.0f} %", value);
     case Quantity::memory_bytes: return fmt::format("{:.0f} MiB", value / (1 << 20));
-    case Quantity::transfer_bytes:
-      return fmt::format("{:.3f} GB since the driver was loaded", value * 1e-9);
+    case Quantity::transfer_bytes: return fmt::format("{:.3f} GB counted", value * 1e-9);
     case Quantity::duration_s: return fmt::format("{:.3f} s since the driver was loaded", value);
     case Quantity::event_bits: return sensors::clock_event_names(static_cast<std::uint64_t>(value));
   }

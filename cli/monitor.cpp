@@ -176,7 +176,7 @@ void run_monitor(const MonitorArguments& arguments) {
   for (double next = begin; next < end && !interrupted(); next += arguments.interval) {
     view.show(sensors.look());
     const double until = std::min(next + arguments.interval, end);
-    while (often && !interrupted() && until - clock.now_s() > 1.5 * monitor::Budget::kLookEvery) {
+    while (often && !interrupted() && until - clock.now_s() > monitor::Budget::kReach) {
       wait_until(clock.now_s() + monitor::Budget::kLookEvery, clock);
       sensors.look();
     }

@@ -158,7 +158,15 @@ std::vector<run::Candidate> measure(measure::ProblemBuffers& buffers,
   for (const std::string& line : found.refused) fmt::print("{}\n", line);
   for (const measure::PassPlans& plans : found.plans) {
     fmt::print(stderr, "measuring {}\n", run::label_of(plans));
-    auto candidate = run::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
+    std::optional<run::Candidate> candidate;
+    try {
+      candidate = run::measure_candidate(buffers, plans, options, telemetry, idle_w, clock);
+    } catch (
+        const OutOfMemory& error) {  // of what is asked for alone there is nothing to go on with
+      if (found.plans.size() == 1) throw;
+      fmt::print("left out, {}: {}\n", error.what(), run::label_of(plans));
+      continue;
+    }
     if (!candidate) {
       fmt::print("left out, as its check against fp64 failed: {}\n", run::label_of(plans));
       continue;

@@ -13,7 +13,7 @@ from dfa._distributed_exchange import Exchange
 from ring import cards
 
 MOST, LEAST, BURST_S = 9, 3, 0.03
-SETTLE_S = 0.15  # a card's counters may be a tenth of a second old
+SETTLE_S = 0.15  # a card's counters may be a tenth of a second old; of NVLink's it is assumed, not read
 SLOWEST = "one, slowest card"  # no call of its own: what a job waits for
 
 

@@ -18,9 +18,9 @@ from dfa._torch import _refuse_what_has_no_rule, know_dtensor
 from dfa._torch_calls import empty_outputs, fits
 from dfa._torch_inputs import check_kind
 from dfa._torch_operators import _spread
+from dfa._torch_quantize import E4M3
 from dfa._torch_varlen import _logits_of, _On, _pointer
 
-E4M3 = torch.float8_e4m3fn
 
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define("e4m3_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "

@@ -8,9 +8,9 @@ from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_varlen as varlen
 from dfa._descales import refuse_others
-from dfa._shapes import flag_of, lies_apart, positions_of, scale_at_width, scale_of, varlen_sizes_of, window_of
+from dfa._shapes import flag_of, positions_of, scale_at_width, scale_of, varlen_sizes_of, window_of
 from dfa._torch import _refuse_what_has_no_rule
-from dfa._torch_e4m3 import E4M3, _padded, _refuse_gradients, check_e4m3, descale_of, descale_pointers
+from dfa._torch_e4m3 import _padded, _refuse_gradients, check_e4m3, descale_of, descale_pointers
 
 varlen._library.define("e4m3_varlen_forward(Tensor q, Tensor k, Tensor v, Tensor? q_descale, Tensor? k_descale, Tensor? v_descale, "
                        f"{varlen._LENGTHS}, {varlen._OPTIONS}, {varlen._ASKED}) -> (Tensor, Tensor)")
@@ -49,16 +49,10 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
         o, lse = o.zero_(), lse.fill_(-torch.inf)
     else:
         if k.shape[0] == 0:  # kernels take tensors that have rows: one, of which no sequence has any
-            k, v = (torch.zeros((1, *x.shape[1:]), dtype=torch.uint8, device=x.device).view(E4M3) for x in (k, v))
-            lengths = cu_seqlens_q, torch.zeros_like(cu_seqlens_k), seqused_q, None
-        o, lse = torch.ops.dfa.e4m3_varlen_forward(*map(_fitting, (q, k, v)), *factors, *lengths, *options)
+            k, v, lengths = varlen.with_a_key_of_none(k, v, lengths)
+        o, lse = torch.ops.dfa.e4m3_varlen_forward(*(varlen.fitting(_padded(x)) for x in (q, k, v)), *factors, *lengths, *options)
         o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if return_lse else o
-
-
-def _fitting(x):
-    x = _padded(x)
-    return x if lies_apart((1, *x.shape), (0, *x.stride())) else x.contiguous()
 
 
 def _empty_outputs(q, v):

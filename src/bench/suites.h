@@ -45,7 +45,7 @@ struct SuiteInfo {
 
 const std::vector<SuiteInfo>& suite_list();
 
-// A suite that is no set of problems: one sequence over several cards, by ranks of their own.
+// This suite is no set of problems: ranks of PyTorch run one sequence over several cards.
 inline constexpr const char* kSeveralCardsSuite = "context_parallel";
 
 // Throws InvalidArgument listing the suites that are there.

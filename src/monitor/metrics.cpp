@@ -31,8 +31,8 @@ std::string labels_of(const CardNow& card, const std::string& hostname) {
       numbered("nvidia", facts.minor), escaped(facts.name), escaped(hostname));
 }
 
-std::string header(const char* name, const char* type, const char* help) {
-  return fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+std::string header(const Metric& metric) {
+  return fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", metric.name, metric.type, metric.help);
 }
 
 // A page for all cards: a header and lines a metric, and nothing where it has no line.
@@ -41,18 +41,18 @@ class Page {
   Page(std::span<const CardNow> cards, const std::string& hostname)
       : cards_(cards), hostname_(hostname) {}
 
-  void add(const Column& metric) {
-    add(metric, [&](const CardNow& card) {
-      const auto value = metric.value(card);
-      return value ? line(metric.name, card, "", *value * metric.factor) : std::string();
+  void add(const Column& column) {
+    add(column.metric, [&](const CardNow& card) {
+      const auto value = column.value(card);
+      return value ? line(column.metric.name, card, "", *value * column.factor) : std::string();
     });
   }
 
   template <typename LinesOf>
-  void add(const Column& metric, const LinesOf& lines_of) {
+  void add(const Metric& metric, const LinesOf& lines_of) {
     std::string lines;
     for (const CardNow& card : cards_) lines += lines_of(card);
-    if (!lines.empty()) text_ += header(metric.name, metric.type, metric.help) + lines;
+    if (!lines.empty()) text_ += header(metric) + lines;
   }
 
   std::string line(const char* name, const CardNow& card, const std::string& more,
@@ -72,24 +72,35 @@ std::string of_sensor(const CardNow& card, Gauge gauge, const std::string& why) 
   return fmt::format(",sensor=\"{}\"", sensor_of(card, gauge)) + because(why);
 }
 
-constexpr Column kSensorMissing{
-    "", "dfa_sensor_missing", "gauge", "A sensor that said nothing, and why.", 1, nullptr};
-constexpr Column kCardMissing{"",      "dfa_card_missing",
-                              "gauge", "A GPU that is counted and does not answer, and why.",
-                              1,       nullptr};
-constexpr Column kBreaks{"",
-                         "dfa_counter_breaks",
-                         "gauge",
+constexpr Metric kSensorMissing{"dfa_sensor_missing", "gauge",
+                                "A sensor that said nothing, and why."};
+constexpr Metric kCardMissing{"dfa_card_missing", "gauge",
+                              "A GPU that is counted and does not answer, and why."};
+constexpr Metric kBreaks{"dfa_counter_breaks", "gauge",
                          "How often a counter broke off, and why the last time: what it counted "
-                         "around that is in no sum.",
-                         1,
-                         nullptr};
+                         "around that is in no sum."};
+
+constexpr Metric kSumPower{"dfa_sum_power_watts", "gauge",
+                           "Power draw of so many of the cards together, mean of a second."};
+constexpr Metric kSumEnergy{"dfa_sum_energy_joules", "counter",
+                            "Energy of so many of the cards together since this exporter began."};
+constexpr Metric kBudget{"dfa_budget_watts", "gauge",
+                         "Power that the cards together shall draw at most."};
+constexpr Metric kAbove{
+    "dfa_budget_above_seconds", "counter",
+    "Seconds in which the summed power of the cards was above dfa_budget_watts."};
+constexpr Metric kUnknown{"dfa_budget_unknown_seconds", "counter",
+                          "Seconds in which a card did not tell its power, and the others together "
+                          "were not above dfa_budget_watts."};
+constexpr Metric kWatched{
+    "dfa_budget_watched_seconds", "counter",
+    "Seconds of which dfa_budget_above_seconds and dfa_budget_unknown_seconds are parts."};
 
 }  // namespace
 
 std::string to_metrics(std::span<const CardNow> cards, const std::string& hostname) {
   Page page(cards, hostname);
-  for (const Column& metric : columns()) page.add(metric);
+  for (const Column& column : columns()) page.add(column);
   page.add(kSensorMissing, [&](const CardNow& card) {
     std::string lines;
     for (const auto& [gauge, why] : card.missing) {
@@ -115,28 +126,21 @@ std::string to_metrics(std::span<const CardNow> cards, const std::string& hostna
 std::string to_metrics(const Sum& sum, const std::optional<BudgetState>& budget,
                        const std::string& hostname) {
   std::string text;
-  const auto line = [&](const char* name, const char* type, const char* help,
-                        const std::string& labels, double value) {
-    text += header(name, type, help) +
-            fmt::format("{}{{Hostname=\"{}\"{}}} {}\n", name, escaped(hostname), labels, value);
+  const auto line = [&](const Metric& metric, const std::string& labels, double value) {
+    text += header(metric) + fmt::format("{}{{Hostname=\"{}\"{}}} {}\n", metric.name,
+                                         escaped(hostname), labels, value);
   };
-  const auto total = [&](const char* name, const char* type, const char* help, const Total& of) {
+  const auto total = [&](const Metric& metric, const Total& of) {
     if (!of.sum) return;
-    line(name, type, help, fmt::format(",cards=\"{}\",of=\"{}\"", of.said, sum.cards), *of.sum);
+    line(metric, fmt::format(",cards=\"{}\",of=\"{}\"", of.said, sum.cards), *of.sum);
   };
-  total("dfa_sum_power_watts", "gauge",
-        "Power draw of so many of the cards together, mean of a second.", sum.power);
-  total("dfa_sum_energy_joules", "counter",
-        "Energy of so many of the cards together since this exporter began.", sum.energy);
+  total(kSumPower, sum.power);
+  total(kSumEnergy, sum.energy);
   if (!budget) return text;
-  line("dfa_budget_watts", "gauge", "What the cards together shall draw at most.", "",
-       budget->budget_w);
-  line("dfa_budget_above_seconds", "counter", "Time that their sum was above it.", "",
-       budget->above_s);
-  line("dfa_budget_unknown_seconds", "counter",
-       "Time of which it is not known, as a card did not tell.", "", budget->unknown_s);
-  line("dfa_budget_watched_seconds", "counter", "Time of both and of what was within it.", "",
-       budget->watched_s);
+  line(kBudget, "", budget->budget_w);
+  line(kAbove, "", budget->above_s);
+  line(kUnknown, "", budget->unknown_s);
+  line(kWatched, "", budget->watched_s);
   return text;
 }
 

@@ -31,6 +31,12 @@ Json of_card(const CardNow& card) {
   Json missing = Json::object();
   for (const auto& [gauge, why] : card.missing) missing[sensor_of(card, gauge)] = why;
   json["missing"] = std::move(missing);
+  Json breaks = Json::object();
+  for (const auto& [gauge, growth] : card.growth) {
+    if (growth.breaks == 0) continue;
+    breaks[sensor_of(card, gauge)] = {{"count", growth.breaks}, {"reason", growth.break_reason}};
+  }
+  json["breaks"] = std::move(breaks);
   return json;
 }
 
@@ -55,9 +61,28 @@ Json of_budget(const BudgetState& state) {
           {"most_w", state.most_w}};
 }
 
+std::string of_state(const Look& look, double BudgetState::*value) {
+  return look.budget ? fmt::format("{}", *look.budget.*value) : "";
+}
+
 // Of the sum's line alone.
-constexpr const char* kSumColumns[] = {"cards",    "power_cards", "energy_cards", "budget_w",
-                                       "standing", "above_s",     "unknown_s"};
+struct SumColumn {
+  const char* name;
+  std::string (*text)(const Look&);
+};
+constexpr SumColumn kSumColumns[] = {
+    {"cards", [](const Look& look) { return fmt::format("{}", look.sum.cards); }},
+    {"power_cards", [](const Look& look) { return fmt::format("{}", look.sum.power.said); }},
+    {"energy_cards", [](const Look& look) { return fmt::format("{}", look.sum.energy.said); }},
+    {"energy_breaks", [](const Look& look) { return fmt::format("{}", look.sum.breaks); }},
+    {"budget_w", [](const Look& look) { return of_state(look, &BudgetState::budget_w); }},
+    {"standing",
+     [](const Look& look) {
+       return std::string(look.budget ? name_of(look.budget->standing) : "");
+     }},
+    {"above_s", [](const Look& look) { return of_state(look, &BudgetState::above_s); }},
+    {"unknown_s", [](const Look& look) { return of_state(look, &BudgetState::unknown_s); }},
+};
 
 std::string quoted(const std::string& value) {
   if (value.find_first_of(",\"\n\r") == std::string::npos) return value;
@@ -79,11 +104,8 @@ std::string sum_line(const Look& look) {
                  : field == kEnergy ? sum.energy.sum
                                     : std::nullopt);
   }
-  line += fmt::format(",{},{},{}", sum.cards, sum.power.said, sum.energy.said);
-  if (!look.budget) return line + ",,,,\n";
-  const BudgetState& state = *look.budget;
-  return line + fmt::format(",{},{},{},{}\n", state.budget_w, name_of(state.standing),
-                            state.above_s, state.unknown_s);
+  for (const SumColumn& column : kSumColumns) line += "," + column.text(look);
+  return line + "\n";
 }
 
 }  // namespace
@@ -105,7 +127,7 @@ std::string to_json_line(const Look& look) {
 std::string csv_head() {
   std::string line = "time_s,card,lost";
   for (const Column& column : columns()) line += fmt::format(",{}", column.field);
-  for (const char* column : kSumColumns) line += fmt::format(",{}", column);
+  for (const SumColumn& column : kSumColumns) line += fmt::format(",{}", column.name);
   return line + "\n";
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr auto kStandings = enum_table<Standing>(
     {{Standing::within, "within"}, {Standing::above, "above"}, {Standing::unknown, "unknown"}});
-constexpr double kReach = 1.5 * Budget::kLookEvery;  // a look that comes late is none that is lost
 
 std::string why_missing(const CardNow& card, Gauge gauge) {
   if (!card.status) return card.status.reason;

@@ -43,11 +43,12 @@ struct BudgetState {
   double most_w = 0;     // that was told while it was above
 };
 
-// Holds each sum against the budget. A look tells of the time since the look before, and of no more
-// than the mean of a second reaches back; what is longer ago is not known.
+// Holds each sum against the budget. A look tells of the time since the look before, of kReach at
+// most; what is longer ago is not known.
 class Budget {
  public:
-  static constexpr double kLookEvery = 1;  // s, at least, for that
+  static constexpr double kLookEvery = 1;             // s, for that: means are of a second
+  static constexpr double kReach = 1.5 * kLookEvery;  // a look that comes late is none that is lost
 
   // Throws InvalidArgument unless above 0 and finite.
   explicit Budget(double budget_w);

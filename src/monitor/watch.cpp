@@ -12,7 +12,7 @@ namespace {
 
 constexpr Gauge kCounters[] = {Gauge::energy, Gauge::power_capped, Gauge::too_hot,
                                Gauge::nvlink_sent, Gauge::nvlink_received};
-constexpr double kRateOver = 0.5;  // s: counters move ten times a second
+constexpr double kRateOver = 0.5;  // s: some ticks of a counter; NVLink's are assumed
 
 bool same(const sensors::GpuCard& a, const sensors::GpuCard& b) {
   return a.facts().uuid == b.facts().uuid && a.facts().pci_id == b.facts().pci_id;

@@ -161,7 +161,7 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
   std::erase_if(near.rows, [&](const profile::Row& row) {
     const bool own = row.point.dtype == problem.dtype;
     if ((near.exact && own) || plans_of(problem, row, options.backend, false)) return false;
-    if (near.exact) left_out = fmt::format("; {} left out", name_of(row.point.dtype));
+    if (!own) left_out = fmt::format("; {} left out", name_of(row.point.dtype));
     return true;
   });
   left_out += without_memory(near, problem, options);

@@ -229,6 +229,9 @@ void validate(const Scenario& scenario) {
   if (scenario.bounds.inexact_s && !scenario.max_error) {
     throw InvalidArgument("metrics: inexact_s of a scenario without max_error");
   }
+  if (scenario.max_error && scenario.rack) {
+    throw InvalidArgument("scenario: a rack has no use for max_error");
+  }
   double before = 0;
   for (const Event& event : scenario.events) {
     if (!(event.at_s >= before)) throw InvalidArgument("scenario: events must be in order of at_s");

@@ -11,7 +11,7 @@ namespace dfa {
 // bound. tf32 reads the same tensors, e4m3 what quantising makes of them. None: there is no lever.
 constexpr std::optional<DType> less_exact(const Problem& p) {
   if (p.dtype == DType::fp32) return DType::tf32;
-  const bool stays = p.dtype == output_of(DType::e4m3) && !p.kv;
+  const bool stays = p.dtype == output_of(DType::e4m3) && !p.kv;  // caches have their own kernels
   if (stays && p.pass == Pass::forward) return DType::e4m3;
   return std::nullopt;
 }

@@ -182,6 +182,22 @@ TEST(Records, CsvHasALineACardAndOneOfTheSumUnderOneHead) {
   EXPECT_EQ(cell(4, "above_s"), "1.5");
 }
 
+// What was used around a break is in no sum, of whatever counter.
+TEST(Records, CountersThatBrokeOffAreTold) {
+  NvmlWorld world(kThree);
+  Look look = with_one_lost(world);
+  look.cards[0].growth[Gauge::nvlink_sent].breaks = 2;
+  look.cards[0].growth[Gauge::nvlink_sent].break_reason = "it fell back";
+  look.sum.breaks = 3;
+  const Json json = parse_json(to_json_line(look));
+  EXPECT_EQ(json["cards"][0]["breaks"],
+            (Json{{"nvml:nvlink_sent", {{"count", 2}, {"reason", "it fell back"}}}}));
+  EXPECT_TRUE(json["cards"][2]["breaks"].empty());
+  const std::string head = monitor::csv_head(), sum = to_csv_lines(look);
+  EXPECT_NE(head.find("energy_cards,energy_breaks,budget_w"), std::string::npos) << head;
+  EXPECT_NE(sum.find(",3,2,2,3,600,"), std::string::npos) << sum;
+}
+
 TEST(Records, WithoutABudgetItIsNullAndTheColumnsStay) {
   NvmlWorld world(kThree);
   Look look = with_one_lost(world);

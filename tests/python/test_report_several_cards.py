@@ -53,6 +53,21 @@ def test_counted_bytes_stand_beside_the_models_or_the_reason_does(write):
     assert {row.count("<td") for row in text.split("<tr>")[2:]} == {10}
 
 
+def test_a_row_that_was_not_run_says_so(write):
+    assert "<td>128k</td><td></td><td class=number>not run: no time</td>" in tables.cards_table(figures_cards.load(write(RESULT)))
+
+
+@pytest.mark.parametrize("row", [{"reason": "no name"}, {"name": "no reason"}])
+def test_a_row_without_a_name_or_reason_is_refused(write, row):
+    with pytest.raises(BadResult, match="a row is not what it should be"):
+        figures_cards.load(write(RESULT | {"rows": [row]}))
+
+
+def test_a_number_of_cards_that_is_none_is_refused(write):
+    with pytest.raises(BadResult):
+        figures_cards.load(write(RESULT | {"ranks": "<b>", "rows": []}))
+
+
 def test_a_study_shows_it(write, tmp_path):
     (tmp_path / "three_way.json").write_text(json.dumps(synthetic.result()))
     write(RESULT)

@@ -208,6 +208,9 @@ TEST_F(LessExactProfile, WhatTheBackendHasNoMoreIsLeftOutAndTold) {
   ASSERT_EQ(points.candidates.size(), 1u);
   EXPECT_EQ(points.candidates[0].point.dtype, DType::fp32);
   EXPECT_NE(points.told.find("; tf32 left out"), std::string::npos) << points.told;
+  const KnownPoints near = known(parse_problem("fwd fp32 b1 h2 s128 d64"), true);
+  ASSERT_EQ(near.candidates.size(), 1u);
+  EXPECT_NE(near.told.find("; tf32 left out"), std::string::npos) << near.told;
 }
 
 TEST_F(LessExactProfile, TuningKeepsBothRows) {

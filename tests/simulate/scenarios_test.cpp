@@ -252,14 +252,26 @@ TEST(Speed, ThousandsOfTimesFasterThanTime) {
 TEST(Scenario, BadFilesAreNamed) {
   const std::string head =
       R"({"schema":"dfa-scenario/1","points":[{"dynamic_w":1,"work_per_s":1}],)";
-  for (const char* bad :
-       {R"("policy":"fast"})", R"("secunds":5})", R"("seconds":"5"})", R"("seconds":-1})",
-        R"("events":[{"at_s":5},{"at_s":2}]})", R"("events":[{"whom":1}]})", R"("events":3})",
-        R"("metrics":{"x":1}})", R"("policy":"clock:1200MHz","metrics":{"work_vs_pacing":1}})",
-        R"("marks":{"x":1}})", R"("metrics":{},"marks":{}})", R"("levers":{"clock_hz":1}})",
-        R"("card":[]})", R"("seed":-1})", R"("max_error":0})", R"("metrics":{"inexact_s":1}})",
-        R"("events":[{"at_s":1,"error_factor":0}]})", R"("events":[{"at_s":1,"budget_w":9}]})",
-        R"("rack":{"budget_w":9},"events":[{"at_s":1,"load_factor":2}]})"}) {
+  for (const char* bad : {R"("policy":"fast"})",
+                          R"("secunds":5})",
+                          R"("seconds":"5"})",
+                          R"("seconds":-1})",
+                          R"("events":[{"at_s":5},{"at_s":2}]})",
+                          R"("events":[{"whom":1}]})",
+                          R"("events":3})",
+                          R"("metrics":{"x":1}})",
+                          R"("policy":"clock:1200MHz","metrics":{"work_vs_pacing":1}})",
+                          R"("marks":{"x":1}})",
+                          R"("metrics":{},"marks":{}})",
+                          R"("levers":{"clock_hz":1}})",
+                          R"("card":[]})",
+                          R"("seed":-1})",
+                          R"("max_error":0})",
+                          R"("metrics":{"inexact_s":1}})",
+                          R"("events":[{"at_s":1,"error_factor":0}]})",
+                          R"("events":[{"at_s":1,"budget_w":9}]})",
+                          R"("rack":{"budget_w":9},"max_error":0.1})",
+                          R"("rack":{"budget_w":9},"events":[{"at_s":1,"load_factor":2}]})"}) {
     EXPECT_THROW(parse_scenario(head + bad), InvalidArgument) << bad;
   }
   EXPECT_THROW(parse_scenario("{"), InvalidArgument);

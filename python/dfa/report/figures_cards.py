@@ -5,7 +5,7 @@ import pathlib
 import statistics
 
 from dfa.report.chart import Chart, Mark, Panel, Series
-from dfa.report.load import BadResult, read_json
+from dfa.report.load import BadResult, read_schema
 from dfa.report.sweeps import short
 
 SCHEMA = "dfa-context-parallel/1"
@@ -16,19 +16,20 @@ _PASSES = {"fwd": "forward", "fwd+bwd": "forward and backward"}
 def load(path):
     """A file of schema dfa-context-parallel/1, each column with the median of its seconds and its share of linear where it has them.
     BadResult in one line where it is something else."""
-    path = pathlib.Path(path)
-    result = read_json(path)
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise BadResult(f"{path}: not a file of benchmarks/context_parallel.py; accepted: schema {SCHEMA}")
+    result = read_schema(pathlib.Path(path), SCHEMA, "benchmarks/context_parallel.py")
     try:
         for key in ("card", "torch", "nccl", "created", "command"):
             str(result[key])
+        result["ranks"] = int(result["ranks"])
         for row in result["rows"]:
+            row["name"] = str(row["name"])
+            if "columns" not in row:
+                row["reason"] = str(row["reason"])
             for name, column in row.get("columns", {}).items():
                 _read(column, str(name))
             if "columns" in row:
                 int(row["tokens"]), int(row["hq"]), int(row["hk"]), _PASSES[row["passes"]]
-                _share(row["columns"], int(result["ranks"]))
+                _share(row["columns"], result["ranks"])
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise BadResult(f"{path}: a row is not what it should be: {error!r}") from None
     return result
@@ -125,7 +126,13 @@ def chart_of(result):
 def table_of(result):
     """(headings, rows of texts) of every row and who ran it."""
     head = ("row", "who", "ms", "share of linear", "model ms", "MB sent, model", "MB NVLink", "W together", "W of each card", "J")
-    return head, [_cells(row, name, column) for row in result["rows"] for name, column in row.get("columns", {}).items()]
+    return head, [cells for row in result["rows"] for cells in _rows(row)]
+
+
+def _rows(row):
+    if "columns" not in row:
+        return [(row["name"], "", f"not run: {row['reason']}", *[""] * 7)]
+    return [_cells(row, name, column) for name, column in row["columns"].items()]
 
 
 def _cells(row, name, column):

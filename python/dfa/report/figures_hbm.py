@@ -3,7 +3,7 @@
 import pathlib
 
 from dfa.report.chart import Chart, Mark, Panel, Series, doubling
-from dfa.report.load import STATUSES, BadResult, read_json
+from dfa.report.load import STATUSES, BadResult, read_schema
 from dfa.report.problem import parse_problem
 from dfa.report.style import label, ordered
 from dfa.report.sweeps import PASS_NAMES, STATUS_WORDS, describe_problem, short
@@ -15,10 +15,7 @@ GB = 1e-9
 def load(path):
     """The cases of a file of schema dfa-hbm/1, each with its length, and its source in words.
     BadResult in one line where it is something else."""
-    path = pathlib.Path(path)
-    result = read_json(path)
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise BadResult(f"{path}: not a file of benchmarks/hbm_bytes; accepted: schema {SCHEMA}")
+    result = read_schema(pathlib.Path(path), SCHEMA, "benchmarks/hbm_bytes")
     try:
         for case in result["cases"]:
             problem = parse_problem(case["problem"])

@@ -115,6 +115,14 @@ def read_json(path):
         raise BadResult(f"{path}: not JSON: {error}") from None
 
 
+def read_schema(path, schema, maker):
+    """read_json of a file of this schema; BadResult where it is something else."""
+    result = read_json(path)
+    if not isinstance(result, dict) or result.get("schema") != schema:
+        raise BadResult(f"{path}: not a file of {maker}; accepted: schema {schema}")
+    return result
+
+
 def _expect(condition, path, where, value, accepted):
     if not condition:
         text = json.dumps(value)

@@ -13,7 +13,8 @@ namespace {
 
 using Source = std::function<Value<double>()>;
 
-constexpr double kTick = 0.1;  // power and energy of an H200 change this often
+// Power and energy of an H200 change this often; of NVLink it is assumed, not read on a card.
+constexpr double kTick = 0.1;
 
 constexpr GaugeInfo kGauges[] = {
     {Gauge::energy, "nvml:energy", Quantity::energy_j, kTick},
