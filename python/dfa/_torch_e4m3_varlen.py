@@ -49,8 +49,8 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
         o, lse = o.zero_(), lse.fill_(-torch.inf)
     else:
         if k.shape[0] == 0:  # kernels take tensors that have rows: one, of which no sequence has any
-            k, v, lengths = varlen.with_a_key_of_none(k, v, lengths)
-        o, lse = torch.ops.dfa.e4m3_varlen_forward(*(varlen.fitting(_padded(x)) for x in (q, k, v)), *factors, *lengths, *options)
+            k, v, lengths = varlen._with_a_key_of_none(k, v, lengths)
+        o, lse = torch.ops.dfa.e4m3_varlen_forward(*(varlen._fitting(_padded(x)) for x in (q, k, v)), *factors, *lengths, *options)
         o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if return_lse else o
 

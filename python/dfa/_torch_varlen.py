@@ -167,7 +167,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     positions = positions_of(window, chunk, prefix)
     options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q),
                *asked, _known_most(max_seqlen_q), _known_most(max_seqlen_k))
-    q, k, v = (fitting(x) for x in (q, k, v))
+    q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
         lengths = tuple(replicated(x, q) for x in lengths)
@@ -178,7 +178,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         o, lse = _of_nothing(q, k, v, [x for x in (logits[1], logits[3]) if x is not None])
     else:
         if k.shape[0] == 0:
-            k, v, lengths = with_a_key_of_none(k, v, lengths)
+            k, v, lengths = _with_a_key_of_none(k, v, lengths)
         forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
         o, lse = forward(q, k, v, *lengths, *options)
     o = o[..., :dv] if o.shape[2] != dv else o
@@ -340,7 +340,7 @@ def _check_no_rows(q, k, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k):
             raise ValueError(f"seqused_{of} is {shown(seqused.tolist())}, but the tensor has 0 rows; accepted: zeros")
 
 
-def fitting(x):
+def _fitting(x):
     """As kernels take it: head dims in multiples of 8, the last dimension dense, no element twice."""
     width = x.shape[2]
     if width != padded_width(width):
@@ -355,7 +355,7 @@ def _of_nothing(q, k, v, learned):
     return q.new_zeros(*q.shape[:2], v.shape[2]) + nothing, lse
 
 
-def with_a_key_of_none(k, v, lengths):
+def _with_a_key_of_none(k, v, lengths):
     """Kernels take tensors that have rows: one, of which no sequence has any."""
     k, v = (torch.cat([x, x.new_zeros(1, *x.shape[1:])]) for x in (k, v))
     return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "bench/suites.h"
 #include "evaluate/several_cards.h"
 
 namespace dfa::evaluate {
@@ -186,7 +187,7 @@ class Maker {
   }
 
   Step cards() const {
-    Step step{.name = "context_parallel",
+    Step step{.name = bench::kSeveralCardsSuite,
               .question = kSeveralCardsQuestion,
               .outputs = {in_out("context_parallel.json")},
               .estimate_s = options_.extent == Extent::whole ? 220.0 : 120.0};
