@@ -44,8 +44,9 @@ struct Trace {
   std::vector<Decision> decisions{};  // every one
   double work = 0;
   double energy_j = 0;
-  double inexact_s = 0;  // the longest stretch of outputs beyond the bound; of a simulation alone
-  double host_s = 0;     // that a simulation took
+  // The longest stretch of outputs beyond the bound, where one is declared; of a simulation alone.
+  std::optional<double> inexact_s{};
+  double host_s = 0;  // that a simulation took
 };
 
 // One line of JSON, keys with units; what is not known is null.

@@ -10,7 +10,7 @@ namespace dfa::simulate {
 power::Metrics measure(const Scenario& scenario, const power::Trace& trace,
                        const Interrupted& interrupted) {
   power::Metrics metrics = power::measure(head_of(scenario), trace);
-  if (scenario.max_error) metrics.inexact_s = trace.inexact_s;
+  metrics.inexact_s = trace.inexact_s;
   if (scenario.bounds.work_vs_pacing) {
     const double work = simulate::run(pacing_only(scenario), interrupted).work;
     if (!interrupted || !interrupted()) metrics.work_vs_pacing = trace.work / work;

@@ -110,9 +110,11 @@ power::Trace run(const Scenario& scenario, const Interrupted& interrupted) {
       result.decisions.push_back(*decision);
     }
     plant.gpu().advance(kTick);
-    const bool inexact = plant.activity.busy && plant.error() > governor.setup().max_error;
-    inexact_s = inexact ? inexact_s + kTick : 0;
-    result.inexact_s = std::max(result.inexact_s, inexact_s);
+    if (scenario.max_error) {
+      const bool inexact = plant.activity.busy && plant.error() > *scenario.max_error;
+      inexact_s = inexact ? inexact_s + kTick : 0;
+      result.inexact_s = std::max(result.inexact_s.value_or(0), inexact_s);
+    }
     if ((tick + 1) % kSampleTicks != 0) continue;
     result.samples.push_back(taker.take(plant, governor.policy()));
     if (interrupted && interrupted()) break;

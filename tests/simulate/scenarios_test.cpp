@@ -220,6 +220,7 @@ TEST(Precision, APointBeyondTheBoundNeverRunsAndWithoutABoundNobodyWatches) {
   const auto free = run(scenario);
   EXPECT_EQ(ran_at(free, 24), "e4m3");
   for (const power::Decision& decision : free.decisions) EXPECT_FALSE(decision.error);
+  EXPECT_FALSE(free.inexact_s);
   EXPECT_FALSE(measure(scenario, free).inexact_s);
 }
 
