@@ -13,7 +13,7 @@ inline void add_memory_bound(CLI::App& command, run::PointOptions& points) {
   command
       .add_option("--memory", points.memory_bytes,
                   "most that a plan may take beside the tensors, as 512MB or 2GiB: bounds stored "
-                  "probabilities (nine tenths of what is free)")
+                  "probabilities and what is quantised (nine tenths of what is free)")
       ->transform(CLI::AsSizeValue(false))
       ->transform(size_text());  // runs first
 }

@@ -140,15 +140,27 @@ int batch_for(double call_s) {
 
 // The problem's own precision alone where the backend has no less exact one, or where no text of a
 // configuration tells the two apart, by which profiles know their rows.
-static void add_less_exact(CandidatePlans& all, Problem problem, const PointOptions& options) {
+static void add_less_exact(CandidatePlans& all, const Problem& problem,
+                           const PointOptions& options) {
   const std::optional<DType> products = less_exact(problem);
   if (!products) return;
-  problem.dtype = *products;
+  Problem in_type = problem;
+  in_type.dtype = *products;
   try {
-    measure::PassPlans plans = measure::prepare(problem, {.backend = options.backend});
-    if (label_of(plans) != label_of(all.plans[0])) all.plans.push_back(std::move(plans));
+    measure::PassPlans plans = measure::prepare(in_type, {.backend = options.backend});
+    if (label_of(plans) == label_of(all.plans[0])) return;
+    const std::int64_t needs = memory_of(problem, plans);
+    const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
+    if (quantises(problem.dtype, *products) && needs > allowed) {
+      all.refused.push_back(fmt::format(
+          "'{}' takes {:.4g} MB beside the tensors, of which {:.4g} MB may be had: left out",
+          to_line(in_type), static_cast<double>(needs) * 1e-6,
+          static_cast<double>(allowed) * 1e-6));
+      return;
+    }
+    all.plans.push_back(std::move(plans));
   } catch (const Unsupported& error) {
-    all.refused.push_back(fmt::format("'{}': {}", to_line(problem), error.what()));
+    all.refused.push_back(fmt::format("'{}': {}", to_line(in_type), error.what()));
   }
 }
 

@@ -10,7 +10,10 @@ namespace {
 using namespace testing::on_fake_cuda;
 
 run::CandidatePlans candidates_of(const char* line) {
-  return run::candidate_plans(parse_problem(line), {.backend = "cuda", .less_exact = true});
+  return run::candidate_plans(parse_problem(line),
+                              {.backend = "cuda",
+                               .less_exact = true,
+                               .memory_bytes = 1 << 30});  // the made-up card has little
 }
 
 // Which problems a GPU has in e4m3 is said by the plan's rules, and nowhere in the scheduler.

@@ -68,6 +68,17 @@ TEST(LessExact, WhatABackendHasNotIsToldInOneLine) {
             1u);
 }
 
+// Copies in e4m3 count: kElements of a byte each.
+TEST(LessExact, WhatQuantisingTakesIsWithinTheBoundOfMemory) {
+  PointOptions options{.backend = "cpu", .less_exact = true, .memory_bytes = kElements - 1};
+  const CandidatePlans found = candidate_plans(kInBf16, options);
+  for (const auto& plans : found.plans) EXPECT_EQ(plans.any().problem.dtype, DType::bf16);
+  ASSERT_EQ(found.refused.size(), 1u);
+  EXPECT_NE(found.refused[0].find("MB may be had"), std::string::npos) << found.refused[0];
+  options.memory_bytes = 64 << 20;
+  EXPECT_EQ(candidate_plans(kInBf16, options).plans.at(1).any().problem.dtype, DType::e4m3);
+}
+
 // Of the plans in both types that candidate_plans() has, the default ones.
 struct Both {
   explicit Both(const Problem& problem)
