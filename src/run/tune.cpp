@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -59,23 +60,56 @@ std::optional<measure::PassPlans> plans_of(const Problem& problem, const profile
   return std::nullopt;
 }
 
-// Of rows that the problem can have: takes out those whose probabilities there is no memory to
-// store; returns a line on them, or none.
-std::string without_memory(profile::Nearest& near, const Problem& problem,
-                           const PointOptions& options) {
-  std::string told;
-  std::erase_if(near.rows, [&](const profile::Row& row) {
-    if (!row.point.stores_probabilities) return false;
-    const auto plans = plans_of(problem, row, options.backend, near.exact).value();
-    const std::int64_t allowed = memory_for_plans(options.backend, options.memory_bytes);
-    if (static_cast<std::int64_t>(plans.memory_bytes()) <= allowed) return false;
-    told = fmt::format("; stored probabilities left out, they take {:.4g} MB of {:.4g}",
-                       static_cast<double>(plans.memory_bytes()) * 1e-6,
-                       static_cast<double>(allowed) * 1e-6);
+// The rows near a problem that it can have, each with its plans where they had to be made to know.
+class Possible {
+ public:
+  Possible(const Problem& problem, const PointOptions& options, bool exact)
+      : problem_(problem), options_(options), exact_(exact) {}
+
+  bool take(const profile::Row& row) {
+    const bool own = row.point.dtype == problem_.dtype;
+    const bool copies = quantises(problem_.dtype, row.point.dtype);
+    // Plans of what was measured in these very sizes are made for those that are chosen alone.
+    if (exact_ && own && !row.point.stores_probabilities) return true;
+    auto plans = plans_of(problem_, row, options_.backend, exact_ && own);
+    if (!plans) {
+      if (!own) other_type_ = fmt::format("; {} left out", name_of(row.point.dtype));
+      return false;
+    }
+    if (row.point.stores_probabilities || copies) {
+      const std::int64_t needs = memory_of(problem_, *plans);
+      const std::int64_t allowed = memory_for_plans(options_.backend, options_.memory_bytes);
+      if (needs > allowed) {
+        const char* what = copies ? name_of(row.point.dtype) : "stored probabilities";
+        memory_ = fmt::format("; {} left out, {} {:.4g} MB of {:.4g}", what,
+                              copies ? "it takes" : "they take", static_cast<double>(needs) * 1e-6,
+                              static_cast<double>(allowed) * 1e-6);
+        return false;
+      }
+    }
+    made_.insert_or_assign(key_of(row), *std::move(plans));
     return true;
-  });
-  return told;
-}
+  }
+
+  // Of a row that was taken.
+  measure::PassPlans plans(const profile::Row& row) const {
+    const auto found = made_.find(key_of(row));
+    if (found != made_.end()) return found->second;
+    return plans_of(problem_, row, options_.backend, true).value();
+  }
+
+  std::string left_out() const { return other_type_ + memory_; }
+
+ private:
+  using Key = std::pair<std::string, DType>;
+  static Key key_of(const profile::Row& row) { return {row.point.label, row.point.dtype}; }
+
+  const Problem& problem_;
+  const PointOptions& options_;
+  bool exact_;
+  std::map<Key, measure::PassPlans> made_{};
+  std::string other_type_{}, memory_{};
+};
 
 }  // namespace
 
@@ -157,19 +191,13 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
     return !allowed && row.point.dtype != problem.dtype;
   });
   // Before the frontier: a row that this problem cannot have must not hide one that it can.
-  std::string left_out;
-  std::erase_if(near.rows, [&](const profile::Row& row) {
-    const bool own = row.point.dtype == problem.dtype;
-    if ((near.exact && own) || plans_of(problem, row, options.backend, false)) return false;
-    if (!own) left_out = fmt::format("; {} left out", name_of(row.point.dtype));
-    return true;
-  });
-  left_out += without_memory(near, problem, options);
+  Possible possible(problem, options, near.exact);
+  std::erase_if(near.rows, [&](const profile::Row& row) { return !possible.take(row); });
   KnownPoints known;
   for (const profile::Row& row : profile::frontier(near.rows)) {
     Candidate candidate;
     candidate.point = row.point;
-    candidate.plans = plans_of(problem, row, options.backend, near.exact).value();
+    candidate.plans = possible.plans(row);
     candidate.point.memory_bytes = memory_of(problem, candidate.plans);
     candidate.point.takes_sm_budget = candidate.plans.sms() > 0;
     candidate.batch = batch_for(row.point.time_s);
@@ -179,7 +207,7 @@ KnownPoints known_points(const Problem& problem, const std::vector<profile::Row>
   const profile::Row& first = near.rows.front();
   known.told = (near.exact ? "measured" : "in proportion to '" + near.problem + "', measured") +
                " on " + first.machine.card + ", driver " + first.machine.driver + ", " +
-               first.date + left_out;
+               first.date + possible.left_out();
   return known;
 }
 

@@ -224,6 +224,14 @@ TEST_F(LessExactProfile, WhatTheBackendHasNoMoreIsLeftOutAndTold) {
   EXPECT_NE(near.told.find("; tf32 left out"), std::string::npos) << near.told;
 }
 
+TEST_F(LessExactProfile, ARowWhoseCopiesAreBeyondTheBoundOfMemoryIsLeftOutAndTold) {
+  const PointOptions options{.backend = "cpu", .less_exact = true, .memory_bytes = kElements - 1};
+  const KnownPoints points = stored_points(kInBf16, store_, options);
+  ASSERT_EQ(points.candidates.size(), 1u);
+  EXPECT_EQ(points.candidates[0].point.dtype, DType::bf16);
+  EXPECT_NE(points.told.find("; e4m3 left out, it takes"), std::string::npos) << points.told;
+}
+
 TEST_F(LessExactProfile, TuningKeepsBothRows) {
   const testing::TempDir folder;
   profile::Store store(folder / "t.db");
