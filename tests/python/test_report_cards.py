@@ -49,8 +49,8 @@ def test_each_card_and_the_sum_are_tabled_and_a_silent_one_makes_no_smaller_sum(
     out = capsys.readouterr().out
     assert "above 850 W for 1.5 s of 4.0 s, not known for 0.5 s" in out
     assert "| GPU 0 (a) | 300 | 400 | 600 | 4.0 |" in out
-    assert "| GPU 1 | 550 (of 2 of 3 looks) | 600 | 1000 | - |" in out
-    assert "| sum of 2 | 850 (of 2 of 3 looks) | 900 | 1600 | - |" in out  # not (900 + 300 + 800) / 3
+    assert "| GPU 1 | 550 (of 2 of 3 samples) | 600 | 1000 | - |" in out
+    assert "| sum of 2 | 850 (of 2 of 3 samples) | 900 | 1600 | - |" in out  # not (900 + 300 + 800) / 3
     assert "breaks of energy counters: 1;" in out
     assert (tmp_path / "plots/t.png").read_bytes().startswith(b"\x89PNG")
 
@@ -76,7 +76,7 @@ def test_without_links_or_a_budget_there_is_neither(write, tmp_path):
 
 
 @pytest.mark.parametrize("records, place", [
-    ([HEAD], "no looks"), ([HEAD, {}], ":2: "), ([HEAD, LOOKS[0], []], ":3: "), ([HEAD, LOOKS[0], {**LOOKS[1], "budget": {}}], ":3: "),
+    ([HEAD], "no samples"), ([HEAD, {}], ":2: "), ([HEAD, LOOKS[0], []], ":3: "), ([HEAD, LOOKS[0], {**LOOKS[1], "budget": {}}], ":3: "),
     ([HEAD, LOOKS[0], look(1, card("GPU 0", 1))], "same cards"), ([HEAD, look(0, card("a", 1), card("a", 2))], "same cards"),
     ([HEAD, look(0, card("a", 1, None, "many"))], ":2: ")])
 def test_refuses_what_is_none_in_one_line(write, records, place, tmp_path, capsys):

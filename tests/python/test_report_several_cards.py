@@ -63,9 +63,10 @@ def test_a_row_without_a_name_or_reason_is_refused(write, row):
         figures_cards.load(write(RESULT | {"rows": [row]}))
 
 
-def test_a_number_of_cards_that_is_none_is_refused(write):
+@pytest.mark.parametrize("ranks", ["<b>", 0, -1, None])
+def test_a_number_of_cards_that_is_none_is_refused(write, ranks):
     with pytest.raises(BadResult):
-        figures_cards.load(write(RESULT | {"ranks": "<b>", "rows": []}))
+        figures_cards.load(write(RESULT | {"ranks": ranks, "rows": []}))
 
 
 def test_a_study_shows_it(write, tmp_path):

@@ -323,7 +323,11 @@ FAKE bool dfa_fake_nvml_ready() {
 FAKE int nvmlInit_v2() {
   const std::lock_guard lock(mutex);
   const char* path = std::getenv("DFA_FAKE_NVML");
-  if (world.users == 0 || world.scenario != (path != nullptr ? path : "")) read_world();
+  if (world.users == 0 || world.scenario != (path != nullptr ? path : "")) {
+    const int users = world.users;  // of the world before: their shutdowns are still to come
+    read_world();
+    world.users = users;
+  }
   const auto error = world.errors.find(__func__);
   if (error != world.errors.end()) return error->second.status;
   ++world.users;  // counted, as the real one does

@@ -16,36 +16,45 @@ def _number(value):
     raise ValueError(f"{value!r} is no number")
 
 
+def _told(value):
+    """A number that has to be there."""
+    if value is None:
+        raise ValueError("a number is missing")
+    return _number(value)
+
+
 def load(path, lines):
     """{'head', 'time_s', 'cards': {name: {field: values}}, 'sum': {…}, 'budget': [...]} of the lines of a file, NaN where a card
     said nothing; ValueError names the line that is something else."""
-    looks = []
+    head, samples = None, []
     for number, line in enumerate(lines, 1):
         try:
             record = parse_json(line)
-            if number > 1:
-                _check(record)
+            if number == 1:
+                head = record
+            else:
+                samples.append(_sample(record))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}:{number}: not a record of {SCHEMA}: {error}") from error
-        looks.append(record)
-    head, *looks = looks
-    if not looks:
-        raise ValueError(f"{path}: no looks")
-    names = [card["card"] for card in looks[-1]["cards"]]  # one that was lost at first may have been known less well then
-    if any(len(look["cards"]) != len(names) for look in looks) or len(set(names)) < len(names):
-        raise ValueError(f"{path}: not the same cards in each look")
-    return {"head": head, "time_s": [look["time_s"] for look in looks], "budget": [look["budget"] for look in looks],
-            "cards": {name: {field: [_number(look["cards"][place].get(field)) for look in looks] for field in _NUMBERS}
-                      for place, name in enumerate(names)},
-            "sum": {field: [_number(look["sum"][field]) for look in looks] for field in _SUMS}}
+    if not samples:
+        raise ValueError(f"{path}: no samples")
+    names = list(samples[-1]["cards"])  # one that was lost at first may have been known less well then
+    if any(len(one["cards"]) != len(names) or one["count"] != len(names) for one in samples):
+        raise ValueError(f"{path}: not the same cards in each sample")
+    cards = [list(one["cards"].values()) for one in samples]
+    return {"head": head, "time_s": [one["time_s"] for one in samples], "budget": [one["budget"] for one in samples],
+            "cards": {name: {field: [of[place][field] for of in cards] for field in _NUMBERS} for place, name in enumerate(names)},
+            "sum": {field: [one["sum"][field] for one in samples] for field in _SUMS}}
 
 
-def _check(look):
-    float(look["time_s"]), [_number(look["sum"][field]) for field in _SUMS]
-    for card in look["cards"]:
-        hash(card["card"]), [_number(card.get(field)) for field in _NUMBERS]
-    if look["budget"] is not None:
-        [float(look["budget"][key]) for key in ("budget_w", "above_s", "unknown_s", "watched_s")], look["budget"]["standing"]
+def _sample(record):
+    """What a line has of all this, as numbers."""
+    budget = record["budget"]
+    if budget is not None:
+        budget = {key: _told(budget[key]) for key in ("budget_w", "above_s", "unknown_s", "watched_s")} | {"standing": budget["standing"]}
+    return {"time_s": _told(record["time_s"]), "budget": budget, "count": len(record["cards"]),
+            "cards": {card["card"]: {field: _number(card.get(field)) for field in _NUMBERS} for card in record["cards"]},
+            "sum": {field: _number(record["sum"][field]) for field in _SUMS}}
 
 
 def held(trace):
@@ -58,7 +67,7 @@ def held(trace):
 
 
 def table(trace):
-    """Rows of Markdown: each card and their sum. A mean is of the looks that told."""
+    """Rows of Markdown: each card and their sum. A mean is of the samples that told."""
     lines = ["| card | mean W | most W | J | NVLink GB sent |", "|---|---|---|---|---|"]
     looks = len(trace["time_s"])
     for name, of in trace["cards"].items():
@@ -75,7 +84,7 @@ def _line(name, watts, joules, sent, looks):
     told = [w for w in watts if not math.isnan(w)]
     mean = f"{sum(told) / len(told):.0f}" if told else "-"
     if told and len(told) < looks:
-        mean += f" (of {len(told)} of {looks} looks)"
+        mean += f" (of {len(told)} of {looks} samples)"
     cells = [name, mean, f"{max(told):.0f}" if told else "-", "-" if math.isnan(joules) else f"{joules:.0f}",
              "-" if math.isnan(sent) else f"{sent * 1e-9:.1f}"]
     return f"| {' | '.join(cells)} |"
@@ -83,26 +92,26 @@ def _line(name, watts, joules, sent, looks):
 
 def draw(trace, path):
     """A panel of the sum with its budget, one of each card's watts, and where a card has links one of what it sends."""
-    import seaborn
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     from dfa.report.draw import _RC
+    from dfa.report.style import colour
 
     time, cards = trace["time_s"], trace["cards"]
     links = {name: of["nvlink_sent_bytes_per_s"] for name, of in cards.items()
              if not all(map(math.isnan, of["nvlink_sent_bytes_per_s"]))}
-    colours = dict(zip(cards, seaborn.color_palette("colorblind", len(cards))))
+    looks = {name: {"color": colour(f"card {place}"), "linestyle": "-" if place < 8 else "--"} for place, name in enumerate(cards)}
     with rc_context(_RC):
         figure = Figure(figsize=(9, 7.4 if links else 5.6), layout="constrained")
         together, each, *rest = figure.subplots(3 if links else 2, 1, sharex=True, height_ratios=(2, 2, 1.4)[:3 if links else 2])
         _sum(together, trace)
         for name, of in cards.items():
-            each.plot(time, of["power_average_w"], color=colours[name], linewidth=1.6, label=name)
+            each.plot(time, of["power_average_w"], **looks[name], linewidth=1.6, label=name)
         each.set_ylabel("each card, W in 1 s")
         each.set_ylim(bottom=0)
         for name, rates in links.items():
-            rest[0].plot(time, [rate * 1e-9 for rate in rates], color=colours[name], linewidth=1.6)
+            rest[0].plot(time, [rate * 1e-9 for rate in rates], **looks[name], linewidth=1.6)
         if links:
             rest[0].set_ylabel("sent over NVLink, GB/s")
             rest[0].set_ylim(0, 1.08 * max(rate for rates in links.values() for rate in rates if not math.isnan(rate)) * 1e-9 or 1)

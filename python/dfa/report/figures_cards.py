@@ -21,6 +21,8 @@ def load(path):
         for key in ("card", "torch", "nccl", "created", "command"):
             str(result[key])
         result["ranks"] = int(result["ranks"])
+        if result["ranks"] < 1:
+            raise ValueError(f"{result['ranks']} cards")
         for row in result["rows"]:
             row["name"] = str(row["name"])
             if "columns" not in row:

@@ -28,7 +28,7 @@ enum class Gauge : int {
   tensor_active,
   dram_active,
   nvlink_sent,      // payload over all links to other cards, without the protocol's own bytes
-  nvlink_received,  // … and from them
+  nvlink_received,  // the same from other cards
 };
 
 struct GaugeInfo {

@@ -92,12 +92,15 @@ Value<double> Device::field(std::uint32_t id, std::uint32_t scope) const {
 Verdict Device::has_nvlink() const {
   constexpr unsigned kMostLinks = 64;  // a card of today has 18; it refuses numbers beyond its own
   unsigned links = 0;
-  for (Verdict there; links < kMostLinks; ++links) {
+  while (links < kMostLinks) {
     int active = 0;
-    there = api().nvlink_state(handle_, links, &active);
-    if (!there && links == 0) return Verdict::no("NVLink: " + there.reason);
-    if (!there) break;
+    const Verdict there = api().nvlink_state(handle_, links, &active);
+    if (!there) {
+      if (links == 0) return Verdict::no("NVLink: " + there.reason);
+      break;
+    }
     if (active != 0) return Verdict::yes();
+    ++links;
   }
   return Verdict::no("no NVLink: none of the card's " + std::to_string(links) + " links is up");
 }
