@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Packed sequences: dfa.attention_varlen beside whatever peers are there, in turns on one card.
 
-Usage: python3 benchmarks/varlen.py [--configs FILE]    needs the package dfa, PyTorch and a GPU
+Usage: python3 benchmarks/varlen.py [--configs FILE] [--fa3 LIBRARY] [--joules]    needs the package dfa, PyTorch and a GPU
 
-Peers: FlashAttention-4 (flash_attn.cute), FlashAttention-3 (xformers' operators, or flash_attn_interface), and
-torch.nn.attention.varlen; those that cannot be imported are named. A line a row and pass: TFLOP/s by true lengths (half for
-causal), the median of bursts taken in turns, and `dense`, the same lengths where they are all alike as a dense call. --configs:
-lines `fwd|bwd CONFIG` whose configurations are timed as further columns of ours.
+Peers: FlashAttention-4 (flash_attn.cute), FlashAttention-3 (flash_attn_interface, or a LIBRARY with its operators, such as
+xformers' flash_attn_3/_C.so), and torch.nn.attention.varlen; those that cannot be imported are named. A line a row and pass:
+TFLOP/s by true lengths (half for causal), the median of bursts taken in turns, and `dense`, the same lengths where they are all
+alike as a dense call. --joules: behind a slash GFLOP/J, by the card's counter over a second of each. --configs: lines
+`fwd|bwd CONFIG` whose configurations are timed as further columns of ours.
 Each implementation first holds one call against dfa's own of each sequence alone.
 """
 import argparse
@@ -16,7 +17,8 @@ import statistics
 import torch
 
 import dfa
-from cuda_bursts import seconds
+import flash_attention_3
+from cuda_bursts import joules, seconds
 from dfa import _core
 
 SECONDS, BURSTS = 0.12, 7
@@ -84,7 +86,7 @@ def by_autograd(row, kind, call):
                                                                                                     retain_graph=True)
 
 
-def peers():
+def peers(library):
     found = {}
     try:
         from flash_attn.cute import flash_attn_varlen_func as fa4
@@ -93,8 +95,8 @@ def peers():
     except Exception as error:  # noqa: BLE001: whatever keeps a peer away is told
         print("no FlashAttention-4:", " ".join(str(error).split())[:200])
     try:
-        from flash_attn_interface import flash_attn_varlen_func as fa3
-        found["FA3"] = lambda row: lambda q, k, v: fa3(q, k, v, row.cu, row.cu, row.most, row.most, causal=True)
+        fa3 = flash_attention_3.varlen(library)
+        found["FA3"] = lambda row: lambda q, k, v: fa3(q, k, v, row.cu, row.most)
     except Exception as error:  # noqa: BLE001
         print("no FlashAttention-3:", " ".join(str(error).split())[:200])
     try:
@@ -154,8 +156,11 @@ def dense(row, kind):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--configs")
-    configs = [line.split(None, 1) for line in open(parser.parse_args().configs)] if parser.parse_args().configs else []
-    others = peers()
+    parser.add_argument("--fa3", metavar="LIBRARY")
+    parser.add_argument("--joules", action="store_true")
+    arguments = parser.parse_args()
+    configs = [line.split(None, 1) for line in open(arguments.configs)] if arguments.configs else []
+    others = peers(arguments.fa3)
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     for row in map(Row, ROWS):
         for kind in ("fwd", "bwd"):
@@ -183,10 +188,13 @@ def main():
             for _ in range(BURSTS):
                 for name in random.sample(list(calls), len(calls)):
                     times[name].append(seconds(calls[name], runs[name]))
-            rate = {name: row.flops[kind] / statistics.median(t) * 1e-12 for name, t in times.items()}
+            rate = {name: f"{row.flops[kind] / statistics.median(t) * 1e-12:.0f}" for name, t in times.items()}
+            for name, call in calls.items() if arguments.joules else ():
+                joule = joules(call, 1, runs[name])
+                rate[name] += " / not measured" if joule is None else f" / {row.flops[kind] / joule * 1e-9:.0f}"
             plan = dfa.plan(row.line(kind), backend="cuda")
             print(f"{row.name:20} h{row.hq}/{row.hk} d{row.d} {kind}  " +
-                  "  ".join(f"{name if len(name) < 12 else '[' + name[-60:] + ']'} {value:.0f}" for name, value in rate.items()),
+                  "  ".join(f"{name if len(name) < 12 else '[' + name[-60:] + ']'} {value}" for name, value in rate.items()),
                   f"  ({plan.config or plan.backward_config})", flush=True)
 
 

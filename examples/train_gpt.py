@@ -65,8 +65,9 @@ class Gpt(nn.Module):
         self.blocks = nn.Sequential(*(Block(width, heads, attention) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256)
 
-    def forward(self, tokens):
-        places = torch.arange(tokens.shape[1], device=tokens.device)
+    def forward(self, tokens, places=None):
+        if places is None:
+            places = torch.arange(tokens.shape[1], device=tokens.device)
         return self.head(self.norm(self.blocks(self.token(tokens) + self.place(places))))
 
 

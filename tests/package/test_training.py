@@ -96,3 +96,20 @@ def test_the_example_trains_and_draws(tmp_path):
     assert agreement["largest_difference_between_variants_of_one_seed"] < \
         agreement["least_difference_between_seeds_of_one_variant"]
     assert (tmp_path / "training.png").stat().st_size > 10_000
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_packed_documents_train_as_they_do_one_by_one(tmp_path):
+    command = [sys.executable, str(EXAMPLE.with_name("train_packed.py")), "--steps", "8", "--seeds", "2", "--out", str(tmp_path)]
+    subprocess.run(command, check=True, timeout=300)
+    result = json.loads((tmp_path / "packed_training.json").read_text())
+    runs = {(run["way"], run["seed"]): np.array(run["losses"]) for run in result["runs"]}
+    assert {way for way, _ in runs} == {"one by one", "padded", "packed"}
+    of_seeds = np.abs(runs["packed", 0] - runs["packed", 1]).max()
+    for seed in range(2):
+        alone = runs["one by one", seed]
+        assert alone[-1] < 0.95 * alone[0]  # it learns
+        for way in ("padded", "packed"):
+            off = np.abs(runs[way, seed] - alone)
+            assert off[0] < 8 * np.spacing(np.float32(alone[0]))  # sums of as many losses, added in another order
+            assert off.max() < 0.01 * of_seeds
