@@ -1,5 +1,6 @@
 #include "dfa/attention.h"
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -121,15 +122,27 @@ void require_dropout_state(const Problem& p, const Logits& logits) {
                         "; accepted: 0 to " + std::to_string(most));
 }
 
-void require_logits(const Problem& p, const Logits& logits) {
+// Where a call runs on the host their values can be read, too.
+void require_slopes(const Problem& p, const Logits& logits, const Device& device) {
+  require_floats("alibi_slopes", logits.alibi_slopes);
+  if (logits.slopes_of_batch != 0 && logits.slopes_of_batch != p.hq) {
+    throw InvalidArgument("slopes_of_batch is " + std::to_string(logits.slopes_of_batch) +
+                          "; accepted: 0, or hq for slopes of each batch");
+  }
+  if (!device.identity().pci_id.empty()) return;
+  const std::int64_t count = logits.slopes_of_batch == 0 ? p.hq : p.hq * p.batches();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(logits.alibi_slopes[i])) continue;
+    throw InvalidArgument("alibi_slopes has " + std::to_string(logits.alibi_slopes[i]) +
+                          " at index " + std::to_string(i) + "; accepted: finite numbers");
+  }
+}
+
+void require_logits(const Problem& p, const Logits& logits, const Device& device) {
   if (p.sink) require_floats("sinks", logits.sinks);
   if (p.bias) require_bias(p, logits);
   if (p.dropout > 0) require_dropout_state(p, logits);
-  if (!p.alibi) return;
-  require_floats("alibi_slopes", logits.alibi_slopes);
-  if (logits.slopes_of_batch == 0 || logits.slopes_of_batch == p.hq) return;
-  throw InvalidArgument("slopes_of_batch is " + std::to_string(logits.slopes_of_batch) +
-                        "; accepted: 0, or hq for slopes of each batch");
+  if (p.alibi) require_slopes(p, logits, device);
 }
 
 void require_descales(const Problem& p, const Descales& descales) {
@@ -256,12 +269,12 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
                     {"v", args.v, p.kv_dtype()},
                     {"o", args.o, p.o_dtype()}});
   require_sequences(p, args.sequences);
-  require_logits(p, args.logits);
+  const Backend& backend = find_backend(plan.backend);
+  require_logits(p, args.logits, backend.device());
   require_blocks(p, args.blocks, false);
   require_descales(p, args.descales);
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
-  const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
   with.workspace = workspace.data();
@@ -284,13 +297,13 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
                     {"dk", args.dk, p.dtype},
                     {"dv", args.dv, p.dtype}});
   require_sequences(p, args.sequences);
-  require_logits(p, args.logits);
+  const Backend& backend = find_backend(plan.backend);
+  require_logits(p, args.logits, backend.device());
   require_blocks(p, args.blocks, true);
   if (p.sink) require_floats("d_sinks", args.d_sinks);
   if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
-  const Backend& backend = find_backend(plan.backend);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;
   with.workspace = workspace.data();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "attention/variants.h"
 
@@ -155,6 +156,17 @@ TEST(Logits, MissingOrOddPointersAreRefused) {
             "pointer alibi_slopes is null; this problem has them");
   EXPECT_EQ(refused("fwd fp32 h2 s8 d16 alibi", {.alibi_slopes = values, .slopes_of_batch = 3}),
             "slopes_of_batch is 3; accepted: 0, or hq for slopes of each batch");
+}
+
+TEST(Logits, SlopesThatAreNotFiniteAreRefused) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float shared[4] = {1, kNan, 1, 1}, of_batches[4] = {1, 1, 1, -kInfinity};
+  EXPECT_EQ(refused("fwd fp32 b2 h2 s8 d16 alibi", {.alibi_slopes = shared}),
+            "alibi_slopes has nan at index 1; accepted: finite numbers");
+  EXPECT_EQ(
+      refused("fwd fp32 b2 h2 s8 d16 alibi", {.alibi_slopes = of_batches, .slopes_of_batch = 2}),
+      "alibi_slopes has -inf at index 3; accepted: finite numbers");
 }
 
 TEST(Logits, StandardAttentionAndMatrixTilesAreRefusedByName) {

@@ -308,3 +308,15 @@ def test_rows_of_no_sequence_have_no_sink():
         assert (lse[0] == torch.tensor([1.0, 1.0, -torch.inf, -torch.inf, 1.0, -torch.inf])).all()
     nothing = dfa.attention_varlen(q, k, v, none[:1], none[:1], sinks=sinks, return_lse=True)[1]
     assert nothing.isneginf().all()
+
+
+def test_slopes_that_are_not_finite_are_refused_by_name():
+    q, k, v = (numpy.zeros((1, 2, 4, 16), numpy.float32) for _ in range(3))
+    wrong = numpy.array([1.0, numpy.nan], numpy.float32)
+    with pytest.raises(ValueError, match=r"alibi_slopes has nan at index 1; accepted: finite numbers"):
+        dfa.attention(q, k, v, alibi_slopes=wrong)
+    with pytest.raises(ValueError, match="alibi_slopes has nan at index 1"):
+        dfa.attention(*(torch.from_numpy(x) for x in (q, k, v)), alibi_slopes=torch.from_numpy(wrong))
+    jnp = pytest.importorskip("jax.numpy")
+    with pytest.raises(Exception, match="alibi_slopes has nan at index 1"):
+        dfa.attention(*map(jnp.asarray, (q, k, v)), alibi_slopes=jnp.asarray(wrong)).block_until_ready()
