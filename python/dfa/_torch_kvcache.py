@@ -3,7 +3,7 @@ asked for, and queries attend to all that is there. The cache is dense, [b, s, h
 
 import torch
 
-from dfa import _torch_paged
+from dfa import _torch_again, _torch_paged
 from dfa._shapes import flag_of, shown, window_of
 from dfa._torch_paged import refuse_gradients
 from dfa._torch_quantize import rounded
@@ -98,8 +98,18 @@ class Cache:
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
                  cache_leftpad=None, table=None, table_name="block_table", cu_seqlens_q=None, cu_seqlens_k_new=None,
                  max_seqlen_q=None, rotary_seqlens=None, softmax_scale=None, causal=False, window=None, rotary_interleaved=True,
-                 num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, logits=None):
-    """(o, lse): q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q]."""
+                 num_splits=0, batch_invariant=False, k_descale=None, v_descale=None, with_lse=False, logits=None):
+    """o, or (o, lse) with_lse: q [b, sq, hq, d] → o [b, sq, hq, dv], lse [b, hq, sq]; with cu_seqlens_q [total_q, …], lse [hq, total_q].
+
+    Such a call of a GPU without new rows, made again, goes past the checks."""
+    key = None
+    if k is v is rotary_cos is rotary_sin is rotary_seqlens is cu_seqlens_k_new is k_descale is v_descale is None and not logits:
+        key = _torch_again.key_of(table_name, (q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, table, cu_seqlens_q), (
+            max_seqlen_q, softmax_scale, causal, window, rotary_interleaved, num_splits, batch_invariant, with_lse))
+        if (call := _torch_again.call_of(key)) is not None:
+            outputs = call(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, table, cu_seqlens_q)
+            if outputs is not None:
+                return outputs
     if not isinstance(q, torch.Tensor):
         raise TypeError(f"q is {type(q).__qualname__}; accepted: a tensor")
     causal, rotary_interleaved = flag_of("causal", causal), flag_of("rotary_interleaved", rotary_interleaved)
@@ -136,10 +146,30 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     if new is None or not (used > cache.capacity).any():  # rows beyond it are named by where they would go
         cache.check_pages(used, rows.counts, window_of(causal, window)[0])
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
-    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, cache.pages(), cache.leftpad, write=write,
+    pages, keep = cache.pages(), None
+    if key is not None and cache.k.is_cuda and cache_seqlens is not None:
+        def keep(again):
+            _torch_again.keep(key, _again(again, rows, pages if table is cache_batch_idx is None else None, with_lse))
+    o, lse = _torch_paged.attend(rows.flat, cache.k, cache.v, cu_seqlens_q, None, used, pages, cache.leftpad, write=write,
                                  scale=softmax_scale, causal=causal, window=window, most_q=most, splits=splits,
-                                 k_descale=factors[0], v_descale=factors[1], **(logits or {}))
-    return rows.of(o), rows.lse_of(lse)
+                                 k_descale=factors[0], v_descale=factors[1], keep=keep, **(logits or {}))
+    return (rows.of(o), rows.lse_of(lse)) if with_lse else rows.of(o)
+
+
+def _again(again, rows, own_pages, with_lse):
+    """What with_kvcache returns of calls like this one, by _torch_paged's _again. own_pages: of a dense cache whose batches are those of q."""
+    packed, b, s = rows.packed, rows.b, None if rows.packed else rows._s
+
+    def call(q, k_cache, v_cache, used, batch_idx, leftpad, table, cu_seqlens_q):
+        pages = own_pages if own_pages is not None else table if table is not None else batch_idx[:, None]
+        outputs = again(q if packed else q.flatten(0, 1), k_cache, v_cache, cu_seqlens_q, None, used, pages, leftpad, None, None)
+        if outputs is None:
+            return None
+        o = outputs[0] if packed else outputs[0].view(b, s, *outputs[0].shape[1:])
+        if not with_lse:
+            return o
+        return o, outputs[1] if packed else outputs[1].view(-1, b, s).transpose(0, 1).contiguous()
+    return call
 
 
 def check_factors(**factors):

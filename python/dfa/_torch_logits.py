@@ -5,7 +5,8 @@ import torch
 from dfa._logits import check_bias_shape
 from dfa._shapes import shown, sizes_of
 from dfa._torch_inputs import check_kind
-from dfa._torch_varlen import _bias_of, attention_varlen
+from dfa._torch_bias import bias_of
+from dfa._torch_varlen import attention_varlen
 
 
 def attention(q, k, v, return_lse, *, mask, **options):
@@ -35,7 +36,7 @@ def _hidden(bias, mask, q, sizes):
     check_bias_shape(mask.shape, *sizes, more=False, name="mask")
     if mask.device != q.device:
         raise ValueError(f"mask is on {mask.device}, q on {q.device}; one device is expected")
-    bias = torch.zeros((), dtype=q.dtype, device=q.device) if bias is None else _bias_of(bias, q.device, *sizes[:2])
+    bias = torch.zeros((), dtype=q.dtype, device=q.device) if bias is None else bias_of(bias, q.device, *sizes[:2])
     return torch.where(mask, bias, -torch.inf)
 
 

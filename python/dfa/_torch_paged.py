@@ -4,18 +4,20 @@ A dense cache [b, s, hk, d] is one whose pages are its batches: flash_attn_with_
 """
 
 import os
+from operator import is_
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
+from dfa import _torch_again
 from dfa._logits import slopes_of_batch
 from dfa._plan import plan_of
-from dfa._shapes import check_dims, flag_of, padded_width, scale_at_width, scale_of, window_of
+from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, window_of
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               check_integers, check_operands, most_rows)
+                               as_given, check_integers, check_operands, most_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -25,8 +27,8 @@ _STEP = 256  # keys: plans of a processor are for the next multiple, so that a s
 
 
 def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, block_table, *, return_lse,
-              **options):
-    """dfa.attention_varlen's, with a block_table."""
+              key, **options):
+    """dfa.attention_varlen's, with a block_table. key: of _torch_again."""
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("block_table", block_table)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
@@ -36,12 +38,25 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)))
     if seqused_k is None:
         seqused_k = cu_seqlens_k.diff()
-    if q.device.type == "cpu" and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
+    on_cpu = q.device.type == "cpu"
+    if on_cpu and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
     most = _known_most(max_seqlen_q)
-    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most, **options)
-    return (o, lse) if flag_of("return_lse", return_lse) else o
+
+    def keep(again):
+        def call(q, k, v, lengths, slopes, sinks, block_table):
+            cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k = lengths
+            if seqused_k is None:
+                seqused_k = cu_seqlens_k.diff()
+            if on_cpu:
+                _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
+                _check_most_used(seqused_k, max_seqlen_k)
+            return again(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, slopes, sinks)
+        _torch_again.keep(key, call)
+    o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most,
+                    keep=None if key is None else keep, **options)
+    return (o, lse) if return_lse else o
 
 
 def _check_most_used(seqused_k, most):
@@ -53,13 +68,15 @@ def _check_most_used(seqused_k, most):
 
 
 def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *, causal=False, window=None, scale=None,
-           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), k_descale=None, v_descale=None, write=None):
+           softcap=None, alibi_slopes=None, sinks=None, most_q=0, splits=(0, False), k_descale=None, v_descale=None, write=None,
+           keep=None):
     """(o, lse): q [total_q, hq, d], k [pages, page, hk, d], v [pages, page, hk, dv] → o [total_q, hq, dv], lse [hq, total_q].
 
     cu_seqlens_q None: each sequence has as many rows of q. leftpad_k [b]: the first row that counts of each one's pages. most_q: how
     many rows of q a sequence has at most, which chooses a GPU's kernel and changes no result; 0: not known. splits: of splits_of.
     k_descale, v_descale: of a cache in float8_e4m3fn, which q of any other type may have: as of descales_of. write:
-    called when all is checked, to append to the cache."""
+    called when all is checked, to append to the cache. keep: called with what _again() gives, where kernels take the tensors as they
+    are."""
     if not torch.compiler.is_compiling():
         _refuse_what_has_no_rule(q, k, v)
         if _transformed():
@@ -75,6 +92,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
                    block_table=(block_table, (b, columns)), leftpad_k=(leftpad_k, (b,)))
     factors = descales_of(k, v, b, k_descale, v_descale)
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
+    plain = k.dtype in DTYPES and as_given(alibi_slopes, sinks) and 0 not in (*q.shape, *k.shape, *block_table.shape)
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if write is not None:
@@ -88,10 +106,39 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys
         k, v, factors = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv), (None, None)
         block_table = block_table.new_full((b, 1), -1)
+    given = q, k, v, block_table
     block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
-    o, lse = torch.ops.dfa.paged_forward(_fitting(q), _fitting_pages(k), _fitting_pages(v), cu_seqlens_q, seqused_q, seqused_k,
-                                         block_table, leftpad_k, *options, most_q, *splits, *factors)
+    q, k, v = _fitting(q), _fitting_pages(k), _fitting_pages(v)
+    o, lse = torch.ops.dfa.paged_forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *options, most_q, *splits,
+                                         *factors)
+    if keep is not None and plain and all(map(is_, (q, k, v, block_table), given)):
+        keep(_again(q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits))
     return o[..., :dv] if o.shape[2] != dv else o, lse
+
+
+def _again(q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits):
+    """The forward of calls like this one, or None where another plan is needed."""
+    if q.device.type == "cpu":
+        before, softcap = options[:3], options[5]
+
+        def call(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, slopes, sinks):
+            return _forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *before, slopes, sinks, softcap, most_q,
+                            *splits)
+        return call
+    with _On(q):
+        plan = _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, False)
+    launch, (hq, width) = _torch_again.Launch(plan, q.device), (q.shape[1], v.shape[3])
+    step, columns = slopes_of_batch(options[3], hq), block_table.stride(0)
+
+    def call(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, slopes, sinks):
+        if not launch.fits():
+            return None
+        rows = q.shape[0]
+        o, lse = q.new_empty((rows, hq, width)), q.new_empty((hq, rows), dtype=torch.float32)
+        launch(q, k, v, o, lse, [_pointer(cu_seqlens_q), 0, _pointer(seqused_q), seqused_k.data_ptr()],
+               (_pointer(slopes), step, _pointer(sinks), 0, (0, 0, 0)), (block_table.data_ptr(), columns, _pointer(leftpad_k)))
+        return o, lse
+    return call
 
 
 def refuse_gradients(**tensors):

@@ -5,7 +5,7 @@ On a processor they are read here, and what cannot be is refused.
 """
 
 import os
-from operator import index
+from operator import index, is_
 from typing import NamedTuple
 
 import torch
@@ -13,12 +13,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.flop_counter import register_flop_formula
 
-from dfa import _torch_operators
+from dfa import _torch_again, _torch_operators
 from dfa._dropout import probability_of, refuse_seed
 from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
+from dfa._torch_bias import bias_of, check_bias_holds, of_every_key
 from dfa._torch_dropout import state_of
 from dfa._torch_inputs import check_kind
 from dfa._torch_quantize import E4M3
@@ -119,7 +120,16 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     the tensors, and on entries of block_table that are needed and no page. On a GPU lengths are not read here: kernels cut them
     to what is there, and read and write nothing else.
     """
-    asked = splits_of(num_splits, batch_invariant)
+    key = None
+    if bias is seed is q_descale is k_descale is v_descale is None and type(dropout_p) in (int, float) and dropout_p == 0:
+        key = _torch_again.key_of(
+            "varlen", (q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table),
+            (max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, chunk, prefix, return_lse, deterministic, num_splits, batch_invariant, dropout_p))
+        if (call := _torch_again.call_of(key)) is not None:
+            outputs = call(q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), alibi_slopes, sinks, block_table)
+            if outputs is not None:
+                return outputs if return_lse else outputs[0]
+    asked, return_lse = splits_of(num_splits, batch_invariant), flag_of("return_lse", return_lse)
     if asked[1] and probability_of(dropout_p):
         raise ValueError("batch_invariant beside dropout_p is not supported, as masks go by the number of a sequence; accepted: dropout_p of 0")
     if block_table is not None:
@@ -136,7 +146,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         return _torch_paged.attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k,
                                       block_table, causal=causal, window=window, scale=scale, softcap=softcap,
                                       alibi_slopes=alibi_slopes, sinks=sinks, return_lse=return_lse, splits=asked,
-                                      k_descale=k_descale, v_descale=v_descale)
+                                      k_descale=k_descale, v_descale=v_descale, key=key)
     cu_seqlens_k = cu_seqlens_q if cu_seqlens_k is None else cu_seqlens_k
     if getattr(q, "dtype", None) == E4M3 or not q_descale is k_descale is v_descale is None:
         from dfa import _torch_e4m3_varlen
@@ -159,14 +169,15 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         _check_most(cu_seqlens_k, max_seqlen_k, "max_seqlen_k")
     _, _, hq, _, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     b = cu_seqlens_q.shape[0] - 1
-    logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), _bias_of(bias, q.device, b, hq)
-    _check_bias_holds(logits[3], max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
-    logits = *logits[:3], _of_every_key(logits[3], max_seqlen_q, max_seqlen_k)
+    logits = *_logits_of(alibi_slopes, sinks, softcap, q.device, b, hq), bias_of(bias, q.device, b, hq)
+    check_bias_holds(logits[3], max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k)
+    logits = *logits[:3], of_every_key(logits[3], max_seqlen_q, max_seqlen_k)
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
     options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q),
                *asked, _known_most(max_seqlen_q), _known_most(max_seqlen_k))
+    given = q, k, v
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
@@ -181,8 +192,42 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
             k, v, lengths = _with_a_key_of_none(k, v, lengths)
         forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
         o, lse = forward(q, k, v, *lengths, *options)
+        if key is not None and k.shape[0] > 0 and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
+            _torch_again.keep(key, _again(q, k, v, lengths, options, (max_seqlen_q, max_seqlen_k)))
     o = o[..., :dv] if o.shape[2] != dv else o
-    return (o, lse) if flag_of("return_lse", return_lse) else o
+    return (o, lse) if return_lse else o
+
+
+def as_given(*tensors):
+    """Do kernels take these, or None, as they are: fp32, one element behind the other?"""
+    return all(x is None or x.dtype == torch.float32 and x.is_contiguous() for x in tensors)
+
+
+def _again(q, k, v, lengths, options, most):
+    """The forward of calls like this one: (q, k, v, lengths, slopes, sinks) → (o, lse), or None where another plan is needed."""
+    given, asked = forward_options((*lengths, *options))
+    if q.device.type == "cpu":
+        before, behind = options[:4], options[6:]
+
+        def call(q, k, v, lengths, slopes, sinks, _):
+            lengths = lengths[0], lengths[0] if lengths[1] is None else lengths[1], *lengths[2:]
+            for cu_seqlens, longest, of in zip(lengths, most, "qk"):
+                _check_most(cu_seqlens, longest, f"max_seqlen_{of}")
+            return _forward(q, k, v, *lengths, *before, slopes, sinks, *behind)
+        return call
+    with _On(q):
+        launch = _torch_again.Launch(_planned("fwd", q, k, v, given, asked)[0], q.device)
+    step, nothing = slopes_of_batch(given.alibi_slopes, q.shape[1]), (0, (0, 0, 0))
+
+    def call(q, k, v, lengths, slopes, sinks, _):
+        if not launch.fits():
+            return None
+        o, lse = _empty_outputs(q, v)
+        lengths = [*map(_pointer, lengths)]
+        lengths[1] = lengths[1] or lengths[0]
+        launch(q, k, v, o, lse, lengths, (_pointer(slopes), step, _pointer(sinks), *nothing))
+        return o, lse
+    return call
 
 
 def splits_of(num_splits, batch_invariant):
@@ -265,47 +310,6 @@ def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
     if alibi_slopes is not None:
         alibi_slopes = alibi_slopes.detach().float().contiguous()
     return alibi_slopes, None if sinks is None else sinks.float().contiguous(), softcap_of(softcap)
-
-
-def _bias_of(bias, device, b, hq):
-    """As the operators take it: four dimensions, contiguous keys, and no values that lie where others do."""
-    if bias is None:
-        return None
-    if not isinstance(bias, torch.Tensor) or bias.dtype not in DTYPES or bias.is_nested or bias.layout != torch.strided:
-        kind = "a nested or sparse tensor" if isinstance(bias, torch.Tensor) and bias.dtype in DTYPES else getattr(
-            bias, "dtype", type(bias).__qualname__)
-        raise TypeError(f"bias is {kind}; accepted: a dense tensor of {', '.join(map(str, DTYPES))}")
-    if bias.device != device:
-        raise ValueError(f"bias is on {bias.device}, q on {device}; one device is expected")
-    check_bias_shape(bias.shape, b, hq, 0, 0)
-    learned = bias.requires_grad and torch.is_grad_enabled()
-    for dim in range(4):
-        if bias.shape[dim] > 1 and bias.stride(dim) == 0 and not learned:
-            bias = bias.narrow(dim, 0, 1)
-    dense = bias.stride(3) == 1 or bias.shape[3] == 1
-    return bias if dense and all(bias.stride(dim) > 0 or bias.shape[dim] == 1 for dim in range(3)) else bias.contiguous()
-
-
-def _check_bias_holds(bias, **most):
-    for (name, longest), size in zip(most.items(), bias.shape[2:] if bias is not None else ()):
-        if isinstance(longest, int) and 1 < size < longest:
-            raise ValueError(f"bias has shape {list(bias.shape)}, but {name} is {longest}; accepted: as many, more, or 1")
-
-
-def _of_every_key(bias, max_seqlen_q, max_seqlen_k):
-    """A GPU gives the gradient of a bias of every query and key alone: what is one for all of them is spread out, and autograd sums."""
-    if bias is None or not bias.is_cuda or 1 not in bias.shape[2:] or not (bias.requires_grad and torch.is_grad_enabled()):
-        return bias
-    sizes = []
-    for name, size, most in zip("qk", bias.shape[2:], (max_seqlen_q, max_seqlen_k)):
-        if size == 1 and not isinstance(most, int):
-            raise ValueError(f"bias has shape {list(bias.shape)} and requires a gradient, but max_seqlen_{name} is {shown(most)}; accepted: "
-                             "an int, or a bias of every query and key")
-        if size == most == 1:
-            raise ValueError(f"bias requires a gradient on a GPU, where max_seqlen_{name} of 1 has none; accepted: bias.detach(), or "
-                             "tensors on a processor")
-        sizes.append(most if size == 1 else size)
-    return bias.expand(-1, -1, *sizes).contiguous()
 
 
 def _whole(name, most):

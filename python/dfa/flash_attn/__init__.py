@@ -79,8 +79,7 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
     Raises ValueError on what cannot be, and on gradients asked for; on a processor, before
     anything is written, also on new rows that the cache has no place for.
     """
-    o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
-                          block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
-                          logits=logits_of(softcap, alibi_slopes))
-    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
+    return with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                        block_table, softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
+                        rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant,
+                        with_lse=flag_of("return_softmax_lse", return_softmax_lse), logits=logits_of(softcap, alibi_slopes))

@@ -65,12 +65,11 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, qv=None, rotary
     if scheduler_metadata is not None and getattr(scheduler_metadata, "dtype", None) != torch.int32:
         raise ValueError(f"scheduler_metadata is {type(scheduler_metadata).__qualname__}; accepted: what get_scheduler_metadata "
                          "returns, or None")
-    o, lse = with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
-                          page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
-                          softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
-                          rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant, k_descale=k_descale, v_descale=v_descale,
-                          logits=logits_of(softcap))
-    return (o, lse) if flag_of("return_softmax_lse", return_softmax_lse) else o
+    return with_kvcache(q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+                        page_table, "page_table", cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens,
+                        softmax_scale=softmax_scale, causal=causal, window=window_of(window_size),
+                        rotary_interleaved=rotary_interleaved, num_splits=num_splits, batch_invariant=batch_invariant, k_descale=k_descale, v_descale=v_descale,
+                        with_lse=flag_of("return_softmax_lse", return_softmax_lse), logits=logits_of(softcap))
 
 
 def get_scheduler_metadata(batch_size, max_seqlen_q, max_seqlen_k, num_heads_q, num_heads_kv, headdim, cache_seqlens,
