@@ -50,11 +50,17 @@ std::string splits_of(const Problem& p, const ForwardConfig& c) {
          (p.num_splits > 0 ? ", a tile's in " + text(p.num_splits) + " splits at most" : "");
 }
 
+// Has a card run the kernel of caches in e4m3?
+constexpr bool kE4m3CachesHaveRun = false;
+
 }  // namespace
 
 // What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
-// run it: wide heads in pages.
+// run it: wide heads in pages, caches in e4m3.
 Verdict flash_supports(const Problem& p, const Limits& limits) {
+  if (p.kv && !kE4m3CachesHaveRun) {
+    return Verdict::no("caches in e4m3 have run on no GPU; take backend cpu");
+  }
   if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
     return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
                        " have run on no GPU; take backend cpu");
@@ -89,6 +95,7 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
     const ForwardConfig& c = *config.forward;
     plan.config = to_text(c);
     plan.workspace_bytes = forward_workspace_bytes(p, c);
+    if (c.kv_e4m3) plan.why += "; keys and values in e4m3 are widened to fp16 in the kernel";
     if (is_e4m3(c)) plan.why += "; v is transposed into the workspace by a kernel before";
     if (c.target == Target::cuda_sm90 && !is_fp32x3(c)) plan.forward_sms = limits.sm_count;
     heads *= c.pack_gqa;

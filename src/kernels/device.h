@@ -18,4 +18,11 @@ inline constexpr bool kSm75 = true;
 inline constexpr bool kSm75 = false;
 #endif
 
+// Are there instructions that convert e4m3 (sm_89 and up)?
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+inline constexpr bool kConvertsE4m3 = false;
+#else
+inline constexpr bool kConvertsE4m3 = true;
+#endif
+
 }  // namespace dfa

@@ -101,7 +101,8 @@ std::size_t split_kv_bytes(const Problem& p, const ForwardConfig& c) {
 }  // namespace launch_parts
 
 SplitKvForwardArgs split_kv_args(const Problem& p, const ForwardConfig& c) {
-  SplitKvForwardArgs all{.args = kernel_args(p, c), .splits = sizes_of(p, c)};
+  SplitKvForwardArgs all{
+      .args = kernel_args(p, c), .splits = sizes_of(p, c), .k_descale = {}, .v_descale = {}};
   all.args.packed.q_tile_rows = q_list_rows(c);
   return all;
 }
@@ -116,6 +117,9 @@ SplitKvForwardArgs with_pointers(SplitKvForwardArgs all, const ForwardArgs& poin
   all.splits.ended = reinterpret_cast<unsigned*>(begin + at.ended);
   all.splits.o = reinterpret_cast<float*>(begin + at.o);
   all.splits.lse = reinterpret_cast<float*>(begin + at.lse);
+  const auto factors_of = [](const Descale& d) { return DescaleArgs{d.values, d.batch, d.head}; };
+  all.k_descale = factors_of(pointers.descales.k);
+  all.v_descale = factors_of(pointers.descales.v);
   return all;
 }
 

@@ -18,12 +18,12 @@ constexpr int other_registers(const Config& c) {
 
 constexpr int expected_registers(const ForwardConfig& c) {
   constexpr int kOfSequences = 24;  // their places and lengths, or addresses of rows in pages
-  constexpr int kOfLogits = 24, kOfPlaces = 16;
+  constexpr int kOfLogits = 24, kOfPlaces = 16, kOfE4m3 = 4;
   // Dropout counts a packed row within its sequence, beside the addresses of q in shared memory.
   constexpr int kOfBoth = 8;
   if (c.sliced()) return expected_registers(c.of_slice());
   const int q = c.q_in_registers() ? c.head_dim / 2 : 0;
-  const int of_splits = c.split_kv ? kOfPlaces : 0;
+  const int of_splits = (c.split_kv ? kOfPlaces : 0) + (c.kv_e4m3 ? kOfE4m3 : 0);
   return c.warp_rows() * (q + c.value_dim + c.warp_keys()) / 32 + other_registers(c) +
          (c.varlen ? kOfSequences : 0) + of_splits +
          (c.varlen && c.dropout && q == 0 ? kOfBoth : 0) +

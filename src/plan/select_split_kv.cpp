@@ -33,8 +33,10 @@ struct SplitTile {
 constexpr SplitTile kTiles[] = {{128, 4, 3, 2}, {64, 4, 3, 2}, {64, 4, 2, 2}, {32, 2, 3, 2},
                                 {32, 2, 2, 2},  {32, 2, 2, 1}, {16, 1, 2, 1}};
 
-// Above this head dim a tile of 128 keys leaves no room for a third stage.
-constexpr std::int64_t kLongTileDim = 64;
+constexpr int kLeastRows = 16;
+
+// Above so many bytes of a key, and of a value, a tile of 128 leaves no room for a third stage.
+constexpr std::int64_t kLongTileBytes = 128;
 
 // Thread blocks of each head so that those of all heads fill whole rounds of a card, the fewest
 // that do.
@@ -63,12 +65,18 @@ int packed_heads(const Problem& p) {
   return 1;
 }
 
-ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limits) {
+// Rows of a tile: the more, the fewer times keys are read. Batches of every kind have the same.
+int tile_rows(const Problem& p) {
+  const ForwardConfig heads{.pack_gqa = packed_heads(p)};
+  return !p.batch_invariant && queries_of(p) * heads.query_rows() > kLeastRows ? 32 : kLeastRows;
+}
+
+ForwardConfig config_of(const Problem& p, const SplitTile& t, int rows, const Limits& limits) {
   ForwardConfig c{.target = Target::cuda_sm80,
                   .element = p.dtype,
-                  .head_dim = gpu_head_dim(p.d),
-                  .value_dim = gpu_head_dim(p.dv),
-                  .block_q = 16,
+                  .head_dim = portable_head_dim(p, p.d),
+                  .value_dim = portable_head_dim(p, p.dv),
+                  .block_q = rows,
                   .block_k = t.block_k,
                   .warps = t.warps,
                   .stages = t.stages,
@@ -76,13 +84,10 @@ ForwardConfig config_of(const Problem& p, const SplitTile& t, const Limits& limi
                   .pack_gqa = packed_heads(p),
                   .varlen = p.packed(),
                   .paged = p.paged(),
-                  .split_kv = true};
+                  .split_kv = true,
+                  .kv_e4m3 = p.kv.has_value()};
   c.num_splits = splits_for(p.hq / c.pack_gqa, limits.sm_count * t.ctas);
-  if (p.batch_invariant) {
-    c.split_keys = kInvariantSplitKeys;
-  } else if (queries_of(p) * c.query_rows() > 16) {
-    c.block_q = 32;
-  }
+  if (p.batch_invariant) c.split_keys = kInvariantSplitKeys;
   set_logits(c, p);
   return c;
 }
@@ -114,11 +119,18 @@ std::vector<ForwardConfig> split_kv_candidates(const Problem& p, const Limits& l
   std::vector<ForwardConfig> legal;
   if (limits.highest == Target::cuda_sm75 || !takes_split_kv(p)) return legal;
   if (!p.packed() && !are_few(p)) return legal;
-  for (const SplitTile& tile : kTiles) {
-    if (tile.block_k > 64 && std::max(p.d, p.dv) > kLongTileDim) continue;
-    const ForwardConfig config = config_of(p, tile, limits);
-    if (validate_portable(config, p, limits)) legal.push_back(config);
-  }
+  const auto add = [&](int rows) {
+    for (const SplitTile& tile : kTiles) {
+      const std::int64_t bytes = bytes_of(p.kv_dtype()) * std::max(p.d, p.dv);
+      if (tile.block_k > 64 && bytes > kLongTileBytes) continue;
+      const ForwardConfig config = config_of(p, tile, rows, limits);
+      if (validate_portable(config, p, limits)) legal.push_back(config);
+    }
+  };
+  const int rows = tile_rows(p);
+  add(rows);
+  // Wide heads have no registers for more rows, and there is no other kernel for a cache in e4m3.
+  if (p.kv && rows > kLeastRows) add(kLeastRows);
   return legal;
 }
 

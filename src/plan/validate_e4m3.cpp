@@ -66,6 +66,27 @@ Verdict validate_pack_gqa(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+// A cache in e4m3 beside q of 16 bits: what no configuration has comes first.
+Verdict validate_cache(const Problem& p, const Limits& limits) {
+  constexpr int kStep = 16;
+  const auto steps = [](const Strides& s) {
+    return s.batch % kStep == 0 && s.head % kStep == 0 && s.row % kStep == 0;
+  };
+  return all({
+      require(limits.highest != Target::cuda_sm75,
+              "a cache in e4m3 takes compute capability 8.0 and up; take backend cpu"),
+      require(bytes_of(p.dtype) == 2, "a cache in e4m3 beside ", name_of(p.dtype),
+              " has no kernel of a GPU; take q in fp16 or bf16, or backend cpu"),
+      require(p.mask.is_window(),
+              "a cache in e4m3 takes windows alone on a GPU, no chunks and prefixes"),
+      require(std::max(p.d, p.dv) <= kMostColumns && p.d % kStep == 0 && p.dv % kStep == 0,
+              "a cache in e4m3 takes d and dv in multiples of ", kStep, " up to ", kMostColumns,
+              " on a GPU, not d=", p.d, ", dv=", p.dv),
+      require(steps(p.k()) && steps(p.v()), "strides of k and v in e4m3 are no multiples of ",
+              kStep, " elements, one 16-byte access"),
+  });
+}
+
 }  // namespace
 
 Verdict validate_e4m3(const ForwardConfig& c, const Problem& p, const Limits& limits) {
@@ -73,6 +94,13 @@ Verdict validate_e4m3(const ForwardConfig& c, const Problem& p, const Limits& li
   if (!fits) return fits;
   return all({validate_pack_gqa(c, p), validate_smem(c.smem_bytes(), limits),
               validate_registers(expected_e4m3_registers(c), c.query_registers())});
+}
+
+Verdict validate_e4m3_cache(const ForwardConfig& c, const Problem& p, const Limits& limits) {
+  if (!p.kv) return require(!c.kv_e4m3, "kv_e4m3=true is of caches in e4m3");
+  return all(
+      {validate_cache(p, limits),
+       require(c.kv_e4m3 && c.split_kv, "a cache in e4m3 takes kv_e4m3=true with split_kv=true")});
 }
 
 }  // namespace dfa

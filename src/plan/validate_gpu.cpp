@@ -17,8 +17,6 @@ constexpr int kMaxStages = 4;
 Verdict validate_element(Target target, DType element, const Problem& p) {
   const char* dtype = name_of(p.dtype);
   return all({
-      require(!p.kv, "a cache in e4m3 beside ", dtype,
-              " has no kernel of a GPU yet; take backend cpu"),
       require(target != Target::cuda_sm75 || p.dtype == DType::fp16 || p.dtype == DType::fp32,
               "cuda_sm75 multiplies fp16 and fp32; ", dtype,
               " takes compute capability 8.0 and up"),
@@ -28,9 +26,8 @@ Verdict validate_element(Target target, DType element, const Problem& p) {
   });
 }
 
-Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim) {
-  return require(value == gpu_head_dim(dim), field, "=", value, " but ", name, "=", dim, " takes ",
-                 gpu_head_dim(dim));
+Verdict validate_dim(const char* field, int value, const char* name, std::int64_t dim, int taken) {
+  return require(value == taken, field, "=", value, " but ", name, "=", dim, " takes ", taken);
 }
 
 Verdict validate_strides(const char* name, const Strides& s) {
@@ -43,8 +40,10 @@ template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p) {
   return all(
       {validate_element(c.target, c.element, p), validate_varlen(c.varlen, p),
-       validate_logits(c, p), validate_dim("head_dim", c.head_dim, "d", p.d),
-       validate_dim("value_dim", c.value_dim, "dv", p.dv), validate_strides(p),
+       validate_logits(c, p),
+       validate_dim("head_dim", c.head_dim, "d", p.d, portable_head_dim(p, p.d)),
+       validate_dim("value_dim", c.value_dim, "dv", p.dv, portable_head_dim(p, p.dv)),
+       validate_strides(p),
        require(c.ranges == !p.mask.is_window(), c.ranges
                                                     ? "ranges=true is of chunked and prefix masks"
                                                     : "chunked and prefix masks take ranges=true"),
@@ -343,8 +342,8 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
 
 Verdict validate_portable(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits =
-      all({validate_slices(c, p), validate_problem(c, p), validate_warps(c.warps),
-           validate_split_kv(c, p), validate_blocks(c, p),
+      all({validate_e4m3_cache(c, p, limits), validate_slices(c, p), validate_problem(c, p),
+           validate_warps(c.warps), validate_split_kv(c, p), validate_blocks(c, p),
            require(c.paged == p.paged(),
                    c.paged ? "paged=true is of keys in pages; this problem has none"
                            : "keys in pages take paged=true")});

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "dfa/error.h"
 #include "dfa/problem.h"
 #include "spec/config.h"
@@ -24,6 +27,18 @@ Verdict validate_fp32x3(const BackwardConfig& config, const Problem& problem, co
 
 // Hopper's in e4m3.
 Verdict validate_e4m3(const ForwardConfig& config, const Problem& problem, const Limits& limits);
+
+// Of cuda_sm80: kernels of a cache in e4m3 beside q of another type are of such problems, and such
+// problems have no others.
+Verdict validate_e4m3_cache(const ForwardConfig& config, const Problem& problem,
+                            const Limits& limits);
+
+// Columns of cuda_sm80's tiles. Those of a cache in e4m3 are read 32 at a time.
+inline int portable_head_dim(const Problem& p, std::int64_t dim) {
+  constexpr int kLeastOfE4m3 = 32;
+  const int columns = gpu_head_dim(dim);
+  return p.kv ? std::max(columns, kLeastOfE4m3) : columns;
+}
 
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;

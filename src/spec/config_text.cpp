@@ -67,6 +67,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
     if (sm90) return;
     visit("split_kv", config.split_kv);
     visit("split_keys", config.split_keys);
+    visit("kv_e4m3", config.kv_e4m3);
   }
 }
 
@@ -114,6 +115,7 @@ constexpr struct {
                 {"blocks", "false"},
                 {"split_kv", "false"},
                 {"split_keys", "0"},
+                {"kv_e4m3", "false"},
                 {"num_splits", "0"}};
 
 // What such a field says where it is left out; empty for others.

@@ -69,6 +69,9 @@ struct ForwardConfig {
   // Keys of a split, the same in every batch, twice as many and so on of sequences that would have
   // more than kMostFixedSplits; 0: as lengths and num_splits give it.
   int split_keys = 0;
+  // Of split_kv: k and v are in e4m3 beside q of 16 bits. They are widened to fp16 between shared
+  // memory and the products, which are of fp16 whatever q is.
+  bool kv_e4m3 = false;
 
   // Of cuda_sm90 in bf16, whose range is fp32's: a row's reference is the maximum of the first tile
   // where it sees a key, whatever comes later; what leaves that range is done again.
@@ -105,11 +108,13 @@ struct ForwardConfig {
   }
   constexpr int warp_rows() const { return split_kv ? block_q : block_q / warps; }
   constexpr int warp_keys() const { return split_kv ? block_k / warps : block_k; }  // of a tile
+  constexpr DType kv_element() const { return kv_e4m3 ? DType::e4m3 : element; }
 
-  // Fragments of q stay in registers where there is room beside scores and output.
+  // Fragments of q stay in registers where there is room beside scores and output, and keys that
+  // are widened.
   constexpr bool q_in_registers() const {
     return bytes_of(element) == 2 && warp_rows() * head_dim <= 2048 &&
-           warp_rows() * (head_dim / 2 + value_dim + warp_keys()) <= 176 * 32;
+           warp_rows() * (head_dim / 2 + value_dim + warp_keys()) <= (kv_e4m3 ? 144 : 176) * 32;
   }
 
   // Are heads in slices? And the same kernel's configuration of one slice.
@@ -142,16 +147,19 @@ struct ForwardConfig {
       const int columns = head_dim > slice.value_dim ? head_dim : slice.value_dim;
       return bytes_of(element) * (block_q * columns + stages * block_k * slice.widest_dim());
     }
-    const int keys = bytes_of(element) * stages * block_k * (head_dim + value_dim);
+    const int keys = bytes_of(kv_element()) * stages * block_k * (head_dim + value_dim);
     const int owned = bytes_of(element) * block_q * widest;
     if (!split_kv) return owned + keys;
     const int outputs = round_up(4 * warps * block_q * (split_output_row() + 1), 128);
-    return owned + (keys > outputs ? keys : outputs) + 2 * block_k * kKeyPlaceBytes;
+    return owned + (keys > outputs ? keys : outputs) + 2 * block_k * kKeyPlaceBytes +
+           split_factor_bytes();
   }
 
   // Of split_kv: columns of a warp's output in shared memory, where rows are apart so that lanes
-  // meet other banks.
-  constexpr int split_output_row() const { return value_dim + 8; }
+  // meet other banks. They write two columns at a time, with keys in e4m3 four.
+  constexpr int split_output_row() const { return value_dim + (kv_e4m3 ? 16 : 8); }
+  // Likewise: what scores of each row are multiplied by, and outputs (SplitKvE4m3); 16-byte steps.
+  constexpr int split_factor_bytes() const { return kv_e4m3 ? 4 * (block_q + 4) : 0; }
 
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.

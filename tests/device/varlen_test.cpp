@@ -94,6 +94,17 @@ TEST_F(Paged, RandomPagesMeetTheRule) {
   });
 }
 
+// All but those that a GPU refuses: head dims in steps of 8, or above 256, and q in fp32.
+TEST_F(Paged, CachesInE4m3MeetTheRule) {
+  std::uint64_t seed = 0;
+  for (const std::string& line : problem_lines("e4m3_cache.txt")) {
+    const Problem p = parse_problem(line);
+    const bool taken =
+        bytes_of(p.dtype) == 2 && p.d % 16 == 0 && p.dv % 16 == 0 && std::max(p.d, p.dv) <= 256;
+    EXPECT_EQ(dfa::checked(line, ++seed, {.backend = "cuda"}), taken) << line;
+  }
+}
+
 class Decode : public DeviceTest {};
 
 TEST_F(Decode, RandomListsMeetTheRule) {
@@ -101,6 +112,31 @@ TEST_F(Decode, RandomListsMeetTheRule) {
     Dice dice(seed);
     return dfa::checked(random_decode_line(dice), seed, {.backend = "cuda"});
   });
+}
+
+TEST_F(Decode, RandomCachesInE4m3MeetTheRule) {
+  fuzz({"bf16"}, [](const std::string&, std::uint64_t seed) {
+    Dice dice(13000 + seed);
+    std::string line = random_decode_line(dice);
+    if (line.find(" page(") == std::string::npos) line += " page(16)";
+    if (dice.below(4) == 0) line += " batch_invariant";
+    return dfa::checked(line + " kv(e4m3)", seed, {.backend = "cuda"});
+  });
+}
+
+// Every tile, not the first alone.
+TEST_F(Decode, CachesInE4m3MeetTheRuleOnEveryConfiguration) {
+  for (const char* rest : {"hq8 hk2 d128 lens(1,1,1) lens_k(5000,1,333)",
+                           "causal hq16 hk2 d64 lens(4,3) lens_k(700,2999) sink",
+                           "hq2 hk2 d256 lens(1,2) lens_k(700,1000)"}) {
+    const std::string line = std::string("fwd bf16 ") + rest + " page(16) kv(e4m3)";
+    const Problem p = parse_problem(line);
+    const std::vector<ForwardConfig> all = split_kv_candidates(p, cuda().limits());
+    EXPECT_GE(all.size(), 3u) << line;
+    for (const ForwardConfig& c : all) {
+      EXPECT_TRUE(dfa::checked(line, 5, {.backend = "cuda", .config = to_text(c)}));
+    }
+  }
 }
 
 // Splits of any number, and of any size.
@@ -142,7 +178,8 @@ TEST_F(Decode, DenseKeysMeetTheRule) {
 
 TEST_F(Decode, RunsLeaveTheSameBits) {
   for (const char* line : {"fwd bf16 b1 hq32 hk8 sq1 sk20000 d128 page(16)",
-                           "fwd bf16 causal b9 hq64 hk8 sq2 sk3000 d64 page(64) sink"}) {
+                           "fwd bf16 causal b9 hq64 hk8 sq2 sk3000 d64 page(64) sink",
+                           "fwd bf16 b1 hq32 hk8 sq1 sk20000 d128 page(16) kv(e4m3)"}) {
     expect_same_bits(line, {.backend = "cuda"}, 1000);
   }
 }

@@ -71,6 +71,7 @@ TEST(Swizzle, EveryHeadDimIsFreeOfBankConflictsAndReachableByConstants) {
   static_assert(sizeof kGpuHeadDims / sizeof kGpuHeadDims[0] == 7);
   holds_for<16>();
   holds_for<32>();
+  holds_for<48>();  // 96 of e4m3
   holds_for<64>();
   holds_for<96>();
   holds_for<128>();

@@ -52,6 +52,24 @@ TEST_P(CompileTest, SplitsOfKeysWithoutPagesCompileWithoutSpills) {
   }
 }
 
+// One tile of 16 rows and one of 32, where there are registers for it.
+TEST_P(CompileTest, CachesInE4m3CompileWithoutSpills) {
+  if (sm75()) GTEST_SKIP() << "cuda_sm75 has no split_kv";
+  const auto compile_cache = [&](const std::string& rest) {
+    compile_defaults("fwd " + rest + " page(16) kv(e4m3)");
+  };
+  for (const char* few : {" hq4 hk1 lens(1,2)", " causal hq8 hk1 lens(4,3)"}) {
+    for (const char* dims :
+         {"d16", "d32", "d64", "d96", "d128", "d192", "d192 dv128", "d256", "d64 dv256"}) {
+      compile_cache(std::string("bf16 ") + dims + few);
+    }
+    for (const char* dims : {"d64", "d128", "d256"}) {
+      compile_cache(std::string("bf16 ") + dims + few + " softcap(3) sink");
+    }
+    compile_cache(std::string("fp16 d128") + few + " alibi");
+  }
+}
+
 TEST_P(CompileTest, ChunksAndPrefixesCompileWithoutSpills) {
   compile_variants({" causal h1 s64 prefix(9)", " causal h1 lens(64,64) chunk(9)"},
                    [](const auto& config) { return config.ranges; });

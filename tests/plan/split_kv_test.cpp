@@ -83,6 +83,65 @@ TEST(SplitKvPlan, OfOneKindWhateverTheCompany) {
   }
 }
 
+// A cache in e4m3 takes the same kernel, whose tiles have twice the keys where a key has half the
+// bytes; prompts, too, as no other kernel has it.
+TEST(SplitKvPlan, CachesInE4m3AreOfItAlone) {
+  for (const int architecture : {80, 86, 89, 90, 120}) {
+    const Limits limits = gpu_limits(architecture);
+    for (const char* line : {"lens(1,3,2) lens_k(900,70,2000) page(16)", "b64 sq1 sk900 page(16)",
+                             "causal lens(1,4096) page(16)", "causal lens(4096,4096) page(16)",
+                             "causal lens(1,9) page(16) softcap(9) alibi sink",
+                             "lens(1) page(16) batch_invariant", "lens(9) page(1) num_splits(3)"}) {
+      const ForwardConfig c = selected(line + std::string(" kv(e4m3)"), limits);
+      EXPECT_TRUE(c.split_kv && c.kv_e4m3) << line;
+      EXPECT_EQ(c.element, DType::bf16);
+      EXPECT_FALSE(selected(line, limits).kv_e4m3) << line;
+    }
+  }
+  // Heads so wide that there are no registers for 32 rows.
+  for (const char* wide : {"d256 lens(4,4)", "d192 dv256 causal lens(900)"}) {
+    const Problem p = parse_problem(std::string("fwd bf16 hq32 hk8 page(16) kv(e4m3) ") + wide);
+    const ForwardConfig c = select_forward(p, kSplitLimits);
+    EXPECT_TRUE(validate_config(c, p, kSplitLimits)) << wide;
+    EXPECT_EQ(c.block_q, 16) << wide;
+  }
+  const std::string line = "lens(1) lens_k(9000) page(16)";
+  EXPECT_EQ(selected(line).block_k, 64);
+  EXPECT_EQ(selected(line + " kv(e4m3)").block_k, 128);
+  EXPECT_EQ(selected(line + " kv(e4m3)").smem_bytes() - selected(line).smem_bytes(),
+            2 * 64 * kKeyPlaceBytes + 4 * (16 + 4));  // places of the keys, factors of the rows
+}
+
+TEST(SplitKvPlan, CachesInE4m3AreRefusedByName) {
+  const auto reason = [](const std::string& line, int architecture) {
+    const Problem p = parse_problem("fwd " + line + " page(16) kv(e4m3)");
+    const Limits limits = gpu_limits(architecture);
+    return validate_config(select_forward(p, limits), p, limits).reason;
+  };
+  const auto says = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  for (const int architecture : {80, 90}) {
+    const auto of = [&](const char* line) { return reason(line, architecture); };
+    EXPECT_EQ(of("bf16 hq4 hk2 d64 lens(1,1)"), "");
+    EXPECT_TRUE(says(of("fp32 hq4 hk2 d64 lens(1,1)"), "beside fp32 has no kernel of a GPU"));
+    EXPECT_TRUE(says(of("bf16 hq4 hk2 d72 lens(1,1)"), "multiples of 16 up to 256"));
+    EXPECT_TRUE(says(of("bf16 hq4 hk2 d64 dv40 lens(1,1)"), "multiples of 16 up to 256"));
+    EXPECT_TRUE(says(of("bf16 hq4 hk2 d576 dv512 lens(1,1)"), "multiples of 16 up to 256"));
+    EXPECT_TRUE(says(of("bf16 causal hq4 hk2 d64 lens(1,1) chunk(9)"), "windows alone"));
+    EXPECT_TRUE(
+        says(of("bf16 hq4 hk2 d64 lens(1,1) strides_k(2176,72,136)"), "multiples of 16 elements"));
+  }
+  EXPECT_TRUE(says(reason("fp16 hq4 hk2 d64 lens(1,1)", 75), "compute capability 8.0"));
+  // Nor is its configuration of other problems.
+  const Problem narrow = parse_problem("fwd bf16 hq4 hk2 d64 lens(1,1) page(16) kv(e4m3)"),
+                wide = parse_problem("fwd bf16 hq4 hk2 d64 lens(1,1) page(16)");
+  const ForwardConfig c = select_forward(narrow, kSplitLimits);
+  EXPECT_TRUE(says(validate_config(c, wide, kSplitLimits).reason, "is of caches in e4m3"));
+  EXPECT_TRUE(says(validate_config(select_forward(wide, kSplitLimits), narrow, kSplitLimits).reason,
+                   "takes kv_e4m3=true"));
+}
+
 TEST(SplitKvPlan, RulesSayWhatIsNotOfIt) {
   const Problem p = parse_problem("fwd bf16 hq4 hk2 d64 lens(1,1) page(16) batch_invariant");
   ForwardConfig c = select_forward(p, kSplitLimits);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/forward/split_kv_combine.cuh"
+#include "kernels/forward/split_kv_e4m3.cuh"
 #include "kernels/schedule/query_work_tile.cuh"
 #include "kernels/softmax/online_softmax.cuh"
 #include "kernels/tile/paged_tile.cuh"
@@ -10,7 +11,7 @@
 
 // FlashAttention forward of few queries a sequence, for sm_80 and up in 16 bits: decode. It reads
 // every key and value once and does little else, so what counts is how many bytes are on their way.
-// Keys are dense, packed or in pages.
+// Keys are dense, packed or in pages, and may be in e4m3 (SplitKvE4m3).
 //
 // A thread block owns an equal part of all sequences' keys, a piece for each tile of queries that
 // sees some of it (SplitSequenceTiles); the tile's rows are queries by heads of one key head. Each
@@ -26,20 +27,33 @@ struct alignas(kKeyPlaceBytes) KeyPlace {
   long long k, v;
 };
 
+// What SplitKvE4m3 is asked where keys have the type of the queries.
+struct SplitKvPlain {
+  static constexpr int kLift = 0;
+};
+
 template <ForwardConfig kConfig>
 struct Sm80SplitKv : SplitKvCombine<kConfig> {
   using Combine = SplitKvCombine<kConfig>;
   using Combine::kBlockK, Combine::kBytes, Combine::kElement, Combine::kFirstStage;
   using Combine::kHeadDim, Combine::kKBytes, Combine::kKeys, Combine::kPlacesAt;
+  using Combine::kKvBytes, Combine::kKvElement, Combine::kStages, Combine::kThreads;
   using Combine::kQueries, Combine::kQueryRows, Combine::kRows, Combine::kStageBytes;
-  using Combine::kStages, Combine::kThreads, Combine::kTileRows, Combine::kValueDim;
-  using Combine::kValues, Combine::kWarpKeys;
+  using Combine::kTileRows, Combine::kValueDim, Combine::kValues, Combine::kWarpKeys;
   using typename Combine::Work;
   static constexpr int kDims = kHeadDim / 16;
 
+  // Two elements in e4m3 are read as one of 16 bits.
+  static constexpr bool kE4m3 = kConfig.kv_e4m3;
+  static constexpr int kInOne = kE4m3 ? 2 : 1;
+  static constexpr DType kProducts = kE4m3 ? DType::fp16 : kElement;
+  using E4m3 = Either<kE4m3, SplitKvE4m3<kConfig>, SplitKvPlain>;
+
   using Logits = LogitsOf<kConfig>;
-  using QReader = typename ReaderOf<kElement, kHeadDim>::Type;
-  using VReader = typename ReaderOf<kElement, kValueDim>::Type;
+  using Softmax = OnlineSoftmax<kRows, false, Logits, E4m3::kLift>;
+  using QReader = typename ReaderOf<kProducts, kHeadDim>::Type;
+  using KReader = typename ReaderOf<kProducts, kHeadDim / kInOne>::Type;
+  using VReader = typename ReaderOf<kProducts, kValueDim / kInOne>::Type;
 
   static DFA_DEVICE Work work_of(const SplitKvForwardArgs& all, const SplitPiece& piece) {
     return {seqlen_of<kConfig.varlen>(piece.tile),
@@ -116,12 +130,22 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
                                    unsigned to) {
     const KeyPlace* const at = places(smem, tile);
     const int head = work.kv_head(args);
-    load_scattered_tile<kElement, kBlockK, kHeadDim, kThreads>(
-        to, static_cast<const char*>(args.k) + kBytes * head * args.k_strides.head, args.d,
+    load_scattered_tile<kKvElement, kBlockK, kHeadDim, kThreads>(
+        to, static_cast<const char*>(args.k) + kKvBytes * head * args.k_strides.head, args.d,
         [&](int row) { return at[row].k; });
-    load_scattered_tile<kElement, kBlockK, kValueDim, kThreads>(
-        to + kKBytes, static_cast<const char*>(args.v) + kBytes * head * args.v_strides.head,
+    load_scattered_tile<kKvElement, kBlockK, kValueDim, kThreads>(
+        to + kKBytes, static_cast<const char*>(args.v) + kKvBytes * head * args.v_strides.head,
         args.d_v, [&](int row) { return at[row].v; });
+  }
+
+  template <int kColumns, typename Left>
+  static DFA_DEVICE void multiply_keys(Sum<kRows, kColumns>& scores, const Left& q,
+                                       const KReader& k_columns) {
+    if constexpr (kE4m3) {
+      multiply_rows_e4m3(scores, q, k_columns);
+    } else {
+      multiply_rows<kElement>(scores, q, k_columns);
+    }
   }
 
   // Walks the keys of a piece, then combines.
@@ -136,7 +160,7 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
              static_cast<unsigned>(tile - tiles.begin) % kStages * kStageBytes;
     };
 
-    load_queries(args, work, q_tile);
+    if constexpr (!kE4m3) load_queries(args, work, q_tile);
     find_first(args, work, smem, tiles.begin);
     __syncthreads();
 #pragma unroll
@@ -150,6 +174,7 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
       if (tile < tiles.end) load_keys(args, work, smem, tile, stage_of(tile));
       ptx::commit_copies();
     }
+    if constexpr (kE4m3) E4m3::load_queries(all, work, q_tile);  // while keys are on their way
     Finder finder{smem, {}};
     if constexpr (kStages >= 3) {
       __syncthreads();
@@ -161,7 +186,7 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
     LeftOperand<kRows, kDims> q_operand;
     Sum<kRows, kValues> output;
     clear(output);
-    OnlineSoftmax<kRows, false, Logits> softmax(args);
+    Softmax softmax(args);
     const Logits logits(args, work.seq, work.head * kConfig.pack_gqa);
 
 #pragma unroll 1
@@ -174,18 +199,19 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
       ptx::commit_copies();
 
       const unsigned stage = stage_of(tile);
-      const auto k_columns =
-          QReader::by_columns(stage + static_cast<unsigned>(kBytes * warp * kWarpKeys * kHeadDim));
+      const auto k_columns = KReader::by_columns(
+          stage + static_cast<unsigned>(kKvBytes * warp * kWarpKeys * kHeadDim));
       const auto v_rows = VReader::by_rows(
-          stage + kKBytes + static_cast<unsigned>(kBytes * warp * kWarpKeys * kValueDim));
+          stage + kKBytes + static_cast<unsigned>(kKvBytes * warp * kWarpKeys * kValueDim));
       Sum<kRows, kKeys> scores;
       clear(scores);
       if constexpr (kConfig.q_in_registers()) {
         if (tile == tiles.begin) read_left(q_operand, q_rows);
-        multiply_rows<kElement>(scores, q_operand, k_columns);
+        multiply_keys(scores, q_operand, k_columns);
       } else {
-        multiply_rows<kElement>(scores, q_rows, k_columns);
+        multiply_keys(scores, q_rows, k_columns);
       }
+      if constexpr (kE4m3) E4m3::undo(scores, q_tile);
       const int key = tile * kBlockK + warp * kWarpKeys;
       logits.apply(args, scores, work.query, key);
       softmax.orient(scores);
@@ -194,9 +220,13 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
       }
       softmax.step(scores, output);
 
-      typename Rounded<kElement, kRows, kKeys>::Type weights;
-      round_to_left<kElement>(weights, scores);
-      multiply<kElement, 1>(output, weights, v_rows);
+      typename Rounded<kProducts, kRows, kKeys>::Type weights;
+      round_to_left<kProducts>(weights, scores);
+      if constexpr (kE4m3) {
+        multiply_e4m3(output, weights, v_rows);
+      } else {
+        multiply<kElement, 1>(output, weights, v_rows);
+      }
       finder.write(next + 1);
     }
 
@@ -204,7 +234,11 @@ struct Sm80SplitKv : SplitKvCombine<kConfig> {
     softmax.finish(inverse, lse);
     ptx::wait_copies<0>();
     __syncthreads();  // outputs take the place of keys
-    Combine::leave(smem, output, inverse, lse);
+    if constexpr (kE4m3) {
+      E4m3::leave(smem, output, inverse, lse);
+    } else {
+      Combine::leave(smem, output, inverse, lse);
+    }
     __syncthreads();
     Combine::combine_warps(all, work, smem);
     if (work.splits > 1 && Combine::is_last(all, piece, work, smem)) {

@@ -1,18 +1,9 @@
 #pragma once
 
+#include "kernels/forward/descale_args.h"
 #include "kernels/forward/sm90_args.h"
 
 namespace dfa {
-
-// What a tensor in e4m3 is multiplied by (Descale in dfa/attention.h); null: 1.
-struct DescaleArgs {
-  const float* values;
-  long long batch, head;
-
-  DFA_HOST_DEVICE float of(int at_batch, int kv_head) const {
-    return values == nullptr ? 1.f : values[at_batch * batch + kv_head * head];
-  }
-};
 
 // What sm90_e4m3_forward is passed. Its map of v is of what pack_values leaves, in boxes of
 // block_k columns and value_dim rows.

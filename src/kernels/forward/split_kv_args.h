@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/args.h"
+#include "kernels/forward/descale_args.h"
 #include "kernels/schedule/seqlen_info.h"
 
 namespace dfa {
@@ -58,6 +59,7 @@ DFA_HOST_DEVICE SeqlenInfo<kVarlen> seqlen_of(const SequenceTile& tile) {
 struct SplitKvForwardArgs {
   KernelArgs args;
   SplitKvArgs splits;
+  DescaleArgs k_descale, v_descale;  // of ForwardConfig::kv_e4m3
 };
 
 }  // namespace dfa

@@ -16,6 +16,8 @@ template <ForwardConfig kConfig>
 struct SplitKvCombine {
   static constexpr DType kElement = kConfig.element;
   static constexpr int kBytes = bytes_of(kElement);
+  static constexpr DType kKvElement = kConfig.kv_element();
+  static constexpr int kKvBytes = bytes_of(kKvElement);
   static constexpr int kThreads = kConfig.threads();
   static constexpr int kWarps = kConfig.warps;
   static constexpr int kTileRows = kConfig.block_q, kQueryRows = kConfig.query_rows();
@@ -29,9 +31,10 @@ struct SplitKvCombine {
   static_assert(kWarpKeys % 16 == 0 && kTileRows % 16 == 0 && kTileRows % kQueryRows == 0);
 
   // Offsets in shared memory.
-  static constexpr int kPlacesAt = kConfig.smem_bytes() - 2 * kBlockK * kKeyPlaceBytes;
-  static constexpr int kKBytes = kBytes * kBlockK * kHeadDim;
-  static constexpr int kStageBytes = kKBytes + kBytes * kBlockK * kValueDim;
+  static constexpr int kFactorsAt = kConfig.smem_bytes() - kConfig.split_factor_bytes();
+  static constexpr int kPlacesAt = kFactorsAt - 2 * kBlockK * kKeyPlaceBytes;
+  static constexpr int kKBytes = kKvBytes * kBlockK * kHeadDim;
+  static constexpr int kStageBytes = kKBytes + kKvBytes * kBlockK * kValueDim;
   static constexpr int kWidest = kHeadDim > kValueDim ? kHeadDim : kValueDim;
   static constexpr int kFirstStage = kBytes * kTileRows * kWidest;
   static_assert(kFirstStage % 128 == 0 && kKBytes % 128 == 0 && kStageBytes % 128 == 0);
@@ -67,6 +70,20 @@ struct SplitKvCombine {
   // Leaves a warp's output and the lse of its rows, to the base of 2, in shared memory.
   static DFA_DEVICE void leave(char* smem, const Sum<kRows, kValues>& output,
                                const float (&inverse)[kRows][2], const float (&lse)[kRows][2]) {
+    leave_rows(smem, lse, [&](float* o, int row, int lane, int m, int half) {
+      const float f = inverse[m][half];
+#pragma unroll
+      for (int n = 0; n < kValues; ++n) {
+        *reinterpret_cast<float2*>(o + row * kOutputRow + n * 8 + lane % 4 * 2) =
+            make_float2(output[m][n][2 * half] * f, output[m][n][2 * half + 1] * f);
+      }
+    });
+  }
+
+  // Lse alone; what a lane has of a row's output is left by `leave_row`.
+  template <typename LeaveRow>
+  static DFA_DEVICE void leave_rows(char* smem, const float (&lse)[kRows][2],
+                                    const LeaveRow& leave_row) {
     constexpr float kLog2E = 1.4426950408889634f;
     const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
     float* const o = reinterpret_cast<float*>(smem + kFirstStage) + warp * kTileRows * kOutputRow;
@@ -76,13 +93,8 @@ struct SplitKvCombine {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = m * 16 + half * 8 + lane / 4;
-        const float f = inverse[m][half];
         if (lane % 4 == 0) of_rows[row] = lse[m][half] * kLog2E;
-#pragma unroll
-        for (int n = 0; n < kValues; ++n) {
-          *reinterpret_cast<float2*>(o + row * kOutputRow + n * 8 + lane % 4 * 2) =
-              make_float2(output[m][n][2 * half] * f, output[m][n][2 * half + 1] * f);
-        }
+        leave_row(o, row, lane, m, half);
       }
     }
   }

@@ -90,6 +90,15 @@ DFA_DEVICE unsigned pack_e4m3(float first, float second, float third, float four
   return packed;
 }
 
+// The numbers of two codes in e4m3, those of the lower half and those of the upper one, as fp16,
+// which has all of them. From sm_89 on.
+DFA_DEVICE void unpack_e4m3(unsigned codes, unsigned& lower, unsigned& upper) {
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2;"
+      " cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h;}"
+      : "=r"(lower), "=r"(upper)
+      : "r"(codes));
+}
+
 // 10 mantissa bits, as the bits of an fp32.
 DFA_DEVICE unsigned round_tf32(float x) {
   unsigned bits;

@@ -122,9 +122,12 @@ DFA_DEVICE float probability(const KernelArgs& args, float score, float lse) {
 
 // Maximum and sum of each row so far. The reference that is subtracted may lag behind the maximum
 // by kSlack in the exponent: sums and weights then are up to 2^kSlack, and the output is rescaled
-// only when the maximum has moved further. Rounded stepwise, it is the maximum.
-template <int kRows, bool kStepwise = false, typename Logits = PlainLogits>
+// only when the maximum has moved further. Rounded stepwise, it is the maximum. kLift: weights, and
+// with them sums and outputs, are 2^kLift as large, for elements whose small numbers lose bits.
+template <int kRows, bool kStepwise = false, typename Logits = PlainLogits, int kLift = 0>
 class OnlineSoftmax {
+  static_assert(kLift == 0 || !kStepwise);
+
  public:
   explicit DFA_DEVICE OnlineSoftmax(const KernelArgs& args) : args_(args) {
 #pragma unroll
@@ -160,7 +163,8 @@ class OnlineSoftmax {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float reference = finite(reference_[m][half]);
-        const float shift = -magnitude_log2() * reference;
+        const float shift =
+            kLift == 0 ? -magnitude_log2() * reference : kLift - magnitude_log2() * reference;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
@@ -190,6 +194,7 @@ class OnlineSoftmax {
 
   // The same where one more logit, without a value, is in the denominator.
   DFA_DEVICE void finish(float (&inverse)[kRows][2], float (&lse)[kRows][2], float sink) const {
+    static_assert(kLift == 0);
     constexpr float kLn2 = 0.6931471805599453f, kLog2E = 1.4426950408889634f;
 #pragma unroll
     for (int m = 0; m < kRows; ++m) {
@@ -215,8 +220,10 @@ class OnlineSoftmax {
     constexpr float kLn2 = 0.6931471805599453f;
     if constexpr (kStepwise) {
       return __fmul_rn(fabsf(Logits::scale(args_)), reference) + ptx::log2(sum) * kLn2;
-    } else {
+    } else if constexpr (kLift == 0) {
       return (magnitude_log2() * reference + ptx::log2(sum)) * kLn2;
+    } else {
+      return (magnitude_log2() * reference + (ptx::log2(sum) - kLift)) * kLn2;
     }
   }
 

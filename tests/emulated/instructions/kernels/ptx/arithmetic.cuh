@@ -39,6 +39,14 @@ inline unsigned pack_e4m3(float first, float second, float third, float fourth) 
   return byte(first) | byte(second) << 8 | byte(third) << 16 | byte(fourth) << 24;
 }
 
+inline void unpack_e4m3(unsigned codes, unsigned& lower, unsigned& upper) {
+  const auto number = [&](int i) {
+    return to_float(e4m3{static_cast<std::uint8_t>(codes >> (8 * i))});
+  };
+  lower = pack<DType::fp16>(number(0), number(1));
+  upper = pack<DType::fp16>(number(2), number(3));
+}
+
 template <DType kElement>
 void unpack(unsigned packed, float& low, float& high) {
   if constexpr (kElement == DType::fp16) {

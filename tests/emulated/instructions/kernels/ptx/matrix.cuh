@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/float16.h"
 #include "dfa/dtype.h"
 #include "emulated/async.h"
 #include "kernels/device.h"
@@ -67,17 +68,21 @@ inline void transpose(unsigned& r) {
   });
 }
 
-// 16 x 8 x 16 on bf16, 16 x 8 x 8 on tf32, summed in fp64 and rounded once.
+// 16 x 8 x 16 on fp16 and bf16, 16 x 8 x 8 on tf32, summed in fp64 and rounded once.
 template <DType kElement>
 void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   constexpr bool kWide = kElement == DType::tf32;
-  static_assert(kWide || kElement == DType::bf16);
+  static_assert(kWide || kElement == DType::bf16 || kElement == DType::fp16);
   constexpr unsigned kDepth = kWide ? 8 : 16, kAWord = kWide ? 1 : 2;
   struct Operands {
     unsigned a[4], b[2];
   };
   const auto half = [](unsigned word, unsigned k) {
     if (kWide) return static_cast<double>(__uint_as_float(word & ~0x1fffu));
+    if (kElement == DType::fp16) {
+      return static_cast<double>(
+          to_float(fp16{static_cast<std::uint16_t>(k % 2 == 0 ? word : word >> 16)}));
+    }
     return static_cast<double>(__uint_as_float(k % 2 == 0 ? word << 16 : word & 0xffff0000u));
   };
   const unsigned lane = emulated::lane();
