@@ -76,6 +76,30 @@ inline std::string random_blocks_line(Dice& dice) {
 }
 
 // Keys in pages, of packed sequences or of dense queries.
+// Prompts and parts of them, in pages of sizes that Hopper's kernel copies.
+inline std::string random_prompts_line(Dice& dice, const std::string& dtype,
+                                       const std::string& dims) {
+  static constexpr int kPages[] = {8, 16, 32, 48, 64, 128, 256};
+  const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(6);
+  const int page = dice.pick(kPages);
+  std::string line = "fwd " + dtype + " " + dice.pick({"full", "causal"}) + " hq" +
+                     std::to_string(hk * (1 + dice.below(4))) + " hk" + std::to_string(hk) + " " +
+                     dims;
+  std::string queries, keys;
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    const std::int64_t rows = dice.below(3) == 0 ? dice.below(4) : dice.below(500);
+    const std::int64_t near = page * (1 + dice.below(4)) - 1 + dice.below(3);
+    queries += (i == 0 ? "" : ",") + std::to_string(i == 0 ? rows + 1 : rows);
+    keys += (i == 0 ? "" : ",") + std::to_string(i == 0 || dice.below(2) ? near : dice.below(900));
+  }
+  line += " lens(" + queries + ") lens_k(" + keys + ") page(" + std::to_string(page) + ")";
+  if (dice.below(3) == 0) {
+    line +=
+        " window(" + std::to_string(dice.below(200)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  return line;
+}
+
 inline std::string random_paged_line(Dice& dice) {
   static constexpr int kPages[] = {1, 2, 7, 16, 31, 64, 256};
   const std::int64_t hk = 1 + dice.below(3), sequences = 1 + dice.below(4);

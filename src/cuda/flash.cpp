@@ -1,6 +1,7 @@
 #include "cuda/flash.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "cuda/chosen_device.h"
 #include "cuda/hopper.h"
@@ -51,7 +52,46 @@ std::string splits_of(const Problem& p, const ForwardConfig& c) {
 }
 
 // Has a card run the kernel of caches in e4m3?
-constexpr bool kE4m3CachesHaveRun = false;
+constexpr bool kE4m3CachesHaveRun = true;
+
+// Hopper's tiles of keys begin where pages do, so calls that say where keys begin in them
+// (leftpad_k) have the portable kernel.
+bool leaves_left_padding(const ForwardConfig& c) {
+  return c.target == Target::cuda_sm90 && c.paged;
+}
+
+ForwardConfig of_left_padding(const Problem& p, Limits limits) {
+  limits.highest = Target::cuda_sm80;
+  return select_forward(p, limits);
+}
+
+class LeftPadded final : public Launcher<ForwardArgs> {
+ public:
+  LeftPadded(ForwardLauncher usual, const Problem& p, const gpu::Device& device, int sms)
+      : usual_(std::move(usual)), problem_(p), device_(device), sms_(sms) {}
+
+  void queue(const ForwardArgs& args, const gpu::Stream& stream, int sm_budget) const override {
+    if (args.sequences.leftpad_k == nullptr) return usual_->queue(args, stream, sm_budget);
+    padded().queue(args, stream, 0);
+  }
+
+ private:
+  // Most are never asked for.
+  const Launcher<ForwardArgs>& padded() const {
+    std::call_once(once_, [this] {
+      padded_ =
+          flash_forward(problem_, of_left_padding(problem_, limits_of(device_)), device_, sms_);
+    });
+    return *padded_;
+  }
+
+  ForwardLauncher usual_;
+  Problem problem_;
+  const gpu::Device& device_;
+  int sms_;
+  mutable std::once_flag once_;
+  mutable ForwardLauncher padded_;
+};
 
 }  // namespace
 
@@ -94,11 +134,14 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
   if (config.forward) {
     const ForwardConfig& c = *config.forward;
     plan.config = to_text(c);
-    plan.workspace_bytes = forward_workspace_bytes(p, c);
+    plan.workspace_bytes = flash_forward_bytes(p, c, limits);
     if (c.kv_e4m3) plan.why += "; keys and values in e4m3 are widened to fp16 in the kernel";
     if (is_e4m3(c)) plan.why += "; v is transposed into the workspace by a kernel before";
     if (c.target == Target::cuda_sm90 && !is_fp32x3(c)) plan.forward_sms = limits.sm_count;
     heads *= c.pack_gqa;
+    if (leaves_left_padding(c)) {
+      plan.why += "; calls with leftpad_k take " + to_text(of_left_padding(p, limits));
+    }
   }
   if (config.backward) {
     plan.backward_config = to_text(*config.backward);
@@ -112,6 +155,12 @@ void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gp
     plan.why += skipped_tiles(p, config.backward->block_q, config.backward->block_k);
   }
   if (config.forward) plan.why += splits_of(p, *config.forward);
+}
+
+std::size_t flash_forward_bytes(const Problem& p, const ForwardConfig& c, const Limits& limits) {
+  const std::size_t usual = forward_workspace_bytes(p, c);
+  if (!leaves_left_padding(c)) return usual;
+  return std::max(usual, forward_workspace_bytes(p, of_left_padding(p, limits)));
 }
 
 std::vector<KernelLaunch> flash_launches(const Problem& problem, const FlashConfig& config) {
@@ -128,7 +177,11 @@ std::vector<KernelLaunch> flash_launches(const Problem& problem, const FlashConf
 ForwardLauncher flash_forward(const Problem& problem, const ForwardConfig& config,
                               const gpu::Device& device, int sms) {
   const Problem p = with_pack_gqa(problem);
-  if (config.target == Target::cuda_sm90) return hopper_forward(p, config, device, sms);
+  if (config.target == Target::cuda_sm90) {
+    ForwardLauncher hopper = hopper_forward(p, config, device, sms);
+    if (!leaves_left_padding(config)) return hopper;
+    return std::make_unique<const LeftPadded>(std::move(hopper), p, device, sms);
+  }
   if (config.split_kv) {
     return std::make_unique<const LaunchList<ForwardArgs, SplitKvForwardArgs>>(
         device, forward_launches(p, config), split_kv_args(p, config),

@@ -19,6 +19,10 @@ FlashConfig asked_flash(const Problem& problem, const std::string& text, const L
 // Fills in what the passes of plan.problem need. forced: the configuration was asked for.
 void describe_flash(Plan& plan, const FlashConfig& config, bool forced, const gpu::Device& device);
 
+// Workspace of a forward, also of calls with leftpad_k.
+std::size_t flash_forward_bytes(const Problem& problem, const ForwardConfig& config,
+                                const Limits& limits);
+
 // The kernels that run it.
 std::vector<KernelLaunch> flash_launches(const Problem& problem, const FlashConfig& config);
 

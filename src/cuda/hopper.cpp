@@ -16,7 +16,7 @@ namespace {
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
-      : args_(p, c), e4m3_(is_e4m3(c)), device_(device), sms_(sms) {
+      : args_(p, c), e4m3_(is_e4m3(c)), paged_(c.paged), device_(device), sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
     if (c.varlen || is_e4m3(c)) {
       before_ = loaded_launch(device, launches[0]);
@@ -44,6 +44,12 @@ class HopperForward final : public Launcher<ForwardArgs> {
       gpu::launch(kernel_, shape, stream, args_.e4m3_with(args, blocks));
       return;
     }
+    if (paged_) {
+      const Sm90PagedForwardArgs all = args_.paged_with(args, blocks);
+      gpu::launch(before_->kernel, before_->shape, stream, all.args);
+      gpu::launch(kernel_, shape, stream, all);
+      return;
+    }
     const Sm90ForwardArgs all = args_.with(args, blocks);
     if (before_) gpu::launch(before_->kernel, before_->shape, stream, all.args);
     gpu::launch(kernel_, shape, stream, all);
@@ -69,7 +75,7 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   HopperForwardArgs args_;
-  bool e4m3_;
+  bool e4m3_, paged_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;

@@ -5,6 +5,7 @@
 #include "plan/prices_backward.h"
 #include "plan/schedule.h"
 #include "plan/steps.h"
+#include "plan/validate_gpu.h"
 #include "spec/e4m3.h"
 
 namespace dfa::cuda {
@@ -32,9 +33,16 @@ gpu::TiledTensor k_tensor(const Problem& p, const Strides& s, std::int64_t colum
   return hopper_tensor(p.dtype, p.b, s, p.hk, p.sk, columns, box_rows);
 }
 
-// Of a forward: in e4m3 what pack_values makes of v, a tile's columns as rows of as many keys.
+// Of a forward: also of keys in pages.
+gpu::TiledTensor forward_k_tensor(const Problem& p, const ForwardConfig& c, const Strides& s,
+                                  std::int64_t columns) {
+  if (!p.paged()) return k_tensor(p, s, columns, c.block_k);
+  return paged_hopper_tensor(p.dtype, p.k_batches(), s, p.hk, p.page, columns, page_box_rows(p, c));
+}
+
+// In e4m3 what pack_values makes of v, a tile's columns as rows of as many keys.
 gpu::TiledTensor v_tensor(const Problem& p, const ForwardConfig& c) {
-  if (!is_e4m3(c)) return k_tensor(p, p.v(), p.dv, c.block_k);
+  if (!is_e4m3(c)) return forward_k_tensor(p, c, p.v(), p.dv);
   const std::int64_t rows = tiles_of(p.sk, c.block_k) * c.value_dim, head = rows * c.block_k;
   return hopper_tensor(p.dtype, p.b, {.batch = p.hk * head, .head = head, .row = c.block_k}, p.hk,
                        rows, c.block_k, c.value_dim);
@@ -48,7 +56,7 @@ int key_box_rows(const BackwardConfig& c) { return c.masked ? kGroupRows : c.blo
 HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
     : args_(kernel_args(p, c)),
       q_(q_tensor(p, p.dtype, p.q(), p.d, kQBoxRows, c.query_rows())),
-      k_(k_tensor(p, p.k(), p.d, c.block_k)),
+      k_(forward_k_tensor(p, c, p.k(), p.d)),
       v_(v_tensor(p, c)),
       o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
@@ -87,6 +95,14 @@ Sm90E4m3Args HopperForwardArgs::e4m3_with(const ForwardArgs& pointers, int block
   const auto of = [](const Descale& d) { return DescaleArgs{d.values, d.batch, d.head}; };
   const Descales& descales = pointers.descales;
   return {with(pointers, blocks), of(descales.q), of(descales.k), of(descales.v)};
+}
+
+Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, int blocks) const {
+  const auto step = [&](const Strides& s) {
+    return static_cast<int>(page_step(problem_.k_batches(), s));
+  };
+  return {with(pointers, blocks), page_box_rows(problem_, config_), step(problem_.k()),
+          step(problem_.v())};
 }
 
 HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)

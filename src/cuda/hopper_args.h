@@ -9,6 +9,7 @@
 #include "kernels/forward/sm90_args.h"
 #include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
+#include "kernels/forward/sm90_paged_args.h"
 #include "kernels/launch.h"
 
 // What Hopper's kernels are passed: all but the pointers is made once, the rest for every call, on
@@ -22,6 +23,8 @@ class HopperForwardArgs {
   Sm90ForwardArgs with(const ForwardArgs& pointers, int blocks) const;
   // The same of e4m3, with its factors; the workspace is what pack_values has filled.
   Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
+  // The same of keys in pages.
+  Sm90PagedForwardArgs paged_with(const ForwardArgs& pointers, int blocks) const;
   PackValuesArgs pack_values(const ForwardArgs& pointers) const {
     return pack_values_args(problem_, config_, pointers);
   }

@@ -59,6 +59,17 @@ gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const St
   return tensor;
 }
 
+std::int64_t page_step(std::int64_t pages, const Strides& s) {
+  return pages == 1 ? 0 : s.batch / s.row;
+}
+
+gpu::TiledTensor paged_hopper_tensor(DType element, std::int64_t pages, const Strides& s,
+                                     std::int64_t heads, std::int64_t page_rows,
+                                     std::int64_t columns, int box_rows) {
+  const std::int64_t rows = (pages - 1) * page_step(pages, s) + page_rows;
+  return sequences_hopper_tensor(element, 1, s, heads, rows, columns, box_rows);
+}
+
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {
   static_assert(sizeof(TensorMap) == gpu::kTensorMapBytes);
   tensor.address = address;

@@ -23,6 +23,15 @@ gpu::TiledTensor sequences_hopper_tensor(DType element, std::int64_t b, const St
                                          std::int64_t heads, std::int64_t rows,
                                          std::int64_t columns, int box_rows);
 
+// Of k or v in so many pages: the whole cache as one packed sequence. Pages lie whole numbers of
+// rows apart (page_step).
+gpu::TiledTensor paged_hopper_tensor(DType element, std::int64_t pages, const Strides& strides,
+                                     std::int64_t heads, std::int64_t page_rows,
+                                     std::int64_t columns, int box_rows);
+
+// Rows from one page to the next; 0 where there is one.
+std::int64_t page_step(std::int64_t pages, const Strides& strides);
+
 // On the device of the caller's gpu::Scope.
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map);
 

@@ -70,7 +70,7 @@ std::optional<Plan> ReadyCudaPlan::with_keys(const Problem& problem) const {
   Plan plan = plan_;
   plan.problem = problem;
   plan.forward_flops = forward_flops(problem);
-  plan.workspace_bytes = forward_workspace_bytes(with_pack_gqa(problem), config);
+  plan.workspace_bytes = flash_forward_bytes(with_pack_gqa(problem), config, limits_of(device_));
   plan.ready.plan = std::make_shared<const ReadyCudaPlan>(plan, config_, device_);
   return plan;
 }

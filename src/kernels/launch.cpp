@@ -24,6 +24,7 @@ constexpr int kDeltaRows = kDeltaThreads / 32 * 4;  // a quarter of a warp for a
 constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
+constexpr const char* kSm90PagedForwardSource = "kernels/forward/sm90_paged_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
@@ -202,6 +203,18 @@ std::int64_t all_work_tiles(const Problem& p, const ForwardConfig& c) {
 
 namespace {
 
+std::string forward_source(const ForwardConfig& c) {
+  if (c.target == Target::cuda_sm90) return c.paged ? kSm90PagedForwardSource : kSm90ForwardSource;
+  return c.sliced() ? kSlicedForwardSource : source(c.target, kForwardSource);
+}
+
+const char* forward_kernel(const ForwardConfig& c) {
+  if (c.target == Target::cuda_sm90) {
+    return c.paged ? "dfa::sm90_paged_forward<" : "dfa::sm90_forward<";
+  }
+  return c.sliced() ? "dfa::sm80_sliced_forward<" : "dfa::sm80_forward<";
+}
+
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
   return c.num_splits > 0 ? split_kv(p, c).count() : all_work_tiles(p, c);
 }
@@ -212,17 +225,11 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
   if (is_fp32x3(c)) return fp32x3_forward_launches(p, c);
   if (is_e4m3(c)) return e4m3_forward_launches(p, c);
   if (c.split_kv) return split_kv_launches(p, c);
-  const bool sm90 = c.target == Target::cuda_sm90;
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
   launches.push_back({.name = "forward",
-                      .source = sm90         ? kSm90ForwardSource
-                                : c.sliced() ? kSlicedForwardSource
-                                             : source(c.target, kForwardSource),
-                      .entry = (sm90         ? "dfa::sm90_forward<"
-                                : c.sliced() ? "dfa::sm80_sliced_forward<"
-                                             : "dfa::sm80_forward<") +
-                               qualified(to_text(c)) + ">",
+                      .source = forward_source(c),
+                      .entry = forward_kernel(c) + qualified(to_text(c)) + ">",
                       .grid = grid(forward_clusters(p, c) * c.cluster * c.output_slices()),
                       .threads = count(c.threads()),
                       .smem_bytes = count(c.smem_bytes()),

@@ -214,7 +214,8 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .q_columns_in_regs = q_columns_in_regs(p, t),
                        .pack_gqa = pack_gqa_of(p),
                        .num_splits = t.num_splits,
-                       .varlen = p.packed()};
+                       .varlen = p.packed(),
+                       .paged = p.paged()};
   set_logits(config, p);
   return config;
 }
@@ -281,12 +282,18 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   const bool e4m3 = p.dtype == DType::e4m3;
   if (!e4m3 && (std::max(p.d, p.dv) <= kPortableDim || bytes_of(p.dtype) != 2)) return;
   if (e4m3 && p.packed()) return;
-  if (limits.highest != Target::cuda_sm90 || p.paged()) return;
+  if (limits.highest != Target::cuda_sm90) return;
   if (std::max(p.d, p.dv) > kMostColumns) return;
   for (const Sm90Tile& tile : tiles_to_try(p, limits)) {
     if (!visit(config_of(p, tile))) return;
   }
 }
+
+// Hopper's kernel of keys in pages has run on a processor alone, on emulated instructions: no plan
+// takes it that does not name it, and no search for a tile, until a card has run it.
+constexpr bool kPagesByHopper = true;
+
+bool sm90_is_planned(const Problem& p) { return !p.paged() || kPagesByHopper; }
 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
@@ -333,7 +340,8 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal;
+  if (sm90_is_planned(problem)) legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -370,7 +378,9 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
     const std::vector<ForwardConfig> split = split_kv_candidates(rows, limits);
     if (!split.empty()) return split[0];
   }
-  if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
+  if (sm90_is_planned(rows)) {
+    if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
+  }
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
     return config_of(problem, kLeastE4m3Tile);  // which says why
   }
@@ -381,9 +391,11 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (!sm90_candidates(problem, limits).empty()) {
+    return sm90_is_planned(problem) ? Verdict::yes()
+                                    : Verdict::no("cuda_sm90 over keys in pages has run on no GPU");
+  }
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
-  if (problem.paged()) return Verdict::no("cuda_sm90 takes no pages of keys");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }

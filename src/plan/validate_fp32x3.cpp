@@ -61,6 +61,8 @@ Verdict validate_shape(const ForwardConfig& c) {
               "q_stages=", c.q_stages,
               "; cuda_sm90 in fp32 takes 1, and no pingpong, q_columns_in_regs, pack_gqa or "
               "num_splits"),
+      require(!c.varlen && !c.paged,
+              "varlen=true and paged=true are of 16 bits; cuda_sm90 in fp32 has false"),
   });
 }
 

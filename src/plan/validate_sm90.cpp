@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <iterator>
+#include <limits>
+#include <numeric>
 
 #include "plan/registers.h"
 #include "plan/rules.h"
@@ -132,11 +134,35 @@ Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+// Boxes of rows that lie in one page each, which leave a tile's swizzle as it is; the copy engine
+// counts rows of the whole cache.
+Verdict validate_pages(const ForwardConfig& c, const Problem& p) {
+  if (!p.paged()) {
+    return require(!c.paged, "paged=true is of keys in pages; this problem has none");
+  }
+  constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
+  const auto are_rows = [&](const Strides& s) {
+    if (p.k_batches() == 1) return true;
+    return s.batch > 0 && s.row > 0 && s.batch % s.row == 0 &&
+           p.k_batches() <= kMostRows / (s.batch / s.row);
+  };
+  return all({
+      require(c.paged, "keys in pages take paged=true"),
+      require(!p.kv, "cuda_sm90 takes no cache in e4m3"),
+      require(page_box_rows(p, c) % kLeastBoxRows == 0, "pages of ", p.page,
+              " rows and tiles of block_k=", c.block_k, " have no common part in multiples of ",
+              kLeastBoxRows, " rows, as cuda_sm90 copies them"),
+      require(are_rows(p.k()) && are_rows(p.v()),
+              "pages of k and v lie no whole numbers of rows apart, ", kMostRows,
+              " in all at most, as the copy engine steps"),
+  });
+}
+
 // Which blocks are neighbours, and how many splits there should be, no list of lengths says.
 Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
-      require(!p.paged() && !c.paged, "cuda_sm90 takes no pages of keys"),
+      validate_pages(c, p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });
@@ -244,6 +270,10 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
 }
 
 }  // namespace
+
+int page_box_rows(const Problem& p, const ForwardConfig& c) {
+  return static_cast<int>(std::gcd(p.page, std::int64_t{c.block_k}));
+}
 
 int sm90_head_dim(std::int64_t dim) {
   const int portable = gpu_head_dim(dim);

@@ -57,9 +57,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   visit("alibi", config.alibi);
   if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
-  if constexpr (requires { config.paged; }) {
-    if (!sm90) visit("paged", config.paged);
-  }
+  if constexpr (requires { config.paged; }) visit("paged", config.paged);
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
   if (!sm90) visit("blocks", config.blocks);

@@ -15,6 +15,11 @@ inline constexpr int kVarlenTilesAtOnce = 128;
 // Where a key and its value lie (KeyPlace), of each of two tiles of keys.
 inline constexpr int kKeyPlaceBytes = 16;
 
+// Of cuda_sm90 with keys in pages: tiles whose pages are held, those that are looked up ahead among
+// them, and the least rows of a box that is copied: eight are a period of the swizzle.
+inline constexpr int kPageSlots = 4, kPagesAhead = 2;
+inline constexpr int kLeastBoxRows = 8;
+
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
 
@@ -54,9 +59,9 @@ struct ForwardConfig {
   bool alibi = false;
   bool bias = false;  // not of cuda_sm90
   bool sink = false;
-  // Of cuda_sm80 and below: packed sequences whose keys lie in pages, which a block table names.
+  // Of GPU targets: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
-  // Likewise: the mask is of chunks or of a prefix (RangeMask), as the problem says.
+  // Of cuda_sm80 and below: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
   bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
   bool blocks = false;   // likewise: the problem has lists of blocks (BlockLists)
@@ -90,6 +95,10 @@ struct ForwardConfig {
     if (value_dim <= 128) return 1;
     return value_dim <= 192 ? 2 : 4;
   }
+
+  // A slot has where a tile begins in its first page, then its pages.
+  constexpr int page_slot_bytes() const { return 4 * (1 + block_k / kLeastBoxRows); }
+  constexpr int page_bytes() const { return paged ? kPageSlots * page_slot_bytes() : 0; }
 
   constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenTilesAtOnce + 4) : 0; }
   constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
@@ -140,7 +149,7 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
              16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
-             (static_max() ? kRecomputeBytes + noted_bytes() : 0);
+             (static_max() ? kRecomputeBytes + noted_bytes() : 0) + page_bytes();
     }
     if (sliced()) {
       const ForwardConfig slice = of_slice();

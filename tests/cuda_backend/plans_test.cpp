@@ -246,6 +246,36 @@ TEST_F(CudaBackendTest, DropoutOfFewQueriesAndOfPagesIsNoWorkForSplits) {
             std::string::npos);
 }
 
+// Hopper's tiles of keys begin where pages do.
+TEST_F(CudaBackendTest, CallsWithLeftPaddingTakeThePortableKernelOfPages) {
+  const Problem p = parse_problem("fwd bf16 causal b2 hq2 hk1 sq70 sk70 d64 page(16)");
+  const PlanOptions named{
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90"};
+  Limits portable = kLimits;
+  portable.highest = Target::cuda_sm80;
+  const ForwardConfig configs[] = {asked_forward(named.config, p, kLimits),
+                                   select_forward(p, portable)};
+  const Plan plan = dfa::plan(p, named);
+  EXPECT_NE(plan.why.find("calls with leftpad_k take " + to_text(configs[1])), std::string::npos)
+      << plan.why;
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  args.sequences.seqused_k = static_cast<const std::int32_t*>(memory(8));
+  args.sequences.block_table = static_cast<const std::int32_t*>(memory(40));
+  args.sequences.table_row = 5;
+  for (int padded = 0; padded < 2; ++padded) {
+    const std::vector<KernelLaunch> expected = forward_launches(p, configs[padded]);
+    testing::fake_kernels().add(expected);
+    EXPECT_GE(plan.workspace_bytes, forward_workspace_bytes(p, configs[padded]));
+    if (padded == 1) args.sequences.leftpad_k = static_cast<const std::int32_t*>(memory(8));
+    fake().launches.clear();
+    forward(plan, args);
+    ASSERT_EQ(fake().launches.size(), 2u);
+    EXPECT_EQ(fake().launches[0].kernel, "_Z" + expected[0].entry);
+    EXPECT_EQ(fake().launches[1].kernel, "_Z" + expected[1].entry);
+  }
+}
+
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
   for (const char* line :
        {"fwd bf16 causal b2 h4 s100 d64 chunk(16)", "fwdbwd fp16 causal b2 h4 s100 d64 prefix(16)",

@@ -105,6 +105,46 @@ TEST_F(Paged, CachesInE4m3MeetTheRule) {
   }
 }
 
+// By Hopper's own kernel, whether plans take it or not.
+class HopperPaged : public HopperDevice {};
+
+TEST_F(HopperPaged, EveryProblemMeetsTheRuleOnEveryConfiguration) {
+  int lines = 0;
+  for (const std::string& line : problem_lines("paged.txt")) {
+    const auto candidates = sm90_candidates(parse_problem(line), cuda().limits());
+    lines += candidates.empty() ? 0 : 1;
+    for (const ForwardConfig& config : candidates) {
+      EXPECT_TRUE(dfa::checked(line, 3, {.backend = "cuda", .config = to_text(config)})) << line;
+    }
+  }
+  EXPECT_GE(lines, 8);
+}
+
+TEST_F(HopperPaged, RandomPromptsMeetTheRule) {
+  int runs = 0;
+  fuzz({"bf16"}, [&](const std::string&, std::uint64_t seed) {
+    Dice dice(3000 + seed);
+    const auto dim = [&] { return std::to_string(8 * (5 + dice.below(28))); };
+    std::string line =
+        random_prompts_line(dice, dice.pick({"fp16", "bf16"}), "d" + dim() + " dv" + dim());
+    for (const char* logits : {" softcap(20)", " alibi", " sink"}) {
+      if (dice.below(4) == 0) line += logits;
+    }
+    const auto all = sm90_candidates(parse_problem(line), cuda().limits());
+    if (all.empty()) return false;
+    ++runs;
+    const auto& config = all[static_cast<std::size_t>(dice.below(std::ssize(all)))];
+    return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(config)});
+  });
+  EXPECT_GT(runs, 0);
+}
+
+TEST_F(HopperPaged, RunsLeaveTheSameBits) {
+  expect_same_bits(
+      "fwd bf16 causal hq8 hk2 d128 lens(700,300,1,90) lens_k(900,3000,70,90) page(16)",
+      on_hopper(""), 200);
+}
+
 class Decode : public DeviceTest {};
 
 TEST_F(Decode, RandomListsMeetTheRule) {

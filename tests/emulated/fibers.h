@@ -80,6 +80,13 @@ struct Wait {
   unsigned round = 0, address = 0, parity = 0;
 };
 
+// A word that a thread copies to shared memory behind its back (ptx::copy_4), of its nth group.
+struct LateWord {
+  unsigned target;
+  const void* source;
+  unsigned group;
+};
+
 struct Fiber {
   static constexpr std::size_t kStackBytes = 256 << 10;
   ucontext_t context;
@@ -90,6 +97,8 @@ struct Fiber {
   bool started = false, done = false;
   Wait wait;
   std::vector<unsigned> unfenced;  // words that it has written, not yet for copies and products
+  std::vector<LateWord> late_words;
+  unsigned copy_groups = 0;
 };
 
 extern Fiber* running;

@@ -106,6 +106,21 @@ TEST_P(CompileTest, HopperForwardsThatAreChosenCompileWithoutSpills) {
   EXPECT_GE(chosen.size(), 40u);
 }
 
+TEST_P(CompileTest, EveryHopperForwardOfPagesCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* dims : {"d64", "d96", "d128", "d192", "d256", "d192 dv128", "d64 dv256"}) {
+      for (const char* logits : {"", " sink", " softcap(3)", " alibi", " softcap(3) alibi sink"}) {
+        const Problem p = parse_problem(std::string("fwd ") + type + " causal h1 " + dims +
+                                        " lens(640,640) page(16)" + logits);
+        const auto candidates = sm90_candidates(p, limits_);
+        ASSERT_FALSE(candidates.empty()) << to_line(p);
+        for (const ForwardConfig& config : candidates) compile(forward_launches(p, config));
+      }
+    }
+  }
+}
+
 TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128}) {

@@ -38,6 +38,24 @@ TEST_P(CompileTest, KeysInPagesCompileWithoutSpills) {
   }
 }
 
+// The first of each kind of problem: the others are in kernels_all.
+TEST_P(CompileTest, HoppersPagesCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* d : {"64", "96", "128", "192", "256"}) {
+      for (const char* logits : {"", " softcap(3) alibi sink"}) {
+        for (const char* lens : {" lens(640,640)", " lens(90,90)"}) {
+          const Problem p = parse_problem(std::string("fwd ") + type + " causal h1 d" + d + lens +
+                                          " page(16)" + logits);
+          const std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
+          ASSERT_FALSE(all.empty()) << to_line(p);
+          compile(forward_launches(p, all[0]));
+        }
+      }
+    }
+  }
+}
+
 // Few queries of keys without pages, packed and dense.
 TEST_P(CompileTest, SplitsOfKeysWithoutPagesCompileWithoutSpills) {
   if (sm75()) GTEST_SKIP() << "cuda_sm75 has no split_kv";

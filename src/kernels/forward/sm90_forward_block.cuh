@@ -47,8 +47,9 @@ struct Sm90ForwardBlock {
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
   static constexpr int kNotedAt =
       kNotesAt + kRecomputeBytes;  // of packed sequences: which work tiles
-  static constexpr int kEnd =
+  static constexpr int kPagesAt =
       kNotesAt + (kConfig.static_max() ? kRecomputeBytes + kConfig.noted_bytes() : 0);
+  static constexpr int kEnd = kPagesAt + kConfig.page_bytes();
   static_assert(kEnd == kConfig.smem_bytes());
 
   using QRing = Pipeline<kQStages, kArrivals>;

@@ -119,23 +119,33 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
     }
     ring.next();
   }
-  static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
-                                Ring& ring) {
-    load_panels<kConfig.head_dim>(a.k, work, work.seq.k_box_row(a.args, tile * kBlockK), ring,
-                                  kPaired ? ptx::cluster_rank() % 2 : 0);
-  }
-  static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
-                                Ring& ring) {
-    const unsigned half = kPaired ? 1 - ptx::cluster_rank() % 2 : 0;
-    if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
-      load_panels<kBlockK, kConfig.value_dim>(a.v, work, tile * kConfig.value_dim, ring, half);
-    } else {
-      load_panels<kConfig.value_dim>(a.v, work, work.seq.k_box_row(a.args, tile * kBlockK), ring,
-                                     half);
-    }
-  }
 
-  static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) {
+  // Keys that lie one after the other.
+  struct Keys {
+    static DFA_DEVICE void start(const Sm90ForwardArgs&, const WorkTile&, const TileRange&,
+                                 const Rings&) {}
+    static DFA_DEVICE void load_k(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
+                                  Rings& rings) {
+      load_panels<kConfig.head_dim>(a.k, work, work.seq.k_box_row(a.args, tile * kBlockK), rings.k,
+                                    kPaired ? ptx::cluster_rank() % 2 : 0);
+    }
+    static DFA_DEVICE void load_v(const Sm90ForwardArgs& a, const WorkTile& work, int tile,
+                                  Rings& rings) {
+      const unsigned half = kPaired ? 1 - ptx::cluster_rank() % 2 : 0;
+      if constexpr (kElement == DType::e4m3) {  // of v as pack_values leaves it
+        load_panels<kBlockK, kConfig.value_dim>(a.v, work, tile * kConfig.value_dim, rings.v, half);
+      } else {
+        load_panels<kConfig.value_dim>(a.v, work, work.seq.k_box_row(a.args, tile * kBlockK),
+                                       rings.v, half);
+      }
+    }
+  };
+
+  static DFA_DEVICE void copy(const Sm90ForwardArgs& a, Rings rings) { copy_all<Keys>(a, rings); }
+
+  // `AnyKeys` starts copies of tiles of keys, from the last one of a work tile down.
+  template <typename AnyKeys, typename Args>
+  static DFA_DEVICE void copy_all(const Args& a, Rings rings) {
     for (Walk walk(scheduler(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
       WorkTile work = work_tile_of(a.args, walk);
       TileRange tiles = key_tiles(TileMask::of(a.args, work.seq), work.row / kQueryRows,
@@ -144,9 +154,10 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
       if constexpr (kPaired) {
         work.row += static_cast<int>(ptx::cluster_rank() % 2) * kConfig.block_q;
       }
+      AnyKeys::start(a, work, tiles, rings);
       // Keys first where they need not wait for q's only stage.
       const bool keys_first = kQStages == 1 && tiles.end > tiles.begin;
-      if (keys_first) load_k(a, work, tiles.end - 1, rings.k);
+      if (keys_first) AnyKeys::load_k(a, work, tiles.end - 1, rings);
       rings.q.wait_empty();
       if constexpr (kSplitKv) Order::tell_piece(rings.order(), walk.scheduler().piece());
       Order{walk.place(), walk.again(), work.seq, work.head, work.row, tiles}.tell(rings.order());
@@ -156,10 +167,10 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
 #pragma unroll 1
       for (int tile = tiles.end - 1; tile >= tiles.begin; --tile) {
         const bool last = tile == tiles.end - 1;
-        if (!(keys_first && last)) load_k(a, work, tile, rings.k);
-        if (!last) load_v(a, work, tile + 1, rings.v);
+        if (!(keys_first && last)) AnyKeys::load_k(a, work, tile, rings);
+        if (!last) AnyKeys::load_v(a, work, tile + 1, rings);
       }
-      if (tiles.end > tiles.begin) load_v(a, work, tiles.begin, rings.v);
+      if (tiles.end > tiles.begin) AnyKeys::load_v(a, work, tiles.begin, rings);
       walk.unpark();
     }
     send(rings, Order::kOver);

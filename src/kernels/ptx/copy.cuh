@@ -35,6 +35,11 @@ DFA_DEVICE void copy_16(unsigned target, const void* source, bool valid) {
                : "memory");
 }
 
+// 4 bytes. sm_80.
+DFA_DEVICE void copy_4(unsigned target, const void* source) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(target), "l"(source) : "memory");
+}
+
 DFA_DEVICE float4 load_shared_4(unsigned address) {
   float4 v;
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"

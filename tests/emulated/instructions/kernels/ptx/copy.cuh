@@ -3,8 +3,8 @@
 #include "emulated/async.h"
 #include "kernels/device.h"
 
-// An address in shared memory is an offset into smem, where the block's own begins. Copies are
-// there at once.
+// An address in shared memory is an offset into smem, where the block's own begins. Copies of 16
+// bytes are there at once, words may be late.
 namespace dfa::ptx {
 
 inline unsigned shared_address(const void* pointer) {
@@ -17,6 +17,14 @@ inline void copy_16(unsigned target, const void* source, bool valid) {
     std::memcpy(smem + target, source, 16);
   } else {
     std::memset(smem + target, 0, 16);
+  }
+}
+
+inline void copy_4(unsigned target, const void* source) {
+  if (emulated::timing.late_copies) {
+    emulated::running->late_words.push_back({target, source, emulated::running->copy_groups});
+  } else {
+    std::memcpy(smem + target, source, 4);
   }
 }
 
@@ -68,9 +76,15 @@ inline unsigned add_shared(unsigned address, unsigned more) {
   return before;
 }
 
-inline void commit_copies() {}
+inline void commit_copies() { ++emulated::running->copy_groups; }
 template <int kPending>
-void wait_copies() {}
+void wait_copies() {
+  std::erase_if(emulated::running->late_words, [](const emulated::LateWord& word) {
+    if (word.group + kPending >= emulated::running->copy_groups) return false;
+    std::memcpy(smem + word.target, word.source, 4);
+    return true;
+  });
+}
 
 inline void sync_warps(unsigned barrier, unsigned threads) {
   if (!emulated::deaf.named_barriers) emulated::wait(emulated::named_barrier(barrier), threads);
