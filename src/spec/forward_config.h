@@ -173,7 +173,8 @@ struct ForwardConfig {
   // Of cuda_sm90: registers of a thread that copies, and of one with queries. A block's are dealt
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
-    return block_q / kGroupRows == 3 || cluster > 1 ? 32 : 24;
+    const bool few_threads = paged && block_q == kGroupRows;  // there are registers for all
+    return block_q / kGroupRows == 3 || cluster > 1 || few_threads ? 32 : 24;
   }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;

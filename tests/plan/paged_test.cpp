@@ -44,7 +44,7 @@ TEST(PagedPlan, OtherPagesTakeThePortableKernelAndSayWhy) {
   }
 }
 
-TEST(PagedPlan, PagesLieWholeRowsApart) {
+TEST(PagedPlan, RulesOfPages) {
   const auto reason = [](const char* strides) {
     return sm90_fits(prompts(std::string("d64 page(16) ") + strides), kHopper90).reason;
   };
@@ -52,6 +52,14 @@ TEST(PagedPlan, PagesLieWholeRowsApart) {
   EXPECT_EQ(reason("strides_k(16384,64,512)"), none);  // beside values in one page
   EXPECT_EQ(reason("strides_v(8192,1024,64)"), none);  // heads first
   EXPECT_NE(reason("strides_k(8200,64,512)").find("no whole numbers of rows apart"),
+            std::string::npos);
+  ForwardConfig wide = sm90_candidates(prompts("d256 page(16) softcap(9)"), kHopper90)[0];
+  wide.block_k = 80;
+  wide.block_q = 64;
+  wide.warps = 4;
+  wide.q_columns_in_regs = 0;
+  EXPECT_NE(validate_config(wide, prompts("d256 page(16) softcap(9)"), kHopper90)
+                .reason.find("pages with softcap"),
             std::string::npos);
   EXPECT_NE(reason("strides_v(8194,64,514)").find("strides of v"), std::string::npos);
 }
