@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/env.h"
 #include "base/quantity.h"
 #include "dfa/error.h"
 #include "privileges/client.h"
-#include "run/held_levers.h"
 #include "sensors/nvml/restore_daemon.h"
 
 namespace dfa::cli {
@@ -30,7 +30,7 @@ const char* asked_by(const OwnerOptions& options) {
 
 }  // namespace
 
-void OwnerOptions::add_to(CLI::App& command) {
+void OwnerOptions::add_permission(CLI::App& command) {
   command.add_flag("--allow-privileged", allowed,
                    "let this run change the card's own power limit and clocks, and put them back "
                    "at its end: for the owner of the card, as root");
@@ -38,13 +38,17 @@ void OwnerOptions::add_to(CLI::App& command) {
                    "have the card's own power limit and clocks lent by the daemon of its owner "
                    "(dfa privileges), for this run");
   command.add_option("--socket", socket, "of that daemon (DFA_PRIVILEGES)");
+  command.add_option("--card", card,
+                     "PCI bus id or UUID of the card to change (the one that the backend uses)");
+}
+
+void OwnerOptions::add_to(CLI::App& command) {
+  add_permission(command);
   command.add_option("--power-limit", power_limit,
                      "the card's own limit during the run, e.g. 500W; needs one of these two");
   command.add_option("--lock-clocks", clocks,
                      "clocks of the multiprocessors during the run, 1200MHz or 1000:1400MHz, "
                      "unlocked at its end; likewise");
-  command.add_option("--card", card,
-                     "PCI bus id or UUID of the card to change (the one that the backend uses)");
 }
 
 LentCard::LentCard(const OwnerOptions& options) : options_(options) {
@@ -72,8 +76,10 @@ LentCard::LentCard(const OwnerOptions& options) : options_(options) {
   if (options.allowed) {
     control_ = std::make_unique<nvml::RestoreDaemon>();
   } else {
-    control_ = std::make_unique<privileges::Client>(options.socket.empty() ? env("DFA_PRIVILEGES")
-                                                                           : options.socket);
+    auto client = std::make_unique<privileges::Client>(
+        options.socket.empty() ? env("DFA_PRIVILEGES") : options.socket);
+    for (const auto& offer : client->offers()) lease_s_ = std::min(lease_s_, offer.lease_s);
+    control_ = std::move(client);
   }
 }
 
@@ -95,21 +101,42 @@ void LentCard::take(const GpuIdentity& gpu, double seconds) {
   if (const Verdict lent = control_->keep(seconds); !lent) refuse(lent.reason);
   if (fixed_w_) require(control_->set_power_limit(*fixed_w_));
   if (clocks_hz_) require(control_->lock_clocks(clocks_hz_->first, clocks_hz_->second));
+  card_ = card;
 }
 
-void LentCard::keep(double seconds) {
-  if (control_) require(control_->keep(seconds));
+void LentCard::hold(double seconds) {
+  if (!control_) return;
+  try {
+    held_ = std::make_unique<run::HeldLevers>(std::move(control_), limits_, seconds);
+  } catch (const Unsupported& error) {
+    require(Verdict::no(error.what()));
+  }
+}
+
+std::vector<double> LentCard::clocks_of(const std::string& text) const {
+  return run::clocks_of(text, card_, held_->lent());
+}
+
+void LentCard::lock_clock(double hz) {
+  try {
+    held_->lock_clock(hz);
+  } catch (const Unsupported& error) {
+    require(Verdict::no(error.what()));
+  }
 }
 
 // What an option has set for the whole run is no lever of a policy.
-power::Lent LentCard::lent() {
-  if (!control_) return {};
-  power::Lent lent = run::lent_by(*control_, limits_);
+power::Lent LentCard::lent() const {
+  if (!held_) return {};
+  power::Lent lent = held_->lent();
   if (lent.limit && fixed_w_) lent.limit->usual_w = lent.limit->most_w = *fixed_w_;
   if (clocks_hz_) lent.clocks.reset();
   return lent;
 }
 
-Verdict LentCard::end() { return control_ ? control_->end() : Verdict::yes(); }
+Verdict LentCard::end() {
+  if (held_) return held_->end();
+  return control_ ? control_->end() : Verdict::yes();
+}
 
 }  // namespace dfa::cli

@@ -20,6 +20,7 @@
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "dfa/problem.h"
+#include "power/choose.h"
 #include "power/metrics.h"
 #include "run/governed.h"
 #include "run/shipped.h"
@@ -56,9 +57,26 @@ void print_points(const Problem& problem, const std::vector<run::Candidate>& can
     const bool quantised = quantises(problem.dtype, p.dtype);
     fmt::print("  {:.4g} ms  {}  {} a call  dynamic {}  clock {:.0f} %  error {:.2g}  {}{}\n",
                1e3 * p.time_s, or_dash(p.power_w, "W"), or_dash(p.energy_j, "J"),
-               or_dash(p.dynamic_w, "W"), 100 * p.clock_share, p.error, p.label,
+               or_dash(p.dynamic_w, "W"), 100 * p.clock_share, p.error, power::text_of(p),
                quantised ? "  of q, k, v quantised before, which is not in the time" : "");
   }
+}
+
+// What a policy does not choose from is told.
+void print_left_out(const std::vector<run::Load>& loads, const power::Lent& lent) {
+  Levers levers;
+  if (lent.clocks) {
+    levers.clock_least_hz = lent.clocks->least_hz;
+    levers.clock_most_hz = lent.clocks->most_hz;
+  }
+  int left_out = 0;
+  for (const run::Load& load : loads) {
+    for (const run::Candidate& candidate : load.candidates) {
+      const auto hz = candidate.point.clock_hz;
+      if (hz && !power::lends(levers, *hz)) ++left_out;
+    }
+  }
+  if (left_out > 0) fmt::print("{} of them left out: their clocks are not lent here\n", left_out);
 }
 
 // On a terminal one line that redraws itself; elsewhere a line a second.
@@ -232,7 +250,6 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   double run_s = kSlack;
   for (const run::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
-  options.lent = card.lent();
   std::vector<PreparedLoad> prepared;
   std::optional<double> idle_w;
   {
@@ -258,7 +275,9 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
     print_points(one.buffers->problem(), one.candidates);
     loads.push_back({*one.buffers, std::move(one.candidates)});
   }
-  card.keep(run_s);
+  card.hold(run_s);
+  options.lent = card.lent();
+  print_left_out(loads, options.lent);
   end_gently();
   options.interrupted = interrupted;
   run::Governed governed;

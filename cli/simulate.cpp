@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -26,9 +30,29 @@ std::string text_of(const std::optional<double>& value, const char* unit) {
   return value ? fmt::format("{:.3g} {}", *value, unit) : "-";
 }
 
+// Points and clocks that ran, in order of their share of the time.
+std::string ran(const power::Trace& run, double seconds) {
+  std::map<std::string, double> shares;
+  for (std::size_t i = 0; i < run.decisions.size(); ++i) {
+    const power::Decision& decision = run.decisions[i];
+    const double end = i + 1 < run.decisions.size() ? run.decisions[i + 1].time_s : seconds;
+    const OperatingPoint& point = run.setup.points[decision.action.point];
+    shares[power::text_of(point, decision.action.clock_hz)] += (end - decision.time_s) / seconds;
+  }
+  std::vector<std::pair<double, std::string>> sorted;
+  for (const auto& [name, share] : shares) sorted.emplace_back(share, name);
+  std::ranges::sort(sorted, std::greater());
+  std::string text;
+  for (const auto& [share, name] : sorted) {
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", name, 100 * share);
+  }
+  return text;
+}
+
 void print(const simulate::Scenario& scenario, const power::Trace& run, const power::Metrics& m) {
   fmt::print("{}: {}\n", scenario.name, scenario.about);
   fmt::print("  policy             {}\n", to_text(scenario.policy));
+  fmt::print("  ran                {}\n", ran(run, scenario.seconds));
   fmt::print("  mean power         {:.1f} W\n", m.mean_power_w);
   fmt::print("  work per joule     {:.4g}\n", m.work_per_j);
   fmt::print("  above the cap      {} of the time (1-s mean, settled)\n",

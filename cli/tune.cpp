@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/registry.h"
 #include "base/file.h"
 #include "base/lock_file.h"
 #include "bench/machine.h"
@@ -17,8 +18,10 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
+#include "cli/owner.h"
 #include "cli/values.h"
 #include "dfa/error.h"
+#include "power/controller.h"
 #include "profile/frontier.h"
 #include "profile/json.h"
 #include "sensors/system_clock.h"
@@ -33,6 +36,8 @@ struct TuneArguments {
   std::string export_file;
   std::string import_file;
   bool list = false;
+  std::string clocks;
+  OwnerOptions owner;
   run::TuneOptions tune;
 };
 
@@ -54,15 +59,18 @@ std::string or_dash(std::optional<double> value) {
 
 void list_rows(const profile::Store& store) {
   fmt::print("{:<36} {:>10} {:>8} {:>9} {:>9}  {:<8} {}\n", "problem", "ms", "W", "J", "error",
-             "frontier", "configuration");
+             "frontier", "configuration, and the clock it was locked to");
   std::vector<profile::Row> rows = store.rows();
   for (const profile::Row& row : rows) {
     const auto best = profile::frontier(store.rows(row.machine.card, row.problem));
     bool on_it = false;
-    for (const auto& other : best) on_it = on_it || other.point.label == row.point.label;
+    for (const auto& other : best) {
+      on_it = on_it ||
+              (other.point.label == row.point.label && other.point.clock_hz == row.point.clock_hz);
+    }
     fmt::print("{:<36} {:>10.4g} {:>8} {:>9} {:>9.2g}  {:<8} {}\n", row.problem,
                1e3 * row.point.time_s, or_dash(row.point.power_w), or_dash(row.point.energy_j),
-               row.point.error, on_it ? "yes" : "no", row.point.label);
+               row.point.error, on_it ? "yes" : "no", power::text_of(row.point));
   }
 }
 
@@ -88,6 +96,19 @@ void require_something(const TuneArguments& a) {
     throw InvalidArgument(
         "tune: nothing to do; accepted: --problem, --problems, --import, --export, --list");
   }
+  const bool measures = !a.problem_lines.empty() || !a.problems_file.empty();
+  if (!a.clocks.empty() && !measures) {
+    throw InvalidArgument("--clocks '" + a.clocks + "'; accepted with --problem or --problems");
+  }
+  if (!a.clocks.empty() && !a.owner.allowed && !a.owner.asks) {
+    throw InvalidArgument("--clocks '" + a.clocks +
+                          "' locks clocks of the card; accepted only with --allow-privileged, or "
+                          "with --privileges where a daemon lends them");
+  }
+  if (a.clocks.empty() && (a.owner.allowed || a.owner.asks)) {
+    throw InvalidArgument(
+        "--allow-privileged and --privileges; accepted with --clocks, which needs one of them");
+  }
 }
 
 // Two that measure at once would share the card and measure each other.
@@ -102,6 +123,7 @@ std::unique_ptr<LockFile> lock(const std::string& profile) {
 void run_tune(TuneArguments& arguments, int& exit_code) {
   require_something(arguments);
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
+  LentCard card(arguments.owner);  // before CUDA and threads
   const bool writing = !(arguments.problem_lines.empty() &&
                          (arguments.problems_file + arguments.import_file).empty());
   const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
@@ -118,6 +140,12 @@ void run_tune(TuneArguments& arguments, int& exit_code) {
       arguments.tune.points.backend = bench::default_backend();
     }
     end_gently();
+    if (!arguments.clocks.empty()) {
+      card.take(find_backend(arguments.tune.points.backend).device().identity(), card.lease_s());
+      card.hold(card.lease_s());
+      arguments.tune.clocks_hz = card.clocks_of(arguments.clocks);
+      arguments.tune.lock_clock = [&card](double hz) { card.lock_clock(hz); };
+    }
     arguments.tune.interrupted = interrupted;
     arguments.tune.on_progress = show;
     sensors::SystemClock clock;
@@ -126,6 +154,9 @@ void run_tune(TuneArguments& arguments, int& exit_code) {
     fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
                report.kept, report.wrong, report.left, arguments.profile);
     for (const std::string& line : report.refused) fmt::print("{}\n", line);
+    if (const Verdict put_back = card.end(); !put_back) {
+      throw Unsupported("the card's clocks: " + put_back.reason);
+    }
     if (report.wrong > 0 || interrupted()) exit_code = 1;
   }
   if (!arguments.export_file.empty()) {
@@ -157,6 +188,12 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->add_flag("--less-exact", a.tune.points.less_exact,
                     "tf32 too, for problems in fp32, and e4m3 for forwards in bf16: policies with "
                     "--max-error choose from it");
+  command->add_option(
+      "--clocks", a.clocks,
+      "each configuration at these locked clocks of the multiprocessors too, after the card's own: "
+      "1980,1500,1200MHz, or 1200:1980:60MHz in steps; policies take those rows where clocks are "
+      "lent. Needs --allow-privileged or --privileges; clocks are put back at the end");
+  a.owner.add_permission(*command);
   add_memory_bound(*command, a.tune.points);
   command->add_option("--backend", a.tune.points.backend, "auto, cuda, cpu or reference");
   command->add_option("--import", a.import_file, "add the rows of a JSON file first");

@@ -57,12 +57,14 @@ std::unique_ptr<run::HeldLevers> ask_for_levers(const std::string& socket,
 class Loop {
  public:
   Loop(const std::string& policy, const std::string& device, double calibrate_s,
-       std::optional<double> idle_w, std::optional<std::string> privileges)
+       std::optional<double> idle_w, std::optional<std::string> privileges,
+       std::optional<std::string> clocks)
       : policy_(power::parse_policy(policy)),
         card_(card_of(device)),
         calibrate_s_(calibrate_s),
         idle_w_(idle_w),
         privileges_(std::move(privileges)),
+        clocks_(std::move(clocks)),
         sensors_(measure::open_telemetry(card_, clock_)),
         second_(run::open_second_mean(card_, clock_)) {
     if (sensors_.power.empty()) {
@@ -83,12 +85,15 @@ class Loop {
     put_back_.clear();
     // Kept once the loop is there: what it refuses holds no lease.
     auto levers = privileges_ ? ask_for_levers(*privileges_, card_.pci_id) : nullptr;
+    const power::Lent lent = levers ? levers->lent() : power::Lent{};
     loop_ = std::make_unique<run::PacedLoop>(
         run::LoopOptions{.policy = policy_,
                          .idle_w = idle_w_.value_or(0),
                          .limit_w = facts && facts->power_limit_w ? *facts->power_limit_w : 1e5,
                          .calibrate_s = calibrate_s_,
-                         .lent = levers ? levers->lent() : power::Lent{}},
+                         .lent = lent,
+                         .clocks_hz = clocks_ ? run::clocks_of(*clocks_, card_.pci_id, lent)
+                                              : std::vector<double>{}},
         power::Telemetry{.power = sensors_.power.first(),
                          .mean = second_.first(),
                          .energy = sensors_.energy.all(),
@@ -135,6 +140,11 @@ class Loop {
     if (!last) return std::nullopt;
     return last->mean_w ? last->mean_w : last->power_w;
   }
+  std::optional<double> clock_hz() const {
+    const auto last = loop_ ? loop_->last() : std::nullopt;
+    if (!last || !(last->action.clock_hz > 0)) return std::nullopt;
+    return last->action.clock_hz;
+  }
   std::optional<double> reachable() const {
     const auto last = loop_ ? loop_->last() : std::nullopt;
     return last ? last->reachable : std::nullopt;
@@ -162,7 +172,8 @@ class Loop {
   double calibrate_s_;
   std::optional<double> idle_w_;
   std::optional<std::string> privileges_;
-  std::string put_back_;  // why the lent levers are gone; empty where they are not
+  std::optional<std::string> clocks_;  // at which a step is measured too
+  std::string put_back_;               // why the lent levers are gone; empty where they are not
   std::unique_ptr<run::HeldLevers> levers_;  // outlives the loop that turns them
   measure::Telemetry sensors_;
   sensors::MeterSet second_;
@@ -234,8 +245,9 @@ void bind_policy(nb::module_& core) {
       "text"_a, "(canonical text, goal, value) of a policy.");
   nb::class_<Loop>(core, "Loop")
       .def(nb::init<const std::string&, const std::string&, double, std::optional<double>,
-                    std::optional<std::string>>(),
-           "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none(), "privileges"_a.none())
+                    std::optional<std::string>, std::optional<std::string>>(),
+           "policy"_a, "device"_a, "calibrate_s"_a, "idle_w"_a.none(), "privileges"_a.none(),
+           "clocks"_a.none())
       .def("begin", &Loop::begin, nb::call_guard<nb::gil_scoped_release>())
       .def("pace", &Loop::pace, nb::call_guard<nb::gil_scoped_release>())
       .def("set_policy", &Loop::set_policy, "policy"_a, nb::call_guard<nb::gil_scoped_release>())
@@ -244,6 +256,7 @@ void bind_policy(nb::module_& core) {
       .def_prop_ro("duty", &Loop::duty)
       .def_prop_ro("power_w", &Loop::power_w)
       .def_prop_ro("reachable", &Loop::reachable)
+      .def_prop_ro("clock_hz", &Loop::clock_hz)
       .def_prop_ro("steps", &Loop::steps)
       .def_prop_ro("waited_s", &Loop::waited_s)
       .def_prop_ro("idle_w", &Loop::idle_w)

@@ -47,6 +47,10 @@ class Governor:
     what is lent; limit:450W and clock:1200MHz are policies too. The lease is renewed while the loop runs and the card is put back at its end. Where the daemon ends before,
     a cap goes on by gaps and `put_back` says why; a policy that is a lever ends pace() with RuntimeError.
 
+    clocks: of a card whose clocks are lent, "1980,1500,1200MHz" or "1200:1980:60MHz": a step is measured at each of them too, calibrate_s
+    each, after the card's own clock. min_energy, edp, latency:20ms (of a step) and max_performance are then policies as well, and choose a
+    clock, as caps do that no lent limit holds: `clock_hz` tells which. Where clocks are no longer lent, it is the card's own.
+
     status: calibrating, holding, stale (no readings: by what was learned), foreign or infeasible, then with the nearest
     value that can be had in `reachable`. duty: the share of the time that steps take. power_w (the mean of the last
     second, where the card has it), steps, waited_s, idle_w tell more. Raises RuntimeError where there is no power sensor, ValueError for other policies.
@@ -60,19 +64,22 @@ class Governor:
     waited_s: float
     idle_w: float | None
     put_back: str  # why the levers that were lent are gone; empty where they are not
+    clock_hz: float | None  # that the card is locked to by the policy's choice; None: its own
     lease_w: float | None  # of a group's card, what it may draw now
     alone: str  # why there is no lease of the group; empty where there is one, or no group
 
     def __init__(self, policy: Policy | str, *, device: str = "cuda", calibrate_s: float = 2.0,
                  idle_w: float | None = None, group: object = None, lease_s: float = 2.0,
-                 privileges: bool | str | os.PathLike = False):
+                 privileges: bool | str | os.PathLike = False, clocks: str | None = None):
         self._share = None
         if group is not None and privileges:
             raise ValueError("privileges= and group=; accepted: one of them, as a group's leases change ten times a second")
+        if clocks is not None and (not isinstance(clocks, str) or privileges is False):
+            raise ValueError(f"clocks={clocks!r}; accepted: a text such as 1980,1500,1200MHz, with privileges=")
         if group is not None:
             from dfa._governor_group import share_of
             self._share, policy = share_of(group, policy, lease_s, self)
-        self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w, _socket_of(privileges))
+        self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w, _socket_of(privileges), clocks)
         self._step_s, self._resumed_s, self._limit_w = 0.0, None, None
 
     def __enter__(self) -> "Governor":
@@ -117,6 +124,6 @@ class Governor:
             return None if self._share is None else self._share.lease_w()
         if name == "alone":
             return "" if self._share is None else self._share.alone()
-        if name in ("status", "duty", "power_w", "reachable", "steps", "waited_s", "idle_w", "put_back"):
+        if name in ("status", "duty", "power_w", "reachable", "clock_hz", "steps", "waited_s", "idle_w", "put_back"):
             return getattr(self._loop, name)
         raise AttributeError(f"dfa.Governor has no attribute '{name}'")

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace dfa {
 
@@ -33,6 +37,36 @@ inline std::optional<Range> range_with(std::string_view text, std::string_view u
   const auto least = one ? most : number_with(text.substr(0, colon), "");
   if (!least || !most || *least > *most) return std::nullopt;
   return Range{*least, *most};
+}
+
+// The numbers of "1980,1500,1200MHz" or "1200:1980:60MHz", from the first to at most the second in
+// steps of the third, the highest first and each once; nothing for any other text, nor for more
+// than a hundred.
+inline std::optional<std::vector<double>> list_with(std::string_view text, std::string_view unit) {
+  constexpr std::size_t kMost = 100;
+  if (!text.ends_with(unit)) return std::nullopt;
+  text.remove_suffix(unit.size());
+  std::vector<double> numbers;
+  for (bool more = true; more;) {
+    const std::size_t comma = text.find(',');
+    const std::string_view item = text.substr(0, comma);
+    more = comma != std::string_view::npos;
+    text.remove_prefix(more ? comma + 1 : text.size());
+    const std::size_t first = item.find(':'), second = item.find(':', first + 1);
+    const bool one = first == std::string_view::npos;
+    if (!one && second == std::string_view::npos) return std::nullopt;
+    const auto least = number_with(item.substr(0, first), "");
+    const auto most = one ? least : number_with(item.substr(first + 1, second - first - 1), "");
+    const auto step = one ? 1.0 : number_with(item.substr(second + 1), "");
+    if (!least || !most || !step || *least > *most) return std::nullopt;
+    for (double at = *least; at <= *most * (1 + 1e-12); at += *step) {
+      if (numbers.size() == kMost) return std::nullopt;
+      numbers.push_back(at);
+    }
+  }
+  std::ranges::sort(numbers, std::greater());
+  numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+  return numbers;
 }
 
 }  // namespace dfa

@@ -15,6 +15,8 @@ struct Levers {
   double limit_most_w = 0;
   double clock_least_hz = 0;  // clocks of the multiprocessors, likewise; 0: not lent
   double clock_most_hz = 0;
+
+  bool operator==(const Levers&) const = default;
 };
 
 // How the next launches run.
@@ -32,7 +34,7 @@ struct Action {
 class Actuator {
  public:
   virtual ~Actuator() = default;
-  virtual Levers levers() const = 0;
+  virtual Levers levers() const = 0;  // those of the card's owner may end while it runs
   virtual void apply(const Action& action) = 0;
 };
 

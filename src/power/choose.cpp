@@ -8,15 +8,18 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The cheapest of the admissible points for which `allowed` holds, by `cost`; none: empty.
+// The cheapest of the admissible points for which `allowed` holds, by `cost`; none: empty. A locked
+// clock has to be worth it, as a change has: the card is turned for nothing less.
 template <typename Allowed, typename Cost>
 std::optional<std::size_t> cheapest(const Setup& setup, const State& state, const Policy& policy,
                                     const Allowed& allowed, const Cost& cost) {
   std::optional<std::size_t> best;
   double least = kInfinity;
   for (std::size_t i = 0; i < setup.points.size(); ++i) {
-    if (!admissible(setup, state, policy, i) || !allowed(i) || !(cost(i) < least)) continue;
-    least = cost(i);
+    if (!admissible(setup, state, policy, i) || !allowed(i)) continue;
+    const double weighed = cost(i) * (setup.points[i].clock_hz ? setup.tuning.worth : 1);
+    if (!(weighed < least)) continue;
+    least = weighed;
     best = i;
   }
   return best;
@@ -32,8 +35,26 @@ double gain_of(const Setup& setup, const State& state, const Policy& policy, std
 
 }  // namespace
 
+bool lends(const Levers& levers, double clock_hz) {
+  return levers.clock_most_hz > 0 && clock_hz >= levers.clock_least_hz &&
+         clock_hz <= levers.clock_most_hz;
+}
+
+double limit_for(const Setup& setup, const Policy& policy) {
+  const Levers& levers = setup.levers;
+  const auto cap_w = policy.power_cap_w();
+  if (!(levers.limit_most_w > 0) || !cap_w) return 0;
+  return std::clamp(*cap_w * (1 - setup.tuning.limit_margin), levers.limit_least_w,
+                    levers.limit_most_w);
+}
+
 bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point) {
   if (point.memory_bytes > setup.memory_bytes) return false;
+  if (point.clock_hz) {
+    if (!lends(setup.levers, *point.clock_hz) || policy.turns_card()) return false;
+    const double limit_w = limit_for(setup, policy);
+    if (limit_w > 0 && limit_w <= policy.value) return false;
+  }
   if (policy.is_cap()) return point.power_w && *point.power_w > setup.idle_w;
   return !policy.needs_joules() || point.energy_j;
 }
@@ -96,7 +117,11 @@ Choice choose_point_below(const Setup& setup, const State& state, const Policy& 
     const OperatingPoint& point = setup.points[i];
     return point.time_s * std::max(1.0, point.clock_share / level(i));
   };
-  if (const auto best = cheapest(setup, state, policy, reaches, time)) {
+  // Gaps have to be worth it beside a point that needs none, as watts swing with them.
+  const auto weighed = [&](std::size_t i) {
+    return time(i) * (level(i) < 1 ? setup.tuning.worth : 1);
+  };
+  if (const auto best = cheapest(setup, state, policy, reaches, weighed)) {
     const bool stays = state.started && reaches(state.action.point);
     return {*best, gain_of(setup, state, policy, *best, stays, time)};
   }

@@ -7,8 +7,16 @@
 
 namespace dfa::power {
 
-// Can this policy have this point: is there the memory, and are watts or joules known where it
-// needs them?
+// Is this clock lent?
+bool lends(const Levers& levers, double clock_hz);
+
+// What the card's own limit is set to for a cap of power; 0 where its owner does not lend it. The
+// firmware holds means of a second about its limit, some above it.
+double limit_for(const Setup& setup, const Policy& policy);
+
+// Can this policy have this point: is there the memory, is its clock lent, and are watts or joules
+// known where it needs them? Who names a lever of the card has no other turned. A cap that the
+// card's own limit holds needs none: it holds it by all clocks that the card has.
 bool usable(const Setup& setup, const Policy& policy, const OperatingPoint& point);
 
 // … and is its error within the bound, by the profile and what was seen since? Where nothing is,

@@ -20,7 +20,7 @@ Json slice(const Decision& first, double end_s, const Setup& setup) {
   return {{"ph", "X"},
           {"pid", 1},
           {"tid", 1},
-          {"name", setup.points[first.action.point].label},
+          {"name", text_of(setup.points[first.action.point], first.action.clock_hz)},
           {"cat", name_of(first.status)},
           {"ts", 1e6 * first.time_s},
           {"dur", 1e6 * (end_s - first.time_s)},
@@ -49,6 +49,7 @@ std::string to_chrome_trace(const Trace& trace) {
     events.push_back(counter("level", decision.time_s,
                              {{"level", decision.level}, {"duty", decision.action.duty}}));
     const bool same = first != nullptr && first->action.point == decision.action.point &&
+                      first->action.clock_hz == decision.action.clock_hz &&
                       first->status == decision.status;
     if (same) continue;
     if (first != nullptr) events.push_back(slice(*first, decision.time_s, trace.setup));

@@ -34,6 +34,7 @@ class Stepper {
 
   Step run() {
     if (!state_.started) begin();
+    if (state_.action.clock_hz > 0 && !lends(setup_.levers, state_.action.clock_hz)) lose_clock();
     if (state_.load != seen_.load) take_load();
     read_power();
     learn();
@@ -74,13 +75,26 @@ class Stepper {
     say("another load");
   }
 
+  // The card was put back: what it draws since tells nothing of the locked clock.
+  void lose_clock() {
+    state_.bias = state_.time_bias = 1;
+    state_.dose_count = 0;
+    state_.low_readings = 0;
+    state_.steady_s = state_.acted_s = seen_.time_s;
+    say("clocks are no longer lent");
+  }
+
   void say(const std::string& why) { decision_.why += (decision_.why.empty() ? "" : "; ") + why; }
 
   double dynamic() const { return dynamic_power(setup_, setup_.points[state_.action.point]); }
 
+  // Does it run at the clock that the profile measured?
+  bool at_its_clock() const { return state_.action.clock_hz == clock_of(state_.action.point); }
+  double clock_of(std::size_t point) const { return setup_.points[point].clock_hz.value_or(0); }
+
   std::optional<double> predicted() const {
-    const bool known = setup_.points[state_.action.point].power_w && !(state_.action.clock_hz > 0);
-    if (!known) return std::nullopt;
+    const bool known = setup_.points[state_.action.point].power_w.has_value();
+    if (!known || !at_its_clock()) return std::nullopt;
     return predicted_power(setup_, state_, state_.action.point, state_.level);
   }
 
@@ -125,8 +139,8 @@ class Stepper {
 
   void learn() {
     keep_dose();
-    // At a clock that was asked for a point draws less than the profile's: that is no bias.
-    if (!state_.started || !seen_.busy || seen_.foreign || state_.action.clock_hz > 0) {
+    // At another clock than the profile's a point draws something else: that is no bias.
+    if (!state_.started || !seen_.busy || seen_.foreign || !at_its_clock()) {
       state_.steady_s = seen_.time_s;
       state_.acted_s = seen_.time_s;  // what is read before work begins says nothing of it
       return;
@@ -142,6 +156,8 @@ class Stepper {
 
   void learn_time() {
     if (!seen_.call_s || !(*seen_.call_s > 0) || state_.action.sms != 0) return;
+    // For a while calls of the point before are told, at its clock.
+    if (seen_.time_s - state_.point_changed_s < tuning_.dwell_s) return;
     const double ratio = *seen_.call_s / setup_.points[state_.action.point].time_s;
     state_.time_bias += tuning_.bias_gain * (ratio - state_.time_bias);
   }
@@ -232,22 +248,28 @@ class Stepper {
   }
 
   void choose_freely() {
-    const auto limit_w = policy_.limit_w();
+    const Verdict lent = check_levers(setup_.levers, policy_);
+    const auto limit_w = lent ? policy_.limit_w() : std::nullopt;
+    const auto clock_hz = lent ? policy_.clock_hz() : std::nullopt;
     const Choice choice = limit_w ? choose_point_below(setup_, state_, policy_, *limit_w)
                                   : choose_point(setup_, state_, policy_);
-    state_.action.limit_w = limit_w.value_or(0);
-    state_.action.clock_hz = policy_.clock_hz().value_or(0);
     take(choice);
+    state_.action.limit_w = limit_w.value_or(0);
+    state_.action.clock_hz = clock_hz.value_or(clock_of(state_.action.point));
     set_level(1);
     if (!choice.reachable) infeasible(choice);
     if (stale()) decision_.status = Status::stale;
+    if (!lent) {
+      decision_.status = Status::infeasible;
+      say(lent.reason);
+    }
   }
 
   void follow(double target) {
     const Choice choice = choose_point_below(setup_, state_, policy_, target);
     const bool switched = take(choice);
-    state_.action.limit_w = limit_w();
-    state_.action.clock_hz = 0;
+    state_.action.limit_w = limit_for(setup_, policy_);
+    state_.action.clock_hz = clock_of(state_.action.point);
     const bool moved = std::abs(target - state_.target_w) > kTargetChange * target;
     if (state_.action.limit_w > 0 && state_.action.limit_w <= policy_.value) {
       hold_by_limit(switched || moved || !state_.started);
@@ -349,16 +371,6 @@ class Stepper {
     return least;
   }
 
-  // The card's own limit for a cap of power; 0 where its owner does not lend it. The firmware holds
-  // means of a second about its limit, some above it.
-  double limit_w() const {
-    const Levers& levers = setup_.levers;
-    const auto cap_w = policy_.power_cap_w();
-    if (!(levers.limit_most_w > 0) || !cap_w) return 0;
-    return std::clamp(*cap_w * (1 - tuning_.limit_margin), levers.limit_least_w,
-                      levers.limit_most_w);
-  }
-
   double feed_forward(double target) const {
     return level_for(setup_, state_, state_.action.point, target);
   }
@@ -401,10 +413,12 @@ class Stepper {
     const bool rested = seen_.time_s - state_.point_changed_s >= tuning_.dwell_s - 1e-9;
     if (!must && !(choice.gain > tuning_.worth && rested)) return false;
     const bool changed = choice.point != state_.action.point;
+    const bool configured =
+        setup_.points[choice.point].label == setup_.points[state_.action.point].label;
     state_.action.point = choice.point;
     state_.point_changed_s = seen_.time_s;
-    state_.time_bias = changed ? 1 : state_.time_bias;
-    say("point " + setup_.points[choice.point].label);
+    state_.time_bias = configured ? state_.time_bias : 1;
+    say("point " + text_of(setup_.points[choice.point]));
     return changed;
   }
 
@@ -461,6 +475,11 @@ class Stepper {
 
 const char* name_of(Status status) { return kStatuses.name(status); }
 
+std::string text_of(const OperatingPoint& point, double clock_hz) {
+  if (!(clock_hz > 0)) return point.label;
+  return fmt::format("{} at {:g} MHz", point.label, 1e-6 * clock_hz);
+}
+
 double least_level(const Levers& levers) {
   const double sms =
       levers.sm_count > 0 ? static_cast<double>(levers.sm_least) / levers.sm_count : 1.0;
@@ -497,27 +516,40 @@ Verdict check_levers(const Levers& levers, const Policy& policy) {
   return Verdict::yes();
 }
 
+namespace {
+
+bool fits(const Setup& setup, const OperatingPoint& point) {
+  return point.error <= setup.max_error && point.memory_bytes <= setup.memory_bytes;
+}
+
+// Of a load's points one at the card's own clock can be used, whatever of its levers is lent.
+Verdict check_load(const Setup& setup, const Policy& policy, int load) {
+  bool own = false;
+  for (const OperatingPoint& point : setup.points) {
+    if (point.load != load || !fits(setup, point) || point.clock_hz) continue;
+    if (usable(setup, policy, point)) return Verdict::yes();
+    own = true;
+  }
+  const char* needs = own ? "points whose power was measured, and there are none"
+                          : "a point at the card's own clock, which it has when clocks are no "
+                            "longer lent, and there are points at locked clocks alone";
+  return Verdict::no(fmt::format("policy {} needs {}", to_text(policy), needs));
+}
+
+}  // namespace
+
 Verdict check(const Setup& setup, const Policy& policy) {
   if (const Verdict lent = check_levers(setup.levers, policy); !lent) return lent;
   for (const OperatingPoint& point : setup.points) {
     if (!(point.time_s > 0)) return Verdict::no("the profile's '" + point.label + "' has no time");
   }
-  const auto fits = [&](const OperatingPoint& p) {
-    return p.error <= setup.max_error && p.memory_bytes <= setup.memory_bytes;
-  };
-  if (std::none_of(setup.points.begin(), setup.points.end(), fits)) {
+  if (std::ranges::none_of(setup.points, [&](const auto& p) { return fits(setup, p); })) {
     return Verdict::no(
         fmt::format("none of the {} operating points is within the error bound {:.3g}",
                     setup.points.size(), setup.max_error));
   }
-  for (const OperatingPoint& one : setup.points) {  // of its load some can be used
-    const auto runs = [&](const OperatingPoint& p) {
-      return p.load == one.load && fits(p) && usable(setup, policy, p);
-    };
-    if (std::none_of(setup.points.begin(), setup.points.end(), runs)) {
-      return Verdict::no(fmt::format(
-          "policy {} needs points whose power was measured, and there are none", to_text(policy)));
-    }
+  for (const OperatingPoint& one : setup.points) {
+    if (const Verdict ok = check_load(setup, policy, one.load); !ok) return ok;
   }
   return Verdict::yes();
 }

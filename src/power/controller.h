@@ -66,7 +66,7 @@ struct Tuning {
   double temp_doubt = 1.5;  // … which may be so much longer on another
 };
 
-// What does not change while a load runs.
+// What does not change while a load runs, but for levers of the card's owner, which may end.
 struct Setup {
   std::vector<OperatingPoint> points;  // at least one
   Levers levers;
@@ -105,7 +105,7 @@ struct State {
   double bias = 1;
   double noise = 0.02;   // mean deviation of readings from the expected, relative
   int low_readings = 0;  // far below the expected, one after the other
-  double time_bias = 1;  // measured time of a call, of the profile's
+  double time_bias = 1;  // measured time of a call, of the profile's; of one configuration
   int load = 0;
   double error_scale = 1;  // errors above the bound, of the profile's
   double started_s = 0;
@@ -153,6 +153,12 @@ struct Step {
 
 // Requires check(). Deterministic; the same arguments give the same bits.
 Step step(const State& state, const Observation& seen, const Policy& policy, const Setup& setup);
+
+// What a point is called: its configuration and a clock that it is locked to, its own or another.
+std::string text_of(const OperatingPoint& point, double clock_hz);
+inline std::string text_of(const OperatingPoint& point) {
+  return text_of(point, point.clock_hz.value_or(0));
+}
 
 // Board power that the profile and the learned bias expect.
 double predicted_power(const Setup& setup, const State& state, std::size_t point, double level);

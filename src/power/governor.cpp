@@ -133,7 +133,10 @@ void Governor::set_policy(const Policy& policy) {
 std::optional<Decision> Governor::tick(double time_s, const Activity& activity) {
   const Observation seen = observer_.observe(time_s, activity);
   const bool news = seen.power && seen.power->time_s > state_.power_read_s;
-  const bool changed = policy_changed_ || activity.load != state_.load;
+  const Levers levers = actuator_.levers();
+  const bool changed =
+      policy_changed_ || activity.load != state_.load || !(levers == setup_.levers);
+  setup_.levers = levers;
   if (state_.started && !changed && !news && time_s - stepped_s_ < kPeriod - 1e-9) {
     return std::nullopt;
   }

@@ -73,7 +73,7 @@ class Governor {
   // Throws Unsupported where the new policy cannot be followed; the old one then stays.
   void set_policy(const Policy& policy);
   const Policy& policy() const { return policy_; }
-  const Setup& setup() const { return setup_; }
+  const Setup& setup() const { return setup_; }  // levers: those of the last tick
   const State& state() const { return state_; }
 
  private:

@@ -26,6 +26,7 @@ struct Clocks {
 struct Lent {
   std::optional<Limit> limit{};
   std::optional<Clocks> clocks{};
+  std::function<bool()> gone{};  // whoever lent them has put the card back; empty: never
 };
 
 // Adds those to another actuator's levers.
@@ -37,6 +38,7 @@ class LentLevers final : public Actuator {
 
   Levers levers() const override {
     Levers levers = inner_.levers();
+    if (gone()) return levers;
     if (lent_.limit) {
       levers.limit_least_w = lent_.limit->least_w;
       levers.limit_most_w = lent_.limit->most_w;
@@ -50,6 +52,11 @@ class LentLevers final : public Actuator {
 
   void apply(const Action& action) override {
     inner_.apply(action);
+    if (gone()) {  // the card was put back
+      limit_w_ = lent_.limit ? lent_.limit->usual_w : 0;
+      clock_hz_ = 0;
+      return;
+    }
     if (lent_.limit) {
       const double wanted = action.limit_w > 0 ? action.limit_w : lent_.limit->usual_w;
       if (wanted != std::exchange(limit_w_, wanted)) lent_.limit->set(wanted);
@@ -60,6 +67,8 @@ class LentLevers final : public Actuator {
   }
 
  private:
+  bool gone() const { return lent_.gone && lent_.gone(); }
+
   Actuator& inner_;
   const Lent lent_;
   double limit_w_ = 0;

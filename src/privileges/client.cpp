@@ -136,6 +136,11 @@ Verdict Client::lock_clocks(double least_hz, double most_hz) {
   return ask({.op = Op::set, .card = card_, .clock_hz = Range{least_hz, most_hz}}).status;
 }
 
+Verdict Client::unlock_clocks() {
+  if (card_.empty()) return Verdict::no(kNone);
+  return ask({.op = Op::set, .card = card_, .unlocks_clock = true}).status;
+}
+
 void Client::request(const Request& request) {
   const Verdict sent = card_.empty() ? Verdict::no(kNone) : send(request);
   if (sent) {

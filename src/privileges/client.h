@@ -37,6 +37,7 @@ class Client final : public sensors::CardControl {
   Verdict keep(double seconds) override;
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
+  Verdict unlock_clocks() override;
   std::optional<Range> clocks_hz() const override { return clocks_hz_; }
   void request_power_limit(double watts) override;
   void request_clocks(double hz) override;

@@ -17,8 +17,10 @@ Verdict check(const Row& row) {
   const OperatingPoint& p = row.point;
   if (std::ranges::find(kDTypes, p.dtype) == std::end(kDTypes)) return Verdict::no("dtype is none");
   if (!is_positive(p.time_s)) return Verdict::no("time_s must be above 0");
-  for (const auto& [name, value] :
-       {std::pair{"power_w", p.power_w}, {"energy_j", p.energy_j}, {"dynamic_w", p.dynamic_w}}) {
+  for (const auto& [name, value] : {std::pair{"power_w", p.power_w},
+                                    {"energy_j", p.energy_j},
+                                    {"dynamic_w", p.dynamic_w},
+                                    {"clock_hz", p.clock_hz}}) {
     if (value && !is_positive(*value)) {
       return Verdict::no(std::string(name) + " must be above 0 or null");
     }

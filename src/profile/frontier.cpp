@@ -6,6 +6,7 @@ namespace dfa::profile {
 namespace {
 
 bool beats(const OperatingPoint& a, const OperatingPoint& b) {
+  if (a.clock_hz && a.clock_hz != b.clock_hz) return false;
   const bool energy_known = a.energy_j && b.energy_j;
   if (!b.energy_j && a.energy_j && a.time_s < b.time_s && a.error <= b.error) return true;
   if (a.energy_j.has_value() != b.energy_j.has_value()) return false;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json_text.h"
 #include "dfa/error.h"
 #include "profile/check.h"
@@ -21,6 +23,9 @@ DType dtype_of(const std::string& text) {
   if (const std::optional<DType> type = dtype_named(text)) return *type;
   throw InvalidArgument("dtype '" + text + "'; accepted: " + dtype_names());
 }
+
+constexpr const char* kSchema = "dfa-profile/1";
+constexpr const char* kSchemaWithClocks = "dfa-profile/2";
 
 Json to_json(const Row& row) {
   const OperatingPoint& p = row.point;
@@ -62,6 +67,7 @@ Row from_json(const Json& json) {
   row.spread = json.at("spread");
   row.temp_c = maybe(json, "temp_c");
   row.date = json.at("date");
+  if (json.contains("clock_hz")) row.point.clock_hz = maybe(json, "clock_hz");
   if (const Verdict ok = check(row); !ok) throw InvalidArgument(ok.reason);
   return row;
 }
@@ -69,9 +75,13 @@ Row from_json(const Json& json) {
 }  // namespace
 
 std::string to_json(const std::vector<Row>& rows) {
+  const bool clocks = std::ranges::any_of(rows, [](const Row& r) { return !!r.point.clock_hz; });
   Json list = Json::array();
-  for (const Row& row : rows) list.push_back(to_json(row));
-  return Json{{"schema", "dfa-profile/1"}, {"rows", list}}.dump(1) + "\n";
+  for (const Row& row : rows) {
+    list.push_back(to_json(row));
+    if (clocks) list.back()["clock_hz"] = number(row.point.clock_hz);
+  }
+  return Json{{"schema", clocks ? kSchemaWithClocks : kSchema}, {"rows", list}}.dump(1) + "\n";
 }
 
 static Json parse(const std::string& text) {
@@ -86,8 +96,9 @@ std::vector<Row> from_json(const std::string& text) {
   std::vector<Row> rows;
   try {
     const Json json = parse(text);
-    if (!json.is_object() || json.value("schema", Json()) != Json("dfa-profile/1")) {
-      throw InvalidArgument("profile: schema must be dfa-profile/1");
+    const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
+    if (schema != Json(kSchema) && schema != Json(kSchemaWithClocks)) {
+      throw InvalidArgument("profile: schema must be dfa-profile/1 or dfa-profile/2");
     }
     for (const Json& row : json.at("rows")) {
       try {

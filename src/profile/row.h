@@ -17,7 +17,7 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
-// One way to do one problem, measured once.
+// One way to do one problem, at the card's own clock or a locked one, measured once.
 struct Row {
   Machine machine;
   std::string problem;  // canonical line

@@ -11,18 +11,22 @@
 namespace dfa::profile {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
+constexpr int kWithoutClocks = 1;
 constexpr int kBusyMs = 5000;
 
+// A clock of null, the card's own, is one among those of a configuration: primary keys take no
+// null.
 constexpr const char* kSchema = R"(
-create table if not exists rows (
+create table rows (
   card text not null, driver text not null, kernels text not null, problem text not null,
   backend text not null, config text not null, dtype integer not null, time_s real not null,
   power_w real, energy_j real, dynamic_w real, clock_share real not null, error real not null,
   stores_probabilities integer not null, memory_bytes integer not null, spread real not null,
-  temp_c real, date text not null,
-  primary key (card, problem, backend, config)) without rowid)";
+  temp_c real, date text not null, clock_hz real);
+create unique index one_row on rows (card, problem, backend, config, ifnull(clock_hz, 0)))";
 
+// All but the clock, which files of the first version lack.
 constexpr const char* kColumns =
     "card, driver, kernels, problem, backend, config, dtype, time_s, power_w, energy_j, dynamic_w, "
     "clock_share, error, stores_probabilities, memory_bytes, spread, temp_c, date";
@@ -46,6 +50,9 @@ struct Store::Database {
     if (sqlite3_exec(handle.get(), sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail(sql);
   }
   int version() const;
+  // Another process may bring the file to this version meanwhile.
+  const char* clock() const { return version() == kWithoutClocks ? "null" : "clock_hz"; }
+  void bring_up_to_date() const;
 };
 
 namespace {
@@ -128,6 +135,7 @@ Row read_row(Statement& s, const Database& database) {
   row.spread = s.real();
   row.temp_c = s.maybe_real();
   row.date = s.text();
+  row.point.clock_hz = s.maybe_real();
   if (const Verdict ok = check(row); !ok) {
     throw IoError(fmt::format("profile {}: row of '{}', '{}': {}", database.path.string(),
                               row.problem, row.point.label, ok.reason));
@@ -141,7 +149,7 @@ void bind_row(Statement& s, const Row& row) {
   s.bind(row.backend).bind(p.label).bind(static_cast<std::int64_t>(p.dtype)).bind(p.time_s);
   s.bind(p.power_w).bind(p.energy_j).bind(p.dynamic_w).bind(p.clock_share).bind(p.error);
   s.bind(static_cast<std::int64_t>(p.stores_probabilities)).bind(p.memory_bytes).bind(row.spread);
-  s.bind(row.temp_c).bind(row.date);
+  s.bind(row.temp_c).bind(row.date).bind(p.clock_hz);
 }
 
 }  // namespace
@@ -150,6 +158,25 @@ int Store::Database::version() const {
   Statement statement(*this, "pragma user_version");
   statement.step(*this);
   return static_cast<int>(statement.integer());
+}
+
+// All or nothing, and once, whoever else opens the file.
+void Store::Database::bring_up_to_date() const {
+  run("begin immediate");
+  try {
+    const int from = version();
+    if (from == kWithoutClocks) run("alter table rows rename to older");
+    if (from < kVersion) run(kSchema);
+    if (from == kWithoutClocks) {
+      run(fmt::format("insert into rows ({0}) select {0} from older", kColumns).c_str());
+      run("drop table older");
+    }
+    if (from < kVersion) run(fmt::format("pragma user_version = {}", kVersion).c_str());
+  } catch (...) {
+    sqlite3_exec(handle.get(), "rollback", nullptr, nullptr, nullptr);
+    throw;
+  }
+  run("commit");
 }
 
 // A file, or nothing yet where it may be made: SQLite itself takes an empty name and ":memory:" for
@@ -191,17 +218,14 @@ Store::Store(const std::filesystem::path& path, Access access)
     throw IoError(fmt::format("profile '{}' holds no profile; accepted: a file that dfa tune made",
                               path.string()));
   }
-  if (version == 0) {
-    database_->run(kSchema);
-    database_->run(fmt::format("pragma user_version = {}", kVersion).c_str());
-  }
+  if (version < kVersion && access == Access::create) database_->bring_up_to_date();
 }
 
 Store::~Store() = default;
 
 void Store::put(const Row& row) {
-  Statement statement(*database_, fmt::format("insert or replace into rows ({}) values "
-                                              "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+  Statement statement(*database_, fmt::format("insert or replace into rows ({}, clock_hz) values "
+                                              "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                                               kColumns));
   bind_row(statement, row);
   statement.step(*database_);
@@ -220,10 +244,10 @@ void Store::put_all(const std::vector<Row>& rows) {
 
 std::vector<Row> Store::rows(const std::string& card, const std::string& problem) const {
   Statement statement(*database_,
-                      fmt::format("select {} from rows where (?1 = '' or card = ?1) and "
+                      fmt::format("select {0}, {1} from rows where (?1 = '' or card = ?1) and "
                                   "(?2 = '' or problem = ?2) order by card, problem, "
-                                  "backend, config",
-                                  kColumns));
+                                  "backend, config, {1}",
+                                  kColumns, database_->clock()));
   statement.bind(card).bind(problem);
   std::vector<Row> found;
   while (statement.step(*database_)) found.push_back(read_row(statement, *database_));
@@ -231,12 +255,13 @@ std::vector<Row> Store::rows(const std::string& card, const std::string& problem
 }
 
 std::optional<Row> Store::find(const std::string& card, const std::string& problem,
-                               const std::string& backend, const std::string& config) const {
+                               const std::string& backend, const std::string& config,
+                               std::optional<double> clock_hz) const {
   Statement statement(*database_,
-                      fmt::format("select {} from rows where card = ? and problem = ? and "
-                                  "backend = ? and config = ?",
-                                  kColumns));
-  statement.bind(card).bind(problem).bind(backend).bind(config);
+                      fmt::format("select {0}, {1} from rows where card = ? and problem = ? and "
+                                  "backend = ? and config = ? and {1} is ?",
+                                  kColumns, database_->clock()));
+  statement.bind(card).bind(problem).bind(backend).bind(config).bind(clock_hz);
   if (!statement.step(*database_)) return std::nullopt;
   return read_row(statement, *database_);
 }

@@ -1,8 +1,15 @@
 #include "run/held_levers.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <utility>
+
+#include "base/quantity.h"
+#include "sensors/gpu/registry.h"
 
 namespace dfa::run {
 
@@ -25,12 +32,59 @@ power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& l
   return lent;
 }
 
+std::vector<double> clocks_of(const std::string& text, const std::string& card,
+                              const power::Lent& lent) {
+  const auto mhz = list_with(text, "MHz");
+  if (!mhz) {
+    throw InvalidArgument("clocks '" + text +
+                          "'; accepted: 1980,1500,1200MHz, or a range with its step, "
+                          "1200:1980:60MHz; 100 clocks at most");
+  }
+  if (!lent.clocks) throw Unsupported("clocks '" + text + "': those of the card are not lent");
+  const auto found = sensors::find_card(card);
+  const auto has = found.value ? (*found.value)->sm_clocks_hz()
+                               : sensors::Value<std::vector<double>>{{}, found.status};
+  if (!has.value || has.value->empty()) {
+    throw Unsupported(fmt::format("clocks '{}': the card does not tell which it has: {}", text,
+                                  has.status.reason));
+  }
+  std::vector<double> hz;
+  for (const double one : *mhz) {
+    hz.push_back(1e6 * one);
+    const Range range{lent.clocks->least_hz, lent.clocks->most_hz};
+    if (!range.holds(hz.back())) {
+      throw InvalidArgument(fmt::format("clocks '{}': {:g} MHz is not lent; accepted: {:g} to {:g}",
+                                        text, one, 1e-6 * range.least, 1e-6 * range.most));
+    }
+    const auto apart = [&](double other) { return std::abs(other - hz.back()); };
+    const double nearest = *std::ranges::min_element(*has.value, {}, apart);
+    if (nearest == hz.back()) continue;
+    throw InvalidArgument(fmt::format(
+        "clocks '{}': the card has no {:g} MHz; of its {:g} to {:g} MHz {:g} is the nearest", text,
+        one, 1e-6 * has.value->front(), 1e-6 * has.value->back(), 1e-6 * nearest));
+  }
+  return hz;
+}
+
+namespace {
+
+constexpr double kLongestUnnoticed = 0.5;  // s
+
+sensors::PowerLimits opened(sensors::CardControl& control, const std::string& card) {
+  const auto limits = control.open(card);
+  if (!limits.value) throw Unsupported(limits.status.reason);
+  return *limits.value;
+}
+
+}  // namespace
+
 HeldLevers::HeldLevers(std::unique_ptr<sensors::CardControl> control, const std::string& card,
                        double lease_s)
-    : control_(std::move(control)) {
-  const auto limits = control_->open(card);
-  if (!limits.value) throw Unsupported(limits.status.reason);
-  limits_ = *limits.value;
+    : HeldLevers(std::move(control), opened(*control, card), lease_s) {}
+
+HeldLevers::HeldLevers(std::unique_ptr<sensors::CardControl>&& control,
+                       const sensors::PowerLimits& limits, double lease_s)
+    : control_(std::move(control)), limits_(limits) {
   if (const Verdict kept = control_->keep(lease_s); !kept) throw Unsupported(kept.reason);
   thread_ = std::thread([this, lease_s] { renew(lease_s); });
 }
@@ -48,19 +102,28 @@ power::Lent HeldLevers::lent() {
   };
   if (lent.limit) lent.limit->set = alone(lent.limit->set);
   if (lent.clocks) lent.clocks->lock = alone(lent.clocks->lock);
+  lent.gone = [this] { return lost().has_value(); };
   return lent;
 }
 
-std::optional<std::string> HeldLevers::lost() const {
+void HeldLevers::lock_clock(double hz) {
   const std::lock_guard lock(mutex_);
+  if (const auto why = lost()) throw Unsupported(*why);
+  const Verdict turned = hz > 0 ? control_->lock_clocks(hz, hz) : control_->unlock_clocks();
+  if (!turned) throw Unsupported(turned.reason);
+}
+
+std::optional<std::string> HeldLevers::lost() const {
+  const std::lock_guard lock(lost_mutex_);
   return lost_;
 }
 
 void HeldLevers::renew(double lease_s) {
   std::unique_lock lock(mutex_);
-  const auto third = std::chrono::duration<double>(lease_s / 3);
-  while (!wake_.wait_for(lock, third, [this] { return stopping_; })) {
+  const std::chrono::duration<double> often(std::min(lease_s / 3, kLongestUnnoticed));
+  while (!wake_.wait_for(lock, often, [this] { return stopping_; })) {
     if (const Verdict kept = control_->keep(lease_s); !kept) {
+      const std::lock_guard mine(lost_mutex_);
       lost_ = kept.reason;
       return;
     }

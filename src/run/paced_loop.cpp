@@ -7,6 +7,7 @@
 
 #include "dfa/error.h"
 #include "measure/statistics.h"
+#include "power/choose.h"
 
 namespace dfa::run {
 namespace {
@@ -27,10 +28,15 @@ PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters,
                     "here: power_cap:500W, temp_cap:70C",
                     to_text(policy)));
   }
-  if (!policy.is_cap() && !policy.turns_card()) {
+  if (!policy.is_cap() && !policy.turns_card() && options.clocks_hz.empty()) {
     throw InvalidArgument(fmt::format(
-        "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C",
+        "policy {} is nothing that gaps could hold; accepted here: power_cap:500W, temp_cap:70C, "
+        "and any where the loop is measured at several clocks of a card that is lent",
         to_text(policy)));
+  }
+  if (policy.turns_card() && !options.clocks_hz.empty()) {
+    throw InvalidArgument(
+        fmt::format("policy {} chooses no clock; accepted without clocks", to_text(policy)));
   }
   if (lent) levers_ = std::make_unique<power::LentLevers>(pacer_, options.lent);
   const Verdict within = power::check_levers(actuator().levers(), policy);
@@ -39,6 +45,11 @@ PacedLoop::PacedLoop(const LoopOptions& options, const power::Telemetry& meters,
   if (options.policy.temp_cap_c() && meters.temperature == nullptr) {
     throw Unsupported("a temperature cap needs a temperature sensor, and there is none");
   }
+  for (const double hz : options.clocks_hz) {
+    if (power::lends(actuator().levers(), hz)) continue;
+    throw Unsupported(fmt::format("a clock of {:g} MHz is not lent", 1e-6 * hz));
+  }
+  clocks_hz_.assign(options.clocks_hz.rbegin(), options.clocks_hz.rend());
   begin_s_ = resumed_s_ = clock.now_s();
 }
 
@@ -73,13 +84,15 @@ void PacedLoop::lose_levers(const std::string& reason) {
   if (policy_.turns_card()) {
     throw Unsupported(fmt::format("policy {}: {}", to_text(policy_), reason));
   }
-  const auto watts = full_w();
   {
     const std::lock_guard lock(policy_mutex_);
     driver_.reset();
     levers_.reset();
   }
-  if (watts) drive(*watts);
+  clocks_hz_.clear();
+  clock_hz_.reset();
+  std::erase_if(points_, [](const OperatingPoint& point) { return !!point.clock_hz; });
+  if (!points_.empty()) drive();
 }
 
 void PacedLoop::pace() {
@@ -101,29 +114,40 @@ void PacedLoop::calibrate(double took_s) {
   steps_s_.push_back(took_s);
   Meter* meter = meters_.mean != nullptr ? meters_.mean : meters_.power;
   if (const auto reading = meter->read()) readings_w_.push_back(reading->value);
-  if (spent >= options_.calibrate_s && readings_w_.size() >= kFewest) start();
+  if (spent < options_.calibrate_s || readings_w_.size() < kFewest) return;
+  add_point();
+  if (clocks_hz_.empty()) return drive();
+  clock_hz_ = clocks_hz_.back();
+  clocks_hz_.pop_back();
+  actuator().apply({.clock_hz = *clock_hz_});
+  begin_s_ = clock_.now_s();
 }
 
-void PacedLoop::start() {
+void PacedLoop::add_point() {
   const double watts = measure::summarize(readings_w_).median;
   if (!(watts > options_.idle_w)) {
     throw Unsupported(fmt::format(
         "the loop draws {:.0f} W and the card {:.0f} W when idle: there is nothing to hold", watts,
         options_.idle_w));
   }
-  drive(watts);
+  const double step_s = measure::summarize(steps_s_).median;
+  points_.push_back({.label = "one step of the loop",
+                     .time_s = step_s,
+                     .power_w = watts,
+                     .energy_j = watts * step_s,
+                     .clock_hz = clock_hz_});
+  steps_s_.clear();
+  readings_w_.clear();
 }
 
-void PacedLoop::drive(double watts) {
+void PacedLoop::drive() {
   power::Setup setup;
-  setup.points = {{.label = "one step of the loop",
-                   .time_s = measure::summarize(steps_s_).median,
-                   .power_w = watts}};
+  setup.points = points_;
   setup.idle_w = options_.idle_w;
   setup.limit_w = options_.limit_w;
   setup.tuning.instants = false;  // 25 ms show a step or its gap, not what they make together
   const std::lock_guard lock(policy_mutex_);
-  full_w_ = watts;
+  full_w_ = points_.front().power_w;
   governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, actuator());
   driver_ =
       std::make_unique<power::Driver>(*governor_, clock_, [this](const power::Decision& made) {

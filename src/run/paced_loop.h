@@ -20,11 +20,14 @@ struct LoopOptions {
   double calibrate_s =
       2;               // at full speed, to learn what a step draws; the cap may be exceeded then
   power::Lent lent{};  // of the card's own levers, by its owner
+  // A step is measured at these locked clocks too, each for calibrate_s after the card's own: then
+  // a policy chooses among them, and may be one of time or joules.
+  std::vector<double> clocks_hz{};
 };
 
 // Somebody's own loop, a training say, held under a cap by gaps after its steps and by the levers
-// of the card that are lent. Nothing is known of a step but when it ends and what the card drew
-// meanwhile.
+// of the card that are lent, or run at the clock that a policy chooses. Nothing is known of a step
+// but when it ends and what the card drew meanwhile.
 class PacedLoop {
  public:
   // The meters and the clock must outlive it; power must be among the meters. Throws
@@ -54,8 +57,8 @@ class PacedLoop {
 
  private:
   void calibrate(double took_s);
-  void start();
-  void drive(double watts);
+  void add_point();
+  void drive();
   Actuator& actuator() { return levers_ ? static_cast<Actuator&>(*levers_) : pacer_; }
   double work_s() const;
   void wait(double work_s);
@@ -72,9 +75,13 @@ class PacedLoop {
   std::unique_ptr<power::Driver> driver_;
   mutable std::mutex mutex_;
   std::optional<power::Decision> last_;
-  std::vector<double> steps_s_, readings_w_;  // of the calibration
+  std::vector<double> steps_s_, readings_w_;  // of the calibration at one clock
+  std::vector<double> clocks_hz_;             // still to be measured, the next one last
+  std::optional<double> clock_hz_;            // at which it measures
+  std::vector<OperatingPoint> points_;        // measured, at the card's own clock first
   std::array<double, 16> took_s_{};           // of the last steps
-  double begin_s_ = 0, resumed_s_ = 0, waited_s_ = 0;
+  double begin_s_ = 0;                        // of the calibration at that clock
+  double resumed_s_ = 0, waited_s_ = 0;
   long long steps_ = 0;
 };
 

@@ -24,6 +24,12 @@ KnownPoints points_of(const Problem& problem, const std::string& profile,
   if (known.candidates.empty()) {
     throw Unsupported(fmt::format("policy {}: {}", to_text(policy), known.told));
   }
+  std::erase_if(known.candidates, [](const Candidate& one) { return !!one.point.clock_hz; });
+  if (known.candidates.empty()) {
+    throw Unsupported(fmt::format(
+        "policy {}: the profile has rows of '{}' at locked clocks alone, which no call turns",
+        to_text(policy), to_line(problem)));
+  }
   return known;
 }
 

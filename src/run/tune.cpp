@@ -10,6 +10,7 @@
 #include "attention/registry.h"
 #include "base/clock.h"
 #include "dfa/error.h"
+#include "power/controller.h"
 #include "profile/frontier.h"
 #include "profile/nearest.h"
 #include "sensors/host.h"
@@ -22,6 +23,11 @@ struct Job {
   const Problem* problem;
   profile::Machine machine;
   measure::PassPlans plans;
+  std::optional<double> clock_hz;
+
+  std::string text() const {
+    return power::text_of({.label = label_of(plans), .clock_hz = clock_hz});
+  }
 };
 
 std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::Store& store,
@@ -31,13 +37,17 @@ std::vector<Job> jobs_of(const std::vector<Problem>& problems, const profile::St
     CandidatePlans found = candidate_plans(problem, options.points);
     const profile::Machine machine = machine_of(options.points.backend, problem.pass);
     for (std::string& line : found.refused) report.refused.push_back(std::move(line));
-    for (measure::PassPlans& plans : found.plans) {
-      const auto row =
-          store.find(machine.card, to_line(problem), plans.any().backend, label_of(plans));
-      if (row && profile::stale_reason(*row, machine).empty()) {
-        ++report.kept;
-      } else {
-        jobs.push_back({&problem, machine, std::move(plans)});
+    std::vector<std::optional<double>> clocks{std::nullopt};
+    clocks.insert(clocks.end(), options.clocks_hz.begin(), options.clocks_hz.end());
+    for (const measure::PassPlans& plans : found.plans) {
+      for (const std::optional<double>& clock_hz : clocks) {
+        const auto row = store.find(machine.card, to_line(problem), plans.any().backend,
+                                    label_of(plans), clock_hz);
+        if (row && profile::stale_reason(*row, machine).empty()) {
+          ++report.kept;
+        } else {
+          jobs.push_back({&problem, machine, plans, clock_hz});
+        }
       }
     }
   }
@@ -149,7 +159,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
       const double rest =
           i > 0 ? spent / static_cast<double>(i) * static_cast<double>(jobs.size() - i) : 0;
       options.on_progress(static_cast<int>(i), static_cast<int>(jobs.size()), rest,
-                          to_line(*jobs[i].problem) + " " + label_of(jobs[i].plans));
+                          to_line(*jobs[i].problem) + " " + jobs[i].text());
     }
     if (loaded != jobs[i].problem) {
       buffers.reset();
@@ -159,6 +169,7 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
     if (!idle_w) idle_w = idle_power(telemetry, clock, 1);
     const double row_begin = clock.now_s();
     std::optional<Candidate> candidate;
+    if (options.lock_clock) options.lock_clock(jobs[i].clock_hz.value_or(0));
     try {
       candidate =
           measure_candidate(*buffers, jobs[i].plans, options.points, telemetry, idle_w, clock);
@@ -167,10 +178,13 @@ TuneReport tune(const std::vector<Problem>& problems, profile::Store& store,
       continue;
     }
     longest = std::max(longest, clock.now_s() - row_begin);
+    if (jobs[i].clock_hz)
+      options.lock_clock(*jobs[i].clock_hz);  // else it may have ended meanwhile
     if (!candidate) {
       ++report.wrong;
       continue;
     }
+    candidate->point.clock_hz = jobs[i].clock_hz;
     store.put({.machine = jobs[i].machine,
                .problem = to_line(*jobs[i].problem),
                .backend = backend,

@@ -13,6 +13,11 @@ namespace dfa::run {
 struct TuneOptions {
   PointOptions points;
   double budget_s = 60;  // no measurement is begun that would end later
+  // Each configuration at these clocks too, after the card's own. lock_clock turns them, 0 being
+  // the card's own, before and again after each row, and throws where they are not held. Whoever
+  // lends them puts them back.
+  std::vector<double> clocks_hz{};
+  std::function<void(double)> lock_clock{};
   std::function<bool()> interrupted{};
   // Rows done, rows in all, seconds left by what rows took so far, what is being measured.
   std::function<void(int, int, double, const std::string&)> on_progress{};

@@ -24,7 +24,13 @@ class Plant final : public Actuator {
     }
   }
 
-  Levers levers() const override { return scenario_.levers; }
+  Levers levers() const override {
+    Levers levers = scenario_.levers;
+    if (lent) return levers;
+    levers.limit_least_w = levers.limit_most_w = 0;
+    levers.clock_least_hz = levers.clock_most_hz = 0;
+    return levers;
+  }
   void apply(const Action& action) override {
     action_ = action;
     gpu_.set_limit(action.limit_w > 0 ? action.limit_w : scenario_.card.limit_w);
@@ -42,10 +48,25 @@ class Plant final : public Actuator {
   double load_factor = 1;
   double error_factor = 1;
   double foreign_w = 0;
+  bool lent = true;
   power::Activity activity{};
 
+  // What the profile's points are, which has every one at the card's own clock first and then at
+  // each of the scenario's.
+  const TruePoint& truth() const {
+    return scenario_.points[action_.point % scenario_.points.size()];
+  }
+
+  // The owner's levers end, and the card is put back, or are there again.
+  void lend(bool now) {
+    lent = now;
+    if (lent) return;
+    action_.limit_w = action_.clock_hz = 0;
+    apply(action_);
+  }
+
   // Of what runs now, on the inputs of now.
-  double error() const { return scenario_.points[action_.point].error * error_factor; }
+  double error() const { return truth().error * error_factor; }
 
   // Where the caller declared a bound: what recomputed rows show, now and then.
   void watch(double time_s) {
@@ -55,7 +76,7 @@ class Plant final : public Actuator {
   }
 
   void update() {
-    const TruePoint& point = scenario_.points[action_.point];
+    const TruePoint& point = truth();
     const bool busy = activity.busy;
     const int sms = action_.sms == 0 ? gpu_.card().sm_count : action_.sms;
     gpu_.set_load({.dynamic_w = busy ? point.dynamic_w * load_factor : 0,

@@ -21,6 +21,7 @@ bool happens(Plant& plant, power::Governor& governor, const Event& event) {
   if (event.foreign_seen) plant.activity.foreign = *event.foreign_seen;
   if (event.inlet_c) plant.gpu().set_inlet(*event.inlet_c);
   if (event.counter_reset) plant.gpu().reset_counter();
+  if (event.lent) plant.lend(*event.lent);
   if (event.outage || event.stuck) {
     plant.gpu().set_faults(
         {.outage = event.outage.value_or(false), .stuck = event.stuck.value_or(false)});
@@ -57,6 +58,36 @@ class SampleTaker {
   double energy_j_ = 0, work_ = 0;
 };
 
+// What a few seconds of a warm card at this clock would show, with the scenario's error; 0: its
+// own.
+OperatingPoint measured(const Scenario& scenario, const simulated::CardParameters& card,
+                        const TruePoint& point, double clock_hz) {
+  const double gain = 1 + scenario.profile_error;
+  simulated::Gpu gpu(card, scenario.seed);
+  gpu.lock_clock(clock_hz);
+  gpu.set_load({.dynamic_w = point.dynamic_w,
+                .work_per_s = point.work_per_s,
+                .sms = static_cast<double>(card.sm_count)});
+  gpu.settle();
+  gpu.advance(1);
+  const double work = gpu.work(), energy = gpu.energy_j();
+  gpu.advance(kProfileSeconds);
+  const double rate = (gpu.work() - work) / kProfileSeconds;
+  const double power = (gpu.energy_j() - energy) / kProfileSeconds;
+  const double most_hz = clock_hz > 0 ? clock_hz : card.clock_max_hz;
+  OperatingPoint shown{
+      .label = point.label,
+      .dtype = point.dtype,
+      .time_s = 1 / rate,
+      .power_w = card.idle_w + (power - card.idle_w) * gain,
+      .energy_j = power * gain / rate,
+      .dynamic_w = point.dynamic_w * gain * simulated::clock_power_factor(card, most_hz),
+      .clock_share = rate / (point.work_per_s * most_hz / card.clock_max_hz),
+      .error = point.error};
+  if (clock_hz > 0) shown.clock_hz = clock_hz;
+  return shown;
+}
+
 }  // namespace
 
 power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters& card) {
@@ -65,26 +96,12 @@ power::Setup setup_of(const Scenario& scenario, const simulated::CardParameters&
   setup.idle_w = card.idle_w;
   setup.limit_w = card.limit_w;
   setup.max_error = scenario.max_error.value_or(setup.max_error);
-  const double gain = 1 + scenario.profile_error;
-  for (const TruePoint& point : scenario.points) {
-    simulated::Gpu gpu(card, scenario.seed);
-    gpu.set_load({.dynamic_w = point.dynamic_w,
-                  .work_per_s = point.work_per_s,
-                  .sms = static_cast<double>(card.sm_count)});
-    gpu.settle();
-    gpu.advance(1);
-    const double work = gpu.work(), energy = gpu.energy_j();
-    gpu.advance(kProfileSeconds);
-    const double rate = (gpu.work() - work) / kProfileSeconds;
-    const double power = (gpu.energy_j() - energy) / kProfileSeconds;
-    setup.points.push_back({.label = point.label,
-                            .dtype = point.dtype,
-                            .time_s = 1 / rate,
-                            .power_w = card.idle_w + (power - card.idle_w) * gain,
-                            .energy_j = power * gain / rate,
-                            .dynamic_w = point.dynamic_w * gain,
-                            .clock_share = rate / point.work_per_s,
-                            .error = point.error});
+  std::vector<double> clocks{0};
+  clocks.insert(clocks.end(), scenario.clocks_hz.begin(), scenario.clocks_hz.end());
+  for (const double hz : clocks) {
+    for (const TruePoint& point : scenario.points) {
+      setup.points.push_back(measured(scenario, card, point, hz));
+    }
   }
   return setup;
 }
@@ -154,6 +171,7 @@ Scenario pacing_only(Scenario scenario) {
   }
   scenario.levers.limit_least_w = scenario.levers.limit_most_w = 0;
   scenario.levers.clock_least_hz = scenario.levers.clock_most_hz = 0;
+  scenario.clocks_hz.clear();
   if (scenario.max_error) {
     std::erase_if(scenario.points,
                   [&](const TruePoint& point) { return point.error > *scenario.max_error; });

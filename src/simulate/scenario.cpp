@@ -74,6 +74,10 @@ class Reader {
     if (!json.is_string()) wrong(key, "text");
     value = json.get<std::string>();
   }
+  void read(const char* key, const Json& json, std::vector<double>& values) {
+    if (!json.is_array()) wrong(key, "a list of numbers");
+    for (const Json& one : json) read(key, one, values.emplace_back());
+  }
   void read(const char* key, const Json& json, power::Policy& value) {
     std::string text;
     read(key, json, text);
@@ -169,6 +173,7 @@ Event read_event(const Json& json, const std::string& place) {
   reader.take("outage", event.outage);
   reader.take("stuck", event.stuck);
   reader.take("counter_reset", event.counter_reset);
+  reader.take("lent", event.lent);
   reader.finish();
   if (event.error_factor && !(*event.error_factor > 0)) {
     throw InvalidArgument(place + ": error_factor must be above 0");
@@ -229,6 +234,14 @@ void validate(const Scenario& scenario) {
   if (scenario.bounds.inexact_s && !scenario.max_error) {
     throw InvalidArgument("metrics: inexact_s of a scenario without max_error");
   }
+  for (const double hz : scenario.clocks_hz) {
+    if (hz >= scenario.card.clock_min_hz && hz <= scenario.card.clock_max_hz) continue;
+    throw InvalidArgument(fmt::format("scenario: clocks_hz {:g}; the card has {:g} to {:g}", hz,
+                                      scenario.card.clock_min_hz, scenario.card.clock_max_hz));
+  }
+  if (!scenario.clocks_hz.empty() && scenario.rack) {
+    throw InvalidArgument("scenario: a rack has no use for clocks_hz");
+  }
   if (scenario.max_error && scenario.rack) {
     throw InvalidArgument("scenario: a rack has no use for max_error");
   }
@@ -267,6 +280,7 @@ Scenario parse_scenario(const std::string& text) {
   reader.take("seed", scenario.seed);
   reader.take("policy", scenario.policy);
   reader.take("profile_error", scenario.profile_error);
+  reader.take("clocks_hz", scenario.clocks_hz);
   reader.take("max_error", scenario.max_error);
   reader.take("power_sensor", scenario.power_sensor);
   if (const Json* card = reader.child("card")) read_card(*card, scenario.card);

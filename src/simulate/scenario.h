@@ -37,6 +37,7 @@ struct Event {
   std::optional<bool> outage{};
   std::optional<bool> stuck{};
   bool counter_reset = false;
+  std::optional<bool> lent{};         // whether the card's own levers are, as far as they were
   std::optional<double> budget_w{};   // of a rack
   std::optional<bool> coordinator{};  // of a rack: whether it is alive
 };
@@ -74,7 +75,8 @@ struct Scenario {
   simulated::CardParameters card;
   Levers levers;
   std::vector<TruePoint> points;
-  double profile_error = 0;  // the profile says that much more power than is true, relative
+  std::vector<double> clocks_hz;  // that the profile was measured at, beside the card's own
+  double profile_error = 0;       // the profile says that much more power than is true, relative
   std::optional<double> max_error{};  // declared by the caller: then outputs are watched
   bool power_sensor = true;           // else only the counter
   std::optional<RackParameters> rack{};

@@ -65,6 +65,36 @@ def test_a_run_has_its_card_lent_and_put_back(dfa, serve, world, tmp_path):
     assert not list(tmp_path.glob("dfa-card-*"))
 
 
+def test_a_clock_goes_back_to_the_cards_own_where_the_daemon_ends(dfa, serve, world, tmp_path):
+    daemon = serve()
+    tune = ["tune", *POWER[1:-2], "--profile", "p.db"]
+    fails = dfa(*tune, *LEND, "--clocks", "1650,1200MHz", env=world)
+    assert fails.returncode == 2 and "1650 MHz is not lent; accepted: 900 to 1500" in fails.stderr
+    done = dfa(*tune, *LEND, "--clocks", "1200MHz", "--export", "rows.json", env=world)
+    assert done.returncode == 0, done.stderr
+    assert settings(tmp_path)[-3:] == [*2 * ["clocks 1200 1200"], "clocks free"]
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    for row in rows["rows"]:
+        row.update(power_w=400 if row["clock_hz"] else 600, energy_j=0.4 if row["clock_hz"] else 0.6)
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    assert dfa("tune", "--profile", "q.db", "--import", "rows.json").returncode == 0
+    (tmp_path / "settings").unlink()
+    run = start("power", "--problem", POWER[2], "--backend", "cpu", "--profile", "q.db", *LEND, "--policy", "min_energy",
+                "--seconds", "30", "--trace", "t.jsonl", env=world, cwd=tmp_path, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE)
+    until(lambda: settings(tmp_path)[-1:] == ["clocks 1200 1200"])
+    daemon.kill()
+    until(lambda: settings(tmp_path)[-1:] == ["clocks free"])
+    time.sleep(1.5)
+    run.send_signal(signal.SIGINT)
+    error = run.communicate(timeout=HUNG_S)[1].decode().splitlines()[-1]
+    assert run.returncode == 3 and "the daemon of privileges has ended" in error
+    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    clocks = [line.get("clock_hz") for line in lines if line["kind"] == "decision"]
+    assert clocks[0] == 1200e6 and clocks[-1] is None
+    assert any("no longer lent" in line["why"] for line in lines if line["kind"] == "decision")
+
+
 def test_a_policy_that_turns_a_lever_asks_the_daemon_by_itself(dfa, fails, serve, world, tmp_path):
     policy = POWER[:-2] + ["--card", "0000:3b:00.0", "--seconds", "0.2", "--policy", "clock:1200MHz", "--policy",
                            "max_performance"]

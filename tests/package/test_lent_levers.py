@@ -15,13 +15,15 @@ HERE = {"device": "GPU-aa", "calibrate_s": 0.2, "idle_w": 100}
 @pytest.fixture
 def lend(program, fake_nvml, tmp_path, monkeypatch):
     """lend(allow="limit:300:600W"): a daemon that lends the levers of the card, and its process."""
-    fake_nvml(f"clock real\ncard H200 GPU-aa {CARD}\npower sine 600 20 0.7\ntick 0.02\nlimit 650\nlimits 200 700\n"
-              f"temperature 60 70\nsettings {tmp_path}/settings\n")
+    card = (f"clock real\ncard H200 GPU-aa {CARD}\npower sine 600 20 0.7\ntick 0.02\nlimit 650\nlimits 200 700\n"
+            f"temperature 60 70\nsettings {tmp_path}/settings\n")
+    fake_nvml(card)
     monkeypatch.setenv("DFA_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("DFA_PRIVILEGES", str(tmp_path / "privileges.sock"))
     daemons = []
 
-    def start(levers="limit:300:600W clock:900:1500MHz", lease="100s"):
+    def start(levers="limit:300:600W clock:900:1500MHz", lease="100s", scenario=""):
+        fake_nvml(card + scenario + "\n")
         allow = tmp_path / "allow"
         allow.write_text(f"{CARD} user:{os.geteuid()} {levers} lease:{lease}\n")
         allow.chmod(0o600)
@@ -93,6 +95,45 @@ def test_a_lever_that_is_a_policy_ends_with_its_daemon(lend, tmp_path):
         daemon.kill()
         with pytest.raises(RuntimeError, match="policy limit:450W: the daemon of privileges has ended"):
             until(lambda: False, governor)
+
+
+def test_a_policy_chooses_among_clocks_at_which_a_step_was_measured(lend, tmp_path):
+    lend(levers="clock:900:1980MHz", scenario="power_falls 0.4")
+    with dfa.Governor("min_energy", privileges=True, clocks="1500,990MHz", **HERE) as governor:
+        until(lambda: governor.status == "holding", governor)
+        turned = [line for line in settings(tmp_path).splitlines() if line.startswith("clocks")]
+        assert turned == ["clocks 1500 1500", "clocks 990 990"]  # measured, and left at the least joules
+        assert governor.clock_hz == 990e6 and governor.duty == 1
+    assert settings(tmp_path).split()[-2:] == ["clocks", "free"]
+    with dfa.Governor("power_cap:300W", privileges=True, clocks="1500,990MHz", **HERE) as governor:
+        until(lambda: governor.clock_hz == 990e6, governor)  # 240 W, of 600 and 425
+        assert governor.duty == 1
+    assert settings(tmp_path).split()[-2:] == ["clocks", "free"]
+
+
+def test_a_clock_goes_back_to_the_cards_own_where_the_daemon_ends(lend, tmp_path):
+    daemon = lend(levers="clock:900:1980MHz", lease="1s", scenario="power_falls 0.4")
+    with dfa.Governor("min_energy", privileges=True, clocks="990MHz", **HERE) as governor:
+        until(lambda: governor.clock_hz == 990e6, governor)
+        daemon.kill()
+        until(lambda: governor.put_back, governor, seconds=5)
+        until(lambda: governor.status == "holding" and governor.clock_hz is None, governor)
+        until(lambda: settings(tmp_path).split()[-2:] == ["clocks", "free"])
+
+
+def test_clocks_that_are_not_there_are_refused(lend, tmp_path):
+    for clocks, privileges in (("990MHz", False), (990, True)):
+        with pytest.raises(ValueError, match="a text such as 1980,1500,1200MHz, with privileges="):
+            dfa.Governor("min_energy", privileges=privileges, clocks=clocks, **HERE)
+    lend()
+    for clocks, words in (("2100MHz", "not lent; accepted: 900 to 1500"), ("1201MHz", "no 1201 MHz; .* 1200 is the nearest"),
+                          ("1200", "1200:1980:60MHz")):
+        with pytest.raises(ValueError, match=words):
+            with dfa.Governor("min_energy", privileges=True, clocks=clocks, **HERE):
+                pass
+    with pytest.raises(ValueError, match="nothing that gaps could hold"):
+        with dfa.Governor("min_energy", privileges=True, **HERE):
+            pass
 
 
 def test_what_is_not_lent_is_refused(lend, tmp_path):

@@ -1,6 +1,7 @@
 #include "profile/store.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -60,6 +61,98 @@ TEST(Store, ReplacesTheSameConfigurationOnly) {
   ASSERT_EQ(store.rows().size(), 2u);
   EXPECT_EQ(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cuda", "a")->point.time_s, 1);
   EXPECT_FALSE(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cpu", "a"));
+}
+
+TEST(Store, AClockMakesARowOfItsOwn) {
+  const TempDir folder;
+  Store store(folder / "p.db");
+  Row own = sample_row("a", 1), locked = sample_row("a", 2), lower = sample_row("a", 3);
+  locked.point.clock_hz = 1500e6;
+  lower.point.clock_hz = 1200e6;
+  store.put_all({own, locked, lower});
+  locked.point.time_s = 2.5;
+  store.put(locked);
+  own.point.time_s = 1.5;
+  store.put(own);
+  EXPECT_EQ(text(store.rows()), text({own, lower, locked}));
+  const auto time_at = [&](std::optional<double> clock_hz) {
+    const auto row = store.find(own.machine.card, own.problem, "cuda", "a", clock_hz);
+    return row ? row->point.time_s : 0;
+  };
+  EXPECT_EQ(time_at({}), 1.5);
+  EXPECT_EQ(time_at(1500e6), 2.5);
+  EXPECT_EQ(time_at(1201e6), 0);
+}
+
+// As the program before clocks wrote it.
+void write_version_1(const std::filesystem::path& path) {
+  sqlite3* file = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &file), SQLITE_OK);
+  const char* sql = R"(
+create table if not exists rows (
+  card text not null, driver text not null, kernels text not null, problem text not null,
+  backend text not null, config text not null, dtype integer not null, time_s real not null,
+  power_w real, energy_j real, dynamic_w real, clock_share real not null, error real not null,
+  stores_probabilities integer not null, memory_bytes integer not null, spread real not null,
+  temp_c real, date text not null,
+  primary key (card, problem, backend, config)) without rowid;
+pragma user_version = 1;
+insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 h8 s1024 d64', 'cuda',
+  'tile 128', 2, 1e-3, 650.25, 0.65, 730, 0.92, 1e-3, 1, 1048576, 0.01, null,
+  '2026-01-31T12:00:00Z');
+insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 h8 s1024 d64', 'cuda',
+  'tile 64', 2, 2e-3, null, null, null, 1, 1e-3, 0, 0, 0.01, 44, '2026-01-31T12:00:00Z');)";
+  EXPECT_EQ(sqlite3_exec(file, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(file);
+  sqlite3_close(file);
+}
+
+int version_of(const std::filesystem::path& path) {
+  sqlite3* file = nullptr;
+  EXPECT_EQ(sqlite3_open(path.c_str(), &file), SQLITE_OK);
+  int version = -1;
+  const auto read = [](void* to, int, char** values, char**) {
+    *static_cast<int*>(to) = std::stoi(values[0]);
+    return 0;
+  };
+  sqlite3_exec(file, "pragma user_version", read, &version, nullptr);
+  sqlite3_close(file);
+  return version;
+}
+
+TEST(Store, AFileOfTheFirstVersionIsReadAsItIsAndBroughtUpByWriters) {
+  const TempDir folder;
+  const auto path = folder / "old.db";
+  write_version_1(path);
+  Row first = sample_row("tile 128"), second = sample_row("tile 64", 2e-3);
+  first.point.dtype = second.point.dtype = static_cast<DType>(2);
+  second.point.power_w = second.point.energy_j = second.point.dynamic_w = std::nullopt;
+  second.point.clock_share = 1;
+  second.point.stores_probabilities = false;
+  second.point.memory_bytes = 0;
+  second.temp_c = 44;
+  const Store reader(path, Access::existing);
+  EXPECT_EQ(text(reader.rows()), text({first, second}));
+  EXPECT_EQ(version_of(path), 1);  // who reads changes nothing
+  EXPECT_FALSE(reader.find("H200 GPU-1", first.problem, "cuda", "tile 64", 1200e6));
+
+  Row locked = first;
+  locked.point.clock_hz = 1200e6;
+  Store(path).put(locked);
+  EXPECT_EQ(version_of(path), 2);
+  EXPECT_EQ(text(Store(path).rows()), text({first, locked, second}));
+  EXPECT_EQ(text(reader.rows()), text({first, locked, second}));  // who was reading meanwhile
+}
+
+TEST(Store, ManyWhoBringAFileUpLoseNothing) {
+  const TempDir folder;
+  const auto path = folder / "old.db";
+  write_version_1(path);
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&, i] { Store(path).put(sample_row("new " + std::to_string(i))); });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(Store(path).rows().size(), 6u);
 }
 
 TEST(Store, FindsByCardAndProblem) {
@@ -138,6 +231,7 @@ TEST(Store, DamagedRowsAreNamedAndNotBelieved) {
             std::string::npos);
   EXPECT_NE(reason([](Row& r) { r.point.energy_j = -1; }).find("energy_j"), std::string::npos);
   EXPECT_NE(reason([](Row& r) { r.point.memory_bytes = -1; }).find("memory"), std::string::npos);
+  EXPECT_NE(reason([](Row& r) { r.point.clock_hz = -1; }).find("clock_hz"), std::string::npos);
 
   const auto cut = folder / "cut.db";
   {
@@ -152,6 +246,22 @@ TEST(Json, IsTheSameBothWays) {
   std::vector<Row> rows{sample_row("a"), sample_row("b")};
   rows[1].point.energy_j = rows[1].point.power_w = std::nullopt;
   EXPECT_EQ(text(from_json(text(rows))), text(rows));
+}
+
+TEST(Json, AClockIsOfTheSecondSchemaAndWithoutOneFilesAreAsTheyWere) {
+  std::vector<Row> rows{sample_row("a"), sample_row("a")};
+  EXPECT_EQ(text(rows).find("clock_hz"), std::string::npos);
+  EXPECT_NE(text(rows).find("dfa-profile/1"), std::string::npos);
+  rows[1].point.clock_hz = 1200e6;
+  EXPECT_NE(text(rows).find("dfa-profile/2"), std::string::npos);
+  EXPECT_NE(text(rows).find("\"clock_hz\": null"), std::string::npos);
+  const auto read = from_json(text(rows));
+  EXPECT_FALSE(read[0].point.clock_hz);
+  EXPECT_EQ(read[1].point.clock_hz, 1200e6);
+  EXPECT_EQ(text(read), text(rows));
+  std::string bad = text(rows);
+  bad.replace(bad.find("1200000000.0"), 12, "-1200000000.");
+  EXPECT_THROW(from_json(bad), InvalidArgument);
 }
 
 TEST(Json, BadRowsAreNamed) {
@@ -199,6 +309,43 @@ TEST(Frontier, HoldsWhatNothingBeats) {
     EXPECT_TRUE(std::is_sorted(best.begin(), best.end(), [](const Row& a, const Row& b) {
       return a.point.time_s < b.point.time_s;
     }));
+  }
+}
+
+// Whatever clocks are lent, the best of what can be had is on the frontier.
+TEST(Frontier, HoldsTheBestWhateverClocksAreLent) {
+  const Random random(7);
+  std::uint64_t draw = 0;
+  const double clocks[] = {0, 1200e6, 1500e6, 1980e6};
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Row> rows;
+    for (int i = 0; i < 24; ++i) {
+      Row row = sample_row(std::to_string(i), 1 + random.uniform(draw++));
+      row.point.energy_j = 1 + random.uniform(draw++);
+      row.point.error = static_cast<double>(random.below(draw++, 2));
+      const double hz = clocks[random.below(draw++, 4)];
+      if (hz > 0) row.point.clock_hz = hz;
+      rows.push_back(row);
+    }
+    const auto best = frontier(rows);
+    EXPECT_LT(best.size(), rows.size());
+    for (unsigned lent = 0; lent < 8; ++lent) {
+      const auto least = [&](const std::vector<Row>& all, auto cost) {
+        double found = 1e9;
+        for (const Row& row : all) {
+          const auto which = std::ranges::find(clocks, row.point.clock_hz.value_or(0)) - clocks;
+          if (which > 0 && (lent >> (which - 1) & 1) == 0) continue;
+          found = std::min(found, cost(row.point));
+        }
+        return found;
+      };
+      const auto time = [](const OperatingPoint& p) { return p.time_s; };
+      const auto energy = [](const OperatingPoint& p) { return *p.energy_j; };
+      const auto product = [](const OperatingPoint& p) { return *p.energy_j * p.time_s; };
+      EXPECT_EQ(least(best, time), least(rows, time));
+      EXPECT_EQ(least(best, energy), least(rows, energy));
+      EXPECT_EQ(least(best, product), least(rows, product));
+    }
   }
 }
 

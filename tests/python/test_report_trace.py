@@ -49,6 +49,15 @@ def test_a_configuration_is_named_by_target_and_tile():
     assert trace.short("bf16 at 132 SMs") == "bf16 at 132 SMs"
 
 
+def test_a_clock_that_was_chosen_is_shown(write, tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+    shown, text = [], Axes.text
+    monkeypatch.setattr(Axes, "text", lambda axes, x, y, words, **more: (shown.append(words), text(axes, x, y, words, **more))[1])
+    path = write(HEAD, *[dict(SAMPLE, time_s=t) for t in (0.1, 1, 2)], DECISION, dict(DECISION, time_s=1, clock_hz=1.2e9), MEASURES)
+    assert trace.main([str(path), "--out", str(tmp_path)]) == 0
+    assert " p" in shown and " p at 1200 MHz" in shown
+
+
 @pytest.mark.parametrize("records", [[SAMPLE], [dict(HEAD, schema="x"), SAMPLE], [HEAD], [{"a": 1}]])
 def test_refuses_what_is_no_trace(write, records, capsys, tmp_path):
     path = write(*records)

@@ -7,6 +7,7 @@
 #include <barrier>
 #include <cmath>
 #include <thread>
+#include <vector>
 
 #include "dfa/error.h"
 #include "sensors/system_clock.h"
@@ -101,6 +102,94 @@ TEST(PacedLoop, ALeverIsAPolicyWhereItIsLent) {
   EXPECT_THROW(loop.lose_levers("gone"), Unsupported);
   options.policy.value = 250;
   EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), Unsupported);
+}
+
+// A card that draws half at 1000 MHz, at which steps take half as long again.
+struct ClockedLoop {
+  sensors::SystemClock clock;
+  LoopMeter meter{clock};
+  std::atomic<double> hz{0};
+  std::vector<double> locked;
+  PacedLoop loop;
+
+  explicit ClockedLoop(const power::Policy& policy)
+      : loop({.policy = policy,
+              .idle_w = 100,
+              .limit_w = 700,
+              .calibrate_s = 0.1,
+              .lent = {.clocks = power::Clocks{.least_hz = 900e6,
+                                               .most_hz = 1500e6,
+                                               .lock =
+                                                   [this](double at) {
+                                                     hz = at;
+                                                     locked.push_back(at);
+                                                   }}},
+              .clocks_hz = {1500e6, 1000e6}},
+             {.power = &meter}, clock) {}
+
+  void steps(int n) {
+    for (int i = 0; i < n; ++i) {
+      const double at = hz;
+      clock.sleep_s(at == 1000e6 ? 0.006 : 0.004);
+      meter.share = (at == 1000e6 ? 0.4 : at == 1500e6 ? 0.95 : 1.0) * loop.duty();
+      loop.pace();
+    }
+  }
+};
+
+TEST(PacedLoop, AStepIsMeasuredAtEachClockAndThePolicyChooses) {
+  // 600 W x 4 ms, 575 W x 4 ms and 300 W x 6 ms.
+  ClockedLoop least({power::Goal::min_energy, 0});
+  least.steps(150);
+  EXPECT_TRUE(least.loop.calibrated());
+  EXPECT_EQ(least.locked, (std::vector<double>{1500e6, 1000e6}));  // and it stays there
+  EXPECT_EQ(least.loop.last().value().action.clock_hz, 1000e6);
+  EXPECT_EQ(least.loop.duty(), 1);
+  EXPECT_NEAR(*least.loop.full_w(), 600, 30);
+
+  ClockedLoop soon({power::Goal::latency, 5e-3});
+  soon.steps(150);
+  EXPECT_EQ(soon.locked, (std::vector<double>{1500e6, 1000e6, 1500e6}));
+
+  ClockedLoop cap({power::Goal::power_cap, 320});
+  cap.steps(150);
+  EXPECT_EQ(cap.hz, 1000e6);
+  EXPECT_EQ(cap.loop.duty(), 1);
+}
+
+TEST(PacedLoop, WithoutItsLeaseItRunsAtTheCardsOwnClock) {
+  ClockedLoop least({power::Goal::min_energy, 0});
+  least.steps(150);
+  ASSERT_EQ(least.hz, 1000e6);
+  least.loop.lose_levers("gone");
+  least.hz = 0;  // the card was put back
+  least.steps(20);
+  EXPECT_EQ(least.loop.last().value().action.clock_hz, 0);
+  EXPECT_EQ(least.locked.size(), 2u);  // nobody is asked any more
+
+  ClockedLoop early({power::Goal::power_cap, 400});
+  early.steps(30);  // while 1500 MHz are measured
+  ASSERT_FALSE(early.loop.calibrated());
+  early.loop.lose_levers("gone");
+  early.hz = 0;
+  early.steps(200);
+  EXPECT_TRUE(early.loop.calibrated());
+  EXPECT_EQ(early.locked, std::vector<double>{1500e6});
+  EXPECT_LT(early.loop.duty(), 0.75);
+}
+
+TEST(PacedLoop, ClocksWithoutAUseAreRefused) {
+  sensors::SystemClock clock;
+  LoopMeter meter(clock);
+  const power::Clocks lent{.least_hz = 900e6, .most_hz = 1500e6, .lock = [](double) {}};
+  LoopOptions options{.policy = {power::Goal::min_energy, 0}, .clocks_hz = {1500e6}};
+  EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), Unsupported);
+  options.lent.clocks = lent;
+  EXPECT_NO_THROW(PacedLoop(options, {.power = &meter}, clock));
+  options.clocks_hz = {1600e6};
+  EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), Unsupported);
+  options = {.policy = {power::Goal::clock, 1200}, .lent = {.clocks = lent}, .clocks_hz = {1500e6}};
+  EXPECT_THROW(PacedLoop(options, {.power = &meter}, clock), InvalidArgument);
 }
 
 TEST(PacedLoop, AnotherCapHoldsFromThenOn) {

@@ -101,6 +101,23 @@ TEST_F(PolicyPlan, WhatTheProfileDoesNotHoldIsSaid) {
   EXPECT_EQ(reason("max_performance"), "");
 }
 
+// No call turns the card's clocks.
+TEST_F(PolicyPlan, RowsAtLockedClocksAreNoneOfACall) {
+  profile::Row locked = made_up_row(problem_, frugal_, 1.5e-3, 0.1);
+  locked.point.clock_hz = 1200e6;
+  store_->put(locked);
+  try {
+    by("min_energy", problem_);
+    ADD_FAILURE();
+  } catch (const Unsupported& error) {
+    EXPECT_NE(std::string(error.what()).find("at locked clocks alone"), std::string::npos);
+  }
+  put(fast_, 1e-3, 0.5);
+  const Plan plan = by("min_energy", problem_);
+  EXPECT_EQ(plan.config, fast_);
+  EXPECT_NE(plan.why.find("from 1 measured configuration ("), std::string::npos) << plan.why;
+}
+
 TEST_F(PolicyPlan, ACapIsNotOfACall) {
   put(fast_, 1e-3, 0.5);
   EXPECT_THROW(by("power_cap:500W", problem_), InvalidArgument);

@@ -18,6 +18,9 @@
 //   persistence 0|1   mig 0|1   gpm PERCENT   process PID|own
 //   field_error FIELD STATUS   limits LEAST MOST   settings FILE   (what was set, a line each: one
 //   file for several processes, as a card is)
+//   sm_clocks LEAST MOST STEP   in MHz, that may be locked (default 345 1980 15)
+//   power_falls SHARE   of the power is left at half the clock SM, where clocks are locked; of what
+//                       power meters show, not of the counter
 #include <unistd.h>
 
 #include <chrono>
@@ -72,6 +75,7 @@ struct Card {
   std::vector<std::uint32_t> pids;
   std::map<std::uint32_t, int> field_errors;
   double limit_least = 200, limit_most = 700;
+  double clock_least = 345, clock_most = 1980, clock_step = 15, left_at_half = 1;
   std::string settings;
   int minor = -1;
   double lost_from = kNever, lost_to = kNever;
@@ -87,6 +91,19 @@ struct Card {
     return now;
   }
   double set_limit() const { return setting("limit", limit); }
+  double clock_hz() const {
+    double mhz = sm_hz * 1e-6;
+    std::ifstream file(settings);
+    for (std::string key, value; file >> key && std::getline(file, value);) {
+      if (key != "clocks") continue;
+      const bool free = value.find("free") != std::string::npos;
+      mhz = free ? sm_hz * 1e-6 : std::stod(value.substr(value.rfind(' ')));
+    }
+    return mhz * 1e6;
+  }
+  double left() const {
+    return left_at_half == 1 ? 1 : 1 - 2 * (1 - left_at_half) * (1 - clock_hz() / sm_hz);
+  }
   bool lost(double t) const { return t >= lost_from && t < lost_to; }
   void set(const std::string& line) const {
     std::ofstream(settings, std::ios::app) << line << "\n";
@@ -96,10 +113,11 @@ struct Card {
     const double now = std::min(tick_time(t), stuck);
     return now >= reset ? power.energy(now) - power.energy(reset) : 1000 + power.energy(now);
   }
-  double watts(double t) const { return power.watts(tick_time(t)); }
+  double watts(double t) const { return left() * power.watts(tick_time(t)); }
   double watts_of_a_second(double t) const {
     const double now = tick_time(t), from = std::max(0.0, now - 1);
-    return now > from ? (power.energy(now) - power.energy(from)) / (now - from) : power.watts(0);
+    return left() *
+           (now > from ? (power.energy(now) - power.energy(from)) / (now - from) : power.watts(0));
   }
 };
 
@@ -151,6 +169,8 @@ void read_card_line(Card& card, const std::string& key, std::istream& in) {
   if (key == "mig") in >> card.mig;
   if (key == "limits") in >> card.limit_least >> card.limit_most;
   if (key == "settings") in >> card.settings;
+  if (key == "sm_clocks") in >> card.clock_least >> card.clock_most >> card.clock_step;
+  if (key == "power_falls") in >> card.left_at_half;
   if (key == "minor") in >> card.minor;
   if (key == "lost" && !(in >> card.lost_from >> card.lost_to)) card.lost_to = kNever;
   if (key == "nvlink") in >> card.links_up >> card.links >> card.sent >> card.received;
@@ -427,6 +447,25 @@ FAKE int nvmlDeviceSetGpuLockedClocks(Handle handle, unsigned least, unsigned mo
   });
 }
 
+FAKE int nvmlDeviceGetSupportedMemoryClocks(Handle handle, unsigned* count, unsigned* mhz) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    *count = 1;
+    *mhz = static_cast<unsigned>(card.memory_hz * 1e-6);
+  });
+}
+
+FAKE int nvmlDeviceGetSupportedGraphicsClocks(Handle handle, unsigned, unsigned* count,
+                                              unsigned* mhz) {
+  return of_card(__func__, handle, [&](const Card& card) {
+    const unsigned most = *count;
+    *count = 0;
+    for (double at = card.clock_most; at >= card.clock_least && *count < most;
+         at -= card.clock_step) {
+      mhz[(*count)++] = static_cast<unsigned>(at);
+    }
+  });
+}
+
 FAKE int nvmlDeviceResetGpuLockedClocks(Handle handle) {
   return of_card(__func__, handle, [&](const Card& card) { card.set("clocks free"); });
 }
@@ -478,7 +517,7 @@ FAKE int nvmlDeviceGetTemperature(Handle handle, int, unsigned* celsius) {
 
 FAKE int nvmlDeviceGetClockInfo(Handle handle, int which, unsigned* mhz) {
   return of_card(__func__, handle, [&](const Card& card) {
-    *mhz = static_cast<unsigned>((which == 2 ? card.memory_hz : card.sm_hz) * 1e-6);
+    *mhz = static_cast<unsigned>((which == 2 ? card.memory_hz : card.clock_hz()) * 1e-6);
   });
 }
 

@@ -25,6 +25,18 @@ TEST(NvmlDevice, IsFoundByPciIdOrUuidWhateverItsPlaceInTheList) {
   EXPECT_NE(none.status.reason.find("not found"), std::string::npos);
 }
 
+TEST(NvmlDevice, TellsTheClocksThatItHas) {
+  const NvmlWorld world(kCard + "sm_clocks 345 1980 15\n");
+  const auto clocks = world.card().sm_clocks_hz();
+  ASSERT_TRUE(clocks.value) << clocks.status.reason;
+  EXPECT_EQ(clocks.value->size(), 110u);
+  EXPECT_EQ(clocks.value->front(), 345e6);
+  EXPECT_EQ(clocks.value->back(), 1980e6);
+  const NvmlWorld old(kCard, "nvmlDeviceGetSupportedGraphicsClocks");
+  EXPECT_NE(old.card().sm_clocks_hz().status.reason.find("missing in this version"),
+            std::string::npos);
+}
+
 TEST(NvmlDevice, TellsItsFactsAndItsPciIdAsCudaWritesIt) {
   const NvmlWorld world(kTwoCards);
   const DeviceFacts facts = world.card("GPU-aa").facts();

@@ -286,7 +286,11 @@ TEST_F(NvmlOwner, ThatTheRestoreDaemonIsGoneIsToldAndTheNextRunPutsTheCardBack) 
     nvml::RestoreDaemon restorer;
     ASSERT_TRUE(restorer.open("0000:3b:00.0").value);
     ASSERT_TRUE(restorer.set_power_limit(300));
+    restorer.request_power_limit(300);  // an answer that lies there is no end
+    EXPECT_TRUE(restorer.keep(60));
     ::kill(restorer.pid(), SIGKILL);
+    ::waitid(P_PID, static_cast<id_t>(restorer.pid()), nullptr, WEXITED | WNOWAIT);
+    EXPECT_NE(restorer.keep(60).reason.find("has ended"), std::string::npos);
     EXPECT_NE(restorer.end().reason.find("has ended"), std::string::npos);
   }
   EXPECT_TRUE(set().ends_with("limit 300\n"));

@@ -168,6 +168,113 @@ TEST(LentLevers, ACapHeldByTheLimitIsHeld) {
   }
 }
 
+// What joules, time and caps buy where a profile has several clocks and they are lent.
+// docs/design/0028-privileges.md
+Scenario lent_clocks(const char* policy) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/lent_clocks.json");
+  scenario.events.clear();
+  scenario.bounds = {};
+  scenario.seconds = 20;
+  scenario.policy = power::parse_policy(policy);
+  return scenario;
+}
+
+double mhz_at(const power::Trace& trace, double time_s) {
+  double hz = 0;
+  for (const power::Decision& decision : trace.decisions) {
+    if (decision.time_s <= time_s) hz = decision.action.clock_hz;
+  }
+  return hz * 1e-6;
+}
+
+TEST(LentClocks, EachPolicyChoosesItsClock) {
+  struct Row {
+    const char* policy;
+    double mhz, work_per_j, watts, work_per_s;  // the last three of those at full speed
+  };
+  const auto at = [](const char* policy) {
+    const auto result = run(lent_clocks(policy));
+    return std::pair(result, measure(lent_clocks(policy), result));
+  };
+  const auto [full, full_metrics] = at("max_performance");
+  for (const Row& row :
+       {Row{"min_energy", 1815, 1.06, 649, 0.98}, Row{"edp", 1815, 1.06, 649, 0.98},
+        Row{"latency:2.9ms", 1815, 1.06, 649, 0.98}, Row{"latency:2.2ms", 0, 1, 704, 1},
+        Row{"power_cap:600W", 1740, 1.04, 593, 0.87}, Row{"power_cap:450W", 1110, 0.94, 445, 0.60},
+        Row{"power_cap:300W", 1110, 0.76, 297, 0.32}}) {
+    const auto [result, metrics] = at(row.policy);
+    EXPECT_NEAR(mhz_at(result, 19), row.mhz, 0.5) << row.policy;
+    EXPECT_NEAR(metrics.work_per_j / full_metrics.work_per_j, row.work_per_j, 0.01) << row.policy;
+    EXPECT_NEAR(metrics.mean_power_w, row.watts, 3) << row.policy;
+    EXPECT_NEAR(result.work / full.work, row.work_per_s, 0.01) << row.policy;
+  }
+}
+
+TEST(LentClocks, WithoutALeaseTheSameProfileRunsAtTheCardsOwnClock) {
+  for (const char* policy : {"min_energy", "latency:2.9ms", "power_cap:450W"}) {
+    Scenario scenario = lent_clocks(policy);
+    scenario.levers.clock_most_hz = 0;
+    const auto result = run(scenario);
+    for (const power::Decision& decision : result.decisions) {
+      ASSERT_EQ(decision.action.clock_hz, 0) << policy;
+    }
+  }
+}
+
+TEST(LentClocks, AnEndedLeaseIsFollowedAtOnceAndACapHeldOn) {
+  for (const char* policy : {"min_energy", "power_cap:450W"}) {
+    Scenario scenario = lent_clocks(policy);
+    scenario.events = {{.at_s = 8, .note = "ends", .lent = false},
+                       {.at_s = 14, .note = "again", .lent = true}};
+    scenario.bounds = {.overshoot_pct = 2};
+    const auto result = run(scenario);
+    EXPECT_GT(mhz_at(result, 7.99), 0) << policy;
+    for (double time_s = 8; time_s < 13.99; time_s += 0.1) {
+      ASSERT_EQ(mhz_at(result, time_s), 0) << policy << " " << time_s;
+    }
+    EXPECT_GT(mhz_at(result, 15), 0) << policy;
+    if (!scenario.policy.is_cap()) continue;
+    const power::Metrics m = measure(scenario, result);
+    EXPECT_EQ(missed(scenario, result, m), std::vector<std::string>{});
+    EXPECT_LE(*m.settling_s, 0.3);
+  }
+}
+
+// Any cap, with a profile that says a fifth more or less than is true: no worse than by gaps alone.
+TEST(LentClocks, AnyReachableCapIsHeld) {
+  for (const double error : {-0.2, 0.0, 0.2}) {
+    for (double watts = 160; watts <= 690; watts += 30) {
+      Scenario scenario = lent_clocks("min_energy");
+      scenario.policy = power::Policy::power_cap(watts);
+      scenario.profile_error = error;
+      scenario.bounds.work_vs_pacing = 1;  // so that it is measured
+      const auto result = run(scenario);
+      const power::Metrics m = measure(scenario, result);
+      const power::Metrics gaps = measure(pacing_only(scenario), run(pacing_only(scenario)));
+      EXPECT_LE(*m.violation_pct, std::max(1.0, *gaps.violation_pct)) << watts << " " << error;
+      EXPECT_LE(*m.overshoot_pct, std::max(2.0, *gaps.overshoot_pct)) << watts << " " << error;
+      EXPECT_LE(m.switches_per_minute, 12) << watts << " " << error;
+      EXPECT_GE(*m.work_vs_pacing, 1.25) << watts << " " << error;
+    }
+  }
+}
+
+TEST(LentClocks, DegreesDoNotMakeThemHunt) {
+  Scenario scenario = read_scenario(std::string(DFA_SOURCE_DIR) + "/scenarios/temp_steps.json");
+  const Scenario clocks = lent_clocks("min_energy");
+  scenario.levers.clock_least_hz = clocks.levers.clock_least_hz;
+  scenario.levers.clock_most_hz = clocks.levers.clock_most_hz;
+  scenario.clocks_hz = clocks.clocks_hz;
+  scenario.seconds = 240;
+  for (double load = 0.35; load < 1.35; load += 0.1) {
+    scenario.events.assign(1, Event{});
+    scenario.events[0].load_factor = load;
+    const power::Metrics m = measure(scenario, run(scenario));
+    EXPECT_LE(m.switches_per_minute, 3) << load;
+    EXPECT_LE(*m.temp_over_c, 1) << load;
+  }
+}
+
 // Steadier than the firmware's own cap.
 TEST(Caps, PowerIsSteadierThanWithout) {
   const auto deviation = [](const Scenario& scenario) {
@@ -265,6 +372,11 @@ TEST(Scenario, BadFilesAreNamed) {
                           R"("marks":{"x":1}})",
                           R"("metrics":{},"marks":{}})",
                           R"("levers":{"clock_hz":1}})",
+                          R"("clocks_hz":1e9})",
+                          R"("clocks_hz":["1e9"]})",
+                          R"("clocks_hz":[1200]})",
+                          R"("rack":{"budget_w":9},"clocks_hz":[1e9]})",
+                          R"("events":[{"at_s":1,"lent":1}]})",
                           R"("card":[]})",
                           R"("seed":-1})",
                           R"("max_error":0})",

@@ -99,6 +99,11 @@ def short(label):
     return label[:28]
 
 
+def at_clock(decision):
+    """The clock that it was locked to, where it was."""
+    return f" at {1e-6 * decision['clock_hz']:.0f} MHz" if decision.get("clock_hz") else ""
+
+
 def loads_of(head):
     """{problem line: letter} of a run whose loads take turns, empty where there is one."""
     lines = head["name"].split("; ")
@@ -150,11 +155,11 @@ def draw(trace, path):
                    where="post", color=LEVEL, linewidth=1.6)
         lever.set_ylabel("level, %")
         lever.set_ylim(0, 112)
-        named = spans(decisions, "point", end)
+        named = spans([dict(d, ran=short(d["point"]) + at_clock(d)) for d in decisions], "ran", end)
         for value, begin, until in named[:40]:
             lever.axvline(begin, color=LEVEL, linewidth=0.6)
             if until - begin > 0.13 * end:
-                lever.text(begin, 104, " " + short(value), fontsize=7, color=LEVEL)
+                lever.text(begin, 104, " " + value, fontsize=7, color=LEVEL)
         heat.plot(time, column(samples, "temp_c"), color=HEAT, linewidth=1.6)
         heat.step(time, column(samples, "cap_c"), color=CAP, where="pre", linewidth=1.4)
         heat.set_ylabel("die, °C")

@@ -56,6 +56,8 @@ class GpuCard {
   virtual const CardFacts& facts() const = 0;
   virtual CardSettings settings() const = 0;  // read anew
   virtual Value<ComputeProcesses> compute_processes() const = 0;
+  // Clocks that its multiprocessors can be locked to, the lowest first.
+  virtual Value<std::vector<double>> sm_clocks_hz() const = 0;
 
   // What it may be asked for, and a meter of one of them: at most one, or why there is none.
   virtual std::span<const GaugeInfo> gauges() const = 0;

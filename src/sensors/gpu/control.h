@@ -27,6 +27,7 @@ class CardControl {
   virtual Verdict keep(double seconds) = 0;
   virtual Verdict set_power_limit(double watts) = 0;
   virtual Verdict lock_clocks(double least_hz, double most_hz) = 0;
+  virtual Verdict unlock_clocks() = 0;
 
   // Clocks that may be asked for, once a card is open; none where they are not lent.
   virtual std::optional<Range> clocks_hz() const = 0;

@@ -126,6 +126,9 @@ struct Api {
   Function<Handle, PciInfo*> pci_info{"nvmlDeviceGetPciInfo_v3"};
   Function<Handle, unsigned*> index{"nvmlDeviceGetIndex"};
   Function<Handle, unsigned*> minor{"nvmlDeviceGetMinorNumber"};
+  Function<Handle, unsigned*, unsigned*> memory_clocks{"nvmlDeviceGetSupportedMemoryClocks"};
+  Function<Handle, unsigned, unsigned*, unsigned*> sm_clocks{
+      "nvmlDeviceGetSupportedGraphicsClocks"};  // beside one of the memory
   Function<Handle, unsigned*> power_limit{"nvmlDeviceGetEnforcedPowerLimit"};
   Function<Handle, int*> persistence{"nvmlDeviceGetPersistenceMode"};
   Function<Handle, unsigned*, unsigned*> mig_mode{"nvmlDeviceGetMigMode"};
@@ -155,10 +158,11 @@ void for_each_function(Api& api, Visitor&& visit) {
   const auto each = [&](auto&... functions) { (visit(functions), ...); };
   each(api.init, api.shutdown, api.driver_version, api.nvml_version, api.count, api.by_index,
        api.by_pci_id, api.by_uuid, api.name, api.uuid, api.pci_info, api.index, api.minor,
-       api.power_limit, api.persistence, api.mig_mode, api.compute_processes, api.total_energy,
-       api.power_usage, api.field_values, api.temperature, api.clock, api.utilization, api.memory,
-       api.clock_events, api.throttle_reasons, api.nvlink_state, api.gpm_support, api.gpm_alloc,
-       api.gpm_free, api.gpm_sample, api.gpm_metrics);
+       api.memory_clocks, api.sm_clocks, api.power_limit, api.persistence, api.mig_mode,
+       api.compute_processes, api.total_energy, api.power_usage, api.field_values, api.temperature,
+       api.clock, api.utilization, api.memory, api.clock_events, api.throttle_reasons,
+       api.nvlink_state, api.gpm_support, api.gpm_alloc, api.gpm_free, api.gpm_sample,
+       api.gpm_metrics);
 }
 
 }  // namespace dfa::nvml

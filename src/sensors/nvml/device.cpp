@@ -77,6 +77,23 @@ DeviceSettings Device::settings() const {
   return settings;
 }
 
+// Beside the memory's highest clock, which it has while kernels run.
+Value<std::vector<double>> Device::sm_clocks_hz() const {
+  std::array<unsigned, 512> memory{}, mhz{};
+  unsigned count = memory.size();
+  const Verdict told = api().memory_clocks(handle_, &count, memory.data());
+  if (!told || count == 0) return {std::nullopt, told};
+  const unsigned highest = *std::max_element(memory.begin(), memory.begin() + count);
+  count = mhz.size();
+  if (const Verdict got = api().sm_clocks(handle_, highest, &count, mhz.data()); !got) {
+    return {std::nullopt, got};
+  }
+  std::sort(mhz.begin(), mhz.begin() + count);
+  std::vector<double> hz;
+  for (unsigned i = 0; i < count; ++i) hz.push_back(1e6 * mhz[i]);
+  return {hz, {}};
+}
+
 Value<double> Device::field(std::uint32_t id, std::uint32_t scope) const {
   FieldValue field{};
   field.field = id;

@@ -28,6 +28,7 @@ class Device {
 
   DeviceSettings settings() const;  // read anew
   std::optional<double> power_limit_w() const;
+  Value<std::vector<double>> sm_clocks_hz() const;  // as GpuCard has it
 
   // One of NVML's numbered fields as a number. scope: of which part of the card, where a field has
   // parts.

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -212,6 +213,12 @@ Value<PowerLimits> RestoreDaemon::open(const std::string& card) {
   PowerLimits limits;
   std::istringstream(*reply.value) >> limits.found_w >> limits.least_w >> limits.most_w;
   return {limits, {}};
+}
+
+Verdict RestoreDaemon::keep(double) {
+  pollfd end{.fd = connection_, .events = POLLRDHUP, .revents = 0};
+  const bool gone = connection_ < 0 || (::poll(&end, 1, 0) > 0 && (end.revents & ~POLLIN) != 0);
+  return gone ? Verdict::no(kGone) : Verdict::yes();
 }
 
 Verdict RestoreDaemon::set_power_limit(double watts) {

@@ -32,11 +32,11 @@ class RestoreDaemon final : public sensors::CardControl {
 
   Value<CardIdentity> identify(const std::string& card);
   Value<PowerLimits> open(const std::string& card) override;
-  Verdict keep(double) override { return Verdict::yes(); }  // as long as it lives
+  Verdict keep(double) override;  // as long as it lives
   Verdict set_power_limit(double watts) override;
   Verdict lock_clocks(double least_hz, double most_hz) override;
   Verdict free_power_limit();
-  Verdict unlock_clocks();
+  Verdict unlock_clocks() override;
   std::optional<Range> clocks_hz() const override { return kAnyClocks; }
   void request_power_limit(double watts) override;
   void request_clocks(double hz) override;

@@ -16,6 +16,7 @@ class NvmlCard final : public sensors::GpuCard {
   const DeviceFacts& facts() const override { return device_.facts(); }
   DeviceSettings settings() const override { return device_.settings(); }
   Value<ComputeProcesses> compute_processes() const override { return device_.compute_processes(); }
+  Value<std::vector<double>> sm_clocks_hz() const override { return device_.sm_clocks_hz(); }
   std::span<const GaugeInfo> gauges() const override { return nvml::gauges(); }
   sensors::MeterSet open(Gauge gauge, const Clock& clock) const override {
     return open_meter(device_, gauge, clock);

@@ -50,8 +50,7 @@ void Gpu::settle() {
   power_w_ = card_.idle_w;
   for (int round = 0; round < 50; ++round) {  // leakage and temperature raise each other a little
     for (std::size_t i = 0; i < rise_c_.size(); ++i) rise_c_[i] = card_.poles[i].c_per_w * power_w_;
-    const double wanted =
-        board_power(card_, dynamic + load_.foreign_w, card_.clock_max_hz, temp_c());
+    const double wanted = board_power(card_, dynamic + load_.foreign_w, highest_hz_, temp_c());
     power_w_ = std::min(wanted, card_.limit_w);
   }
   filtered_w_ = power_w_;
