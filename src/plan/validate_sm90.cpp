@@ -149,9 +149,11 @@ Verdict validate_pages(const ForwardConfig& c, const Problem& p) {
   return all({
       require(c.paged, "keys in pages take paged=true"),
       require(!p.kv, "cuda_sm90 takes no cache in e4m3"),
-      require(!c.softcap || c.value_dim <= kMostPairValues || c.block_k <= kWidePairKeys,
+      require(!c.softcap || c.block_k <= kWidePairKeys ||
+                  (c.value_dim <= kMostPairValues && c.block_q <= 2 * kGroupRows),
               "block_k=", c.block_k, " but pages with softcap and value_dim above ",
-              kMostPairValues, " have registers for ", kWidePairKeys),
+              kMostPairValues, " or block_q above ", 2 * kGroupRows, " have registers for ",
+              kWidePairKeys),
       require(page_box_rows(p, c) % kLeastBoxRows == 0, "pages of ", p.page,
               " rows and tiles of block_k=", c.block_k, " have no common part in multiples of ",
               kLeastBoxRows, " rows, as cuda_sm90 copies them"),
