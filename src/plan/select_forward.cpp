@@ -291,7 +291,7 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
 
 // Hopper's kernel of keys in pages has run on a processor alone, on emulated instructions: no plan
 // takes it that does not name it, and no search for a tile, until a card has run it.
-constexpr bool kPagesByHopper = true;
+constexpr bool kPagesByHopper = false;
 
 bool sm90_is_planned(const Problem& p) { return !p.paged() || kPagesByHopper; }
 
