@@ -51,9 +51,6 @@ std::string splits_of(const Problem& p, const ForwardConfig& c) {
          (p.num_splits > 0 ? ", a tile's in " + text(p.num_splits) + " splits at most" : "");
 }
 
-// Has a card run the kernel of caches in e4m3?
-constexpr bool kE4m3CachesHaveRun = true;
-
 // Hopper's tiles of keys begin where pages do, so calls that say where keys begin in them
 // (leftpad_k) have the portable kernel.
 bool leaves_left_padding(const ForwardConfig& c) {
@@ -96,11 +93,8 @@ class LeftPadded final : public Launcher<ForwardArgs> {
 }  // namespace
 
 // What has run on a processor alone, on emulated instructions, is refused on a GPU until a card has
-// run it: wide heads in pages, caches in e4m3.
+// run it: wide heads in pages.
 Verdict flash_supports(const Problem& p, const Limits& limits) {
-  if (p.kv && !kE4m3CachesHaveRun) {
-    return Verdict::no("caches in e4m3 have run on no GPU; take backend cpu");
-  }
   if (p.paged() && std::max(p.d, p.dv) > kMostColumns) {
     return Verdict::no("keys in pages of head dims above " + std::to_string(kMostColumns) +
                        " have run on no GPU; take backend cpu");
