@@ -42,7 +42,7 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     if on_cpu and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
-    most = _known_most(max_seqlen_q)
+    most = _known_most("max_seqlen_q", max_seqlen_q)
 
     def keep(again):
         def call(q, k, v, lengths, slopes, sinks, block_table):

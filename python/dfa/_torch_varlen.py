@@ -176,7 +176,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
     options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q),
-               *asked, _known_most(max_seqlen_q), _known_most(max_seqlen_k))
+               *asked, _known_most("max_seqlen_q", max_seqlen_q), _known_most("max_seqlen_k", max_seqlen_k))
     given = q, k, v
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
@@ -240,11 +240,11 @@ def splits_of(num_splits, batch_invariant):
     return num_splits, batch_invariant
 
 
-def _known_most(most):
+def _known_most(name, most):
     """As the operator takes it. A compiled call is for all lengths, so that none of them is looked at."""
     if most is None or torch.compiler.is_compiling() or isinstance(most, torch.Tensor) and (most.device.type != "cpu" or type(most) is FakeTensor):
         return 0
-    return max(0, _whole("max_seqlen", most))
+    return max(0, _whole(name, most))
 
 
 def _dropout_of(dropout_p, seed, q):

@@ -289,12 +289,6 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
   }
 }
 
-// Hopper's kernel of keys in pages has run on a processor alone, on emulated instructions: no plan
-// takes it that does not name it, and no search for a tile, until a card has run it.
-constexpr bool kPagesByHopper = false;
-
-bool sm90_is_planned(const Problem& p) { return !p.paged() || kPagesByHopper; }
-
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;
   for_sm90_tiles(p, limits, [&](const ForwardConfig& config) {
@@ -340,8 +334,7 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal;
-  if (sm90_is_planned(problem)) legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -378,9 +371,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
     const std::vector<ForwardConfig> split = split_kv_candidates(rows, limits);
     if (!split.empty()) return split[0];
   }
-  if (sm90_is_planned(rows)) {
-    if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
-  }
+  if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
     return config_of(problem, kLeastE4m3Tile);  // which says why
   }
@@ -391,10 +382,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) {
-    return sm90_is_planned(problem) ? Verdict::yes()
-                                    : Verdict::no("cuda_sm90 over keys in pages has run on no GPU");
-  }
+  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

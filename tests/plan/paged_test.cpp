@@ -82,20 +82,17 @@ TEST(PagedPlan, FewQueriesKeepTheKernelThatSplitsKeys) {
   }
 }
 
-// Until a card has run it (kPagesByHopper in plan/select_forward.cpp).
-TEST(PagedPlan, HoppersIsTakenWhereItIsNamed) {
+TEST(PagedPlan, PromptsTakeHoppers) {
   for (const char* rest : {"d64 page(16)", "d128 page(64)", "d256 page(256) softcap(9) alibi sink",
                            "d192 dv128 page(16) window(900,0)"}) {
     const Problem p = prompts(rest);
-    const ForwardConfig named = asked_forward("target=cuda_sm90", p, kHopper90);
-    EXPECT_EQ(named.target, Target::cuda_sm90);
-    EXPECT_TRUE(named.paged);
-    EXPECT_EQ(named, sm90_candidates(p, kHopper90)[0]);
-    EXPECT_EQ(select_forward(p, kHopper90).target, Target::cuda_sm80) << rest;
-    EXPECT_EQ(sm90_fits(p, kHopper90).reason, "cuda_sm90 over keys in pages has run on no GPU");
-    const auto candidates = forward_candidates(p, kHopper90);
-    EXPECT_EQ(select_forward(p, kHopper90), candidates[0]);
-    for (const ForwardConfig& c : candidates) EXPECT_NE(c.target, Target::cuda_sm90);
+    const ForwardConfig chosen = select_forward(p, kHopper90);
+    EXPECT_EQ(chosen.target, Target::cuda_sm90) << rest;
+    EXPECT_TRUE(chosen.paged);
+    EXPECT_EQ(chosen, sm90_candidates(p, kHopper90)[0]);
+    EXPECT_EQ(chosen, forward_candidates(p, kHopper90)[0]);
+    EXPECT_EQ(chosen, asked_forward("target=cuda_sm90", p, kHopper90));
+    EXPECT_TRUE(sm90_fits(p, kHopper90));
   }
 }
 
