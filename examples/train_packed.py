@@ -172,7 +172,8 @@ def main():
               f"{'not measured' if joules is None else f'{joules * 1e3:.3f} mJ/token'}, last loss "
               f"{runs[-1]['losses'][-1]:.4f}", flush=True)
     runs.sort(key=lambda run: (run["seed"], list(ways).index(run["way"])))
-    result = {"command": shlex.join(["python3", *sys.argv]), "schema": "dfa-packed-training/1", "machine": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+    result = {"command": shlex.join(["python3", *sys.argv]),
+              "schema": "dfa-packed-training/1", "machine": torch.cuda.get_device_name() if device == "cuda" else "CPU",
               "torch": torch.__version__, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "model": shape,
               "loss_differences_from_one_by_one": agreement(runs), "runs": runs}
     path = arguments.out / "packed_training.json"
