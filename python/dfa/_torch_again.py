@@ -14,6 +14,7 @@ from dfa._torch import _any_autocast, _deterministic, _is_grad_enabled, _is_trac
 _MOST = 1024
 _PLAIN = {torch.Tensor, torch.nn.Parameter}
 _NUMBERS = {type(None), bool, int, float}
+_has_function_modes = torch._C._len_torch_function_stack
 _current_device = getattr(torch._C, "_cuda_getDevice", None)
 _current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _calls = {}
@@ -22,7 +23,7 @@ _calls = {}
 def key_of(door, tensors, numbers):
     """None where a call has to be made in full: under a transform, a mode, a profiler or autocast, or where autograd or the kind of a
     tensor or a number asks for more."""
-    if (is_dynamo_compiling() or _transformed() or _watched() or _profiler._is_profiler_enabled or _is_traced()
+    if (is_dynamo_compiling() or _transformed() or _watched() or _has_function_modes() or _profiler._is_profiler_enabled or _is_traced()
             or forward_ad._current_level >= 0 or _any_autocast()):
         return None
     learns, key = _is_grad_enabled(), [door, _deterministic()]

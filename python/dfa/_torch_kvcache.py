@@ -56,7 +56,7 @@ class Cache:
         first = torch.zeros_like(used) if self.leftpad is None else self.leftpad
         if left >= 0:
             first = torch.maximum(first, used - counts - left)
-        at = torch.arange(columns)
+        at = torch.arange(columns, device=used.device)
         seen = (at >= (first // page)[:, None]) & (at * page < used[:, None]) & (torch.as_tensor(counts) > 0).reshape(-1, 1)
         wrong = (seen & ((self.table < 0) | (self.table >= self.k.shape[0]))).nonzero()
         if len(wrong):

@@ -17,7 +17,7 @@ from dfa._shapes import check_dims, padded_width, scale_at_width, scale_of, wind
 from dfa._torch import DTYPES, _autocast, _any_autocast, _refuse_what_has_no_rule, _transformed
 from dfa._torch_e4m3 import E4M3, _padded as padded_e4m3, descale_of, descale_pointers
 from dfa._torch_varlen import (_check_most, _empty_outputs, _fitting, _known_most, _library, _logits_of, _longest, _On, _pointer, _whole,
-                               as_given, check_integers, check_operands, most_rows)
+                               as_given, check_integers, check_operands, most_rows, strides_of_rows)
 
 _library.define("paged_forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? seqused_q, Tensor seqused_k, "
                 "Tensor block_table, Tensor? leftpad_k, int left, int right, float scale, Tensor? alibi_slopes=None, "
@@ -206,7 +206,7 @@ def _planned(q, k, v, cu_seqlens_q, seqused_k, block_table, left, right, scale, 
         rows = rows if cu_seqlens_q is None else _longest(cu_seqlens_q, total_q)
         keys = min(max(1, -(-int(seqused_k.max()) // _STEP)) * _STEP, keys)
         threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
-    strides = (0, *q.stride()[1::-1]), _strides_of(k), _strides_of(v), (0, dv, hq * dv)
+    strides = strides_of_rows(q), _strides_of(k), _strides_of(v), (0, dv, hq * dv)
     return plan_of("fwd", DTYPES[q.dtype], (b, hq, hk, rows, keys, d, dv), (left, right), scale, False, strides, q.device.type,
                    "auto", threads, (total_q, pages * page), (softcap, alibi_slopes is not None, sinks is not None, ""),
                    page, splits=splits, e4m3_cache=e4m3_cache)

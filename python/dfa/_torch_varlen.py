@@ -373,7 +373,7 @@ def _planned(passes, q, k, v, given, asked=_Asked(), element=None):
     if q.device.type == "cpu":
         longest = _longest(cu_seqlens_q, total_q), _longest(cu_seqlens_k, total_k)
         threads = 0 if os.environ.get("DFA_THREADS") else torch.get_num_threads()
-    strides = *((0, *x.stride()[1::-1]) for x in (q, k, v)), (0, dv, hq * dv)
+    strides = *map(strides_of_rows, (q, k, v)), (0, dv, hq * dv)
     sizes = cu_seqlens_q.shape[0] - 1, hq, hk, *longest, d, dv
     if bias is not None:
         check_bias_shape(bias.shape, sizes[0], hq, *longest if q.device.type == "cpu" else (0, 0))
@@ -388,6 +388,12 @@ def _planned(passes, q, k, v, given, asked=_Asked(), element=None):
     logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
               (0, 0, 0) if bias is None else bias.stride()[:3])
     return plan, q.new_empty(plan.workspace_bytes, dtype=torch.uint8), (lengths, logits), _pointer(dropout_state)
+
+
+def strides_of_rows(x):
+    """(0, head, row) in elements of rows [total, h, d]; those of a dimension of one are dense, as libraries put anything there."""
+    (total, heads, d), (row, head, _) = x.shape, x.stride()
+    return 0, head if heads > 1 else d, row if total > 1 else heads * d
 
 
 def most_rows(most, total):

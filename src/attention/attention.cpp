@@ -130,7 +130,7 @@ void require_slopes(const Problem& p, const Logits& logits, const Device& device
                           "; accepted: 0, or hq for slopes of each batch");
   }
   if (!device.identity().pci_id.empty()) return;
-  const std::int64_t count = logits.slopes_of_batch == 0 ? p.hq : p.hq * p.batches();
+  const std::int64_t count = logits.slopes_of_batch == 0 ? p.hq : p.hq * p.b;
   for (std::int64_t i = 0; i < count; ++i) {
     if (std::isfinite(logits.alibi_slopes[i])) continue;
     throw InvalidArgument("alibi_slopes has " + std::to_string(logits.alibi_slopes[i]) +

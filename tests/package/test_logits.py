@@ -317,6 +317,10 @@ def test_slopes_that_are_not_finite_are_refused_by_name():
         dfa.attention(q, k, v, alibi_slopes=wrong)
     with pytest.raises(ValueError, match="alibi_slopes has nan at index 1"):
         dfa.attention(*(torch.from_numpy(x) for x in (q, k, v)), alibi_slopes=torch.from_numpy(wrong))
+    q, k, v = (torch.zeros(2, 2, 4, 16) for _ in range(3))
+    with pytest.raises(ValueError, match="alibi_slopes has nan at index 3"):
+        dfa.attention(q, k, v, alibi_slopes=torch.from_numpy(numpy.stack([[1.0, 1.0], wrong]).astype("float32")))
+    q, k, v = (x[:1].numpy() for x in (q, k, v))
     jnp = pytest.importorskip("jax.numpy")
     with pytest.raises(Exception, match="alibi_slopes has nan at index 1"):
         dfa.attention(*map(jnp.asarray, (q, k, v)), alibi_slopes=jnp.asarray(wrong)).block_until_ready()

@@ -193,3 +193,25 @@ def test_a_graph_that_records_the_first_call_of_its_kind_replays_it(device):
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(recorded, flash_attn_with_kvcache(q, k, v, cache_seqlens=used))
+
+
+def test_a_function_mode_sees_each_call(device):
+    from torch.overrides import TorchFunctionMode
+    seen = []
+
+    class Log(TorchFunctionMode):
+        def __torch_function__(self, function, types, arguments=(), named=None):
+            seen.append(str(function))
+            return function(*arguments, **(named or {}))
+
+    q, k, v, cu = packed(device)
+    dfa.attention_varlen(q, k, v, cu)
+    with Log():
+        dfa.attention_varlen(q, k, v, cu)
+    assert any("varlen_forward" in name for name in seen)
+
+
+def test_one_row_may_have_any_stride(device):
+    row = torch.randn(4, 64, generator=torch.Generator().manual_seed(5)).to(device)
+    x = row.as_strided((1, 4, 64), (0, 64, 1))
+    assert torch.equal(dfa.attention_varlen(x, x, x, ints(device, 0, 1)), row[None])
