@@ -8,7 +8,8 @@ def test_it_checks_every_target_and_says_which_are_not_there(dfa):
     assert sum(line.startswith("cpu_portable  ok ") for line in lines) == 9
     for target in ("cpu_portable", "cpu_avx2", "cpu_avx512", "cpu_amx", "cuda_sm75", "cuda_sm80", "cuda_sm90"):
         told = [line for line in lines if line.startswith(target)]
-        assert len(told) in (1, 9), told  # a target that is not there says so once
+        # A target that is not there says so once; AMX, which multiplies bf16 alone, refuses the others by element type.
+        assert len(told) in ((1, 8, 9) if target == "cpu_amx" else (1, 9)), told
     assert " 0 wrong, " in lines[-1]
 
 
