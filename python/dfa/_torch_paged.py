@@ -92,7 +92,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
                    block_table=(block_table, (b, columns)), leftpad_k=(leftpad_k, (b,)))
     factors = descales_of(k, v, b, k_descale, v_descale)
     hq, d, dv = q.shape[1], q.shape[2], v.shape[3]
-    plain = k.dtype in DTYPES and as_given(alibi_slopes, sinks) and 0 not in (*q.shape, *k.shape, *block_table.shape)
+    given = q, k, v, block_table, sinks
     slopes, sinks, softcap = _logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     options = *window_of(causal, window), scale_at_width(scale_of(scale), d), slopes, sinks, softcap
     if write is not None:
@@ -106,12 +106,12 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys
         k, v, factors = k.new_zeros(1, 1, 1, d), v.new_zeros(1, 1, 1, dv), (None, None)
         block_table = block_table.new_full((b, 1), -1)
-    given = q, k, v, block_table
     block_table = block_table if block_table.stride(1) == 1 or columns == 1 else block_table.contiguous()
     q, k, v = _fitting(q), _fitting_pages(k), _fitting_pages(v)
     o, lse = torch.ops.dfa.paged_forward(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, *options, most_q, *splits,
                                          *factors)
-    if keep is not None and plain and all(map(is_, (q, k, v, block_table), given)):
+    as_they_are = all(map(is_, (q, k, v, block_table, sinks), given)) and as_given(alibi_slopes)
+    if keep is not None and as_they_are and not is_e4m3_cache(k, v):
         keep(_again(q, k, v, cu_seqlens_q, seqused_k, block_table, options, most_q, splits))
     return o[..., :dv] if o.shape[2] != dv else o, lse
 

@@ -125,7 +125,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     if bias is seed is q_descale is k_descale is v_descale is None and type(dropout_p) in (int, float) and dropout_p == 0:
         key = _torch_again.key_of(
             "varlen", (q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table),
-            (max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, chunk, prefix, return_lse, deterministic, num_splits, batch_invariant, dropout_p))
+            (max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, chunk, prefix, return_lse, deterministic, num_splits, batch_invariant))
         if (call := _torch_again.call_of(key)) is not None:
             outputs = call(q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), alibi_slopes, sinks, block_table)
             if outputs is not None:
@@ -193,7 +193,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
             k, v, lengths = _with_a_key_of_none(k, v, lengths)
         forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
         o, lse = forward(q, k, v, *lengths, *options)
-        if key is not None and k.shape[0] > 0 and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
+        if key is not None and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
             _torch_again.keep(key, _again(q, k, v, lengths, options, (max_seqlen_q, max_seqlen_k)))
     o = o[..., :dv] if o.shape[2] != dv else o
     return (o, lse) if return_lse else o
