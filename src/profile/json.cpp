@@ -88,7 +88,7 @@ static Json parse(const std::string& text) {
   try {
     return parse_json(text);
   } catch (const InvalidArgument& error) {
-    throw InvalidArgument(std::string("profile: no file of dfa-profile/1: ") + error.what());
+    throw InvalidArgument(std::string("profile: no file of dfa-profile/1 or 2: ") + error.what());
   }
 }
 
@@ -108,7 +108,7 @@ std::vector<Row> from_json(const std::string& text) {
       }
     }
   } catch (const Json::exception& error) {
-    throw InvalidArgument(std::string("profile: no file of dfa-profile/1: ") + error.what());
+    throw InvalidArgument(std::string("profile: no file of dfa-profile/1 or 2: ") + error.what());
   }
   return rows;
 }

@@ -10,9 +10,8 @@
 //            largest element just below 2^15: what is 2^-31 of that and more stays exact
 //   scores   times a factor of their row, which undoes that and has k's: they are those of a cache
 //            in q's type
-//   weights  times 2^kLift and rounded to fp16: those of 2^-24 of the largest and more have the
-//   bits
-//            of bf16 at least
+//   weights  times 2^kLift and rounded to fp16: those of 2^-24 of the largest and more have at
+//            least the bits that bf16 would have
 //   output   of a split times v's factor, before splits are combined
 namespace dfa {
 
