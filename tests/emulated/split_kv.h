@@ -64,4 +64,24 @@ int run_split_kv(Tensors& t, ForwardArgs pointers, int num_splits, int split_key
   return most;
 }
 
+template <ForwardConfig kConfig>
+void expect_split_kv(const std::string& line, int num_splits, int split_keys) {
+  Tensors t(line, 7);
+  run_split_kv<kConfig>(t, t.forward_args(), num_splits, split_keys);
+  expect_met(check_forward(t.p, t.forward_args()), line);
+}
+
+// Calls for groups of a power of two and of three, without type and head dim: lengths of none, one,
+// a page and a row more or less, about those of tiles; queries up to more than a tile's.
+inline constexpr const char* kSplitsOfTwo[] = {
+    "causal hq4 hk2 lens(7,1,0,16,5,3) lens_k(450,1,9,16,17,15) page(16)",
+    "hq4 hk2 lens(1,1,1) lens_k(64,3,500) page(64)",
+    "window(40,9) hq2 hk1 lens(20,1,9) lens_k(331,0,64) page(7)",
+    "causal b3 hq4 hk2 sq2 sk290 page(1)",
+};
+inline constexpr const char* kSplitsOfThree[] = {
+    "causal hq6 hk2 lens(5,1,0,3) lens_k(450,1,9,66) page(16)",
+    "b2 hq3 hk1 sq1 sk700 page(256)",
+};
+
 }  // namespace dfa::emulated

@@ -24,32 +24,16 @@ std::string line_of(const ForwardConfig& config, const std::string& rest) {
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest, int num_splits, int split_keys = 0) {
-  const std::string line = line_of(kConfig, rest);
-  Tensors t(line, 7);
-  run_split_kv<kConfig>(t, t.forward_args(), num_splits, split_keys);
-  expect_met(check_forward(t.p, t.forward_args()), line);
+  expect_split_kv<kConfig>(line_of(kConfig, rest), num_splits, split_keys);
 }
-
-// Lengths of none, one, a page and a row more or less, about those of tiles; queries up to more
-// than a tile's; groups of a power of two and not.
-constexpr const char* kOfTwo[] = {
-    "causal hq4 hk2 lens(7,1,0,16,5,3) lens_k(450,1,9,16,17,15) page(16)",
-    "hq4 hk2 lens(1,1,1) lens_k(64,3,500) page(64)",
-    "window(40,9) hq2 hk1 lens(20,1,9) lens_k(331,0,64) page(7)",
-    "causal b3 hq4 hk2 sq2 sk290 page(1)",
-};
-constexpr const char* kOfThree[] = {
-    "causal hq6 hk2 lens(5,1,0,3) lens_k(450,1,9,66) page(16)",
-    "b2 hq3 hk1 sq1 sk700 page(256)",
-};
 
 TEST(EmulatedSplitKvE4m3, EveryMaskAndSizeOfPages) {
   for (const int splits : {1, 5, 40}) {
-    for (const char* rest : kOfTwo) {
+    for (const char* rest : kSplitsOfTwo) {
       expect_right<of_cache(kBf16, 64, {16, 128, 4, 3, 2})>(rest, splits);
       expect_right<of_cache(kFp16, 128, {32, 32, 2, 2, 2})>(rest, splits);
     }
-    for (const char* rest : kOfThree) {
+    for (const char* rest : kSplitsOfThree) {
       expect_right<of_cache(kFp16, 32, {16, 64, 4, 3, 3})>(rest, splits);
       expect_right<of_cache(kBf16, 96, {32, 64, 2, 2, 3})>(rest, splits);
     }
@@ -66,14 +50,12 @@ TEST(EmulatedSplitKvE4m3, WideHeadsAndThoseOfTwoWidths) {
   }();
   expect_right<kTwo>("dv128 hq2 hk2 lens(2,1) lens_k(200,90) page(16)", 9);
   constexpr ForwardConfig kNarrow = of_cache(kBf16, 32, {16, 64, 4, 3, 1});
-  Tensors t("fwd bf16 d16 hq2 hk2 lens(2,1) lens_k(200,90) page(16) kv(e4m3)", 7);
-  run_split_kv<kNarrow>(t, t.forward_args(), 9, 0);
-  expect_met(check_forward(t.p, t.forward_args()), to_line(t.p));
+  expect_split_kv<kNarrow>("fwd bf16 d16 hq2 hk2 lens(2,1) lens_k(200,90) page(16) kv(e4m3)", 9, 0);
 }
 
 TEST(EmulatedSplitKvE4m3, LogitsThatAreNotPlain) {
   for (const int splits : {1, 12}) {
-    for (const char* rest : kOfTwo) {
+    for (const char* rest : kSplitsOfTwo) {
       expect_right<of_cache(kBf16, 64, {16, 64, 4, 3, 2}, true)>(
           std::string(rest) + " softcap(4) sink", splits);
     }

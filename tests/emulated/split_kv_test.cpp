@@ -14,33 +14,18 @@ constexpr auto kBf16 = DType::bf16;
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest, int num_splits, int split_keys = 0) {
-  const std::string line = std::string("fwd ") + name_of(kConfig.element) + " " + rest + " d" +
-                           std::to_string(kConfig.head_dim);
-  Tensors t(line, 7);
-  run_split_kv<kConfig>(t, t.forward_args(), num_splits, split_keys);
-  expect_met(check_forward(t.p, t.forward_args()), line);
+  expect_split_kv<kConfig>(std::string("fwd ") + name_of(kConfig.element) + " " + rest + " d" +
+                               std::to_string(kConfig.head_dim),
+                           num_splits, split_keys);
 }
-
-// Lengths of none, one, a page and a row more or less, about those of tiles; queries up to more
-// than a tile's; groups of a power of two and not.
-constexpr const char* kOfTwo[] = {
-    "causal hq4 hk2 lens(7,1,0,16,5,3) lens_k(450,1,9,16,17,15) page(16)",
-    "hq4 hk2 lens(1,1,1) lens_k(64,3,500) page(64)",
-    "window(40,9) hq2 hk1 lens(20,1,9) lens_k(331,0,64) page(7)",
-    "causal b3 hq4 hk2 sq2 sk290 page(1)",
-};
-constexpr const char* kOfThree[] = {
-    "causal hq6 hk2 lens(5,1,0,3) lens_k(450,1,9,66) page(16)",
-    "b2 hq3 hk1 sq1 sk700 page(256)",
-};
 
 TEST(EmulatedSplitKv, EveryMaskAndSizeOfPages) {
   for (const int splits : {1, 5, 40}) {
-    for (const char* rest : kOfTwo) {
+    for (const char* rest : kSplitsOfTwo) {
       expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged)>(rest, splits);
       expect_right<split_forward(kBf16, 128, {32, 32, 2, 2, 2}, Keys::paged)>(rest, splits);
     }
-    for (const char* rest : kOfThree) {
+    for (const char* rest : kSplitsOfThree) {
       expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 3}, Keys::paged)>(rest, splits);
       expect_right<split_forward(kBf16, 96, {32, 64, 2, 2, 3}, Keys::paged)>(rest, splits);
     }
@@ -58,7 +43,7 @@ TEST(EmulatedSplitKv, PackedKeys) {
 
 TEST(EmulatedSplitKv, LogitsThatAreNotPlain) {
   for (const int splits : {1, 12}) {
-    for (const char* rest : kOfTwo) {
+    for (const char* rest : kSplitsOfTwo) {
       expect_right<split_forward(kBf16, 64, {16, 64, 4, 3, 2}, Keys::paged, true)>(
           std::string(rest) + " softcap(4) sink", splits);
     }
