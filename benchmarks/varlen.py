@@ -9,7 +9,7 @@ xformers' flash_attn_3/_C.so), and torch.nn.attention.varlen; those that cannot 
 TFLOP/s by true lengths (half for causal), the median of bursts taken in turns, and `dense`, the same lengths where they are all
 alike as a dense call. --joules: behind a slash GFLOP/J, by the card's counter over a second of each. --configs: lines
 `fwd|bwd CONFIG` whose configurations are timed as further columns of ours. --pages: forwards of the same keys and values in
-pages of so many rows, in no order and NaN behind each end, as planned and, where that is another, by cuda_sm90; the share of the
+pages of so many rows, in no order and NaN behind each end, as planned and, where that is Hopper's own, by cuda_sm80; the share of the
 packed one's rate behind each. --only: rows whose name has the text; --forward: no backward.
 Each implementation first holds one call against dfa's own of each sequence alone.
 """
@@ -116,10 +116,10 @@ def paged_calls(row, pages, right):
         call, o, planned = over_pages(row, page)
         check("dfa", row, "fwd", call, [o], right)
         calls[f"page {page}"] = call
-        if "cuda_sm90" not in planned:
-            call, o, _ = over_pages(row, page, "target=cuda_sm90")
+        if "cuda_sm90" in planned:
+            call, o, _ = over_pages(row, page, "target=cuda_sm80")
             check("dfa", row, "fwd", call, [o], right)
-            calls[f"page {page} sm90"] = call
+            calls[f"page {page} sm80"] = call
     return calls
 
 
