@@ -15,7 +15,7 @@
 #include "bench/partial_result.h"
 #include "bench/result.h"
 #include "bench/result_writer.h"
-#include "bench/study.h"
+#include "bench/suite_run.h"
 #include "bench/suites.h"
 #include "bench/three_way.h"
 #include "bench/torch_peer.h"
@@ -41,7 +41,7 @@ struct BenchArguments {
   int calls = 0;  // 0: as the suite says, or chosen
   std::string scale;
   std::string out;
-  bench::StudyOptions study;
+  bench::SuiteOptions options;
 };
 
 std::string time_left(double fraction, double elapsed_s) {
@@ -83,13 +83,13 @@ class ProgressBar {
 bench::Scale scale_of(const BenchArguments& arguments) {
   if (!arguments.scale.empty()) return bench::parse_scale(arguments.scale);
   const std::string backend =
-      arguments.study.backend == "auto" ? bench::default_backend() : arguments.study.backend;
+      arguments.options.backend == "auto" ? bench::default_backend() : arguments.options.backend;
   return backend == "cpu" || backend == "reference" ? bench::Scale::cpu : bench::Scale::full;
 }
 
 std::vector<bench::ProblemGroup> chosen_problems(const BenchArguments& arguments) {
   if (!arguments.suite.empty()) {
-    return bench::make_suite(arguments.suite, arguments.study.scale);
+    return bench::make_suite(arguments.suite, arguments.options.scale);
   }
   std::string text;
   for (const std::string& line : arguments.problem_lines) text += line + "\n";
@@ -172,7 +172,7 @@ void print_summary(const bench::Result& result) {
         timed ? fmt::format("{:.3f}", c.time_ms->median) : "-",
         timed ? fmt::format("{:.3f}", c.time_ms->mad) : "-", timed ? c.time_ms->n : 0,
         number_or_dash(c.tflops, "{:.3f}"), number_or_dash(c.energy_j, "{:.4g}"), check_text(c),
-        c.status == bench::Status::ok
+        c.status == bench::CaseStatus::ok
             ? "ok"
             : fmt::format("{}: {}", name_of(c.status), c.reason.value_or("no reason given")));
   }
@@ -193,8 +193,9 @@ void print_not_measured(const bench::Result& result) {
 }
 
 bool any_failed(const bench::Result& result) {
-  return std::any_of(result.cases.begin(), result.cases.end(),
-                     [](const bench::CaseResult& c) { return c.status == bench::Status::failed; });
+  return std::any_of(result.cases.begin(), result.cases.end(), [](const bench::CaseResult& c) {
+    return c.status == bench::CaseStatus::failed;
+  });
 }
 
 // The three lists stand beside the result.
@@ -210,37 +211,38 @@ void write_three_way(const std::string& out, const bench::Result& result) {
 
 void run_bench(BenchArguments& arguments, int& exit_code) {
   bench::require_writable(arguments.out);
-  arguments.study.scale = scale_of(arguments);
-  arguments.study.peers = peers_of(arguments);
+  arguments.options.scale = scale_of(arguments);
+  arguments.options.peers = peers_of(arguments);
   const auto groups = groups_of(arguments);
   end_gently();
-  arguments.study.interrupted = interrupted;
-  bench::Study study;
+  arguments.options.interrupted = interrupted;
+  bench::SuiteRun suite;
   bench::PartialResult partial(arguments.out);
   {
     ProgressBar bar;
-    study = bench::run_study(
-        groups, arguments.study, [&](const bench::Progress& progress) { bar.show(progress); },
-        [&](const bench::Study& so_far) { partial.keep(so_far); });
+    suite = bench::run_suite(
+        groups, arguments.options, [&](const bench::Progress& progress) { bar.show(progress); },
+        [&](const bench::SuiteRun& so_far) { partial.keep(so_far); });
   }
-  study.result.created = utc_now();
-  study.result.argv = bench::process_arguments();
-  bench::write_result(arguments.out, study.result, study.samples);
+  suite.result.created = utc_now();
+  suite.result.argv = bench::process_arguments();
+  bench::write_result(arguments.out, suite.result, suite.samples);
   partial.remove();
-  if (arguments.suite == "three_way") write_three_way(arguments.out, study.result);
-  print_summary(study.result);
-  print_not_measured(study.result);
-  for (const std::string& line : bench::warnings(study.result)) fmt::print("{}\n", line);
+  if (arguments.suite == "three_way") write_three_way(arguments.out, suite.result);
+  print_summary(suite.result);
+  print_not_measured(suite.result);
+  for (const std::string& line : bench::warnings(suite.result)) fmt::print("{}\n", line);
   fmt::print("wrote {}\n", arguments.out);
   if (interrupted()) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
-  if (any_failed(study.result) || interrupted()) exit_code = 1;
+  if (any_failed(suite.result) || interrupted()) exit_code = 1;
 }
 
 CardsArguments cards_arguments(const CLI::App& command, const BenchArguments& arguments) {
   CardsArguments cards{.out = arguments.out};
-  if (command.count("--seconds") > 0) cards.seconds = arguments.study.seconds;
-  if (command.count("--energy-seconds") > 0) cards.energy_seconds = arguments.study.energy_seconds;
-  if (!arguments.study.energy) cards.energy_seconds = 0;
+  if (command.count("--seconds") > 0) cards.seconds = arguments.options.seconds;
+  if (command.count("--energy-seconds") > 0)
+    cards.energy_seconds = arguments.options.energy_seconds;
+  if (!arguments.options.energy) cards.energy_seconds = 0;
   return cards;
 }
 
@@ -277,7 +279,7 @@ void add_bench(CLI::App& app, int& exit_code) {
                    "of standard, flash, dynamic, stored (standard, P kept for the "
                    "backward); comma-separated")
       ->delimiter(',');
-  command->add_option("--config", a.study.config,
+  command->add_option("--config", a.options.config,
                       "tiles of flash, e.g. BackwardConfig{target=cuda_sm90}; default: as planned");
   command
       ->add_option(
@@ -299,27 +301,27 @@ void add_bench(CLI::App& app, int& exit_code) {
           "calls in a row of each timed run, of which times are the mean; default: one on the CPU, "
           "some milliseconds of them on a GPU")
       ->check(whole_number(1, 1000000));
-  command->add_option("--seconds", a.study.seconds, "for the timed samples of the whole run")
+  command->add_option("--seconds", a.options.seconds, "for the timed samples of the whole run")
       ->check(seconds());
   command
-      ->add_option("--sm-budget", a.study.sm_budget,
+      ->add_option("--sm-budget", a.options.sm_budget,
                    "multiprocessors that our launches may take, where their kernels take a budget; "
                    "0: all")
       ->check(whole_number(0, 100000));
-  command->add_flag("--interleave,!--no-interleave", a.study.interleave,
+  command->add_flag("--interleave,!--no-interleave", a.options.interleave,
                     "algorithms in turns, in random order (default)");
-  command->add_flag("--energy,!--no-energy", a.study.energy,
+  command->add_flag("--energy,!--no-energy", a.options.energy,
                     "joules and watts by sustained runs, seconds a case (default)");
   command
-      ->add_option("--energy-seconds", a.study.energy_seconds,
+      ->add_option("--energy-seconds", a.options.energy_seconds,
                    "of each sustained run; default: as long as the energy counter wants")
       ->check(seconds());
   command->add_option("--scale", a.scale, "cpu or full; default: cpu where the backend is the CPU");
-  command->add_option("--backend", a.study.backend, "auto, cuda, cpu or reference");
-  command->add_option("--threads", a.study.threads, "CPU threads, 1 to 1024, or 0 for all")
+  command->add_option("--backend", a.options.backend, "auto, cuda, cpu or reference");
+  command->add_option("--threads", a.options.threads, "CPU threads, 1 to 1024, or 0 for all")
       ->check(thread_count());
   command
-      ->add_option("--seed", a.study.seed,
+      ->add_option("--seed", a.options.seed,
                    "of the inputs and of the order, an integer from 0 to 2^64-1")
       ->check(seed());
   command->add_option("--out", a.out, "result file, JSON")->required();

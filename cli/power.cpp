@@ -82,7 +82,7 @@ void print_left_out(const std::vector<run::Load>& loads, const power::Lent& lent
 // On a terminal one line that redraws itself; elsewhere a line a second.
 class LiveLine {
  public:
-  void show(const power::Sample& sample, const power::Decision& decision) {
+  void show(const power::TraceSample& sample, const power::Decision& decision) {
     if (!terminal_ && sample.time_s - shown_s_ < 1) return;
     shown_s_ = sample.time_s;
     fmt::print(stderr,
@@ -114,7 +114,7 @@ void print_section(const run::Governed& governed, double begin, double end,
   double power = 0, work = 0, above = 0, most = 0, settling = 0;
   double hottest = -INFINITY, last_c = 0;
   int count = 0, settled = 0;
-  for (const power::Sample& s : governed.trace.samples) {
+  for (const power::TraceSample& s : governed.trace.samples) {
     if (s.time_s < begin || s.time_s > end) continue;
     const double since = s.time_s - begin;
     if (s.cap_w > 0 && s.power_w > 1.02 * s.cap_w) settling = since;
@@ -283,7 +283,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   run::Governed governed;
   {
     LiveLine line;
-    options.on_sample = [&](const power::Sample& sample, const power::Decision& decision) {
+    options.on_sample = [&](const power::TraceSample& sample, const power::Decision& decision) {
       line.show(sample, decision);
     };
     governed = run::run_governed(loads, options, gpu, idle_w, clock);

@@ -168,7 +168,7 @@ bench::CaseResult describe_case(const RunArguments& arguments, const Problem& pr
                                      .tensor = worst.name,
                                      .sampled = report->sampled};
   if (!report->ok) {
-    record.status = bench::Status::failed;
+    record.status = bench::CaseStatus::failed;
     record.reason = "wrong result: " + worst.name + ": " + worst.detail;
   }
   return record;

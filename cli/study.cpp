@@ -17,9 +17,9 @@
 namespace dfa::cli {
 namespace {
 
-using evaluate::Step;
 using evaluate::StepRecord;
 using evaluate::StepStatus;
+using evaluate::StudyStep;
 
 struct StudyArguments {
   std::string out;
@@ -48,26 +48,27 @@ std::string analyzed_machine(const GpuIdentity& gpu) {
   return "h200";
 }
 
-std::vector<Step> chosen(std::vector<Step> steps, const std::vector<std::string>& names) {
+std::vector<StudyStep> chosen(std::vector<StudyStep> steps, const std::vector<std::string>& names) {
   if (names.empty()) return steps;
   for (const std::string& name : names) {
-    if (std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.name == name; })) {
+    if (std::any_of(steps.begin(), steps.end(),
+                    [&](const StudyStep& s) { return s.name == name; })) {
       continue;
     }
     std::vector<std::string> known;
-    for (const Step& step : steps) known.push_back(step.name);
+    for (const StudyStep& step : steps) known.push_back(step.name);
     throw InvalidArgument(fmt::format("--steps '{}'; accepted: {}", name, fmt::join(known, ", ")));
   }
-  for (Step& step : steps) {
+  for (StudyStep& step : steps) {
     const bool wanted = std::find(names.begin(), names.end(), step.name) != names.end();
     if (!wanted && !step.always) step.cannot = "not asked for";
   }
   return steps;
 }
 
-void show_list(const std::vector<Step>& steps) {
+void show_list(const std::vector<StudyStep>& steps) {
   double sum = 0;
-  for (const Step& step : steps) {
+  for (const StudyStep& step : steps) {
     if (step.cannot.empty()) sum += step.estimate_s;
     fmt::print("{:<18}{:>8}  {}{}\n", step.name,
                step.cannot.empty() ? duration(step.estimate_s) : "-", step.question,
@@ -107,7 +108,7 @@ void run_study(const StudyArguments& arguments, int& exit_code) {
                                      : evaluate::Extent::whole;
   options.energy = arguments.energy;
   options.machine = analyzed_machine(gpu);
-  const std::vector<Step> steps = chosen(
+  const std::vector<StudyStep> steps = chosen(
       evaluate::make_steps(options, evaluate::find_tools(arguments.source)), arguments.steps);
   if (arguments.list) return show_list(steps);
   end_gently();

@@ -39,7 +39,7 @@ std::optional<double> finite(double value) {
 }  // namespace
 
 bool Case::attempt(const std::function<void()>& body) {
-  Status status = Status::ok;
+  CaseStatus status = CaseStatus::ok;
   std::string reason;
   const bool ok = guarded(body, status, reason);
   if (!ok) end(status, std::move(reason));
@@ -112,7 +112,7 @@ void Case::check(const CheckOptions& options) {
                               .seed = options.seed,
                               .tensor = worst.name,
                               .sampled = report.sampled};
-  if (!report.ok) end(Status::failed, "wrong result: " + worst.name + ": " + worst.detail);
+  if (!report.ok) end(CaseStatus::failed, "wrong result: " + worst.name + ": " + worst.detail);
 }
 
 void Case::finish(const measure::Telemetry& telemetry) {
@@ -128,7 +128,7 @@ void Case::finish(const measure::Telemetry& telemetry) {
     const auto hz = median_of(samples, &Sample::clock_hz);
     if (!megahertz && hz) megahertz = *hz * 1e-6;
   }
-  if (record.status == Status::ok) explain_nulls(telemetry);
+  if (record.status == CaseStatus::ok) explain_nulls(telemetry);
 }
 
 void Case::explain_nulls(const measure::Telemetry& telemetry) {

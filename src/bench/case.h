@@ -15,7 +15,7 @@
 
 namespace dfa::bench {
 
-// One implementation of a problem, as it goes through the stages of a study: its record so far, and
+// One implementation of a problem, as it goes through the stages of a run: its record so far, and
 // its end where something goes wrong.
 struct Case {
   CaseResult record;
@@ -25,9 +25,9 @@ struct Case {
   std::unique_ptr<Implementation> implementation{};
   std::vector<Sample> samples{};  // durations of one call
 
-  bool alive() const { return record.status == Status::ok; }
+  bool alive() const { return record.status == CaseStatus::ok; }
 
-  void end(Status status, std::string reason) {
+  void end(CaseStatus status, std::string reason) {
     record.status = status;
     record.reason = std::move(reason);
   }

@@ -37,14 +37,14 @@ CasesByKey index(const Result& result, const char* name) {
 }
 
 std::optional<Interval> time_of(const CaseResult& record) {
-  if (record.status != Status::ok || !record.time_ms) return std::nullopt;
+  if (record.status != CaseStatus::ok || !record.time_ms) return std::nullopt;
   const TimeMs& t = *record.time_ms;
   if (!(t.median > 0)) return std::nullopt;
   return Interval{t.median, t.half_width.value_or(measure::mad_half_width(t.mad, t.n)) / t.median};
 }
 
 std::optional<Interval> joules_of(const CaseResult& record) {
-  if (record.status != Status::ok || !record.energy_j || !(*record.energy_j > 0)) {
+  if (record.status != CaseStatus::ok || !record.energy_j || !(*record.energy_j > 0)) {
     return std::nullopt;
   }
   return Interval{*record.energy_j, record.energy_uncertainty_j.value_or(0) / *record.energy_j};
@@ -67,18 +67,18 @@ CaseComparison compare_case(const CaseResult& a, const CaseResult& b, double tol
   };
   if (a.status != b.status) {
     note(std::string("was ") + name_of(a.status) + ", now " + name_of(b.status));
-  } else if (b.status != Status::ok) {
+  } else if (b.status != CaseStatus::ok) {
     note(std::string(name_of(b.status)) + " in both");
   }
   const bool wrong = b.check && !b.check->ok;
   if (wrong) note("its check failed");
-  const bool both_ok = a.status == Status::ok && b.status == Status::ok;
+  const bool both_ok = a.status == CaseStatus::ok && b.status == CaseStatus::ok;
   const bool untimed = both_ok && time_of(a) && !time_of(b);
   if (untimed) note("no longer timed");
   if (both_ok && !time_of(a)) note(time_of(b) ? "A has no time" : "neither has a time");
   if (both_ok && joules_of(a) && !joules_of(b)) note("joules no longer measured");
-  const bool broken = a.status == Status::ok && b.status != Status::ok;
-  result.worse = broken || wrong || untimed || b.status == Status::failed ||
+  const bool broken = a.status == CaseStatus::ok && b.status != CaseStatus::ok;
+  result.worse = broken || wrong || untimed || b.status == CaseStatus::failed ||
                  result.time == Change::slower || result.joules == Change::slower;
   return result;
 }

@@ -30,7 +30,7 @@ double longest_period(const sensors::MeterSet& counters) {
   return period;
 }
 
-using Samples = std::vector<sensors::Sampler::Sample>;
+using Samples = std::vector<sensors::Sampler::Entry>;
 
 std::vector<std::vector<Reading>> by_meter(const Samples& samples, std::size_t meters) {
   std::vector<std::vector<Reading>> readings(meters);

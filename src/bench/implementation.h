@@ -5,7 +5,7 @@
 
 namespace dfa::bench {
 
-// One way to run the problem of a group, as a study times, weighs and checks it: an algorithm of
+// One way to run the problem of a group, as a suite times, weighs and checks it: an algorithm of
 // ours with its launch mode, or a peer's. A run is as many calls as the group asks for.
 class Implementation {
  public:

@@ -19,7 +19,7 @@ std::filesystem::path beside(const std::filesystem::path& out) {
 PartialResult::PartialResult(const std::filesystem::path& out)
     : path_(is_stream(out) ? "" : beside(output_target(out))), kept_s_(monotonic_s() - kEvery_s) {}
 
-void PartialResult::keep(const Study& so_far) {
+void PartialResult::keep(const SuiteRun& so_far) {
   if (path_.empty() || monotonic_s() - kept_s_ < kEvery_s) return;
   Result result = so_far.result;
   result.created = utc_now();

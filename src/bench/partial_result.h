@@ -2,20 +2,20 @@
 
 #include <filesystem>
 
-#include "bench/study.h"
+#include "bench/suite_run.h"
 
 namespace dfa::bench {
 
-// What a study has measured so far, beside its result to be: `out.partial.json` of `out.json`, a
+// What a run has measured so far, beside its result to be: `out.partial.json` of `out.json`, a
 // result file like any other. A process that is killed leaves it; an older result stays as it was
-// until the study's own is written.
+// until the run's own is written.
 class PartialResult {
  public:
   explicit PartialResult(const std::filesystem::path& out);
 
   // At most every other second, so that short problems are not held up. Where it cannot be written
-  // the study goes on: writing the result itself tells why.
-  void keep(const Study& so_far);
+  // the run goes on: writing the result itself tells why.
+  void keep(const SuiteRun& so_far);
 
   void remove();
 

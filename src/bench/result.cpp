@@ -8,15 +8,16 @@
 namespace dfa::bench {
 namespace {
 
-constexpr auto kResultStatuses = enum_table<Status>({{Status::ok, "ok"},
-                                                     {Status::out_of_memory, "out_of_memory"},
-                                                     {Status::unsupported, "unsupported"},
-                                                     {Status::failed, "failed"}});
+constexpr auto kResultStatuses =
+    enum_table<CaseStatus>({{CaseStatus::ok, "ok"},
+                            {CaseStatus::out_of_memory, "out_of_memory"},
+                            {CaseStatus::unsupported, "unsupported"},
+                            {CaseStatus::failed, "failed"}});
 
 }  // namespace
 
-const char* name_of(Status status) { return kResultStatuses.name(status); }
-static const auto& table_of(Status) { return kResultStatuses; }
+const char* name_of(CaseStatus status) { return kResultStatuses.name(status); }
+static const auto& table_of(CaseStatus) { return kResultStatuses; }
 
 template <typename Visitor, FieldsOf<TimeMs> Fields>
 void visit_fields(Visitor& visit, Fields& time) {

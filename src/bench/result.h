@@ -16,9 +16,9 @@ namespace dfa::bench {
 
 inline constexpr const char* kSchema = "dfa-result/1";
 
-enum class Status : int { ok, out_of_memory, unsupported, failed };
+enum class CaseStatus : int { ok, out_of_memory, unsupported, failed };
 
-const char* name_of(Status status);
+const char* name_of(CaseStatus status);
 
 struct TimeMs {
   double median = 0;
@@ -69,7 +69,7 @@ struct CaseResult {
   std::string launch = "eager";  // or graph
   int sm_budget = 0;             // multiprocessors that launches may take; 0: all
   int calls_per_run = 1;         // in a timed run; times, joules and flops are of one call
-  Status status = Status::ok;
+  CaseStatus status = CaseStatus::ok;
   std::optional<std::string> reason;  // why the status is not ok, or what was not measured and why
 
   std::optional<TimeMs> time_ms;

@@ -104,21 +104,21 @@ std::vector<Measurement> measure(const std::vector<Variant>& variants,
   return Measuring(variants, options, clock).run();
 }
 
-bool guarded(const std::function<void()>& body, Status& status, std::string& reason) {
+bool guarded(const std::function<void()>& body, CaseStatus& status, std::string& reason) {
   try {
     body();
     return true;
   } catch (const OutOfMemory& error) {
-    status = Status::out_of_memory;
+    status = CaseStatus::out_of_memory;
     reason = error.what();
   } catch (const std::bad_alloc&) {
-    status = Status::out_of_memory;
+    status = CaseStatus::out_of_memory;
     reason = "the host ran out of memory";
   } catch (const Unsupported& error) {
-    status = Status::unsupported;
+    status = CaseStatus::unsupported;
     reason = error.what();
   } catch (const Error& error) {
-    status = Status::failed;
+    status = CaseStatus::failed;
     reason = error.what();
   }
   return false;

@@ -43,7 +43,7 @@ struct MeasureOptions {
 };
 
 struct Measurement {
-  Status status = Status::ok;
+  CaseStatus status = CaseStatus::ok;
   std::string reason;  // when the status is not ok
   std::vector<Sample> samples;
 
@@ -57,6 +57,6 @@ std::vector<Measurement> measure(const std::vector<Variant>& variants,
 
 // Runs `body`, turning OutOfMemory, Unsupported and other errors of the library into a status.
 // Returns true when it ended well.
-bool guarded(const std::function<void()>& body, Status& status, std::string& reason);
+bool guarded(const std::function<void()>& body, CaseStatus& status, std::string& reason);
 
 }  // namespace dfa::bench

@@ -14,7 +14,7 @@ enum class Scale : int { cpu, full };
 Scale parse_scale(const std::string& text);  // throws InvalidArgument
 const char* name_of(Scale scale);
 
-// The algorithms a study knows.
+// The algorithms that suites know.
 const std::vector<std::string>& algorithm_names();
 
 // eager: every call queues its kernels. graph: the calls are recorded once and replayed. compile…:

@@ -85,7 +85,7 @@ Json problem_json(const Problem& p) {
 
 }  // namespace
 
-// In memory where the system has a folder for that; gone with the study.
+// In memory where the system has a folder for that; gone with the run.
 struct TorchPeer::Folder {
   Folder() {
     const bool shared = std::filesystem::is_directory("/dev/shm");

@@ -14,7 +14,7 @@
 namespace dfa::bench {
 
 // Attention of PyTorch beside ours: a Python program (torch_peer.py) that lives as long as the
-// study, gets our inputs as files and is told when to run. It times itself by events on its device.
+// run, gets our inputs as files and is told when to run. It times itself by events on its device.
 // Memory it cannot have, combinations it does not know: OutOfMemory, Unsupported with its words.
 class TorchPeer {
  public:

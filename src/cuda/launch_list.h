@@ -26,7 +26,7 @@ class LaunchList final : public Launcher<Args> {
 
   void queue(const Args& args, const gpu::Stream& stream, int) const override {
     const All all = with_pointers(args_, args);
-    for (const Step& step : steps_) {
+    for (const Entry& step : steps_) {
       if (step.zeroed.bytes > 0) {
         gpu::fill(stream, static_cast<char*>(args.workspace) + step.zeroed.offset, 0,
                   step.zeroed.bytes);
@@ -36,14 +36,14 @@ class LaunchList final : public Launcher<Args> {
   }
 
  private:
-  struct Step {
+  struct Entry {
     gpu::Kernel kernel;
     gpu::Launch shape;
     ZeroedBytes zeroed;
   };
 
   All args_;
-  std::vector<Step> steps_;
+  std::vector<Entry> steps_;
 };
 
 }  // namespace dfa::cuda

@@ -61,7 +61,7 @@ class Maker {
  public:
   Maker(const StepOptions& options, const Tools& tools) : options_(options), tools_(tools) {}
 
-  std::vector<Step> make() {
+  std::vector<StudyStep> make() {
     for (const Part& part : kParts) steps_.push_back(suite(part));
     steps_.push_back(theory());
     steps_.push_back(counters());
@@ -76,9 +76,10 @@ class Maker {
   fs::path in_out(const std::string& file) const { return options_.out / file; }
   std::string dfa() const { return tools_.dfa.string(); }
 
-  Step suite(const Part& part) const {
+  StudyStep suite(const Part& part) const {
     const std::string name = part.suite;
-    Step step{.name = name, .question = question_of(name), .outputs = {in_out(name + ".json")}};
+    StudyStep step{
+        .name = name, .question = question_of(name), .outputs = {in_out(name + ".json")}};
     Words words{dfa(),       "bench",
                 "--suite",   name,
                 "--backend", options_.backend,
@@ -130,10 +131,10 @@ class Maker {
     return (cpu ? 0.8 : 4.0) + (joules ? (cpu ? 1.5 : 6.0) : 0);
   }
 
-  Step theory() const {
-    Step step{.name = "theory",
-              .question = "operations, bytes, memory and intensity, computed",
-              .estimate_s = 3};
+  StudyStep theory() const {
+    StudyStep step{.name = "theory",
+                   .question = "operations, bytes, memory and intensity, computed",
+                   .estimate_s = 3};
     const std::string machine = on_gpu() ? options_.machine : "h200";
     for (const int s : {512, 1024, 2048, 4096, 8192, 16384}) {
       step.outputs.push_back(in_out(fmt::format("theory/s{}.json", s)));
@@ -147,11 +148,11 @@ class Maker {
     return step;
   }
 
-  Step counters() const {
-    Step step{.name = "hbm",
-              .question = "bytes to and from memory by hardware counters, beside theory",
-              .outputs = {in_out("hbm.json")},
-              .estimate_s = 180};
+  StudyStep counters() const {
+    StudyStep step{.name = "hbm",
+                   .question = "bytes to and from memory by hardware counters, beside theory",
+                   .outputs = {in_out("hbm.json")},
+                   .estimate_s = 180};
     if (!on_gpu()) {
       step.cannot = "backend " + options_.backend + ": the counters are those of a GPU";
     } else if (!tools_.ncu.there()) {
@@ -164,11 +165,11 @@ class Maker {
     return step;
   }
 
-  Step training() const {
-    Step step{.name = "training",
-              .question = "a small GPT, trained with standard attention, PyTorch's and ours",
-              .outputs = {in_out("training.json")},
-              .estimate_s = on_gpu() && options_.extent == Extent::whole ? 420.0 : 60.0};
+  StudyStep training() const {
+    StudyStep step{.name = "training",
+                   .question = "a small GPT, trained with standard attention, PyTorch's and ours",
+                   .outputs = {in_out("training.json")},
+                   .estimate_s = on_gpu() && options_.extent == Extent::whole ? 420.0 : 60.0};
     if (!tools_.training_python.there()) {
       step.cannot = tools_.training_python.missing;
     } else if (!tools_.source_there.there()) {
@@ -186,11 +187,11 @@ class Maker {
     return step;
   }
 
-  Step cards() const {
-    Step step{.name = bench::kSeveralCardsSuite,
-              .question = kSeveralCardsQuestion,
-              .outputs = {in_out("context_parallel.json")},
-              .estimate_s = options_.extent == Extent::whole ? 220.0 : 120.0};
+  StudyStep cards() const {
+    StudyStep step{.name = bench::kSeveralCardsSuite,
+                   .question = kSeveralCardsQuestion,
+                   .outputs = {in_out("context_parallel.json")},
+                   .estimate_s = options_.extent == Extent::whole ? 220.0 : 120.0};
     step.cannot = on_gpu() ? why_no_several_cards(tools_)
                            : "backend " + options_.backend + ": the cards are GPUs";
     Words more;
@@ -203,12 +204,12 @@ class Maker {
     return step;
   }
 
-  Step report() const {
-    Step step{.name = "report",
-              .question = "one page, every figure as PNG, the three panels as PDF",
-              .outputs = {in_out("report.html"), in_out("three_panel.pdf")},
-              .estimate_s = 15,
-              .always = true};
+  StudyStep report() const {
+    StudyStep step{.name = "report",
+                   .question = "one page, every figure as PNG, the three panels as PDF",
+                   .outputs = {in_out("report.html"), in_out("three_panel.pdf")},
+                   .estimate_s = 15,
+                   .always = true};
     if (!tools_.report_python.there()) step.cannot = tools_.report_python.missing;
     if (!tools_.source_there.there()) step.cannot = tools_.source_there.missing;
     step.commands = {{{tools_.report_python.program, "-m", "dfa.report", "--study",
@@ -220,12 +221,12 @@ class Maker {
 
   const StepOptions& options_;
   const Tools& tools_;
-  std::vector<Step> steps_;
+  std::vector<StudyStep> steps_;
 };
 
 }  // namespace
 
-std::vector<Step> make_steps(const StepOptions& options, const Tools& tools) {
+std::vector<StudyStep> make_steps(const StepOptions& options, const Tools& tools) {
   return Maker(options, tools).make();
 }
 

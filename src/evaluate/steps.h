@@ -11,7 +11,7 @@
 namespace dfa::evaluate {
 
 // One part of the evaluation: commands that leave files behind.
-struct Step {
+struct StudyStep {
   std::string name;
   std::string question;
   std::vector<Command> commands{};
@@ -37,6 +37,6 @@ struct StepOptions {
 };
 
 // The whole evaluation, in the order in which it is read; the report is the last.
-std::vector<Step> make_steps(const StepOptions& options, const Tools& tools);
+std::vector<StudyStep> make_steps(const StepOptions& options, const Tools& tools);
 
 }  // namespace dfa::evaluate

@@ -55,7 +55,7 @@ StepRecord from_json(const Json& json) {
 
 class Study {
  public:
-  Study(const std::vector<Step>& steps, const StudyRun& run) : steps_(steps), run_(run) {}
+  Study(const std::vector<StudyStep>& steps, const StudyRun& run) : steps_(steps), run_(run) {}
 
   StudyRecord operator()() {
     fs::create_directories(run_.out / "log");
@@ -86,7 +86,7 @@ class Study {
     }
     record_.created = before.created.empty() ? utc_now() : before.created;
     record_.machine = run_.machine;
-    for (const Step& step : steps_) {
+    for (const StudyStep& step : steps_) {
       StepRecord fresh{.name = step.name, .question = step.question};
       for (const Command& command : step.commands) fresh.commands.push_back(to_text(command));
       for (const fs::path& file : step.outputs) {
@@ -100,17 +100,17 @@ class Study {
   }
 
   bool kept(std::size_t i) const {
-    const Step& step = steps_[i];
+    const StudyStep& step = steps_[i];
     return !step.always && record_.steps[i].status == StepStatus::done && complete(step);
   }
 
-  static bool complete(const Step& step) {
+  static bool complete(const StudyStep& step) {
     return std::all_of(step.outputs.begin(), step.outputs.end(),
                        [](const fs::path& file) { return fs::exists(file); });
   }
 
   void run_step(std::size_t i) {
-    const Step& step = steps_[i];
+    const StudyStep& step = steps_[i];
     StepRecord& record = record_.steps[i];
     if (!step.cannot.empty()) {
       record.status = StepStatus::cannot;
@@ -128,7 +128,7 @@ class Study {
   }
 
   // Dead half way, a file of an earlier run would be taken for a new one.
-  void run_commands(const Step& step, StepRecord& record) {
+  void run_commands(const StudyStep& step, StepRecord& record) {
     for (const fs::path& file : step.outputs) {
       fs::create_directories(file.parent_path());
       remove_target(file);
@@ -178,7 +178,7 @@ class Study {
 
   void save() const { write_file_atomic(run_.out / "study.json", to_json(record_).dump(1) + "\n"); }
 
-  const std::vector<Step>& steps_;
+  const std::vector<StudyStep>& steps_;
   const StudyRun& run_;
   StudyRecord record_;
   double estimated_s_ = 0, took_s_ = 0;  // of the steps run now
@@ -206,7 +206,7 @@ StudyRecord read_record(const fs::path& out) {
   }
 }
 
-StudyRecord run_steps(const std::vector<Step>& steps, const StudyRun& run) {
+StudyRecord run_steps(const std::vector<StudyStep>& steps, const StudyRun& run) {
   return Study(steps, run)();
 }
 

@@ -33,7 +33,7 @@ struct StudyRecord {
 
 // Told before each step that is run: which, of how many, and the seconds left, as far as is known.
 struct StudyProgress {
-  const Step& step;
+  const StudyStep& step;
   std::size_t number = 0;
   std::size_t count = 0;
   double left_s = 0;
@@ -50,7 +50,7 @@ struct StudyRun {
 // Runs the steps that out/study.json does not call done by the same commands, writing that file
 // after each; what the commands print goes to out/log. Throws InvalidArgument where the folder
 // holds the study of another machine, IoError where another process runs a study in it.
-StudyRecord run_steps(const std::vector<Step>& steps, const StudyRun& run);
+StudyRecord run_steps(const std::vector<StudyStep>& steps, const StudyRun& run);
 
 StudyRecord read_record(const std::filesystem::path& out);  // empty where there is none
 

@@ -17,7 +17,7 @@ std::optional<std::size_t> cheapest(const Setup& setup, const State& state, cons
   double least = kInfinity;
   for (std::size_t i = 0; i < setup.points.size(); ++i) {
     if (!admissible(setup, state, policy, i) || !allowed(i)) continue;
-    const double weighed = cost(i) * (setup.points[i].clock_hz ? setup.tuning.worth : 1);
+    const double weighed = cost(i) * (setup.points[i].clock_hz ? setup.settings.worth : 1);
     if (!(weighed < least)) continue;
     least = weighed;
     best = i;
@@ -44,7 +44,7 @@ double limit_for(const Setup& setup, const Policy& policy) {
   const Levers& levers = setup.levers;
   const auto cap_w = policy.power_cap_w();
   if (!(levers.limit_most_w > 0) || !cap_w) return 0;
-  return std::clamp(*cap_w * (1 - setup.tuning.limit_margin), levers.limit_least_w,
+  return std::clamp(*cap_w * (1 - setup.settings.limit_margin), levers.limit_least_w,
                     levers.limit_most_w);
 }
 
@@ -119,7 +119,7 @@ Choice choose_point_below(const Setup& setup, const State& state, const Policy& 
   };
   // Gaps have to be worth it beside a point that needs none, as watts swing with them.
   const auto weighed = [&](std::size_t i) {
-    return time(i) * (level(i) < 1 ? setup.tuning.worth : 1);
+    return time(i) * (level(i) < 1 ? setup.settings.worth : 1);
   };
   if (const auto best = cheapest(setup, state, policy, reaches, weighed)) {
     const bool stays = state.started && reaches(state.action.point);

@@ -31,7 +31,7 @@ Json slice(const Decision& first, double end_s, const Setup& setup) {
 
 std::string to_chrome_trace(const Trace& trace) {
   Json events = Json::array();
-  for (const Sample& s : trace.samples) {
+  for (const TraceSample& s : trace.samples) {
     Json power = Json::object();
     add(power, "instant_w", s.power_w);
     add(power, "second_w", s.second_w);

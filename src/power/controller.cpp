@@ -11,10 +11,10 @@
 namespace dfa::power {
 namespace {
 
-constexpr auto kStatuses = enum_table<Status>({{Status::holding, "holding"},
-                                               {Status::stale, "stale"},
-                                               {Status::foreign, "foreign"},
-                                               {Status::infeasible, "infeasible"}});
+constexpr auto kStatuses = enum_table<PolicyStatus>({{PolicyStatus::holding, "holding"},
+                                                     {PolicyStatus::stale, "stale"},
+                                                     {PolicyStatus::foreign, "foreign"},
+                                                     {PolicyStatus::infeasible, "infeasible"}});
 constexpr double kBiasLeast = 0.3, kBiasMost = 3;
 constexpr double kLearnableShare = 0.15;  // of a point's dynamic power: less says nothing of it
 constexpr double kNoiseGain = 0.1;
@@ -26,13 +26,13 @@ constexpr double kCreep = 0.1;           // of the target: a change that is no j
 class Stepper {
  public:
   Stepper(const State& state, const Observation& seen, const Policy& policy, const Setup& setup)
-      : state_(state), seen_(seen), policy_(policy), setup_(setup), tuning_(setup.tuning) {
+      : state_(state), seen_(seen), policy_(policy), setup_(setup), settings_(setup.settings) {
     decision_.time_s = seen.time_s;
     decision_.temp_c = seen.temp_c;
     decision_.mean_w = seen.mean_w;
   }
 
-  Step run() {
+  ControlStep run() {
     if (!state_.started) begin();
     if (state_.action.clock_hz > 0 && !lends(setup_.levers, state_.action.clock_hz)) lose_clock();
     if (state_.load != seen_.load) take_load();
@@ -105,10 +105,10 @@ class Stepper {
     if (!(power->time_s > state_.power_read_s)) return;
     state_.power_read_s = power->time_s;
     decision_.power_w = power->value;
-    fresh_ = power->time_s - tuning_.reading_s >= state_.acted_s - 1e-9;
+    fresh_ = power->time_s - settings_.reading_s >= state_.acted_s - 1e-9;
   }
 
-  bool stale() const { return seen_.time_s - state_.power_read_s > tuning_.stale_s; }
+  bool stale() const { return seen_.time_s - state_.power_read_s > settings_.stale_s; }
 
   // Keeps what the levels of the last seconds let through.
   void keep_dose() {
@@ -157,9 +157,9 @@ class Stepper {
   void learn_time() {
     if (!seen_.call_s || !(*seen_.call_s > 0) || state_.action.sms != 0) return;
     // For a while calls of the point before are told, at its clock.
-    if (seen_.time_s - state_.point_changed_s < tuning_.dwell_s) return;
+    if (seen_.time_s - state_.point_changed_s < settings_.dwell_s) return;
     const double ratio = *seen_.call_s / setup_.points[state_.action.point].time_s;
-    state_.time_bias += tuning_.bias_gain * (ratio - state_.time_bias);
+    state_.time_bias += settings_.bias_gain * (ratio - state_.time_bias);
   }
 
   // What an instant shows is noisy where gaps are long against its 25 ms: it teaches at once what
@@ -172,7 +172,7 @@ class Stepper {
     const double ratio = (*decision_.power_w - setup_.idle_w) / expected;
     const double off = ratio / state_.bias - 1;
     if (seen_.capped && off < 0) return;  // the card's own limit hides what it would draw
-    if (std::abs(off) > std::max(tuning_.surprise, tuning_.noises * state_.noise)) {
+    if (std::abs(off) > std::max(settings_.surprise, settings_.noises * state_.noise)) {
       // Too much counts at once, too little when it is seen twice.
       state_.low_readings = off < 0 ? state_.low_readings + 1 : 0;
       if (state_.low_readings == 1) return;
@@ -183,13 +183,13 @@ class Stepper {
     }
     state_.low_readings = 0;
     state_.noise += kNoiseGain * (std::abs(off) - state_.noise);
-    if (!mean_tells()) state_.bias += tuning_.bias_gain * (ratio - state_.bias);
+    if (!mean_tells()) state_.bias += settings_.bias_gain * (ratio - state_.bias);
   }
 
-  bool means_alone() const { return !tuning_.instants && seen_.mean_w; }
+  bool means_alone() const { return !settings_.instants && seen_.mean_w; }
 
   bool mean_tells() const {
-    return seen_.mean_w && seen_.time_s - state_.steady_s >= tuning_.mean_s;
+    return seen_.mean_w && seen_.time_s - state_.steady_s >= settings_.mean_s;
   }
 
   void learn_from_mean() {
@@ -197,7 +197,7 @@ class Stepper {
     const double expected = expected_mean();
     if (!(expected > kLearnableShare * dynamic() * state_.level) || stale()) return;
     const double ratio = (*seen_.mean_w - setup_.idle_w) / expected;
-    state_.bias += tuning_.mean_gain * (ratio - state_.bias);
+    state_.bias += settings_.mean_gain * (ratio - state_.bias);
   }
 
   // An error above the bound: inputs are harder than those of the profile, for every point.
@@ -216,26 +216,27 @@ class Stepper {
   void tell_inexact() {
     const OperatingPoint& point = setup_.points[state_.action.point];
     if (point.error * state_.error_scale <= setup_.max_error) return;
-    decision_.status = Status::infeasible;
+    decision_.status = PolicyStatus::infeasible;
     say(fmt::format("no point is within the error bound {:.2g} for these inputs",
                     setup_.max_error));
   }
 
   double target_w() {
-    if (const auto cap_w = policy_.power_cap_w()) return *cap_w * (1 - tuning_.margin);
+    if (const auto cap_w = policy_.power_cap_w()) return *cap_w * (1 - settings_.margin);
     return policy_.temp_cap_c() ? temperature_budget() : 0;
   }
 
   // A budget of watts from degrees: proportional and integral, limited to what can be drawn.
   double temperature_budget() {
-    const double period = tuning_.temp_period_s;
+    const double period = settings_.temp_period_s;
     if (!seen_.temp_c || seen_.time_s - state_.temp_step_s < period - 1e-9) {
       return state_.temp_budget_w;
     }
-    const double error = policy_.value - tuning_.temp_margin_c - *seen_.temp_c;
+    const double error = policy_.value - settings_.temp_margin_c - *seen_.temp_c;
     const double before = state_.temp_step_s < 0 ? error : state_.temp_error_c;
-    const double gain = tuning_.temp_gain_w_per_c;
-    state_.temp_budget_w += gain * (error - before) + gain * period / tuning_.temp_reset_s * error;
+    const double gain = settings_.temp_gain_w_per_c;
+    state_.temp_budget_w +=
+        gain * (error - before) + gain * period / settings_.temp_reset_s * error;
     // No more than what the point draws at full speed and, for one that draws more, the watts that
     // the degrees left are worth: what is not drawn would be taken back too late.
     const double most =
@@ -258,9 +259,9 @@ class Stepper {
     state_.action.clock_hz = clock_hz.value_or(clock_of(state_.action.point));
     set_level(1);
     if (!choice.reachable) infeasible(choice);
-    if (stale()) decision_.status = Status::stale;
+    if (stale()) decision_.status = PolicyStatus::stale;
     if (!lent) {
-      decision_.status = Status::infeasible;
+      decision_.status = PolicyStatus::infeasible;
       say(lent.reason);
     }
   }
@@ -278,10 +279,10 @@ class Stepper {
     if (seen_.foreign) {
       share_card(target);
     } else if (stale()) {
-      decision_.status = Status::stale;
+      decision_.status = PolicyStatus::stale;
       say(seen_.unread.empty() ? "no new reading: by the profile"
                                : "no new reading (" + seen_.unread + "): by the profile");
-      set_level(feed_forward(target * tuning_.stale_share));
+      set_level(feed_forward(target * settings_.stale_share));
     } else if (switched || moved || !state_.started) {
       say(switched ? "another point" : "another target");
       set_level(feed_forward(target));
@@ -311,20 +312,20 @@ class Stepper {
       state_.limit_judged_s = seen_.time_s;
       return;
     }
-    if (!seen_.mean_w || seen_.time_s - state_.limit_judged_s < 2 * tuning_.mean_s) return;
+    if (!seen_.mean_w || seen_.time_s - state_.limit_judged_s < 2 * settings_.mean_s) return;
     const double mean_w = *seen_.mean_w,
                  least = least_level(levers_of(setup_, state_.action.point));
-    const bool spare = state_.level < 1 && mean_w < cap_w * (1 - 2 * tuning_.limit_margin);
+    const bool spare = state_.level < 1 && mean_w < cap_w * (1 - 2 * settings_.limit_margin);
     if (!(mean_w > cap_w) && !spare) return;
     state_.limit_judged_s = seen_.time_s;
-    if (spare) return set_level(state_.level + tuning_.up_step);
+    if (spare) return set_level(state_.level + settings_.up_step);
     if (state_.level <= least) {
-      decision_.status = Status::infeasible;
+      decision_.status = PolicyStatus::infeasible;
       decision_.reachable = mean_w;
       say(fmt::format("{:.0f} W by the card's own limit and the longest gaps", mean_w));
       return;
     }
-    set_level(state_.level * (cap_w * (1 - tuning_.limit_margin) - setup_.idle_w) /
+    set_level(state_.level * (cap_w * (1 - settings_.limit_margin) - setup_.idle_w) /
               (mean_w - setup_.idle_w));
     say("the card's own limit alone does not hold the cap");
   }
@@ -342,9 +343,9 @@ class Stepper {
       colder[0] = {seen_.time_s, *seen_.temp_c};
       state_.colder_count = std::min<int>(state_.colder_count + 1, static_cast<int>(colder.size()));
     }
-    const double left = cooling_c_per_s() * tuning_.temp_time_s;
-    if (!(colder[0].value - tuning_.temp_doubt * left > policy_.value)) return;
-    decision_.status = Status::infeasible;
+    const double left = cooling_c_per_s() * settings_.temp_time_s;
+    if (!(colder[0].value - settings_.temp_doubt * left > policy_.value)) return;
+    decision_.status = PolicyStatus::infeasible;
     decision_.reachable = colder[0].value - left;
     say(fmt::format("about {:.0f} C at {:.0f} W, the least with these levers", *decision_.reachable,
                     *choice.nearest));
@@ -353,8 +354,8 @@ class Stepper {
   void tell_blind() {
     if (seen_.temp_c) state_.temp_read_s = seen_.time_s;
     const double since = std::max(state_.temp_read_s, state_.started_s);
-    if (seen_.time_s - since <= tuning_.temp_stale_s) return;
-    decision_.status = Status::stale;
+    if (seen_.time_s - since <= settings_.temp_stale_s) return;
+    decision_.status = PolicyStatus::stale;
     say("no temperature: the budget stands");
   }
 
@@ -377,7 +378,7 @@ class Stepper {
 
   // Others' watts are in the reading: our own are held by what was learned before.
   void share_card(double target) {
-    decision_.status = Status::foreign;
+    decision_.status = PolicyStatus::foreign;
     set_level(feed_forward(target));
     if (decision_.power_w) {
       const double own = predicted_power(setup_, state_, state_.action.point, state_.level);
@@ -389,17 +390,17 @@ class Stepper {
   // The level that what was learned asks for: down at once, up slowly.
   void trim(double target) {
     const double wanted = feed_forward(target);
-    if (wanted < state_.level - tuning_.band * state_.level) {
+    if (wanted < state_.level - settings_.band * state_.level) {
       set_level(wanted);
       say("less");
-    } else if (wanted > state_.level + tuning_.band * state_.level && state_.level < 1) {
-      set_level(std::min(wanted, state_.level + tuning_.up_step));
+    } else if (wanted > state_.level + settings_.band * state_.level && state_.level < 1) {
+      set_level(std::min(wanted, state_.level + settings_.up_step));
       say("more");
     }
   }
 
   void infeasible(const Choice& choice) {
-    decision_.status = Status::infeasible;
+    decision_.status = PolicyStatus::infeasible;
     decision_.reachable = choice.nearest;
     const bool watts = state_.target_w > 0 || decision_.target_w;
     say(watts ? fmt::format("not below {:.0f} W with these levers", *choice.nearest)
@@ -410,8 +411,8 @@ class Stepper {
   bool take(const Choice& choice) {
     if (choice.point == state_.action.point && state_.started) return false;
     const bool must = !std::isfinite(choice.gain);
-    const bool rested = seen_.time_s - state_.point_changed_s >= tuning_.dwell_s - 1e-9;
-    if (!must && !(choice.gain > tuning_.worth && rested)) return false;
+    const bool rested = seen_.time_s - state_.point_changed_s >= settings_.dwell_s - 1e-9;
+    if (!must && !(choice.gain > settings_.worth && rested)) return false;
     const bool changed = choice.point != state_.action.point;
     const bool configured =
         setup_.points[choice.point].label == setup_.points[state_.action.point].label;
@@ -434,7 +435,7 @@ class Stepper {
       const int wanted = sms_for(state_.level, levers);
       const int now = before.sms == 0 ? levers.sm_count : before.sms;
       const double duty = state_.level * levers.sm_count / now;
-      const bool rested = seen_.time_s - state_.sms_changed_s >= tuning_.dwell_s - 1e-9;
+      const bool rested = seen_.time_s - state_.sms_changed_s >= settings_.dwell_s - 1e-9;
       const bool narrow = duty > 1 + 1e-12;  // too few
       const bool wide = duty < 1 - (levers.pacing ? 3.0 * levers.sm_step / now : 1e-12);
       const bool may_widen = narrow || jumped_ || !levers.pacing;  // only narrowing dwells
@@ -465,7 +466,7 @@ class Stepper {
   const Observation& seen_;
   const Policy& policy_;
   const Setup& setup_;
-  const Tuning& tuning_;
+  const ControllerSettings& settings_;
   Decision decision_;
   bool fresh_ = false;
   bool jumped_ = false;  // to another target or point: no dwelling then
@@ -473,7 +474,7 @@ class Stepper {
 
 }  // namespace
 
-const char* name_of(Status status) { return kStatuses.name(status); }
+const char* name_of(PolicyStatus status) { return kStatuses.name(status); }
 
 std::string text_of(const OperatingPoint& point, double clock_hz) {
   if (!(clock_hz > 0)) return point.label;
@@ -554,7 +555,8 @@ Verdict check(const Setup& setup, const Policy& policy) {
   return Verdict::yes();
 }
 
-Step step(const State& state, const Observation& seen, const Policy& policy, const Setup& setup) {
+ControlStep step(const State& state, const Observation& seen, const Policy& policy,
+                 const Setup& setup) {
   return Stepper(state, seen, policy, setup).run();
 }
 

@@ -41,7 +41,7 @@ struct Observation {
   std::string unread{};  // why there is no reading of power
 };
 
-struct Tuning {
+struct ControllerSettings {
   double margin = 0.012;       // how far below a cap to aim, of the cap
   double limit_margin = 0.02;  // likewise, of the card's own limit
   double band = 0.002;         // of the level: smaller corrections wait
@@ -74,7 +74,7 @@ struct Setup {
   double limit_w = 0;  // the card's own
   double max_error = std::numeric_limits<double>::infinity();
   std::int64_t memory_bytes = std::numeric_limits<std::int64_t>::max();  // of workspace
-  Tuning tuning{};
+  ControllerSettings settings{};
 };
 
 // Can this policy be followed with these points? The reason where not.
@@ -83,13 +83,13 @@ Verdict check(const Setup& setup, const Policy& policy);
 // check above.
 Verdict check_levers(const Levers& levers, const Policy& policy);
 
-enum class Status : int {
+enum class PolicyStatus : int {
   holding,     // follows the policy by what is measured
   stale,       // no new reading: by the profile alone
   foreign,     // others on the card: our own share is held, by the profile
   infeasible,  // the goal cannot be reached; as near as can be
 };
-const char* name_of(Status status);
+const char* name_of(PolicyStatus status);
 
 // Work that was let through until then: the integral of dynamic power times level.
 struct Dose {
@@ -128,7 +128,7 @@ struct State {
 // One step, to be read afterwards.
 struct Decision {
   double time_s = 0;
-  Status status = Status::holding;
+  PolicyStatus status = PolicyStatus::holding;
   Action action{};
   double level = 1;
   double bias = 1;
@@ -145,14 +145,15 @@ struct Decision {
   std::string why;
 };
 
-struct Step {
+struct ControlStep {
   State state;
   Decision decision;
   const Action& action() const { return decision.action; }
 };
 
 // Requires check(). Deterministic; the same arguments give the same bits.
-Step step(const State& state, const Observation& seen, const Policy& policy, const Setup& setup);
+ControlStep step(const State& state, const Observation& seen, const Policy& policy,
+                 const Setup& setup);
 
 // What a point is called: its configuration and a clock that it is locked to, its own or another.
 std::string text_of(const OperatingPoint& point, double clock_hz);

@@ -142,7 +142,7 @@ std::optional<Decision> Governor::tick(double time_s, const Activity& activity) 
   }
   policy_changed_ = false;
   stepped_s_ = time_s;
-  const Step made = step(state_, seen, policy_, setup_);
+  const ControlStep made = step(state_, seen, policy_, setup_);
   const bool moved = !state_.started || !(made.action() == state_.action);
   state_ = made.state;
   if (moved) actuator_.apply(state_.action);

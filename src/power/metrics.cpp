@@ -28,11 +28,11 @@ struct Tally {
   int deviations = 0;
 };
 
-void measure_power(const std::vector<Sample>& samples, double begin, Tally& tally) {
+void measure_power(const std::vector<TraceSample>& samples, double begin, Tally& tally) {
   double last_above = begin;
   double sum = 0, squares = 0;
   int count = 0;
-  for (const Sample& s : samples) {
+  for (const TraceSample& s : samples) {
     if (s.cap_w <= 0) continue;
     if (s.power_w > kBand * s.cap_w) last_above = s.time_s;
     if (s.time_s > begin + kSettle + 1e-6) {
@@ -80,19 +80,19 @@ Metrics measure(const TraceHead& head, const Trace& trace) {
   const std::vector<double> starts = sections(head);
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const double end = i + 1 < starts.size() ? starts[i + 1] : head.seconds;
-    std::vector<Sample> section;
-    for (const Sample& s : trace.samples) {
+    std::vector<TraceSample> section;
+    for (const TraceSample& s : trace.samples) {
       if (s.time_s > starts[i] + 1e-6 && s.time_s <= end + 1e-6) section.push_back(s);
     }
     measure_power(section, starts[i], tally);
-    for (const Sample& s : section) {
+    for (const TraceSample& s : section) {
       if (s.cap_c > 0 && s.time_s > starts[i] + kTempSettle) {
         tally.over_c = std::max(tally.over_c, s.temp_c - s.cap_c);
       }
     }
   }
   const bool capped = std::any_of(trace.samples.begin(), trace.samples.end(),
-                                  [](const Sample& s) { return s.cap_w > 0; });
+                                  [](const TraceSample& s) { return s.cap_w > 0; });
   if (capped) m.settling_s = tally.settling;
   if (tally.settled > 0) {
     m.violation_pct = 100.0 * tally.above / tally.settled;
@@ -104,7 +104,7 @@ Metrics measure(const TraceHead& head, const Trace& trace) {
   for (std::size_t i = 0; i < trace.decisions.size(); ++i) {
     const auto& decision = trace.decisions[i];
     if (i > 0 && decision.action.point != trace.decisions[i - 1].action.point) ++switches;
-    if (decision.status == Status::infeasible) ++infeasible;
+    if (decision.status == PolicyStatus::infeasible) ++infeasible;
   }
   m.switches_per_minute = 60 * switches / head.seconds;
   m.infeasible_pct =
@@ -125,7 +125,7 @@ std::string to_trace(const TraceHead& head, const Trace& trace, const Metrics& m
   }
   first["events"] = events;
   std::string text = first.dump() + "\n";
-  for (const Sample& s : trace.samples) {
+  for (const TraceSample& s : trace.samples) {
     const Json line = {{"kind", "sample"},
                        {"time_s", s.time_s},
                        {"power_w", s.power_w},

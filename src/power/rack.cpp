@@ -43,12 +43,12 @@ void fit_budget(std::vector<double>& targets, double budget_w, const std::vector
 
 }  // namespace
 
-double safe_power(double budget_w, std::size_t cards, const RackTuning& tuning) {
-  return tuning.safe_share * budget_w / static_cast<double>(cards);
+double safe_power(double budget_w, std::size_t cards, const RackSettings& settings) {
+  return settings.safe_share * budget_w / static_cast<double>(cards);
 }
 
 std::vector<double> share_power(double budget_w, const std::vector<CardReport>& cards,
-                                const RackTuning& tuning) {
+                                const RackSettings& settings) {
   const std::vector<std::size_t> order = slowest_first(cards);
   std::vector<double> targets;
   for (const CardReport& card : cards) {
@@ -57,8 +57,8 @@ std::vector<double> share_power(double budget_w, const std::vector<CardReport>& 
   fit_budget(targets, budget_w, cards, order);
   const std::size_t slowest = order.front(), fastest = order.back();
   const double difference = cards[slowest].step_s / cards[fastest].step_s - 1;
-  if (difference > tuning.worth) {
-    const double step = std::min({tuning.step_w * std::min(1.0, 10 * difference),
+  if (difference > settings.worth) {
+    const double step = std::min({settings.step_w * std::min(1.0, 10 * difference),
                                   targets[fastest] - cards[fastest].least_w,
                                   cards[slowest].most_w - targets[slowest]});
     targets[fastest] -= step;
@@ -69,13 +69,14 @@ std::vector<double> share_power(double budget_w, const std::vector<CardReport>& 
 
 std::vector<Lease> next_leases(double now_s, double budget_w, const std::vector<double>& targets,
                                const std::vector<CardReport>& cards,
-                               const std::vector<double>& promised_w, const RackTuning& tuning) {
+                               const std::vector<double>& promised_w,
+                               const RackSettings& settings) {
   double left = std::max(0.0, budget_w - sum(promised_w));
   std::vector<Lease> leases(targets.size());
   for (const std::size_t i : slowest_first(cards)) {
     const double more = std::clamp(targets[i] - promised_w[i], 0.0, left);
     left -= more;
-    leases[i] = {std::min(targets[i], promised_w[i] + more), now_s + tuning.lease_s};
+    leases[i] = {std::min(targets[i], promised_w[i] + more), now_s + settings.lease_s};
   }
   return leases;
 }

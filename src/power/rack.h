@@ -21,7 +21,7 @@ struct Lease {
   double until_s = 0;
 };
 
-struct RackTuning {
+struct RackSettings {
   double lease_s = 1;
   double safe_share = 0.9;  // of an equal share: what a card without a lease may draw
   double step_w = 20;       // moved from the fastest to the slowest card in one round, at most
@@ -29,17 +29,17 @@ struct RackTuning {
 };
 
 // What a card without a valid lease may draw.
-double safe_power(double budget_w, std::size_t cards, const RackTuning& tuning);
+double safe_power(double budget_w, std::size_t cards, const RackSettings& settings);
 
 // The targets of the next round: the slowest card first. The sum is within the budget.
 std::vector<double> share_power(double budget_w, const std::vector<CardReport>& cards,
-                                const RackTuning& tuning);
+                                const RackSettings& settings);
 
 // Leases towards these targets such that, whatever messages arrive, the sum of what cards live by
 // stays within the budget: decreases go out at once, increases only out of what reports say has
 // been given up. `promised_w`: the largest unexpired lease sent to each card.
 std::vector<Lease> next_leases(double now_s, double budget_w, const std::vector<double>& targets,
                                const std::vector<CardReport>& cards,
-                               const std::vector<double>& promised_w, const RackTuning& tuning);
+                               const std::vector<double>& promised_w, const RackSettings& settings);
 
 }  // namespace dfa::power

@@ -11,7 +11,7 @@ namespace dfa::power {
 
 // 100 ms. Of a simulated card the truth, whatever its sensors said; of a card what they said, NaN
 // where there is no sensor.
-struct Sample {
+struct TraceSample {
   double time_s = 0;    // its end
   double power_w = 0;   // mean; of a card that of an instant
   double second_w = 0;  // mean of the last second
@@ -40,7 +40,7 @@ struct TraceHead {
 
 struct Trace {
   Setup setup{};  // what the controller knew
-  std::vector<Sample> samples{};
+  std::vector<TraceSample> samples{};
   std::vector<Decision> decisions{};  // every one
   double work = 0;
   double energy_j = 0;

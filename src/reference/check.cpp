@@ -8,11 +8,11 @@
 #include "base/element.h"
 #include "reference/check_bias.h"
 #include "reference/check_packed.h"
+#include "reference/check_sample.h"
 #include "reference/check_sinks.h"
 #include "reference/comparer.h"
 #include "reference/finite.h"
 #include "reference/head.h"
-#include "reference/sample.h"
 #include "spec/flops.h"
 
 namespace dfa {
@@ -261,7 +261,7 @@ std::string CheckReport::summary() const {
 
 CheckReport check_forward(const Problem& p, const ForwardArgs& args, const CheckOptions& options) {
   if (p.packed()) return check_packed_forward(p, args, options);
-  const Sample sample = sample_forward(p, options);
+  const CheckSample sample = sample_forward(p, options);
   ForwardRows rows(p, args.o, args.lse, args.blocks);
   for (const auto [b, h] : sample.heads) {
     const Head<double> truth(p, args.q, args.k, args.v, nullptr, b, h, 0, args.logits, args.blocks,
@@ -277,7 +277,7 @@ CheckReport check_forward(const Problem& p, const ForwardArgs& args, const Check
 CheckReport check_backward(const Problem& p, const BackwardArgs& args,
                            const CheckOptions& options) {
   if (p.packed()) return check_packed_backward(p, args, options);
-  const Sample sample = sample_backward(p, options);
+  const CheckSample sample = sample_backward(p, options);
   const std::int64_t group = p.hq / p.hk;
   ForwardRows given(p, args.o, args.lse, args.blocks);
   GradientRows gradients(p, args);

@@ -176,7 +176,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   result.trace.setup = governor.setup();
   Decisions decisions;
   Watch watch(loads, options, result);
-  Sampling sampling(gpu, clock, [&](const power::Sample& sample) {
+  Sampling sampling(gpu, clock, [&](const power::TraceSample& sample) {
     if (options.on_sample) options.on_sample(sample, decisions.last());
   });
   const double begin = clock.now_s();
@@ -221,7 +221,7 @@ Governed run_governed(const std::vector<Load>& loads, const RunOptions& options,
   result.trace.samples = sampling.stop();
   result.trace.decisions = decisions.take();
   result.trace.work = sampling.work();
-  for (const power::Sample& sample : result.trace.samples) {
+  for (const power::TraceSample& sample : result.trace.samples) {
     result.trace.energy_j += sample.second_w * Sampling::kPeriod;
   }
   return result;

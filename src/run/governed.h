@@ -30,7 +30,7 @@ struct RunOptions {
   double load_s = 0;  // after so long comes the next load, round and round; 0: the first only
   std::optional<double> max_error{};  // declared by the caller: then outputs are watched
   bool sm_budget = false;  // fewer multiprocessors before gaps, where kernels take a budget
-  std::function<void(const power::Sample&, const power::Decision&)> on_sample{};
+  std::function<void(const power::TraceSample&, const power::Decision&)> on_sample{};
   std::function<bool()> interrupted{};
   power::Lent lent{};  // levers of the card, where its owner lends them
 };

@@ -145,7 +145,7 @@ void PacedLoop::drive() {
   setup.points = points_;
   setup.idle_w = options_.idle_w;
   setup.limit_w = options_.limit_w;
-  setup.tuning.instants = false;  // 25 ms show a step or its gap, not what they make together
+  setup.settings.instants = false;  // 25 ms show a step or its gap, not what they make together
   const std::lock_guard lock(policy_mutex_);
   full_w_ = points_.front().power_w;
   governor_ = std::make_unique<power::Governor>(setup, policy_, meters_, actuator());

@@ -34,7 +34,7 @@ void Sampling::start(double begin_s, const power::Policy& policy) {
   thread_ = std::thread([this] { loop(); });
 }
 
-std::vector<power::Sample> Sampling::stop() {
+std::vector<power::TraceSample> Sampling::stop() {
   if (!thread_.joinable()) return {};
   {
     const std::lock_guard lock(mutex_);
@@ -50,8 +50,8 @@ void Sampling::set_policy(const power::Policy& policy) {
   policy_ = policy;
 }
 
-power::Sample Sampling::take() {
-  power::Sample sample;
+power::TraceSample Sampling::take() {
+  power::TraceSample sample;
   sample.power_w = measure::value_of(sensors_.power).value_or(kNotMeasured);
   recent_.push_back(sample.power_w);
   if (recent_.size() > 10) recent_.erase(recent_.begin());
@@ -74,7 +74,7 @@ void Sampling::loop() {
       !wake_.wait_for(lock, std::chrono::duration<double>(kPeriod), [this] { return stopping_; })) {
     const power::Policy policy = policy_;
     lock.unlock();
-    power::Sample sample = take();
+    power::TraceSample sample = take();
     sample.cap_w = policy.power_cap_w().value_or(0);
     sample.cap_c = policy.temp_cap_c().value_or(0);
     samples_.push_back(sample);

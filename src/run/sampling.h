@@ -22,7 +22,7 @@ sensors::MeterSet open_second_mean(const GpuIdentity& gpu, const Clock& clock);
 // its own: reading takes milliseconds, and launches do not wait for it.
 class Sampling {
  public:
-  using OnSample = std::function<void(const power::Sample&)>;
+  using OnSample = std::function<void(const power::TraceSample&)>;
 
   static constexpr double kPeriod = 0.1;
 
@@ -33,7 +33,7 @@ class Sampling {
   Sampling& operator=(const Sampling&) = delete;
 
   void start(double begin_s, const power::Policy& policy);  // begin_s: time 0 of the samples
-  std::vector<power::Sample> stop();
+  std::vector<power::TraceSample> stop();
 
   // From the launching thread.
   void add_work(double flops) { work_.store(work_ + flops, std::memory_order_relaxed); }
@@ -43,7 +43,7 @@ class Sampling {
 
  private:
   void loop();
-  power::Sample take();
+  power::TraceSample take();
 
   GpuIdentity gpu_;
   const Clock& clock_;
@@ -59,7 +59,7 @@ class Sampling {
   double begin_s_ = 0;
   double taken_s_ = 0, taken_work_ = 0;
   std::vector<double> recent_;
-  std::vector<power::Sample> samples_;
+  std::vector<power::TraceSample> samples_;
   std::thread thread_;
 };
 

@@ -61,9 +61,9 @@ void Sampler::sample_once() {
   cost_.read_s += monotonic_s() - begin;
 }
 
-std::vector<Sampler::Sample> Sampler::drain() {
+std::vector<Sampler::Entry> Sampler::drain() {
   const std::lock_guard lock(mutex_);
-  std::vector<Sample> samples(ring_.begin(), ring_.end());
+  std::vector<Entry> samples(ring_.begin(), ring_.end());
   ring_.clear();
   return samples;
 }

@@ -28,7 +28,7 @@ struct ReadingCost {
 // all reads together have taken no more than `max_share` of the time since it started.
 class Sampler {
  public:
-  struct Sample {
+  struct Entry {
     std::size_t meter = 0;  // index into the meters given
     Reading reading;
     std::uint64_t round = 0;  // readings of one round belong together
@@ -47,8 +47,8 @@ class Sampler {
   void start();  // does nothing when it runs already
   void stop();   // returns once the thread has ended; reads no more
 
-  void sample_once();           // what the thread does every period
-  std::vector<Sample> drain();  // everything since the last drain, in order of reading
+  void sample_once();          // what the thread does every period
+  std::vector<Entry> drain();  // everything since the last drain, in order of reading
   std::uint64_t dropped() const;
   ReadingCost cost() const;
 
@@ -61,7 +61,7 @@ class Sampler {
   double max_share_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Sample> ring_;
+  std::deque<Entry> ring_;
   std::uint64_t dropped_ = 0;
   std::uint64_t round_ = 0;
   ReadingCost cost_;

@@ -123,9 +123,9 @@ class Rack {
       }
       promised.push_back(most);
     }
-    const power::RackTuning tuning;
-    const auto targets = power::share_power(budget_w_, reports_, tuning);
-    const auto leases = power::next_leases(now, budget_w_, targets, reports_, promised, tuning);
+    const power::RackSettings settings;
+    const auto targets = power::share_power(budget_w_, reports_, settings);
+    const auto leases = power::next_leases(now, budget_w_, targets, reports_, promised, settings);
     for (std::size_t i = 0; i < cards_.size(); ++i) {
       promises_[i].push_back({leases[i].power_w, now, leases[i].until_s});
       if (!lost()) cards_[i]->lease = leases[i];

@@ -33,21 +33,21 @@ bool happens(Plant& plant, power::Governor& governor, const Event& event) {
 // Means of the last 100 ms and of the last second.
 class SampleTaker {
  public:
-  power::Sample take(Plant& plant, const power::Policy& policy) {
+  power::TraceSample take(Plant& plant, const power::Policy& policy) {
     const simulated::Gpu& gpu = plant.gpu();
     const double power = (gpu.energy_j() - energy_j_) / (kSampleTicks * kTick);
     second_.push_back(power);
     if (second_.size() > 10) second_.erase(second_.begin());
     double sum = 0;
     for (const double w : second_) sum += w;
-    const power::Sample sample{.time_s = gpu.now_s(),
-                               .power_w = power,
-                               .second_w = sum / static_cast<double>(second_.size()),
-                               .temp_c = gpu.temp_c(),
-                               .clock_hz = gpu.clock_hz(),
-                               .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
-                               .cap_w = policy.power_cap_w().value_or(0),
-                               .cap_c = policy.temp_cap_c().value_or(0)};
+    const power::TraceSample sample{.time_s = gpu.now_s(),
+                                    .power_w = power,
+                                    .second_w = sum / static_cast<double>(second_.size()),
+                                    .temp_c = gpu.temp_c(),
+                                    .clock_hz = gpu.clock_hz(),
+                                    .work_per_s = (gpu.work() - work_) / (kSampleTicks * kTick),
+                                    .cap_w = policy.power_cap_w().value_or(0),
+                                    .cap_c = policy.temp_cap_c().value_or(0)};
     energy_j_ = gpu.energy_j();
     work_ = gpu.work();
     return sample;

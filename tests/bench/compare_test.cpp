@@ -62,7 +62,7 @@ TEST(Compare, WrongAndFailedNeverPassWhateverAWas) {
   for (const bool failed : {true, false}) {
     Result b = sample_result();
     if (failed) {
-      b.cases[1].status = Status::failed;
+      b.cases[1].status = CaseStatus::failed;
     } else {
       b.cases[1].check =
           CheckVerdict{.ok = false, .max_error = 1, .bound = 0.1, .seed = 1, .tensor = "o"};
@@ -120,7 +120,7 @@ TEST(Compare, MoreJoulesAtTheSameSpeedIsWorse) {
 
 TEST(Compare, ACaseThatNoLongerRunsIsWorseAndSaysSo) {
   Result b = sample_result();
-  b.cases[0].status = Status::failed;
+  b.cases[0].status = CaseStatus::failed;
   const Comparison c = compare(sample_result(), b, kTolerance);
   EXPECT_EQ(c.cases[0].note, "was ok, now failed");
   EXPECT_TRUE(c.worse());

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/cudnn_graph.h"
-#include "bench/study.h"
+#include "bench/suite_run.h"
 #include "dfa/error.h"
 
 namespace dfa::bench {
@@ -39,17 +39,17 @@ TEST(CudnnPeer, WhatTheGraphDoesNotSayIsRefusedBeforeTheLibraryIsAsked) {
 }
 
 TEST(CudnnPeer, OnAProcessorItIsAStatusAndOursGoOn) {
-  StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
+  SuiteOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
   options.peers = {CudnnPeer::kAlgorithm};
   const auto cases =
-      run_study(parse_problem_list("fwd fp32 b1 h2 s9 d8", {"flash"}), options).result.cases;
+      run_suite(parse_problem_list("fwd fp32 b1 h2 s9 d8", {"flash"}), options).result.cases;
   ASSERT_EQ(cases.size(), 2u);
   for (const CaseResult& c : cases) {
     if (c.algorithm == "flash") {
-      EXPECT_EQ(c.status, Status::ok);
+      EXPECT_EQ(c.status, CaseStatus::ok);
     } else {
       EXPECT_EQ(c.algorithm, "cudnn");
-      EXPECT_EQ(c.status, Status::unsupported);
+      EXPECT_EQ(c.status, CaseStatus::unsupported);
       EXPECT_EQ(c.reason, "cudnn: runs on a GPU, not on backend cpu");
     }
   }

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "bench/child_process.h"
-#include "bench/study.h"
+#include "bench/suite_run.h"
 #include "bench/torch_peer.h"
 #include "dfa/error.h"
 #include "temp_dir.h"
@@ -22,12 +22,12 @@ class PeerTest : public ::testing::Test {
   }
 
   // By algorithm.
-  static std::map<std::string, CaseResult> study(const char* mode, const char* line) {
+  static std::map<std::string, CaseResult> cases_of(const char* mode, const char* line) {
     ::setenv("FAKE_TORCH", mode, 1);
-    StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
+    SuiteOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
     options.peers = TorchPeer::algorithms();
     std::map<std::string, CaseResult> cases;
-    for (const CaseResult& c : run_study(parse_problem_list(line, {"flash"}), options).result.cases)
+    for (const CaseResult& c : run_suite(parse_problem_list(line, {"flash"}), options).result.cases)
       cases[c.algorithm] = c;
     return cases;
   }
@@ -36,10 +36,10 @@ class PeerTest : public ::testing::Test {
 constexpr const char* kLine = "fwd fp32 b1 h2 s9 d8";
 
 TEST_F(PeerTest, ItsKindsAreTimedAndCheckedOnOurInputs) {
-  const auto cases = study("", kLine);
+  const auto cases = cases_of("", kLine);
   ASSERT_EQ(cases.size(), 6u);
   const CaseResult& flash = cases.at("torch-flash");
-  EXPECT_EQ(flash.status, Status::ok) << flash.reason.value_or("");
+  EXPECT_EQ(flash.status, CaseStatus::ok) << flash.reason.value_or("");
   EXPECT_EQ(flash.backend, "torch");
   EXPECT_EQ(flash.why, "Fake 1.0, scaled_dot_product_attention");
   EXPECT_DOUBLE_EQ(flash.time_ms.value().median, 1);
@@ -53,34 +53,34 @@ TEST_F(PeerTest, ItsKindsAreTimedAndCheckedOnOurInputs) {
 }
 
 TEST_F(PeerTest, WhatItCannotDoIsAStatusWithItsWords) {
-  const auto cases = study("", kLine);
-  EXPECT_EQ(cases.at("torch-cudnn").status, Status::unsupported);
+  const auto cases = cases_of("", kLine);
+  EXPECT_EQ(cases.at("torch-cudnn").status, CaseStatus::unsupported);
   EXPECT_EQ(cases.at("torch-cudnn").reason, "torch: No available kernel");
-  EXPECT_EQ(cases.at("torch-math").status, Status::out_of_memory);
+  EXPECT_EQ(cases.at("torch-math").status, CaseStatus::out_of_memory);
   EXPECT_EQ(cases.at("torch-math").reason, "torch: tried to allocate 99 GiB");
-  EXPECT_EQ(cases.at("flash").status, Status::ok);
+  EXPECT_EQ(cases.at("flash").status, CaseStatus::ok);
 }
 
 TEST_F(PeerTest, ModesOfTorchCompileAreAWayToLaunchOfPyTorchAlone) {
   ::setenv("FAKE_TORCH", "cannot compile", 1);
-  StudyOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
+  SuiteOptions options{.backend = "cpu", .threads = 1, .seconds = 0.05};
   options.peers = {"torch-flash"};
   auto groups = parse_problem_list(kLine, {"flash"});
   groups[0].launches = {Launch::eager, Launch::compile, Launch::compile_max_autotune};
   std::map<std::string, CaseResult> cases;
-  for (const CaseResult& c : run_study(groups, options).result.cases)
+  for (const CaseResult& c : run_suite(groups, options).result.cases)
     cases[c.algorithm + " " + c.launch] = c;
   ASSERT_EQ(cases.size(), 4u);
   EXPECT_DOUBLE_EQ(cases.at("torch-flash eager").time_ms.value().median, 1);
   EXPECT_DOUBLE_EQ(cases.at("torch-flash compile").time_ms.value().median, 0.5);
   EXPECT_TRUE(cases.at("torch-flash compile").check.value().ok);
-  EXPECT_EQ(cases.at("torch-flash compile-max-autotune").status, Status::failed);
+  EXPECT_EQ(cases.at("torch-flash compile-max-autotune").status, CaseStatus::failed);
   EXPECT_EQ(cases.at("torch-flash compile-max-autotune").reason,
             "torch: BackendCompilerFailed: no compiler");
-  EXPECT_EQ(cases.at("flash eager").status, Status::ok);
+  EXPECT_EQ(cases.at("flash eager").status, CaseStatus::ok);
   options.peers = {"cudnn"};
   try {
-    run_study(groups, options);
+    run_suite(groups, options);
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_STREQ(error.what(),
@@ -89,8 +89,8 @@ TEST_F(PeerTest, ModesOfTorchCompileAreAWayToLaunchOfPyTorchAlone) {
 }
 
 TEST_F(PeerTest, AWrongResultOfAPeerIsCaught) {
-  const CaseResult flash = study("wrong", kLine).at("torch-flash");
-  EXPECT_EQ(flash.status, Status::failed);
+  const CaseResult flash = cases_of("wrong", kLine).at("torch-flash");
+  EXPECT_EQ(flash.status, CaseStatus::failed);
   EXPECT_FALSE(flash.check.value().ok);
   EXPECT_NE(flash.reason.value().find("wrong result: o"), std::string::npos);
 }
@@ -99,19 +99,19 @@ TEST_F(PeerTest, WithoutTorchOrWhenItEndsOurCasesGoOn) {
   for (const auto& [mode, words] :
        {std::pair("absent", "no PyTorch here"), std::pair("dies", "has ended: a last word"),
         std::pair("nonsense", "no answer to 'time'")}) {
-    const auto cases = study(mode, "fwd fp32 b1 h2 s9 d8\nfwd fp32 b1 h1 s7 d8");
-    EXPECT_EQ(cases.at("flash").status, Status::ok);
+    const auto cases = cases_of(mode, "fwd fp32 b1 h2 s9 d8\nfwd fp32 b1 h1 s7 d8");
+    EXPECT_EQ(cases.at("flash").status, CaseStatus::ok);
     const CaseResult& peer = cases.at("torch-flash");
-    EXPECT_EQ(peer.status, Status::unsupported) << mode;
+    EXPECT_EQ(peer.status, CaseStatus::unsupported) << mode;
     EXPECT_NE(peer.reason.value().find(words), std::string::npos) << *peer.reason;
   }
 }
 
 TEST_F(PeerTest, APythonThatIsNotThereIsAReason) {
   ::setenv("DFA_PYTHON", "no-python-here", 1);
-  const auto cases = study("", kLine);
+  const auto cases = cases_of("", kLine);
   ::unsetenv("DFA_PYTHON");
-  EXPECT_EQ(cases.at("torch-flash").status, Status::unsupported);
+  EXPECT_EQ(cases.at("torch-flash").status, CaseStatus::unsupported);
   EXPECT_NE(cases.at("torch-flash").reason.value().find("'no-python-here' cannot be started"),
             std::string::npos);
 }

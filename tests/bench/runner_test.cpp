@@ -122,13 +122,13 @@ TEST(Runner, AVariantThatRunsOutOfMemoryEndsAloneAndTheOthersGoOn) {
   MeasureOptions options;
   options.stopping.budget_s = 100;
   const auto measured = measure(variants, options, clock);
-  EXPECT_EQ(measured[0].status, Status::ok);
+  EXPECT_EQ(measured[0].status, CaseStatus::ok);
   EXPECT_GE(measured[0].samples.size(), 3u);
-  EXPECT_EQ(measured[1].status, Status::out_of_memory);
+  EXPECT_EQ(measured[1].status, CaseStatus::out_of_memory);
   EXPECT_EQ(measured[1].reason, "cannot allocate 1 bytes");
   EXPECT_TRUE(measured[1].samples.empty());
-  EXPECT_EQ(measured[2].status, Status::unsupported);
-  EXPECT_EQ(measured[3].status, Status::failed);
+  EXPECT_EQ(measured[2].status, CaseStatus::unsupported);
+  EXPECT_EQ(measured[3].status, CaseStatus::failed);
   EXPECT_EQ(measured[3].samples.size(), 1u);  // after the warm-up: what it has, it keeps
 }
 

@@ -40,7 +40,7 @@ inline Result sample_result() {
   result.cases[2].search = measure::Search{0.5, 12, 81};
   CaseResult oom = sample_case("standard", 1);
   oom.problem = "fwd fp32 full b1 hq8 hk8 sq65536 sk65536 d64";
-  oom.status = Status::out_of_memory;
+  oom.status = CaseStatus::out_of_memory;
   oom.reason = "needs 300 GB, of which 20 GB are there; not run";
   oom.time_ms.reset();
   oom.tflops.reset();

@@ -24,7 +24,7 @@ int key_of(int n, int i) { return n * 8 + static_cast<int>(emulated::lane()) % 4
 
 // Walks the tiles with a reference that stays where the first tile with a key has put it, or one
 // that follows; the output is one column, of the keys' indices.
-std::vector<Row> walk(const Logits& logits, bool follows) {
+std::vector<Row> walk(const Logits& logits, bool updates_max) {
   std::vector<Row> rows(kRows);
   const int tiles = static_cast<int>(logits[0].size()) / kTile;
   emulated::launch(1, 32, [&] {
@@ -41,11 +41,11 @@ std::vector<Row> walk(const Logits& logits, bool follows) {
           scores[n][i] = logits[row][static_cast<std::size_t>(tile * kTile + key_of(n, i))];
         }
       }
-      if (follows || open) {
-        if (softmax.follow(scores)) softmax.rescale(output);
+      if (updates_max || open) {
+        if (softmax.update_max(scores)) softmax.rescale(output);
         open = softmax.open();
       }
-      softmax.weigh(scores);
+      softmax.exp2(scores);
       for (int n = 0; n < kFragments; ++n) {
         for (int i = 0; i < 4; ++i)
           output[0][i / 2 * 2] += scores[n][i] * static_cast<float>(tile * kTile + key_of(n, i));

@@ -18,11 +18,12 @@ Tools all_tools() {
           .ncu = {"ncu"}};
 }
 
-const Step& named(const std::vector<Step>& steps, const std::string& name) {
-  return *std::find_if(steps.begin(), steps.end(), [&](const Step& s) { return s.name == name; });
+const StudyStep& named(const std::vector<StudyStep>& steps, const std::string& name) {
+  return *std::find_if(steps.begin(), steps.end(),
+                       [&](const StudyStep& s) { return s.name == name; });
 }
 
-bool says(const Step& step, const std::string& words) {
+bool says(const StudyStep& step, const std::string& words) {
   return std::any_of(step.commands.begin(), step.commands.end(), [&](const Command& command) {
     return to_text(command).find(words) != std::string::npos;
   });
@@ -31,7 +32,7 @@ bool says(const Step& step, const std::string& words) {
 TEST(Steps, EachHasAQuestionCommandsFilesAndAnEstimate) {
   const auto steps = make_steps({.out = "/o"}, all_tools());
   std::set<std::string> names;
-  for (const Step& step : steps) {
+  for (const StudyStep& step : steps) {
     EXPECT_TRUE(names.insert(step.name).second) << step.name;
     EXPECT_FALSE(step.question.empty()) << step.name;
     EXPECT_FALSE(step.commands.empty()) << step.name;
@@ -111,7 +112,7 @@ TEST(Steps, ABriefStudyHasJoulesOfTheThreeWayStudyAlone) {
 TEST(Steps, SeveralCardsAreRunWherePyTorchSeesThem) {
   StepOptions options{
       .out = "/o", .backend = "cuda", .scale = bench::Scale::full, .machine = "h200"};
-  const Step cards = named(make_steps(options, all_tools()), "context_parallel");
+  const StudyStep cards = named(make_steps(options, all_tools()), "context_parallel");
   EXPECT_EQ(cards.cannot, "");
   EXPECT_TRUE(says(cards,
                    "cardspy -m torch.distributed.run --standalone --nproc-per-node=gpu "

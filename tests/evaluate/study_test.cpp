@@ -28,7 +28,7 @@ class StudySteps : public ::testing::Test {
     run_.machine = "this machine";
   }
 
-  Step step(const std::string& name, const std::string& script, bool makes_file = true) const {
+  StudyStep step(const std::string& name, const std::string& script, bool makes_file = true) const {
     const fs::path file = out_ / (name + ".json");
     const std::string touch = makes_file ? "; echo {} > " + file.string() : "";
     return {
@@ -47,7 +47,7 @@ class StudySteps : public ::testing::Test {
 };
 
 TEST_F(StudySteps, WhatIsDoneIsNotRepeatedButTheReportIs) {
-  std::vector<Step> steps{step("a", "true"), step("b", "true"), step("report", "true")};
+  std::vector<StudyStep> steps{step("a", "true"), step("b", "true"), step("report", "true")};
   steps[2].always = true;
   const StudyRecord first = run_steps(steps, run_);
   for (const StepRecord& record : first.steps) EXPECT_EQ(record.status, StepStatus::done);
@@ -65,7 +65,7 @@ TEST_F(StudySteps, AnIgnoredInterruptIsHeardByWhatItRuns) {
 }
 
 TEST_F(StudySteps, AFailureIsToldAndTriedAgainAndTheOthersGoOn) {
-  std::vector<Step> steps{step("a", "echo no luck; exit 3", false), step("b", "true")};
+  std::vector<StudyStep> steps{step("a", "echo no luck; exit 3", false), step("b", "true")};
   const StudyRecord first = run_steps(steps, run_);
   EXPECT_EQ(first.steps[0].status, StepStatus::failed);
   EXPECT_EQ(first.steps[0].reason, "sh ended with 3: no luck");
@@ -80,7 +80,7 @@ TEST_F(StudySteps, AStepWithoutItsFileIsNotDone) {
 }
 
 TEST_F(StudySteps, AFileThatWentAwayIsMadeAnew) {
-  const std::vector<Step> steps{step("a", "true")};
+  const std::vector<StudyStep> steps{step("a", "true")};
   run_steps(steps, run_);
   fs::remove(out_ / "a.json");
   run_steps(steps, run_);
@@ -94,7 +94,7 @@ TEST_F(StudySteps, OtherCommandsAreAnotherStep) {
 }
 
 TEST_F(StudySteps, CasesThatFailedAreAResultWithANote) {
-  Step one = step("a", "true");
+  StudyStep one = step("a", "true");
   one.commands[0].words[2] += "; exit 1";
   const StudyRecord record = run_steps({one}, run_);
   EXPECT_EQ(record.steps[0].status, StepStatus::done);
@@ -102,7 +102,7 @@ TEST_F(StudySteps, CasesThatFailedAreAResultWithANote) {
 }
 
 TEST_F(StudySteps, WhatCannotRunHereSaysWhyAndHasNoCommand) {
-  Step one = step("a", "true");
+  StudyStep one = step("a", "true");
   one.cannot = "no card";
   const StudyRecord record = run_steps({one}, run_);
   EXPECT_EQ(record.steps[0].status, StepStatus::cannot);
@@ -111,14 +111,14 @@ TEST_F(StudySteps, WhatCannotRunHereSaysWhyAndHasNoCommand) {
 }
 
 TEST_F(StudySteps, AProgramThatIsNotThereIsAReason) {
-  Step one = step("a", "true");
+  StudyStep one = step("a", "true");
   one.commands = {{{"no-such-program-here"}}};
   EXPECT_EQ(run_steps({one}, run_).steps[0].reason,
             "no-such-program-here cannot be started: it said nothing");
 }
 
 TEST_F(StudySteps, OutputOfACommandIsAFileOnlyWhenItEndedWell) {
-  Step good = step("a", "true", false), bad = step("b", "true", false);
+  StudyStep good = step("a", "true", false), bad = step("b", "true", false);
   good.commands = {{{"echo", "{}"}, good.outputs[0]}};
   bad.commands = {{{"sh", "-c", "echo half; exit 2"}, bad.outputs[0]}};
   const StudyRecord record = run_steps({good, bad}, run_);
@@ -131,7 +131,7 @@ TEST_F(StudySteps, OutputOfACommandIsAFileOnlyWhenItEndedWell) {
 TEST_F(StudySteps, AnInterruptEndsTheStepAndTheNextStudyGoesOn) {
   const double begin = monotonic_s();
   run_.interrupted = [&] { return monotonic_s() - begin > 0.3; };
-  std::vector<Step> steps{step("a", "true"), step("b", "sleep 30"), step("c", "true")};
+  std::vector<StudyStep> steps{step("a", "true"), step("b", "sleep 30"), step("c", "true")};
   const StudyRecord record = run_steps(steps, run_);
   EXPECT_LT(monotonic_s() - begin, 8);
   EXPECT_EQ(record.steps[0].status, StepStatus::done);
@@ -144,7 +144,7 @@ TEST_F(StudySteps, AnInterruptEndsTheStepAndTheNextStudyGoesOn) {
 }
 
 TEST_F(StudySteps, AKilledStudyTakesItsCommandAlongAndGoesOn) {
-  const std::vector<Step> steps{step("a", "true"), step("b", "sleep 1")};
+  const std::vector<StudyStep> steps{step("a", "true"), step("b", "sleep 1")};
   const int pid = ::fork();
   if (pid == 0) {
     run_steps(steps, run_);
@@ -175,8 +175,8 @@ TEST_F(StudySteps, TheFolderOfAnotherMachineOrOfSomethingElseIsRefused) {
 TEST_F(StudySteps, TimeLeftIsCorrectedByWhatStepsTook) {
   std::vector<double> left;
   run_.on_step = [&](const StudyProgress& progress) { left.push_back(progress.left_s); };
-  std::vector<Step> steps{step("a", "sleep 0.2"), step("b", "true"), step("c", "true")};
-  for (Step& one : steps) one.estimate_s = 100;
+  std::vector<StudyStep> steps{step("a", "sleep 0.2"), step("b", "true"), step("c", "true")};
+  for (StudyStep& one : steps) one.estimate_s = 100;
   run_steps(steps, run_);
   ASSERT_EQ(left.size(), 3u);
   EXPECT_EQ(left[0], 300);

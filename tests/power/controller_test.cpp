@@ -50,7 +50,7 @@ struct Loop {
   const Decision& next(std::optional<double> reading) {
     Observation seen{.time_s = now};
     if (reading) seen.power = Reading{now, *reading};
-    const Step made = step(state, seen, policy, setup);
+    const ControlStep made = step(state, seen, policy, setup);
     state = made.state;
     decisions.push_back(made.decision);
     now += 0.1;
@@ -76,7 +76,7 @@ double watts_of_steps(double step_s, double cap_w, const StepsSeen& loop) {
   setup.levers = {.sm_count = 0, .sm_least = 0};
   setup.idle_w = kIdle;
   setup.limit_w = 700;
-  setup.tuning.instants = loop.instants;
+  setup.settings.instants = loop.instants;
   State state;
   std::vector<double> watts;  // of each millisecond
   double left_s = step_s, sum = 0;
@@ -107,7 +107,7 @@ double watts_of_steps(double step_s, double cap_w, const StepsSeen& loop) {
   return sum / 20000;
 }
 
-TEST(Step, StepsAsLongAsAReadingAreHeldByTheMeanOfASecond) {
+TEST(Controller, StepsAsLongAsAReadingAreHeldByTheMeanOfASecond) {
   for (const double step_s : {0.004, 0.0175, 0.031, 0.05, 0.1}) {
     for (const double cap_w : {500.0, 350.0, 250.0}) {
       const double watts = watts_of_steps(step_s, cap_w, {});
@@ -120,7 +120,7 @@ TEST(Step, StepsAsLongAsAReadingAreHeldByTheMeanOfASecond) {
 }
 
 // As two H200 under one budget: the load drew more than its card's limit, and leases moved.
-TEST(Step, TheMeanOfASecondTellsUnderTheCardsOwnLimitAndACreepingCap) {
+TEST(Controller, TheMeanOfASecondTellsUnderTheCardsOwnLimitAndACreepingCap) {
   for (const double step_s : {0.031, 0.056}) {
     for (const double cap_w : {500.0, 350.0}) {
       const double capped = watts_of_steps(step_s, cap_w, {.capped = true, .busy_w = 750});
@@ -133,7 +133,7 @@ TEST(Step, TheMeanOfASecondTellsUnderTheCardsOwnLimitAndACreepingCap) {
   }
 }
 
-TEST(Step, SameArgumentsSameBits) {
+TEST(Controller, SameArgumentsSameBits) {
   Loop a, b;
   a.run(50);
   b.run(50);
@@ -143,7 +143,7 @@ TEST(Step, SameArgumentsSameBits) {
 }
 
 // Whatever sensors say, the action stays within the levers.
-TEST(Step, ActionsStayWithinTheLevers) {
+TEST(Controller, ActionsStayWithinTheLevers) {
   const Random random(1);
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Loop loop;
@@ -162,7 +162,7 @@ TEST(Step, ActionsStayWithinTheLevers) {
       seen.busy = draw() < 0.9;
       seen.capped = draw() < 0.1;
       loop.now += 0.2 * draw() - 0.02;  // now and then back
-      const Step made = step(loop.state, seen, loop.policy, loop.setup);
+      const ControlStep made = step(loop.state, seen, loop.policy, loop.setup);
       loop.state = made.state;
       const Action& action = made.action();
       const Levers& levers = loop.setup.levers;
@@ -179,13 +179,13 @@ TEST(Step, ActionsStayWithinTheLevers) {
   }
 }
 
-TEST(Step, FeedForwardHitsTheTargetAtOnce) {
+TEST(Controller, FeedForwardHitsTheTargetAtOnce) {
   Loop loop;
   loop.run(1);
-  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 1);
+  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.settings.margin), 1);
 }
 
-TEST(Step, APointThatTakesNoBudgetHasAllMultiprocessorsAndGaps) {
+TEST(Controller, APointThatTakesNoBudgetHasAllMultiprocessorsAndGaps) {
   Loop loop;
   loop.setup.points.pop_back();
   loop.run(5);
@@ -194,19 +194,20 @@ TEST(Step, APointThatTakesNoBudgetHasAllMultiprocessorsAndGaps) {
   loop.run(1);
   EXPECT_EQ(loop.state.action.sms, 0);
   EXPECT_LT(loop.state.action.duty, 0.7);
-  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.tuning.margin), 3);
+  EXPECT_NEAR(loop.power(), 500 * (1 - loop.setup.settings.margin), 3);
 }
 
-TEST(Step, AnotherLoadIsHeldByItsOwnPointsFromTheFirstStepOn) {
+TEST(Controller, AnotherLoadIsHeldByItsOwnPointsFromTheFirstStepOn) {
   Loop loop;
   loop.gain = 1.2;  // learned with one load, true of the other
   loop.setup.points.push_back(
       {.label = "small", .time_s = 2e-5, .power_w = 300, .dynamic_w = 190, .load = 1});
   loop.policy = cap(290);
   loop.run(40);
-  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.settings.margin), 2);
   const auto turn_to = [&](int load) {
-    const Step made = step(loop.state, {.time_s = loop.now, .load = load}, loop.policy, loop.setup);
+    const ControlStep made =
+        step(loop.state, {.time_s = loop.now, .load = load}, loop.policy, loop.setup);
     loop.state = made.state;
     loop.now += 0.1;
     return made.decision;
@@ -214,9 +215,9 @@ TEST(Step, AnotherLoadIsHeldByItsOwnPointsFromTheFirstStepOn) {
   const Decision small = turn_to(1);
   EXPECT_EQ(small.action.point, 2u);
   EXPECT_NE(small.why.find("another load"), std::string::npos);
-  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.settings.margin), 2);
   EXPECT_LT(turn_to(0).action.point, 2u);
-  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.tuning.margin), 2);
+  EXPECT_NEAR(loop.power(), 290 * (1 - loop.setup.settings.margin), 2);
 }
 
 Loop exact_and_fast() {
@@ -230,34 +231,35 @@ Loop exact_and_fast() {
 }
 
 const Decision& next_with_error(Loop& loop, SeenError error) {
-  const Step made = step(loop.state, {.time_s = loop.now, .error = error}, loop.policy, loop.setup);
+  const ControlStep made =
+      step(loop.state, {.time_s = loop.now, .error = error}, loop.policy, loop.setup);
   loop.state = made.state;
   loop.now += 0.1;
   loop.decisions.push_back(made.decision);
   return loop.decisions.back();
 }
 
-TEST(Step, AnErrorAboveTheBoundStepsThePrecisionUpAtOnceAndForGood) {
+TEST(Controller, AnErrorAboveTheBoundStepsThePrecisionUpAtOnceAndForGood) {
   Loop loop = exact_and_fast();
   EXPECT_EQ(loop.next({}).action.point, 1u);
   EXPECT_EQ(next_with_error(loop, {1, 9e-4}).action.point, 1u);  // within the bound
   const Decision& broken = next_with_error(loop, {1, 2e-3});
   EXPECT_EQ(broken.action.point, 0u);
-  EXPECT_EQ(broken.status, Status::holding);
+  EXPECT_EQ(broken.status, PolicyStatus::holding);
   EXPECT_NE(broken.why.find("error 0.002 above the bound 0.001"), std::string::npos) << broken.why;
   EXPECT_EQ(*broken.error, 2e-3);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(next_with_error(loop, {0, 4e-6}).action.point, 0u);
 }
 
-TEST(Step, WhereNothingIsExactEnoughTheMostExactRunsAndItIsSaid) {
+TEST(Controller, WhereNothingIsExactEnoughTheMostExactRunsAndItIsSaid) {
   for (const double error : {0.5, std::numeric_limits<double>::infinity()}) {
     Loop loop = exact_and_fast();
     loop.next({});
     next_with_error(loop, {1, 2e-3});
     const Decision& broken = next_with_error(loop, {0, error});
     EXPECT_EQ(broken.action.point, 0u);
-    EXPECT_EQ(broken.status, Status::infeasible);
-    EXPECT_EQ(loop.next({}).status, Status::infeasible);
+    EXPECT_EQ(broken.status, PolicyStatus::infeasible);
+    EXPECT_EQ(loop.next({}).status, PolicyStatus::infeasible);
     loop.policy = cap(300);
     EXPECT_EQ(loop.next({}).action.point, 0u);
   }
@@ -284,7 +286,7 @@ Loop bf16_and_e4m3(const Policy& policy, double max_error) {
   return loop;
 }
 
-TEST(Step, EveryPolicyTakesE4m3WithinTheBoundAloneAndLeavesItWhereThatIsBroken) {
+TEST(Controller, EveryPolicyTakesE4m3WithinTheBoundAloneAndLeavesItWhereThatIsBroken) {
   for (const char* text : {"power_cap:500W", "power_cap:250W", "min_energy", "edp", "latency:0.7ms",
                            "latency:2ms", "max_performance", "temp_cap:70C"}) {
     const Policy policy = dfa::power::parse_policy(text);
@@ -300,7 +302,7 @@ TEST(Step, EveryPolicyTakesE4m3WithinTheBoundAloneAndLeavesItWhereThatIsBroken) 
     for (int i = 0; i < 20; ++i) EXPECT_EQ(beyond.next({}).action.point, 0u) << text;
     // Without e4m3 0.7 ms cannot be had.
     const bool infeasible = std::string(text) == "latency:0.7ms";
-    EXPECT_EQ(beyond.decisions.front().status == Status::infeasible, infeasible) << text;
+    EXPECT_EQ(beyond.decisions.front().status == PolicyStatus::infeasible, infeasible) << text;
   }
 }
 
@@ -316,7 +318,7 @@ TEST(Guard, ChecksComeRarelyEnoughToCostTheirShareOnly) {
   EXPECT_EQ(guard.worst, 2e-3);
 }
 
-TEST(Step, MoreWattsAllowedMoreWork) {
+TEST(Controller, MoreWattsAllowedMoreWork) {
   double before = 0;
   for (double watts = 150; watts <= 800; watts += 10) {
     Loop loop;
@@ -326,12 +328,12 @@ TEST(Step, MoreWattsAllowedMoreWork) {
     const Action& action = loop.state.action;
     const OperatingPoint& point = loop.setup.points[action.point];
     const double rate = 1 / (point.time_s * std::max(1.0, point.clock_share / loop.state.level));
-    EXPECT_GE(rate, before / loop.setup.tuning.worth) << watts;  // up to the hysteresis of points
+    EXPECT_GE(rate, before / loop.setup.settings.worth) << watts;  // up to the hysteresis of points
     before = rate;
   }
 }
 
-TEST(Step, TooMuchPowerIsTakenBackAtOnceAndGivenBackSlowly) {
+TEST(Controller, TooMuchPowerIsTakenBackAtOnceAndGivenBackSlowly) {
   Loop loop;
   loop.run(20);
   const double level = loop.state.level;
@@ -342,12 +344,12 @@ TEST(Step, TooMuchPowerIsTakenBackAtOnceAndGivenBackSlowly) {
   other.run(20);
   other.next(428);  // seen once it may be chance
   other.next(428);
-  EXPECT_LE(other.state.level - level, other.setup.tuning.up_step + 1e-9);
+  EXPECT_LE(other.state.level - level, other.setup.settings.up_step + 1e-9);
   EXPECT_GT(other.state.level, level);
   EXPECT_LT(other.state.level - level, 0.5 * down);
 }
 
-TEST(Step, AReadingFromBeforeTheActionIsNotActedOn) {
+TEST(Controller, AReadingFromBeforeTheActionIsNotActedOn) {
   Loop loop;
   loop.run(20);
   loop.policy = cap(400);
@@ -357,7 +359,7 @@ TEST(Step, AReadingFromBeforeTheActionIsNotActedOn) {
   EXPECT_EQ(step(loop.state, early, loop.policy, loop.setup).decision.level, level);
 }
 
-TEST(Step, LearnsTheBiasOfTheCard) {
+TEST(Controller, LearnsTheBiasOfTheCard) {
   Loop loop;
   loop.gain = 1.07;
   loop.run(100);
@@ -365,7 +367,7 @@ TEST(Step, LearnsTheBiasOfTheCard) {
   EXPECT_NEAR(loop.power(), 494, 4);
 }
 
-TEST(Step, ALoadThatDrawsFarMoreIsUnderTheCapAtTheNextStep) {
+TEST(Controller, ALoadThatDrawsFarMoreIsUnderTheCapAtTheNextStep) {
   Loop loop;
   loop.run(20);
   loop.gain = 1.6;
@@ -375,7 +377,7 @@ TEST(Step, ALoadThatDrawsFarMoreIsUnderTheCapAtTheNextStep) {
 }
 
 // A cap that does not bind for a minute leaves nothing behind.
-TEST(Step, DoesNotWindUp) {
+TEST(Controller, DoesNotWindUp) {
   Loop loop;
   loop.policy = cap(900);
   loop.run(600);
@@ -390,7 +392,7 @@ TEST(Step, DoesNotWindUp) {
   EXPECT_NEAR(loop.power(), 395, 5);
 }
 
-TEST(Step, SteadyLoadSteadyAction) {
+TEST(Controller, SteadyLoadSteadyAction) {
   for (const double gain : {0.8, 0.95, 1.0, 1.05, 1.3}) {
     for (const double watts : {250.0, 333.0, 400.0, 471.0, 500.0, 610.0}) {
       Loop loop;
@@ -409,7 +411,7 @@ TEST(Step, SteadyLoadSteadyAction) {
 }
 
 // Noise of the size of the margin does not make discrete levers dance.
-TEST(Step, NoiseDoesNotSwitchPoints) {
+TEST(Controller, NoiseDoesNotSwitchPoints) {
   Loop loop;
   const Random random(3);
   loop.run(10);
@@ -422,7 +424,7 @@ TEST(Step, NoiseDoesNotSwitchPoints) {
   EXPECT_LE(switches, 2);
 }
 
-TEST(Step, DwellsOnAPoint) {
+TEST(Controller, DwellsOnAPoint) {
   Loop loop;
   double last = -1;
   std::size_t point = 9;
@@ -432,7 +434,7 @@ TEST(Step, DwellsOnAPoint) {
     loop.run(1);
     if (loop.state.action.point != point) {
       if (last >= 0) {
-        EXPECT_GE(loop.now - last, loop.setup.tuning.dwell_s - 1e-9);
+        EXPECT_GE(loop.now - last, loop.setup.settings.dwell_s - 1e-9);
       }
       last = loop.now;
       point = loop.state.action.point;
@@ -440,45 +442,45 @@ TEST(Step, DwellsOnAPoint) {
   }
 }
 
-TEST(Step, WithoutReadingsTheProfileServesBelowTheTarget) {
+TEST(Controller, WithoutReadingsTheProfileServesBelowTheTarget) {
   Loop loop;
   loop.run(20);
   for (int i = 0; i < 10; ++i) loop.next(std::nullopt);
-  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::stale);
   EXPECT_LE(loop.power(), 0.96 * 500);
   EXPECT_GE(loop.power(), 0.85 * 500);
   loop.run(30);
-  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::holding);
   EXPECT_NEAR(loop.power(), 494, 5);
 }
 
 // A cap of degrees without a thermometer: the watts that were held stay, and it is said.
-TEST(Step, ALostTemperatureIsToldAndTheBudgetStands) {
+TEST(Controller, ALostTemperatureIsToldAndTheBudgetStands) {
   Loop loop;
   loop.policy = {Goal::temp_cap, 65};
   const auto next = [&](std::optional<double> temp_c) {
     Observation seen{
         .time_s = loop.now, .power = Reading{loop.now, loop.power()}, .temp_c = temp_c};
-    const Step made = step(loop.state, seen, loop.policy, loop.setup);
+    const ControlStep made = step(loop.state, seen, loop.policy, loop.setup);
     loop.state = made.state;
     loop.decisions.push_back(made.decision);
     loop.now += 0.1;
   };
   for (int i = 0; i < 300; ++i) next(i < 100 ? 60 : 66);
-  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::holding);
   const double held = loop.state.temp_budget_w;
   EXPECT_LT(held, 700);
   for (int i = 0; i < 45; ++i) next(std::nullopt);
-  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::holding);
   for (int i = 0; i < 10; ++i) next(std::nullopt);
-  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::stale);
   EXPECT_NE(loop.decisions.back().why.find("no temperature"), std::string::npos);
   EXPECT_EQ(loop.state.temp_budget_w, held);
   next(64);
-  EXPECT_EQ(loop.decisions.back().status, Status::holding);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::holding);
 }
 
-TEST(Step, NonsenseIsNoReading) {
+TEST(Controller, NonsenseIsNoReading) {
   Loop loop;
   loop.run(20);
   const double level = loop.state.level;
@@ -486,26 +488,26 @@ TEST(Step, NonsenseIsNoReading) {
     loop.next(nonsense);
     EXPECT_FALSE(loop.decisions.back().power_w);
   }
-  EXPECT_EQ(loop.decisions.back().status, Status::stale);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::stale);
   EXPECT_LE(loop.state.level, level);
 }
 
-TEST(Step, SaysWhatCannotBeReachedAndWhatCan) {
+TEST(Controller, SaysWhatCannotBeReachedAndWhatCan) {
   Loop loop;
   loop.policy = cap(110);
   loop.run(5);
-  EXPECT_EQ(loop.decisions.back().status, Status::infeasible);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::infeasible);
   ASSERT_TRUE(loop.decisions.back().reachable);
   EXPECT_GT(*loop.decisions.back().reachable, 125);
   EXPECT_LT(*loop.decisions.back().reachable, 140);
   loop.policy = {Goal::latency, 0.5e-3};
   loop.run(1);
-  EXPECT_EQ(loop.decisions.back().status, Status::infeasible);
+  EXPECT_EQ(loop.decisions.back().status, PolicyStatus::infeasible);
   EXPECT_NEAR(*loop.decisions.back().reachable, 1e-3, 1e-6);
   EXPECT_EQ(loop.state.action.point, 0u);
 }
 
-TEST(Step, GoalsWithoutACapChooseAPointAndRunFreely) {
+TEST(Controller, GoalsWithoutACapChooseAPointAndRunFreely) {
   Loop loop;
   loop.policy = {Goal::max_performance, 0};
   loop.run(10);
@@ -523,7 +525,7 @@ TEST(Step, GoalsWithoutACapChooseAPointAndRunFreely) {
   EXPECT_EQ(frugal.state.action.point, 0u);
 }
 
-TEST(Step, ErrorBoundAndMemoryAreKept) {
+TEST(Controller, ErrorBoundAndMemoryAreKept) {
   Loop loop;
   loop.setup.points[0].error = 0.1;
   loop.setup.max_error = 0.01;
@@ -538,13 +540,13 @@ TEST(Step, ErrorBoundAndMemoryAreKept) {
   EXPECT_EQ(memory.state.action.point, 1u);
 }
 
-TEST(Step, OthersOnTheCardAreToldAndNotLearned) {
+TEST(Controller, OthersOnTheCardAreToldAndNotLearned) {
   Loop loop;
   loop.run(20);
   const double bias = loop.state.bias;
   Observation seen{.time_s = loop.now, .power = Reading{loop.now, 620}, .foreign = true};
-  const Step made = step(loop.state, seen, loop.policy, loop.setup);
-  EXPECT_EQ(made.decision.status, Status::foreign);
+  const ControlStep made = step(loop.state, seen, loop.policy, loop.setup);
+  EXPECT_EQ(made.decision.status, PolicyStatus::foreign);
   EXPECT_NEAR(*made.decision.foreign_w, 620 - 494, 8);
   EXPECT_EQ(made.state.bias, bias);
 }

@@ -62,7 +62,7 @@ struct Rig {
   PacedMeter meter{pacer, clock};
   Governor governor{one_point(), {Goal::power_cap, 400}, {.power = &meter}, pacer};
   std::atomic<int> decisions{0};
-  std::atomic<Status> status{Status::holding};
+  std::atomic<PolicyStatus> status{PolicyStatus::holding};
   Driver driver{governor, clock, [this](const Decision& made) {
                   ++decisions;
                   status = made.status;
@@ -90,10 +90,10 @@ TEST(Driver, SensorsThatFallSilentAreToldAndTheKernelsGoOn) {
   rig.driver.start();
   EXPECT_TRUE(soon([&] { return rig.decisions > 3; }));
   rig.meter.silent = true;
-  EXPECT_TRUE(soon([&] { return rig.status == Status::stale; }));
+  EXPECT_TRUE(soon([&] { return rig.status == PolicyStatus::stale; }));
   EXPECT_GT(rig.pacer.duty(), 0.4);
   rig.meter.silent = false;
-  EXPECT_TRUE(soon([&] { return rig.status == Status::holding; }));
+  EXPECT_TRUE(soon([&] { return rig.status == PolicyStatus::holding; }));
 }
 
 TEST(Driver, ManyThreadsMayTalkToIt) {

@@ -39,11 +39,11 @@ struct LentCard {
 
 TEST(LentLevers, ACapIsTheCardsOwnLimitWithoutGaps) {
   LentCard lent;
-  const Step made = step({}, {.time_s = 1}, {Goal::power_cap, 450}, lent.setup());
+  const ControlStep made = step({}, {.time_s = 1}, {Goal::power_cap, 450}, lent.setup());
   EXPECT_EQ(made.action().limit_w, 441);  // less the margin
   EXPECT_EQ(made.action().duty, 1);
   EXPECT_EQ(made.action().point, 1u);  // more work under the cap
-  EXPECT_EQ(made.decision.status, Status::holding);
+  EXPECT_EQ(made.decision.status, PolicyStatus::holding);
   lent.actuator.apply(made.action());
   lent.actuator.apply(made.action());
   EXPECT_EQ(lent.set, std::vector<double>{441});  // once
@@ -51,7 +51,7 @@ TEST(LentLevers, ACapIsTheCardsOwnLimitWithoutGaps) {
 
 TEST(LentLevers, BelowTheLeastLimitGapsDoTheRest) {
   LentCard lent;
-  const Step made = step({}, {.time_s = 1}, {Goal::power_cap, 160}, lent.setup());
+  const ControlStep made = step({}, {.time_s = 1}, {Goal::power_cap, 160}, lent.setup());
   EXPECT_EQ(made.action().limit_w, 200);
   EXPECT_LT(made.action().duty, 0.3);
 }
@@ -59,9 +59,9 @@ TEST(LentLevers, BelowTheLeastLimitGapsDoTheRest) {
 TEST(LentLevers, AnotherPolicyHasTheUsualLimit) {
   LentCard lent;
   const auto setup = lent.setup();
-  const Step capped = step({}, {.time_s = 1}, {Goal::power_cap, 450}, setup);
+  const ControlStep capped = step({}, {.time_s = 1}, {Goal::power_cap, 450}, setup);
   lent.actuator.apply(capped.action());
-  const Step free = step(capped.state, {.time_s = 2}, {Goal::min_energy, 0}, setup);
+  const ControlStep free = step(capped.state, {.time_s = 2}, {Goal::min_energy, 0}, setup);
   EXPECT_EQ(free.action().limit_w, 0);
   lent.actuator.apply(free.action());
   EXPECT_EQ(lent.set, (std::vector<double>{441, 700}));
@@ -71,7 +71,7 @@ TEST(LentLevers, NothingIsLentUnlessSomebodyLendsIt) {
   LentCard lent;
   auto setup = lent.setup();
   setup.levers = lent.pacer.levers();
-  const Step made = step({}, {.time_s = 1}, {Goal::power_cap, 450}, setup);
+  const ControlStep made = step({}, {.time_s = 1}, {Goal::power_cap, 450}, setup);
   EXPECT_EQ(made.action().limit_w, 0);
   EXPECT_LT(made.action().duty, 1);
 }
@@ -79,18 +79,20 @@ TEST(LentLevers, NothingIsLentUnlessSomebodyLendsIt) {
 TEST(LentLevers, APolicyTurnsOneOfThemAndTheNextTurnsItBack) {
   LentCard lent;
   const auto setup = lent.setup();
-  const Step limited = step({}, {.time_s = 1}, parse_policy("limit:450W"), setup);
+  const ControlStep limited = step({}, {.time_s = 1}, parse_policy("limit:450W"), setup);
   EXPECT_EQ(limited.action().limit_w, 450);
   EXPECT_EQ(limited.action().duty, 1);
   EXPECT_EQ(limited.action().point, 1u);  // more work below that limit
   lent.actuator.apply(limited.action());
-  const Step locked = step(limited.state, {.time_s = 2}, parse_policy("clock:1200MHz"), setup);
+  const ControlStep locked =
+      step(limited.state, {.time_s = 2}, parse_policy("clock:1200MHz"), setup);
   EXPECT_EQ(locked.action().limit_w, 0);
   EXPECT_EQ(locked.action().clock_hz, 1200e6);
   EXPECT_EQ(locked.action().point, 0u);
   lent.actuator.apply(locked.action());
   lent.actuator.apply(locked.action());
-  const Step capped = step(locked.state, {.time_s = 3}, parse_policy("power_cap:300W"), setup);
+  const ControlStep capped =
+      step(locked.state, {.time_s = 3}, parse_policy("power_cap:300W"), setup);
   lent.actuator.apply(capped.action());
   EXPECT_EQ(lent.set, (std::vector<double>{450, 700, 294}));
   EXPECT_EQ(lent.locked, (std::vector<double>{1200e6, 0}));
@@ -102,10 +104,10 @@ TEST(LentLevers, TheCardHoldsItsLimitWhateverIsKnownOfPoints) {
   for (OperatingPoint& point : setup.points) point.power_w = point.energy_j = std::nullopt;
   const Policy policy = parse_policy("limit:450W");
   ASSERT_TRUE(check(setup, policy));
-  const Step made = step({}, {.time_s = 1}, policy, setup);
+  const ControlStep made = step({}, {.time_s = 1}, policy, setup);
   EXPECT_EQ(made.action().limit_w, 450);
   EXPECT_EQ(made.action().point, 0u);  // the fastest, as watts are not known
-  EXPECT_EQ(made.decision.status, Status::holding);
+  EXPECT_EQ(made.decision.status, PolicyStatus::holding);
 }
 
 // A configuration at its own clock and at three locked ones, the lowest of which is not lent.
@@ -124,8 +126,8 @@ TEST(LentLevers, EachPolicyChoosesItsClockAmongThoseThatWereMeasuredAndAreLent) 
   const LentCard lent;
   const auto setup = at_clocks(lent);
   const auto mhz_by = [&](const char* policy) {
-    const Step made = step({}, {.time_s = 1}, parse_policy(policy), setup);
-    EXPECT_EQ(made.decision.status, Status::holding) << policy;
+    const ControlStep made = step({}, {.time_s = 1}, parse_policy(policy), setup);
+    EXPECT_EQ(made.decision.status, PolicyStatus::holding) << policy;
     EXPECT_EQ(made.action().clock_hz, setup.points[made.action().point].clock_hz.value_or(0));
     return made.action().clock_hz * 1e-6;
   };
@@ -139,7 +141,7 @@ TEST(LentLevers, EachPolicyChoosesItsClockAmongThoseThatWereMeasuredAndAreLent) 
   EXPECT_EQ(mhz_by("power_cap:520W"), 1500);
   EXPECT_EQ(mhz_by("power_cap:400W"), 1200);
   EXPECT_EQ(mhz_by("power_cap:250W"), 1200);  // and gaps
-  const Step named = step({}, {.time_s = 1}, parse_policy("clock:1300MHz"), setup);
+  const ControlStep named = step({}, {.time_s = 1}, parse_policy("clock:1300MHz"), setup);
   EXPECT_EQ(named.action(), (Action{.point = 0, .clock_hz = 1300e6}));
 }
 
@@ -245,7 +247,7 @@ TEST(LentLevers, ALostLeaseGoesBackAtOnceAndTeachesNothing) {
   auto setup = at_clocks(lent);
   setup.levers = actuator.levers();
   const Policy cap = Policy::power_cap(400);
-  Step made = step({}, {.time_s = 1}, cap, setup);
+  ControlStep made = step({}, {.time_s = 1}, cap, setup);
   for (int i = 1; i < 30; ++i) {
     actuator.apply(made.action());
     const double now = 1 + 0.1 * i;
@@ -270,9 +272,9 @@ TEST(LentLevers, ALeverThatIsThePolicyIsToldWhenItIsLost) {
   State state = step({}, {.time_s = 1}, parse_policy("clock:1200MHz"), setup).state;
   EXPECT_EQ(state.action.clock_hz, 1200e6);
   setup.levers = lent.pacer.levers();
-  const Step made = step(state, {.time_s = 2}, parse_policy("clock:1200MHz"), setup);
+  const ControlStep made = step(state, {.time_s = 2}, parse_policy("clock:1200MHz"), setup);
   EXPECT_EQ(made.action().clock_hz, 0);
-  EXPECT_EQ(made.decision.status, Status::infeasible);
+  EXPECT_EQ(made.decision.status, PolicyStatus::infeasible);
   EXPECT_NE(made.decision.why.find("nobody lends"), std::string::npos) << made.decision.why;
 }
 

@@ -67,10 +67,10 @@ power::Setup unread_card() {
 
 TEST(Observer, WhyThereIsNoReadingIsInTheDecision) {
   const power::Setup setup = unread_card();
-  const Step made =
+  const ControlStep made =
       step(step({}, {.time_s = 1}, {Goal::power_cap, 400}, setup).state,
            {.time_s = 2, .unread = "fake: it broke off"}, {Goal::power_cap, 400}, setup);
-  EXPECT_EQ(made.decision.status, Status::stale);
+  EXPECT_EQ(made.decision.status, PolicyStatus::stale);
   EXPECT_NE(made.decision.why.find("(fake: it broke off)"), std::string::npos) << made.decision.why;
 }
 

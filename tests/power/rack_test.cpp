@@ -58,8 +58,8 @@ TEST(Leases, TheSumStaysWithinTheBudgetWhateverIsLost) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const Random random(seed);
     std::uint64_t draw = 0;
-    const RackTuning tuning;
-    const double safe_now = safe_power(kBudget, kCards, tuning);
+    const RackSettings settings;
+    const double safe_now = safe_power(kBudget, kCards, settings);
     std::vector<Card> cards(kCards);
     std::vector<CardReport> reports(kCards);
     struct Promise {
@@ -89,8 +89,8 @@ TEST(Leases, TheSumStaysWithinTheBudgetWhateverIsLost) {
           for (const Promise& p : promises[i]) promised[i] = std::max(promised[i], p.power_w);
         }
         ASSERT_LE(sum(promised), kBudget + 1e-6);
-        const auto targets = share_power(kBudget, reports, tuning);
-        const auto leases = next_leases(now, kBudget, targets, reports, promised, tuning);
+        const auto targets = share_power(kBudget, reports, settings);
+        const auto leases = next_leases(now, kBudget, targets, reports, promised, settings);
         for (std::size_t i = 0; i < kCards; ++i) {
           promises[i].push_back({leases[i].power_w, leases[i].until_s, now});
           if (random.uniform(draw++) < 0.3) continue;  // the lease is lost

@@ -85,14 +85,14 @@ TEST(Replay, WhatARecordedCoolingTendsToIsTold) {
   for (double now = -20; now < 25; now += 0.1) {  // first at 54 C, until the budget is at its least
     while (row + 1 < degrees.size() && degrees[row + 1].first <= now) ++row;
     const double watts = predicted_power(setup, state, 0, state.level);
-    const Step made =
+    const ControlStep made =
         step(state,
              {.time_s = now + 20, .power = Reading{now + 20, watts}, .temp_c = degrees[row].second},
              {Goal::temp_cap, 30}, setup);
     state = made.state;
     last = made.decision;
   }
-  EXPECT_EQ(last.status, Status::infeasible);
+  EXPECT_EQ(last.status, PolicyStatus::infeasible);
   ASSERT_TRUE(last.reachable);
   EXPECT_NEAR(*last.reachable, tends_to_c, 3);
 }

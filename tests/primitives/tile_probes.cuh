@@ -168,8 +168,8 @@ inline __global__ void lazy_rescale_softmax(const __grid_constant__ Args args) {
   for (int tile = 0; tile < args.n; ++tile) {
     Sum<1, 4> scores;
     fetch_sum(scores, static_cast<const float*>(args.a) + tile * 512, 32);
-    if (softmax.follow(scores[0])) softmax.rescale(output[0]);
-    softmax.weigh(scores[0]);
+    if (softmax.update_max(scores[0])) softmax.rescale(output[0]);
+    softmax.exp2(scores[0]);
     add_weights(output, scores);
   }
   float inverse[2], lse[2];

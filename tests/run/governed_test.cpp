@@ -50,8 +50,9 @@ RunOptions capped(double seconds) {
 }
 
 bool any_foreign(const Governed& governed) {
-  return std::any_of(governed.trace.decisions.begin(), governed.trace.decisions.end(),
-                     [](const power::Decision& d) { return d.status == power::Status::foreign; });
+  return std::any_of(
+      governed.trace.decisions.begin(), governed.trace.decisions.end(),
+      [](const power::Decision& d) { return d.status == power::PolicyStatus::foreign; });
 }
 
 TEST(Run, AnotherProcessOnTheCardIsTold) {

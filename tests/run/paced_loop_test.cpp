@@ -55,7 +55,7 @@ TEST(PacedLoop, HoldsACapByGapsAfterSteps) {
   EXPECT_NEAR(100 + 500 * mean, 395.2, 25);
   EXPECT_GT(loop.waited_s(), 0.5);
   ASSERT_TRUE(loop.last());
-  EXPECT_EQ(loop.last()->status, power::Status::holding);
+  EXPECT_EQ(loop.last()->status, power::PolicyStatus::holding);
 }
 
 // The meter shows 600 W whatever is done, as a card would whose limit nobody heeds.

@@ -64,7 +64,7 @@ TEST(MetricBounds, AreMissedWhereTheyShould) {
     free.policy = {power::Goal::max_performance, 0};
     return free;
   }());
-  for (power::Sample& sample : blind.samples)
+  for (power::TraceSample& sample : blind.samples)
     sample.cap_w = 500;  // held against a cap it never knew
   EXPECT_EQ(missed(scenario, blind, measure(scenario, blind)).size(), 3u);
 }
@@ -88,11 +88,11 @@ TEST(Temperature, ACapThatCannotBeHadIsToldWithWhatCan) {
   const double hot = scenario.events[0].at_s, cool = scenario.events[1].at_s;
   const auto result = run(scenario);
   double settled_c = 0, first = 1e9, last = 0;
-  for (const power::Sample& sample : result.samples) {
+  for (const power::TraceSample& sample : result.samples) {
     if (sample.time_s < cool) settled_c = sample.temp_c;
   }
   for (const power::Decision& decision : result.decisions) {
-    if (decision.status != power::Status::infeasible) continue;
+    if (decision.status != power::PolicyStatus::infeasible) continue;
     first = std::min(first, decision.time_s);
     last = std::max(last, decision.time_s);
     ASSERT_TRUE(decision.reachable);
@@ -279,7 +279,7 @@ TEST(LentClocks, DegreesDoNotMakeThemHunt) {
 TEST(Caps, PowerIsSteadierThanWithout) {
   const auto deviation = [](const Scenario& scenario) {
     auto result = run(scenario);
-    for (power::Sample& sample : result.samples) sample.cap_w = 700;
+    for (power::TraceSample& sample : result.samples) sample.cap_w = 700;
     return *measure(scenario, result).power_deviation_w;
   };
   Scenario free = capped(680);

@@ -95,7 +95,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class Results:
     """cases: a row a case, `run` its index into runs. not_measured: run, case, field, reason."""
     runs: tuple
     cases: pd.DataFrame
@@ -223,7 +223,7 @@ def _run(path, result):
 
 
 def load(paths):
-    """Study of one or more result files. BadResult in one line when a file cannot be used."""
+    """Results of one or more result files. BadResult in one line when a file cannot be used."""
     runs, rows, gaps = [], [], []
     for path in map(pathlib.Path, paths):
         result = read_json(path)
@@ -238,5 +238,5 @@ def load(paths):
             gaps += [{"run": len(runs) - 1, "case": len(rows), "field": field, "reason": str(why)}
                      for field, why in reasons.items()]
             rows.append({"run": len(runs) - 1} | row)
-    return Study(tuple(runs), pd.DataFrame(rows),
+    return Results(tuple(runs), pd.DataFrame(rows),
                  pd.DataFrame(gaps, columns=["run", "case", "field", "reason"]))

@@ -11,7 +11,7 @@ import pathlib
 
 from dfa.report import derive, figures, figures_hbm, figures_training, story_parts
 from dfa.report.chart import Absent, Chart
-from dfa.report.load import BadResult, Study, load, read_json
+from dfa.report.load import BadResult, Results, load, read_json
 
 SCHEMA = "dfa-story/1"
 
@@ -107,7 +107,7 @@ class _Teller:
             runs = [run for run, path in enumerate(files) if not name or path == self.folder / name[0]]
             cases = cases[~(cases["run"].isin(runs) & (cases["algorithm"] == algorithm))]
         cases = cases.assign(**({"suite": item["as"]} if "as" in item else {}))
-        return Study(study.runs, cases, study.not_measured)
+        return Results(study.runs, cases, study.not_measured)
 
     def figure(self, item, files):
         study = self.study(item, files)

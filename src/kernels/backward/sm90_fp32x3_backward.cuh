@@ -214,8 +214,8 @@ struct Sm90Fp32x3Backward {
 
   // The warpgroup of weights.
 
-  static DFA_DEVICE void weigh(Scores& scores, const KernelArgs& args, const KeyWorkTile<>& work,
-                               int query, unsigned lse) {
+  static DFA_DEVICE void exp2(Scores& scores, const KernelArgs& args, const KeyWorkTile<>& work,
+                              int query, unsigned lse) {
     const TileMask mask = TileMask::of(args);
     if (mask.needs(query, kBlockQ, work.key, kBlockK)) {
       hide_masked_transposed(scores, mask, work.key + warp_row(), query, PlainLogits::hidden(args));
@@ -244,7 +244,7 @@ struct Sm90Fp32x3Backward {
       shared.q.wait_full();
       multiply_fp32x3_scores<kConfig.head_dim, Factors::swapped>(p[0], shared.base,
                                                                  shared.q.tile());
-      weigh(p, args, work, walk.tile * kBlockQ, shared.lse());
+      exp2(p, args, work, walk.tile * kBlockQ, shared.lse());
       shared.q.release();
       shared.q.next();
 

@@ -130,7 +130,7 @@ struct Sm90Fragments {
   }
 
   template <int kFrom = 0, int kTo = kSteps>
-  static DFA_DEVICE void weigh(Scores& scores, float scale_log2, const Pairs& lse) {
+  static DFA_DEVICE void exp2(Scores& scores, float scale_log2, const Pairs& lse) {
 #pragma unroll
     for (int n = 2 * kFrom; n < 2 * kTo; ++n) {
 #pragma unroll

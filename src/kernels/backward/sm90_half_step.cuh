@@ -82,7 +82,7 @@ struct Sm90HalfStep {
   static DFA_DEVICE void make_p(const KernelArgs& args, Sums& sums, Operand& p, unsigned d_o,
                                 unsigned delta) {
     constexpr int kFrom = kPart * Keys::kSteps / kParts, kTo = kFrom + Keys::kSteps / kParts;
-    Keys::template weigh<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
+    Keys::template exp2<kFrom, kTo>(sums.p[kAt], args.scale_log2, sums.lse);
     if constexpr (kDeltaEarly) Keys::load_pairs(sums.lse, delta);  // in the place of lse
     Keys::template round<kFrom, kTo>(p, sums.p[kAt]);
     Keys::template queue_gradient<kAt == 0 && kPart == 0, kFrom, kTo>(sums.dv, p, d_o);

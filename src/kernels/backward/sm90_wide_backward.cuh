@@ -381,7 +381,7 @@ struct Sm90WideBackward {
     } else {
       Keys::hide(of.p, at.args, Keys::again(at.shared, at.work).seq, at.walk.tile * kConfig.block_q,
                  at.work.key);
-      Keys::weigh(of.p, at.args.scale_log2, of.lse);
+      Keys::exp2(of.p, at.args.scale_log2, of.lse);
       tell_p(at, of.p);
       Keys::round(p, of.p);
     }

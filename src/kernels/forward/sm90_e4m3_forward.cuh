@@ -161,8 +161,8 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
         rings.k.next();
         Base::prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1,
                       factors.scale_log2);
-        softmax.follow(scores);
-        softmax.weigh(scores);
+        softmax.update_max(scores);
+        softmax.exp2(scores);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
@@ -184,9 +184,9 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
           rings.k.release(Base::lane());
           rings.k.next();
           Base::prepare(scores, args, logits, order.seq, plain, row, tile, factors.scale_log2);
-          moved = softmax.follow(scores);
+          moved = softmax.update_max(scores);
           add_parts(output, sums, weights, rings.v.tile(), [&](int part) {
-            softmax.weigh(reinterpret_cast<float(&)[kWeighed][4]>(scores[part * kWeighed]));
+            softmax.exp2(reinterpret_cast<float(&)[kWeighed][4]>(scores[part * kWeighed]));
           });
         }
         if (under_way) end_values(output, sums, weights, rings);

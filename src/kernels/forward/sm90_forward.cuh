@@ -49,8 +49,8 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       Consumer::kSplitKv, Consumer::kValues, Consumer::lane, Consumer::let_pass,
       Consumer::multiply_scores, Consumer::multiply_values, Consumer::own_tiles,
       Consumer::pass_pingpong, Consumer::plain_keys, Consumer::prepare, Consumer::release_stored,
-      Consumer::round, Consumer::wait_pingpong, Consumer::warp_row, Consumer::weigh,
-      Consumer::weigh_first;
+      Consumer::round, Consumer::wait_pingpong, Consumer::warp_row, Consumer::softmax_step,
+      Consumer::first_softmax_step;
   using typename Consumer::Held, typename Consumer::Logits, typename Consumer::Order,
       typename Consumer::Output, typename Consumer::Rings, typename Consumer::Scores,
       typename Consumer::Store, typename Consumer::Weights;
@@ -91,7 +91,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       if (tiles.begin < tiles.end) {
         let_pass(rings, order.tiles.end - tiles.end, order.tiles.end, group);
         Scores scores;
-        bool follows;
+        bool updates_max;
         Held held;
         hold(held, q);
         rings.k.wait_full();
@@ -104,7 +104,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
         rings.k.next();
         prepare(scores, args, logits, order.seq, plain, row, tiles.end - 1, args.scale_log2);
         if (kQStages == 1 && tiles.begin + 1 == tiles.end) rings.q.release(lane());
-        weigh_first(softmax, scores, follows, order.again);
+        first_softmax_step(softmax, scores, updates_max, order.again);
         bool moved = false, under_way = false;
 #pragma unroll 1
         for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
@@ -128,7 +128,7 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
           rings.k.next();
           if (kQStages == 1 && tile == tiles.begin) rings.q.release(lane());
           prepare(scores, args, logits, order.seq, plain, row, tile, args.scale_log2);
-          moved = weigh(softmax, scores, follows, order.again);
+          moved = softmax_step(softmax, scores, updates_max, order.again);
         }
         end_values(output, weights, rings, under_way);
         if (moved) softmax.rescale(output);

@@ -154,29 +154,29 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
 
   // The weights of a tile, of which scores become. Is the output to be rescaled before it takes
   // them?
-  static DFA_DEVICE bool weigh(LazyRescaleSoftmax& softmax, Scores& scores, bool& follows,
-                               bool always) {
+  static DFA_DEVICE bool softmax_step(LazyRescaleSoftmax& softmax, Scores& scores,
+                                      bool& updates_max, bool always) {
     bool moved = false;
     if constexpr (!kConfig.static_max()) {
-      moved = softmax.follow(scores);
-    } else if (follows) [[unlikely]] {
-      moved = softmax.follow(scores);
-      follows = always || softmax.open();
+      moved = softmax.update_max(scores);
+    } else if (updates_max) [[unlikely]] {
+      moved = softmax.update_max(scores);
+      updates_max = always || softmax.open();
     }
-    softmax.weigh(scores);
+    softmax.exp2(scores);
     return moved;
   }
 
   // The same of a work tile's first tile. For a reference that stays the keys in front will do.
-  static DFA_DEVICE void weigh_first(LazyRescaleSoftmax& softmax, Scores& scores, bool& follows,
-                                     bool always) {
+  static DFA_DEVICE void first_softmax_step(LazyRescaleSoftmax& softmax, Scores& scores,
+                                            bool& updates_max, bool always) {
     constexpr int kInFront = 4;
-    follows = always;
+    updates_max = always;
     if (kConfig.static_max() && !always) {
       softmax.begin(reinterpret_cast<const float(&)[kInFront][4]>(scores));
-      follows = softmax.open();
+      updates_max = softmax.open();
     }
-    weigh(softmax, scores, follows, always);
+    softmax_step(softmax, scores, updates_max, always);
   }
 
   // What splits of the keys leave is joined with the sink later.

@@ -49,7 +49,7 @@ class LazyRescaleSoftmaxOf {
   // Moves the references to the maxima where one of the warp's has moved by more than kSlack in the
   // exponent; weights are up to 2^kSlack otherwise, beside their offset. True: rescale() is due.
   template <int kColumns>
-  DFA_DEVICE bool follow(const float (&scores)[kColumns][4]) {
+  DFA_DEVICE bool update_max(const float (&scores)[kColumns][4]) {
     float highest_yet[2];
     bool moved = false;
 #pragma unroll
@@ -70,7 +70,7 @@ class LazyRescaleSoftmaxOf {
   }
 
   template <int kColumns>
-  DFA_DEVICE void weigh(float (&scores)[kColumns][4]) {
+  DFA_DEVICE void exp2(float (&scores)[kColumns][4]) {
     const float shift[2] = {shift_of(0), shift_of(1)};
 #pragma unroll
     for (int n = 0; n < kColumns; ++n) {

@@ -10,7 +10,7 @@ namespace dfa {
 // Which heads, rows and keys a check looks at. Complete when the problem fits the budget; else
 // seeded, always with the first, second and last head, row and key, where mappings, masks and tails
 // go wrong first.
-struct Sample {
+struct CheckSample {
   struct HeadIndex {
     std::int64_t b, h;
   };
@@ -21,7 +21,7 @@ struct Sample {
   int orders = 1;  // of summation in which the yardstick is calculated, see check.h
 };
 
-Sample sample_forward(const Problem& problem, const CheckOptions& options);
-Sample sample_backward(const Problem& problem, const CheckOptions& options);
+CheckSample sample_forward(const Problem& problem, const CheckOptions& options);
+CheckSample sample_backward(const Problem& problem, const CheckOptions& options);
 
 }  // namespace dfa

@@ -1,4 +1,4 @@
-#include "reference/sample.h"
+#include "reference/check_sample.h"
 
 #include <gtest/gtest.h>
 
@@ -17,13 +17,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 bool forward_passes(Tensors& t) { return check_forward(t.p, t.forward_args(), kLittle).ok; }
 bool backward_passes(Tensors& t) { return check_backward(t.p, t.backward_args(), kLittle).ok; }
 
-std::int64_t row_outside(const Sample& sample) {
+std::int64_t row_outside(const CheckSample& sample) {
   std::int64_t row = 0;
   while (std::count(sample.rows.begin(), sample.rows.end(), row) != 0) ++row;
   return row;
 }
 
-TEST(Sample, AProblemWithinTheBudgetIsCheckedWhole) {
+TEST(CheckSample, AProblemWithinTheBudgetIsCheckedWhole) {
   const Problem p = parse_problem("fwdbwd bf16 b2 hq4 hk2 sq30 sk40 d16");
   for (const auto& [sample, heads] :
        {std::pair{sample_forward(p, {}), 8u}, {sample_backward(p, {}), 4u}}) {
@@ -34,11 +34,11 @@ TEST(Sample, AProblemWithinTheBudgetIsCheckedWhole) {
   }
 }
 
-TEST(Sample, ALargeProblemShowsItsEndsItsSecondHeadAndAMixOfTheRest) {
+TEST(CheckSample, ALargeProblemShowsItsEndsItsSecondHeadAndAMixOfTheRest) {
   const Problem p = parse_problem("fwdbwd bf16 b8 hq16 hk4 s4096 d64");
   std::set<std::int64_t> rows_seen;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const Sample sample = sample_forward(p, {.max_flops = 1e9, .seed = seed});
+    const CheckSample sample = sample_forward(p, {.max_flops = 1e9, .seed = seed});
     EXPECT_FALSE(sample.complete);
     EXPECT_EQ(sample.heads[0].b, 0);
     EXPECT_EQ(sample.heads[0].h, 0);
@@ -55,19 +55,19 @@ TEST(Sample, ALargeProblemShowsItsEndsItsSecondHeadAndAMixOfTheRest) {
   EXPECT_GT(rows_seen.size(), 100u);
 }
 
-TEST(Sample, HeadsAndRowsShareTheBudget) {
+TEST(CheckSample, HeadsAndRowsShareTheBudget) {
   const Problem p = parse_problem("fwdbwd bf16 b8 hq16 hk4 s4096 d64");
-  const Sample forward = sample_forward(p, {.max_flops = 1e10});
+  const CheckSample forward = sample_forward(p, {.max_flops = 1e10});
   EXPECT_GE(forward.heads.size(), 8u);
   EXPECT_GE(forward.rows.size(), 300u);
   EXPECT_GE(sample_forward(p, {.max_flops = 1}).heads.size(), 3u);
   EXPECT_GE(sample_backward(p, {.max_flops = 1}).heads.size(), 3u);
 }
 
-TEST(Sample, TheWorkStaysNearTheBudget) {
+TEST(CheckSample, TheWorkStaysNearTheBudget) {
   const Problem p = parse_problem("fwd bf16 b8 hq16 hk4 s4096 d64");
   for (const double budget : {1e9, 1e10, 1e11}) {
-    const Sample sample = sample_forward(p, {.max_flops = budget});
+    const CheckSample sample = sample_forward(p, {.max_flops = budget});
     const double flops = 2.0 * 4 * 64 * 4096 * static_cast<double>(sample.rows.size()) *
                          static_cast<double>(sample.heads.size());
     EXPECT_LT(flops, 1.2 * budget);
@@ -75,7 +75,7 @@ TEST(Sample, TheWorkStaysNearTheBudget) {
   }
 }
 
-TEST(Sample, ANanInARowOutsideTheSampleIsSeen) {
+TEST(CheckSample, ANanInARowOutsideTheSampleIsSeen) {
   for (const char* type : {"fp32", "fp16", "bf16"}) {
     for (const float bad : {std::nanf(""), kInfinity, -kInfinity}) {
       Tensors t(std::string("fwd ") + type + " b1 hq1 hk1 sq400 sk100 d8");
@@ -92,7 +92,7 @@ TEST(Sample, ANanInARowOutsideTheSampleIsSeen) {
   }
 }
 
-TEST(Sample, AnLseOfARowWithoutKeysThatIsANumberIsSeen) {
+TEST(CheckSample, AnLseOfARowWithoutKeysThatIsANumberIsSeen) {
   Tensors t("fwd fp32 causal b1 hq1 hk1 sq400 sk100 d8");  // rows below 300 see nothing
   Tiled(t, Fault::none).forward();
   ASSERT_TRUE(forward_passes(t));
@@ -101,7 +101,7 @@ TEST(Sample, AnLseOfARowWithoutKeysThatIsANumberIsSeen) {
 }
 
 // The truth of a sampled backward starts from the given lse: its NaN must not excuse another.
-TEST(Sample, GradientsThatAreNanBecauseLseIsAreSeen) {
+TEST(CheckSample, GradientsThatAreNanBecauseLseIsAreSeen) {
   Tensors t("fwdbwd bf16 b1 hq1 hk1 sq400 sk400 d8");
   Tiled tiled(t, Fault::none);
   tiled.forward();
@@ -111,7 +111,7 @@ TEST(Sample, GradientsThatAreNanBecauseLseIsAreSeen) {
   EXPECT_FALSE(backward_passes(t));
 }
 
-TEST(Sample, ABackwardFromAWrongForwardIsSeen) {
+TEST(CheckSample, ABackwardFromAWrongForwardIsSeen) {
   Tensors t("fwdbwd bf16 b1 hq1 hk1 sq400 sk400 d8");
   Tiled tiled(t, Fault::none);
   tiled.forward();
@@ -120,7 +120,7 @@ TEST(Sample, ABackwardFromAWrongForwardIsSeen) {
   EXPECT_FALSE(backward_passes(t));
 }
 
-TEST(Sample, ANanInAGradientOutsideTheSampleIsSeen) {
+TEST(CheckSample, ANanInAGradientOutsideTheSampleIsSeen) {
   for (const auto& [name, tensor] :
        {std::pair{"dq", &Tensors::dq}, {"dk", &Tensors::dk}, {"dv", &Tensors::dv}}) {
     Tensors t("fwdbwd fp16 b1 hq1 hk1 sq400 sk400 d8");
@@ -128,7 +128,7 @@ TEST(Sample, ANanInAGradientOutsideTheSampleIsSeen) {
     tiled.forward();
     tiled.backward();
     ASSERT_TRUE(backward_passes(t));
-    const Sample sample = sample_backward(t.p, kLittle);
+    const CheckSample sample = sample_backward(t.p, kLittle);
     std::int64_t row = row_outside(sample);
     while (std::count(sample.keys.begin(), sample.keys.end(), row) != 0) ++row;
     t.set(t.*tensor, row * 8, std::nanf(""));
@@ -137,7 +137,7 @@ TEST(Sample, ANanInAGradientOutsideTheSampleIsSeen) {
 }
 
 // Where an fp16 gradient overflows is known only where the truth was calculated.
-TEST(Sample, AnInfinityOutsideTheSampleIsWrongExceptInAnFp16Gradient) {
+TEST(CheckSample, AnInfinityOutsideTheSampleIsWrongExceptInAnFp16Gradient) {
   for (const auto& [type, ok] : {std::pair{"fp16", true}, {"bf16", false}, {"fp32", false}}) {
     Tensors t(std::string("fwdbwd ") + type + " b1 hq1 hk1 sq400 sk100 d8");
     Tiled tiled(t, Fault::none);
@@ -148,7 +148,7 @@ TEST(Sample, AnInfinityOutsideTheSampleIsWrongExceptInAnFp16Gradient) {
   }
 }
 
-TEST(Sample, NanInTheInputsIsNotBlamedOnTheOutputs) {
+TEST(CheckSample, NanInTheInputsIsNotBlamedOnTheOutputs) {
   Tensors t("fwd fp32 b1 hq1 hk1 sq400 sk100 d8");
   t.set(t.q, 77 * 8, std::nanf(""));
   Tiled(t, Fault::none).forward();

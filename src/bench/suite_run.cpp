@@ -1,4 +1,4 @@
-#include "bench/study.h"
+#include "bench/suite_run.h"
 
 #include <fmt/format.h>
 
@@ -48,11 +48,11 @@ Algorithm base_algorithm(const std::string& name) {
   return name == "standard" || name == "stored" ? Algorithm::standard : Algorithm::flash;
 }
 
-class StudyRun {
+class SuiteRunner {
  public:
-  StudyRun(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
-           const std::function<void(const Progress&)>& on_progress,
-           const std::function<void(const Study&)>& on_problem)
+  SuiteRunner(const std::vector<ProblemGroup>& groups, const SuiteOptions& options,
+              const std::function<void(const Progress&)>& on_progress,
+              const std::function<void(const SuiteRun&)>& on_problem)
       : groups_(groups),
         options_(options),
         backend_(options.backend == "auto" ? default_backend()
@@ -62,7 +62,7 @@ class StudyRun {
         on_problem_(on_problem),
         gpu_(find_backend(backend_).device().identity()),
         telemetry_(measure::open_telemetry(gpu_, clock_)) {
-    Status ignored{};
+    CaseStatus ignored{};
     const auto cudnn =
         std::count(options_.peers.begin(), options_.peers.end(), CudnnPeer::kAlgorithm);
     if (cudnn < static_cast<std::ptrdiff_t>(options_.peers.size())) {
@@ -75,21 +75,21 @@ class StudyRun {
     }
   }
 
-  Study run() {
-    Study study;
-    study.result.machine = describe_machine(options_.threads);
-    study.result.machine.gpu = measure::describe_gpu(gpu_);
-    study.result.git = describe_source();
-    study.result.scale = name_of(options_.scale);
+  SuiteRun run() {
+    SuiteRun suite;
+    suite.result.machine = describe_machine(options_.threads);
+    suite.result.machine.gpu = measure::describe_gpu(gpu_);
+    suite.result.git = describe_source();
+    suite.result.scale = name_of(options_.scale);
     for (group_ = 0; group_ < groups_.size(); ++group_) {
       if (options_.interrupted && options_.interrupted()) break;
       for (Case& one : run_group(groups_[group_])) {
-        study.result.cases.push_back(std::move(one.record));
-        study.samples.push_back(std::move(one.samples));
+        suite.result.cases.push_back(std::move(one.record));
+        suite.samples.push_back(std::move(one.samples));
       }
-      if (on_problem_ && group_ + 1 < groups_.size()) on_problem_(study);
+      if (on_problem_ && group_ + 1 < groups_.size()) on_problem_(suite);
     }
-    return study;
+    return suite;
   }
 
  private:
@@ -153,7 +153,7 @@ class StudyRun {
   // The tensors all cases share, or nothing when they cannot be had.
   std::unique_ptr<measure::ProblemBuffers> make_workload(const Problem& problem,
                                                          std::vector<Case>& cases) {
-    Status status = Status::ok;
+    CaseStatus status = CaseStatus::ok;
     std::string reason;
     std::unique_ptr<measure::ProblemBuffers> buffers;
     guarded(
@@ -206,10 +206,10 @@ class StudyRun {
 
   // Everybody makes ready to run: graphs are recorded, peers get the tensors.
   void enter(std::vector<Case>& cases, measure::ProblemBuffers& buffers) {
-    Status loaded = Status::unsupported;
+    CaseStatus loaded = CaseStatus::unsupported;
     std::string reason = no_torch_;
     if (torch_) {
-      loaded = Status::ok;
+      loaded = CaseStatus::ok;
       guarded([&] { torch_->load(buffers); }, loaded, reason);
     }
     for (Case& c : cases) {
@@ -225,7 +225,7 @@ class StudyRun {
         enter_cudnn(c, buffers);
         continue;
       }
-      if (loaded != Status::ok) {
+      if (loaded != CaseStatus::ok) {
         c.end(loaded, reason);
         continue;
       }
@@ -240,7 +240,7 @@ class StudyRun {
   }
 
   void enter_cudnn(Case& c, measure::ProblemBuffers& buffers) {
-    if (!cudnn_) return c.end(Status::unsupported, no_cudnn_);
+    if (!cudnn_) return c.end(CaseStatus::unsupported, no_cudnn_);
     c.record.origin = "default";
     c.record.why = cudnn_->version() + ", called through its graph interface";
     c.attempt([&] {
@@ -251,7 +251,7 @@ class StudyRun {
 
   // A peer that has ended is a reason for the cases to come.
   void drop_peers() {
-    Status status = Status::ok;
+    CaseStatus status = CaseStatus::ok;
     if (torch_ && !guarded([&] { torch_->drop(); }, status, no_torch_)) torch_.reset();
   }
 
@@ -285,7 +285,8 @@ class StudyRun {
     std::vector<Measurement> measured = measure(variants, measuring, clock_);
     const auto after = sensors::read_cpu_seconds();
     for (std::size_t i = 0; i < alive.size(); ++i) {
-      if (measured[i].status != Status::ok) alive[i]->end(measured[i].status, measured[i].reason);
+      if (measured[i].status != CaseStatus::ok)
+        alive[i]->end(measured[i].status, measured[i].reason);
       alive[i]->samples = std::move(measured[i].samples);
       for (Sample& sample : alive[i]->samples) sample.duration_s /= alive[i]->record.calls_per_run;
       if (before && after)
@@ -334,11 +335,11 @@ class StudyRun {
   }
 
   const std::vector<ProblemGroup>& groups_;
-  const StudyOptions& options_;
+  const SuiteOptions& options_;
   std::string backend_;
   Effort effort_;
   const std::function<void(const Progress&)>& on_progress_;
-  const std::function<void(const Study&)>& on_problem_;
+  const std::function<void(const SuiteRun&)>& on_problem_;
   sensors::SystemClock clock_;
   GpuIdentity gpu_;
   measure::Telemetry telemetry_;
@@ -366,9 +367,9 @@ void require_torch_where_compiled(const ProblemGroup& group,
 
 }  // namespace
 
-Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& options,
-                const std::function<void(const Progress&)>& on_progress,
-                const std::function<void(const Study&)>& on_problem) {
+SuiteRun run_suite(const std::vector<ProblemGroup>& groups, const SuiteOptions& options,
+                   const std::function<void(const Progress&)>& on_progress,
+                   const std::function<void(const SuiteRun&)>& on_problem) {
   for (const ProblemGroup& group : groups) {
     require_torch_where_compiled(group, options.peers);
     for (const std::string& algorithm : group.algorithms) {
@@ -379,7 +380,7 @@ Study run_study(const std::vector<ProblemGroup>& groups, const StudyOptions& opt
       }
     }
   }
-  return StudyRun(groups, options, on_progress, on_problem).run();
+  return SuiteRunner(groups, options, on_progress, on_problem).run();
 }
 
 }  // namespace dfa::bench

@@ -1,4 +1,4 @@
-#include "reference/sample.h"
+#include "reference/check_sample.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,9 +41,9 @@ std::vector<std::int64_t> pick(std::int64_t total, std::int64_t count, const Ran
 }
 
 // Splits a fraction of the work evenly between heads and the rows or keys within them.
-Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_per_batch,
-              double flops) {
-  Sample sample;
+CheckSample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_per_batch,
+                   double flops) {
+  CheckSample sample;
   const Random random(options.seed);
   const double fraction = std::min(1.0, options.max_flops / std::max(flops, 1.0));
   sample.complete = fraction >= 1;
@@ -70,11 +70,11 @@ Sample sample(const Problem& p, const CheckOptions& options, std::int64_t heads_
 
 }  // namespace
 
-Sample sample_forward(const Problem& problem, const CheckOptions& options) {
+CheckSample sample_forward(const Problem& problem, const CheckOptions& options) {
   return sample(problem, options, problem.hq, kForwardCost * forward_flops(problem));
 }
 
-Sample sample_backward(const Problem& problem, const CheckOptions& options) {
+CheckSample sample_backward(const Problem& problem, const CheckOptions& options) {
   return sample(problem, options, problem.hk, kBackwardCost * forward_flops(problem));
 }
 
