@@ -110,10 +110,10 @@ TEST(Comparer, TheWorstOrderOfSummationIsTheYardstick) {
 }
 
 TEST(Comparer, InfinitiesMustAgreeInSign) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
   for (const auto& [got, ok] : {std::pair{1.0f, true}, {-1.0f, false}}) {
     Comparer comparer("dq", DType::fp16, 100);
-    add(comparer, got * std::numeric_limits<float>::infinity(), kInfinity, 1.0f, 0);
+    add(comparer, got * std::numeric_limits<float>::infinity(), kInf, 1.0f, 0);
     EXPECT_EQ(comparer.finish().ok, ok);
   }
 }
