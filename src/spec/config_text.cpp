@@ -58,6 +58,9 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
+  if constexpr (requires { config.interleaved; }) {
+    if (sm90) visit("interleaved", config.interleaved);
+  }
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
   if (!sm90) visit("blocks", config.blocks);
@@ -108,6 +111,7 @@ constexpr struct {
                 {"bias", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
+                {"interleaved", "false"},
                 {"ranges", "false"},
                 {"dropout", "false"},
                 {"blocks", "false"},

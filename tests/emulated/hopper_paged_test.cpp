@@ -76,6 +76,41 @@ TEST(EmulatedHopperPaged, EveryMaskAndSizeOfPages) {
   expect_right<paged(hopper_forward(kBf16, 256, 64, 64, 2, 1))>(kLines[0]);
 }
 
+constexpr ForwardConfig interleaved(ForwardConfig config, int logits = 0) {
+  config.interleaved = true;
+  return paged(config, logits);
+}
+
+TEST(EmulatedHopperPaged, InterleavedTiles) {
+  for (const char* rest : kLines) {
+    expect_right<interleaved(hopper_forward(kBf16, 128, 64, 64, 2, 2))>(rest);
+    expect_right<interleaved(hopper_forward(kFp16, 128, 128, 64, 2, 1))>(rest);
+  }
+  constexpr auto kTwoWidths = [] {
+    ForwardConfig c = interleaved(hopper_forward(kBf16, 192, 64, 64, 2, 1));
+    c.value_dim = 128;
+    return c;
+  }();
+  expect_right<kTwoWidths>(std::string(kLines[0]) + " dv128");
+  expect_right<interleaved(hopper_forward(kBf16, 256, 64, 64, 2, 1), kSoftcap)>(kLines[0] +
+                                                                                said_of(kSoftcap));
+  // Heads first, and keys and values side by side in a page.
+  expect_right<interleaved(hopper_forward(kBf16, 128, 64, 64, 2, 2))>(
+      "causal hq2 hk2 lens(70,9) lens_k(90,30) page(16) strides_k(8192,128,256) "
+      "strides_v(16384,2048,128)");
+}
+
+TEST(EmulatedHopperPaged, RandomPromptsInInterleavedTiles) {
+  Dice dice(12);
+  for (int n = 0; n < 12; ++n) {
+    const std::string line = random_prompts_line(dice, "bf16", "d128");
+    Tensors t(line, static_cast<std::uint64_t>(n + 1));
+    const WithTiming with(n % 2 == 0 ? kLate : kCrossed);
+    run_paged<interleaved(hopper_forward(kBf16, 128, 64, 64, 3, 2))>(t.p, t.forward_args(), 2);
+    expect_met(check_forward(t.p, t.forward_args()), line);
+  }
+}
+
 TEST(EmulatedHopperPaged, LogitsThatAreNotPlain) {
   constexpr int kAll = kSoftcap | kAlibi | kSink;
   for (const char* rest : {kLines[0], kLines[2]}) {
@@ -146,6 +181,24 @@ TEST(EmulatedHopperPaged, WildTablesReadNothingOutside) {
   for (std::int64_t x = 100 * 128; x < 150 * 128; ++x) {
     ASSERT_EQ(t.at(t.o, x), alone.at(alone.o, x)) << x;
   }
+}
+
+// The same products in the same order, whatever tables and lengths say.
+TEST(EmulatedHopperPaged, InterleavedTilesLeaveTheBitsOfOthers) {
+  constexpr auto kFlat = hopper_forward(kBf16, 128, 64, 64, 2, 2);
+  const std::string line = "fwd bf16 hq2 hk1 lens(50,50,50) lens_k(70,64,40) d128 page(16)";
+  Tensors flat(line, 4), t(line, 4);
+  for (Tensors* each : {&flat, &t}) {
+    each->block_table[1] = 2000000000;
+    each->block_table[2] = -7;
+    each->block_table[3] = (1 << 28) + 1;
+    each->seqused_k[1] = 2000000000;
+    each->seqused_k[2] = 13;
+  }
+  run_paged<paged(kFlat)>(flat.p, flat.forward_args());
+  run_paged<interleaved(kFlat)>(t.p, t.forward_args());
+  EXPECT_TRUE(t.o == flat.o);
+  EXPECT_EQ(0, std::memcmp(t.lse.data(), flat.lse.data(), 4 * t.lse.size()));
 }
 
 // Keys with no page behind the end of its own are as those that lie one after the other.
