@@ -250,6 +250,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   double run_s = kSlack;
   for (const run::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
+  for (const run::Section& section : options.sections) card.require_clock(section.policy);
   std::vector<PreparedLoad> prepared;
   std::optional<double> idle_w;
   {

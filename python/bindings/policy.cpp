@@ -86,6 +86,7 @@ class Loop {
     // Kept once the loop is there: what it refuses holds no lease.
     auto levers = privileges_ ? ask_for_levers(*privileges_, card_.pci_id) : nullptr;
     const power::Lent lent = levers ? levers->lent() : power::Lent{};
+    run::require_clock(policy_, card_.pci_id, lent);
     loop_ = std::make_unique<run::PacedLoop>(
         run::LoopOptions{.policy = policy_,
                          .idle_w = idle_w_.value_or(0),
