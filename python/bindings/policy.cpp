@@ -67,6 +67,7 @@ class Loop {
         clocks_(std::move(clocks)),
         sensors_(measure::open_telemetry(card_, clock_)),
         second_(run::open_second_mean(card_, clock_)) {
+    if (clocks_) run::parse_clocks(*clocks_);
     if (sensors_.power.empty()) {
       throw Unsupported("a cap needs a power sensor: " + sensors_.power.status.reason);
     }

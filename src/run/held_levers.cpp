@@ -73,19 +73,22 @@ void require_clock(const power::Policy& policy, const std::string& card, const p
   require_clocks("policy " + power::to_text(policy), {*hz, *hz}, card);
 }
 
+std::vector<double> parse_clocks(const std::string& text) {
+  const auto mhz = list_with(text, "MHz");
+  if (mhz) return *mhz;
+  throw InvalidArgument("clocks '" + text +
+                        "'; accepted: 1980,1500,1200MHz, or a range with its step, "
+                        "1200:1980:60MHz; 100 clocks at most");
+}
+
 std::vector<double> clocks_of(const std::string& text, const std::string& card,
                               const power::Lent& lent) {
-  const auto mhz = list_with(text, "MHz");
-  if (!mhz) {
-    throw InvalidArgument("clocks '" + text +
-                          "'; accepted: 1980,1500,1200MHz, or a range with its step, "
-                          "1200:1980:60MHz; 100 clocks at most");
-  }
+  const std::vector<double> mhz = parse_clocks(text);
   if (!lent.clocks) throw Unsupported("clocks '" + text + "': those of the card are not lent");
   const std::string what = "clocks '" + text + "'";
   const std::vector<double> has = clocks_of_card(what, card);
   std::vector<double> hz;
-  for (const double one : *mhz) {
+  for (const double one : mhz) {
     hz.push_back(1e6 * one);
     const Range range{lent.clocks->least_hz, lent.clocks->most_hz};
     if (!range.holds(hz.back())) {

@@ -19,9 +19,11 @@ namespace dfa::run {
 // What a control lends, as levers of a policy. The control must outlive them.
 power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& limits);
 
-// The clocks of "1980,1500,1200MHz" or "1200:1980:60MHz", the highest first. Throws InvalidArgument
-// that names one which is not lent or which the card has not, Unsupported where clocks are not lent
-// or the card does not tell which it has.
+// MHz of "1980,1500,1200MHz" or "1200:1980:60MHz", the highest first. Throws InvalidArgument for
+// any other text.
+std::vector<double> parse_clocks(const std::string& text);
+// Those in Hz, of a card. Throws InvalidArgument that names one which is not lent or which the card
+// has not, Unsupported where clocks are not lent or the card does not tell which it has.
 std::vector<double> clocks_of(const std::string& text, const std::string& card,
                               const power::Lent& lent);
 

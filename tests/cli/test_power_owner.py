@@ -144,6 +144,20 @@ def test_clocks_without_a_permission_or_a_use_and_clocks_that_are_not_there_are_
     assert set(settings(tmp_path)) <= {"limit 650", "clocks free"}
 
 
+@pytest.mark.parametrize("code, words, options", [
+    (2, "unknown token 'nonsense'", ["--problem", "nonsense"]),
+    (2, "nowhere.txt", ["--problems", "nowhere.txt"]),
+    (2, "nowhere.json", ["--import", "nowhere.json"]),
+    (2, "backend 'gpu' is unknown", ["--problem", "fwd fp32 b1 h1 s16 d8", "--backend", "gpu"]),
+    (2, "clocks '1200'", [*TUNE[1:-2], "--privileges", "--socket", "nowhere", "--clocks", "1200"]),
+    (2, "clocks '2100MHz'", [*TUNE[1:-2], *LEND, "--clocks", "2100MHz"]),
+    (3, "no daemon of privileges", [*TUNE[1:-2], "--privileges", "--socket", "nowhere", "--clocks", "1200MHz"]),
+    (3, "tf32 is a GPU", ["--problem", "fwd tf32 b1 h1 s16 d8", "--backend", "cpu"])])
+def test_a_tuning_that_is_refused_leaves_no_store_behind(fails, card, tmp_path, code, words, options):
+    fails(code, words, "tune", *options, "--profile", "p.db", env=card())
+    assert not (tmp_path / "p.db").exists() and not (tmp_path / "p.db.lock").exists()
+
+
 @pytest.fixture
 def clocked(dfa, card, tmp_path):
     """A profile whose joules fall with the clock, q.db, made of what `dfa tune` exported."""
