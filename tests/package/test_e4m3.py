@@ -195,6 +195,33 @@ def test_a_factor_that_float32_has_not_is_refused(number):
             dfa.attention(*given, k_descale=number)
 
 
+@pytest.mark.parametrize("number", [np.float32(0.25), np.float16(0.25), np.float64(0.25), np.int64(4)])
+def test_a_number_of_numpy_is_a_number(number):
+    jnp = pytest.importorskip("jax.numpy")
+    tensors, descales = quantized()
+    for given in (tensors, arrays(tensors, descales)[0], [jnp.asarray(x) for x in arrays(tensors, descales)[0]]):
+        one, other = (np.asarray(torch.as_tensor(o).float() if isinstance(o, torch.Tensor) else o, np.float32)
+                      for o in (dfa.attention(*given, k_descale=number), dfa.attention(*given, k_descale=float(number))))
+        assert (one == other).all()
+    for wrong in (np.bool_(True), np.array(0.25, np.float32)):
+        with pytest.raises(TypeError, match=r"k_descale is (np\.)?(True|array\(0.25).*; accepted: a number or a float32 tensor"):
+            dfa.attention(*tensors, k_descale=wrong)
+
+
+@pytest.mark.parametrize("name", ["q_descale", "k_descale", "v_descale"])
+def test_a_factor_that_is_nan_or_infinite_is_refused_on_a_processor(name):
+    jax = pytest.importorskip("jax")
+    tensors, descales = quantized()
+    for at, number in (((1, 0), float("nan")), ((0, 1), float("inf"))):
+        wrong = {name: torch.ones(2, 2)}
+        wrong[name][at] = number
+        codes, factors = arrays(tensors, wrong)
+        given = [(tensors, wrong), (codes, factors), ([*map(jax.numpy.asarray, codes)], {name: jax.numpy.asarray(factors[name])})]
+        for operands, factor in given:
+            with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=f"{name} has {number} at batch {at[0]}, key head {at[1]}"):
+                np.asarray(dfa.attention(*operands, **factor))
+
+
 def test_operations_are_counted():
     from torch.utils.flop_counter import FlopCounterMode
     tensors, _ = quantized()
