@@ -28,6 +28,14 @@ def test_what_is_no_text_is_told_so():
         dfa.plan(3)
     with pytest.raises(TypeError, match="policy is int; accepted: a text"):
         dfa.Policy(3)
+    for name in ("backend", "algorithm", "config"):
+        with pytest.raises(TypeError, match=f"^{name} is int; accepted: text$"):
+            dfa.plan("fwd fp32 b1 h1 s8 d8", **{name: 3})
+    for threads in (-1, 1025, 2 ** 40, 1.0, True, "2"):
+        with pytest.raises(ValueError, match="^threads .*; accepted: 1 to 1024, or 0 for all$"):
+            dfa.plan("fwd fp32 b1 h1 s8 d8", threads=threads)
+    with pytest.raises(TypeError, match="^device is int; accepted: text$"):
+        dfa.EnergyMeter(3)
 
 
 def test_every_backend_is_there_or_says_why_not():
