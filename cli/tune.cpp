@@ -19,6 +19,7 @@
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
 #include "cli/owner.h"
+#include "cli/unused.h"
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "power/controller.h"
@@ -90,13 +91,19 @@ std::vector<profile::Row> imported(const std::string& file) {
   }
 }
 
-void require_something(const TuneArguments& a) {
+void require_something(const TuneArguments& a, const CLI::App& command) {
   if (!a.list && a.problem_lines.empty() &&
       (a.problems_file + a.import_file + a.export_file).empty()) {
     throw InvalidArgument(
         "tune: nothing to do; accepted: --problem, --problems, --import, --export, --list");
   }
   const bool measures = !a.problem_lines.empty() || !a.problems_file.empty();
+  if (!measures) {
+    refuse_unused(
+        command, "tune without problems",
+        {"--budget", "--points", "--point-seconds", "--less-exact", "--memory", "--backend"},
+        "with --problem or --problems");
+  }
   if (!a.clocks.empty()) run::parse_clocks(a.clocks);
   if (!a.clocks.empty() && !measures) {
     throw InvalidArgument("--clocks '" + a.clocks + "'; accepted with --problem or --problems");
@@ -154,8 +161,8 @@ void remove_if_empty(const std::filesystem::path& file) {
   if (profile::Store(file, profile::Access::existing).rows().empty()) std::filesystem::remove(file);
 }
 
-void run_tune(TuneArguments& arguments, int& exit_code) {
-  require_something(arguments);
+void run_tune(TuneArguments& arguments, const CLI::App& command, int& exit_code) {
+  require_something(arguments, command);
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
   const std::vector<Problem> problems = problems_of(arguments);
   const std::string& backend = arguments.tune.points.backend;
@@ -222,7 +229,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->footer(
       "Example: dfa tune --problem \"fwd bf16 b1 h8 s1024 d64\" --budget 60 --list\n"
       "Interrupted, it goes on from where it was: rows that hold are kept.");
-  command->callback([arguments, &exit_code] { run_tune(*arguments, exit_code); });
+  command->callback(
+      [arguments, command, &exit_code] { run_tune(*arguments, *command, exit_code); });
 }
 
 }  // namespace dfa::cli

@@ -23,6 +23,13 @@ def test_errors_keep_their_text():
         dfa.plan("fwd tf32 b1 h1 s8 d64", backend="cpu")
 
 
+def test_a_configuration_of_the_other_pass_is_refused():
+    for line, config in (("fwd fp32 b1 h1 s8 d8", "BackwardConfig{.block_q=32}"), ("bwd fp32 b1 h1 s8 d8", "ForwardConfig{.block_q=32}")):
+        with pytest.raises(ValueError, match="is of the other pass than"):
+            dfa.plan(line, config=config, backend="cpu")
+    assert "block_q=32" in dfa.plan("fwdbwd fp32 b1 h1 s8 d8", config="ForwardConfig{.block_q=32}", backend="cpu").config
+
+
 def test_what_is_no_text_is_told_so():
     with pytest.raises(TypeError, match="problem is int; accepted: a problem line"):
         dfa.plan(3)
