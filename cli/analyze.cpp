@@ -8,8 +8,10 @@
 #include "analysis/report.h"
 #include "attention/registry.h"
 #include "cli/command.h"
+#include "cli/unused.h"
 #include "cli/values.h"
 #include "dfa/error.h"
+#include "dfa/problem.h"
 #include "sensors/host.h"
 #include "spec/config_text.h"
 
@@ -53,6 +55,10 @@ void set_tiles(analysis::AnalyzeOptions& options, const AnalyzeArguments& argume
                const Problem& p) {
   options.forward = config_of<ForwardConfig>("ForwardConfig", arguments.config, p);
   options.backward = config_of<BackwardConfig>("BackwardConfig", arguments.config, p);
+  if (names_other_pass(arguments.config, p.pass)) {
+    throw InvalidArgument("--config '" + arguments.config + "' is of the other pass than '" +
+                          to_line(p) + "'");
+  }
   if (arguments.machine != "this" || !arguments.config.empty()) return;
   const PlanOptions flash{.backend = "cpu", .algorithm = Algorithm::flash};
   if (!find_backend("cpu").supports(p, flash)) return;
@@ -105,7 +111,13 @@ void add_analyze(CLI::App& app, int&) {
   command->add_flag("--worked-example", arguments->worked_example,
                     "the first FlashAttention paper's table beside this model");
   command->footer("Example: dfa analyze --problem \"fwd bf16 b1 h16 s1024 d64\" --machine h200");
-  command->callback([arguments] { analyze(*arguments); });
+  command->callback([arguments, command] {
+    if (arguments->problem.empty()) {
+      refuse_unused(*command, "analyze --worked-example", {"--machine", "--sram", "--config"},
+                    "with --problem");
+    }
+    analyze(*arguments);
+  });
 }
 
 }  // namespace dfa::cli

@@ -23,9 +23,11 @@
 #include "cli/bench_cards.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/unused.h"
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "evaluate/several_cards.h"
+#include "spec/config_text.h"
 
 namespace dfa::cli {
 namespace {
@@ -118,9 +120,34 @@ void keep_only(const std::vector<std::string>& only, std::vector<bench::ProblemG
   }
 }
 
+// A case is known by its names: what is there twice could not be told apart in the result.
+void refuse_twice(const char* option, std::vector<std::string> names) {
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  if (twice == names.end()) return;
+  throw InvalidArgument(fmt::format("{} '{}' comes twice; accepted: each once", option, *twice));
+}
+
+void refuse_problems_twice(const std::vector<bench::ProblemGroup>& groups) {
+  std::vector<std::string> lines;
+  for (const bench::ProblemGroup& group : groups) {
+    if (group.suite == "custom") lines.push_back(to_line(group.problem));
+  }
+  refuse_twice("problem", std::move(lines));
+}
+
 std::vector<bench::ProblemGroup> groups_of(const BenchArguments& arguments) {
   auto groups = chosen_problems(arguments);
   keep_only(arguments.only, groups);
+  refuse_problems_twice(groups);
+  const std::string& config = arguments.options.config;
+  const bool unused = std::ranges::all_of(
+      groups, [&](const auto& group) { return names_other_pass(config, group.problem.pass); });
+  if (unused) {
+    throw InvalidArgument("--config '" + config + "' is of the other pass than every problem");
+  }
+  refuse_twice("--algorithms", arguments.algorithms);
+  refuse_twice("--launch", arguments.launches);
   std::vector<bench::Launch> launches;
   for (const std::string& name : arguments.launches) launches.push_back(bench::parse_launch(name));
   for (auto& group : groups) {
@@ -146,6 +173,7 @@ std::vector<std::string> peers_of(const BenchArguments& arguments) {
           fmt::format("--peers '{}'; accepted: torch, {}", name, fmt::join(known, ", ")));
     }
   }
+  refuse_twice("--peers", peers);
   return peers;
 }
 
@@ -209,7 +237,19 @@ void write_three_way(const std::string& out, const bench::Result& result) {
   bench::write_three_way(folder.empty() ? "." : folder, result);
 }
 
-void run_bench(BenchArguments& arguments, int& exit_code) {
+// What would change nothing that is measured.
+void require_used(const BenchArguments& a, const CLI::App& command) {
+  if (!a.options.energy) {
+    refuse_unused(command, "bench --no-energy", {"--energy-seconds"}, "without --no-energy");
+  }
+  if (!a.algorithms.empty() && std::ranges::find(a.algorithms, "flash") == a.algorithms.end()) {
+    refuse_unused(command, fmt::format("bench --algorithms {}", fmt::join(a.algorithms, ",")),
+                  {"--config"}, "with flash among them");
+  }
+}
+
+void run_bench(BenchArguments& arguments, const CLI::App& command, int& exit_code) {
+  require_used(arguments, command);
   bench::require_writable(arguments.out);
   arguments.options.scale = scale_of(arguments);
   arguments.options.peers = peers_of(arguments);
@@ -327,7 +367,9 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--out", a.out, "result file, JSON")->required();
   command->footer(suites_help());
   command->callback([arguments, command, &exit_code] {
-    if (arguments->suite != bench::kSeveralCardsSuite) return run_bench(*arguments, exit_code);
+    if (arguments->suite != bench::kSeveralCardsSuite) {
+      return run_bench(*arguments, *command, exit_code);
+    }
     bench::require_writable(arguments->out);
     bench_several_cards(*command, cards_arguments(*command, *arguments), exit_code);
   });

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "cli/cache_warm.h"
 #include "cli/command.h"
+#include "cli/unused.h"
 #include "cli/values.h"
 
 namespace dfa::cli {
@@ -134,7 +135,13 @@ void add_cache(CLI::App& app, int&) {
       "dfa-attention-kernels (DFA_KERNELS) has is not compiled again.\n\n"
       "Example: dfa cache warm --arch sm_90a --problem \"fwd bf16 causal b1 h8 s1000 d64\"\n"
       "         dfa cache warm --sm 90a --model Llama-3.1-8B/config.json --batch 1-16");
-  command->callback([arguments] {
+  command->callback([arguments, command] {
+    if (arguments->action != "warm") {
+      refuse_unused(
+          *command, "cache " + arguments->action,
+          {"--problem", "--problems", "--model", "--arch", "--sms", "--algorithm", "--jobs"},
+          "with warm");
+    }
     arguments->warm.arch = arch_of(arguments->warm.arch);
     if (arguments->action == "list") list(*arguments);
     if (arguments->action == "warm") warm_kernel_cache(arguments->warm);

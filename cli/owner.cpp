@@ -100,8 +100,18 @@ void LentCard::take(const GpuIdentity& gpu, double seconds) {
   limits_ = *limits.value;
   if (const Verdict lent = control_->keep(seconds); !lent) refuse(lent.reason);
   if (fixed_w_) require(control_->set_power_limit(*fixed_w_));
-  if (clocks_hz_) require(control_->lock_clocks(clocks_hz_->first, clocks_hz_->second));
   card_ = card;
+  if (!clocks_hz_) return;
+  const auto [least_hz, most_hz] = *clocks_hz_;
+  const auto lent_hz = control_->clocks_hz();
+  if (lent_hz && lent_hz->holds(least_hz) && lent_hz->holds(most_hz)) {
+    run::require_clocks("--lock-clocks '" + options_.clocks + "'", {least_hz, most_hz}, card);
+  }
+  require(control_->lock_clocks(least_hz, most_hz));
+}
+
+void LentCard::require_clock(const power::Policy& policy) const {
+  if (control_) run::require_clock(policy, card_, run::lent_by(*control_, limits_));
 }
 
 void LentCard::hold(double seconds) {

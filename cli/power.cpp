@@ -194,12 +194,15 @@ std::vector<run::Candidate> measure(measure::ProblemBuffers& buffers,
   return candidates;
 }
 
-std::vector<run::Candidate> stored(const Problem& problem, const std::string& profile,
-                                   const run::PointOptions& options) {
+void require_there(const std::string& profile) {
   if (profile != "shipped" && !std::filesystem::exists(profile)) {
     throw IoError("--profile '" + profile +
                   "' is not there; accepted: a file that dfa tune made, shipped");
   }
+}
+
+std::vector<run::Candidate> stored(const Problem& problem, const std::string& profile,
+                                   const run::PointOptions& options) {
   run::KnownPoints known = run::points_from(profile, problem, options);
   if (known.candidates.empty()) throw Unsupported("--profile " + profile + ": " + known.told);
   fmt::print("profile: {}\n", known.told);
@@ -236,13 +239,15 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   }
   OwnerOptions owner = arguments.owner;
   for (const run::Section& section : options.sections) owner.ask_for(section.policy);
+  std::vector<Problem> problems;
+  for (const std::string& line : arguments.problems) problems.push_back(parse_problem(line));
+  run::PointOptions points = arguments.points;
+  if (points.backend != "auto") find_backend(points.backend);
+  if (!arguments.profile.empty()) require_there(arguments.profile);
   LentCard card(owner);  // before CUDA and threads
   options.max_error = arguments.max_error;
   options.sm_budget = arguments.levers == "sms,gaps";
   options.load_s = arguments.load_seconds;
-  std::vector<Problem> problems;
-  for (const std::string& line : arguments.problems) problems.push_back(parse_problem(line));
-  run::PointOptions points = arguments.points;
   points.less_exact = arguments.max_error.has_value();
   if (points.backend == "auto") points.backend = bench::default_backend();
   sensors::SystemClock clock;
@@ -250,6 +255,7 @@ void run_power(const PowerArguments& arguments, int& exit_code) {
   double run_s = kSlack;
   for (const run::Section& section : options.sections) run_s += section.seconds;
   card.take(gpu, run_s);
+  for (const run::Section& section : options.sections) card.require_clock(section.policy);
   std::vector<PreparedLoad> prepared;
   std::optional<double> idle_w;
   {

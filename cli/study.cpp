@@ -48,6 +48,23 @@ std::string analyzed_machine(const GpuIdentity& gpu) {
   return "h200";
 }
 
+// The report, which is always made where it can be, is of suites: of one at least, here or before.
+void require_for_report(const std::vector<StudyStep>& steps,
+                        const std::vector<std::string>& names) {
+  if (!steps.back().cannot.empty()) return;
+  std::vector<std::string> suites;
+  for (const StudyStep& step : steps) {
+    if (!step.suite) continue;
+    if (std::ranges::find(names, step.name) != names.end()) return;
+    if (std::filesystem::exists(step.outputs[0])) return;
+    suites.push_back(step.name);
+  }
+  throw InvalidArgument(fmt::format(
+      "--steps '{}': no suite is among them or in --out, and the report needs one; accepted beside "
+      "them: {}",
+      fmt::join(names, ","), fmt::join(suites, ", ")));
+}
+
 std::vector<StudyStep> chosen(std::vector<StudyStep> steps, const std::vector<std::string>& names) {
   if (names.empty()) return steps;
   for (const std::string& name : names) {
@@ -59,6 +76,7 @@ std::vector<StudyStep> chosen(std::vector<StudyStep> steps, const std::vector<st
     for (const StudyStep& step : steps) known.push_back(step.name);
     throw InvalidArgument(fmt::format("--steps '{}'; accepted: {}", name, fmt::join(known, ", ")));
   }
+  require_for_report(steps, names);
   for (StudyStep& step : steps) {
     const bool wanted = std::find(names.begin(), names.end(), step.name) != names.end();
     if (!wanted && !step.always) step.cannot = "not asked for";

@@ -19,6 +19,7 @@
 #include "cli/interrupt.h"
 #include "cli/memory_bound.h"
 #include "cli/owner.h"
+#include "cli/unused.h"
 #include "cli/values.h"
 #include "dfa/error.h"
 #include "power/controller.h"
@@ -90,13 +91,20 @@ std::vector<profile::Row> imported(const std::string& file) {
   }
 }
 
-void require_something(const TuneArguments& a) {
+void require_something(const TuneArguments& a, const CLI::App& command) {
   if (!a.list && a.problem_lines.empty() &&
       (a.problems_file + a.import_file + a.export_file).empty()) {
     throw InvalidArgument(
         "tune: nothing to do; accepted: --problem, --problems, --import, --export, --list");
   }
   const bool measures = !a.problem_lines.empty() || !a.problems_file.empty();
+  if (!measures) {
+    refuse_unused(
+        command, "tune without problems",
+        {"--budget", "--points", "--point-seconds", "--less-exact", "--memory", "--backend"},
+        "with --problem or --problems");
+  }
+  if (!a.clocks.empty()) run::parse_clocks(a.clocks);
   if (!a.clocks.empty() && !measures) {
     throw InvalidArgument("--clocks '" + a.clocks + "'; accepted with --problem or --problems");
   }
@@ -120,51 +128,70 @@ std::unique_ptr<LockFile> lock(const std::string& profile) {
   return std::make_unique<LockFile>(path, "the profile '" + profile + "'");
 }
 
-void run_tune(TuneArguments& arguments, int& exit_code) {
-  require_something(arguments);
+// What is lent is taken before it measures and put back after.
+void measure(TuneArguments& arguments, const std::vector<Problem>& problems, LentCard& card,
+             profile::Store& store, int& exit_code) {
+  if (arguments.tune.points.backend == "auto") {
+    arguments.tune.points.backend = bench::default_backend();
+  }
+  end_gently();
+  if (!arguments.clocks.empty()) {
+    card.take(find_backend(arguments.tune.points.backend).device().identity(), card.lease_s());
+    card.hold(card.lease_s());
+    arguments.tune.clocks_hz = card.clocks_of(arguments.clocks);
+    arguments.tune.lock_clock = [&card](double hz) { card.lock_clock(hz); };
+  }
+  arguments.tune.interrupted = interrupted;
+  arguments.tune.on_progress = show;
+  sensors::SystemClock clock;
+  const run::TuneReport report = run::tune(problems, store, arguments.tune, clock);
+  if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+  fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
+             report.kept, report.wrong, report.left, arguments.profile);
+  for (const std::string& line : report.refused) fmt::print("{}\n", line);
+  if (const Verdict put_back = card.end(); !put_back) {
+    throw Unsupported("the card's clocks: " + put_back.reason);
+  }
+  if (report.wrong > 0 || interrupted()) exit_code = 1;
+}
+
+// A file that was made for rows and got none goes again.
+void remove_if_empty(const std::filesystem::path& file) {
+  if (!std::filesystem::exists(file)) return;
+  if (profile::Store(file, profile::Access::existing).rows().empty()) std::filesystem::remove(file);
+}
+
+void run_tune(TuneArguments& arguments, const CLI::App& command, int& exit_code) {
+  require_something(arguments, command);
   if (!arguments.export_file.empty()) bench::require_writable(arguments.export_file);
-  LentCard card(arguments.owner);  // before CUDA and threads
-  const bool writing = !(arguments.problem_lines.empty() &&
-                         (arguments.problems_file + arguments.import_file).empty());
-  const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
-  profile::Store store(arguments.profile,
-                       writing ? profile::Access::create : profile::Access::existing);
-  if (!arguments.import_file.empty()) {
-    const auto rows = imported(arguments.import_file);
-    store.put_all(rows);
-    fmt::print("imported {} rows into {}\n", rows.size(), arguments.profile);
-  }
   const std::vector<Problem> problems = problems_of(arguments);
-  if (!problems.empty()) {
-    if (arguments.tune.points.backend == "auto") {
-      arguments.tune.points.backend = bench::default_backend();
+  const std::string& backend = arguments.tune.points.backend;
+  if (backend != "auto") find_backend(backend);
+  std::vector<profile::Row> rows;
+  if (!arguments.import_file.empty()) rows = imported(arguments.import_file);
+  LentCard card(arguments.owner);  // before CUDA and threads
+  const bool writing = !problems.empty() || !arguments.import_file.empty();
+  const std::unique_ptr<LockFile> alone = writing ? lock(arguments.profile) : nullptr;
+  const std::filesystem::path file = output_target(arguments.profile);
+  const bool made = writing && !std::filesystem::exists(file);
+  try {
+    profile::Store store(arguments.profile,
+                         writing ? profile::Access::create : profile::Access::existing);
+    if (!arguments.import_file.empty()) {
+      store.put_all(rows);
+      fmt::print("imported {} rows into {}\n", rows.size(), arguments.profile);
     }
-    end_gently();
-    if (!arguments.clocks.empty()) {
-      card.take(find_backend(arguments.tune.points.backend).device().identity(), card.lease_s());
-      card.hold(card.lease_s());
-      arguments.tune.clocks_hz = card.clocks_of(arguments.clocks);
-      arguments.tune.lock_clock = [&card](double hz) { card.lock_clock(hz); };
+    if (!problems.empty()) measure(arguments, problems, card, store, exit_code);
+    if (!arguments.export_file.empty()) {
+      rows = store.rows();
+      write_file_atomic(arguments.export_file, profile::to_json(rows));
+      fmt::print("exported {} rows to {}\n", rows.size(), arguments.export_file);
     }
-    arguments.tune.interrupted = interrupted;
-    arguments.tune.on_progress = show;
-    sensors::SystemClock clock;
-    const run::TuneReport report = run::tune(problems, store, arguments.tune, clock);
-    if (::isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
-    fmt::print("{} rows measured, {} there already, {} wrong, {} left; {}\n", report.measured,
-               report.kept, report.wrong, report.left, arguments.profile);
-    for (const std::string& line : report.refused) fmt::print("{}\n", line);
-    if (const Verdict put_back = card.end(); !put_back) {
-      throw Unsupported("the card's clocks: " + put_back.reason);
-    }
-    if (report.wrong > 0 || interrupted()) exit_code = 1;
+    if (arguments.list) list_rows(store);
+  } catch (...) {
+    if (made) remove_if_empty(file);
+    throw;
   }
-  if (!arguments.export_file.empty()) {
-    const auto rows = store.rows();
-    write_file_atomic(arguments.export_file, profile::to_json(rows));
-    fmt::print("exported {} rows to {}\n", rows.size(), arguments.export_file);
-  }
-  if (arguments.list) list_rows(store);
 }
 
 }  // namespace
@@ -202,7 +229,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   command->footer(
       "Example: dfa tune --problem \"fwd bf16 b1 h8 s1024 d64\" --budget 60 --list\n"
       "Interrupted, it goes on from where it was: rows that hold are kept.");
-  command->callback([arguments, &exit_code] { run_tune(*arguments, exit_code); });
+  command->callback(
+      [arguments, command, &exit_code] { run_tune(*arguments, *command, exit_code); });
 }
 
 }  // namespace dfa::cli

@@ -67,6 +67,7 @@ class Loop {
         clocks_(std::move(clocks)),
         sensors_(measure::open_telemetry(card_, clock_)),
         second_(run::open_second_mean(card_, clock_)) {
+    if (clocks_) run::parse_clocks(*clocks_);
     if (sensors_.power.empty()) {
       throw Unsupported("a cap needs a power sensor: " + sensors_.power.status.reason);
     }
@@ -86,6 +87,7 @@ class Loop {
     // Kept once the loop is there: what it refuses holds no lease.
     auto levers = privileges_ ? ask_for_levers(*privileges_, card_.pci_id) : nullptr;
     const power::Lent lent = levers ? levers->lent() : power::Lent{};
+    run::require_clock(policy_, card_.pci_id, lent);
     loop_ = std::make_unique<run::PacedLoop>(
         run::LoopOptions{.policy = policy_,
                          .idle_w = idle_w_.value_or(0),

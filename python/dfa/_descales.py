@@ -1,5 +1,7 @@
 """What calls of float8_e4m3fn have in common, whatever library their arrays are of: descales, and options that they do not take."""
 
+from numbers import Real
+
 from dfa._dropout import probability_of
 from dfa._shapes import shown
 
@@ -7,8 +9,8 @@ _MOST = float.fromhex("0x1.fffffep+127")  # of float32
 
 
 def descale_number(name, value):
-    """The value where it is no number of Python's, else one that float32 has. Raises ValueError where it has none."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    """The value where it is no number of Python's or NumPy's, else one that float32 has. Raises ValueError where it has none."""
+    if not isinstance(value, Real) or isinstance(value, bool):
         return value
     if not abs(value) <= _MOST:
         raise ValueError(f"{name} is {shown(value)}; accepted: a finite number of float32")

@@ -134,7 +134,7 @@ def _check_of_heads(name, x, hq, device):
 def lengths_of(name, cu_seqlens):
     """Of each packed sequence, read from the device."""
     if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.dim() != 1:
-        kind = getattr(cu_seqlens, "dtype", type(cu_seqlens).__qualname__)
+        kind = cu_seqlens.dtype if isinstance(cu_seqlens, torch.Tensor) else type(cu_seqlens).__qualname__
         raise ValueError(f"{name} is {kind}; accepted: an int32 or int64 tensor [b + 1]")
     begins = cu_seqlens.tolist()
     lengths = tuple(end - begin for begin, end in zip(begins, begins[1:]))

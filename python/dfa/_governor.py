@@ -2,10 +2,16 @@
 
 import os
 import time
+from numbers import Real
 
 from dfa import _core
 from dfa._meter import _wait_for_gpu
 from dfa._policy import Policy
+from dfa._shapes import shown
+
+
+def _is_amount(value):
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def _socket_of(privileges):
@@ -72,6 +78,14 @@ class Governor:
                  idle_w: float | None = None, group: object = None, lease_s: float = 2.0,
                  privileges: bool | str | os.PathLike = False, clocks: str | None = None):
         self._share = None
+        if not isinstance(device, str):
+            raise TypeError(f"device is {type(device).__qualname__}; accepted: text")
+        if not _is_amount(calibrate_s):
+            raise ValueError(f"calibrate_s {shown(calibrate_s)}; accepted: seconds, 0 or more")
+        if idle_w is not None and not _is_amount(idle_w):
+            raise ValueError(f"idle_w {shown(idle_w)}; accepted: watts, 0 or more, or None to measure them")
+        if group is None and lease_s != 2.0:
+            raise ValueError(f"lease_s {shown(lease_s)} without group; accepted: 2, as there is no lease")
         if group is not None and privileges:
             raise ValueError("privileges= and group=; accepted: one of them, as a group's leases change ten times a second")
         if clocks is not None and (not isinstance(clocks, str) or privileges is False):
@@ -79,7 +93,8 @@ class Governor:
         if group is not None:
             from dfa._governor_group import share_of
             self._share, policy = share_of(group, policy, lease_s, self)
-        self._loop = _core.Loop(str(policy), device, calibrate_s, idle_w, _socket_of(privileges), clocks)
+        self._loop = _core.Loop(str(policy), device, float(calibrate_s), None if idle_w is None else float(idle_w), _socket_of(privileges),
+                                clocks)
         self._step_s, self._resumed_s, self._limit_w = 0.0, None, None
 
     def __enter__(self) -> "Governor":

@@ -31,6 +31,8 @@ class EnergyMeter:
     reason: str  # why nothing was measured; empty where something was
 
     def __init__(self, device: str = "auto"):
+        if not isinstance(device, str):
+            raise TypeError(f"device is {type(device).__qualname__}; accepted: text")
         self._counters = _core.Counters(device)
         self.device = self._counters.device
         self.period_s = self._counters.period_s

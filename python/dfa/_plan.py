@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from dfa import _core
 from dfa._policy import Policy, choice_of, split
+from dfa._shapes import shown
 
 
 def plan(problem: str, *, backend: str = "auto", algorithm: str = "auto", config: str = "",
@@ -22,6 +23,11 @@ def plan(problem: str, *, backend: str = "auto", algorithm: str = "auto", config
     """
     if not isinstance(problem, str):
         raise TypeError(f"problem is {type(problem).__qualname__}; accepted: a problem line, as a text")
+    for name, text in (("backend", backend), ("algorithm", algorithm), ("config", config)):
+        if not isinstance(text, str):
+            raise TypeError(f"{name} is {type(text).__qualname__}; accepted: text")
+    if type(threads) is not int or not 0 <= threads <= 1024:
+        raise ValueError(f"threads {shown(threads)}; accepted: 1 to 1024, or 0 for all")
     choice = algorithm if policy is None else choice_of(algorithm, policy)
     algorithm, policy, profile = split(choice)
     if policy and (config or threads):

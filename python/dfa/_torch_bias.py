@@ -12,8 +12,9 @@ def bias_of(bias, device, b, hq):
     if bias is None:
         return None
     if not isinstance(bias, torch.Tensor) or bias.dtype not in DTYPES or bias.is_nested or bias.layout != torch.strided:
-        kind = "a nested or sparse tensor" if isinstance(bias, torch.Tensor) and bias.dtype in DTYPES else getattr(
-            bias, "dtype", type(bias).__qualname__)
+        kind = type(bias).__qualname__
+        if isinstance(bias, torch.Tensor):
+            kind = "a nested or sparse tensor" if bias.dtype in DTYPES else bias.dtype
         raise TypeError(f"bias is {kind}; accepted: a dense tensor of {', '.join(map(str, DTYPES))}")
     if bias.device != device:
         raise ValueError(f"bias is on {bias.device}, q on {device}; one device is expected")

@@ -62,7 +62,8 @@ def descale_of(name, given, b, hk, device):
     if isinstance(given, float):
         return torch.full((), given, dtype=torch.float32, device=device).expand(b, hk)
     if not isinstance(given, torch.Tensor) or not given.is_floating_point() or given.layout != torch.strided:
-        raise TypeError(f"{name} is {getattr(given, 'dtype', None) or shown(given)}; accepted: a number or a float32 tensor [b, hk]")
+        kind = given.dtype if isinstance(given, torch.Tensor) else shown(given)
+        raise TypeError(f"{name} is {kind}; accepted: a number or a float32 tensor [b, hk]")
     if given.device != device:
         raise ValueError(f"{name} is on {given.device}, q on {device}; one device is expected")
     _refuse_gradients(**{name: given})

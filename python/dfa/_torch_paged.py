@@ -36,10 +36,13 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
         raise ValueError("seqused_k is None; accepted with block_table: how many keys each sequence has, or cu_seqlens_k")
     b = cu_seqlens_q.shape[0] - 1 if cu_seqlens_q.dim() == 1 else -1
     check_integers(q.device, cu_seqlens_q=(cu_seqlens_q, (b + 1,)), cu_seqlens_k=(cu_seqlens_k, (b + 1,)))
+    on_cpu = q.device.type == "cpu"
+    known = on_cpu and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor and not _transformed()
+    if known:
+        _check_steps(cu_seqlens_k, seqused_k, k, block_table)
     if seqused_k is None:
         seqused_k = cu_seqlens_k.diff()
-    on_cpu = q.device.type == "cpu"
-    if on_cpu and not torch.compiler.is_compiling() and type(cu_seqlens_q) is not FakeTensor:
+    if known:
         _check_most(cu_seqlens_q, max_seqlen_q, "max_seqlen_q")
         _check_most_used(seqused_k, max_seqlen_k)
     most = _known_most("max_seqlen_q", max_seqlen_q)
@@ -47,6 +50,8 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     def keep(again):
         def call(q, k, v, lengths, slopes, sinks, block_table):
             cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k = lengths
+            if on_cpu:
+                _check_steps(cu_seqlens_k, seqused_k, k, block_table)
             if seqused_k is None:
                 seqused_k = cu_seqlens_k.diff()
             if on_cpu:
@@ -57,6 +62,25 @@ def attention(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, s
     o, lse = attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, None, most_q=most,
                     keep=None if key is None else keep, **options)
     return (o, lse) if return_lse else o
+
+
+def _check_steps(cu_seqlens_k, seqused_k, k, block_table):
+    """Of a cache, whose kernels do not read cu_seqlens_k: where seqused_k is None its steps are the keys."""
+    if cu_seqlens_k is None or cu_seqlens_k.shape[0] == 0:
+        return
+    if (begin := int(cu_seqlens_k[0])) != 0:
+        raise ValueError(f"cu_seqlens_k does not begin with 0, but with {begin}")
+    falls = (cu_seqlens_k[1:] < cu_seqlens_k[:-1]).nonzero()
+    if len(falls):
+        n = int(falls[0])
+        raise ValueError(f"cu_seqlens_k falls from {int(cu_seqlens_k[n])} to {int(cu_seqlens_k[n + 1])} of sequence {n}")
+    if seqused_k is not None or block_table.dim() != 2 or k.dim() != 4:
+        return
+    steps, columns, page = cu_seqlens_k.diff(), block_table.shape[1], k.shape[1]
+    beyond = (steps > columns * page).nonzero()
+    if len(beyond):
+        n = int(beyond[0])
+        raise ValueError(f"cu_seqlens_k has {int(steps[n])} keys, but block_table has {columns} pages of {page} rows of sequence {n}")
 
 
 def _check_most_used(seqused_k, most):

@@ -286,7 +286,7 @@ def check_integers(device, **tensors):
         if tensor is None:
             continue
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int32:
-            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
+            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__qualname__
             raise ValueError(f"{name} is {kind}; accepted: an int32 tensor")
         if tensor.device != device:
             raise ValueError(f"{name} is on {tensor.device}, q on {device}; one device is expected")
@@ -299,7 +299,7 @@ def _logits_of(alibi_slopes, sinks, softcap, device, b, hq):
     """(alibi_slopes, sinks, softcap) as the operators take them."""
     for name, tensor in (("alibi_slopes", alibi_slopes), ("sinks", sinks)):
         if tensor is not None and not (isinstance(tensor, torch.Tensor) and tensor.is_floating_point()):
-            kind = getattr(tensor, "dtype", type(tensor).__qualname__)
+            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__qualname__
             raise TypeError(f"{name} is {kind}; accepted: a floating-point tensor")
         if tensor is not None and tensor.layout != torch.strided:
             raise ValueError(f"{name} is a {tensor.layout} tensor; accepted: a dense tensor")

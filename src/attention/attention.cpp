@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "attention/registry.h"
 #include "base/aligned.h"
 #include "spec/bias.h"
+#include "spec/descale.h"
 
 namespace dfa {
 namespace {
@@ -122,14 +124,16 @@ void require_dropout_state(const Problem& p, const Logits& logits) {
                         "; accepted: 0 to " + std::to_string(most));
 }
 
-// Where a call runs on the host their values can be read, too.
+// Where a call runs on the host values can be read, too.
+bool on_host(const Device& device) { return device.identity().pci_id.empty(); }
+
 void require_slopes(const Problem& p, const Logits& logits, const Device& device) {
   require_floats("alibi_slopes", logits.alibi_slopes);
   if (logits.slopes_of_batch != 0 && logits.slopes_of_batch != p.hq) {
     throw InvalidArgument("slopes_of_batch is " + std::to_string(logits.slopes_of_batch) +
                           "; accepted: 0, or hq for slopes of each batch");
   }
-  if (!device.identity().pci_id.empty()) return;
+  if (!on_host(device)) return;
   const std::int64_t count = logits.slopes_of_batch == 0 ? p.hq : p.hq * p.b;
   for (std::int64_t i = 0; i < count; ++i) {
     if (std::isfinite(logits.alibi_slopes[i])) continue;
@@ -138,21 +142,44 @@ void require_slopes(const Problem& p, const Logits& logits, const Device& device
   }
 }
 
+void require_sinks(const Problem& p, const Logits& logits, const Device& device) {
+  require_floats("sinks", logits.sinks);
+  if (!on_host(device)) return;
+  for (std::int64_t i = 0; i < p.hq; ++i) {
+    if (logits.sinks[i] < std::numeric_limits<float>::infinity()) continue;  // false of NaN
+    throw InvalidArgument("sinks has " + std::to_string(logits.sinks[i]) + " at index " +
+                          std::to_string(i) + "; accepted: finite numbers, and -inf for no sink");
+  }
+}
+
 void require_logits(const Problem& p, const Logits& logits, const Device& device) {
-  if (p.sink) require_floats("sinks", logits.sinks);
+  if (p.sink) require_sinks(p, logits, device);
   if (p.bias) require_bias(p, logits);
   if (p.dropout > 0) require_dropout_state(p, logits);
   if (p.alibi) require_slopes(p, logits, device);
 }
 
-void require_descales(const Problem& p, const Descales& descales) {
+void require_finite(const char* name, const Descale& descale, std::int64_t b, std::int64_t hk) {
+  for (std::int64_t i = 0; i < b * hk; ++i) {
+    const float value = descale_of(descale, i / hk, i % hk);
+    if (std::isfinite(value)) continue;
+    throw InvalidArgument(std::string(name) + " has " + std::to_string(value) + " at batch " +
+                          std::to_string(i / hk) + ", key head " + std::to_string(i % hk) +
+                          "; accepted: finite numbers");
+  }
+}
+
+void require_descales(const Problem& p, const Descales& descales, const Device& device) {
   if (p.kv_dtype() != DType::e4m3) return;
   const std::pair<const char*, const Descale&> all[] = {
       {"q_descale", descales.q}, {"k_descale", descales.k}, {"v_descale", descales.v}};
   for (const auto& [name, descale] : all) {
     if (descale.values != nullptr) require_floats(name, descale.values);
-    if (descale.batch >= 0 && descale.head >= 0) continue;
-    throw InvalidArgument(std::string("strides of ") + name + " are negative; accepted: from 0 on");
+    if (descale.batch < 0 || descale.head < 0) {
+      throw InvalidArgument(std::string("strides of ") + name +
+                            " are negative; accepted: from 0 on");
+    }
+    if (on_host(device)) require_finite(name, descale, p.b, p.hk);
   }
 }
 
@@ -272,7 +299,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   const Backend& backend = find_backend(plan.backend);
   require_logits(p, args.logits, backend.device());
   require_blocks(p, args.blocks, false);
-  require_descales(p, args.descales);
+  require_descales(p, args.descales, backend.device());
   require_probabilities(plan, args.probabilities);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);

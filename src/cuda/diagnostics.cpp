@@ -15,7 +15,6 @@ class CudaDiagnostics final : public Diagnostics {
   }
 
   std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows) const override {
-    if (p.packed()) throw Unsupported("rows of packed sequences are not recomputed");
     return cuda::rows_check(p, rows, chosen_device());
   }
 };

@@ -46,22 +46,26 @@ class CheckRows final : public RowsCheck {
   RowsArgs args_{};
 };
 
+// What the kernel knows: dense tensors of one element type, masks, and logits that are plain.
+Verdict checks_rows_of(const Problem& p) {
+  if (p.packed() || p.paged()) return Verdict::no("sequences are packed, or lie in pages");
+  if (std::max(p.d, p.dv) > kMostColumns) return Verdict::no("d and dv are at most 256");
+  if (p.dtype == DType::e4m3) return Verdict::no("its inputs are e4m3");
+  if (p.kv_dtype() != p.dtype) return Verdict::no("k and v are of another type than q");
+  if (!p.plain_logits()) return Verdict::no("it has softcap(…), alibi, bias(…) or sink");
+  if (p.dropout > 0) return Verdict::no("leave dropout(…) out");
+  return p.blocks ? Verdict::no("it has blocks(…)") : Verdict::yes();
+}
+
 }  // namespace
 
 std::unique_ptr<RowsCheck> rows_check(const Problem& p, int rows, const gpu::Device& device) {
   if (rows < 1 || rows > 1 << 16) {
     throw InvalidArgument("rows " + std::to_string(rows) + "; accepted: 1 to 65536");
   }
-  if (std::max(p.d, p.dv) > kMostColumns) {
-    throw Unsupported("rows of '" + to_line(p) + "' are not checked: d and dv are at most 256");
+  if (const Verdict ok = checks_rows_of(p); !ok) {
+    throw Unsupported("rows of '" + to_line(p) + "' are not checked: " + ok.reason);
   }
-  if (p.dtype == DType::e4m3) {
-    throw Unsupported("rows of '" + to_line(p) + "' are not checked: its inputs are e4m3");
-  }
-  if (p.dropout > 0) {
-    throw Unsupported("rows of '" + to_line(p) + "' are not checked: leave dropout(…) out");
-  }
-  if (p.blocks) throw Unsupported("rows of '" + to_line(p) + "' are not checked: it has blocks(…)");
   return std::make_unique<CheckRows>(p, rows, device);
 }
 

@@ -78,8 +78,10 @@ class Maker {
 
   StudyStep suite(const Part& part) const {
     const std::string name = part.suite;
-    StudyStep step{
-        .name = name, .question = question_of(name), .outputs = {in_out(name + ".json")}};
+    StudyStep step{.name = name,
+                   .question = question_of(name),
+                   .outputs = {in_out(name + ".json")},
+                   .suite = true};
     Words words{dfa(),       "bench",
                 "--suite",   name,
                 "--backend", options_.backend,

@@ -20,6 +20,7 @@ struct StudyStep {
   std::string cannot{};  // why it cannot be run here; empty: it can
   std::string note{};    // what is left out here, and why
   bool always = false;   // run again in every study: it depends on the others
+  bool suite = false;    // of `dfa bench`, which the report is of
 };
 
 // How much of it: a second a suite and no joules, to see that everything works; some seconds a

@@ -49,7 +49,32 @@ Json to_json(const Row& row) {
           {"date", row.date}};
 }
 
+// Throws InvalidArgument where an object has a key that is none of these.
+void require_known(const Json& json, const std::vector<std::string>& keys, const char* place = "") {
+  for (const auto& [key, value] : json.items()) {
+    if (std::ranges::find(keys, key) != keys.end()) continue;
+    throw InvalidArgument(
+        fmt::format("{}unknown key '{}'; accepted: {}", place, key, fmt::join(keys, ", ")));
+  }
+}
+
+std::vector<std::string> keys_of_rows() {
+  std::vector<std::string> keys;
+  const Json row = to_json(Row{});
+  for (const auto& [key, value] : row.items()) keys.push_back(key);
+  keys.push_back("clock_hz");
+  return keys;
+}
+
+std::int64_t whole(const Json& json, const char* key) {
+  const Json& value = json.at(key);
+  if (!value.is_number_integer()) throw InvalidArgument(std::string(key) + " must be whole");
+  return value;
+}
+
 Row from_json(const Json& json) {
+  static const std::vector<std::string> keys = keys_of_rows();
+  if (json.is_object()) require_known(json, keys);
   Row row;
   row.machine = {json.at("card"), json.at("driver"), json.at("kernels")};
   row.problem = json.at("problem");
@@ -63,7 +88,7 @@ Row from_json(const Json& json) {
   row.point.clock_share = json.at("clock_share");
   row.point.error = json.at("error");
   row.point.stores_probabilities = json.at("stores_probabilities");
-  row.point.memory_bytes = json.at("memory_bytes");
+  row.point.memory_bytes = whole(json, "memory_bytes");
   row.spread = json.at("spread");
   row.temp_c = maybe(json, "temp_c");
   row.date = json.at("date");
@@ -100,6 +125,7 @@ std::vector<Row> from_json(const std::string& text) {
     if (schema != Json(kSchema) && schema != Json(kSchemaWithClocks)) {
       throw InvalidArgument("profile: schema must be dfa-profile/1 or dfa-profile/2");
     }
+    require_known(json, {"schema", "rows"}, "profile: ");
     for (const Json& row : json.at("rows")) {
       try {
         rows.push_back(from_json(row));

@@ -32,36 +32,71 @@ power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& l
   return lent;
 }
 
-std::vector<double> clocks_of(const std::string& text, const std::string& card,
-                              const power::Lent& lent) {
-  const auto mhz = list_with(text, "MHz");
-  if (!mhz) {
-    throw InvalidArgument("clocks '" + text +
-                          "'; accepted: 1980,1500,1200MHz, or a range with its step, "
-                          "1200:1980:60MHz; 100 clocks at most");
-  }
-  if (!lent.clocks) throw Unsupported("clocks '" + text + "': those of the card are not lent");
+namespace {
+
+// Rising. Throws Unsupported where the card does not tell.
+std::vector<double> clocks_of_card(const std::string& what, const std::string& card) {
   const auto found = sensors::find_card(card);
   const auto has = found.value ? (*found.value)->sm_clocks_hz()
                                : sensors::Value<std::vector<double>>{{}, found.status};
   if (!has.value || has.value->empty()) {
-    throw Unsupported(fmt::format("clocks '{}': the card does not tell which it has: {}", text,
-                                  has.status.reason));
+    throw Unsupported(
+        fmt::format("{}: the card does not tell which it has: {}", what, has.status.reason));
   }
+  return *has.value;
+}
+
+// The reason where a card has no clock of a range; one clock is a range, too.
+Verdict has_clock(const std::string& what, const Range& hz, const std::vector<double>& has) {
+  const auto apart = [&](double one) { return std::max({hz.least - one, one - hz.most, 0.0}); };
+  const double nearest = *std::ranges::min_element(has, {}, apart);
+  if (apart(nearest) < 1) return Verdict::yes();  // Hz
+  const std::string wanted = hz.least == hz.most ? fmt::format("{:g} MHz", 1e-6 * hz.least)
+                                                 : fmt::format("clock from {:g} to {:g} MHz",
+                                                               1e-6 * hz.least, 1e-6 * hz.most);
+  return Verdict::no(
+      fmt::format("{}: the card has no {}; of its {:g} to {:g} MHz {:g} is the "
+                  "nearest",
+                  what, wanted, 1e-6 * has.front(), 1e-6 * has.back(), 1e-6 * nearest));
+}
+
+}  // namespace
+
+void require_clocks(const std::string& what, const Range& hz, const std::string& card) {
+  const Verdict has = has_clock(what, hz, clocks_of_card(what, card));
+  if (!has) throw Unsupported(has.reason);
+}
+
+void require_clock(const power::Policy& policy, const std::string& card, const power::Lent& lent) {
+  const auto hz = policy.clock_hz();
+  if (!hz || !lent.clocks || !Range{lent.clocks->least_hz, lent.clocks->most_hz}.holds(*hz)) return;
+  require_clocks("policy " + power::to_text(policy), {*hz, *hz}, card);
+}
+
+std::vector<double> parse_clocks(const std::string& text) {
+  const auto mhz = list_with(text, "MHz");
+  if (mhz) return *mhz;
+  throw InvalidArgument("clocks '" + text +
+                        "'; accepted: 1980,1500,1200MHz, or a range with its step, "
+                        "1200:1980:60MHz; 100 clocks at most");
+}
+
+std::vector<double> clocks_of(const std::string& text, const std::string& card,
+                              const power::Lent& lent) {
+  const std::vector<double> mhz = parse_clocks(text);
+  if (!lent.clocks) throw Unsupported("clocks '" + text + "': those of the card are not lent");
+  const std::string what = "clocks '" + text + "'";
+  const std::vector<double> has = clocks_of_card(what, card);
   std::vector<double> hz;
-  for (const double one : *mhz) {
+  for (const double one : mhz) {
     hz.push_back(1e6 * one);
     const Range range{lent.clocks->least_hz, lent.clocks->most_hz};
     if (!range.holds(hz.back())) {
       throw InvalidArgument(fmt::format("clocks '{}': {:g} MHz is not lent; accepted: {:g} to {:g}",
                                         text, one, 1e-6 * range.least, 1e-6 * range.most));
     }
-    const auto apart = [&](double other) { return std::abs(other - hz.back()); };
-    const double nearest = *std::ranges::min_element(*has.value, {}, apart);
-    if (nearest == hz.back()) continue;
-    throw InvalidArgument(fmt::format(
-        "clocks '{}': the card has no {:g} MHz; of its {:g} to {:g} MHz {:g} is the nearest", text,
-        one, 1e-6 * has.value->front(), 1e-6 * has.value->back(), 1e-6 * nearest));
+    const Verdict there = has_clock(what, {hz.back(), hz.back()}, has);
+    if (!there) throw InvalidArgument(there.reason);
   }
   return hz;
 }

@@ -8,8 +8,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/quantity.h"
 #include "dfa/error.h"
 #include "power/lent_levers.h"
+#include "power/policy.h"
 #include "sensors/gpu/control.h"
 
 namespace dfa::run {
@@ -17,11 +19,19 @@ namespace dfa::run {
 // What a control lends, as levers of a policy. The control must outlive them.
 power::Lent lent_by(sensors::CardControl& control, const sensors::PowerLimits& limits);
 
-// The clocks of "1980,1500,1200MHz" or "1200:1980:60MHz", the highest first. Throws InvalidArgument
-// that names one which is not lent or which the card has not, Unsupported where clocks are not lent
-// or the card does not tell which it has.
+// MHz of "1980,1500,1200MHz" or "1200:1980:60MHz", the highest first. Throws InvalidArgument for
+// any other text.
+std::vector<double> parse_clocks(const std::string& text);
+// Those in Hz, of a card. Throws InvalidArgument that names one which is not lent or which the card
+// has not, Unsupported where clocks are not lent or the card does not tell which it has.
 std::vector<double> clocks_of(const std::string& text, const std::string& card,
                               const power::Lent& lent);
+
+// Throws Unsupported where the card has no clock of that range, naming the nearest, or does not
+// tell which it has: NVML would run it at another in silence.
+void require_clocks(const std::string& what, const Range& hz, const std::string& card);
+// Likewise of a policy's clock, where that is lent.
+void require_clock(const power::Policy& policy, const std::string& card, const power::Lent& lent);
 
 // The levers of a card for as long as this lives: a thread of its own renews their lease, so that
 // a loop whose steps are long keeps them, and a process that stands still gives them back. Once

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/quantity.h"
 #include "dfa/error.h"
 
 namespace dfa::simulate {
@@ -59,7 +60,8 @@ class Reader {
     value = json.get<double>();
   }
   void read(const char* key, const Json& json, int& value) {
-    if (!json.is_number_integer()) wrong(key, "a whole number");
+    const bool fits = json.is_number_integer() && json == Json(json.get<int>());
+    if (!fits) wrong(key, "a whole number");
     value = json.get<int>();
   }
   void read(const char* key, const Json& json, std::uint64_t& value) {
@@ -223,9 +225,53 @@ void read_list(const Json* json, const char* name, std::vector<T>& values, const
   }
 }
 
+void validate(const simulated::CardParameters& card) {
+  if (card.sm_count >= 1 && card.idle_w >= 0 && card.limit_w > 0 && card.leakage_w_per_c >= 0 &&
+      card.instant_noise >= 0 && card.instant_noise < 1) {
+    return;
+  }
+  throw InvalidArgument(
+      "card: sm_count must be 1 or more, limit_w above 0, idle_w and leakage_w_per_c not below, "
+      "instant_noise from 0 to below 1");
+}
+
+// Both ends are 0 where nothing is lent.
+void validate_lent(const char* name, double least, double most, const Range& accepted) {
+  const bool lent = least != 0 || most != 0;
+  if (!lent || (least <= most && accepted.holds(least) && accepted.holds(most))) return;
+  throw InvalidArgument(
+      fmt::format("levers: {} from {:g} to {:g}; accepted: none, or a range from "
+                  "{:g} to {:g}, the least first",
+                  name, least, most, accepted.least, accepted.most));
+}
+
+void validate(const Levers& levers, const simulated::CardParameters& card) {
+  constexpr double kLeastW = 1, kMostW = 1e5;
+  validate_lent("limit_least_w and limit_most_w", levers.limit_least_w, levers.limit_most_w,
+                {kLeastW, kMostW});
+  validate_lent("clock_least_hz and clock_most_hz", levers.clock_least_hz, levers.clock_most_hz,
+                {card.clock_min_hz, card.clock_max_hz});
+  if (!(levers.duty_least > 0 && levers.duty_least <= 1)) {
+    throw InvalidArgument("levers: duty_least must be above 0 and at most 1");
+  }
+  if (levers.sm_count == 0) return;  // launches always use all
+  if (levers.sm_count < 0 || levers.sm_count > card.sm_count || levers.sm_least < 1 ||
+      levers.sm_least > levers.sm_count || levers.sm_step < 1) {
+    throw InvalidArgument(fmt::format(
+        "levers: sm_count must be from 0 to the card's {}, sm_least from 1 to sm_count, sm_step 1 "
+        "or more",
+        card.sm_count));
+  }
+}
+
 void validate(const Scenario& scenario) {
   if (!(scenario.seconds > 0 && scenario.seconds <= 1e5)) {
     throw InvalidArgument("scenario: seconds must be above 0 and at most 100000");
+  }
+  validate(scenario.card);
+  validate(scenario.levers, scenario.card);
+  if (!(scenario.profile_error > -1)) {
+    throw InvalidArgument("scenario: profile_error must be above -1");
   }
   if (scenario.points.empty()) throw InvalidArgument("scenario: points must not be empty");
   if (scenario.max_error && !(*scenario.max_error > 0)) {

@@ -259,4 +259,9 @@ BackwardConfig parse_config(std::string_view text, BackwardConfig base) {
   return parse(text, base);
 }
 
+bool names_other_pass(std::string_view text, Pass pass) {
+  return (pass == Pass::forward && text.starts_with("BackwardConfig")) ||
+         (pass == Pass::backward && text.starts_with("ForwardConfig"));
+}
+
 }  // namespace dfa

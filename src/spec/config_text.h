@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "dfa/problem.h"
 #include "spec/config.h"
 
 namespace dfa {
@@ -17,5 +18,9 @@ std::string to_text(const BackwardConfig& config);
 // and what would be accepted.
 ForwardConfig parse_config(std::string_view text, ForwardConfig base);
 BackwardConfig parse_config(std::string_view text, BackwardConfig base);
+
+// Does this text name the type of configurations of a pass that a problem of `pass` does not have?
+// Plain "field=value" text is for both.
+bool names_other_pass(std::string_view text, Pass pass);
 
 }  // namespace dfa

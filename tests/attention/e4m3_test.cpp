@@ -158,6 +158,26 @@ TEST(E4m3, NaNStaysWithTheRowsThatSeeIt) {
   }
 }
 
+TEST(E4m3, FactorsThatAreNotFiniteAreRefused) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float of_heads[4] = {1, 1, kNan, 1}, one = kInfinity;
+  for (const char* backend : {"cpu", "reference"}) {
+    Tensors t("fwd e4m3 b2 hq4 hk2 s9 d8");
+    ForwardArgs args = t.forward_args();
+    const auto said = [&](const Descales& descales) {
+      args.descales = descales;
+      return message<InvalidArgument>([&] { forward(plan(t.p, {.backend = backend}), args); });
+    };
+    EXPECT_EQ(said({.q = {of_heads, 2, 1}}),
+              "q_descale has nan at batch 1, key head 0; accepted: finite numbers");
+    EXPECT_EQ(said({.k = {of_heads, 1, 2}}),
+              "k_descale has nan at batch 0, key head 1; accepted: finite numbers");
+    EXPECT_EQ(said({.v = {&one}}),
+              "v_descale has inf at batch 0, key head 0; accepted: finite numbers");
+  }
+}
+
 TEST(E4m3, WhatIsNotBuiltIsRefusedByName) {
   const auto said = [](const char* line) {
     return message<InvalidArgument>([&] { plan(parse_problem(line)); });

@@ -169,6 +169,17 @@ TEST(Logits, SlopesThatAreNotFiniteAreRefused) {
       "alibi_slopes has -inf at index 3; accepted: finite numbers");
 }
 
+TEST(Logits, SinksThatLeaveNothingAreRefused) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float nan[2] = {1, kNan}, infinite[2] = {kInfinity, 1}, none[2] = {-kInfinity, 1};
+  EXPECT_EQ(refused("fwd fp32 h2 s8 d16 sink", {.sinks = nan}),
+            "sinks has nan at index 1; accepted: finite numbers, and -inf for no sink");
+  EXPECT_EQ(refused("fwd fp32 h2 s8 d16 sink", {.sinks = infinite}),
+            "sinks has inf at index 0; accepted: finite numbers, and -inf for no sink");
+  EXPECT_EQ(refused("fwd fp32 h2 s8 d16 sink", {.sinks = none}), "");
+}
+
 TEST(Logits, StandardAttentionAndMatrixTilesAreRefusedByName) {
   const Problem p = parse_problem("fwd bf16 h1 s8 d64 softcap(3)");
   EXPECT_THROW(plan(p, {.backend = "cpu", .algorithm = Algorithm::standard}), Unsupported);

@@ -259,6 +259,36 @@ def test_a_value_that_is_there_and_empty_is_refused(fails, tmp_path, arguments):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments, words", [
+    *((["analyze", "--worked-example", *option], [f"no use for {option[0]}; accepted with --problem"])
+      for option in (["--machine", "t4"], ["--sram", "4096"], ["--config", "block_q=32"])),
+    *((command, ["--config 'BackwardConfig{.block_q=32}' is of the other pass than"]) for command in (
+        [*start, "--problem", LINE, "--config", "BackwardConfig{.block_q=32}"] for start in (["analyze"], ["run"], ["bench", "--out", "r.json"]))),
+    (["run", "--problem", LINE.replace("fwd", "bwd"), "--config", "ForwardConfig{.block_q=32}"], ["is of the other pass than 'bwd"]),
+    *((["cache", action, *option], [f"cache {action} has no use for {option[0]}; accepted with warm"])
+      for action in ("list", "clear") for option in (["--problem", LINE], ["--jobs", "2"], ["--sms", "132"], ["--arch", "sm_90a"])),
+    *((["tune", "--list", *option], [f"no use for {option[0]}; accepted with --problem"])
+      for option in (["--budget", "5"], ["--points", "2"], ["--point-seconds", "1"], ["--less-exact"], ["--memory", "1MB"],
+                     ["--backend", "cpu"])),
+    (["bench", "--problem", LINE, "--out", "r.json", "--no-energy", "--energy-seconds", "1"], ["--no-energy has no use for --energy-seconds"]),
+    (["bench", "--problem", LINE, "--out", "r.json", "--algorithms", "standard,stored", "--config", "block_q=32"],
+     ["--algorithms standard,stored has no use for --config", "flash"]),
+])
+def test_an_option_that_changes_nothing_is_refused(fails, tmp_path, arguments, words):
+    fails(2, words, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--problem", "fwd bf16 causal s64 h1 d64", "--problem", "fwd bf16 causal b1 h1 s64 d64"], "problem 'fwd bf16 causal b1 hq1 hk1 sq64 sk64 d64'"),
+    (["--problem", LINE, "--algorithms", "flash,standard,flash"], "--algorithms 'flash'"),
+    (["--problem", LINE, "--launch", "eager,eager"], "--launch 'eager'"),
+    (["--problem", LINE, "--peers", "torch,torch-math"], "--peers 'torch-math'")])
+def test_what_a_result_could_not_tell_apart_is_refused(fails, tmp_path, options, words):
+    fails(2, [words, "comes twice"], "bench", "--out", "r.json", *options)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_empty_address_is_told_what_addresses_are(fails):
     fails(2, "--listen: ''; accepted: HOST:PORT", "monitor", "--listen", "")
 

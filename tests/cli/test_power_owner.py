@@ -82,6 +82,19 @@ def test_bad_values_name_what_is_accepted(fails, card, tmp_path):
     assert settings(tmp_path) in ([], ["limit 650"])
 
 
+@pytest.mark.parametrize("clock, words", [("2500", "no 2500 MHz; of its 345 to 1980 MHz 1980 is the nearest"),
+                                          ("1201", "no 1201 MHz; of its 345 to 1980 MHz 1200 is the nearest"),
+                                          ("2000:2500", "no clock from 2000 to 2500 MHz; of its 345 to 1980 MHz 1980 is")])
+def test_a_clock_that_the_card_has_not_is_refused_before_anything_runs(fails, card, tmp_path, clock, words):
+    fails(3, [f"--lock-clocks '{clock}MHz'", words], *POWER, *LEND, "--lock-clocks", f"{clock}MHz", env=card())
+    if ":" not in clock:
+        fails(3, [f"policy clock:{clock}MHz", words], *POWER[:-2], *LEND, "--policy", "max_performance", "--policy",
+              f"clock:{clock}MHz", env=card())
+    fails(3, "does not tell which it has", *POWER, *LEND, "--lock-clocks", f"{clock}MHz",
+          env=card("error nvmlDeviceGetSupportedGraphicsClocks 3\n"))
+    assert set(settings(tmp_path)) == {"limit 650"}
+
+
 def test_tune_measures_at_each_clock_and_puts_the_card_back(dfa, card, tmp_path):
     done = dfa(*TUNE, *LEND, "--clocks", "1200,1500MHz", "--export", "rows.json", "--list", env=card())
     assert done.returncode == 0, done.stderr
@@ -129,6 +142,20 @@ def test_clocks_without_a_permission_or_a_use_and_clocks_that_are_not_there_are_
     fails(3, "does not tell which it has", *TUNE, *LEND, "--clocks", "1200MHz",
           env=card("error nvmlDeviceGetSupportedGraphicsClocks 3\n"))
     assert set(settings(tmp_path)) <= {"limit 650", "clocks free"}
+
+
+@pytest.mark.parametrize("code, words, options", [
+    (2, "unknown token 'nonsense'", ["--problem", "nonsense"]),
+    (2, "nowhere.txt", ["--problems", "nowhere.txt"]),
+    (2, "nowhere.json", ["--import", "nowhere.json"]),
+    (2, "backend 'gpu' is unknown", ["--problem", "fwd fp32 b1 h1 s16 d8", "--backend", "gpu"]),
+    (2, "clocks '1200'", [*TUNE[1:-2], "--privileges", "--socket", "nowhere", "--clocks", "1200"]),
+    (2, "clocks '2100MHz'", [*TUNE[1:-2], *LEND, "--clocks", "2100MHz"]),
+    (3, "no daemon of privileges", [*TUNE[1:-2], "--privileges", "--socket", "nowhere", "--clocks", "1200MHz"]),
+    (3, "tf32 is a GPU", ["--problem", "fwd tf32 b1 h1 s16 d8", "--backend", "cpu"])])
+def test_a_tuning_that_is_refused_leaves_no_store_behind(fails, card, tmp_path, code, words, options):
+    fails(code, words, "tune", *options, "--profile", "p.db", env=card())
+    assert not (tmp_path / "p.db").exists() and not (tmp_path / "p.db.lock").exists()
 
 
 @pytest.fixture

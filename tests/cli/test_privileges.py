@@ -197,6 +197,13 @@ def test_what_cannot_be_lent_is_one_line_and_changes_nothing(fails, serve, world
     assert {line for line in settings(tmp_path)} == {"limit 650"}
 
 
+@pytest.mark.parametrize("words, options", [("unknown token 'nonsense'", ["--problem", "nonsense"]),
+                                            ("backend 'gpu' is unknown", [*POWER[1:3], "--backend", "gpu"]),
+                                            ("--profile 'nowhere.db' is not there", [*POWER[1:5], "--profile", "nowhere.db"])])
+def test_bad_usage_is_told_before_the_daemon_is_asked(fails, words, options):
+    fails(2, words, "power", *options, "--policy", "clock:1200MHz", "--socket", "nowhere")
+
+
 @pytest.mark.parametrize("arguments, code, words", [
     (["serve"], 2, ["--allow is required", "group:ml"]),
     (["check"], 2, "--allow is required"),

@@ -96,6 +96,14 @@ def test_the_list_says_what_each_part_takes(dfa, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_steps_of_which_no_report_can_be_made_are_refused_first(fails, tmp_path):
+    made = tmp_path / "made"
+    for steps in ("theory", "theory,report"):
+        fails(2, [f"--steps '{steps}'", "three_way, ", ", launch"], "study", "--quick", "--source", ROOT, "--out", made, "--steps", steps,
+              env={"DFA_PYTHON": sys.executable, "VIRTUAL_ENV": ""})
+    assert not made.exists()
+
+
 def test_bad_usage(fails, tmp_path):
     fails(2, ["'speed'", "three_way"], "study", "--out", tmp_path, "--steps", "speed")
     fails(2, "--out", "study")

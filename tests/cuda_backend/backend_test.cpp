@@ -307,7 +307,7 @@ TEST_F(CudaBackendTest, BudgetsThatCannotBeAreRefusedInOneLine) {
   EXPECT_TRUE(fake().launches.empty());
 }
 
-TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) {
+TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEach) {
   const Problem p = for_hopper();
   testing::fake_kernels().add({rows_launch(p, 16)});
   const auto check = cuda_backend().diagnostics().rows_check(p, 16);
@@ -315,12 +315,32 @@ TEST_F(CudaBackendTest, RowsAreRecomputedByABlockEachAndWhatIsTooWideIsRefused) 
   EXPECT_EQ(fake().launches.at(0).config.gridDimX, 16u);
   EXPECT_EQ(fake().launches.at(0).config.blockDimX, 512u);
   EXPECT_THROW(cuda_backend().diagnostics().rows_check(p, 0), InvalidArgument);
-  Problem wide = p;
-  wide.d = 264;
-  EXPECT_THROW(cuda_backend().diagnostics().rows_check(wide, 16), Unsupported);
-  Problem narrow = p;  // the kernel reads elements of o's type
-  narrow.dtype = DType::e4m3;
-  EXPECT_THROW(cuda_backend().diagnostics().rows_check(narrow, 16), Unsupported);
+}
+
+TEST_F(CudaBackendTest, RowsThatTheKernelCannotRecomputeAreRefused) {
+  for (const auto& [line, reason] :
+       {std::pair{"fwd bf16 h1 s8 d264", "d and dv are at most 256"},
+        {"fwd e4m3 h1 s8 d64", "its inputs are e4m3"},  // the kernel reads elements of o's type
+        {"fwd bf16 h1 lens(5,9) d64", "sequences are packed, or lie in pages"},
+        {"fwd bf16 b2 h1 sq1 sk64 d64 page(16)", "sequences are packed, or lie in pages"},
+        {"fwd bf16 b2 h1 sq1 sk64 d64 page(16) kv(e4m3)", "sequences are packed, or lie in pages"},
+        {"fwd bf16 h1 s8 d64 softcap(30)", "it has softcap(…), alibi, bias(…) or sink"},
+        {"fwd bf16 h1 s8 d64 alibi", "it has softcap(…), alibi, bias(…) or sink"},
+        {"fwd bf16 h1 s8 d64 sink", "it has softcap(…), alibi, bias(…) or sink"},
+        {"fwd bf16 h1 s8 d64 bias(1,h)", "it has softcap(…), alibi, bias(…) or sink"},
+        {"fwd bf16 h1 s8 d64 dropout(0.1,7)", "leave dropout(…) out"}}) {
+    const Problem p = parse_problem(line);
+    std::string said;
+    try {
+      cuda_backend().diagnostics().rows_check(p, 16);
+    } catch (const Unsupported& error) {
+      said = error.what();
+    }
+    EXPECT_EQ(said, "rows of '" + to_line(p) + "' are not checked: " + reason);
+  }
+  Problem of_two_types = for_hopper();
+  of_two_types.kv = DType::e4m3;
+  EXPECT_THROW(cuda_backend().diagnostics().rows_check(of_two_types, 16), Unsupported);
 }
 
 TEST_F(CudaBackendTest, ARecordingReplaysTheCallsAsAGraph) {

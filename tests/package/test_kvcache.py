@@ -199,6 +199,22 @@ def test_tables_that_cannot_be_are_refused(change, message):
         dfa.attention_varlen(**given)
 
 
+@pytest.mark.parametrize("cu_seqlens_k, message", [
+    ([1, 3, 7], "cu_seqlens_k does not begin with 0, but with 1"),
+    ([0, 4, 3], "cu_seqlens_k falls from 4 to 3 of sequence 1"),
+    ([0, 2 ** 31 - 1, -2 ** 31], "cu_seqlens_k falls from 2147483647 to -2147483648 of sequence 1"),
+    ([0, 33, 40], "cu_seqlens_k has 33 keys, but block_table has 2 pages of 16 rows of sequence 0"),
+])
+def test_steps_that_cannot_be_are_refused_by_name_at_every_call(cu_seqlens_k, message):
+    given = {"q": torch.zeros(2, 4, 64), "k": torch.zeros(5, 16, 2, 64), "v": torch.zeros(5, 16, 2, 64), "cu_seqlens_q": begins([1, 1]),
+             "block_table": int32([[0, 1], [2, 3]])}
+    counted = {"seqused_k": int32([3, 4])} if "falls" in message or "begin" in message else {}  # they count then, not the steps
+    for more in ({}, counted):
+        dfa.attention_varlen(**given, **more, cu_seqlens_k=int32([0, 32, 40]))  # from here on such calls go past checks
+        with pytest.raises(ValueError, match=message):
+            dfa.attention_varlen(**given, **more, cu_seqlens_k=int32(cu_seqlens_k))
+
+
 def test_a_cache_with_nothing_in_it():
     k, q = torch.zeros(5, 16, 2, 64), queries(2, 4, 64)
     no_page, nothing = int32([[-1], [-1]]), int32([0, 0])

@@ -136,6 +136,14 @@ def test_clocks_that_are_not_there_are_refused(lend, tmp_path):
             pass
 
 
+def test_a_policys_clock_that_the_card_has_not_is_refused(lend, tmp_path):
+    lend()
+    with pytest.raises(RuntimeError, match="policy clock:1201MHz: the card has no 1201 MHz; .* 1200 is the nearest"):
+        with dfa.Governor("clock:1201MHz", privileges=True, **HERE):
+            pass
+    assert "clocks 1201" not in settings(tmp_path)
+
+
 def test_what_is_not_lent_is_refused(lend, tmp_path):
     with pytest.raises(ValueError, match="privileges=True"):
         dfa.Governor("limit:450W", **HERE)

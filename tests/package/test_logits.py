@@ -166,6 +166,8 @@ def test_without_keys_lse_is_the_sink():
     (TypeError, "softcap 'x'", {"softcap": "x"}), (ValueError, "sinks has shape \\[3\\]", {"sinks": torch.ones(3)}),
     (ValueError, "alibi_slopes has shape \\[2, 2\\]", {"alibi_slopes": torch.ones(2, 2)}),
     (TypeError, "sinks is torch.int64", {"sinks": torch.ones(2).long()}), (TypeError, "alibi_slopes is list", {"alibi_slopes": [1, 2]}),
+    (TypeError, "alibi_slopes is ndarray; accepted: a floating-point tensor", {"alibi_slopes": numpy.ones(2, "float32")}),
+    (TypeError, "bias is ndarray; accepted: a dense tensor", {"bias": numpy.zeros((1, 1, 4, 4), "float32")}),
     (ValueError, "requires a gradient", {"alibi_slopes": torch.ones(2, requires_grad=True)}),
     (ValueError, "algorithm auto", {"softcap": 3.0, "algorithm": "standard"}),
 ])

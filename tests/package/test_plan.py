@@ -23,11 +23,26 @@ def test_errors_keep_their_text():
         dfa.plan("fwd tf32 b1 h1 s8 d64", backend="cpu")
 
 
+def test_a_configuration_of_the_other_pass_is_refused():
+    for line, config in (("fwd fp32 b1 h1 s8 d8", "BackwardConfig{.block_q=32}"), ("bwd fp32 b1 h1 s8 d8", "ForwardConfig{.block_q=32}")):
+        with pytest.raises(ValueError, match="is of the other pass than"):
+            dfa.plan(line, config=config, backend="cpu")
+    assert "block_q=32" in dfa.plan("fwdbwd fp32 b1 h1 s8 d8", config="ForwardConfig{.block_q=32}", backend="cpu").config
+
+
 def test_what_is_no_text_is_told_so():
     with pytest.raises(TypeError, match="problem is int; accepted: a problem line"):
         dfa.plan(3)
     with pytest.raises(TypeError, match="policy is int; accepted: a text"):
         dfa.Policy(3)
+    for name in ("backend", "algorithm", "config"):
+        with pytest.raises(TypeError, match=f"^{name} is int; accepted: text$"):
+            dfa.plan("fwd fp32 b1 h1 s8 d8", **{name: 3})
+    for threads in (-1, 1025, 2 ** 40, 1.0, True, "2"):
+        with pytest.raises(ValueError, match="^threads .*; accepted: 1 to 1024, or 0 for all$"):
+            dfa.plan("fwd fp32 b1 h1 s8 d8", threads=threads)
+    with pytest.raises(TypeError, match="^device is int; accepted: text$"):
+        dfa.EnergyMeter(3)
 
 
 def test_every_backend_is_there_or_says_why_not():

@@ -143,6 +143,13 @@ def test_a_governor_refuses_what_it_cannot_hold(card, monkeypatch):
             pass
     with pytest.raises(ValueError, match="outside of the with block"):
         dfa.Governor("power_cap:500W", device="GPU-aa", idle_w=100).pace()
+    for wrong, words in (({"idle_w": "100"}, "idle_w '100'; accepted: watts"), ({"idle_w": -1}, "idle_w -1"), ({"calibrate_s": None}, "calibrate_s"),
+                         ({"calibrate_s": float("nan")}, "calibrate_s nan"), ({"calibrate_s": True}, "calibrate_s True"),
+                         ({"lease_s": 5}, "lease_s 5 without group")):
+        with pytest.raises(ValueError, match=words):
+            dfa.Governor("power_cap:500W", device="GPU-aa", **wrong)
+    with pytest.raises(TypeError, match="^device is NoneType; accepted: text$"):
+        dfa.Governor("power_cap:500W", device=None)
     monkeypatch.setenv("DFA_NVML", "none.so")
     with pytest.raises(RuntimeError, match="power sensor"):
         dfa.Governor("power_cap:500W", device="GPU-aa")

@@ -180,6 +180,7 @@ def test_nothing_to_read():
     ({"cu_seqlens_q": torch.tensor([0, 2, 9], dtype=torch.int32)}, "the tensor has 8 rows"),
     ({"cu_seqlens_q": torch.tensor([1, 2, 8], dtype=torch.int32)}, "does not begin with 0"),
     ({"cu_seqlens_q": torch.tensor([0, 3, 8])}, "torch.int64; accepted: an int32 tensor"),
+    ({"seqused_k": torch.tensor([3, 5], dtype=torch.int32).numpy()}, "seqused_k is ndarray; accepted: an int32 tensor"),
     ({"cu_seqlens_q": torch.tensor([0, 8], dtype=torch.int32)}, r"cu_seqlens_k has shape \[3\]"),
     ({"seqused_k": torch.tensor([4, 5], dtype=torch.int32)}, "seqused_k is 4, but cu_seqlens_k leaves 3 rows"),
     ({"max_seqlen_k": 4}, "max_seqlen_k is 4, but a sequence has 5 rows"),

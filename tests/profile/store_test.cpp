@@ -248,6 +248,28 @@ TEST(Json, IsTheSameBothWays) {
   EXPECT_EQ(text(from_json(text(rows))), text(rows));
 }
 
+std::string refusal(const std::string& text) {
+  try {
+    from_json(text);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Json, AKeyThatNobodyReadsIsNamed) {
+  const std::string good = text({sample_row("a"), sample_row("b")});
+  std::string bad = good;
+  bad.replace(bad.rfind("\"time_s\""), 8, "\"clock_mhz\": 1200, \"time_s\"");
+  EXPECT_EQ(
+      refusal(bad).find("profile: row 2: unknown key 'clock_mhz'; accepted: card, driver, kernels"),
+      0u)
+      << refusal(bad);
+  bad = good;
+  bad.replace(bad.find("\"rows\""), 6, "\"row\": [], \"rows\"");
+  EXPECT_EQ(refusal(bad), "profile: unknown key 'row'; accepted: schema, rows");
+}
+
 TEST(Json, AClockIsOfTheSecondSchemaAndWithoutOneFilesAreAsTheyWere) {
   std::vector<Row> rows{sample_row("a"), sample_row("a")};
   EXPECT_EQ(text(rows).find("clock_hz"), std::string::npos);
@@ -259,9 +281,12 @@ TEST(Json, AClockIsOfTheSecondSchemaAndWithoutOneFilesAreAsTheyWere) {
   EXPECT_FALSE(read[0].point.clock_hz);
   EXPECT_EQ(read[1].point.clock_hz, 1200e6);
   EXPECT_EQ(text(read), text(rows));
-  std::string bad = text(rows);
-  bad.replace(bad.find("1200000000.0"), 12, "-1200000000.");
-  EXPECT_THROW(from_json(bad), InvalidArgument);
+  std::string bad;
+  for (const char* other : {"-1200000000.0", "1200.0", "1200000.0", "1e30"}) {  // MHz, kHz
+    bad = text(rows);
+    bad.replace(bad.find("1200000000.0"), 12, other);
+    EXPECT_EQ(refusal(bad).substr(0, 24), "profile: row 2: clock_hz") << other;
+  }
 }
 
 TEST(Json, BadRowsAreNamed) {
@@ -271,6 +296,8 @@ TEST(Json, BadRowsAreNamed) {
                                  {"0.001", "-1"},
                                  {"fwd bf16", "fwd bf17"},
                                  {"650.25", "-650.25"},
+                                 {"1048576", "1048576.5"},
+                                 {"0.92", "92"},
                                  {"dfa-profile/1", "dfa-profile/9"},
                                  {"{", "["}}) {
     std::string bad = good;

@@ -53,7 +53,8 @@ def test_the_command_writes_every_file(made):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    ([], "required"), (["none.json", "--out", "o"], "none.json: cannot be read"),
+    ([], "required"), (["r.json", "--dfa", "dfa", "--out", "o"], "accepted beside --story"),
+    (["r.json", "s.json", "r.json", "--out", "o"], "r.json is given twice"), (["none.json", "--out", "o"], "none.json: cannot be read"),
     (["none.json"], "--out")])
 def test_bad_usage_is_exit_code_2(arguments, says):
     done = report(*arguments)

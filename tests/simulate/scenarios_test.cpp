@@ -360,6 +360,11 @@ TEST(Speed, ThousandsOfTimesFasterThanTime) {
 TEST(Scenario, BadFilesAreNamed) {
   const std::string head =
       R"({"schema":"dfa-scenario/1","points":[{"dynamic_w":1,"work_per_s":1}],)";
+  for (const char* good : {R"("levers":{"clock_least_hz":345e6,"clock_most_hz":1980e6}})",
+                           R"("levers":{"sm_count":132,"sm_least":1,"limit_most_w":700,)"
+                           R"("limit_least_w":200,"duty_least":1}})"}) {
+    EXPECT_NO_THROW(parse_scenario(head + good)) << good;
+  }
   for (const char* bad : {R"("policy":"fast"})",
                           R"("secunds":5})",
                           R"("seconds":"5"})",
@@ -372,6 +377,21 @@ TEST(Scenario, BadFilesAreNamed) {
                           R"("marks":{"x":1}})",
                           R"("metrics":{},"marks":{}})",
                           R"("levers":{"clock_hz":1}})",
+                          R"("levers":{"clock_least_hz":1.5e9,"clock_most_hz":1.2e9}})",
+                          R"("levers":{"clock_least_hz":1.5e9}})",
+                          R"("levers":{"clock_least_hz":345,"clock_most_hz":1980}})",
+                          R"("levers":{"limit_least_w":600,"limit_most_w":300}})",
+                          R"("levers":{"limit_least_w":-5,"limit_most_w":300}})",
+                          R"("levers":{"duty_least":0}})",
+                          R"("levers":{"duty_least":2}})",
+                          R"("levers":{"sm_count":-5}})",
+                          R"("levers":{"sm_count":4294967428}})",
+                          R"("levers":{"sm_count":500}})",
+                          R"("levers":{"sm_count":132,"sm_step":0}})",
+                          R"("levers":{"sm_count":132,"sm_least":200}})",
+                          R"("card":{"sm_count":0}})",
+                          R"("card":{"instant_noise":-1}})",
+                          R"("profile_error":-1})",
                           R"("clocks_hz":1e9})",
                           R"("clocks_hz":["1e9"]})",
                           R"("clocks_hz":[1200]})",
