@@ -67,6 +67,7 @@ class _Asked(NamedTuple):
 
 
 _GIVEN = len(_Given._fields) - 1  # without bias_gradient, which is of the backward
+_BIAS_OPTION = _Given._fields.index("bias") - 4  # behind the lengths
 
 
 def forward_options(rest):
@@ -191,6 +192,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     else:
         if k.shape[0] == 0:
             k, v, lengths = _with_a_key_of_none(k, v, lengths)
+            options = *options[:_BIAS_OPTION], _with_a_column(options[_BIAS_OPTION]), *options[_BIAS_OPTION + 1:]
         forward = _Forward.apply if not torch.compiler.is_compiling() and _transformed() else torch.ops.dfa.varlen_forward
         o, lse = forward(q, k, v, *lengths, *options)
         if key is not None and all(map(is_, (q, k, v), given)) and as_given(alibi_slopes, sinks):
@@ -364,6 +366,11 @@ def _with_a_key_of_none(k, v, lengths):
     """Kernels take tensors that have rows: one, of which no sequence has any."""
     k, v = (torch.cat([x, x.new_zeros(1, *x.shape[1:])]) for x in (k, v))
     return k, v, (lengths[0], torch.zeros_like(lengths[1]), lengths[2], None)
+
+
+def _with_a_column(bias):
+    """Of that key, where there are none."""
+    return bias if bias is None or bias.shape[3] else torch.cat([bias, bias.new_zeros(*bias.shape[:3], 1)], 3)
 
 
 def _planned(passes, q, k, v, given, asked=_Asked(), element=None):

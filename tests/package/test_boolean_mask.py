@@ -138,6 +138,17 @@ def test_others_arguments_keep_their_errors_beside_a_mask():
         dfa.attention(q, k, v, mask=seen.to("meta"))
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 0), (2, 4, 30, 0)])
+def test_no_keys_to_hide(shape):
+    q, k, v = qkv()
+    mask, bias = torch.ones(shape, dtype=torch.bool), torch.zeros(shape, requires_grad=True)
+    for options in ({"mask": mask}, {"bias": bias}):
+        o, lse = dfa.attention(q, k[:, :, :0], v[:, :, :0], **options, return_lse=True)
+        o.sum().backward()
+        assert not o.any() and lse.isneginf().all() and not q.grad.any()
+    assert bias.grad.shape == shape
+
+
 def test_nothing_to_read():
     q, k, v = (x.detach() for x in qkv())
     for arrays in ((q[:, :, :0], k, v), (q, k[:, :, :0], v[:, :, :0]), (q[:0], k[:0], v[:0])):
