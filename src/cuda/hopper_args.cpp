@@ -74,7 +74,7 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
 }
 
 TileGrid HopperForwardArgs::tile_grid(int blocks) const {
-  if (config_.varlen) return {};  // kernels make them of the lengths
+  if (config_.counted_tiles()) return {};  // kernels make them of the lengths
   const std::lock_guard lock(mutex_);
   const auto known = tile_grid_.find(blocks);
   if (known != tile_grid_.end()) return known->second;
@@ -127,6 +127,12 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
   encode(whole_k_, pointers.k, all.whole_k);
   encode(whole_v_, pointers.v, all.whole_v);
   return all;
+}
+
+Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,
+                                                     int blocks) const {
+  return {with(pointers, blocks), with_pointers(block_args(problem_), pointers.blocks),
+          block_order_args(problem_, config_, pointers.workspace)};
 }
 
 HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)

@@ -7,6 +7,7 @@
 #include "kernels/backward/sm90_args.h"
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_blocks_args.h"
 #include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_paged_args.h"
@@ -25,6 +26,8 @@ class HopperForwardArgs {
   Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
   // The same of keys in pages.
   Sm90PagedForwardArgs paged_with(const ForwardArgs& pointers, int blocks) const;
+  // The same of lists of blocks; the workspace is what block_order fills.
+  Sm90BlocksForwardArgs blocks_with(const ForwardArgs& pointers, int blocks) const;
   PackValuesArgs pack_values(const ForwardArgs& pointers) const {
     return pack_values_args(problem_, config_, pointers);
   }

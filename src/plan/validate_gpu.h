@@ -71,8 +71,11 @@ void set_logits(Config& c, const Problem& p) {
 Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_registers(int needed, int there);
 Verdict validate_varlen(bool varlen, const Problem& problem);
-Verdict validate_plain_logits(const Problem& problem);  // scores as they come
-Verdict validate_mask(const Problem& problem);          // windows alone
+Verdict validate_plain_logits(const Problem& problem);              // scores as they come
+Verdict validate_window(const Problem& problem);                    // no chunks and prefixes
+Verdict validate_mask(const Problem& problem);                      // windows alone
+Verdict validate_blocks_said(bool blocks, const Problem& problem);  // as the problem has them
+Verdict validate_blocks(const ForwardConfig& config, const Problem& problem);  // tiles divide them
 template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;

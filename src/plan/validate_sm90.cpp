@@ -41,6 +41,7 @@ constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
+constexpr int kBitsOfWord = 32;
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
@@ -60,6 +61,9 @@ Verdict validate_element(DType element, const Problem& p) {
   });
 }
 
+Verdict validate_visible(const ForwardConfig&, const Problem& p) { return validate_window(p); }
+Verdict validate_visible(const BackwardConfig&, const Problem& p) { return validate_mask(p); }
+
 // Of both passes: the card, the element type, the dims, lengths and strides.
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits) {
@@ -70,7 +74,8 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_element(c.element, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
       validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
-      validate_mask(p),
+      validate_visible(c, p),
+      validate_blocks_said(c.blocks, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
       validate_sm90_map("q", p.q(), b, p.hq, q_rows, kStep),
@@ -189,6 +194,18 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
       validate_interleaved(c, p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
+  });
+}
+
+// A tile of queries has one list, which says of each of its tiles of keys what is seen; bits of a
+// row are read by words.
+Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
+  return all({
+      validate_blocks(c, p),
+      require(!c.blocks || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
+              "blocks=true takes cluster=1, pack_gqa=1 and num_splits=0 of cuda_sm90"),
+      require(!c.blocks || c.block_k % kBitsOfWord == 0, "block_k=", c.block_k,
+              " but blocks=true of cuda_sm90 takes multiples of ", kBitsOfWord),
   });
 }
 
@@ -312,8 +329,9 @@ bool takes_gqa_inner_loop(const BackwardConfig& c) {
 Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
   if (!fits) return fits;
-  return all({validate_variant(c, p), validate_pack_gqa(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
+  return all({validate_variant(c, p), validate_lists(c, p), validate_pack_gqa(c, p),
+              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits),
+              validate_registers(c)});
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
