@@ -107,6 +107,11 @@ TEST(EmulatedHopperBlocks, TilesThatAreDoneAgain) {
         "causal b1 hq2 hk1 sq390 sk390 scale(30) blocks(random,0.9,2,128x128)"}) {
     expect_right<listed(hopper_forward(kBf16, 64, 128, 64, 2, 2))>(rest);
   }
+  // More than a block remembers at once.
+  constexpr auto kSmall = listed(hopper_forward(kBf16, 64, 64, 64, 2, 2));
+  Tensors many("fwd bf16 b3 hq50 hk5 sq64 sk256 d64 scale(30) blocks(random,0.6,3,64x64,b,h)", 7);
+  run_listed<kSmall>(many.p, many.forward_args(), 1);
+  expect_met(check_forward(many.p, many.forward_args()), "150 work tiles of one block");
 }
 
 // Blocks in no list are not read, nor what is behind the ends: all keys and values but those of
