@@ -163,6 +163,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
     args_.dq_semaphore_count = dq_semaphore_count(p, c);
     return;
   }
+  if (p.blocks) blocks_ = block_args(p);
   args_.head_swizzle = select_head_swizzle(p, c);
   args_.tail_heads = select_tail_heads(p, c);
   args_.dq_semaphore_count = dq_semaphore_count(p, c);
@@ -182,6 +183,10 @@ Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   encode(dk_, pointers.dk, all.dk);
   encode(dv_, pointers.dv, all.dv);
   return all;
+}
+
+Sm90BlocksBackwardArgs HopperBackwardArgs::blocks_with(const BackwardArgs& pointers) const {
+  return {with(pointers), with_pointers(blocks_, pointers.blocks)};
 }
 
 HopperFp32x3BackwardArgs::HopperFp32x3BackwardArgs(const Problem& p, const BackwardConfig& c)

@@ -5,6 +5,7 @@
 
 #include "gpu/tensor_map.h"
 #include "kernels/backward/sm90_args.h"
+#include "kernels/backward/sm90_blocks_args.h"
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_args.h"
 #include "kernels/forward/sm90_blocks_args.h"
@@ -60,9 +61,12 @@ class HopperBackwardArgs {
   // On so many multiprocessors.
   HopperBackwardArgs(const Problem& problem, const BackwardConfig& config, int sms);
   Sm90BackwardArgs with(const BackwardArgs& pointers) const;
+  // The same of lists of blocks.
+  Sm90BlocksBackwardArgs blocks_with(const BackwardArgs& pointers) const;
 
  private:
   KernelArgs args_;
+  BlockArgs blocks_{};
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
 };
 

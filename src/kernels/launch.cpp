@@ -29,6 +29,7 @@ constexpr const char* kSm90BlocksForwardSource = "kernels/forward/sm90_blocks_fo
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
+constexpr const char* kSm90BlocksBackwardSource = "kernels/backward/sm90_blocks_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 constexpr const char* kSlicedForwardSource = "kernels/forward/sm80_sliced_forward.cuh";
@@ -72,12 +73,14 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
+  if (c.blocks) return kSm90BlocksBackwardSource;
   if (c.sm90_is_wide()) return kSm90WideSource;
   return c.cluster > 1 ? kSm90PairSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
+  if (c.blocks) return "dfa::sm90_blocks_backward<";
   if (c.sm90_is_wide()) return "dfa::sm90_wide_backward<";
   return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }

@@ -197,9 +197,9 @@ Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& 
 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
-  constexpr int kFewer = 64;
+  const int fewer = p.blocks ? 0 : 64;
   const bool few = (p.softcap != 0 || p.alibi) && sm90_head_dim(p.dv) > 192;
-  return few ? std::min(t.q_columns_in_regs, kFewer) : t.q_columns_in_regs;
+  return few ? std::min(t.q_columns_in_regs, fewer) : t.q_columns_in_regs;
 }
 
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
@@ -306,12 +306,6 @@ void for_sm90_tiles(const Problem& p, const Limits& limits, const Visit& visit) 
     if (!visit(config_of(p, tile))) return;
   }
 }
-
-// Hopper's kernel of lists of blocks has run on a processor alone, on emulated instructions: no
-// plan takes it that does not name it, and no search for a tile, until a card has run it.
-constexpr bool kBlocksByHopper = false;
-
-bool sm90_is_planned(const Problem& p) { return !p.blocks || kBlocksByHopper; }
 
 std::optional<ForwardConfig> first_sm90(const Problem& p, const Limits& limits) {
   std::optional<ForwardConfig> first;

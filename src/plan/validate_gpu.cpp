@@ -86,12 +86,6 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p) {
   });
 }
 
-// Tiles that a list's blocks are cut into.
-Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
-  return require(tile >= 1 && block % tile == 0, field, "=", tile,
-                 " does not divide the blocks of ", block, " ", side);
-}
-
 Verdict validate_blocks(const BackwardConfig& c, const Problem& p) {
   if (!p.blocks) return Verdict::yes();
   return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
@@ -274,6 +268,11 @@ Verdict validate_plain_logits(const Problem& p) {
                  ", without softcap, alibi, bias, sink and dropout");
 }
 
+Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
+  return require(tile >= 1 && block % tile == 0, field, "=", tile,
+                 " does not divide the blocks of ", block, " ", side);
+}
+
 Verdict validate_blocks_said(bool blocks, const Problem& p) {
   return require(blocks == p.blocks.has_value(),
                  blocks ? "blocks=true is of problems with lists of blocks"
@@ -295,8 +294,7 @@ Verdict validate_mask(const Problem& p) {
   return all({
       validate_window(p),
       require(!p.blocks,
-              "standard attention, and cuda_sm90 but for its forward in 16 bits, take no lists of "
-              "blocks"),
+              "standard attention, and cuda_sm90 but in 16 bits, take no lists of blocks"),
   });
 }
 

@@ -61,9 +61,6 @@ Verdict validate_element(DType element, const Problem& p) {
   });
 }
 
-Verdict validate_visible(const ForwardConfig&, const Problem& p) { return validate_window(p); }
-Verdict validate_visible(const BackwardConfig&, const Problem& p) { return validate_mask(p); }
-
 // Of both passes: the card, the element type, the dims, lengths and strides.
 template <typename Config>
 Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits) {
@@ -74,7 +71,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_element(c.element, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
       validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
-      validate_visible(c, p),
+      validate_window(p),
       validate_blocks_said(c.blocks, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
@@ -265,6 +262,21 @@ Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
   });
 }
 
+// Blocks of keys that a list leaves out would be waited for where sums have an order.
+Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
+  if (!c.blocks) return Verdict::yes();
+  return all({
+      require(!is_wide(c), "lists of blocks take d and dv up to ", kNarrowDim,
+              " in cuda_sm90's backward, without softcap and alibi"),
+      validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+      validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
+      require(!p.deterministic && c.dq == DqAccumulation::atomic,
+              "lists of blocks take dq=atomic of cuda_sm90, which has other bits in every run"),
+      require(c.cluster == 1 && !c.persistent,
+              "lists of blocks take cluster=1 and persistent=false of cuda_sm90's backward"),
+  });
+}
+
 Verdict validate_pairs(const BackwardConfig& c) {
   const bool pair = c.cluster > 1, wide = is_wide(c);
   return all({
@@ -336,8 +348,8 @@ Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& li
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
-              validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits)});
+              validate_lists(c, p), validate_dq(c, p), validate_pairs(c), validate_walk(c, p),
+              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits)});
 }
 
 }  // namespace dfa

@@ -20,9 +20,6 @@ inline constexpr int kKeyPlaceBytes = 16;
 inline constexpr int kPageSlots = 4, kPagesAhead = 2;
 inline constexpr int kLeastBoxRows = 8;
 
-// What the copying thread of cuda_sm90 tells of a tile of k that it took from a list of blocks.
-inline constexpr int kListedStepBytes = 16;
-
 // What a block of cuda_sm90 notes in shared memory about work tiles to be done again.
 inline constexpr int kRecomputeBytes = 192;
 

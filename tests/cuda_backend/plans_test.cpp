@@ -302,6 +302,30 @@ TEST_F(CudaBackendTest, ListsOfBlocksByHopperAreOrderedFirst) {
             std::string::npos);
 }
 
+TEST_F(CudaBackendTest, GradientsOfListsByHopperAreThreeKernels) {
+  const Problem p = parse_problem("bwd bf16 b2 hq2 hk1 sq300 sk200 d64 blocks(128x128)");
+  const PlanOptions named{
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90"};
+  const BackwardConfig config = asked_backward(named.config, p, kLimits);
+  const Plan plan = dfa::plan(p, named);
+  EXPECT_EQ(plan.backward_config, to_text(config));
+  const std::vector<KernelLaunch> expected = backward_launches(p, config);
+  ASSERT_EQ(expected.size(), 3u);
+  EXPECT_EQ(expected[1].source, "kernels/backward/sm90_blocks_backward.cuh");
+  testing::fake_kernels().add(expected);
+  BackwardArgs args = backward_args(plan.workspace_bytes);
+  args.blocks = {.kv_counts = static_cast<const std::int32_t*>(memory(16)),
+                 .kv_indices = static_cast<const std::int32_t*>(memory(64)),
+                 .q_counts = static_cast<const std::int32_t*>(memory(16)),
+                 .q_indices = static_cast<const std::int32_t*>(memory(64))};
+  fake().launches.clear();
+  backward(plan, args);
+  ASSERT_EQ(fake().launches.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(fake().launches[i].kernel, "_Z" + expected[i].entry);
+  }
+}
+
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
   for (const char* line :
        {"fwd bf16 causal b2 h4 s100 d64 chunk(16)", "fwdbwd fp16 causal b2 h4 s100 d64 prefix(16)",

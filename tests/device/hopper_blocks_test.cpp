@@ -40,6 +40,37 @@ TEST_F(HopperBlocks, RandomListsMeetTheRule) {
   EXPECT_GT(runs, 0);
 }
 
+TEST_F(HopperBlocks, GradientsOfEveryProblemMeetTheRule) {
+  int lines = 0;
+  for (const std::string& line : problem_lines("blocks.txt")) {
+    const Problem p = parse_problem(line);
+    if (p.pass == Pass::forward) continue;
+    for (const BackwardConfig& config : sm90_backward_candidates(p, cuda().limits())) {
+      EXPECT_TRUE(dfa::checked(line, 3, {.backend = "cuda", .config = to_text(config)})) << line;
+      ++lines;
+    }
+  }
+  EXPECT_GE(lines, 4);
+}
+
+TEST_F(HopperBlocks, GradientsOfRandomListsMeetTheRule) {
+  int runs = 0;
+  fuzz({"bf16"}, [&](const std::string&, std::uint64_t seed) {
+    Dice dice(5000 + seed);
+    const char* dims = dice.pick({"d64", "d96", "d128", "d128 dv64", "d72"});
+    std::string line = random_lists_line(dice, dice.pick({"fp16", "bf16"}), dims, 128);
+    line.replace(0, 3, "bwd");
+    for (const char* logits : {" sink", " scale(3)"}) {
+      if (dice.below(4) == 0) line += logits;
+    }
+    const auto all = sm90_backward_candidates(parse_problem(line), cuda().limits());
+    if (all.empty()) return false;
+    ++runs;
+    return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(all[0])});
+  });
+  EXPECT_GT(runs, 0);
+}
+
 // Work tiles come in the order in which blocks ask for them, which is another in every run.
 TEST_F(HopperBlocks, RunsLeaveTheSameBits) {
   for (const char* line : {"fwd bf16 b1 h16 s8192 d128 blocks(random,0.1,1,partial)",

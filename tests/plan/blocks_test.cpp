@@ -63,7 +63,8 @@ TEST(BlocksOnGpu, WhatDoesNotFitIsRefusedWithAReason) {
   EXPECT_NE(validate_config(select_backward(biased, limits), biased, limits)
                 .reason.find("has no backward on a GPU"),
             std::string::npos);
-  EXPECT_NE(sm90_backward_fits(p, limits).reason.find("no lists of blocks"), std::string::npos);
+  EXPECT_EQ(sm90_backward_fits(p, limits).reason,
+            "block_q=128 does not divide the blocks of 64 queries");
 }
 
 Problem listed(const std::string& rest) { return parse_problem("fwd bf16 hq8 hk2 s4096 " + rest); }
@@ -110,7 +111,7 @@ TEST(HopperBlocks, OtherBlocksTakeThePortableKernelAndSayWhy) {
   }
 }
 
-// Until a card has run it (kBlocksByHopper in plan/select_forward.cpp).
+// Until a card has run it (kBlocksByHopper in plan/validate_gpu.h).
 TEST(HopperBlocks, IsTakenWhereItIsNamed) {
   for (const char* rest :
        {"d64 blocks(128x128,partial)", "d128 blocks(128x128)", "causal d256 blocks(64x64,b,h)",
@@ -126,6 +127,56 @@ TEST(HopperBlocks, IsTakenWhereItIsNamed) {
     EXPECT_EQ(select_forward(p, kHopper90), candidates[0]);
     for (const ForwardConfig& c : candidates) EXPECT_NE(c.target, Target::cuda_sm90);
   }
+}
+
+// Likewise. Of blocks that its tiles divide, d up to 128 and sums as they come.
+TEST(HopperBlocks, TheBackwardIsTakenWhereItIsNamed) {
+  for (const char* rest : {"d64 blocks(128x128,partial)", "causal d128 blocks(64x256,b,h)",
+                           "d96 dv64 window(900,0) blocks(128x128,partial)"}) {
+    const Problem p = parse_problem(std::string("fwdbwd fp16 hq8 hk2 s4096 ") + rest);
+    const BackwardConfig named = hopper_backward(p);
+    EXPECT_TRUE(named.blocks && named.dq == DqAccumulation::atomic && named.cluster == 1) << rest;
+    EXPECT_EQ(named.target, Target::cuda_sm90);
+    EXPECT_TRUE(validate_config(named, p, kHopper90));
+    EXPECT_EQ(parse_config(to_text(named), BackwardConfig{}), named);
+    EXPECT_EQ(asked_backward("target=cuda_sm90", p, kHopper90), named);
+    EXPECT_EQ(asked_forward("target=cuda_sm90", p, kHopper90).target, Target::cuda_sm90);
+    EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80) << rest;
+    EXPECT_EQ(sm90_backward_fits(p, kHopper90).reason,
+              "cuda_sm90 over lists of blocks has run on no GPU");
+    for (const BackwardConfig& c : backward_candidates(p, kHopper90)) {
+      EXPECT_NE(c.target, Target::cuda_sm90);
+    }
+  }
+}
+
+TEST(HopperBlocks, OtherBackwardsTakeThePortableKernelAndSayWhy) {
+  const auto reason = [](const std::string& rest) {
+    const Problem p = parse_problem("bwd bf16 hq8 hk2 s4096 " + rest);
+    EXPECT_TRUE(validate_config(select_backward(p, kHopper90), p, kHopper90)) << rest;
+    return sm90_backward_fits(p, kHopper90).reason;
+  };
+  const auto says = [&](const std::string& rest, const char* part) {
+    EXPECT_NE(reason(rest).find(part), std::string::npos) << rest << ": " << reason(rest);
+  };
+  says("d64 blocks(64x128)", "block_q=128 does not divide");
+  says("d128 blocks(64x64)", "block_k=128 does not divide");
+  says("d192 blocks(128x128)", "take d and dv up to 128");
+  says("d128 softcap(3) blocks(128x128)", "without softcap and alibi");
+  says("d128 deterministic blocks(128x128)", "other bits in every run");
+  says("d64 dv128 blocks(128x128)", "value_dim up to head_dim");
+  says("d128 chunk(64) blocks(128x128)", "know windows");
+  says("d128 dropout(0.1,3) blocks(128x128)", "no dropout");
+  const Problem p = parse_problem("bwd bf16 hq8 hk2 s4096 d64 blocks(128x128)");
+  const auto refused = [&](const char* text) {
+    return validate_config(parse_config(text, hopper_backward(p)), p, kHopper90).reason;
+  };
+  EXPECT_NE(refused("cluster=2").find("cluster=1"), std::string::npos);
+  EXPECT_NE(refused("dq=serialized").find("dq=atomic"), std::string::npos);
+  EXPECT_NE(refused("blocks=false").find("lists of blocks take blocks=true"), std::string::npos);
+  const Problem plain = parse_problem("bwd bf16 hq8 hk2 s4096 d64");
+  EXPECT_EQ(validate_config(hopper_backward(p), plain, kHopper90).reason,
+            "blocks=true is of problems with lists of blocks");
 }
 
 TEST(HopperBlocks, RulesKeepKernelsOfListsApart) {
