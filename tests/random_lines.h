@@ -75,6 +75,32 @@ inline std::string random_blocks_line(Dice& dice) {
   return line;
 }
 
+// Lists whose blocks tiles of so many queries and keys divide, beside windows.
+inline std::string random_lists_line(Dice& dice, const std::string& dtype, const std::string& dims,
+                                     int tile) {
+  static constexpr int kDensities[] = {0, 5, 20, 50, 80, 100};
+  const std::int64_t hk = 1 + dice.below(2);
+  const auto length = [&] {
+    return std::to_string(dice.below(4) == 0 ? 1 + dice.below(3)
+                                             : tile * dice.below(6) + dice.below(3) + 1);
+  };
+  const auto side = [&] { return std::to_string(tile * (1 + dice.below(2))); };
+  std::string line = "fwd " + dtype + " " + dice.pick({"full", "causal"}) + " b" +
+                     std::to_string(1 + dice.below(2)) + " hq" +
+                     std::to_string(hk * (1 + dice.below(3))) + " hk" + std::to_string(hk) + " sq" +
+                     length() + " sk" + length() + " " + dims;
+  if (dice.below(3) == 0) {
+    line +=
+        " window(" + std::to_string(dice.below(200)) + "," + std::to_string(dice.below(80)) + ")";
+  }
+  line += " blocks(random," + std::to_string(dice.pick(kDensities)) + "e-2," +
+          std::to_string(dice.below(1000)) + "," + side() + "x" + side();
+  for (const char* word : {",b", ",h", ",partial"}) {
+    if (dice.below(2) == 0) line += word;
+  }
+  return line + ")";
+}
+
 // Keys in pages, of packed sequences or of dense queries.
 // Prompts and parts of them, in pages of sizes that Hopper's kernel copies.
 inline std::string random_prompts_line(Dice& dice, const std::string& dtype,

@@ -16,9 +16,14 @@ namespace {
 class HopperForward final : public Launcher<ForwardArgs> {
  public:
   HopperForward(const Problem& p, const ForwardConfig& c, const gpu::Device& device, int sms)
-      : args_(p, c), e4m3_(is_e4m3(c)), paged_(c.paged), device_(device), sms_(sms) {
+      : args_(p, c),
+        e4m3_(is_e4m3(c)),
+        paged_(c.paged),
+        blocks_(c.blocks),
+        device_(device),
+        sms_(sms) {
     std::vector<KernelLaunch> launches = forward_launches(p, c);
-    if (c.varlen || is_e4m3(c)) {
+    if (c.counted_tiles() || is_e4m3(c)) {
       before_ = loaded_launch(device, launches[0]);
       before_->shape.overlaps_previous = true;
       launches.erase(launches.begin());
@@ -50,6 +55,12 @@ class HopperForward final : public Launcher<ForwardArgs> {
       gpu::launch(kernel_, shape, stream, all);
       return;
     }
+    if (blocks_) {
+      const Sm90BlocksForwardArgs all = args_.blocks_with(args, blocks);
+      gpu::launch(before_->kernel, before_->shape, stream, all);
+      gpu::launch(kernel_, shape, stream, all);
+      return;
+    }
     const Sm90ForwardArgs all = args_.with(args, blocks);
     if (before_) gpu::launch(before_->kernel, before_->shape, stream, all.args);
     gpu::launch(kernel_, shape, stream, all);
@@ -75,13 +86,13 @@ class HopperForward final : public Launcher<ForwardArgs> {
   }
 
   HopperForwardArgs args_;
-  bool e4m3_, paged_;
+  bool e4m3_, paged_, blocks_;
   const gpu::Device& device_;
   int sms_;
   gpu::Kernel kernel_;
   gpu::Launch shape_;
   unsigned cluster_ = 1;
-  std::optional<LoadedLaunch> before_;  // of packed sequences, and of v in e4m3
+  std::optional<LoadedLaunch> before_;  // of packed sequences, of v in e4m3, of lists of blocks
   std::optional<LoadedLaunch> join_;    // of shares of the keys
 };
 

@@ -74,7 +74,7 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
 }
 
 TileGrid HopperForwardArgs::tile_grid(int blocks) const {
-  if (config_.varlen) return {};  // kernels make them of the lengths
+  if (config_.counted_tiles()) return {};  // kernels make them of the lengths
   const std::lock_guard lock(mutex_);
   const auto known = tile_grid_.find(blocks);
   if (known != tile_grid_.end()) return known->second;
@@ -129,6 +129,12 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
   return all;
 }
 
+Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,
+                                                     int blocks) const {
+  return {with(pointers, blocks), with_pointers(block_args(problem_), pointers.blocks),
+          block_order_args(problem_, config_, pointers.workspace)};
+}
+
 HopperFp32x3Args::HopperFp32x3Args(const Problem& p, const ForwardConfig& c)
     : q_(planes_of(p, p.hq, p.sq, p.d, kGroupRows)),
       k_(planes_of(p, p.hk, p.sk, p.d, c.block_k)),
@@ -157,6 +163,7 @@ HopperBackwardArgs::HopperBackwardArgs(const Problem& p, const BackwardConfig& c
     args_.dq_semaphore_count = dq_semaphore_count(p, c);
     return;
   }
+  if (p.blocks) blocks_ = block_args(p);
   args_.head_swizzle = select_head_swizzle(p, c);
   args_.tail_heads = select_tail_heads(p, c);
   args_.dq_semaphore_count = dq_semaphore_count(p, c);
@@ -176,6 +183,10 @@ Sm90BackwardArgs HopperBackwardArgs::with(const BackwardArgs& pointers) const {
   encode(dk_, pointers.dk, all.dk);
   encode(dv_, pointers.dv, all.dv);
   return all;
+}
+
+Sm90BlocksBackwardArgs HopperBackwardArgs::blocks_with(const BackwardArgs& pointers) const {
+  return {with(pointers), with_pointers(blocks_, pointers.blocks)};
 }
 
 HopperFp32x3BackwardArgs::HopperFp32x3BackwardArgs(const Problem& p, const BackwardConfig& c)

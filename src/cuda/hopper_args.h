@@ -5,8 +5,10 @@
 
 #include "gpu/tensor_map.h"
 #include "kernels/backward/sm90_args.h"
+#include "kernels/backward/sm90_blocks_args.h"
 #include "kernels/backward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_args.h"
+#include "kernels/forward/sm90_blocks_args.h"
 #include "kernels/forward/sm90_e4m3_args.h"
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/forward/sm90_paged_args.h"
@@ -25,6 +27,8 @@ class HopperForwardArgs {
   Sm90E4m3Args e4m3_with(const ForwardArgs& pointers, int blocks) const;
   // The same of keys in pages.
   Sm90PagedForwardArgs paged_with(const ForwardArgs& pointers, int blocks) const;
+  // The same of lists of blocks; the workspace is what block_order fills.
+  Sm90BlocksForwardArgs blocks_with(const ForwardArgs& pointers, int blocks) const;
   PackValuesArgs pack_values(const ForwardArgs& pointers) const {
     return pack_values_args(problem_, config_, pointers);
   }
@@ -57,9 +61,12 @@ class HopperBackwardArgs {
   // On so many multiprocessors.
   HopperBackwardArgs(const Problem& problem, const BackwardConfig& config, int sms);
   Sm90BackwardArgs with(const BackwardArgs& pointers) const;
+  // The same of lists of blocks.
+  Sm90BlocksBackwardArgs blocks_with(const BackwardArgs& pointers) const;
 
  private:
   KernelArgs args_;
+  BlockArgs blocks_{};
   gpu::TiledTensor q_, k_, v_, d_o_, dk_, dv_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 class HopperBackward final : public Launcher<BackwardArgs> {
  public:
   HopperBackward(const Problem& p, const BackwardConfig& c, const gpu::Device& device, int sms)
-      : device_(device), args_(p, c, sms) {
+      : device_(device), args_(p, c, sms), blocks_(c.blocks) {
     std::vector<KernelLaunch> launches = backward_launches(p, c);
     if (c.varlen) {
       tiles_ = loaded_launch(device, launches[0]);
@@ -43,7 +43,13 @@ class HopperBackward final : public Launcher<BackwardArgs> {
 
   void queue(const BackwardArgs& args, const gpu::Stream& stream, int) const override {
     const gpu::Scope scope(device_);  // one for all calls
-    const Sm90BackwardArgs all = args_.with(args);
+    if (blocks_) return queue(args_.blocks_with(args), args, stream);
+    queue(args_.with(args), args, stream);
+  }
+
+ private:
+  template <typename All>
+  void queue(const All& all, const BackwardArgs& args, const gpu::Stream& stream) const {
     if (zeroed_.bytes > 0) {
       gpu::fill(stream, static_cast<char*>(args.workspace) + zeroed_.offset, 0, zeroed_.bytes);
     }
@@ -54,9 +60,9 @@ class HopperBackward final : public Launcher<BackwardArgs> {
     if (dq_) gpu::launch(dq_->kernel, dq_->shape, stream, all.args);
   }
 
- private:
   const gpu::Device& device_;
   HopperBackwardArgs args_;
+  bool blocks_;
   std::optional<LoadedLaunch> tiles_;  // of packed sequences
   LoadedLaunch rows_, keys_;
   std::optional<LoadedLaunch> sinks_;  // their gradient

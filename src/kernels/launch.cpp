@@ -25,9 +25,11 @@ constexpr const char* kSm75Source = "kernels/sm75.cuh";
 constexpr const char* kForwardSource = "kernels/forward/sm80_forward.cuh";
 constexpr const char* kSm90ForwardSource = "kernels/forward/sm90_forward.cuh";
 constexpr const char* kSm90PagedForwardSource = "kernels/forward/sm90_paged_forward.cuh";
+constexpr const char* kSm90BlocksForwardSource = "kernels/forward/sm90_blocks_forward.cuh";
 constexpr const char* kBackwardSource = "kernels/backward/sm80_backward.cuh";
 constexpr const char* kSm90BackwardSource = "kernels/backward/sm90_backward.cuh";
 constexpr const char* kSm90PairSource = "kernels/backward/sm90_pair_backward.cuh";
+constexpr const char* kSm90BlocksBackwardSource = "kernels/backward/sm90_blocks_backward.cuh";
 constexpr const char* kSm90WideSource = "kernels/backward/sm90_wide_backward.cuh";
 constexpr const char* kDeltaSource = "kernels/backward/delta.cuh";
 constexpr const char* kSlicedForwardSource = "kernels/forward/sm80_sliced_forward.cuh";
@@ -71,12 +73,14 @@ bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
 
 std::string backward_source(const BackwardConfig& c) {
   if (!is_sm90(c)) return source(c.target, kBackwardSource);
+  if (c.blocks) return kSm90BlocksBackwardSource;
   if (c.sm90_is_wide()) return kSm90WideSource;
   return c.cluster > 1 ? kSm90PairSource : kSm90BackwardSource;
 }
 
 const char* keys_kernel(const BackwardConfig& c) {
   if (!is_sm90(c)) return "dfa::sm80_backward_keys<";
+  if (c.blocks) return "dfa::sm90_blocks_backward<";
   if (c.sm90_is_wide()) return "dfa::sm90_wide_backward<";
   return c.cluster > 1 ? "dfa::sm90_pair_backward<" : "dfa::sm90_backward<";
 }
@@ -203,16 +207,34 @@ std::int64_t all_work_tiles(const Problem& p, const ForwardConfig& c) {
 
 namespace {
 
+std::string sm90_forward_source(const ForwardConfig& c) {
+  if (c.blocks) return kSm90BlocksForwardSource;
+  return c.paged ? kSm90PagedForwardSource : kSm90ForwardSource;
+}
+
 std::string forward_source(const ForwardConfig& c) {
-  if (c.target == Target::cuda_sm90) return c.paged ? kSm90PagedForwardSource : kSm90ForwardSource;
+  if (c.target == Target::cuda_sm90) return sm90_forward_source(c);
   return c.sliced() ? kSlicedForwardSource : source(c.target, kForwardSource);
 }
 
 const char* forward_kernel(const ForwardConfig& c) {
   if (c.target == Target::cuda_sm90) {
+    if (c.blocks) return "dfa::sm90_blocks_forward<";
     return c.paged ? "dfa::sm90_paged_forward<" : "dfa::sm90_forward<";
   }
   return c.sliced() ? "dfa::sm80_sliced_forward<" : "dfa::sm80_forward<";
+}
+
+// Ahead of Hopper's forward over lists of blocks.
+bool takes_block_order(const ForwardConfig& c) { return c.blocks && c.target == Target::cuda_sm90; }
+
+KernelLaunch block_order_launch(const Problem& p, const ForwardConfig& c) {
+  return {.name = "order",
+          .source = "kernels/forward/block_order.cuh",
+          .entry = "dfa::block_order",
+          .grid = grid(tiles_of(p.b * p.hq, fitting_heads(p, c))),
+          .threads = kBlockOrderThreads,
+          .smem_bytes = kBlockOrderSmemBytes};
 }
 
 std::int64_t forward_clusters(const Problem& p, const ForwardConfig& c) {
@@ -227,6 +249,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
   if (c.split_kv) return split_kv_launches(p, c);
   std::vector<KernelLaunch> launches;
   if (c.varlen) launches.push_back(tiles_launch(p));
+  if (takes_block_order(c)) launches.push_back(block_order_launch(p, c));
   launches.push_back({.name = "forward",
                       .source = forward_source(c),
                       .entry = forward_kernel(c) + qualified(to_text(c)) + ">",
@@ -345,6 +368,9 @@ std::size_t forward_workspace_bytes(const Problem& p, const ForwardConfig& c) {
   if (is_e4m3(c)) return e4m3_forward_bytes(p, c);
   if (c.split_kv) return split_kv_bytes(p, c);
   if (c.varlen) return list_bytes(p, c);
+  if (takes_block_order(c)) {
+    return kTileCountBytes + sizeof(int) * static_cast<std::size_t>(all_work_tiles(p, c));
+  }
   if (c.num_splits == 0) return 0;
   const SplitPartials partials = split_partials(p, c);
   return sizeof(float) * static_cast<std::size_t>(partials.output_floats + partials.lse_floats);

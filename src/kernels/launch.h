@@ -11,6 +11,7 @@
 #include "kernels/forward/sm90_fp32x3_args.h"
 #include "kernels/forward/split_kv_args.h"
 #include "kernels/schedule/block_args.h"
+#include "kernels/schedule/block_order.h"
 #include "kernels/schedule/split_kv.h"
 #include "kernels/schedule/tile_scheduler.h"
 #include "spec/config.h"
@@ -61,8 +62,9 @@ TileGrid forward_tile_grid(const Problem& problem, const ForwardConfig& config, 
 KernelLaunch rows_launch(const Problem& problem, int rows);
 
 // 64-byte alignment. The forward of cuda_sm90 keeps planes of q, k and v there in fp32, v
-// transposed in e4m3, and what splits leave where keys are split. Its fp32
-// backward has planes made again, as nobody keeps the workspace of a forward, and those of do.
+// transposed in e4m3, what splits leave where keys are split, and the order of work tiles of lists.
+// Its fp32 backward has planes made again, as nobody keeps the workspace of a forward, and those of
+// do.
 std::size_t forward_workspace_bytes(const Problem& problem, const ForwardConfig& config);
 
 // Where work tiles are dealt out in splits (ForwardConfig::num_splits).
@@ -104,6 +106,13 @@ KernelArgs with_pointers(KernelArgs args, const BackwardArgs& pointers);  // and
 BlockKernelArgs block_kernel_args(const Problem& problem, const KernelArgs& args);
 BlockKernelArgs with_pointers(BlockKernelArgs args, const ForwardArgs& pointers);
 BlockKernelArgs with_pointers(BlockKernelArgs args, const BackwardArgs& pointers);
+
+// Their parts, for kernels with arguments of their own, and the order of the work tiles of a
+// forward of cuda_sm90, which is all of its workspace.
+BlockArgs block_args(const Problem& problem);
+BlockArgs with_pointers(BlockArgs args, const BlockLists& lists);
+BlockOrderArgs block_order_args(const Problem& problem, const ForwardConfig& config,
+                                void* workspace);
 
 // The same of ForwardConfig::split_kv.
 SplitKvForwardArgs split_kv_args(const Problem& problem, const ForwardConfig& config);

@@ -5,6 +5,7 @@
 #include "kernels/launch.h"
 #include "kernels/launch_parts.h"
 #include "kernels/variant/dropout_args.h"
+#include "plan/schedule.h"
 #include "plan/steps.h"
 #include "spec/bias.h"
 #include "spec/dropout.h"
@@ -149,10 +150,9 @@ KernelArgs kernel_args(const Problem& p, const BackwardConfig& c) {
   return args;
 }
 
-BlockKernelArgs block_kernel_args(const Problem& p, const KernelArgs& args) {
-  BlockKernelArgs all{args, {}};
+BlockArgs block_args(const Problem& p) {
   const BlockMask& mask = p.blocks.value();
-  BlockArgs& blocks = all.blocks;
+  BlockArgs blocks{};
   blocks.block_q = static_cast<int>(mask.block_q);
   blocks.block_k = static_cast<int>(mask.block_k);
   blocks.rows = static_cast<int>(mask.rows(p.sq));
@@ -160,35 +160,43 @@ BlockKernelArgs block_kernel_args(const Problem& p, const KernelArgs& args) {
   blocks.row_words = static_cast<int>(mask.row_words());
   blocks.head_maps = mask.of_head ? 1 : 0;
   blocks.batch_maps = mask.of_batch ? static_cast<int>(mask.of_head ? p.hq : 1) : 0;
-  return all;
+  return blocks;
 }
 
-namespace {
-
-BlockKernelArgs with_lists(const BlockArgs& sizes, const KernelArgs& args,
-                           const BlockLists& lists) {
-  BlockKernelArgs all{args, sizes};
-  all.blocks.kv_counts = lists.kv_counts;
-  all.blocks.kv_indices = lists.kv_indices;
-  all.blocks.kv_bitmaps = lists.kv_bitmaps;
-  all.blocks.q_counts = lists.q_counts;
-  all.blocks.q_indices = lists.q_indices;
-  all.blocks.q_bitmaps = lists.q_bitmaps;
-  all.blocks.bits = lists.bits;
-  all.blocks.bitmaps = static_cast<int>(std::min<std::int64_t>(lists.bitmaps, 1 << 30));
-  return all;
+BlockArgs with_pointers(BlockArgs args, const BlockLists& lists) {
+  args.kv_counts = lists.kv_counts;
+  args.kv_indices = lists.kv_indices;
+  args.kv_bitmaps = lists.kv_bitmaps;
+  args.q_counts = lists.q_counts;
+  args.q_indices = lists.q_indices;
+  args.q_bitmaps = lists.q_bitmaps;
+  args.bits = lists.bits;
+  args.bitmaps = static_cast<int>(std::min<std::int64_t>(lists.bitmaps, 1 << 30));
+  return args;
 }
 
-}  // namespace
+BlockKernelArgs block_kernel_args(const Problem& p, const KernelArgs& args) {
+  return {args, block_args(p)};
+}
 
 BlockKernelArgs with_pointers(BlockKernelArgs args, const ForwardArgs& pointers) {
-  return with_lists(args.blocks, with_pointers(static_cast<const KernelArgs&>(args), pointers),
-                    pointers.blocks);
+  return {with_pointers(static_cast<const KernelArgs&>(args), pointers),
+          with_pointers(args.blocks, pointers.blocks)};
 }
 
 BlockKernelArgs with_pointers(BlockKernelArgs args, const BackwardArgs& pointers) {
-  return with_lists(args.blocks, with_pointers(static_cast<const KernelArgs&>(args), pointers),
-                    pointers.blocks);
+  return {with_pointers(static_cast<const KernelArgs&>(args), pointers),
+          with_pointers(args.blocks, pointers.blocks)};
+}
+
+BlockOrderArgs block_order_args(const Problem& p, const ForwardConfig& c, void* workspace) {
+  auto* const begin = static_cast<char*>(workspace);
+  return {.heads = static_cast<int>(p.b * p.hq),
+          .tiles = static_cast<int>(tiles_of(p.sq, c.block_q)),
+          .section = fitting_heads(p, c),
+          .tile_rows = c.block_q,
+          .taken = reinterpret_cast<unsigned*>(begin),
+          .work_tiles = reinterpret_cast<int*>(begin + kTileCountBytes)};
 }
 
 void alternate(KernelArgs& args, int head_swizzle) {

@@ -1,6 +1,7 @@
 #include "plan/select.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "plan/validate.h"
 #include "spec/config_names.h"
@@ -72,7 +73,15 @@ Config base_of(const std::string& text, const Problem& problem, const Limits& li
   if (wanted == usual.target || !is_gpu(wanted) || wanted > limits.highest) return usual;
   Limits lower = limits;
   lower.highest = wanted;
-  const std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
+  std::vector<Config> candidates = gpu_candidates<Config>(problem, lower);
+  const bool named = std::ranges::find(candidates, wanted, &Config::target) != candidates.end();
+  if (!named && wanted == Target::cuda_sm90) {  // what no plan takes unnamed
+    if constexpr (std::is_same_v<Config, ForwardConfig>) {
+      candidates = sm90_candidates(problem, lower);
+    } else {
+      candidates = sm90_backward_candidates(problem, lower);
+    }
+  }
   const auto is_meant = [&](const Config& c) { return c.target == wanted && is_legal(c); };
   auto found = std::ranges::find_if(candidates, is_meant);
   if (found == candidates.end()) {

@@ -40,7 +40,8 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
                         .ctas = 1,
                         .dq = dq,
                         .cluster = cluster,
-                        .varlen = p.packed()};
+                        .varlen = p.packed(),
+                        .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
 }
@@ -242,20 +243,29 @@ std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limi
   return legal;
 }
 
+// Of lists of blocks: sums as they come, by single blocks.
+std::vector<BackwardConfig> listed_candidates(const Problem& problem, const Limits& limits) {
+  return legal_of({config_of(problem, DqAccumulation::atomic, 1)}, problem, limits);
+}
+
 }  // namespace
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
   if (std::max(problem.d, problem.dv) > kMostColumns) return {};
   if (problem.packed()) return varlen_candidates(problem, limits);
+  if (problem.blocks) return listed_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
-  if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
+  if (!sm90_backward_candidates(p, limits).empty()) {
+    return sm90_is_planned(p) ? Verdict::yes()
+                              : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
+  }
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
-  const auto dq =
-      is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
+  const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
+                                                               : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);
 }
 

@@ -131,7 +131,7 @@ Splits worthwhile_splits(const Problem& p, const MeasuredTile& m, int sm_count) 
 }
 
 bool takes_turns(const Problem& p, const Sm90Tile& tile) {
-  return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full();
+  return tile.pingpong && p.sk > kPingpongSteps * tile.block_k && p.mask.is_full() && !p.blocks;
 }
 
 }  // namespace
@@ -174,6 +174,10 @@ std::vector<Sm90Tile> sm90_tiles(const Problem& problem, int sm_count) {
   return tiles;
 }
 
+// Tiles of lists alone: of blocks of 64 queries.
+constexpr Sm90Tile kListedTiles[] = {
+    {64, 128, 2, 1, false}, {64, 64, 4, 2, false}, {64, 64, 2, 1, false}};
+
 constexpr Sm90Tile kLeastTile{64, 64, 2, 1, false}, kLeastE4m3Tile{64, 64, 2, 2, false};
 
 const Sm90Tile& least_tile(const Problem& p) {
@@ -193,9 +197,9 @@ Verdict validate_hopper(const ForwardConfig& c, const Problem& p, const Limits& 
 
 // Wide heads have fewer registers left for q where logits are made.
 int q_columns_in_regs(const Problem& p, const Sm90Tile& t) {
-  constexpr int kFewer = 64;
+  const int fewer = p.blocks && p.softcap != 0 ? 0 : 64;
   const bool few = (p.softcap != 0 || p.alibi) && sm90_head_dim(p.dv) > 192;
-  return few ? std::min(t.q_columns_in_regs, kFewer) : t.q_columns_in_regs;
+  return few ? std::min(t.q_columns_in_regs, fewer) : t.q_columns_in_regs;
 }
 
 ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
@@ -215,13 +219,27 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .pack_gqa = pack_gqa_of(p),
                        .num_splits = t.num_splits,
                        .varlen = p.packed(),
-                       .paged = p.paged()};
+                       .paged = p.paged(),
+                       .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
 }
 
+// Of lists of blocks first what has the least beside its steps, as these are few, then all that
+// divide small blocks too. Warpgroups are not in ping-pong there.
+std::vector<Sm90Tile> tiles_of_lists(const Problem& p, int sm_count) {
+  std::vector<Sm90Tile> tiles = sm90_tiles(p, sm_count);
+  if (sm90_head_dim(p.d) == kListedTile.dim && sm90_head_dim(p.dv) == kListedTile.dim) {
+    tiles.insert(tiles.begin(), kListedTile.tile);
+  }
+  tiles.insert(tiles.end(), std::begin(kListedTiles), std::end(kListedTiles));
+  for (Sm90Tile& tile : tiles) tile.pingpong = false;
+  return tiles;
+}
+
 // Of packed sequences those first that were the fastest there.
 std::vector<Sm90Tile> tiles_to_try(const Problem& p, const Limits& limits) {
+  if (p.blocks) return tiles_of_lists(p, limits.sm_count);
   if (!p.packed()) return sm90_tiles(p, limits.sm_count);
   std::vector<Sm90Tile> tiles = sm90_tiles(of_equal_lengths(p), limits.sm_count);
   for (const auto& [dim, rows, tile] : kVarlenTiles) {
@@ -334,7 +352,8 @@ std::vector<ForwardConfig> sm90_candidates(const Problem& problem, const Limits&
 template <>
 std::vector<ForwardConfig> gpu_candidates(const Problem& asked, const Limits& limits) {
   const Problem problem = with_pack_gqa(asked);
-  std::vector<ForwardConfig> legal = sm90_candidates(problem, limits);
+  std::vector<ForwardConfig> legal;
+  if (sm90_is_planned(problem)) legal = sm90_candidates(problem, limits);
   const std::vector<ForwardConfig> portable = portable_candidates(problem, limits);
   const std::vector<ForwardConfig> split = split_kv_candidates(problem, limits);
   const bool few = split_kv_is_first(problem);
@@ -371,7 +390,9 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
     const std::vector<ForwardConfig> split = split_kv_candidates(rows, limits);
     if (!split.empty()) return split[0];
   }
-  if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
+  if (sm90_is_planned(rows)) {
+    if (const auto sm90 = first_sm90(rows, limits)) return *sm90;
+  }
   if (problem.dtype == DType::e4m3 && limits.highest == Target::cuda_sm90) {
     return config_of(problem, kLeastE4m3Tile);  // which says why
   }
@@ -382,7 +403,11 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
-  if (!sm90_candidates(problem, limits).empty()) return Verdict::yes();
+  if (!sm90_candidates(problem, limits).empty()) {
+    return sm90_is_planned(problem)
+               ? Verdict::yes()
+               : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
+  }
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;

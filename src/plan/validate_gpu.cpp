@@ -47,9 +47,7 @@ Verdict validate_problem(const Config& c, const Problem& p) {
        require(c.ranges == !p.mask.is_window(), c.ranges
                                                     ? "ranges=true is of chunked and prefix masks"
                                                     : "chunked and prefix masks take ranges=true"),
-       require(c.blocks == p.blocks.has_value(),
-               c.blocks ? "blocks=true is of problems with lists of blocks"
-                        : "lists of blocks take blocks=true"),
+       validate_blocks_said(c.blocks, p),
        require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
                                                        : "dropout takes dropout=true"),
        require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
@@ -86,18 +84,6 @@ Verdict validate_slices(const BackwardConfig& c, const Problem& p) {
               " take sharing=1 and dq=separate"),
       require(!p.bias, "a bias has no backward with d or dv above ", kMostColumns),
   });
-}
-
-// Tiles that a list's blocks are cut into.
-Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
-  return require(tile >= 1 && block % tile == 0, field, "=", tile,
-                 " does not divide the blocks of ", block, " ", side);
-}
-
-Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
-  if (!p.blocks) return Verdict::yes();
-  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
-              validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
 }
 
 Verdict validate_blocks(const BackwardConfig& c, const Problem& p) {
@@ -282,11 +268,33 @@ Verdict validate_plain_logits(const Problem& p) {
                  ", without softcap, alibi, bias, sink and dropout");
 }
 
+Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
+  return require(tile >= 1 && block % tile == 0, field, "=", tile,
+                 " does not divide the blocks of ", block, " ", side);
+}
+
+Verdict validate_blocks_said(bool blocks, const Problem& p) {
+  return require(blocks == p.blocks.has_value(),
+                 blocks ? "blocks=true is of problems with lists of blocks"
+                        : "lists of blocks take blocks=true");
+}
+
+Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
+  if (!p.blocks) return Verdict::yes();
+  return all({validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+              validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
+}
+
+Verdict validate_window(const Problem& p) {
+  return require(p.mask.is_window(),
+                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
+}
+
 Verdict validate_mask(const Problem& p) {
   return all({
-      require(p.mask.is_window(),
-              "cuda_sm90 and standard attention know windows, not chunked and prefix masks"),
-      require(!p.blocks, "cuda_sm90 and standard attention take no lists of blocks"),
+      validate_window(p),
+      require(!p.blocks,
+              "standard attention, and cuda_sm90 but in 16 bits, take no lists of blocks"),
   });
 }
 

@@ -41,6 +41,7 @@ constexpr int kKeys[] = {64, 80, 96, 112, 128, 144, 160, 176, 192, 256};
 constexpr int kMostShares = 256;
 constexpr int kMaxGroups = 4;
 constexpr int kMaxStages = 4;
+constexpr int kBitsOfWord = 32;
 constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 16 bytes
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
@@ -70,7 +71,8 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_element(c.element, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
       validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
-      validate_mask(p),
+      validate_window(p),
+      validate_blocks_said(c.blocks, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
       validate_sm90_map("q", p.q(), b, p.hq, q_rows, kStep),
@@ -192,6 +194,18 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+// A tile of queries has one list, which says of each of its tiles of keys what is seen; bits of a
+// row are read by words.
+Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
+  return all({
+      validate_blocks(c, p),
+      require(!c.blocks || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
+              "blocks=true takes cluster=1, pack_gqa=1 and num_splits=0 of cuda_sm90"),
+      require(!c.blocks || c.block_k % kBitsOfWord == 0, "block_k=", c.block_k,
+              " but blocks=true of cuda_sm90 takes multiples of ", kBitsOfWord),
+  });
+}
+
 Verdict validate_registers(const ForwardConfig& c) {
   const int needed = expected_sm90_registers(c), all_there = c.query_registers();
   const int holding = makes_logits(c) ? kMostWithLogits : kMostRegistersHolding;
@@ -245,6 +259,21 @@ Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
               "dq=atomic_fused is of persistent=true"),
       require(!fused || (!wide && narrow_values),
               "dq=serialized_fused has value_dim up to head_dim, both up to ", kNarrowDim),
+  });
+}
+
+// Blocks of keys that a list leaves out would be waited for where sums have an order.
+Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
+  if (!c.blocks) return Verdict::yes();
+  return all({
+      require(!is_wide(c), "lists of blocks take d and dv up to ", kNarrowDim,
+              " in cuda_sm90's backward, without softcap and alibi"),
+      validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
+      validate_side("block_k", c.block_k, "keys", p.blocks->block_k),
+      require(!p.deterministic && c.dq == DqAccumulation::atomic,
+              "lists of blocks take dq=atomic of cuda_sm90, which has other bits in every run"),
+      require(c.cluster == 1 && !c.persistent,
+              "lists of blocks take cluster=1 and persistent=false of cuda_sm90's backward"),
   });
 }
 
@@ -312,14 +341,15 @@ bool takes_gqa_inner_loop(const BackwardConfig& c) {
 Verdict validate_sm90(const ForwardConfig& c, const Problem& p, const Limits& limits) {
   const Verdict fits = all({validate_problem(c, p, limits), validate_shape(c)});
   if (!fits) return fits;
-  return all({validate_variant(c, p), validate_pack_gqa(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits), validate_registers(c)});
+  return all({validate_variant(c, p), validate_lists(c, p), validate_pack_gqa(c, p),
+              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits),
+              validate_registers(c)});
 }
 
 Verdict validate_sm90(const BackwardConfig& c, const Problem& p, const Limits& limits) {
   return all({validate_problem(c, p, limits), validate_dims(c, p), validate_shape(c),
-              validate_dq(c, p), validate_pairs(c), validate_walk(c, p), validate_sequences(c, p),
-              validate_smem(c.smem_bytes(), limits)});
+              validate_lists(c, p), validate_dq(c, p), validate_pairs(c), validate_walk(c, p),
+              validate_sequences(c, p), validate_smem(c.smem_bytes(), limits)});
 }
 
 }  // namespace dfa

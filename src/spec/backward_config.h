@@ -191,8 +191,11 @@ struct BackwardConfig {
     return early_release() ? 5 : 4;
   }
   // Of a pair that stays: barriers of its keys, two slots for work tiles and two barriers for each.
-  // Of packed sequences: the block's work.
-  constexpr int sm90_queue_bytes() const { return persistent ? 8 * (3 + 8) : varlen ? 32 : 0; }
+  // Of packed sequences: the block's work. Of lists: what is told of each tile of q.
+  constexpr int sm90_queue_bytes() const {
+    if (blocks) return kListedStepBytes * stages;
+    return persistent ? 8 * (3 + 8) : varlen ? 32 : 0;
+  }
 
   // Of cuda_sm90: sums of dq on their way through the warp that rounds them, 16 columns of 64
   // queries a slot, with a barrier each, in wide kernels through registers; and tiles that a block

@@ -63,7 +63,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   }
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
-  if (!sm90) visit("blocks", config.blocks);
+  visit("blocks", config.blocks);
   if constexpr (requires { config.split_kv; }) {
     if (sm90) return;
     visit("split_kv", config.split_kv);

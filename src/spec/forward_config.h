@@ -9,8 +9,8 @@ namespace dfa {
 // What the copying thread of cuda_sm90 tells the others of a tile of q.
 inline constexpr int kOrderBytes = 32;
 inline constexpr int kVarlenOrderBytes = 48;
-// Work tiles of packed sequences that may be done again together (VarlenTileScheduler).
-inline constexpr int kVarlenTilesAtOnce = 128;
+// Work tiles that a counter dealt out and that may be done again together (CountedTileScheduler).
+inline constexpr int kCountedTilesAtOnce = 128;
 
 // Where a key and its value lie (KeyPlace), of each of two tiles of keys.
 inline constexpr int kKeyPlaceBytes = 16;
@@ -67,7 +67,7 @@ struct ForwardConfig {
   // Of cuda_sm80 and below: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
   bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
-  bool blocks = false;   // likewise: the problem has lists of blocks (BlockLists)
+  bool blocks = false;   // of GPU targets: the problem has lists of blocks (BlockLists)
   // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all
   // sequences are dealt out on the device, by the lengths, in num_splits equal parts for as many
   // thread blocks of each head; what splits of a sequence leave is combined in the same kernel.
@@ -103,7 +103,12 @@ struct ForwardConfig {
   constexpr int page_slot_bytes() const { return 4 * (1 + block_k / kLeastBoxRows); }
   constexpr int page_bytes() const { return paged ? kPageSlots * page_slot_bytes() : 0; }
 
-  constexpr int noted_bytes() const { return varlen ? 4 * (kVarlenTilesAtOnce + 4) : 0; }
+  // Of cuda_sm90, of each stage of k where tiles are those of lists.
+  constexpr int listed_step_bytes() const { return blocks ? kListedStepBytes * stages : 0; }
+
+  // Work tiles that a counter deals out (CountedTileScheduler).
+  constexpr bool counted_tiles() const { return varlen || blocks; }
+  constexpr int noted_bytes() const { return counted_tiles() ? 4 * (kCountedTilesAtOnce + 4) : 0; }
   constexpr int order_bytes() const { return varlen ? kVarlenOrderBytes : kOrderBytes; }
 
   // Rows of q that are dealt out together, and what they are of.
@@ -152,7 +157,8 @@ struct ForwardConfig {
       return q_stages * block_q / kGroupRows * q_group_bytes() +
              stages * (k_tile_bytes() + v_tile_bytes()) + output_bytes() +
              16 * (q_stages + 2 * stages) + order_bytes() * q_stages +
-             (static_max() ? kRecomputeBytes + noted_bytes() : 0) + page_bytes();
+             (static_max() ? kRecomputeBytes + noted_bytes() : 0) + page_bytes() +
+             listed_step_bytes();
     }
     if (sliced()) {
       const ForwardConfig slice = of_slice();
@@ -177,7 +183,7 @@ struct ForwardConfig {
   // out evenly when it starts, then those that copy hand back.
   constexpr int copier_registers() const {
     const bool few_threads = paged && block_q == kGroupRows;  // there are registers for all
-    return block_q / kGroupRows == 3 || cluster > 1 || few_threads ? 32 : 24;
+    return block_q / kGroupRows == 3 || cluster > 1 || few_threads || blocks ? 32 : 24;
   }
   constexpr int query_registers() const {
     constexpr int kMultiprocessor = 65536, kMostAtStart = 168, kMost = 240;

@@ -33,6 +33,9 @@ constexpr int columns_of_slice(int dim, int most = kMostColumns) {
 inline constexpr int kGroupRows = 64;
 inline constexpr int kGroupThreads = 128;
 
+// What those who copy tell on cuda_sm90 of a tile that they took from a list of blocks.
+inline constexpr int kListedStepBytes = 16;
+
 // A row of columns in panels of 128 bytes (kernels/tile/panel.h).
 constexpr int panel_row_bytes(DType element, int columns) {
   return round_up(bytes_of(element) * columns, 128);

@@ -276,6 +276,56 @@ TEST_F(CudaBackendTest, CallsWithLeftPaddingTakeThePortableKernelOfPages) {
   }
 }
 
+// The order of work tiles, then Hopper's forward, in which the plan's workspace is the order.
+TEST_F(CudaBackendTest, ListsOfBlocksByHopperAreOrderedFirst) {
+  const Problem p = parse_problem("fwd bf16 b2 hq2 hk1 sq300 sk200 d64 blocks(128x128)");
+  const PlanOptions named{
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90"};
+  const ForwardConfig config = asked_forward(named.config, p, kLimits);
+  const Plan plan = dfa::plan(p, named);
+  EXPECT_EQ(plan.config, to_text(config));
+  EXPECT_EQ(plan.workspace_bytes, forward_workspace_bytes(p, config));
+  const std::vector<KernelLaunch> expected = forward_launches(p, config);
+  testing::fake_kernels().add(expected);
+  ForwardArgs args = forward_args();
+  args.workspace = memory(plan.workspace_bytes);
+  args.blocks = {.kv_counts = static_cast<const std::int32_t*>(memory(16)),
+                 .kv_indices = static_cast<const std::int32_t*>(memory(64))};
+  fake().launches.clear();
+  forward(plan, args);
+  ASSERT_EQ(fake().launches.size(), 2u);
+  ASSERT_EQ(expected.size(), 2u);
+  EXPECT_EQ(fake().launches[0].kernel, "_Z" + expected[0].entry);
+  EXPECT_EQ(fake().launches[1].kernel, "_Z" + expected[1].entry);
+  EXPECT_NE(dfa::plan(p, {.backend = "cuda", .algorithm = Algorithm::flash})
+                .why.find("over lists of blocks has run on no GPU"),
+            std::string::npos);
+}
+
+TEST_F(CudaBackendTest, GradientsOfListsByHopperAreThreeKernels) {
+  const Problem p = parse_problem("bwd bf16 b2 hq2 hk1 sq300 sk200 d64 blocks(128x128)");
+  const PlanOptions named{
+      .backend = "cuda", .algorithm = Algorithm::flash, .config = "target=cuda_sm90"};
+  const BackwardConfig config = asked_backward(named.config, p, kLimits);
+  const Plan plan = dfa::plan(p, named);
+  EXPECT_EQ(plan.backward_config, to_text(config));
+  const std::vector<KernelLaunch> expected = backward_launches(p, config);
+  ASSERT_EQ(expected.size(), 3u);
+  EXPECT_EQ(expected[1].source, "kernels/backward/sm90_blocks_backward.cuh");
+  testing::fake_kernels().add(expected);
+  BackwardArgs args = backward_args(plan.workspace_bytes);
+  args.blocks = {.kv_counts = static_cast<const std::int32_t*>(memory(16)),
+                 .kv_indices = static_cast<const std::int32_t*>(memory(64)),
+                 .q_counts = static_cast<const std::int32_t*>(memory(16)),
+                 .q_indices = static_cast<const std::int32_t*>(memory(64))};
+  fake().launches.clear();
+  backward(plan, args);
+  ASSERT_EQ(fake().launches.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(fake().launches[i].kernel, "_Z" + expected[i].entry);
+  }
+}
+
 TEST_F(CudaBackendTest, ChunksAndPrefixesAreOfFlashAttentionAlone) {
   for (const char* line :
        {"fwd bf16 causal b2 h4 s100 d64 chunk(16)", "fwdbwd fp16 causal b2 h4 s100 d64 prefix(16)",

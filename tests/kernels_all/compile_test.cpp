@@ -121,6 +121,26 @@ TEST_P(CompileTest, EveryHopperForwardOfPagesCompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, EveryHopperForwardOfListsOfBlocksCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  std::set<std::string> chosen;
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* dims : {"d64", "d96", "d128", "d192", "d256", "d192 dv128", "d64 dv256"}) {
+      for (const char* logits : {"", " sink", " softcap(3)", " alibi", " softcap(3) alibi sink"}) {
+        for (const char* sides : {"64x64", "128x128", "192x192", "256x256"}) {
+          const Problem p = parse_problem(std::string("fwd ") + type + " causal h1 s640 " + dims +
+                                          logits + " blocks(" + sides + ",partial)");
+          const auto candidates = sm90_candidates(p, limits_);
+          ASSERT_FALSE(candidates.empty()) << to_line(p);
+          for (const ForwardConfig& config : candidates) {
+            if (chosen.insert(to_text(config)).second) compile(forward_launches(p, config));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CompileTest, EveryHopperForwardInFp32CompilesWithoutSpills) {
   if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
   for (const int d : {64, 96, 128}) {

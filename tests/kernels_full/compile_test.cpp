@@ -107,6 +107,38 @@ TEST_P(CompileTest, ListsOfBlocksCompileWithoutSpills) {
                    [](const auto& config) { return config.blocks; });
 }
 
+// The first of each kind of problem: the others are in kernels_all.
+TEST_P(CompileTest, HoppersListsOfBlocksCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* d : {"64", "96", "128", "192", "256"}) {
+      for (const char* rest : {" blocks(128x128,partial)", " blocks(64x64,b,h)",
+                               " softcap(3) alibi sink blocks(128x128,partial)"}) {
+        const Problem p =
+            parse_problem(std::string("fwd ") + type + " causal h1 s640 d" + d + rest);
+        const std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
+        ASSERT_FALSE(all.empty()) << to_line(p);
+        compile(forward_launches(p, all[0]));
+      }
+    }
+  }
+}
+
+TEST_P(CompileTest, HoppersBackwardOfListsOfBlocksCompilesWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* type : {"bf16", "fp16"}) {
+    for (const char* dims : {"d64", "d96", "d128", "d96 dv64", "d128 dv64", "d128 dv96"}) {
+      for (const char* rest : {" blocks(128x128,partial)", " sink blocks(128x256,b,h)"}) {
+        const Problem p =
+            parse_problem(std::string("bwd ") + type + " causal h1 s640 " + dims + rest);
+        const std::vector<BackwardConfig> all = sm90_backward_candidates(p, limits_);
+        ASSERT_FALSE(all.empty()) << to_line(p);
+        for (const BackwardConfig& config : all) compile(backward_launches(p, config));
+      }
+    }
+  }
+}
+
 TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {
   if (sm75()) GTEST_SKIP() << "cuda_sm75 has d and dv up to 256";
   for (const char* line :

@@ -114,6 +114,7 @@ struct Sm90HalfStep {
     queue_dp(dp, sums, at.base, group, d_o);
     if constexpr (kNext) queue_s(sums.p[kAt + 1], sums, at.base, group, q + panel_bytes(kHalf));
     hide(sums.p[kAt], sums, args, at, seq, query + kAt * kHalf, key);
+    if constexpr (kConfig.blocks) at.hide_unlisted(sums.p[kAt], args, kAt * kHalf, key);
     const unsigned delta = at.delta() + kAt * kHalf * 4;
     make_p<kAt, 0>(args, sums, p[kAt], d_o, delta);
     if constexpr (kParts > 1) make_p<kAt, 1>(args, sums, p[kAt], d_o, delta);

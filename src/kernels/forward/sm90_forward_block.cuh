@@ -46,10 +46,11 @@ struct Sm90ForwardBlock {
   static constexpr int kOrdersAt = kBarriersAt + 16 * (kQStages + 2 * kStages);
   static constexpr int kNotesAt = kOrdersAt + kQStages * kConfig.order_bytes();
   static constexpr int kNotedAt =
-      kNotesAt + kRecomputeBytes;  // of packed sequences: which work tiles
+      kNotesAt + kRecomputeBytes;  // of work tiles from a counter: which ones
   static constexpr int kPagesAt =
       kNotesAt + (kConfig.static_max() ? kRecomputeBytes + kConfig.noted_bytes() : 0);
-  static constexpr int kEnd = kPagesAt + kConfig.page_bytes();
+  static constexpr int kListedStepsAt = kPagesAt + kConfig.page_bytes();
+  static constexpr int kEnd = kListedStepsAt + kConfig.listed_step_bytes();
   static_assert(kEnd == kConfig.smem_bytes());
 
   using QRing = Pipeline<kQStages, kArrivals>;
