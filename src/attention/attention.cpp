@@ -9,6 +9,7 @@
 #include "attention/registry.h"
 #include "base/aligned.h"
 #include "spec/bias.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 namespace {
@@ -240,7 +241,7 @@ std::vector<BackendInfo> backends() {
 }
 
 Plan plan(const Problem& asked, const PlanOptions& options) {
-  Problem problem = asked;
+  Problem problem = with_short_text(asked);
   problem.mask = within_reach(problem.mask);
   if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);
   validate(problem);
