@@ -254,6 +254,7 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) return Verdict::yes();
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq =
       is_wide(p) && !p.deterministic ? DqAccumulation::atomic : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);
