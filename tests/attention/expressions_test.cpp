@@ -19,11 +19,11 @@ namespace dfa {
 namespace {
 
 struct TableLine {
-  bool mask;
-  std::string text;
-  int b, h, q_idx, kv_idx, sq, sk;
-  float score;
-  double result;
+  bool mask = false;
+  std::string text{};
+  int b = 0, h = 0, q_idx = 0, kv_idx = 0, sq = 0, sk = 0;
+  float score = 0;
+  double result = 0;
 
   Problem problem() const {
     Problem p{.b = b + 1, .hq = h + 1, .sq = sq, .sk = sk};

@@ -110,9 +110,9 @@ TEST(Expression, ItsSizeIsBounded) {
   EXPECT_EQ(score_error(repeated("- ", 80) + "score"),
             "score_mod: column 127: deeper than 64 levels");
   EXPECT_EQ(score_error("score" + repeated("?score:1", 100)),
-            "score_mod: column 518: deeper than 64 levels");
+            "score_mod: column 511: deeper than 64 levels");
   EXPECT_EQ(score_error("score" + repeated(" + h", 90)),
-            "score_mod: column 346: more than 256 operations");
+            "score_mod: column 351: more than 256 operations");
   EXPECT_EQ(score_error(repeated(" ", 996) + "score"),
             "score_mod: column 1001: more than 1000 characters");
   EXPECT_EQ(score_error(repeated("(", 100000)),
