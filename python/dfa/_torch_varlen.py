@@ -499,7 +499,8 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 def _keep(ctx, inputs, output):
     (q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state,
-     ctx.dropout_p, *ctx.texts) = inputs[:3 + _GIVEN]
+     ctx.dropout_p, mask_mod, score_mod) = inputs[:3 + _GIVEN]
+    ctx.texts = mask_mod, score_mod
     if any(ctx.needs_input_grad):
         check_differentiable(q.shape[2])
     ctx.positions = chunk, prefix

@@ -1,11 +1,11 @@
 // The portable kernels' own sources with texts, on a processor, held against fp64. What a device is
 // given for a text stands in user_texts.h, compiled into this program.
-#include "kernels/variant/user_text.cuh"
-
+#include "emulated/portable.h"
+// and then:
 #include <fstream>
 #include <sstream>
 
-#include "emulated/portable.h"
+#include "kernels/variant/user_text.cuh"
 #include "spec/expression_source.h"
 
 namespace dfa {
