@@ -78,8 +78,9 @@ template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;
   set_logits(wanted, p);
-  return wanted == c ? Verdict::yes()
-                     : Verdict::no("softcap, alibi, bias, sink and text are not those of the problem");
+  return wanted == c
+             ? Verdict::yes()
+             : Verdict::no("softcap, alibi, bias, sink and text are not those of the problem");
 }
 Verdict validate_lengths(const Problem& problem);
 

@@ -143,8 +143,8 @@ TEST(UserText, WhatATextSaysOfHiddenPairsIsNeverSeen) {
   const std::string some = "fwdbwd fp32 b1 hq2 hk1 sq37 sk70 d16 causal ";
   const std::string before = "(q_idx + sk - sq - kv_idx)";
   for (const std::string& text : {"score_mod(score * sqrt(float" + before + "))",
-                                 "score_mod(score / (" + before + " < 0 ? 0.0f : 2.0f))",
-                                 "score_mod(" + before + " < 0 ? log(-1.0f) * score : score)"}) {
+                                  "score_mod(score / (" + before + " < 0 ? 0.0f : 2.0f))",
+                                  "score_mod(" + before + " < 0 ? log(-1.0f) * score : score)"}) {
     for (const Variant& variant : flash_variants_of(parse_problem(some + text))) {
       Tensors t(some + text, 6);
       run(t, variant.options);

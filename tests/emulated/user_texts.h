@@ -1,3 +1,4 @@
+// clang-format off
 // What user_text_source() makes of the texts in user_text_test.cpp, which sees that it is so, in structs of
 // other names.
 
