@@ -13,8 +13,8 @@ struct CompileRequest {
   std::string source;           // its file in kernel_sources(), e.g. "kernels/forward/x.cuh"
   std::string name_expression;  // the kernel as C++ text, e.g. "dfa::forward<{.block_q = 64}>"
   std::string arch;             // "sm_80", "sm_90a"; DeviceFacts::arch()
-  std::string preamble{};       // C++ text ahead of the file; mostly empty
   std::vector<std::string> options{};  // more compiler options; the usual ones are always given
+  std::string preamble{};              // C++ text ahead of the file; mostly empty
 };
 
 // Machine code of one kernel, for one architecture.
