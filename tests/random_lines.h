@@ -58,6 +58,31 @@ inline std::string random_line(Dice& dice) {
   return line;
 }
 
+// A mask_mod, a score_mod or both.
+inline std::string random_text(Dice& dice) {
+  const auto number = [&](std::int64_t most) { return std::to_string(1 + dice.below(most)); };
+  std::string text;
+  const std::int64_t kinds = 1 + dice.below(3);
+  if ((kinds & 1) != 0) {
+    const std::string n = number(60);
+    text += dice.pick<std::string>(
+        {" mask_mod(kv_idx<=q_idx+sk-sq+" + n + ")",
+         " mask_mod((kv_idx+" + n + "*h)%" + number(9) + "!=b)",
+         " mask_mod(q_idx/" + n + "==kv_idx/" + n + "||kv_idx<" + number(40) + ")",
+         " mask_mod((q_idx^kv_idx)&" + n + "||h%2==1)"});
+  }
+  if ((kinds & 2) != 0) {
+    const std::string n = number(30);
+    text +=
+        dice.pick<std::string>({" score_mod(score-0.00" + n + "f*abs(q_idx-kv_idx))",
+                                " score_mod(" + n + ".0f*tanh(score/" + n + ".0f)+0.1f*h)",
+                                " score_mod(score>0?1.5f*score:0." + n + "f*score)",
+                                " score_mod(score*exp(-0.01f*abs(q_idx-kv_idx))+sin(score))",
+                                " score_mod(kv_idx%" + n + "==1?-INFINITY:sqrt(1+score*score))"});
+  }
+  return text;
+}
+
 // Blocks that are drawn, with sides of their own, beside any mask and logits.
 inline std::string random_blocks_line(Dice& dice) {
   std::string line = random_line(dice);

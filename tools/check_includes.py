@@ -79,9 +79,9 @@ QUARANTINE = {
     "xla/": ["python"],
     "immintrin.h": ["cpu"],
 }
-# attention may name only the factories of the floor below.
+# attention may name only the factories of the floor below, and the judge, which it asks before a text is first used on a GPU.
 FACTORY_ONLY = {
-    "attention": {"cpu": ["cpu/backend.h"], "cuda": ["cuda/backend.h"], "reference": ["reference/backend.h"]},
+    "attention": {"cpu": ["cpu/backend.h"], "cuda": ["cuda/backend.h"], "reference": ["reference/backend.h", "reference/check.h"]},
     "cli": {"cuda": ["cuda/cache.h"]},
     "cuda_absent": {"cuda": ["cuda/backend.h", "cuda/cache.h"]},  # what it defines in cuda's place
 }

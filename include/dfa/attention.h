@@ -99,7 +99,7 @@ struct Logits {
   Strides bias_strides{};
   // Seed and offset, as a generator of PyTorch has them; null: the problem's seed, and 0.
   const std::uint64_t* dropout = nullptr;
-  std::int64_t dropout_batch = 0;  // masks are those of the batches from this one on
+  std::int64_t dropout_batch = 0;  // of masks, and of b in texts, that of the first
 };
 
 // What the numbers of a tensor in e4m3 are multiplied by, fp32, on the host for the CPU, on the

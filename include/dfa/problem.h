@@ -46,8 +46,8 @@ struct Bias {
 // v, dv [b, hk, sk, dv]; o, do [b, hq, sq, dv]; lse [b, hq, sq] (fp32, natural log, dense).
 // q, k, v have the element type; o has it too, but bf16 where they are e4m3, which has a forward
 // alone and factors beside its tensors (Descales in dfa/attention.h).
-//   o = dropout(softmax(logits + mask)) v,  logits = scale * q k^T, or what softcap, alibi, bias
-//   and sink make of it
+//   o = dropout(softmax(logits + mask)) v,  logits = scale * q k^T, or what score_mod, softcap,
+//   alibi, bias and sink make of it
 // hq must be a multiple of hk: query head h reads key/value head h / (hq / hk). d and dv are
 // multiples of 8 from 8 to 512, d of a forward without a backward up to 576.
 //
@@ -86,6 +86,12 @@ struct DFA_API Problem {
   double dropout = 0;
   std::uint64_t dropout_seed = 0;
   std::optional<BlockMask> blocks{};  // beside the mask; of dense problems
+  // A mask of the caller's own, beside the others, and what becomes of scale * q k^T before
+  // softcap: each one C++ expression (docs/design/0036-user-text.md), a bool of b, h, q_idx,
+  // kv_idx, sq and sk, and a float of score and these. The derivative follows from the text. A
+  // score below kBiasHides hides the key. Empty: none.
+  std::string mask_mod{};
+  std::string score_mod{};
   // Of forwards of packed sequences, what a GPU's kernel may do: splits of a tile's keys
   // (split-KV), 1: none, more: so many at most, 0: as planned. A processor never splits.
   int num_splits = 0;
@@ -114,7 +120,8 @@ struct DFA_API Problem {
   DType kv_dtype() const { return kv.value_or(dtype); }
   bool packed() const { return total_q > 0; }
   bool paged() const { return page > 0; }
-  bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink; }
+  bool has_text() const { return !mask_mod.empty() || !score_mod.empty(); }
+  bool plain_logits() const { return softcap == 0 && !alibi && !bias && !sink && !has_text(); }
   // Is nothing done to scores and probabilities but to mask them?
   bool plain() const { return plain_logits() && dropout == 0; }
   // As memory has it: of a packed problem all sequences are one.
@@ -141,16 +148,17 @@ DFA_API std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t
 
 // The problem line: `PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)]
 // [prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi]` `[bias(b|1,h|1[,q|1,k|1][,DTYPE])]
-// [sink] [dropout(P,SEED)] [blocks(…)] [page(N)]` `[kv(e4m3)] [num_splits(N)] [batch_invariant]
-// [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN, sN. Packed, in the place of b, sq
-// and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them `packed(TOTAL_Q,TOTAL_K)` where the lengths
-// are not known; lens(zipf,N,SEED) draws N of them, 16 to 2048, short ones more often. Paged,
-// `page(N)` beside either: total_k is of whole pages, as many as hold lens_k(…), or b times sk
-// where q is dense, [b, sq, hq, d]. blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so
-// many of the blocks of Q queries and K keys, 128x128, for each batch and each head where these are
-// named, and half of them with bitmaps where `partial` is; blocks(FILE) reads them;
-// blocks(QxK[,b][,h][,partial]) leaves the lists to the pointers. Throws InvalidArgument naming the
-// token and what would be accepted; the result is validated.
+// [sink] [dropout(P,SEED)] [blocks(…)] [mask_mod(TEXT)] [score_mod(TEXT)] [page(N)]` `[kv(e4m3)]
+// [num_splits(N)] [batch_invariant] [layout(bshd)] [strides_q(B,H,R)] …`. Shorthands on input: hN,
+// sN. Packed, in the place of b, sq and sk `lens(N,N,…) [lens_k(N,N,…)]`, or beside them
+// `packed(TOTAL_Q,TOTAL_K)` where the lengths are not known; lens(zipf,N,SEED) draws N of them, 16
+// to 2048, short ones more often. Paged, `page(N)` beside either: total_k is of whole pages, as
+// many as hold lens_k(…), or b times sk where q is dense, [b, sq, hq, d].
+// blocks(random,DENSITY,SEED[,QxK][,b][,h][,partial]) draws so many of the blocks of Q queries and
+// K keys, 128x128, for each batch and each head where these are named, and half of them with
+// bitmaps where `partial` is; blocks(FILE) reads them; blocks(QxK[,b][,h][,partial]) leaves the
+// lists to the pointers. Throws InvalidArgument naming the token and what would be accepted; the
+// result is validated.
 DFA_API Problem parse_problem(std::string_view line);
 
 // Canonical form: parse_problem(to_line(p)) == p.

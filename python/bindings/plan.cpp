@@ -83,6 +83,8 @@ PlanOptions options(const std::string& backend, const std::string& algorithm,
           .threads = threads};
 }
 
+// mask_mod and score_mod of Problem; empty: none.
+using TextTuple = std::tuple<std::string, std::string>;
 // num_splits and batch_invariant of Problem.
 using SplitTuple = std::tuple<int, bool>;
 
@@ -259,11 +261,13 @@ void bind_plan(nb::module_& core) {
          const std::string& algorithm, const std::string& policy, const std::string& profile,
          int threads, const std::array<std::int64_t, 2>& totals, const LogitTuple& logits,
          std::int64_t page, const std::array<std::int64_t, 2>& positions, double dropout,
-         const BlockTuple& blocks, const SplitTuple& splits, bool e4m3_cache) {
+         const BlockTuple& blocks, const SplitTuple& splits, bool e4m3_cache,
+         const TextTuple& text) {
         Problem problem = problem_of(head, sizes, window, scale, deterministic, tensors, totals,
                                      logits, page, positions, dropout, blocks);
         std::tie(problem.num_splits, problem.batch_invariant) = splits;
         if (e4m3_cache) problem.kv = DType::e4m3;
+        std::tie(problem.mask_mod, problem.score_mod) = text;
         if (!policy.empty()) return plan_by_policy(problem, backend, policy, profile);
         return plan(problem, options(backend, algorithm, "", threads));
       },
@@ -271,7 +275,7 @@ void bind_plan(nb::module_& core) {
       "algorithm"_a, "policy"_a = "", "profile"_a = "", "threads"_a = 0,
       "totals"_a = std::array<std::int64_t, 2>{}, "logits"_a = LogitTuple{}, "page"_a = 0,
       "positions"_a = std::array<std::int64_t, 2>{}, "dropout"_a = 0.0, "blocks"_a = BlockTuple{},
-      "splits"_a = SplitTuple{}, "e4m3_cache"_a = false,
+      "splits"_a = SplitTuple{}, "e4m3_cache"_a = false, "text"_a = TextTuple{},
       "head: 'fwd bf16'; sizes: b, hq, hk, sq, sk, d, dv; strides of q, k, v, o; totals: rows of "
       "all packed sequences, 0 where dense; logits: softcap, alibi, sink of the problem line, "
       "and what stands in its bias(…); page: rows of a page, 0 where not paged; positions: of a "
@@ -279,7 +283,7 @@ void bind_plan(nb::module_& core) {
       "probability, of a seed that comes with the pointers; blocks: queries and keys of a block, "
       "0: no lists, of each "
       "batch, of each head, with bitmaps; splits: num_splits and batch_invariant of the line; "
-      "e4m3_cache: its kv(e4m3).");
+      "e4m3_cache: its kv(e4m3); text: its mask_mod(…) and score_mod(…).");
   core.def("backends", &list_backends, "(name, available, description or reason) of each.");
 }
 

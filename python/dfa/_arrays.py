@@ -67,6 +67,7 @@ class Logits(NamedTuple):
     positions: tuple = (None, None)  # of a chunk, of the prefix
     dropout: tuple = (0.0, 0)  # its probability, and where seed and offset are
     descales: tuple | None = None  # pointers and strides of those of q, k and v in float8_e4m3fn
+    texts: tuple = ("", "")  # mask_mod and score_mod
 
 
 def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return_lse, deterministic,
@@ -98,7 +99,7 @@ def run(module, pointer, stream, backend, q, k, v, causal, window, scale, return
                         for name, array in (("q", q), ("k", k), ("v", v)))
         plan = plan_of("fwd", dtype, sizes, *options,
                        (*strides, dense_strides(o.shape, rows_first)), backend, algorithm, 0, (0, 0), logits.planned,
-                       0, positions, logits.dropout[0])
+                       0, positions, logits.dropout[0], text=logits.texts)
         workspace = module.empty(plan.workspace_bytes + 64, dtype="uint8")
         plan._forward(pointer(q), pointer(k), pointer(v), pointer(o), pointer(lse) if return_lse else 0,
                       (pointer(workspace) + 63) // 64 * 64, stream, logits=logits.pointers,

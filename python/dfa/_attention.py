@@ -10,8 +10,8 @@ _ALGORITHMS = (_AUTO, "standard", "flash")
 
 
 def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, alibi_slopes=None, sinks=None, bias=None,
-              chunk=None, prefix=None, mask=None, block_mask=None, dropout_p=0.0, seed=None, q_descale=None, k_descale=None,
-              v_descale=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
+              chunk=None, prefix=None, mask=None, block_mask=None, mask_mod=None, score_mod=None, dropout_p=0.0, seed=None,
+              q_descale=None, k_descale=None, v_descale=None, return_lse=False, deterministic=False, algorithm="auto", policy=None):
     """o = softmax(logits + mask) v with logits = scale · q kᵀ, exactly, in O(N·d) memory.
 
     q: [b, hq, sq, d]; k: [b, hk, sk, d]; v: [b, hk, sk, dv]. NumPy, PyTorch, CuPy or JAX arrays, all of
@@ -29,6 +29,10 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     block_mask: a BlockMask of torch.nn.attention.flex_attention, or what dfa.torch.block_lists makes of one, of these sq and sk,
     beside causal, window, chunk and prefix: blocks of queries and keys that are in no list are neither read nor computed, those
     of the full lists are not masked, and of the others mask_mod is evaluated, at each call. With PyTorch.
+    mask_mod, score_mod: a mask and what becomes of a logit, each a text of one C++ expression: a bool of the ints b, h, q_idx,
+    kv_idx, sq and sk (batch, query head, query, key, how many there are), such as "kv_idx <= q_idx", beside the other masks; a float of
+    score, which is scale · q kᵀ, and these, such as "score - 0.1f * abs(q_idx - kv_idx)", before softcap. Its derivative comes from
+    the text. A score below -1e30 hides the key, as -INFINITY does. NumPy and PyTorch, on processors (docs/guide/python.md has the language).
     softcap: c, with which a logit x becomes c · tanh(x / c). alibi_slopes: [hq] or [b, hq], of which each logit loses
     slope · |i + sk - sq - j|. bias: [b, hq, sq, sk] in float32, float16 or bfloat16, with 1 where it is one value for all, is
     added to the logits then; below -1e30 it hides the key, as -inf does. sinks: [hq], one more logit of each row of a head,
@@ -64,11 +68,12 @@ def attention(q, k, v, *, causal=False, window=None, scale=None, softcap=None, a
     adapted = _adapted.get(kinds) or adapted_to(kinds)
     if softcap is not None or alibi_slopes is not None or sinks is not None or bias is not None or chunk is not None \
             or prefix is not None or mask is not None or block_mask is not None or seed is not None \
+            or mask_mod is not None or score_mod is not None \
             or q_descale is not None or k_descale is not None or v_descale is not None \
             or not (type(dropout_p) in (int, float) and dropout_p == 0):
         options = {"causal": causal, "window": window, "scale": scale, "deterministic": deterministic, "softcap": softcap,
                    "alibi_slopes": alibi_slopes, "sinks": sinks, "bias": bias, "chunk": chunk, "prefix": prefix,
-                   "mask": mask, "dropout_p": dropout_p, "seed": seed}
+                   "mask": mask, "dropout_p": dropout_p, "seed": seed, "mask_mod": mask_mod, "score_mod": score_mod}
         if is_e4m3(q) or not q_descale is k_descale is v_descale is None:
             return _of_e4m3(q, k, v, return_lse, algorithm, (q_descale, k_descale, v_descale), options | {"block_mask": block_mask})
         return _of_logits(q, k, v, return_lse, algorithm, options, block_mask)
@@ -95,7 +100,7 @@ def _of_e4m3(q, k, v, return_lse, algorithm, descales, options):
     return adapted(q, k, v, return_lse, descales, **options)
 
 
-_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, dropout_p, mask, block_mask, chunk and prefix"
+_OF_LOGITS = "softcap, alibi_slopes, sinks, bias, mask_mod, score_mod, dropout_p, mask, block_mask, chunk and prefix"
 
 
 def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
@@ -106,6 +111,7 @@ def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
         if library in ("numpy", "cupy", "jax", "jaxlib"):
             raise ValueError(f"block_mask is not supported on arrays of {library}; accepted: PyTorch's tensors")
         from dfa._torch_blocks import attention as adapted
+        refuse_text("block_mask", options)
         return adapted(q, k, v, return_lse, block_mask, **options)
     if library in ("numpy", "cupy"):
         from dfa._numpy import attention_of_logits as adapted
@@ -113,9 +119,17 @@ def _of_logits(q, k, v, return_lse, algorithm, options, block_mask):
             raise ValueError(f"{_OF_LOGITS} are not supported on CuPy arrays; accepted: NumPy, PyTorch and JAX")
     elif library in ("jax", "jaxlib"):
         from dfa._jax_logits import attention as adapted
+        refuse_text("JAX arrays", options)
     else:
         from dfa._torch_logits import attention as adapted
     return adapted(q, k, v, return_lse, **options)
+
+
+def refuse_text(kind, options):
+    """Takes mask_mod and score_mod out of the options, which these calls do not take. Raises ValueError where one is given."""
+    for name in ("mask_mod", "score_mod"):
+        if options.pop(name) is not None:
+            raise ValueError(f"{name} beside {kind} is not supported; accepted: None, or NumPy and PyTorch arrays alone")
 
 
 def _choice(algorithm, policy):

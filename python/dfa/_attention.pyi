@@ -10,7 +10,8 @@ def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
     scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
-    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None, dropout_p: float = 0.0, seed: Any = None,
+    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
+    mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
     q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: Literal[False] = False,
     deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> Array: ...
@@ -19,7 +20,8 @@ def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
     scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
-    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None, dropout_p: float = 0.0, seed: Any = None,
+    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
+    mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
     q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: Literal[True],
     deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> tuple[Array, Array]: ...
@@ -28,7 +30,8 @@ def attention(
     q: Array, k: Array, v: Array, *, causal: bool = False, window: tuple[int, int] | None = None,
     scale: float | None = None, softcap: float | None = None, alibi_slopes: Array | None = None,
     sinks: Array | None = None, bias: Array | None = None, chunk: int | None = None,
-    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None, dropout_p: float = 0.0, seed: Any = None,
+    prefix: int | None = None, mask: Array | None = None, block_mask: Any = None,
+    mask_mod: str | None = None, score_mod: str | None = None, dropout_p: float = 0.0, seed: Any = None,
     q_descale: Array | float | None = None, k_descale: Array | float | None = None, v_descale: Array | float | None = None, return_lse: bool = False,
     deterministic: bool = False, algorithm: _Algorithm = "auto", policy: Policy | str | None = None,
 ) -> Array | tuple[Array, Array]: ...

@@ -1,6 +1,6 @@
-"""softcap, alibi_slopes, bias and sinks of a call: what is given, checked."""
+"""softcap, alibi_slopes, bias, sinks, mask_mod and score_mod of a call: what is given, checked."""
 
-from dfa._shapes import number_of
+from dfa._shapes import number_of, shown
 
 
 HIDES = -1e30  # a bias below hides its key, as -inf does (kBiasHides in dfa/mask.h)
@@ -16,6 +16,16 @@ def softcap_of(softcap):
     if not (value == 0 or 2.0 ** -100 <= value <= 2.0 ** 100):  # false of NaN, and what torch.compile can trace
         raise ValueError(f"softcap {value}; accepted: 2^-100 to 2^100, or 0 or None for none")
     return value
+
+
+def texts_of(mask_mod, score_mod):
+    """(mask_mod, score_mod) as plans take them, "" for none. The planner reads them."""
+    for name, text in (("mask_mod", mask_mod), ("score_mod", score_mod)):
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"{name} is {shown(text)}; accepted: a text of one C++ expression, or None")
+        if text == "":
+            raise ValueError(f"{name} is empty; accepted: a text of one C++ expression, or None")
+    return mask_mod or "", score_mod or ""
 
 
 def check_shapes(alibi_slopes, sinks, b, hq):

@@ -42,7 +42,7 @@ def attention(q, k, v, lengths, most, descales, splits, *, causal, window, scale
     slopes, sinks, softcap = varlen._logits_of(alibi_slopes, sinks, softcap, q.device, b, hq)
     sides = window_of(causal, window)
     options = (*sides, scale_at_width(scale_of(scale), d), bool(flag_of("deterministic", deterministic)), slopes, sinks, softcap, None,
-               *positions_of(sides, chunk, prefix), None, 0.0, *splits, *map(varlen._known_most, ("max_seqlen_q", "max_seqlen_k"), most))
+               *positions_of(sides, chunk, prefix), None, 0.0, "", "", *splits, *map(varlen._known_most, ("max_seqlen_q", "max_seqlen_k"), most))
     return_lse = flag_of("return_lse", return_lse)
     if 0 in q.shape or b == 0:
         o, lse = _empty_outputs(q, v)

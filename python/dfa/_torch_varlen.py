@@ -15,7 +15,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from dfa import _torch_again, _torch_operators
 from dfa._dropout import probability_of, refuse_seed
-from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of
+from dfa._logits import bias_text, check_bias_shape, check_shapes, slopes_of_batch, softcap_of, texts_of
 from dfa._plan import plan_of
 from dfa._shapes import check_differentiable, flag_of, lies_apart, padded_width, positions_of, scale_at_width, scale_of, shown, varlen_sizes_of, window_of
 from dfa._torch import DTYPES, _any_autocast, _autocast, _refuse_what_has_no_rule, _transformed, know_dtensor
@@ -26,7 +26,8 @@ from dfa._torch_quantize import E4M3
 
 _LENGTHS = "Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k"
 _OPTIONS = ("int left, int right, float scale, bool deterministic, Tensor? alibi_slopes=None, Tensor? sinks=None, "
-            "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0, Tensor? dropout_state=None, float dropout_p=0.0")
+            "float softcap=0.0, Tensor? bias=None, int chunk=0, int prefix=0, Tensor? dropout_state=None, float dropout_p=0.0, "
+            'str mask_mod="", str score_mod=""')
 _ASKED = "int num_splits=0, bool batch_invariant=False, SymInt most_q=0, SymInt most_k=0"
 _library = torch.library.Library("dfa", "FRAGMENT")
 _library.define(f"varlen_forward(Tensor q, Tensor k, Tensor v, {_LENGTHS}, {_OPTIONS}, {_ASKED}) -> (Tensor, Tensor)")
@@ -53,6 +54,8 @@ class _Given(NamedTuple):
     prefix: int = 0
     dropout_state: Tensor | None = None
     dropout_p: float = 0.0
+    mask_mod: str = ""
+    score_mod: str = ""
     bias_gradient: bool = False
 
 
@@ -85,7 +88,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
                      block_table: Tensor | None = None, return_lse: bool = False,
                      deterministic: bool = False, num_splits: int = 0, batch_invariant: bool = False,
                      q_descale: float | Tensor | None = None, k_descale: float | Tensor | None = None,
-                     v_descale: float | Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+                     v_descale: float | Tensor | None = None, mask_mod: str | None = None,
+                     score_mod: str | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """dfa.attention of sequences of different lengths that follow each other: PyTorch tensors on one device.
 
     q: [total_q, hq, d]; k: [total_k, hk, d]; v: [total_k, hk, dv]. cu_seqlens_q, cu_seqlens_k: int32 [b + 1]; sequence i has
@@ -95,7 +99,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     max_seqlen_q, max_seqlen_k: int, tensor of one, or None: on a GPU they choose the kernel, and a learned bias with 1 in the place of sq or sk is spread to them, but no result depends on them; on a processor a sequence with more rows is refused. scale, softcap, sinks, deterministic,
     return_lse: as in dfa.attention; alibi_slopes: likewise, [hq], or [b, hq] of each sequence; bias: likewise, b counts
     sequences, and rows and keys are those of each sequence, so that sq and sk are the longest ones' or more; dropout_p and seed:
-    likewise, masks go by the number of the sequence and its own rows and keys.
+    likewise, masks go by the number of the sequence and its own rows and keys; mask_mod and score_mod: likewise, b counts sequences, and
+    q_idx, kv_idx, sq and sk are those of each sequence.
 
     block_table: int32 [b, columns]; keys and values then lie in pages of a cache, k [pages, page, hk, d], v [pages, page, hk, dv]
     with pages of any size: key j of sequence i is row j % page of page block_table[i, j // page]. How many there are say
@@ -123,7 +128,7 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     to what is there, and read and write nothing else.
     """
     key = None
-    if bias is seed is q_descale is k_descale is v_descale is None and type(dropout_p) in (int, float) and dropout_p == 0:
+    if bias is seed is mask_mod is score_mod is q_descale is k_descale is v_descale is None and type(dropout_p) in (int, float) and dropout_p == 0:
         key = _torch_again.key_of(
             "varlen", (q, k, v, cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, alibi_slopes, sinks, block_table),
             (max_seqlen_q, max_seqlen_k, causal, window, scale, softcap, chunk, prefix, return_lse, deterministic, num_splits, batch_invariant))
@@ -134,7 +139,10 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     asked, return_lse = splits_of(num_splits, batch_invariant), flag_of("return_lse", return_lse)
     if asked[1] and probability_of(dropout_p):
         raise ValueError("batch_invariant beside dropout_p is not supported, as masks go by the number of a sequence; accepted: dropout_p of 0")
+    texts = texts_of(mask_mod, score_mod)
     if block_table is not None:
+        if texts != ("", ""):
+            raise ValueError("mask_mod and score_mod beside block_table are not supported; accepted: None")
         from dfa import _torch_paged
         if q_descale is not None:
             raise ValueError("q_descale beside block_table is not supported; accepted: None, and q of another type than the cache's")
@@ -155,7 +163,8 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
         return _torch_e4m3_varlen.attention(
             q, k, v, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k), (max_seqlen_q, max_seqlen_k), (q_descale, k_descale, v_descale),
             asked, causal=causal, window=window, scale=scale, softcap=softcap, alibi_slopes=alibi_slopes, sinks=sinks, chunk=chunk,
-            prefix=prefix, dropout_p=dropout_p, return_lse=return_lse, deterministic=deterministic, bias=bias, seed=seed)
+            prefix=prefix, dropout_p=dropout_p, return_lse=return_lse, deterministic=deterministic, bias=bias, seed=seed,
+            mask_mod=mask_mod, score_mod=score_mod)
     for name, tensor in (("q", q), ("k", k), ("v", v), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is {type(tensor).__qualname__}; accepted: a tensor")
@@ -177,12 +186,14 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_s
     deterministic = bool(flag_of("deterministic", deterministic) or torch.are_deterministic_algorithms_enabled())
     window = window_of(causal, window)
     positions = positions_of(window, chunk, prefix)
-    options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q),
+    options = (*window, scale_at_width(scale_of(scale), d), deterministic, *logits, *positions, *_dropout_of(dropout_p, seed, q), *texts,
                *asked, _known_most("max_seqlen_q", max_seqlen_q), _known_most("max_seqlen_k", max_seqlen_k))
     given = q, k, v
     q, k, v = (_fitting(x) for x in (q, k, v))
     if type(q) is not torch.Tensor and know_dtensor((type(q),)):
         from dfa._torch_dtensor import replicated
+        if texts != ("", ""):
+            raise ValueError("mask_mod and score_mod of DTensors are not supported, as b and h would be each device's own; accepted: None")
         lengths = tuple(replicated(x, q) for x in lengths)
         options = tuple(replicated(x, q) if isinstance(x, torch.Tensor) else x for x in options)
     if known and (q.shape[0] == 0 or k.shape[0] == 0):
@@ -375,7 +386,7 @@ def _with_a_column(bias):
 
 def _planned(passes, q, k, v, given, asked=_Asked(), element=None):
     (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, left, right, scale, deterministic, alibi_slopes, sinks, softcap, bias,
-     *positions, dropout_state, dropout_p, _) = given
+     chunk, prefix, dropout_state, dropout_p, mask_mod, score_mod, _) = given
     total_q, total_k, hq, hk, d, dv = varlen_sizes_of(q.shape, k.shape, v.shape)
     longest, threads = (most_rows(asked.most_q, total_q), most_rows(asked.most_k, total_k)), 0
     if q.device.type == "cpu":
@@ -391,7 +402,7 @@ def _planned(passes, q, k, v, given, asked=_Asked(), element=None):
     plan = plan_of(passes, element or DTYPES[q.dtype], sizes, (left, right), scale, deterministic, strides, q.device.type, "auto",
                    threads, (total_q, total_k), (softcap, alibi_slopes is not None, sinks is not None,
                                                  "" if bias is None else bias_text(bias.shape, DTYPES[bias.dtype])),
-                   0, tuple(positions), dropout_p, splits=asked[:2])
+                   0, (chunk, prefix), dropout_p, splits=asked[:2], text=(mask_mod, score_mod))
     lengths = [*map(_pointer, (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k))]
     logits = (_pointer(alibi_slopes), slopes_of_batch(alibi_slopes, hq), _pointer(sinks), _pointer(bias),
               (0, 0, 0) if bias is None else bias.stride()[:3])
@@ -495,7 +506,8 @@ _BIAS = 3 + _Given._fields.index("bias")  # among the inputs, of which PyTorch l
 
 def _keep(ctx, inputs, output):
     (q, k, v, cu_q, cu_k, used_q, used_k, *ctx.options, slopes, sinks, ctx.softcap, bias, chunk, prefix, dropout_state,
-     ctx.dropout_p) = inputs[:3 + _GIVEN]
+     ctx.dropout_p, mask_mod, score_mod) = inputs[:3 + _GIVEN]
+    ctx.texts = mask_mod, score_mod
     if any(ctx.needs_input_grad):
         check_differentiable(q.shape[2])
     ctx.positions = chunk, prefix
@@ -506,10 +518,10 @@ def _keep(ctx, inputs, output):
 def _differentiate(ctx, d_o, d_lse, backward=torch.ops.dfa.varlen_backward):
     q, k, v, o, lse, *lengths, slopes, sinks, bias, dropout_state = ctx.saved_tensors
     learned = bias is not None and ctx.needs_input_grad[_BIAS]
-    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, dropout_state, ctx.dropout_p, learned
+    options = *lengths, *ctx.options, slopes, sinks, ctx.softcap, bias, *ctx.positions, dropout_state, ctx.dropout_p, *ctx.texts, learned
     d_q, d_k, d_v, d_sinks, d_bias = _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options)
     return (d_q, d_k, d_v, *(None,) * 9, None if sinks is None else d_sinks, None,
-            d_bias.to(bias.dtype) if learned else None, *(None,) * (4 + len(_Asked._fields)))
+            d_bias.to(bias.dtype) if learned else None, *(None,) * (6 + len(_Asked._fields)))
 
 
 def _gradients(backward, d_o, d_lse, q, k, v, o, lse, *options):

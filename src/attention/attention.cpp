@@ -8,9 +8,11 @@
 
 #include "attention/plan_memo.h"
 #include "attention/registry.h"
+#include "attention/text_check.h"
 #include "base/aligned.h"
 #include "spec/bias.h"
 #include "spec/descale.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 namespace {
@@ -152,7 +154,16 @@ void require_sinks(const Problem& p, const Logits& logits, const Device& device)
   }
 }
 
+// Of a text that names it, the first batch's number.
+void require_batch_numbers(const Problem& p, const Logits& logits) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  if (logits.dropout_batch >= 0 && logits.dropout_batch <= kMost - p.b) return;
+  throw InvalidArgument("dropout_batch is " + std::to_string(logits.dropout_batch) +
+                        "; accepted: 0 to " + std::to_string(kMost - p.b));
+}
+
 void require_logits(const Problem& p, const Logits& logits, const Device& device) {
+  if (p.has_text()) require_batch_numbers(p, logits);
   if (p.sink) require_sinks(p, logits, device);
   if (p.bias) require_bias(p, logits);
   if (p.dropout > 0) require_dropout_state(p, logits);
@@ -211,6 +222,12 @@ void require_blocks(const Problem& p, const BlockLists& blocks, bool by_keys) {
   if (blocks.bitmaps > 0) require_integers("bits", blocks.bits);
 }
 
+// On a GPU texts are compiled when they come.
+void require_texts(const Problem& p, const Backend& backend) {
+  if (!p.has_text() || backend.device().identity().pci_id.empty()) return;
+  require_right_texts(backend, p);
+}
+
 // The caller's workspace, or one that lives as long as this call.
 class Workspace {
  public:
@@ -267,7 +284,7 @@ std::vector<BackendInfo> backends() {
 }
 
 Plan plan(const Problem& asked, const PlanOptions& options) {
-  Problem problem = asked;
+  Problem problem = with_short_text(asked);
   problem.mask = within_reach(problem.mask);
   if (auto remembered = remembered_plan(problem, options)) return *std::move(remembered);
   validate(problem);
@@ -301,6 +318,7 @@ void forward(const Plan& plan, const ForwardArgs& args, Queue queue) {
   require_blocks(p, args.blocks, false);
   require_descales(p, args.descales, backend.device());
   require_probabilities(plan, args.probabilities);
+  require_texts(p, backend);
   require_budget("forward", queue.sm_budget, plan.forward_sms);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   ForwardArgs with = args;
@@ -330,6 +348,7 @@ void backward(const Plan& plan, const BackwardArgs& args, Queue queue) {
   if (p.sink) require_floats("d_sinks", args.d_sinks);
   if (p.bias && args.d_bias != nullptr) require_floats("d_bias", args.d_bias);
   require_probabilities(plan, args.probabilities);
+  require_texts(p, backend);
   require_budget("backward", queue.sm_budget, plan.backward_sms);
   const Workspace workspace(backend.device(), plan.workspace_bytes, args.workspace);
   BackwardArgs with = args;

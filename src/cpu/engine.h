@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/user_text.h"
 #include "dfa/mask.h"
 #include "spec/config.h"
 #include "spec/dropout.h"
@@ -27,9 +28,14 @@ struct HeadShape {
   float softcap = 0;                        // as in Problem, likewise below
   bool alibi = false;
   bool bias = false;
+  bool mask_text = false;
+  bool score_text = false;
   DropoutDraw dropout{};
+  const UserText* text = nullptr;  // where one of the two is on
 
-  bool transforms() const { return softcap != 0 || alibi || bias; }
+  bool transforms() const { return softcap != 0 || alibi || bias || score_text; }
+  // Does a part of a logit's gradient not go to scale * score?
+  bool chains() const { return softcap != 0 || score_text; }
   // What multiplies scores, as they come or transformed, in exponents.
   float exponent_scale() const { return transforms() ? 1.0f : scale; }
 };
@@ -79,6 +85,7 @@ struct ForwardTile {
   float sink = -__builtin_inff();  // none
   std::uint32_t head = 0;          // its number, all batches' counted: of dropout
   HeadBlocks blocks{};
+  TextHead text{};
 };
 
 // Queries, do, o and lse of one (b, hq), for packing rows [q_begin, q_end); also computes
@@ -110,6 +117,7 @@ struct BackwardTile {
   HeadBias bias{};                     // of the group's first query head
   std::uint32_t head = 0;              // likewise, its number
   const HeadBlocks* blocks = nullptr;  // of the group's query heads, or null
+  TextHead text{};                     // the group's first
 };
 
 // Sums the shares of `splits` key ranges in order, scales, rounds, stores rows [q_begin, q_end).

@@ -13,6 +13,7 @@
 #include "cpu/pages.h"
 #include "cpu/parallel.h"
 #include "cpu/sinks.h"
+#include "cpu/user_text_rows.h"
 #include "spec/block_lists.h"
 #include "spec/blocks.h"
 #include "spec/descale.h"
@@ -33,7 +34,7 @@ const Engine& engine_of(Target target) {
   throw Unsupported("the CPU backend has no engine for this target");
 }
 
-HeadShape head_shape(const Problem& p, const Logits& logits = {}) {
+HeadShape head_shape(const Problem& p, const Logits& logits = {}, const UserText* text = nullptr) {
   return {.sq = p.sq,
           .sk = p.sk,
           .d = static_cast<int>(p.d),
@@ -47,12 +48,19 @@ HeadShape head_shape(const Problem& p, const Logits& logits = {}) {
           .softcap = static_cast<float>(p.softcap),
           .alibi = p.alibi,
           .bias = p.bias.has_value(),
-          .dropout = dropout_of(p, logits)};
+          .mask_text = !p.mask_mod.empty(),
+          .score_text = !p.score_mod.empty(),
+          .dropout = dropout_of(p, logits),
+          .text = text};
 }
 
 // Of all batches' heads, those before this one.
 std::uint32_t head_number(const Problem& p, const Logits& logits, std::int64_t b, std::int64_t h) {
   return static_cast<std::uint32_t>((logits.dropout_batch + b) * p.hq + h);
+}
+
+TextHead text_head(const Logits& logits, std::int64_t b, std::int64_t h) {
+  return {logits.dropout_batch + b, h};
 }
 
 // Of the batch's first head.
@@ -284,7 +292,8 @@ std::size_t flash_backward_workspace(const Problem& problem, const BackwardConfi
 void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
                    const ForwardArgs& args) {
   const Engine& engine = engine_of(config.target);
-  const HeadShape shape = head_shape(p, args.logits);
+  const UserText text(p);
+  const HeadShape shape = head_shape(p, args.logits, p.has_text() ? &text : nullptr);
   const ForwardWorkspace space(p, config, threads, args.workspace);
   const AllBlocks all_blocks(p, args.blocks);
   const auto packed_of = [&](std::int64_t b, std::int64_t hk) {
@@ -331,6 +340,7 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
     if (p.sink) task.sink = args.logits.sinks[h];
     task.head = head_number(p, args.logits, b, h);
     if (p.blocks) task.blocks = *all_blocks.of(head);
+    task.text = text_head(args.logits, b, h);
     engine.forward_tile(config, with_factors(shape, p, args, b, h / group), task);
   });
 }
@@ -338,7 +348,8 @@ void flash_forward(const Problem& p, const ForwardConfig& config, int threads,
 void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
                     const BackwardArgs& args) {
   const Engine& engine = engine_of(config.target);
-  const HeadShape shape = head_shape(p, args.logits);
+  const UserText text(p);
+  const HeadShape shape = head_shape(p, args.logits, p.has_text() ? &text : nullptr);
   const BackwardWorkspace space(p, config, threads, args.workspace);
   const AllBlocks all_blocks(p, args.blocks);
   const std::int64_t group = p.hq / p.hk, ranges = space.range_count();
@@ -395,7 +406,8 @@ void flash_backward(const Problem& p, const BackwardConfig& config, int threads,
          .slopes = p.alibi ? slopes_of(p, args.logits, b) + h * group : nullptr,
          .bias = bias_of(p, args, b, h * group),
          .head = head_number(p, args.logits, b, h * group),
-         .blocks = all_blocks.of(first_q_head)});
+         .blocks = all_blocks.of(first_q_head),
+         .text = text_head(args.logits, b, h * group)});
   };
   const Beside beside(p, ranges, p.bias && args.d_bias != nullptr);
   parallel_for(threads, beside.count(), [&](std::int64_t index, int slot) {

@@ -47,7 +47,7 @@ struct FlashBackward {
     int q_stride, do_stride;
     std::ptrdiff_t v_columns, k_rows, kv_words;                            // in a block of keys
     std::ptrdiff_t do_rows, q_as_steps, do_as_steps, lse, delta, q_words;  // in a block of queries
-    std::ptrdiff_t dp, ds, dk, dv, derivatives, d_bias, dropout,
+    std::ptrdiff_t dp, ds, dk, dv, derivatives, d_bias, shown, dropout,
         scratch_words;  // in scratch, after S
 
     Layout(const BackwardConfig& c, const HeadShape& shape)
@@ -74,8 +74,9 @@ struct FlashBackward {
       dk = ds + (kRowsAreSteps ? 0 : line(1LL * c.block_q * c.block_k / kPack));
       dv = dk + line(1LL * c.block_k * k_cols);
       derivatives = dv + line(1LL * c.block_k * v_cols);
-      d_bias = derivatives + (shape.softcap == 0 ? 0 : line(1LL * c.block_q * c.block_k));
-      dropout = d_bias + (shape.bias ? line(1LL * c.block_q * c.block_k) : 0);
+      d_bias = derivatives + (shape.chains() ? line(1LL * c.block_q * c.block_k) : 0);
+      shown = d_bias + (shape.bias ? line(1LL * c.block_q * c.block_k) : 0);
+      dropout = shown + (shape.mask_text ? line(1LL * c.block_q * c.block_k / 4) : 0);
       scratch_words =
           dropout +
           (shape.dropout.drops() ? line(Dropout::scratch_words(c.block_q, c.block_k, kPack)) : 0);
@@ -197,8 +198,9 @@ struct FlashBackward {
           ds_(kRowsAreSteps ? dp_ : s_ + layout_.ds),
           dk_(s_ + layout_.dk),
           dv_(s_ + layout_.dv),
-          derivatives_(shape.softcap == 0 ? nullptr : s_ + layout_.derivatives),
+          derivatives_(shape.chains() ? s_ + layout_.derivatives : nullptr),
           d_bias_(args.bias.gradients == nullptr ? nullptr : s_ + layout_.d_bias),
+          shown_(reinterpret_cast<std::uint8_t*>(s_ + layout_.shown)),
           dropout_(shape.dropout, c.block_q, c.block_k, args.scratch + bytes(layout_.dropout)) {}
 
     void run() {
@@ -252,6 +254,7 @@ struct FlashBackward {
 
       keys_ = least(shape_.mask.key_end(first + count - 1, shape_.sq, shape_.sk) - key, keys);
       const int cols = Packing::padded(keys_);
+      if (shape_.mask_text && !show(head, first, count, key, cols)) return;
 
       Product<Math>::run({q, layout_.q_stride, 1}, {kv, block_k, layout_.k_steps, true},
                          {s_, block_k, false}, rows, cols, layout_.k_steps);
@@ -261,6 +264,8 @@ struct FlashBackward {
       if (shape_.transforms()) transform(head, first, rows, key, cols);
       if (!sees_all(first, count, key, cols)) mask(first, count, key, cols);
       if (args_.blocks != nullptr) hide_blocks(head, first, count, key, keys, cols);
+      if (shape_.mask_text) hide_text(count, cols);
+      if (shape_.score_text) clear_hidden(count, cols);
       const auto of_rows = [&]<bool kDrops>() {
         for (int row = 0; row < rows; row += kPack) {
           gradients<kDrops>(row, cols / kLanes, q + layout_.lse + row, q + layout_.delta + row);
@@ -300,7 +305,7 @@ struct FlashBackward {
 
     void transform(int head, std::int64_t first, int rows, std::int64_t key, int cols) {
       const SimdLogits<Isa> logits(shape_, shape_.alibi ? args_.slopes[head] : 0.0f, args_.bias,
-                                   head);
+                                   args_.text, head);
       for (int row = 0; row < rows; ++row) {
         const std::ptrdiff_t at = 1LL * row * config_.block_k;
         logits.transform(s_ + at, cols, first + row, key,
@@ -340,6 +345,39 @@ struct FlashBackward {
       const float hidden = shape_.exponent_scale() < 0 ? kInf : -kInf;
       for (int row = 0; row < count; ++row) {
         blocks.hide_row(s_ + row * config_.block_k, cols, first + row, key, hidden);
+      }
+    }
+
+    // Which pairs of the tile the caller's mask shows. Is there one?
+    bool show(int head, std::int64_t first, int count, std::int64_t key, int cols) {
+      const TextHead of_head{args_.text.b, args_.text.h + head};
+      bool any = false;
+      for (int row = 0; row < count; ++row) {
+        any |= show_by_text(*shape_.text, {of_head, first + row, key},
+                            shown_ + row * config_.block_k, cols);
+      }
+      return any;
+    }
+
+    void hide_text(int count, int cols) {
+      const float hidden = shape_.exponent_scale() < 0 ? kInf : -kInf;
+      for (int row = 0; row < count; ++row) {
+        for (int i = row * config_.block_k; i < row * config_.block_k + cols; ++i) {
+          if (shown_[i] == 0) s_[i] = hidden;
+        }
+      }
+    }
+
+    // What a text's derivative is where nobody looks may be no number, which P = 0 would not undo.
+    void clear_hidden(int count, int cols) {
+      for (int row = 0; row < count; ++row) {
+        for (int i = 0; i < cols; i += kLanes) {
+          const std::ptrdiff_t at = 1LL * row * config_.block_k + i;
+          const Vec derivative = Isa::load(derivatives_ + at);
+          const Vec zero = Isa::splat(0.0f);
+          Isa::store(derivatives_ + at,
+                     Isa::load(s_ + at) == Isa::splat(-kInf) ? zero : derivative);
+        }
       }
     }
 
@@ -439,8 +477,9 @@ struct FlashBackward {
     float* ds_;     // dS once more where a word is a pair
     float* dk_;
     float* dv_;
-    float* derivatives_;  // of softcap, or null
-    float* d_bias_;       // dS before those, or null
+    float* derivatives_;   // of score_mod and softcap, or null
+    float* d_bias_;        // dS before those, or null
+    std::uint8_t* shown_;  // of mask_mod: 1 where a pair is seen
     Dropout dropout_;
   };
 };

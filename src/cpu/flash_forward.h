@@ -15,6 +15,7 @@
 //   for each block of keys that some row sees
 //     scores:       S = q k^T, or the logits that softcap and alibi make of it
 //     mask:         S = -inf where a row does not see a key (boundary tiles only)
+//     text:         likewise where the caller's own mask hides it, by which tiles are left out
 //     softmax_step: m' = max(m, rowmax S), P = exp(scale (S - m')), l = l exp(scale (m - m')) + sum
 //     P
 //                   o = o exp(scale (m - m'))  where m moved
@@ -40,7 +41,7 @@ struct FlashForward {
   struct Layout {
     int k_steps, v_steps, v_cols;
     std::ptrdiff_t k_words, block_words;
-    std::ptrdiff_t q_words, s_words, o_words, state_words, dropout_words;
+    std::ptrdiff_t q_words, s_words, o_words, state_words, dropout_words, shown_words;
 
     Layout(const ForwardConfig& c, const HeadShape& shape)
         : k_steps(Packing::words(shape.d)),
@@ -53,7 +54,8 @@ struct FlashForward {
           o_words(line(1LL * c.block_q * v_cols)),
           state_words(line(c.block_q) + line(1LL * c.block_q * kLanes)),
           dropout_words(
-              shape.dropout.drops() ? line(Dropout::scratch_words(c.block_q, c.block_k, 1)) : 0) {}
+              shape.dropout.drops() ? line(Dropout::scratch_words(c.block_q, c.block_k, 1)) : 0),
+          shown_words(shape.mask_text ? line(1LL * c.block_q * c.block_k / 4) : 0) {}
 
     static std::ptrdiff_t line(std::ptrdiff_t words) { return (words + 15) / 16 * 16; }
   };
@@ -66,7 +68,7 @@ struct FlashForward {
   static std::size_t scratch_bytes(const ForwardConfig& c, const HeadShape& shape) {
     const Layout l(c, shape);
     return static_cast<std::size_t>(l.q_words + l.s_words + l.o_words + l.state_words +
-                                    l.dropout_words) *
+                                    l.dropout_words + l.shown_words) *
            sizeof(float);
   }
 
@@ -105,7 +107,7 @@ struct FlashForward {
           rows_(static_cast<int>(args.q_end - args.q_begin)),
           magnitude_(__builtin_fabsf(shape.exponent_scale())),
           scale_log2_(magnitude_ * kLog2E),
-          logits_(shape, args.slope, args.bias),
+          logits_(shape, args.slope, args.bias, args.text),
           dropout_(shape.dropout, c.block_q, c.block_k,
                    args.scratch + sizeof(float) * static_cast<std::size_t>(
                                                       layout_.q_words + layout_.s_words +
@@ -116,6 +118,8 @@ struct FlashForward {
       o_ = s_ + layout_.s_words;
       sum_ = o_ + layout_.o_words;
       max_ = sum_ + layout_.line(1LL * c.block_q * kLanes);
+      shown_ = reinterpret_cast<std::uint8_t*>(o_ + layout_.o_words + layout_.state_words +
+                                               layout_.dropout_words);
     }
 
     void run() {
@@ -132,10 +136,12 @@ struct FlashForward {
         const float* packed =
             reinterpret_cast<const float*>(args_.packed) + block * layout_.block_words;
         keys_ = seen(keys_end - key);
+        if (shape_.mask_text && !show(key)) continue;
         scores(packed);
         if (shape_.transforms()) transform(key);
         if (!sees_all(key)) mask(key);
         if (blocks_.hide(args_.q_begin, args_.q_end, key, end)) hide_blocks(key);
+        if (shape_.mask_text) hide_text();
         if (shape_.dropout.drops()) {
           dropout_.draw(args_.head, args_.q_begin, rows_, key, keys_);
           for (int row = 0; row < rows_; ++row) softmax_step<true>(row, first);
@@ -211,6 +217,24 @@ struct FlashForward {
       }
     }
 
+    // Which pairs of the tile the caller's mask shows. Is there one?
+    bool show(std::int64_t key) {
+      bool any = false;
+      for (int row = 0; row < rows_; ++row) {
+        any |= show_by_text(*shape_.text, {args_.text, args_.q_begin + row, key},
+                            shown_ + row * config_.block_k, keys_);
+      }
+      return any;
+    }
+
+    void hide_text() {
+      for (int row = 0; row < rows_; ++row) {
+        for (int i = row * config_.block_k; i < row * config_.block_k + keys_; ++i) {
+          if (shown_[i] == 0) s_[i] = kMinusInf;
+        }
+      }
+    }
+
     int within(std::int64_t key) const {
       return static_cast<int>(key < 0 ? 0 : (key > keys_ ? keys_ : key));
     }
@@ -283,8 +307,8 @@ struct FlashForward {
     void store(int row) {
       const std::int64_t i = args_.q_begin + row;
       const float total = Isa::reduce_add(Isa::load(sum_ + row * kLanes));
-      // The mask hides all keys, or a bias of -inf does, or lists of blocks.
-      const bool more = shape_.bias || args_.blocks.states != nullptr;
+      // The mask hides all keys, or a bias of -inf does, or lists of blocks, or a text.
+      const bool more = shape_.bias || args_.blocks.states != nullptr || shape_.text != nullptr;
       const bool blind =
           key_begin(i) >= key_end(i) || (more && total == 0 && max_[row] == kMinusInf);
       const Denominator below = denominator(blind, max_[row] * magnitude_, total);
@@ -330,6 +354,7 @@ struct FlashForward {
     float* o_;    // not yet divided by the row sum
     float* sum_;  // a vector a row: lanes are added up once, at the end
     float* max_;
+    std::uint8_t* shown_;  // of a text: 1 where a pair is seen
   };
 };
 

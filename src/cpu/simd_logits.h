@@ -6,8 +6,8 @@
 #include "dfa/mask.h"
 
 // What becomes of scores q k^T before the softmax where logits are not plain: logit = scale *
-// score, capped, less ALiBi's distance, with the bias added. Exponents are of the logits then, and
-// the scale is 1.
+// score, what a text makes of it, capped, less ALiBi's distance, with the bias added. Exponents are
+// of the logits then, and the scale is 1.
 namespace dfa::cpu {
 
 template <class Isa>
@@ -16,19 +16,30 @@ class SimdLogits {
   using Vec = typename Isa::Vec;
   static constexpr int kLanes = Isa::kLanes;
 
-  SimdLogits(const HeadShape& shape, float slope, const HeadBias& bias, int head = 0)
-      : shape_(shape), slope_(slope), bias_(bias), head_(head * bias.head) {}
+  SimdLogits(const HeadShape& shape, float slope, const HeadBias& bias, const TextHead& text,
+             int head = 0)
+      : shape_(shape),
+        slope_(slope),
+        bias_(bias),
+        text_{text.b, text.h + head},
+        head_(head * bias.head) {}
 
-  // `count` scores of the query `row` and the keys from `key` on become logits, and where softcap
-  // is on `derivatives`, if not null, what of a logit's gradient goes to scale * score.
+  // `count` scores of the query `row` and the keys from `key` on become logits, and where the shape
+  // chains() `derivatives`, if not null, what of a logit's gradient goes to scale * score.
   void transform(float* scores, int count, std::int64_t row, std::int64_t key,
                  float* derivatives) const {
-    const Vec scale = Isa::splat(shape_.scale), slope = Isa::splat(slope_);
+    if (shape_.score_text) apply_text(scores, count, row, key, derivatives);
+    const Vec scale = Isa::splat(shape_.score_text ? 1.0f : shape_.scale);
+    const Vec slope = Isa::splat(slope_);
     const std::int64_t diagonal = row + shape_.sk - shape_.sq;
     for (int i = 0; i < count; i += kLanes) {
       Vec logit = Isa::load(scores + i) * scale;
       if (shape_.softcap != 0)
         logit = capped(logit, derivatives == nullptr ? nullptr : derivatives + i);
+      if (shape_.score_text && shape_.softcap != 0) {  // no cap keeps a hidden key
+        const Vec text = Isa::load(scores + i);
+        logit = text < Isa::splat(kBiasHides) ? text : logit;
+      }
       if (shape_.alibi) {
         const Vec after = Isa::splat(static_cast<float>(key + i - diagonal)) + lanes();
         logit = logit - slope * Isa::max(after, zero() - after);
@@ -66,9 +77,26 @@ class SimdLogits {
     return bias_.key == 0 ? Isa::splat(values[0]) : Isa::load(values);
   }
 
+  // Rows behind the last query, of which blocks have more, have no logit that a text could make.
+  void apply_text(float* scores, int count, std::int64_t row, std::int64_t key,
+                  float* derivatives) const {
+    for (int i = 0; i < count; i += kLanes) {
+      Isa::store(scores + i, Isa::load(scores + i) * Isa::splat(shape_.scale));
+    }
+    if (row < shape_.sq) {
+      return transform_by_text(*shape_.text, {text_, row, key}, scores, count, derivatives);
+    }
+    for (int i = 0; i < count && derivatives != nullptr; i += kLanes) {
+      Isa::store(derivatives + i, zero());
+    }
+  }
+
   Vec capped(Vec logit, float* derivative) const {
     const Vec t = tanh(logit * Isa::splat(1.0f / shape_.softcap));
-    if (derivative != nullptr) Isa::store(derivative, Isa::splat(1.0f) - t * t);
+    if (derivative != nullptr) {
+      const Vec of_cap = Isa::splat(1.0f) - t * t;
+      Isa::store(derivative, shape_.score_text ? Isa::load(derivative) * of_cap : of_cap);
+    }
     return t * Isa::splat(shape_.softcap);
   }
 
@@ -92,6 +120,7 @@ class SimdLogits {
   const HeadShape& shape_;
   float slope_;
   const HeadBias& bias_;
+  TextHead text_;
   std::int64_t head_;
 };
 

@@ -58,6 +58,7 @@ struct WantedKernel {
   std::string name_expression;  // the kernel as C++ text
   std::string arch;             // "sm_90a"
   int cuda = 0;                 // version of CUDA of the driver that is to run it; 0: not known
+  std::string preamble{};       // C++ text ahead of the file
 };
 
 // What plans of these problems would run by default, each kernel once. refused: the lines of

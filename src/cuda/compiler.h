@@ -14,6 +14,7 @@ struct CompileRequest {
   std::string name_expression;  // the kernel as C++ text, e.g. "dfa::forward<{.block_q = 64}>"
   std::string arch;             // "sm_80", "sm_90a"; DeviceFacts::arch()
   std::vector<std::string> options{};  // more compiler options; the usual ones are always given
+  std::string preamble{};              // C++ text ahead of the file; mostly empty
 };
 
 // Machine code of one kernel, for one architecture.

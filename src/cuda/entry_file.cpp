@@ -21,6 +21,7 @@ Json description_of(const CacheFile& file) {
           {"source", file.request.source},
           {"name_expression", file.request.name_expression},
           {"arch", file.request.arch},
+          {"preamble", file.request.preamble},
           {"options", file.request.options},
           {"lowered_name", file.kernel.lowered_name},
           {"log", file.kernel.log},
@@ -38,6 +39,7 @@ CacheFile described(std::string_view text) try {
   json.at("source").get_to(file.request.source);
   json.at("name_expression").get_to(file.request.name_expression);
   json.at("arch").get_to(file.request.arch);
+  file.request.preamble = json.value("preamble", "");  // those of older versions have none
   json.at("options").get_to(file.request.options);
   json.at("lowered_name").get_to(file.kernel.lowered_name);
   json.at("log").get_to(file.kernel.log);

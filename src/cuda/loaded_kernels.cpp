@@ -16,10 +16,10 @@ struct LoadedKernel {
   std::string warning;  // of the compiler
 };
 
-using Key = std::pair<int, std::string>;  // device and entry
+using Key = std::pair<int, std::string>;  // device, and text ahead of the source with the entry
 
 Key key_of(const gpu::Device& device, const KernelLaunch& launch) {
-  return {device.facts().index, launch.entry};
+  return {device.facts().index, launch.preamble + launch.entry};
 }
 
 struct LoadedKernels {

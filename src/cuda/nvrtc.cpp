@@ -52,7 +52,7 @@ class Unit {
       names.push_back(held.emplace_back(file.name).c_str());
       texts.push_back(held.emplace_back(file.text).c_str());
     }
-    const std::string text = "#include \"" + request.source + "\"\n";
+    const std::string text = request.preamble + "#include \"" + request.source + "\"\n";
     nvrtc_.check(
         nvrtc_.nvrtcCreateProgram(&program_, text.c_str(), "dfa.cu", static_cast<int>(names.size()),
                                   texts.data(), names.data()),

@@ -13,7 +13,8 @@ inline CompileRequest request_of(const KernelLaunch& launch, const std::string& 
   return {.source = launch.source,
           .name_expression = launch.entry,
           .arch = arch,
-          .options = {std::begin(kCompileOptions), std::end(kCompileOptions)}};
+          .options = {std::begin(kCompileOptions), std::end(kCompileOptions)},
+          .preamble = launch.preamble};
 }
 
 }  // namespace dfa::cuda

@@ -114,6 +114,7 @@ std::string KernelStore::digest_of(const CompileRequest& request) const {
     add(all, text);
   }
   for (const std::string& option : request.options) add(all, option);
+  if (!request.preamble.empty()) add(all, request.preamble);
   return digest(all);
 }
 

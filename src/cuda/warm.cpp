@@ -72,7 +72,10 @@ WarmKernel warm(const WantedKernel& wanted) {
   WarmKernel kernel{.wanted = wanted};
   const double start = monotonic_s();
   try {
-    const KernelLaunch launch{wanted.name, wanted.source, wanted.name_expression};
+    const KernelLaunch launch{.name = wanted.name,
+                              .source = wanted.source,
+                              .entry = wanted.name_expression,
+                              .preamble = wanted.preamble};
     const StoredKernel stored = kernel_store().get(request_of(launch, wanted.arch), wanted.cuda);
     kernel.origin = name_of(stored.origin);
     kernel.digest = stored.digest;
@@ -102,9 +105,9 @@ WantedKernels wanted_kernels(std::span<const Problem> problems, const WarmCard& 
   for (const Problem& problem : problems) {
     try {
       for (KernelLaunch& launch : launches_of(problem, capability, limits, algorithm)) {
-        if (!known.insert(launch.entry).second) continue;
+        if (!known.insert(launch.preamble + launch.entry).second) continue;
         wanted.kernels.push_back({std::move(launch.name), std::move(launch.source),
-                                  std::move(launch.entry), arch, cuda});
+                                  std::move(launch.entry), arch, cuda, std::move(launch.preamble)});
       }
     } catch (const Unsupported& error) {
       wanted.refused.emplace_back(to_line(problem), error.what());

@@ -10,6 +10,7 @@
 #include "spec/bias.h"
 #include "spec/config_text.h"
 #include "spec/e4m3.h"
+#include "spec/expression_source.h"
 #include "spec/fp32x3.h"
 
 namespace dfa {
@@ -67,6 +68,16 @@ unsigned q_grid(const Problem& p, const Config& c, int rows) {
 
 std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
+}
+
+// The text of a problem goes ahead of what asks for it.
+template <typename Config>
+void put_text_ahead(std::vector<KernelLaunch>& launches, const Problem& p, const Config& c) {
+  if (!c.text) return;
+  const std::string text = user_text_source(p);
+  for (KernelLaunch& launch : launches) {
+    if (launch.entry.find(".text=true") != std::string::npos) launch.preamble = text;
+  }
 }
 
 bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
@@ -265,6 +276,7 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
                         .grid = grid(tiles_of(rows, kJoinThreads / 32)),
                         .threads = kJoinThreads});
   }
+  put_text_ahead(launches, p, c);
   return launches;
 }
 
@@ -294,6 +306,7 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
     return launches;
   }
   launches.push_back(queries_launch(p, c));
+  put_text_ahead(launches, p, c);
   return launches;
 }
 

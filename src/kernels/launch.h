@@ -35,6 +35,7 @@ struct KernelLaunch {
   unsigned smem_bytes = 0;  // dynamic
   unsigned cluster = 1;     // thread blocks of a cluster, from sm_90 on
   ZeroedBytes zeroed{};     // before it starts
+  std::string preamble{};   // text that goes ahead of the source (user_text_source)
 };
 
 // Requires validate_config(config, problem, limits). A forward of cuda_sm90 runs on any grid: the

@@ -27,7 +27,7 @@ constexpr int expected_registers(const ForwardConfig& c) {
   return c.warp_rows() * (q + c.value_dim + c.warp_keys()) / 32 + other_registers(c) +
          (c.varlen ? kOfSequences : 0) + of_splits +
          (c.varlen && c.dropout && q == 0 ? kOfBoth : 0) +
-         (c.softcap || c.alibi || c.bias || c.dropout ? kOfLogits : 0);
+         (c.softcap || c.alibi || c.bias || c.text || c.dropout ? kOfLogits : 0);
 }
 
 // The walk through slices takes some, and so do addresses that no other loop keeps.
@@ -36,8 +36,8 @@ constexpr int registers_of_slices(const BackwardConfig& c) {
 }
 
 constexpr int expected_registers(const BackwardConfig& c) {
-  const int of_scores = c.softcap ? 3 : 2;  // p, dp and what softcap leaves of ds
-  if (c.sliced()) {                         // dk or dv
+  const int of_scores = c.softcap || c.text ? 3 : 2;  // p, dp and what these leave of ds
+  if (c.sliced()) {                                   // dk or dv
     const BackwardConfig slice = c.of_slice();
     const int sums = std::max(slice.head_dim, slice.value_dim);
     return c.warp_rows() * (sums + of_scores * c.block_q) / 32 + other_registers(c) +
@@ -55,7 +55,7 @@ constexpr int expected_registers(const BackwardConfig& c) {
 
 constexpr int expected_dq_registers(const BackwardConfig& c) {
   constexpr int kOfDropout = 24;
-  const int of_scores = c.softcap ? 3 : 2;
+  const int of_scores = c.softcap || c.text ? 3 : 2;
   const int columns = c.sliced() ? c.of_slice().head_dim : c.head_dim;
   return c.dq_warp_rows() * (columns + of_scores * c.dq_block_k) / 32 + other_registers(c) +
          registers_of_slices(c) + (c.dropout ? kOfDropout : 0);

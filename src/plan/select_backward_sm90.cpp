@@ -264,6 +264,7 @@ Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
                               : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
   }
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const auto dq = p.blocks || (is_wide(p) && !p.deterministic) ? DqAccumulation::atomic
                                                                : DqAccumulation::serialized;
   return validate_sm90(config_of(p, dq, 1), p, limits);

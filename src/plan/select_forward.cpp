@@ -409,6 +409,7 @@ Verdict sm90_fits(const Problem& problem, const Limits& limits) {
                : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
   }
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
+  if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");
   const Verdict verdict = validate_hopper(config_of(problem, least_tile(problem)), problem, limits);
   return verdict ? Verdict::no("cuda_sm90 would pad heads of up to 32 to 64") : verdict;
 }

@@ -40,8 +40,9 @@ Verdict validate_on_cpu(const Config& c, const Problem& p, const Limits& limits)
       require(c.target != Target::cpu_amx || p.dtype == DType::bf16,
               "cpu_amx multiplies bf16 only; use cpu_avx512 for ", dtype),
       require(c.target != Target::cpu_amx || p.plain(),
-              "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias, sink and "
-              "dropout"),
+              "cpu_amx takes plain logits alone; use cpu_avx512 for softcap, alibi, bias, sink, "
+              "mask_mod, "
+              "score_mod and dropout"),
       require(c.target != Target::cpu_amx || !p.kv,
               "cpu_amx takes no cache of another type; use cpu_avx512"),
       require(c.target != Target::cpu_amx || !p.blocks,

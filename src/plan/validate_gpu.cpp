@@ -51,6 +51,8 @@ Verdict validate_problem(const Config& c, const Problem& p) {
        require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
                                                        : "dropout takes dropout=true"),
        require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
+       require(!c.text || !p.paged(), "keys in pages take no mask_mod and no score_mod on a GPU"),
+       require(!c.text || c.target == Target::cuda_sm80, "mask_mod and score_mod take cuda_sm80"),
        validate_lengths(p)});
 }
 
@@ -229,6 +231,7 @@ Verdict validate_dq(const BackwardConfig& c) {
       require(!c.bias, "biases take dq=separate of cuda_sm80"),
       require(!c.ranges, "chunked and prefix masks take dq=separate of cuda_sm80"),
       require(!c.dropout, "dropout takes dq=separate of cuda_sm80"),
+      require(!c.text, "mask_mod and score_mod take dq=separate of cuda_sm80"),
       require(!c.blocks, "lists of blocks take dq=separate of cuda_sm80"),
       require(c.dq == DqAccumulation::serialized, "dq=", name_of(c.dq),
               " is of cuda_sm90; cuda_sm80 takes separate, serialized"),
@@ -265,7 +268,7 @@ Verdict validate_varlen(bool varlen, const Problem& p) {
 
 Verdict validate_plain_logits(const Problem& p) {
   return require(p.plain(), "cuda_sm90 takes plain logits alone in ", name_of(p.dtype),
-                 ", without softcap, alibi, bias, sink and dropout");
+                 ", without softcap, alibi, bias, sink, mask_mod, score_mod and dropout");
 }
 
 Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block) {
@@ -334,6 +337,7 @@ Verdict validate_split_kv(const ForwardConfig& c, const Problem& p) {
               "batch_invariant takes split_keys, the size of splits, with split_kv=true"),
       require(c.num_splits >= 1, "split_kv=true takes num_splits from 1 on"),
       require(!c.dropout, "split_kv=true has no dropout"),
+      require(!c.text, "split_kv=true has no mask_mod and no score_mod"),
       require(c.block_k % (16 * c.warps) == 0, "split_kv=true wants block_k=", c.block_k,
               " in multiples of 16 keys for each of ", c.warps, " warps"),
       require(c.split_keys >= 0 && c.split_keys % c.block_k == 0, "split_keys=", c.split_keys,

@@ -68,6 +68,7 @@ void set_logits(Config& c, const Problem& p) {
   c.softcap = p.softcap != 0;
   c.alibi = p.alibi;
   c.bias = p.bias.has_value();
+  c.text = p.has_text();
   if constexpr (requires { c.sink; }) c.sink = p.sink;
 }
 
@@ -87,8 +88,9 @@ template <typename Config>
 Verdict validate_logits(const Config& c, const Problem& p) {
   Config wanted = c;
   set_logits(wanted, p);
-  return wanted == c ? Verdict::yes()
-                     : Verdict::no("softcap, alibi, bias and sink are not those of the problem");
+  return wanted == c
+             ? Verdict::yes()
+             : Verdict::no("softcap, alibi, bias, sink and text are not those of the problem");
 }
 Verdict validate_lengths(const Problem& problem);
 

@@ -129,6 +129,7 @@ bool makes_logits(const ForwardConfig& c) { return c.softcap || c.alibi; }
 Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   return all({
       require(!p.bias, "cuda_sm90 adds no bias to logits"),
+      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
       require(!makes_logits(c) || c.cluster == 1 || c.value_dim <= kMostPairValues,
               "cluster=2 with softcap or alibi has registers for value_dim up to ",
@@ -312,6 +313,7 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       require(!p.bias, "cuda_sm90 adds no bias to logits"),
+      require(!p.has_text(), "cuda_sm90 takes no mask_mod and no score_mod"),
       validate_logits(c, p),
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",

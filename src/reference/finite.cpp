@@ -61,8 +61,10 @@ std::string first_non_finite_lse(const Problem& p, const float* lse, const Block
     const std::int64_t nearest = std::clamp<std::int64_t>(i + p.sk - p.sq, 0, p.sk - 1);
     const bool listed = SeenBlocks(p, blocks, n / p.sq / p.hq, n / p.sq % p.hq).lists_keys_of(i);
     const bool sees_keys = listed && is_visible(p, i, nearest);
-    // Of listed keys a mask may hide all, or a bitmap have none: then both are right.
-    const bool unsure = p.blocks && listed && (!p.mask.is_full() || p.blocks->bitmaps);
+    // Of listed keys a mask may hide all, or a bitmap have none, and a text may say anything: then
+    // both are right.
+    const bool unsure =
+        p.has_text() || (p.blocks && listed && (!p.mask.is_full() || p.blocks->bitmaps));
     if (unsure && lse[n] == kNoKey) continue;
     if (sees_keys ? std::isfinite(lse[n]) : lse[n] == kNoKey) continue;
     return fmt::format("at b{} h{} s{}: {} where {} is right", n / p.sq / p.hq, n / p.sq % p.hq, i,

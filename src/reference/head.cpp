@@ -317,9 +317,9 @@ typename Head<Real>::Gradient Head<Real>::dq(std::int64_t i, Real lse, Real delt
     if (!keys.shows(static_cast<std::int64_t>(n))) continue;
     const std::int64_t j = keys.begin + static_cast<std::int64_t>(n);
     const Real s = round(logits_.of(plain[n], i, j));
-    const Real p = round(probability(s, lse)), derivative = logits_.derivative(plain[n]);
+    const Real p = round(probability(s, lse)), derivative = logits_.derivative(plain[n], i, j);
     ds[n] = round(ds[n] * dropout_.of(i, j));
-    terms[n] = ds_terms(p, ds[n], delta) * derivative;
+    terms[n] = ds_terms(p, ds[n], delta) * std::fabs(derivative);
     ds[n] = round(p * (ds[n] - delta) * derivative);
   }
   Gradient gradient = {weighted_sum(ds, k_, keys, order_), terms_of(terms, k_size_, keys, order_)};
@@ -360,12 +360,13 @@ void Head<Real>::add_key_gradient(std::int64_t j, const std::vector<Real>& lse,
   for (std::size_t i = 0; i < ds.size(); ++i) {
     if (!rows.shows(static_cast<std::int64_t>(i))) continue;
     const std::size_t row = static_cast<std::size_t>(rows.begin) + i;
-    const Real derivative = logits_.derivative(probabilities[i]);
-    const Real s = round(logits_.of(probabilities[i], static_cast<std::int64_t>(row), j));
+    const auto query = static_cast<std::int64_t>(row);
+    const Real derivative = logits_.derivative(probabilities[i], query, j);
+    const Real s = round(logits_.of(probabilities[i], query, j));
     const Real kept = dropout_.of(static_cast<std::int64_t>(row), j);
     probabilities[i] = round(probability(s, lse[row]));
     ds[i] = round(ds[i] * kept);
-    terms[i] = ds_terms(probabilities[i], ds[i], delta[row]) * derivative;
+    terms[i] = ds_terms(probabilities[i], ds[i], delta[row]) * std::fabs(derivative);
     ds[i] = round(probabilities[i] * (ds[i] - delta[row]) * derivative);
     probabilities[i] = round(probabilities[i] * kept);
   }

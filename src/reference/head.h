@@ -24,8 +24,8 @@ struct Matrix {
   const Real* row(std::int64_t i) const { return data.data() + i * cols; }
 };
 
-// Does query i see key j? The definition of the mask, in the reference's own words: were it shared
-// with the engines, a fault in it would pass every check.
+// Does query i see key j by the problem's mask? The definition, in the reference's own words: were
+// it shared with the engines, a fault in it would pass every check.
 bool is_visible(const Problem& problem, std::int64_t i, std::int64_t j);
 
 inline constexpr int kMostSumOrders = 64;
@@ -76,7 +76,7 @@ class Head {
   };
   Gradient dq(std::int64_t i, Real lse, Real delta) const;
 
-  // The gradients of a row's logits, what dq is before softcap and k join it.
+  // The gradients of a row's logits, what dq is before score_mod, softcap and k join it.
   struct LogitGradients {
     std::int64_t begin = 0;  // the key of the first
     std::vector<Real> ds, terms;
@@ -106,7 +106,7 @@ class Head {
   // of q and k afterwards, as a kernel's do.
   bool in_8_bits() const { return std::is_same_v<Real, float> && p_.dtype == DType::e4m3; }
   bool sees(std::int64_t i, std::int64_t j) const {
-    return is_visible(p_, i, j) && blocks_.sees(i, j);
+    return is_visible(p_, i, j) && blocks_.sees(i, j) && logits_.sees(i, j);
   }
   Seen keys_of(std::int64_t i) const;
   Seen queries_of(std::int64_t j) const;

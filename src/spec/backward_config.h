@@ -62,6 +62,7 @@ struct BackwardConfig {
   bool ranges = false;
   bool dropout = false;
   bool blocks = false;
+  bool text = false;
 
   constexpr bool dq_serialized() const {
     return dq == DqAccumulation::serialized || dq == DqAccumulation::serialized_fused;

@@ -64,6 +64,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
   visit("blocks", config.blocks);
+  if (!sm90) visit("text", config.text);
   if constexpr (requires { config.split_kv; }) {
     if (sm90) return;
     visit("split_kv", config.split_kv);
@@ -115,6 +116,7 @@ constexpr struct {
                 {"ranges", "false"},
                 {"dropout", "false"},
                 {"blocks", "false"},
+                {"text", "false"},
                 {"split_kv", "false"},
                 {"split_keys", "0"},
                 {"kv_e4m3", "false"},

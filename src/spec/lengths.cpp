@@ -121,7 +121,8 @@ void require_plain(const Problem& p, const char* what) {
   if (p.plain()) return;
   throw Unsupported(
       std::string(what) +
-      ": takes plain logits alone; leave softcap(…), alibi, bias(…), sink and dropout(…) out");
+      ": takes plain logits alone; leave softcap(…), alibi, bias(…), sink, mask_mod(…), "
+      "score_mod(…) and dropout(…) out");
 }
 
 Problem of_equal_lengths(const Problem& packed) {

@@ -13,9 +13,11 @@
 #include "spec/blocks.h"
 #include "spec/dropout.h"
 #include "spec/dtype_name.h"
+#include "spec/expression.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
 #include "spec/problem_rules.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 namespace {
@@ -90,7 +92,8 @@ class Parser {
     bad("unknown token " + quoted(token) +
         "; expected PASS DTYPE [MASK] bN hqN hkN sqN skN dN [dvN] [window(L,R)] [chunk(N)] "
         "[prefix(P)] [deterministic] [scale(X)] [softcap(X)] [alibi] [bias(b|1,h|1[,q|1,k|1])] "
-        "[sink] [dropout(P,SEED)] [blocks(…)] [page(N)] [kv(e4m3)] [num_splits(N)] "
+        "[sink] [dropout(P,SEED)] [blocks(…)] [mask_mod(TEXT)] [score_mod(TEXT)] [page(N)] "
+        "[kv(e4m3)] [num_splits(N)] "
         "[batch_invariant] with PASS fwd|bwd|fwdbwd, DTYPE " +
         dtype_names("|") + ", MASK full|causal");
   }
@@ -207,6 +210,18 @@ class Parser {
     return true;
   }
 
+  static bool take_text(std::string_view token, std::string_view name, std::string& to,
+                        Expression (*parse)(std::string_view)) {
+    if (!token.starts_with(name) || token.size() == name.size() || token[name.size()] != '(') {
+      return false;
+    }
+    const auto text = argument_of(token, name);
+    if (!text) bad(quoted(token) + " is not of the form " + std::string(name) + "(TEXT)");
+    if (!to.empty()) bad("a second " + std::string(name) + " " + quoted(token));
+    to = expression_text(parse(*text));
+    return true;
+  }
+
   bool take_call(std::string_view token) {
     if (take_positions(token, "chunk", chunk_)) return true;
     if (take_positions(token, "prefix", prefix_)) return true;
@@ -248,6 +263,8 @@ class Parser {
       problem_.blocks = block_mask_of(*text);
       return true;
     }
+    if (take_text(token, "mask_mod", problem_.mask_mod, parse_mask_mod)) return true;
+    if (take_text(token, "score_mod", problem_.score_mod, parse_score_mod)) return true;
     if (const auto text = argument_of(token, "layout")) {
       const auto layout = kLayouts.find(*text);
       if (!layout) bad("'" + std::string(token) + "'; accepted: layout(" + kLayouts.names() + ")");
@@ -394,7 +411,7 @@ std::int64_t extent(const Strides& strides, std::int64_t b, std::int64_t h, std:
 
 Problem parse_problem(std::string_view line) {
   Parser parser;
-  for (const std::string_view token : split(line, " \t\r\n")) parser.take(token);
+  for (const std::string_view token : tokens_of(line)) parser.take(token);
   return parser.finish();
 }
 
@@ -435,6 +452,7 @@ std::string to_line(const Problem& p) {
   if (p.sink) line += " sink";
   line += dropout_text(p);
   if (p.blocks) line += " blocks(" + block_mask_text(*p.blocks) + ")";
+  line += user_text(p);
   if (p.kv) line += std::string(" kv(") + name_of(*p.kv) + ")";
   if (p.num_splits != 0) line += " num_splits(" + std::to_string(p.num_splits) + ")";
   if (p.batch_invariant) line += " batch_invariant";

@@ -11,6 +11,7 @@
 #include "spec/dropout.h"
 #include "spec/lengths.h"
 #include "spec/parse.h"
+#include "spec/user_text.h"
 
 namespace dfa {
 namespace problem_rules {
@@ -212,6 +213,7 @@ void validate(const Problem& p) {
   if (p.paged()) require_paged(p);
   if (p.packed()) require_packed(p);
   if (p.blocks) require_blocks(p);
+  require_user_text(p);
   require_splits(p);
   require_kv(p);
   const std::int64_t b = p.batches(), q_rows = p.q_rows(), k_rows = p.k_rows();

@@ -93,15 +93,16 @@ TEST_F(StoreTest, AKernelIsCompiledOnceThenInMemoryThenOnDisk) {
 
 TEST_F(StoreTest, WhateverTheCodeDependsOnIsInTheKey) {
   KernelStore store = fresh();
-  std::vector<CompileRequest> requests(6, kRequest);
+  std::vector<CompileRequest> requests(7, kRequest);
   requests[1].name_expression = "kernel<2>";
   requests[2].arch = "sm_80";
   requests[3].source = "b.cuh";
   requests[4].options = {};
   requests[5].options = {"-std=c++20", ""};
+  requests[6].preamble = "struct UserText;";
   for (const CompileRequest& request : requests) store.get(request);
-  EXPECT_EQ(compiler->count, 6);
-  EXPECT_EQ(files().size(), 6u);
+  EXPECT_EQ(compiler->count, 7);
+  EXPECT_EQ(files().size(), 7u);
 }
 
 TEST_F(StoreTest, AChangedSourceIsCompiledAnew) {

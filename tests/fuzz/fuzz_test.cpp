@@ -66,8 +66,11 @@ TEST(Fuzz, RandomProblemsMeetTheRuleOnEveryVariant) {
       line += " dropout(0." + std::to_string(1 + dice.below(99)) + "," +
               std::to_string(dice.below(1000)) + ")";
     }
-    std::vector<Variant> variants = variants_of(parse_problem(line));
-    variants.push_back(random_tiles(parse_problem(line), dice));
+    const bool has_text = dice.below(4) == 0;
+    if (has_text) line += random_text(dice);
+    const Problem p = parse_problem(line);
+    std::vector<Variant> variants = has_text ? flash_variants_of(p) : variants_of(p);
+    variants.push_back(random_tiles(p, dice));
     return Drawn{line, variants};
   });
 }
@@ -108,6 +111,7 @@ TEST(Fuzz, DamagedProblemLinesParseToAFixedPointOrAreRefused) {
     Dice dice(i);
     const std::string line = mutated(i % 4 == 0   ? random_paged_line(dice)
                                      : i % 4 == 1 ? random_blocks_line(dice)
+                                     : i % 4 == 2 ? random_line(dice) + random_text(dice)
                                                   : random_line(dice),
                                      dice);
     try {
@@ -115,7 +119,10 @@ TEST(Fuzz, DamagedProblemLinesParseToAFixedPointOrAreRefused) {
       EXPECT_EQ(parse_problem(to_line(p)), p) << line;
       ++parsed;
     } catch (const InvalidArgument& error) {
-      EXPECT_EQ(std::string(error.what()).find("problem: "), 0u) << line;
+      const std::string text = error.what();
+      const std::string place = text.substr(0, text.find(':'));
+      EXPECT_TRUE(place == "problem" || place == "mask_mod" || place == "score_mod") << line;
+      EXPECT_EQ(text.find('\n'), std::string::npos) << line;
       ++refused;
     }
   }

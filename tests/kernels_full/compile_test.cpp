@@ -59,6 +59,17 @@ TEST_P(CompileTest, HoppersPagesCompileWithoutSpills) {
   }
 }
 
+// A mask and a logit transform beside all else, packed, and a text of many functions.
+TEST_P(CompileTest, TextsCompileWithoutSpills) {
+  if (sm75()) GTEST_SKIP() << "texts take cuda_sm80";
+  compile_variants(
+      {" causal hq4 hk2 lens(64,33) mask_mod(kv_idx >= q_idx - 20 * b && kv_idx % 5 != h) "
+       "score_mod(score * exp(-0.1f * h)) softcap(3) alibi sink",
+       " b1 h2 s64 score_mod(kv_idx % 7 == 0 ? -INFINITY : sqrt(1 + score * score) - 30.0f * "
+       "tanh(score / 30.0f) - log(2 + abs(min(score, max(score, int(0.5f * b))))))"},
+      [](const auto& config) { return config.text; });
+}
+
 // Few queries of keys without pages, packed and dense.
 TEST_P(CompileTest, SplitsOfKeysWithoutPagesCompileWithoutSpills) {
   if (sm75()) GTEST_SKIP() << "cuda_sm75 has no split_kv";

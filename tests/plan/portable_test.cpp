@@ -80,6 +80,54 @@ TEST(GpuLegality, HeadsAbove256AreOfThePortableKernelsOnEveryArchitecture) {
   }
 }
 
+TEST(GpuLegality, TextsAreOfThePortableKernelsOnEveryArchitecture) {
+  for (const int architecture : kArchitectures) {
+    const Limits limits = gpu_limits(architecture);
+    for (const char* dtype : {"bf16", "fp16", "tf32", "fp32"}) {
+      for (const char* rest :
+           {" h2 s1000 d64 mask_mod(kv_idx<=q_idx)",
+            " hq8 hk1 sq1 sk9000 b9 d128 score_mod(2*score)",
+            " causal h2 s1000 d128 deterministic score_mod(tanh(score)) softcap(3) alibi sink",
+            " hq4 hk2 causal lens(1,70) lens_k(90,100) d64 mask_mod(b!=h)",
+            " hq8 hk1 lens(1,1) lens_k(900,100) d64 mask_mod(b!=h)",
+            " h2 s100 d512 score_mod(2*score)", " h2 s300 d96 bias(b,h) mask_mod(h<1)"}) {
+        const Problem p = parse_problem(std::string("fwdbwd ") + dtype + rest);
+        if (p.bias && p.d > 256) continue;
+        expect_legal_defaults(p, limits);
+        Problem forward = p;
+        forward.pass = Pass::forward;
+        expect_legal_defaults(forward, limits);
+        EXPECT_TRUE(select_forward(p, limits).text);
+        EXPECT_TRUE(select_backward(p, limits).text);
+      }
+    }
+  }
+}
+
+TEST(GpuLegality, TextsAreRefusedByNameWhereNoKernelTakesThem) {
+  const Limits limits = portable_limits();
+  const auto reason = [&](const char* line, const char* config) {
+    const Problem p = parse_problem(line);
+    const ForwardConfig base = select_forward(p, limits);
+    return validate_config(parse_config(config, base), p, limits).reason;
+  };
+  const char* text = "fwd bf16 hq8 hk1 lens(1,1) lens_k(90,10) d64 mask_mod(b!=h)";
+  EXPECT_NE(reason("fwd bf16 h2 lens(9) d64 page(16) mask_mod(b!=h)", "")
+                .find("keys in pages take no mask_mod"),
+            std::string::npos);
+  EXPECT_NE(reason(text, "text=false").find("text are not those of the problem"),
+            std::string::npos);
+  EXPECT_NE(reason("fwd bf16 h2 s64 d64", "text=true").find("text are not those of the problem"),
+            std::string::npos);
+  EXPECT_NE(reason(text, "split_kv=true, num_splits=4, block_k=64, warps=4, block_q=16")
+                .find("split_kv=true has no mask_mod"),
+            std::string::npos);
+  const Limits hopper = gpu_limits(90);
+  const Problem p = parse_problem("fwdbwd bf16 h2 s1024 d64 mask_mod(b!=h)");
+  EXPECT_EQ(sm90_fits(p, hopper).reason, "cuda_sm90 takes no mask_mod and no score_mod");
+  EXPECT_EQ(sm90_backward_fits(p, hopper).reason, "cuda_sm90 takes no mask_mod and no score_mod");
+}
+
 TEST(GpuLegality, HeadsAbove256AreRefusedByNameWhereNoKernelTakesThem) {
   const Limits hopper = gpu_limits(90), turing = gpu_limits(75);
   for (const char* line : {"fwdbwd bf16 h1 s64 d264", "fwdbwd fp16 h1 s64 d64 dv512"}) {

@@ -59,7 +59,7 @@ TEST(Sm90Legality, LogitsAreThoseOfTheProblem) {
     ForwardConfig config = select_forward(plain, kHopper);
     EXPECT_THROW(asked_forward(sm90 + said + "=true", plain, kHopper), InvalidArgument) << said;
     EXPECT_EQ(validate_config(config, p, kHopper).reason,
-              "softcap, alibi, bias and sink are not those of the problem");
+              "softcap, alibi, bias, sink and text are not those of the problem");
     set_logits(config, p);
     EXPECT_NE(to_text(config).find("." + said + "=true"), std::string::npos);
     const Verdict legal = validate_config(config, p, kHopper);

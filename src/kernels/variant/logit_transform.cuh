@@ -5,17 +5,21 @@
 #include "kernels/ptx/arithmetic.cuh"
 #include "kernels/schedule/seqlen_info.h"
 #include "kernels/tile/product.cuh"
+#include "kernels/variant/dropout_args.h"
+#include "kernels/variant/user_text.cuh"
 
 // What becomes of scores q k^T before masks and the softmax: nothing, with the scale in the
-// exponents, or the logits that softcap, ALiBi and a bias make of scale * score, with exponents of
-// those.
+// exponents, or the logits that a text, softcap, ALiBi and a bias make of scale * score, with
+// exponents of those. Pairs that a text hides have -inf.
 // Kernels ask here for all of it, and pay for what their configuration names.
 namespace dfa {
 
-template <bool kSoftcap, bool kAlibi, bool kBias>
+template <bool kSoftcap, bool kAlibi, bool kBias, bool kText>
 class LogitTransform {
+  static constexpr bool kChains = kSoftcap || kText;
+
  public:
-  static constexpr bool kPlain = !kSoftcap && !kAlibi && !kBias;
+  static constexpr bool kPlain = !kSoftcap && !kAlibi && !kBias && !kText;
 
   // Of the rows of one query head.
   template <bool kVarlen>
@@ -27,6 +31,12 @@ class LogitTransform {
     if constexpr (kBias) {
       const BiasArgs& bias = args.logits.bias;
       bias_ = seq.batch * bias.strides.batch + head * bias.strides.head;
+    }
+    if constexpr (kText) {
+      batch_ = seq.batch + DropoutArgs::of(args).first_batch;
+      head_ = head;
+    }
+    if constexpr (kBias || kText) {
       queries_ = seq.sq(args);
       keys_ = seq.sk(args);
     }
@@ -43,10 +53,10 @@ class LogitTransform {
     return scale_log2(args) < 0 ? ptx::infinity() : -ptx::infinity();
   }
 
-  // What of a logit's gradient goes to scale * score: all of it without softcap.
+  // What of a logit's gradient goes to scale * score: all of it without a text and softcap.
   struct Whole {};
   template <int kRows, int kColumns>
-  using Shares = Either<kSoftcap, Sum<kRows, kColumns>, Whole>;
+  using Shares = Either<kChains, Sum<kRows, kColumns>, Whole>;
 
   // Rows are queries from `query` on, columns keys from `key` on, those of the warp's first score.
   // The second form leaves shares for chain().
@@ -67,7 +77,7 @@ class LogitTransform {
       each(scores, [&](float& score, int row, int column, int m, int n, int i) {
         float share;
         score = logit(args, score, query + row, key + column, share);
-        if constexpr (kSoftcap) shares[m][n][i] = share;
+        if constexpr (kChains) shares[m][n][i] = share;
       });
     }
   }
@@ -79,7 +89,7 @@ class LogitTransform {
       each(scores, [&](float& score, int row, int column, int m, int n, int i) {
         float share;
         score = logit(args, score, query + column, key + row, share);
-        if constexpr (kSoftcap) shares[m][n][i] = share;
+        if constexpr (kChains) shares[m][n][i] = share;
       });
     }
   }
@@ -87,13 +97,17 @@ class LogitTransform {
   // Gradients of logits become those of scale * score.
   template <int kRows, int kColumns>
   static DFA_DEVICE void chain(Sum<kRows, kColumns>& ds, const Shares<kRows, kColumns>& shares) {
-    if constexpr (kSoftcap) {
+    if constexpr (kChains) {
 #pragma unroll
       for (int m = 0; m < kRows; ++m) {
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) ds[m][n][i] *= shares[m][n][i];
+          for (int i = 0; i < 4; ++i) {
+            // What a text says where nobody looks may be no number.
+            if (kText && ds[m][n][i] == 0) continue;
+            ds[m][n][i] *= shares[m][n][i];
+          }
         }
       }
     }
@@ -105,9 +119,20 @@ class LogitTransform {
   DFA_DEVICE float logit(const KernelArgs& args, float score, int query, int key,
                          float& share) const {
     float value = args.scale * score;
+    if constexpr (kText) {
+      share = 1;
+      // Behind the last query and key nothing is said.
+      if (query < queries_ && key < keys_) {
+        value = UserText<kText>::logit(value, {batch_, head_, query, key, queries_, keys_}, share);
+        if (value < kBiasHides) {
+          share = 0;
+          return -ptx::infinity();
+        }
+      }
+    }
     if constexpr (kSoftcap) {
       const float t = tanhf(value * args.logits.inverse_softcap);
-      share = 1 - t * t;
+      share = kText ? share * (1 - t * t) : 1 - t * t;
       value = args.logits.softcap * t;
     }
     if constexpr (kAlibi) {
@@ -162,11 +187,12 @@ class LogitTransform {
   int diagonal_ = 0;    // from a query to the key that ALiBi puts beside it
   long long bias_ = 0;  // to the head's first value
   int queries_ = 0, keys_ = 0;
+  int batch_ = 0, head_ = 0;  // of a text
 };
 
-using PlainLogits = LogitTransform<false, false, false>;
+using PlainLogits = LogitTransform<false, false, false, false>;
 
 template <auto kConfig>
-using LogitsOf = LogitTransform<kConfig.softcap, kConfig.alibi, kConfig.bias>;
+using LogitsOf = LogitTransform<kConfig.softcap, kConfig.alibi, kConfig.bias, kConfig.text>;
 
 }  // namespace dfa

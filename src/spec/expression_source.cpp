@@ -1,0 +1,206 @@
+#include "spec/expression_source.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "spec/expression.h"
+
+namespace dfa {
+namespace {
+
+std::string name_source(ExpressionName name) {
+  switch (name) {
+    case ExpressionName::score: return "score";
+    case ExpressionName::b: return "at.b";
+    case ExpressionName::h: return "at.h";
+    case ExpressionName::q_idx: return "at.q_idx";
+    case ExpressionName::kv_idx: return "at.kv_idx";
+    case ExpressionName::sq: return "at.sq";
+    case ExpressionName::sk: return "at.sk";
+  }
+  return "";
+}
+
+std::string number_source(float value) {
+  if (std::isinf(value)) return "ptx::infinity()";
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  std::string number(text, end);
+  if (number.find_first_of(".e") == std::string::npos) number += ".0";
+  return number + "f";
+}
+
+const char* type_source(ValueType type) {
+  return type == ValueType::boolean ? "bool" : type == ValueType::integer ? "int" : "float";
+}
+
+// Values are v0, v1, … and derivatives d0, d1, …, behind a letter for each tree.
+class Statements {
+ public:
+  Statements(const Expression& all, std::string prefix) : all_(all), prefix_(std::move(prefix)) {
+    for (std::size_t n = 0; n < all.nodes.size(); ++n) add(static_cast<int>(n));
+  }
+
+  const std::string& text() const { return text_; }
+  std::string result() const { return value(last()); }
+  std::string slope_of_result() const { return slope(last()); }
+
+ private:
+  using Op = ExpressionOp;
+
+  int last() const { return static_cast<int>(all_.nodes.size()) - 1; }
+  std::string value(int n) const { return prefix_ + "v" + std::to_string(n); }
+  bool moves(int n) const {
+    return all_.node(n).of_score && all_.node(n).type == ValueType::number;
+  }
+  std::string slope(int n) const { return moves(n) ? prefix_ + "d" + std::to_string(n) : "0.0f"; }
+
+  void add(int n) {
+    const ExpressionNode& node = all_.node(n);
+    declare(type_source(node.type), value(n), value_source(node));
+    if (moves(n)) declare("float", slope(n), slope_source(n));
+  }
+  void declare(const char* type, const std::string& name, const std::string& source) {
+    text_ +=
+        std::string("    [[maybe_unused]] const ") + type + " " + name + " = " + source + ";\n";
+  }
+
+  std::string value_source(const ExpressionNode& node) const {
+    const auto of = [&](int i) { return value(node.operands[i]); };
+    const auto call = [&](const char* name) {
+      return std::string(name) + "(" + of(0) + (node.count() == 2 ? ", " + of(1) : "") + ")";
+    };
+    const auto infix = [&](const char* sign) { return of(0) + " " + sign + " " + of(1); };
+    switch (node.op) {
+      case Op::constant:
+        if (node.type == ValueType::number) return number_source(node.number);
+        if (node.type == ValueType::boolean) return node.integer != 0 ? "true" : "false";
+        return std::to_string(node.integer);
+      case Op::name: return name_source(node.name);
+      case Op::to_boolean: return of(0) + " != 0";
+      case Op::to_integer:
+        return all_.node(node.operands[0]).type == ValueType::number ? call("text::truncate")
+                                                                     : of(0) + " ? 1 : 0";
+      case Op::to_number: return "static_cast<float>(" + of(0) + ")";
+      case Op::negate: return call("text::negate");
+      case Op::logic_not: return "!" + of(0);
+      case Op::bit_not: return "~" + of(0);
+      case Op::multiply: return call("text::multiply");
+      case Op::divide: return call("text::divide");
+      case Op::remainder: return call("text::remainder");
+      case Op::add: return call("text::add");
+      case Op::subtract: return call("text::subtract");
+      case Op::shift_left: return call("text::shift_left");
+      case Op::shift_right: return call("text::shift_right");
+      case Op::less:
+      case Op::less_equal:
+      case Op::greater:
+      case Op::greater_equal:
+      case Op::equal:
+      case Op::not_equal:
+      case Op::bit_and:
+      case Op::bit_xor:
+      case Op::bit_or:
+      case Op::logic_and:
+      case Op::logic_or: return infix(sign_of(node.op));
+      case Op::select: return of(0) + " ? " + of(1) + " : " + of(2);
+      case Op::absolute: return call("text::absolute");
+      case Op::least: return call("text::least");
+      case Op::largest: return call("text::largest");
+      case Op::tanh: return call("tanhf");
+      case Op::exp: return call("expf");
+      case Op::log: return call("logf");
+      case Op::sqrt: return call("sqrtf");
+      case Op::sin: return call("sinf");
+      case Op::cos: return call("cosf");
+      case Op::pow: return call("powf");
+    }
+    return "";
+  }
+
+  static const char* sign_of(Op op) {
+    switch (op) {
+      case Op::less: return "<";
+      case Op::less_equal: return "<=";
+      case Op::greater: return ">";
+      case Op::greater_equal: return ">=";
+      case Op::equal: return "==";
+      case Op::not_equal: return "!=";
+      case Op::bit_and: return "&";
+      case Op::bit_xor: return "^";
+      case Op::bit_or: return "|";
+      case Op::logic_and: return "&&";
+      default: return "||";
+    }
+  }
+
+  // What stands still adds no term, also where the other factor is not finite.
+  std::string slope_source(int n) const {
+    const ExpressionNode& node = all_.node(n);
+    const auto v = [&](int i) { return value(node.operands[i]); };
+    const auto d = [&](int i) { return slope(node.operands[i]); };
+    const auto is_moved = [&](int i) { return moves(node.operands[i]); };
+    const std::string own = value(n);
+    switch (node.op) {
+      case Op::name: return "1.0f";
+      case Op::negate: return "-" + d(0);
+      case Op::add: return d(0) + " + " + d(1);
+      case Op::subtract: return d(0) + " - " + d(1);
+      case Op::multiply:
+        if (!is_moved(1)) return d(0) + " * " + v(1);
+        if (!is_moved(0)) return v(0) + " * " + d(1);
+        return d(0) + " * " + v(1) + " + " + v(0) + " * " + d(1);
+      case Op::divide:
+        if (!is_moved(1)) return d(0) + " / " + v(1);
+        if (!is_moved(0)) return "-" + own + " * " + d(1) + " / " + v(1);
+        return "(" + d(0) + " - " + own + " * " + d(1) + ") / " + v(1);
+      case Op::select: return v(0) + " ? " + d(1) + " : " + d(2);
+      case Op::absolute:
+        return v(0) + " > 0 ? " + d(0) + " : " + v(0) + " < 0 ? -" + d(0) + " : 0.0f";
+      case Op::least:
+        return "text::takes_second_least(" + v(0) + ", " + v(1) + ") ? " + d(1) + " : " + d(0);
+      case Op::largest:
+        return "text::takes_second_largest(" + v(0) + ", " + v(1) + ") ? " + d(1) + " : " + d(0);
+      case Op::tanh: return "(1 - " + own + " * " + own + ") * " + d(0);
+      case Op::exp: return own + " * " + d(0);
+      case Op::log: return d(0) + " / " + v(0);
+      case Op::sqrt: return d(0) + " / (2 * " + own + ")";
+      case Op::sin: return "cosf(" + v(0) + ") * " + d(0);
+      case Op::cos: return "-sinf(" + v(0) + ") * " + d(0);
+      case Op::pow: return v(1) + " * powf(" + v(0) + ", " + v(1) + " - 1) * " + d(0);
+      default: return "0.0f";  // a float of what jumps with the score
+    }
+  }
+
+  const Expression& all_;
+  std::string prefix_, text_;
+};
+
+}  // namespace
+
+std::string user_text_source(const Problem& p) {
+  std::string text =
+      "#include \"kernels/variant/user_text.cuh\"\n"
+      "namespace dfa {\n"
+      "template <>\n"
+      "struct UserText<true> {\n"
+      "  static DFA_DEVICE float logit(float score, [[maybe_unused]] const UserTextPlace& at, "
+      "float& share) {\n";
+  if (!p.mask_mod.empty()) {
+    const Expression mask = parse_mask_mod(p.mask_mod);
+    const Statements statements(mask, "m");
+    text += statements.text() + "    if (!" + statements.result() +
+            ") {\n      share = 0;\n      return -ptx::infinity();\n    }\n";
+  }
+  if (p.score_mod.empty()) {
+    text += "    share = 1;\n    return score;\n";
+  } else {
+    const Expression score = parse_score_mod(p.score_mod);
+    const Statements statements(score, "s");
+    text += statements.text() + "    share = " + statements.slope_of_result() + ";\n    return " +
+            statements.result() + ";\n";
+  }
+  return text + "  }\n};\n}  // namespace dfa\n";
+}
+
+}  // namespace dfa

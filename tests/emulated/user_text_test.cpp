@@ -1,0 +1,143 @@
+// The portable kernels' own sources with texts, on a processor, held against fp64. What a device is
+// given for a text stands in user_texts.h, compiled into this program.
+#include "emulated/portable.h"
+// and then:
+#include <fstream>
+#include <sstream>
+
+#include "kernels/variant/user_text.cuh"
+#include "spec/expression_source.h"
+
+namespace dfa {
+
+// clang-format off
+#include "emulated/user_texts.h"
+// clang-format on
+
+namespace {
+int chosen_text = 0;
+}
+
+// One text for a program, as for a kernel: that which a test has chosen.
+template <>
+struct UserText<true> {
+  static DFA_DEVICE float logit(float score, const UserTextPlace& at, float& share) {
+    switch (chosen_text) {
+      case 0: return Text0::logit(score, at, share);
+      case 1: return Text1::logit(score, at, share);
+      case 2: return Text2::logit(score, at, share);
+      default: return Text3::logit(score, at, share);
+    }
+  }
+};
+
+namespace {
+
+using namespace emulated;
+
+constexpr const char* kTexts[] = {
+    "mask_mod((kv_idx + b) % 5 != h % 5 && (q_idx ^ kv_idx) >> 6 <= 1) "
+    "score_mod(score - 0.05f * abs(q_idx + sk - sq - kv_idx))",
+    "score_mod(5.0f * tanh(score / 5.0f) + 0.1f * h + (kv_idx < 4 ? min(score, 0.5f) : max(-score, "
+    "exp(-abs(score)))))",
+    "mask_mod(kv_idx <= q_idx + sk - sq || kv_idx < sq / 4 && !(h == 1))",
+    "score_mod(kv_idx % 7 == q_idx % 7 ? -INFINITY : sqrt(1 + score * score) - log(2 + cos(score)) "
+    "+ "
+    "pow(1 + score * score, 0.3f) / (2 + sin(score)) * int(0.5f * b + 1))"};
+
+TEST(EmulatedUserText, WhatIsCompiledHereIsWhatADeviceIsGiven) {
+  std::ifstream file(std::string(DFA_SOURCE_DIR) + "/tests/emulated/user_texts.h");
+  std::stringstream all;
+  all << file.rdbuf();
+  for (int n = 0; n < 4; ++n) {
+    const std::string source =
+        user_text_source(parse_problem(std::string("fwd fp32 h1 s8 d64 ") + kTexts[n]));
+    const std::string begin = "struct UserText<true> {", end = "}  // namespace dfa";
+    const auto from = source.find(begin) + begin.size();
+    const std::string body =
+        "struct Text" + std::to_string(n) + " {" + source.substr(from, source.find(end) - from);
+    EXPECT_NE(all.str().find(body), std::string::npos) << body;
+  }
+}
+
+constexpr ForwardConfig forward_config(DType element, int dim, bool varlen, bool rest) {
+  return {.target = Target::cuda_sm80,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = dim,
+          .block_q = 64,
+          .block_k = 32,
+          .warps = 4,
+          .varlen = varlen,
+          .softcap = rest,
+          .alibi = rest,
+          .sink = rest,
+          .text = true};
+}
+
+constexpr BackwardConfig backward_config(DType element, int dim, bool varlen, bool rest) {
+  return {.target = Target::cuda_sm80,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = dim,
+          .block_q = 32,
+          .block_k = 64,
+          .warps = 4,
+          .dq_block_q = 64,
+          .dq_block_k = 32,
+          .varlen = varlen,
+          .softcap = rest,
+          .alibi = rest,
+          .text = true};
+}
+
+template <DType kElement, int kDim, bool kVarlen = false, bool kRest = false>
+void expect_right(int text, const std::string& rest) {
+  chosen_text = text;
+  const std::string line = std::string("fwdbwd ") + name_of(kElement) + " " + rest + " d" +
+                           std::to_string(kDim) + " " + kTexts[text];
+  Tensors t(line, 5);
+  run_forward<forward_config(kElement, kDim, kVarlen, kRest)>(t);
+  expect_met(check_forward(t.p, t.forward_args()), line);
+  run_backward<backward_config(kElement, kDim, kVarlen, kRest)>(t);
+  expect_met(check_backward(t.p, t.backward_args()), line);
+}
+
+TEST(EmulatedUserText, OfEveryTextMeetsTheRule) {
+  for (int text = 0; text < 4; ++text) {
+    expect_right<DType::bf16, 64>(text, "b2 hq4 hk2 sq70 sk100");
+    expect_right<DType::bf16, 64>(text, "causal b1 hq2 hk1 sq100 sk65");
+    expect_right<DType::fp32, 32>(text, "window(20,3) b2 hq2 hk2 sq90 sk40");
+    expect_right<DType::fp32, 32>(text, "causal scale(-1) b1 hq2 hk2 sq70 sk70");
+  }
+}
+
+TEST(EmulatedUserText, OfPackedSequences) {
+  for (int text = 0; text < 4; ++text) {
+    expect_right<DType::bf16, 64, true>(text,
+                                        "causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)");
+  }
+}
+
+TEST(EmulatedUserText, BesideOtherLogits) {
+  for (int text = 0; text < 4; ++text) {
+    expect_right<DType::bf16, 64, false, true>(
+        text, "causal b2 hq4 hk2 sq70 sk100 softcap(4) alibi sink");
+  }
+}
+
+// The number of a batch is counted from the first of the call's.
+TEST(EmulatedUserText, BatchesAreNumberedFromWhereACallSays) {
+  chosen_text = 0;
+  Tensors t(std::string("fwd bf16 b2 hq4 hk2 sq70 sk100 d64 ") + kTexts[0], 5);
+  ForwardArgs pointers = t.forward_args();
+  pointers.logits.dropout_batch = 3;
+  constexpr ForwardConfig kConfig = forward_config(DType::bf16, 64, false, false);
+  run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
+          [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
+  expect_met(check_forward(t.p, pointers), "from batch 3 on");
+  EXPECT_FALSE(check_forward(t.p, t.forward_args()).ok);
+}
+
+}  // namespace
+}  // namespace dfa
