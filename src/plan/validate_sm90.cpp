@@ -137,8 +137,6 @@ Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-// Boxes of rows that lie in one page each, which leave a tile's swizzle as it is; the copy engine
-// counts rows of the whole cache.
 // A box of the copy engine steps in panels of 64 columns and in eights of rows.
 Verdict validate_interleaved(const ForwardConfig& c, const Problem& p) {
   constexpr std::int64_t kPanel = 64;
@@ -157,6 +155,8 @@ Verdict validate_interleaved(const ForwardConfig& c, const Problem& p) {
   });
 }
 
+// Boxes of rows that lie in one page each, which leave a tile's swizzle as it is; the copy engine
+// counts rows of the whole cache.
 Verdict validate_pages(const ForwardConfig& c, const Problem& p) {
   if (!p.paged()) {
     return require(!c.paged, "paged=true is of keys in pages; this problem has none");
