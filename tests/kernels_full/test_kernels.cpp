@@ -45,11 +45,18 @@ CompiledKernel TestKernels::compile(const CompileRequest& request) {
   return *file->store.get(request).code;
 }
 
+// CUDA's sines have one for angles beyond 105615, which a user's text may name.
+static int stack_of(const CompileRequest& request) {
+  const bool sines = request.preamble.find("sinf(") != std::string::npos ||
+                     request.preamble.find("cosf(") != std::string::npos;
+  return sines ? 32 : 0;
+}
+
 CompiledKernel compile_without_stack(TestKernels& kernels, const CompileRequest& request) {
   try {
     CompiledKernel kernel = kernels.compile(request);
     EXPECT_EQ(kernel.warning, "") << request.name_expression;
-    EXPECT_EQ(kernel.stack_bytes, 0) << request.name_expression;
+    EXPECT_LE(kernel.stack_bytes, stack_of(request)) << request.name_expression;
     EXPECT_FALSE(kernel.cubin.empty()) << request.name_expression;
     return kernel;
   } catch (const Error& error) {
