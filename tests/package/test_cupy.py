@@ -103,9 +103,9 @@ def seen(monkeypatch):
     monkeypatch.setattr(attention, "_adapted", {})
     real, told = arrays.plan_of, []
 
-    def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, *rest):
+    def plan_of(passes, dtype, sizes, window, scale, deterministic, strides, backend, *rest, **named):
         told.append(backend)
-        return Plan(real(passes, dtype, sizes, window, scale, deterministic, strides, "cpu", *rest), told)
+        return Plan(real(passes, dtype, sizes, window, scale, deterministic, strides, "cpu", *rest, **named), told)
 
     monkeypatch.setattr(arrays, "plan_of", plan_of)
     yield told
