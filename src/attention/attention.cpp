@@ -224,7 +224,7 @@ void require_blocks(const Problem& p, const BlockLists& blocks, bool by_keys) {
 
 // On a GPU texts are compiled when they come.
 void require_texts(const Problem& p, const Backend& backend) {
-  if (!p.has_text() || backend.device().identity().pci_id.empty()) return;
+  if (!p.has_text() || on_host(backend.device())) return;
   require_right_texts(backend, p);
 }
 

@@ -70,14 +70,10 @@ std::string source(Target target, const char* usual) {
   return target == Target::cuda_sm75 ? kSm75Source : usual;
 }
 
-// The text of a problem goes ahead of what asks for it.
+// What kernels that make logits ask for.
 template <typename Config>
-void put_text_ahead(std::vector<KernelLaunch>& launches, const Problem& p, const Config& c) {
-  if (!c.text) return;
-  const std::string text = user_text_source(p);
-  for (KernelLaunch& launch : launches) {
-    if (launch.entry.find(".text=true") != std::string::npos) launch.preamble = text;
-  }
+std::string preamble_of(const Problem& p, const Config& c) {
+  return c.text ? user_text_source(p) : "";
 }
 
 bool is_sm90(const BackwardConfig& c) { return c.target == Target::cuda_sm90; }
@@ -107,7 +103,8 @@ KernelLaunch keys_launch(const Problem& p, const BackwardConfig& c) {
                                : grid(clusters * c.cluster),
           .threads = count(c.threads()),
           .smem_bytes = count(c.smem_bytes()),
-          .cluster = count(c.cluster)};
+          .cluster = count(c.cluster),
+          .preamble = preamble_of(p, c)};
 }
 
 // Heads in slices: a thread block for each of a sum's.
@@ -120,7 +117,8 @@ KernelLaunch sliced_keys_launch(const Problem& p, const BackwardConfig& c, bool 
               "dfa::sm80_sliced_keys<" + qualified(to_text(c)) + (of_values ? ",true>" : ",false>"),
           .grid = grid(tiles * c.sum_slices(of_values)),
           .threads = count(c.threads()),
-          .smem_bytes = count(of_values ? c.sliced_dv_smem_bytes() : c.smem_bytes())};
+          .smem_bytes = count(of_values ? c.sliced_dv_smem_bytes() : c.smem_bytes()),
+          .preamble = preamble_of(p, c)};
 }
 
 KernelLaunch queries_launch(const Problem& p, const BackwardConfig& c) {
@@ -131,7 +129,8 @@ KernelLaunch queries_launch(const Problem& p, const BackwardConfig& c) {
                    qualified(to_text(c)) + ">",
           .grid = c.sliced() ? tiles * count(c.sum_slices(false)) : tiles,
           .threads = count(c.dq_threads()),
-          .smem_bytes = count(c.dq_smem_bytes())};
+          .smem_bytes = count(c.dq_smem_bytes()),
+          .preamble = preamble_of(p, c)};
 }
 
 KernelLaunch sink_launch(const Problem& p, const BackwardConfig& c) {
@@ -152,7 +151,8 @@ KernelLaunch bias_launch(const Problem& p, const BackwardConfig& c) {
           .grid = grid(sizes.b * sizes.hq * tiles_of(p.sq, c.dq_block_q) *
                        tiles_of(p.sk, c.dq_block_k)),
           .threads = count(c.dq_threads()),
-          .smem_bytes = count(c.dq_smem_bytes())};
+          .smem_bytes = count(c.dq_smem_bytes()),
+          .preamble = preamble_of(p, c)};
 }
 
 KernelLaunch rounded_dq_launch(const Problem& p, const BackwardConfig& c) {
@@ -267,7 +267,8 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
                       .grid = grid(forward_clusters(p, c) * c.cluster * c.output_slices()),
                       .threads = count(c.threads()),
                       .smem_bytes = count(c.smem_bytes()),
-                      .cluster = count(c.cluster)});
+                      .cluster = count(c.cluster),
+                      .preamble = preamble_of(p, c)});
   if (c.num_splits > 0) {
     const int rows = split_kv(p, c).left() * split_partials(p, c).rows;
     launches.push_back({.name = "join",
@@ -276,7 +277,6 @@ std::vector<KernelLaunch> forward_launches(const Problem& p, const ForwardConfig
                         .grid = grid(tiles_of(rows, kJoinThreads / 32)),
                         .threads = kJoinThreads});
   }
-  put_text_ahead(launches, p, c);
   return launches;
 }
 
@@ -306,7 +306,6 @@ std::vector<KernelLaunch> backward_launches(const Problem& p, const BackwardConf
     return launches;
   }
   launches.push_back(queries_launch(p, c));
-  put_text_ahead(launches, p, c);
   return launches;
 }
 

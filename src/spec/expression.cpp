@@ -437,17 +437,6 @@ class ExpressionParser {
   Expression all_;
 };
 
-std::string constant_text(const ExpressionNode& node) {
-  if (node.type == ValueType::boolean) return node.integer != 0 ? "true" : "false";
-  if (node.type == ValueType::integer) return std::to_string(node.integer);
-  if (std::isinf(node.number)) return "INFINITY";
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, node.number);
-  std::string number(text, end);
-  if (number.find_first_of(".e") == std::string::npos) number += ".0";
-  return number + "f";
-}
-
 // An operation's text and how tightly it binds.
 struct Piece {
   std::string text;
@@ -504,6 +493,17 @@ std::string expression_text(const Expression& expression) {
   std::vector<Piece> pieces;
   for (const ExpressionNode& node : expression.nodes) pieces.push_back(piece_of(node, pieces));
   return pieces.back().text;
+}
+
+std::string constant_text(const ExpressionNode& node) {
+  if (node.type == ValueType::boolean) return node.integer != 0 ? "true" : "false";
+  if (node.type == ValueType::integer) return std::to_string(node.integer);
+  if (std::isinf(node.number)) return "INFINITY";
+  char text[32];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, node.number);
+  std::string number(text, end);
+  if (number.find_first_of(".e") == std::string::npos) number += ".0";
+  return number + "f";
 }
 
 const char* expression_symbol(ExpressionOp op) {

@@ -93,6 +93,9 @@ Expression parse_score_mod(std::string_view text);
 // The same in the fewest characters, without spaces: parsed again it gives an equal tree.
 std::string expression_text(const Expression& expression);
 
+// Of a node that is a constant: "true", "7", "0.5f", "INFINITY".
+std::string constant_text(const ExpressionNode& node);
+
 // The one spelling of an operation: "+", "tanh".
 const char* expression_symbol(ExpressionOp op);
 

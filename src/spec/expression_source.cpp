@@ -1,6 +1,5 @@
 #include "spec/expression_source.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "spec/expression.h"
@@ -19,15 +18,6 @@ std::string name_source(ExpressionName name) {
     case ExpressionName::sk: return "at.sk";
   }
   return "";
-}
-
-std::string number_source(float value) {
-  if (std::isinf(value)) return "ptx::infinity()";
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
-  std::string number(text, end);
-  if (number.find_first_of(".e") == std::string::npos) number += ".0";
-  return number + "f";
 }
 
 const char* type_source(ValueType type) {
@@ -72,10 +62,7 @@ class Statements {
     };
     const auto infix = [&](const char* sign) { return of(0) + " " + sign + " " + of(1); };
     switch (node.op) {
-      case Op::constant:
-        if (node.type == ValueType::number) return number_source(node.number);
-        if (node.type == ValueType::boolean) return node.integer != 0 ? "true" : "false";
-        return std::to_string(node.integer);
+      case Op::constant: return std::isinf(node.number) ? "ptx::infinity()" : constant_text(node);
       case Op::name: return name_source(node.name);
       case Op::to_boolean: return of(0) + " != 0";
       case Op::to_integer:
@@ -102,7 +89,7 @@ class Statements {
       case Op::bit_xor:
       case Op::bit_or:
       case Op::logic_and:
-      case Op::logic_or: return infix(sign_of(node.op));
+      case Op::logic_or: return infix(expression_symbol(node.op));
       case Op::select: return of(0) + " ? " + of(1) + " : " + of(2);
       case Op::absolute: return call("text::absolute");
       case Op::least: return call("text::least");
@@ -116,22 +103,6 @@ class Statements {
       case Op::pow: return call("powf");
     }
     return "";
-  }
-
-  static const char* sign_of(Op op) {
-    switch (op) {
-      case Op::less: return "<";
-      case Op::less_equal: return "<=";
-      case Op::greater: return ">";
-      case Op::greater_equal: return ">=";
-      case Op::equal: return "==";
-      case Op::not_equal: return "!=";
-      case Op::bit_and: return "&";
-      case Op::bit_xor: return "^";
-      case Op::bit_or: return "|";
-      case Op::logic_and: return "&&";
-      default: return "||";
-    }
   }
 
   // What stands still adds no term, also where the other factor is not finite.

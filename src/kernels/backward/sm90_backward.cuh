@@ -44,10 +44,11 @@ struct Sm90Backward {
     shared.d_o.wait_full();
   }
 
-  // One tile of queries. kMore: the next one's scores are queued meanwhile.
-  template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const WorkTile& work, const Walk& walk,
-                              Shared& shared, unsigned ds, unsigned& phase, int group, Sums& sums) {
+  // One tile of queries, that at `walk`. kMore: the next one's scores are queued meanwhile.
+  template <bool kMore, typename AnyWalk, typename AnyShared>
+  static DFA_DEVICE void step(const KernelArgs& args, const WorkTile& work, const AnyWalk& walk,
+                              AnyShared& shared, unsigned ds, unsigned& phase, int group,
+                              Sums& sums) {
     Operand p[kHalves], ds_rounded[kHalves];
     if constexpr (!kLseAhead) await_tile(shared, sums);
     ptx::wait_products<0>();

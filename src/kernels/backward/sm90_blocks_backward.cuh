@@ -1,7 +1,7 @@
 #pragma once
 
+#include "kernels/backward/sm90_backward.cuh"
 #include "kernels/backward/sm90_blocks_args.h"
-#include "kernels/backward/sm90_half_step.cuh"
 #include "kernels/schedule/block_lists.cuh"
 
 // Hopper's backward over lists of blocks: sm90_backward whose tiles of queries are those of lists.
@@ -14,22 +14,13 @@
 namespace dfa {
 
 template <BackwardConfig kConfig>
-struct Sm90BlocksBackward {
-  using Keys = Sm90Keys<kConfig>;
-  using Dq = typename Keys::Dq;
-  using HalfStep = Sm90HalfStep<kConfig>;
-  using Operand = typename Keys::Operand;
+struct Sm90BlocksBackward : Sm90Backward<kConfig> {
+  using Base = Sm90Backward<kConfig>;
+  using Base::await_tile, Base::kBlockK, Base::kBlockQ, Base::kDsBytes, Base::kLseAhead;
+  using typename Base::HalfStep, typename Base::Keys, typename Base::Sums, typename Base::WorkTile;
   using Scores = typename Keys::Scores;
-  using Sums = typename HalfStep::Sums;
-  using WorkTile = typename Keys::WorkTile;
   using Args = Sm90BlocksBackwardArgs;
   using Steps = ListedQuerySteps<kConfig.block_q>;
-  static constexpr int kBlockQ = kConfig.block_q;
-  static constexpr int kBlockK = kConfig.block_k;
-  static constexpr int kHalves = Keys::kHalves;
-  static constexpr int kDsBytes = Keys::kDsBytes;
-  // Where registers last for reading lse a step ahead.
-  static constexpr bool kLseAhead = kHalves == 1 || kConfig.value_dim <= 64;
   static_assert(kConfig.blocks && kConfig.dq == DqAccumulation::atomic && !Keys::kPaired &&
                 !Keys::kWide && !kConfig.varlen && Keys::kQueueAt % 16 == 0);
 
@@ -130,53 +121,6 @@ struct Sm90BlocksBackward {
     shared.q.wait_all_empty();
   }
 
-  // As in sm90_backward.
-  static DFA_DEVICE void await_tile(const Shared& shared, Sums& sums) {
-    Keys::load_pairs(sums.lse, shared.lse());
-    shared.d_o.wait_full();
-  }
-
-  // One tile of queries. kMore: the next one's scores are queued meanwhile.
-  template <bool kMore>
-  static DFA_DEVICE void step(const KernelArgs& args, const WorkTile& work, Shared& shared,
-                              unsigned ds, int group, Sums& sums) {
-    Operand p[kHalves], ds_rounded[kHalves];
-    if constexpr (!kLseAhead) await_tile(shared, sums);
-    ptx::wait_products<0>();
-    ptx::pin(sums.p[0]);
-    const int query = shared.step.tile * kBlockQ, key = work.key + group * kGroupRows;
-    HalfStep::template run<0>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
-    if constexpr (kHalves == 2) {
-      HalfStep::template run<1>(args, work.seq, query, key, shared, ds, group, sums, p, ds_rounded);
-    }
-    ptx::sync_warps(1, Keys::kThreads);  // all of ds is there
-
-    ptx::wait_products<1>();
-    ptx::pin(sums.dv);
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) ptx::pin(p[h]);
-    shared.d_o.release();
-    shared.d_o.next();
-    typename Dq::Share share;
-    Keys::queue_dq(share, shared.base, ds, group);
-    ptx::wait_products<1>();
-    ptx::pin(sums.dk);
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) ptx::pin(ds_rounded[h]);
-    shared.q.release();
-    shared.q.next();
-    if constexpr (kMore) {
-      shared.q.wait_full();
-      HalfStep::queue_s(sums.p[0], sums, shared.base, group, shared.q.tile());
-    }
-    ptx::wait_products<kMore ? 1 : 0>();
-    ptx::pin(share);
-
-    if constexpr (kMore && kLseAhead) await_tile(shared, sums);
-    Dq::add(args, {work.seq, shared.step.head}, shared.step.tile, work.key, group, share);
-    if constexpr (kMore) shared.be_told();
-  }
-
   static DFA_DEVICE void compute(const Args& a, Shared shared, int group) {
     const WorkTile work = Keys::work_tile_of(a.args, shared);
     Sums sums;
@@ -192,13 +136,14 @@ struct Sm90BlocksBackward {
       ptx::wait(shared.v_full(), 0);
       HalfStep::hold_v(sums, shared.base, group);
       if constexpr (kLseAhead) await_tile(shared, sums);
-      unsigned ds = shared.base + Keys::kDsAt;
+      unsigned ds = shared.base + Keys::kDsAt, phase = 0;
 #pragma unroll 1
       while (shared.step.more()) {
-        step<true>(a.args, work, shared, ds, group, sums);
+        Base::template step<true>(a.args, work, shared.step, shared, ds, phase, group, sums);
+        shared.be_told();
         ds = 2 * (shared.base + Keys::kDsAt) + kDsBytes - ds;  // the other buffer
       }
-      step<false>(a.args, work, shared, ds, group, sums);
+      Base::template step<false>(a.args, work, shared.step, shared, ds, phase, group, sums);
     }
     ptx::sync_warps(1, Keys::kThreads);  // all have read k
     Keys::store_gradients(a, shared, group, work, sums.dk, sums.dv);

@@ -19,12 +19,12 @@ namespace dfa {
 template <ForwardConfig kConfig>
 struct Sm90BlocksForward : Sm90Forward<kConfig> {
   using Base = Sm90Forward<kConfig>;
-  using Base::ask, Base::arrive_at_meeting, Base::end_values, Base::finish,
-      Base::first_softmax_step, Base::hold, Base::kBlockK, Base::kGroups, Base::kKeys,
-      Base::kListedStepsAt, Base::kNotedAt, Base::kOutputAt, Base::kQGroupBytes, Base::kQStages,
-      Base::kValues, Base::lane, Base::load_q, Base::multiply_scores, Base::multiply_values,
-      Base::pass_pingpong, Base::plain_keys, Base::prepare, Base::release_stored, Base::round,
-      Base::send, Base::softmax_step, Base::wait_pingpong, Base::warp_row;
+  using Base::ask_where_left_range, Base::end_values, Base::finish, Base::first_softmax_step,
+      Base::hold, Base::kBlockK, Base::kGroups, Base::kKeys, Base::kListedStepsAt, Base::kNotedAt,
+      Base::kOutputAt, Base::kQGroupBytes, Base::kQStages, Base::kValues, Base::lane, Base::load_q,
+      Base::meet, Base::multiply_scores, Base::multiply_values, Base::pass_pingpong,
+      Base::plain_keys, Base::prepare, Base::release_stored, Base::round, Base::send,
+      Base::softmax_step, Base::wait_pingpong, Base::warp_row;
   using typename Base::Held, typename Base::Keys, typename Base::Logits, typename Base::Notes,
       typename Base::Order, typename Base::Output, typename Base::Rings, typename Base::Scores,
       typename Base::Store, typename Base::Weights, typename Base::WorkTile;
@@ -157,10 +157,8 @@ struct Sm90BlocksForward : Sm90Forward<kConfig> {
       const Order order = Order::told(rings.order(), lane());
       if (order.place == Order::kOver) break;
       if (order.place == Order::kMeet) {
-        if (kQStages > 1 && stored) release_stored(rings.q, 1);
+        meet(rings, stored);
         stored = false;
-        rings.q.release(lane());
-        arrive_at_meeting(rings);
         continue;
       }
       const int row = order.row + group * kGroupRows;
@@ -240,19 +238,10 @@ struct Sm90BlocksForward : Sm90Forward<kConfig> {
         sums = finish(softmax, args, order.head, row, -1, inverse, lse);
       }
       stored = true;
-      if constexpr (kConfig.static_max()) {
-        if (!order.again && Store::left_range(row, sums, output)) ask(rings, order.place);
-        if (order.again) ptx::wait_stores_written();
-      }
+      ask_where_left_range(rings, order, row, sums, output);
       const typename Store::Rows rows{order.seq, order.head, order.row, group, row + warp_row()};
       Store::lse(args, rows, lse);
-      if constexpr (kConfig.own_output()) {
-        Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
-      } else if constexpr (kQStages == 1) {
-        Store::straight(args, rows, output, inverse);
-      } else {
-        Store::through_q(a, rows, q, output, inverse);
-      }
+      Store::output(a, rows, q, rings.smem + kOutputAt, output, inverse);
     }
     ptx::wait_stores_read();
     if (group == 0) wait_pingpong(group);

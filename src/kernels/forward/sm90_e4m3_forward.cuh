@@ -212,11 +212,7 @@ struct Sm90E4m3Forward : Sm90Forward<kConfig> {
       const typename Store::Rows rows{order.seq, order.head, order.row, group,
                                       row + Base::warp_row()};
       Store::lse(args, rows, lse);
-      if constexpr (kPacked != kQueryRows) {
-        Store::straight(args, rows, output, inverse);
-      } else {
-        Store::through_q(a, rows, q, output, inverse);
-      }
+      Store::output(a, rows, q, 0, output, inverse);
     }
     ptx::wait_stores_read();
     if (group == 0) Base::wait_pingpong(group);

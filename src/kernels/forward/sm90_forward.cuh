@@ -43,10 +43,10 @@ namespace dfa {
 template <ForwardConfig kConfig>
 struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> {
   using Consumer = Sm90ForwardConsumer<kConfig>;
-  using Consumer::arrive_at_meeting, Consumer::ask, Consumer::end_values, Consumer::finish,
+  using Consumer::ask_where_left_range, Consumer::end_values, Consumer::finish,
       Consumer::forget_left_rows, Consumer::hold, Consumer::kGroups, Consumer::kOutputAt,
       Consumer::kPacked, Consumer::kQGroupBytes, Consumer::kQStages, Consumer::kQueryRows,
-      Consumer::kSplitKv, Consumer::kValues, Consumer::lane, Consumer::let_pass,
+      Consumer::kSplitKv, Consumer::kValues, Consumer::lane, Consumer::let_pass, Consumer::meet,
       Consumer::multiply_scores, Consumer::multiply_values, Consumer::own_tiles,
       Consumer::pass_pingpong, Consumer::plain_keys, Consumer::prepare, Consumer::release_stored,
       Consumer::round, Consumer::wait_pingpong, Consumer::warp_row, Consumer::softmax_step,
@@ -66,10 +66,8 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
       const Order order = Order::told(rings.order(), lane());
       if (order.place == Order::kOver) break;
       if (order.place == Order::kMeet) {
-        if (kQStages > 1 && stored) release_stored(rings.q, 1);
+        meet(rings, stored);
         stored = false;
-        rings.q.release(lane());
-        arrive_at_meeting(rings);
         continue;
       }
       const int piece = kSplitKv ? Order::told_piece(rings.order()) : -1;
@@ -150,25 +148,14 @@ struct Sm90Forward : Sm90ForwardProducer<kConfig>, Sm90ForwardConsumer<kConfig> 
         let_pass(rings, all, all - 1, group);
       }
       stored = true;
-      if constexpr (kConfig.static_max()) {
-        if (!order.again && Store::left_range(row, sums, output)) {
-          ask(rings, order.place);
-        }
-        if (order.again) ptx::wait_stores_written();
-      }
+      ask_where_left_range(rings, order, row, sums, output);
       const typename Store::Rows rows{order.seq, order.head, order.row, group, row + warp_row()};
       if (kSplitKv && piece >= 0) {
         Store::piece(a, rows, piece, output, inverse, lse);
         continue;
       }
       Store::lse(args, rows, lse);
-      if constexpr (kConfig.own_output()) {
-        Store::by_halves(a, rows, rings.smem + kOutputAt, output, inverse);
-      } else if constexpr (kQStages == 1 || kPacked != kQueryRows) {
-        Store::straight(args, rows, output, inverse);
-      } else {
-        Store::through_q(a, rows, q, output, inverse);
-      }
+      Store::output(a, rows, q, rings.smem + kOutputAt, output, inverse);
     }
     ptx::wait_stores_read();
     if (group == 0) wait_pingpong(group);

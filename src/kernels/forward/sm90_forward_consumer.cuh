@@ -25,7 +25,7 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
   using Block::kBlockK, Block::kDims, Block::kElement, Block::kGroups, Block::kHeld, Block::kKeys,
       Block::kPacked, Block::kPaired, Block::kQStages, Block::kQueryRows, Block::kSplitKv,
       Block::kSteps;
-  using typename Block::Logits, typename Block::QRing, typename Block::Rings,
+  using typename Block::Logits, typename Block::Order, typename Block::QRing, typename Block::Rings,
       typename Block::Seqlen;
 
   // Of a warp with queries. A register holds the thread's index: reading it anew takes tens of
@@ -221,6 +221,21 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
     } else {
       if (lane() == 0) ptx::arrive(rings.notes().meeting());
     }
+  }
+
+  // Of a work tile that is done: is it to be done again?
+  static DFA_DEVICE void ask_where_left_range(const Rings& rings, const Order& order, int row,
+                                              float sums, const Output& output) {
+    if constexpr (!kConfig.static_max()) return;
+    if (!order.again && Store::left_range(row, sums, output)) ask(rings, order.place);
+    if (order.again) ptx::wait_stores_written();
+  }
+
+  // Where all agree which work tiles are done again. An output may still be on its way.
+  static DFA_DEVICE void meet(const Rings& rings, bool stored) {
+    if (kQStages > 1 && stored) release_stored(rings.q, 1);
+    rings.q.release(lane());
+    arrive_at_meeting(rings);
   }
 
   // In rows that are left nothing asks for the work tile to be done again: bits would depend on

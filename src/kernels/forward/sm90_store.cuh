@@ -104,6 +104,19 @@ struct Sm90Store {
     }
   }
 
+  // Of a whole work tile. `q` is where its q was, `places` what an output of its own has.
+  static DFA_DEVICE void output(const Sm90ForwardArgs& a, const Rows& rows, unsigned q,
+                                unsigned places, const Output& output, const float (&inverse)[2]) {
+    if constexpr (kConfig.own_output()) {
+      by_halves(a, rows, places, output, inverse);
+    } else if constexpr (kConfig.q_stages == 1 || kPacked != kQueryRows) {
+      straight(a.args, rows, output, inverse);
+    } else {
+      through_q(a, rows, q, output, inverse);
+    }
+  }
+
+ private:
   // With one stage of q the next one takes the place of this as soon as the last scores are there,
   // and the output goes straight to memory, as it does where boxes would hold rows of no head.
   // Lanes exchange halves, so that each writes 8 bytes and a row's 32 come together.
@@ -155,7 +168,6 @@ struct Sm90Store {
     send_panels<kHalf, panels(kConfig.value_dim) - kHalf>(a, rows, place, output, inverse);
   }
 
- private:
   static DFA_DEVICE int of_head(int row) { return row % kQueryRows; }
   static DFA_DEVICE bool is_of_head(int row) {
     return kPacked == kQueryRows || of_head(row) < kPacked;
