@@ -9,8 +9,8 @@ xformers' flash_attn_3/_C.so), and torch.nn.attention.varlen; those that cannot 
 TFLOP/s by true lengths (half for causal), the median of bursts taken in turns, and `dense`, the same lengths where they are all
 alike as a dense call. --joules: behind a slash GFLOP/J, by the card's counter over a second of each. --configs: lines
 `fwd|bwd CONFIG` whose configurations are timed as further columns of ours. --pages: forwards of the same keys and values in
-pages of so many rows, in no order and NaN behind each end, as planned and, where that is Hopper's own, by cuda_sm80 and with
-interleaved tiles; the share of the packed one's rate behind each. --only: rows whose name has the text; --forward: no backward.
+pages of so many rows, in no order and NaN behind each end, as planned and, where that is Hopper's own, by cuda_sm80; the share of the
+packed one's rate behind each. --only: rows whose name has the text; --forward: no backward.
 Each implementation first holds one call against dfa's own of each sequence alone.
 """
 import argparse
@@ -117,13 +117,9 @@ def paged_calls(row, pages, right):
         check("dfa", row, "fwd", call, [o], right)
         calls[f"page {page}"] = call
         if "cuda_sm90" in planned:
-            others = {"sm80": "target=cuda_sm80"}
-            if row.d % 64 == 0 and row.d > 64:
-                others["interleaved"] = "target=cuda_sm90,interleaved=true"
-            for name, config in others.items():
-                call, o, _ = over_pages(row, page, config)
-                check("dfa", row, "fwd", call, [o], right)
-                calls[f"page {page} {name}"] = call
+            call, o, _ = over_pages(row, page, "target=cuda_sm80")
+            check("dfa", row, "fwd", call, [o], right)
+            calls[f"page {page} sm80"] = call
     return calls
 
 

@@ -37,9 +37,6 @@ gpu::TiledTensor k_tensor(const Problem& p, const Strides& s, std::int64_t colum
 gpu::TiledTensor forward_k_tensor(const Problem& p, const ForwardConfig& c, const Strides& s,
                                   std::int64_t columns) {
   if (!p.paged()) return k_tensor(p, s, columns, c.block_k);
-  if (c.interleaved) {
-    return eight_rows_hopper_tensor(p.dtype, p.k_batches(), s, p.hk, p.page, columns);
-  }
   return paged_hopper_tensor(p.dtype, p.k_batches(), s, p.hk, p.page, columns, page_box_rows(p, c));
 }
 
@@ -63,15 +60,7 @@ HopperForwardArgs::HopperForwardArgs(const Problem& p, const ForwardConfig& c)
       v_(v_tensor(p, c)),
       o_(q_tensor(p, p.o_dtype(), p.o(), p.dv, kOBoxRows, c.query_rows())),
       problem_(p),
-      config_(c) {
-  if (!c.interleaved) return;
-  const auto whole = [&](const Strides& s, std::int64_t columns) {
-    return whole_rows_hopper_tensor(p.dtype, p.k_batches(), s, p.hk, p.page, columns,
-                                    page_box_rows(p, c));
-  };
-  whole_k_ = whole(p.k(), p.d);
-  whole_v_ = whole(p.v(), p.dv);
-}
+      config_(c) {}
 
 TileGrid HopperForwardArgs::tile_grid(int blocks) const {
   if (config_.counted_tiles()) return {};  // kernels make them of the lengths
@@ -112,21 +101,8 @@ Sm90PagedForwardArgs HopperForwardArgs::paged_with(const ForwardArgs& pointers, 
   const auto step = [&](const Strides& s) {
     return static_cast<int>(page_step(problem_.k_batches(), s));
   };
-  const auto head = [&](const Strides& s) {
-    return static_cast<int>(head_panels(problem_.dtype, s, problem_.hk));
-  };
-  Sm90PagedForwardArgs all{with(pointers, blocks),
-                           page_box_rows(problem_, config_),
-                           step(problem_.k()),
-                           step(problem_.v()),
-                           TensorMap{},
-                           TensorMap{},
-                           head(problem_.k()),
-                           head(problem_.v())};
-  if (!config_.interleaved) return all;
-  encode(whole_k_, pointers.k, all.whole_k);
-  encode(whole_v_, pointers.v, all.whole_v);
-  return all;
+  return {with(pointers, blocks), page_box_rows(problem_, config_), step(problem_.k()),
+          step(problem_.v())};
 }
 
 Sm90BlocksForwardArgs HopperForwardArgs::blocks_with(const ForwardArgs& pointers,

@@ -38,7 +38,6 @@ class HopperForwardArgs {
 
   KernelArgs args_;
   gpu::TiledTensor q_, k_, v_, o_;
-  gpu::TiledTensor whole_k_{}, whole_v_{};  // of interleaved tiles
   Problem problem_;
   ForwardConfig config_;
   mutable std::mutex mutex_;

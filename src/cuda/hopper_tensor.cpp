@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kernels/schedule/seqlen_info.h"
-#include "kernels/tile/panel.h"
 #include "spec/config.h"
 
 namespace dfa::cuda {
@@ -69,35 +68,6 @@ gpu::TiledTensor paged_hopper_tensor(DType element, std::int64_t pages, const St
                                      std::int64_t columns, int box_rows) {
   const std::int64_t rows = (pages - 1) * page_step(pages, s) + page_rows;
   return sequences_hopper_tensor(element, 1, s, heads, rows, columns, box_rows);
-}
-
-std::int64_t head_panels(DType element, const Strides& s, std::int64_t heads) {
-  return heads == 1 ? 0 : s.head / panel_columns(element);
-}
-
-gpu::TiledTensor eight_rows_hopper_tensor(DType element, std::int64_t pages, const Strides& s,
-                                          std::int64_t heads, std::int64_t page_rows,
-                                          std::int64_t columns) {
-  gpu::TiledTensor tensor = paged_hopper_tensor(element, pages, s, heads, page_rows, columns, 8);
-  const auto of_head = static_cast<std::uint64_t>(panels(element, static_cast<int>(columns)));
-  const auto to_last = static_cast<std::uint64_t>((heads - 1) * head_panels(element, s, heads));
-  tensor.sizes[0] = static_cast<std::uint64_t>(panel_columns(element));
-  tensor.sizes[2] = to_last + of_head;
-  tensor.strides[1] = kPanelRowBytes;
-  tensor.box_planes = static_cast<std::uint32_t>(of_head);
-  return tensor;
-}
-
-gpu::TiledTensor whole_rows_hopper_tensor(DType element, std::int64_t pages, const Strides& s,
-                                          std::int64_t heads, std::int64_t page_rows,
-                                          std::int64_t columns, int box_rows) {
-  gpu::TiledTensor tensor = eight_rows_hopper_tensor(element, pages, s, heads, page_rows, columns);
-  tensor.sizes[1] = 8;
-  tensor.sizes[3] = (tensor.sizes[3] - 1) / 8;
-  tensor.strides[2] = 8 * tensor.strides[0];
-  tensor.box_batches = static_cast<std::uint32_t>(box_rows / 8);
-  tensor.has_fifth = false;
-  return tensor;
 }
 
 void encode(gpu::TiledTensor tensor, const void* address, TensorMap& map) {

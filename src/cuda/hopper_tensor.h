@@ -29,19 +29,6 @@ gpu::TiledTensor paged_hopper_tensor(DType element, std::int64_t pages, const St
                                      std::int64_t heads, std::int64_t page_rows,
                                      std::int64_t columns, int box_rows);
 
-// The same for interleaved tiles (panel.h), in boxes of eight rows and all columns of a head; its
-// third dimension is of panels. And of whole rows, so many a box and eight by eight: panels are its
-// third dimension, eights of rows its fourth.
-gpu::TiledTensor eight_rows_hopper_tensor(DType element, std::int64_t pages, const Strides& strides,
-                                          std::int64_t heads, std::int64_t page_rows,
-                                          std::int64_t columns);
-gpu::TiledTensor whole_rows_hopper_tensor(DType element, std::int64_t pages, const Strides& strides,
-                                          std::int64_t heads, std::int64_t page_rows,
-                                          std::int64_t columns, int box_rows);
-
-// Panels from one head to the next of such; 0 where there is one.
-std::int64_t head_panels(DType element, const Strides& strides, std::int64_t heads);
-
 // Rows from one page to the next; 0 where there is one.
 std::int64_t page_step(std::int64_t pages, const Strides& strides);
 

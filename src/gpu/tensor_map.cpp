@@ -27,8 +27,7 @@ std::uint64_t fifth_stride(const TiledTensor& tensor) {
 
 void encode(const TiledTensor& tensor, void* map) {
   static_assert(sizeof(CUtensorMap) == kTensorMapBytes);
-  const cuuint32_t box[5] = {tensor.box_columns, tensor.box_rows, tensor.box_planes,
-                             tensor.box_batches, 1};
+  const cuuint32_t box[5] = {tensor.box_columns, tensor.box_rows, tensor.box_planes, 1, 1};
   constexpr cuuint32_t kEach[5] = {1, 1, 1, 1, 1};
   const cuuint64_t sizes[5] = {tensor.sizes[0], tensor.sizes[1], tensor.sizes[2], tensor.sizes[3],
                                kFifthCoordinate + 1};

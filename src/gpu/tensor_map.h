@@ -19,8 +19,7 @@ struct TiledTensor {
   std::uint64_t strides[3] = {};  // of the other three, in bytes, multiples of 16
   std::uint32_t box_columns = 0;  // one copy moves this many of the first dimension, 128 bytes
   std::uint32_t box_rows = 0;     // of the second
-  std::uint32_t box_planes = 1;   // of the third
-  std::uint32_t box_batches = 1;  // and of the fourth
+  std::uint32_t box_planes = 1;   // and of the third
   bool has_fifth = false;
 };
 

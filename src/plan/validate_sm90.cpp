@@ -137,24 +137,6 @@ Verdict validate_variant(const ForwardConfig& c, const Problem& p) {
   });
 }
 
-// A box of the copy engine steps in panels of 64 columns and in eights of rows.
-Verdict validate_interleaved(const ForwardConfig& c, const Problem& p) {
-  constexpr std::int64_t kPanel = 64;
-  if (!c.interleaved) return Verdict::yes();
-  const auto in_steps = [&](const Strides& s) {
-    return (p.hk == 1 || s.head % kPanel == 0) &&
-           (p.k_batches() == 1 || (s.row > 0 && s.batch / s.row % kLeastBoxRows == 0));
-  };
-  return all({
-      require(p.paged(), "interleaved=true is of keys in pages"),
-      require(p.d == c.head_dim && p.dv == c.value_dim && p.d % kPanel == 0 && p.dv % kPanel == 0 &&
-                  std::max(p.d, p.dv) > kPanel,
-              "interleaved=true is of d and dv in multiples of ", kPanel, ", one of them above"),
-      require(in_steps(p.k()) && in_steps(p.v()), "interleaved=true is of heads in multiples of ",
-              kPanel, " elements apart and pages in multiples of ", kLeastBoxRows, " rows"),
-  });
-}
-
 // Boxes of rows that lie in one page each, which leave a tile's swizzle as it is; the copy engine
 // counts rows of the whole cache.
 Verdict validate_pages(const ForwardConfig& c, const Problem& p) {
@@ -189,7 +171,6 @@ Verdict validate_sequences(const ForwardConfig& c, const Problem& p) {
   return all({
       validate_varlen(c.varlen, p),
       validate_pages(c, p),
-      validate_interleaved(c, p),
       require(!c.varlen || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "varlen=true takes cluster=1, pack_gqa=1 and num_splits=0"),
   });

@@ -58,9 +58,6 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
-  if constexpr (requires { config.interleaved; }) {
-    if (sm90) visit("interleaved", config.interleaved);
-  }
   if (!sm90) visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
   visit("blocks", config.blocks);
@@ -112,7 +109,6 @@ constexpr struct {
                 {"bias", "false"},
                 {"sink", "false"},
                 {"paged", "false"},
-                {"interleaved", "false"},
                 {"ranges", "false"},
                 {"dropout", "false"},
                 {"blocks", "false"},

@@ -61,9 +61,6 @@ struct ForwardConfig {
   bool sink = false;
   // Of GPU targets: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
-  // Of cuda_sm90 with `paged`: tiles of k and v are interleaved (panel.h), so that a box has a
-  // page's rows of a whole head.
-  bool interleaved = false;
   // Of cuda_sm80 and below: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
   bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask

@@ -14,9 +14,7 @@ namespace {
 struct Map {
   std::uint64_t address;
   std::uint64_t sizes[5], strides[4];
-  std::uint32_t box_columns, box_rows, box_planes, box_batches, element_bytes;
-
-  unsigned rows() const { return box_rows * box_planes * box_batches; }
+  std::uint32_t box_columns, box_rows, box_planes, element_bytes;
 };
 static_assert(sizeof(Map) <= sizeof(TensorMap));
 
@@ -34,12 +32,11 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
   const auto inside = [](int index, std::uint64_t size) {
     return index >= 0 && static_cast<std::uint64_t>(index) < size;
   };
-  for (unsigned row = 0; row < m.rows(); ++row) {
+  for (unsigned row = 0; row < m.box_rows * m.box_planes; ++row) {
     const int at_row = place.row + static_cast<int>(row % m.box_rows);
-    const int at_plane = place.plane + static_cast<int>(row / m.box_rows % m.box_planes);
-    const int at_batch = place.batch + static_cast<int>(row / m.box_rows / m.box_planes);
+    const int at_plane = place.plane + static_cast<int>(row / m.box_rows);
     const bool row_exists = inside(at_row, m.sizes[1]) && inside(at_plane, m.sizes[2]) &&
-                            inside(at_batch, m.sizes[3]) && inside(place.fifth, m.sizes[4]);
+                            inside(place.batch, m.sizes[3]) && inside(place.fifth, m.sizes[4]);
     for (unsigned at = 0; at < kRowBytes; at += kChunk) {
       const auto column = static_cast<std::uint64_t>(place.column) + at / m.element_bytes;
       if (!row_exists || column >= m.sizes[0]) {
@@ -49,7 +46,7 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
       const std::uint64_t address = m.address + column * m.element_bytes +
                                     static_cast<std::uint64_t>(at_row) * m.strides[0] +
                                     static_cast<std::uint64_t>(at_plane) * m.strides[1] +
-                                    static_cast<std::uint64_t>(at_batch) * m.strides[2] +
+                                    static_cast<std::uint64_t>(place.batch) * m.strides[2] +
                                     static_cast<std::uint64_t>(place.fifth) * m.strides[3];
       const std::uint64_t left = (m.sizes[0] - column) * m.element_bytes;
       visit(row * kRowBytes + at, reinterpret_cast<const char*>(address),
@@ -62,7 +59,7 @@ void each_chunk(const Map& m, Place place, const Visit& visit) {
 
 unsigned box_bytes(const TensorMap& map) {
   const Map m = read_map(map);
-  return m.rows() * kRowBytes;
+  return m.box_rows * m.box_planes * kRowBytes;
 }
 
 void move_box_in(unsigned target, const TensorMap& map, Place place) {
@@ -111,8 +108,7 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
   }
   const std::uint32_t bytes = tensor.element == MapElement::e4m3 ? 1 : 2;
   if (tensor.box_columns * bytes != 128 || tensor.box_rows == 0 || tensor.box_rows > 256 ||
-      tensor.box_planes == 0 || tensor.box_planes > 256 || tensor.box_batches == 0 ||
-      tensor.box_batches > 256) {
+      tensor.box_planes == 0 || tensor.box_planes > 256) {
     refuse("its box");
   }
   emulated::Map m{reinterpret_cast<std::uint64_t>(tensor.address),
@@ -121,7 +117,6 @@ void gpu::encode(const TiledTensor& tensor, void* map) {
                   tensor.box_columns,
                   tensor.box_rows,
                   tensor.box_planes,
-                  tensor.box_batches,
                   bytes};
   std::copy_n(tensor.sizes, 4, m.sizes);
   std::copy_n(tensor.strides, 3, m.strides);

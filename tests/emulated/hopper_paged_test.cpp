@@ -1,6 +1,7 @@
 // Keys and values in pages by Hopper's own forward: its source on a processor, held against fp64 a
 // sequence at a time. Pages lie in no order, and what is of no sequence is NaN (Tensors).
 #include "emulated/deaf.h"
+#include "emulated/hopper_forward.h"
 #include "plan/select.h"
 #include "random_lines.h"
 #include "spec/config_text.h"
@@ -35,18 +36,9 @@ void run_paged(const Problem& p, ForwardArgs pointers, unsigned blocks = 3) {
 
 template <ForwardConfig kConfig>
 void expect_right(const std::string& rest) {
-  const std::string line = std::string("fwd ") + name_of(kConfig.element) + " " + rest + " d" +
-                           std::to_string(kConfig.head_dim);
-  Tensors crossed(line, 7), late(line, 7);
-  {
-    const WithTiming with(kCrossed);
-    run_paged<kConfig>(crossed.p, crossed.forward_args(), 3);
-  }
-  expect_met(check_forward(crossed.p, crossed.forward_args()), line);
-  const WithTiming with(kLate);
-  run_paged<kConfig>(late.p, late.forward_args(), 2);
-  EXPECT_TRUE(crossed.o == late.o) << line;
-  EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
+  expect_right_and_same(forward_line<kConfig>(rest), [](Tensors& t, unsigned blocks) {
+    run_paged<kConfig>(t.p, t.forward_args(), blocks);
+  });
 }
 
 // Lengths of none, one, a page and a row more or less, about those of tiles; pages that are parts
@@ -74,41 +66,6 @@ TEST(EmulatedHopperPaged, EveryMaskAndSizeOfPages) {
   expect_right<paged(hopper_forward(kBf16, 128, 64, 80, 3, 1))>(kLines[1]);
   expect_right<paged(hopper_forward(kBf16, 64, 64, 128, 2, 2, true))>(kLines[2]);
   expect_right<paged(hopper_forward(kBf16, 256, 64, 64, 2, 1))>(kLines[0]);
-}
-
-constexpr ForwardConfig interleaved(ForwardConfig config, int logits = 0) {
-  config.interleaved = true;
-  return paged(config, logits);
-}
-
-TEST(EmulatedHopperPaged, InterleavedTiles) {
-  for (const char* rest : kLines) {
-    expect_right<interleaved(hopper_forward(kBf16, 128, 64, 64, 2, 2))>(rest);
-    expect_right<interleaved(hopper_forward(kFp16, 128, 128, 64, 2, 1))>(rest);
-  }
-  constexpr auto kTwoWidths = [] {
-    ForwardConfig c = interleaved(hopper_forward(kBf16, 192, 64, 64, 2, 1));
-    c.value_dim = 128;
-    return c;
-  }();
-  expect_right<kTwoWidths>(std::string(kLines[0]) + " dv128");
-  expect_right<interleaved(hopper_forward(kBf16, 256, 64, 64, 2, 1), kSoftcap)>(kLines[0] +
-                                                                                said_of(kSoftcap));
-  // Heads first, and keys and values side by side in a page.
-  expect_right<interleaved(hopper_forward(kBf16, 128, 64, 64, 2, 2))>(
-      "causal hq2 hk2 lens(70,9) lens_k(90,30) page(16) strides_k(8192,128,256) "
-      "strides_v(16384,2048,128)");
-}
-
-TEST(EmulatedHopperPaged, RandomPromptsInInterleavedTiles) {
-  Dice dice(12);
-  for (int n = 0; n < 12; ++n) {
-    const std::string line = random_prompts_line(dice, "bf16", "d128");
-    Tensors t(line, static_cast<std::uint64_t>(n + 1));
-    const WithTiming with(n % 2 == 0 ? kLate : kCrossed);
-    run_paged<interleaved(hopper_forward(kBf16, 128, 64, 64, 3, 2))>(t.p, t.forward_args(), 2);
-    expect_met(check_forward(t.p, t.forward_args()), line);
-  }
 }
 
 TEST(EmulatedHopperPaged, LogitsThatAreNotPlain) {
@@ -181,24 +138,6 @@ TEST(EmulatedHopperPaged, WildTablesReadNothingOutside) {
   for (std::int64_t x = 100 * 128; x < 150 * 128; ++x) {
     ASSERT_EQ(t.at(t.o, x), alone.at(alone.o, x)) << x;
   }
-}
-
-// The same products in the same order, whatever tables and lengths say.
-TEST(EmulatedHopperPaged, InterleavedTilesLeaveTheBitsOfOthers) {
-  constexpr auto kFlat = hopper_forward(kBf16, 128, 64, 64, 2, 2);
-  const std::string line = "fwd bf16 hq2 hk1 lens(50,50,50) lens_k(70,64,40) d128 page(16)";
-  Tensors flat(line, 4), t(line, 4);
-  for (Tensors* each : {&flat, &t}) {
-    each->block_table[1] = 2000000000;
-    each->block_table[2] = -7;
-    each->block_table[3] = (1 << 28) + 1;
-    each->seqused_k[1] = 2000000000;
-    each->seqused_k[2] = 13;
-  }
-  run_paged<paged(kFlat)>(flat.p, flat.forward_args());
-  run_paged<interleaved(kFlat)>(t.p, t.forward_args());
-  EXPECT_TRUE(t.o == flat.o);
-  EXPECT_EQ(0, std::memcmp(t.lse.data(), flat.lse.data(), 4 * t.lse.size()));
 }
 
 // Keys with no page behind the end of its own are as those that lie one after the other.

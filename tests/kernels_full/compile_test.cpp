@@ -50,9 +50,6 @@ TEST_P(CompileTest, HoppersPagesCompileWithoutSpills) {
           const std::vector<ForwardConfig> all = sm90_candidates(p, limits_);
           ASSERT_FALSE(all.empty()) << to_line(p);
           compile(forward_launches(p, all[0]));
-          ForwardConfig interleaved = all[0];
-          interleaved.interleaved = true;
-          if (validate_config(interleaved, p, limits_)) compile(forward_launches(p, interleaved));
         }
       }
     }

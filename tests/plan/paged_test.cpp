@@ -44,26 +44,6 @@ TEST(PagedPlan, OtherPagesTakeThePortableKernelAndSayWhy) {
   }
 }
 
-TEST(PagedPlan, InterleavedTilesAreOfWholePanelsOfHeadsThatAreTheirOwn) {
-  const auto legal = [](const std::string& rest) {
-    const Problem p = prompts(rest);
-    ForwardConfig config = sm90_candidates(p, kHopper90).at(0);
-    config.interleaved = true;
-    return validate_config(config, p, kHopper90);
-  };
-  for (const char* rest :
-       {"d128 page(16)", "d256 page(8)", "d192 dv128 page(64)", "d64 dv128 page(16)",
-        "d128 page(16) strides_k(32768,128,2048) strides_v(16384,2048,128)"}) {
-    EXPECT_TRUE(legal(rest)) << legal(rest).reason;
-  }
-  for (const char* rest : {"d64 page(16)", "d96 page(16)", "d112 page(16)", "d128 dv96 page(16)",
-                           "d128 page(16) strides_k(16768,136,1048)"}) {
-    EXPECT_FALSE(legal(rest)) << rest;
-  }
-  EXPECT_NE(legal("d64 page(16)").reason.find("interleaved=true is of d and dv"),
-            std::string::npos);
-}
-
 TEST(PagedPlan, RulesOfPages) {
   const auto reason = [](const char* strides) {
     return sm90_fits(prompts(std::string("d64 page(16) ") + strides), kHopper90).reason;

@@ -52,20 +52,8 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
     if constexpr (kHeld > 0) load_rows<kGroupRows>(q, warp_row(), held, lane());
   }
 
-  // How a tile of k and one of v lie (panel.h).
-  static constexpr int kKPanels = panels(kElement, kConfig.head_dim);
-  static constexpr int kVPanels = panels(kElement, kConfig.value_dim);
-  static constexpr int kPanelRows = kConfig.interleaved ? 8 : kBlockK;
-  static constexpr int kVStep = kConfig.interleaved ? kVPanels : 1;
-  static DFA_DEVICE Descriptor k_operand(unsigned k) {
-    return kConfig.interleaved ? interleaved_k_in_columns<kKPanels>(k) : k_in_columns(k);
-  }
-  static DFA_DEVICE Descriptor v_operand(unsigned v) {
-    return kConfig.interleaved ? interleaved_k_in_rows<kVPanels>(v) : k_in_rows<kBlockK>(v);
-  }
-
   static DFA_DEVICE void multiply_scores(Scores& scores, Held& held, unsigned q, unsigned k) {
-    const Descriptor left = k_in_columns(q), right = k_operand(k);
+    const Descriptor left = k_in_columns(q), right = k_in_columns(k);
     if constexpr (kHeld > 0) ptx::pin(held);
     ptx::fence_products();
     if constexpr (kHeld > 0) {
@@ -76,22 +64,21 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
 #pragma unroll
     for (int step = 1; step < kHeld; ++step) {
       ptx::multiply_registers_rows<kElement, 1>(scores, held[step],
-                                                right.moved(column_step<kPanelRows>(step)).bits());
+                                                right.moved(column_step<kBlockK>(step)).bits());
     }
 #pragma unroll
     for (int step = kHeld > 0 ? kHeld : 1; step < kDims; ++step) {
       ptx::multiply_shared<kElement, 1>(scores, left.moved(column_step<kGroupRows>(step)).bits(),
-                                        right.moved(column_step<kPanelRows>(step)).bits());
+                                        right.moved(column_step<kBlockK>(step)).bits());
     }
     ptx::commit_products();
   }
 
   static DFA_DEVICE void multiply_values(Output& output, const Weights& weights, unsigned v) {
-    const Descriptor right = v_operand(v);
+    const Descriptor right = k_in_rows<kBlockK>(v);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      ptx::multiply_registers<kElement>(output, weights[step],
-                                        right.moved(kVStep * row_step(step)).bits());
+      ptx::multiply_registers<kElement>(output, weights[step], right.moved(row_step(step)).bits());
     }
     ptx::commit_products();
   }

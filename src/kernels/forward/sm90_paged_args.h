@@ -9,10 +9,6 @@ namespace dfa {
 struct Sm90PagedForwardArgs : Sm90ForwardArgs {
   int box_rows;        // of a page and of a tile's keys, which it divides
   int k_page, v_page;  // rows from one page to the next
-  // With `interleaved`, where the maps of k and v have boxes of eight rows and all columns of a
-  // head: those of as many whole rows as a box has, eight by eight.
-  TensorMap whole_k, whole_v;
-  int k_head, v_head;  // panels from one head to the next
 };
 
 }  // namespace dfa

@@ -35,13 +35,11 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
     static DFA_DEVICE void load_k(const Args& a, const WorkTile& work, int tile, Rings& rings) {
       look_up(a, work, tile - kPagesAhead, rings);
       ptx::wait_copies<kPagesAhead>();
-      load<kConfig.head_dim>(a, {a.k, a.whole_k, a.k_page, a.k_head}, work, tile, slot(rings, tile),
-                             rings.k);
+      load_boxes<kConfig.head_dim>(a, a.k, a.k_page, work, tile, slot(rings, tile), rings.k);
     }
     // Later than k of the tile before this one, which is still in its slot.
     static DFA_DEVICE void load_v(const Args& a, const WorkTile& work, int tile, Rings& rings) {
-      load<kConfig.value_dim>(a, {a.v, a.whole_v, a.v_page, a.v_head}, work, tile,
-                              slot(rings, tile), rings.v);
+      load_boxes<kConfig.value_dim>(a, a.v, a.v_page, work, tile, slot(rings, tile), rings.v);
     }
   };
 
@@ -67,65 +65,6 @@ struct Sm90PagedForward : Sm90Forward<kConfig> {
       for (; row < end; row += pages.page) ptx::copy_4(to += 4, entry++);
     }
     ptx::commit_copies();
-  }
-
-  // Of k or v, see Sm90PagedForwardArgs.
-  struct Pages {
-    const TensorMap &map, &whole;
-    int step, head;
-  };
-  template <int kColumns>
-  static DFA_DEVICE void load(const Args& a, const Pages& pages, const WorkTile& work, int tile,
-                              unsigned slot, Ring& ring) {
-    if constexpr (kConfig.interleaved) {
-      load_interleaved<kColumns>(a, pages, work, tile, slot, ring);
-    } else {
-      load_boxes<kColumns>(a, pages.map, pages.step, work, tile, slot, ring);
-    }
-  }
-
-  // An interleaved tile: a page's rows at once where all of them are the sequence's, or none, else
-  // eight at a time.
-  template <int kColumns>
-  static DFA_DEVICE void load_interleaved(const Args& a, const Pages& pages, const WorkTile& work,
-                                          int tile, unsigned slot, Ring& ring) {
-    constexpr int kEightRows = panels(kElement, kColumns) * kEightRowBytes;
-    constexpr int kOutside = -256;  // in eights of rows; no box is as long
-    ring.wait_empty();
-    ptx::arrive_expecting(ring.full(), kBlockK / 8 * kEightRows);
-    int left = work.seq.k_rows - tile * kBlockK;
-    int at = static_cast<int>(ptx::load_shared(slot));
-    const int panel = work.kv_head * pages.head;
-    unsigned to = ring.tile();
-    const unsigned end = to + kBlockK / 8 * kEightRows;
-#pragma unroll 1
-    while (to < end) {
-      const unsigned page = ptx::load_shared(slot + 4);
-      const bool there = left > 0 && page < static_cast<unsigned>(a.args.paged.pages);
-      const int row = there ? static_cast<int>(page) * pages.step + at : kOutside * 8;
-      int rows = there ? left : a.box_rows;
-      if (rows >= a.box_rows) {
-        ptx::load_box(to, pages.whole, ring.full(), 0, 0, panel, row / 8);
-        to += static_cast<unsigned>(a.box_rows / 8) * kEightRows;
-      } else {
-        const unsigned box_end = to + static_cast<unsigned>(a.box_rows / 8) * kEightRows;
-        const int behind = row + rows;  // the sequence's last row
-#pragma unroll 1
-        for (; to < box_end; to += kEightRows, rows -= 8) {
-          const int here = rows < 8 ? rows : 8;
-          const bool any = here > 0;
-          ptx::load_box<true>(to, pages.map, ring.full(), 0, kBoxOrigin - (any ? here : 0), panel,
-                              any ? behind - rows + here : 0);
-        }
-      }
-      left -= a.box_rows;
-      at += a.box_rows;
-      if (at == a.args.paged.page) {
-        at = 0;
-        slot += 4;
-      }
-    }
-    ring.next();
   }
 
   // A tile of k or v, whose pages lie `page_step` rows apart.

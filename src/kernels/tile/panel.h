@@ -11,7 +11,6 @@ namespace dfa {
 
 inline constexpr int kPanelColumns = 64;
 inline constexpr int kPanelRowBytes = 128;
-inline constexpr int kEightRowBytes = 8 * kPanelRowBytes;
 
 constexpr int panels(int columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
 constexpr int panel_columns(DType element) { return kPanelRowBytes / bytes_of(element); }
@@ -33,11 +32,11 @@ struct Descriptor {
   }
 };
 
-DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel,
-                                      int next_eight_rows = kEightRowBytes) {
+DFA_HOST_DEVICE Descriptor descriptor(unsigned address, int next_panel) {
+  constexpr unsigned kEightRows = 1024 >> 4;
   constexpr unsigned kSwizzle128 = 1u << 30;
   return {(address & 0x3ffff) >> 4 | static_cast<unsigned>(next_panel >> 4) << 16,
-          static_cast<unsigned>(next_eight_rows >> 4) | kSwizzle128};
+          kEightRows | kSwizzle128};
 }
 
 // k runs along the columns, in steps of 16, or 32 of 8 bits; only one panel, of which kColumns are
@@ -55,16 +54,5 @@ DFA_HOST_DEVICE Descriptor k_in_rows(unsigned tile) {
   return descriptor(tile, panel_bytes(kRows));
 }
 constexpr int row_step(int step) { return step * 16 * kPanelRowBytes; }
-
-// Interleaved tiles of so many panels have eight rows of each of them before the next eight rows of
-// the first, so that one box of the copy engine may have any eight rows, of all panels.
-template <int kPanels>
-DFA_HOST_DEVICE Descriptor interleaved_k_in_columns(unsigned tile) {
-  return descriptor(tile, 16, kPanels * kEightRowBytes);
-}
-template <int kPanels>
-DFA_HOST_DEVICE Descriptor interleaved_k_in_rows(unsigned tile) {
-  return descriptor(tile, kEightRowBytes, kPanels * kEightRowBytes);
-}
 
 }  // namespace dfa
