@@ -12,6 +12,8 @@
 #include "base/random.h"
 #include "measure/problem_buffers.h"
 #include "problem_lines.h"
+#include "random_lines.h"
+#include "spec/config_text.h"
 
 // What the tests on a real device share. Skipped, with the reason, where there is none.
 // DFA_FUZZ_SECONDS and DFA_FUZZ_SEED steer the random problems.
@@ -66,6 +68,16 @@ inline bool checked(const std::string& line, std::uint64_t seed, const PlanOptio
                                                                       : "")
                          << (options.config.empty() ? "" : " --config \"" + options.config + "\"");
   return true;
+}
+
+// By one of these configurations, which the dice draw. Counts it; false where there is none.
+template <typename Config>
+bool checked_by_one_of(const std::vector<Config>& configs, Dice& dice, const std::string& line,
+                       std::uint64_t seed, int& runs) {
+  if (configs.empty()) return false;
+  ++runs;
+  const Config& config = configs[static_cast<std::size_t>(dice.below(std::ssize(configs)))];
+  return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(config)});
 }
 
 inline int lines_of(const char* file) { return static_cast<int>(problem_lines(file).size()); }

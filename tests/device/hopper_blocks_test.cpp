@@ -32,10 +32,7 @@ TEST_F(HopperBlocks, RandomListsMeetTheRule) {
       if (dice.below(4) == 0) line += logits;
     }
     const auto all = sm90_candidates(parse_problem(line), cuda().limits());
-    if (all.empty()) return false;
-    ++runs;
-    const auto& config = all[static_cast<std::size_t>(dice.below(std::ssize(all)))];
-    return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(config)});
+    return checked_by_one_of(all, dice, line, seed, runs);
   });
   EXPECT_GT(runs, 0);
 }
@@ -64,9 +61,7 @@ TEST_F(HopperBlocks, GradientsOfRandomListsMeetTheRule) {
       if (dice.below(4) == 0) line += logits;
     }
     const auto all = sm90_backward_candidates(parse_problem(line), cuda().limits());
-    if (all.empty()) return false;
-    ++runs;
-    return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(all[0])});
+    return checked_by_one_of(all, dice, line, seed, runs);
   });
   EXPECT_GT(runs, 0);
 }

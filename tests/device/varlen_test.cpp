@@ -108,28 +108,6 @@ TEST_F(Paged, CachesInE4m3MeetTheRule) {
 // By Hopper's own kernel, whether plans take it or not.
 class HopperPaged : public HopperDevice {};
 
-ForwardConfig interleaved(ForwardConfig config) {
-  config.interleaved = true;
-  return config;
-}
-
-TEST_F(HopperPaged, RandomPromptsInInterleavedTilesMeetTheRule) {
-  int runs = 0;
-  fuzz({"bf16"}, [&](const std::string&, std::uint64_t seed) {
-    Dice dice(4000 + seed);
-    const std::string line =
-        random_prompts_line(dice, dice.pick({"fp16", "bf16"}), dice.pick({"d128", "d192", "d256"}));
-    const Problem p = parse_problem(line);
-    for (const ForwardConfig& config : sm90_candidates(p, cuda().limits())) {
-      if (!validate_config(interleaved(config), p, cuda().limits())) continue;
-      ++runs;
-      return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(interleaved(config))});
-    }
-    return false;
-  });
-  EXPECT_GT(runs, 0);
-}
-
 TEST_F(HopperPaged, EveryProblemMeetsTheRuleOnEveryConfiguration) {
   int lines = 0;
   for (const std::string& line : problem_lines("paged.txt")) {
@@ -137,9 +115,6 @@ TEST_F(HopperPaged, EveryProblemMeetsTheRuleOnEveryConfiguration) {
     lines += candidates.empty() ? 0 : 1;
     for (const ForwardConfig& config : candidates) {
       EXPECT_TRUE(dfa::checked(line, 3, {.backend = "cuda", .config = to_text(config)})) << line;
-      const ForwardConfig same = interleaved(config);
-      if (!validate_config(same, parse_problem(line), cuda().limits())) continue;
-      EXPECT_TRUE(dfa::checked(line, 3, {.backend = "cuda", .config = to_text(same)})) << line;
     }
   }
   EXPECT_GE(lines, 8);
@@ -156,10 +131,7 @@ TEST_F(HopperPaged, RandomPromptsMeetTheRule) {
       if (dice.below(4) == 0) line += logits;
     }
     const auto all = sm90_candidates(parse_problem(line), cuda().limits());
-    if (all.empty()) return false;
-    ++runs;
-    const auto& config = all[static_cast<std::size_t>(dice.below(std::ssize(all)))];
-    return dfa::checked(line, seed, {.backend = "cuda", .config = to_text(config)});
+    return checked_by_one_of(all, dice, line, seed, runs);
   });
   EXPECT_GT(runs, 0);
 }
@@ -168,9 +140,6 @@ TEST_F(HopperPaged, RunsLeaveTheSameBits) {
   expect_same_bits(
       "fwd bf16 causal hq8 hk2 d128 lens(700,300,1,90) lens_k(900,3000,70,90) page(16)",
       on_hopper(""), 200);
-  expect_same_bits(
-      "fwd bf16 causal hq8 hk2 d128 lens(700,300,1,90) lens_k(900,3000,70,90) page(16)",
-      on_hopper(",interleaved=true"), 200);
 }
 
 class Decode : public DeviceTest {};

@@ -49,4 +49,26 @@ void expect_right(const std::string& line) {
   EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
 }
 
+template <ForwardConfig kConfig>
+std::string forward_line(const std::string& rest) {
+  return std::string("fwd ") + name_of(kConfig.element) + " " + rest + " d" +
+         std::to_string(kConfig.head_dim);
+}
+
+// run(tensors, blocks) leaves what is right, and the same bits on another grid and where copies and
+// products come late.
+template <typename Run>
+void expect_right_and_same(const std::string& line, const Run& run) {
+  Tensors crossed(line, 7), late(line, 7);
+  {
+    const WithTiming with(kCrossed);
+    run(crossed, 3u);
+  }
+  expect_met(check_forward(crossed.p, crossed.forward_args()), line);
+  const WithTiming with(kLate);
+  run(late, 2u);
+  EXPECT_TRUE(crossed.o == late.o) << line;
+  EXPECT_EQ(0, std::memcmp(crossed.lse.data(), late.lse.data(), 4 * late.lse.size())) << line;
+}
+
 }  // namespace dfa::emulated

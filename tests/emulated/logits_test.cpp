@@ -15,32 +15,6 @@ constexpr Config with(Config config, int logits) {
   return with_logits(config, logits);
 }
 
-constexpr ForwardConfig forward_config(DType element, int dim, int logits, bool varlen = false) {
-  return with(ForwardConfig{.target = Target::cuda_sm80,
-                            .element = element,
-                            .head_dim = dim,
-                            .value_dim = dim,
-                            .block_q = 64,
-                            .block_k = 32,
-                            .warps = 4,
-                            .varlen = varlen},
-              logits);
-}
-
-constexpr BackwardConfig backward_config(DType element, int dim, int logits, bool varlen = false) {
-  return with(BackwardConfig{.target = Target::cuda_sm80,
-                             .element = element,
-                             .head_dim = dim,
-                             .value_dim = dim,
-                             .block_q = 32,
-                             .block_k = 64,
-                             .warps = 4,
-                             .dq_block_q = 64,
-                             .dq_block_k = 32,
-                             .varlen = varlen},
-              logits);
-}
-
 std::string line_of(DType element, int dim, const char* rest, int logits) {
   return std::string("fwdbwd ") + name_of(element) + " " + rest + " d" + std::to_string(dim) +
          said_of(logits);
@@ -49,11 +23,8 @@ std::string line_of(DType element, int dim, const char* rest, int logits) {
 template <DType kElement, int kDim, int kLogits, bool kVarlen = false>
 void expect_right(const char* rest) {
   const std::string line = line_of(kElement, kDim, rest, kLogits);
-  Tensors t(line, 5);
-  run_forward<forward_config(kElement, kDim, kLogits, kVarlen)>(t);
-  expect_met(check_forward(t.p, t.forward_args()), line);
-  run_backward<backward_config(kElement, kDim, kLogits, kVarlen)>(t);
-  expect_met(check_backward(t.p, t.backward_args()), line);
+  expect_both_right<with(portable_forward(kElement, kDim, kVarlen), kLogits),
+                    with(portable_backward(kElement, kDim, kVarlen), kLogits)>(line);
 }
 
 constexpr const char* kMasks[] = {"causal b2 hq4 hk2 sq70 sk100", "b1 hq2 hk1 sq100 sk65",
@@ -97,10 +68,10 @@ TEST(EmulatedLogits, BiasesOfEveryShapeWhoseGradientAKernelSums) {
 TEST(EmulatedLogits, BiasesThatAreOneValueForAllQueriesOrKeys) {
   for (const char* bias : {" bias(b,1,1,k,fp16)", " bias(1,h,q,1,fp32)", " bias(1,1,1,1)"}) {
     Tensors t(line_of(DType::bf16, 64, kMasks[0], kBias) + bias, 5);
-    run_forward<forward_config(DType::bf16, 64, kBias)>(t);
+    run_forward<with(portable_forward(DType::bf16, 64), kBias)>(t);
     expect_met(check_forward(t.p, t.forward_args()), bias);
     t.d_bias.clear();
-    run_backward<backward_config(DType::bf16, 64, kBias)>(t);
+    run_backward<with(portable_backward(DType::bf16, 64), kBias)>(t);
     expect_met(check_backward(t.p, t.backward_args()), bias);
   }
 }
@@ -113,9 +84,9 @@ TEST(EmulatedLogits, BiasesThatHideKeys) {
     if (i / 100 % 3 == 0) bias[i] = i % 2 == 0 ? -INFINITY : -3.4e38f;
     if (i % 7 == 0) bias[i] = -INFINITY;
   }
-  run_forward<forward_config(DType::bf16, 64, kBias)>(t);
+  run_forward<with(portable_forward(DType::bf16, 64), kBias)>(t);
   expect_met(check_forward(t.p, t.forward_args()), "forward");
-  run_backward<backward_config(DType::bf16, 64, kBias)>(t);
+  run_backward<with(portable_backward(DType::bf16, 64), kBias)>(t);
   expect_met(check_backward(t.p, t.backward_args()), "backward");
   EXPECT_EQ(t.lse[0], -INFINITY);
 }

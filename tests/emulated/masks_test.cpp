@@ -7,41 +7,18 @@ namespace {
 
 using namespace emulated;
 
-constexpr ForwardConfig forward_config(DType element, int dim, bool varlen = false) {
-  return {.target = Target::cuda_sm80,
-          .element = element,
-          .head_dim = dim,
-          .value_dim = dim,
-          .block_q = 64,
-          .block_k = 32,
-          .warps = 4,
-          .varlen = varlen,
-          .ranges = true};
-}
-
-constexpr BackwardConfig backward_config(DType element, int dim, bool varlen = false) {
-  return {.target = Target::cuda_sm80,
-          .element = element,
-          .head_dim = dim,
-          .value_dim = dim,
-          .block_q = 32,
-          .block_k = 64,
-          .warps = 4,
-          .dq_block_q = 64,
-          .dq_block_k = 32,
-          .varlen = varlen,
-          .ranges = true};
+template <typename Config>
+constexpr Config with_ranges(Config config) {
+  config.ranges = true;
+  return config;
 }
 
 template <DType kElement, int kDim, bool kVarlen = false>
 void expect_right(const std::string& rest) {
   const std::string line =
       std::string("fwdbwd ") + name_of(kElement) + " " + rest + " d" + std::to_string(kDim);
-  Tensors t(line, 5);
-  run_forward<forward_config(kElement, kDim, kVarlen)>(t);
-  expect_met(check_forward(t.p, t.forward_args()), line);
-  run_backward<backward_config(kElement, kDim, kVarlen)>(t);
-  expect_met(check_backward(t.p, t.backward_args()), line);
+  expect_both_right<with_ranges(portable_forward(kElement, kDim, kVarlen)),
+                    with_ranges(portable_backward(kElement, kDim, kVarlen))>(line);
 }
 
 // Chunks of part of a tile, of one and of several, windows beside them, queries ahead of the first
@@ -72,7 +49,7 @@ TEST(EmulatedMasks, OtherChunksMayHoldAnything) {
     nan.set(nan.k, i, std::nanf(""));
     nan.set(nan.v, i, std::nanf(""));
   }
-  for (Tensors* t : {&calm, &nan}) run_forward<forward_config(DType::bf16, 64)>(*t);
+  for (Tensors* t : {&calm, &nan}) run_forward<with_ranges(portable_forward(DType::bf16, 64))>(*t);
   const auto bytes = static_cast<std::ptrdiff_t>(calm.o.size() / 4);
   EXPECT_TRUE(std::equal(calm.o.begin() + bytes, calm.o.end(), nan.o.begin() + bytes));
   EXPECT_FALSE(calm.o == nan.o);

@@ -13,6 +13,30 @@
 // How tests run the portable kernels on a processor.
 namespace dfa::emulated {
 
+// Small tiles, of which short sequences cross many.
+constexpr ForwardConfig portable_forward(DType element, int dim, bool varlen = false) {
+  return {.target = Target::cuda_sm80,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = dim,
+          .block_q = 64,
+          .block_k = 32,
+          .warps = 4,
+          .varlen = varlen};
+}
+constexpr BackwardConfig portable_backward(DType element, int dim, bool varlen = false) {
+  return {.target = Target::cuda_sm80,
+          .element = element,
+          .head_dim = dim,
+          .value_dim = dim,
+          .block_q = 32,
+          .block_k = 64,
+          .warps = 4,
+          .dq_block_q = 64,
+          .dq_block_k = 32,
+          .varlen = varlen};
+}
+
 // The launches of a pass, in order, by the names that backends log.
 template <typename Args, typename Run>
 void run_all(const std::vector<KernelLaunch>& launches, const Args& args, const Run& run) {
@@ -60,6 +84,16 @@ void run_backward(Tensors& t) {
               sm80_backward_queries<kConfig>(args);
             }
           });
+}
+
+// Both passes of a line's problem by these configurations.
+template <ForwardConfig kForward, BackwardConfig kBackward>
+void expect_both_right(const std::string& line) {
+  Tensors t(line, 5);
+  run_forward<kForward>(t);
+  expect_met(check_forward(t.p, t.forward_args()), line);
+  run_backward<kBackward>(t);
+  expect_met(check_backward(t.p, t.backward_args()), line);
 }
 
 }  // namespace dfa::emulated

@@ -60,35 +60,10 @@ TEST(EmulatedUserText, WhatIsCompiledHereIsWhatADeviceIsGiven) {
   }
 }
 
-constexpr ForwardConfig forward_config(DType element, int dim, bool varlen, bool rest) {
-  return {.target = Target::cuda_sm80,
-          .element = element,
-          .head_dim = dim,
-          .value_dim = dim,
-          .block_q = 64,
-          .block_k = 32,
-          .warps = 4,
-          .varlen = varlen,
-          .softcap = rest,
-          .alibi = rest,
-          .sink = rest,
-          .text = true};
-}
-
-constexpr BackwardConfig backward_config(DType element, int dim, bool varlen, bool rest) {
-  return {.target = Target::cuda_sm80,
-          .element = element,
-          .head_dim = dim,
-          .value_dim = dim,
-          .block_q = 32,
-          .block_k = 64,
-          .warps = 4,
-          .dq_block_q = 64,
-          .dq_block_k = 32,
-          .varlen = varlen,
-          .softcap = rest,
-          .alibi = rest,
-          .text = true};
+template <typename Config>
+constexpr Config with_text(Config config, bool rest = false) {
+  config.text = true;
+  return with_logits(config, rest ? kSoftcap | kAlibi | kSink : 0);
 }
 
 template <DType kElement, int kDim, bool kVarlen = false, bool kRest = false>
@@ -96,11 +71,8 @@ void expect_right(int text, const std::string& rest) {
   chosen_text = text;
   const std::string line = std::string("fwdbwd ") + name_of(kElement) + " " + rest + " d" +
                            std::to_string(kDim) + " " + kTexts[text];
-  Tensors t(line, 5);
-  run_forward<forward_config(kElement, kDim, kVarlen, kRest)>(t);
-  expect_met(check_forward(t.p, t.forward_args()), line);
-  run_backward<backward_config(kElement, kDim, kVarlen, kRest)>(t);
-  expect_met(check_backward(t.p, t.backward_args()), line);
+  expect_both_right<with_text(portable_forward(kElement, kDim, kVarlen), kRest),
+                    with_text(portable_backward(kElement, kDim, kVarlen), kRest)>(line);
 }
 
 TEST(EmulatedUserText, OfEveryTextMeetsTheRule) {
@@ -132,7 +104,7 @@ TEST(EmulatedUserText, BatchesAreNumberedFromWhereACallSays) {
   Tensors t(std::string("fwd bf16 b2 hq4 hk2 sq70 sk100 d64 ") + kTexts[0], 5);
   ForwardArgs pointers = t.forward_args();
   pointers.logits.dropout_batch = 3;
-  constexpr ForwardConfig kConfig = forward_config(DType::bf16, 64, false, false);
+  constexpr ForwardConfig kConfig = with_text(portable_forward(DType::bf16, 64));
   run_all(forward_launches(t.p, kConfig), with_pointers(kernel_args(t.p, kConfig), pointers),
           [](const std::string&, const KernelArgs& args) { sm80_forward<kConfig>(args); });
   expect_met(check_forward(t.p, pointers), "from batch 3 on");
