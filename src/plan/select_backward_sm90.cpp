@@ -41,6 +41,7 @@ BackwardConfig config_of(const Problem& p, DqAccumulation dq, int cluster) {
                         .dq = dq,
                         .cluster = cluster,
                         .varlen = p.packed(),
+                        .ranges = !p.mask.is_window(),
                         .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
@@ -230,8 +231,9 @@ std::vector<BackwardConfig> wide_candidates(const Problem& problem, const Limits
   return legal;
 }
 
-// Of packed sequences: sums as they come where bits may differ. Lengths are not known.
-std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limits& limits) {
+// Of packed sequences, whose lengths are not known, and of chunks and prefixes: sums as they come
+// where bits may differ.
+std::vector<BackwardConfig> moving_candidates(const Problem& problem, const Limits& limits) {
   const auto dq = problem.deterministic ? DqAccumulation::serialized : DqAccumulation::atomic;
   BackwardConfig pair = config_of(problem, dq, 2);
   pair.masked = !problem.mask.is_full() && !is_wide(problem);
@@ -239,7 +241,8 @@ std::vector<BackwardConfig> varlen_candidates(const Problem& problem, const Limi
       legal_of({pair, config_of(problem, dq, 1), config_of(problem, DqAccumulation::serialized, 1)},
                problem, limits);
   const bool narrow_heads = sm90_head_dim(problem.d) <= kGroupRows && problem.hq == problem.hk;
-  if (problem.total_k < kLeastMeanKeys * problem.b || narrow_heads) take_pairs_last(legal);
+  const bool few_keys = problem.k_rows() < kLeastMeanKeys * (problem.packed() ? problem.b : 1);
+  if (few_keys || narrow_heads) take_pairs_last(legal);
   return legal;
 }
 
@@ -252,16 +255,15 @@ std::vector<BackwardConfig> listed_candidates(const Problem& problem, const Limi
 
 std::vector<BackwardConfig> sm90_backward_candidates(const Problem& problem, const Limits& limits) {
   if (std::max(problem.d, problem.dv) > kMostColumns) return {};
-  if (problem.packed()) return varlen_candidates(problem, limits);
   if (problem.blocks) return listed_candidates(problem, limits);
+  if (problem.packed() || !problem.mask.is_window()) return moving_candidates(problem, limits);
   return is_wide(problem) ? wide_candidates(problem, limits) : narrow_candidates(problem, limits);
 }
 
 Verdict sm90_backward_fits(const Problem& p, const Limits& limits) {
   if (p.dtype == DType::fp32) return fp32x3_fits(p, limits);
   if (!sm90_backward_candidates(p, limits).empty()) {
-    return sm90_is_planned(p) ? Verdict::yes()
-                              : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
+    return sm90_is_planned(p);
   }
   if (p.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (p.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");

@@ -220,6 +220,7 @@ ForwardConfig config_of(const Problem& p, const Sm90Tile& t) {
                        .num_splits = t.num_splits,
                        .varlen = p.packed(),
                        .paged = p.paged(),
+                       .ranges = !p.mask.is_window(),
                        .blocks = p.blocks.has_value()};
   set_logits(config, p);
   return config;
@@ -404,9 +405,7 @@ ForwardConfig select_forward(const Problem& asked, const Limits& limits) {
 Verdict sm90_fits(const Problem& problem, const Limits& limits) {
   if (problem.dtype == DType::fp32) return fp32x3_fits(problem, limits);
   if (!sm90_candidates(problem, limits).empty()) {
-    return sm90_is_planned(problem)
-               ? Verdict::yes()
-               : Verdict::no("cuda_sm90 over lists of blocks has run on no GPU");
+    return sm90_is_planned(problem);
   }
   if (problem.bias) return Verdict::no("cuda_sm90 adds no bias to logits");
   if (problem.has_text()) return Verdict::no("cuda_sm90 takes no mask_mod and no score_mod");

@@ -25,6 +25,7 @@ Verdict validate_problem(const ForwardConfig& c, const Problem& p, const Limits&
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
       validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_mask(p),
+      validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
       validate_lengths(p),
       validate_sm90_map("q", p.q(), p.b, p.hq, p.sq, kStep),

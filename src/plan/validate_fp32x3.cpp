@@ -42,6 +42,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_dim("value_dim", c.value_dim, "dv", p.dv),
       validate_strides(p),
       validate_mask(p),
+      validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
       validate_lengths(p),
   });

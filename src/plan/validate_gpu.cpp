@@ -43,11 +43,7 @@ Verdict validate_problem(const Config& c, const Problem& p) {
        validate_logits(c, p),
        validate_dim("head_dim", c.head_dim, "d", p.d, portable_head_dim(p, p.d)),
        validate_dim("value_dim", c.value_dim, "dv", p.dv, portable_head_dim(p, p.dv)),
-       validate_strides(p),
-       require(c.ranges == !p.mask.is_window(), c.ranges
-                                                    ? "ranges=true is of chunked and prefix masks"
-                                                    : "chunked and prefix masks take ranges=true"),
-       validate_blocks_said(c.blocks, p),
+       validate_strides(p), validate_ranges_said(c.ranges, p), validate_blocks_said(c.blocks, p),
        require(c.dropout == (p.dropout > 0), c.dropout ? "dropout=true is of problems with dropout"
                                                        : "dropout takes dropout=true"),
        require(!c.dropout || !p.paged(), "keys in pages take no dropout on a GPU"),
@@ -276,6 +272,12 @@ Verdict validate_side(const char* field, int tile, const char* side, std::int64_
                  " does not divide the blocks of ", block, " ", side);
 }
 
+Verdict validate_ranges_said(bool ranges, const Problem& p) {
+  return require(ranges == !p.mask.is_window(), ranges
+                                                    ? "ranges=true is of chunked and prefix masks"
+                                                    : "chunked and prefix masks take ranges=true");
+}
+
 Verdict validate_blocks_said(bool blocks, const Problem& p) {
   return require(blocks == p.blocks.has_value(),
                  blocks ? "blocks=true is of problems with lists of blocks"
@@ -288,14 +290,19 @@ Verdict validate_blocks(const ForwardConfig& c, const Problem& p) {
               validate_side("block_k", c.block_k, "keys", p.blocks->block_k)});
 }
 
-Verdict validate_window(const Problem& p) {
-  return require(p.mask.is_window(),
-                 "cuda_sm90 and standard attention know windows, not chunked and prefix masks");
+Verdict sm90_is_planned(const Problem& p) {
+  return all({
+      require(!p.blocks || kBlocksByHopper, "cuda_sm90 over lists of blocks has run on no GPU"),
+      require(p.mask.is_window() || kRangesByHopper,
+              "cuda_sm90 of chunked and prefix masks has run on no GPU"),
+  });
 }
 
 Verdict validate_mask(const Problem& p) {
   return all({
-      validate_window(p),
+      require(p.mask.is_window(),
+              "standard attention, and cuda_sm90 but in 16 bits, know windows, not chunked and "
+              "prefix masks"),
       require(!p.blocks,
               "standard attention, and cuda_sm90 but in 16 bits, take no lists of blocks"),
   });

@@ -43,10 +43,11 @@ inline int portable_head_dim(const Problem& p, std::int64_t dim) {
 // Queries of a tile where work tiles are cut along their keys (ForwardConfig::num_splits).
 inline constexpr int kMostSharedQueries = 128;
 
-// Hopper's kernels of lists of blocks have run on a processor alone, on emulated instructions: no
-// plan takes them that does not name them, and no search for a tile, until a card has run them.
-inline constexpr bool kBlocksByHopper = false;
-inline bool sm90_is_planned(const Problem& p) { return !p.blocks || kBlocksByHopper; }
+// Hopper's kernels of lists of blocks, and of chunked and prefix masks, have run on a processor
+// alone, on emulated instructions: no plan takes them that does not name them, and no search for a
+// tile, until a card has run them.
+inline constexpr bool kBlocksByHopper = false, kRangesByHopper = false;
+Verdict sm90_is_planned(const Problem& problem);
 
 // Heads up to here would be padded to twice their size and more: portable kernels run them.
 inline constexpr int kPortableDim = 32;
@@ -78,10 +79,10 @@ Verdict validate_smem(int bytes, const Limits& limits);
 Verdict validate_registers(int needed, int there);
 Verdict validate_varlen(bool varlen, const Problem& problem);
 Verdict validate_plain_logits(const Problem& problem);  // scores as they come
-Verdict validate_window(const Problem& problem);        // no chunks and prefixes
 Verdict validate_mask(const Problem& problem);          // windows alone
 // A tile that a list's blocks are cut into.
 Verdict validate_side(const char* field, int tile, const char* side, std::int64_t block);
+Verdict validate_ranges_said(bool ranges, const Problem& problem);  // as the problem's mask is
 Verdict validate_blocks_said(bool blocks, const Problem& problem);  // as the problem has them
 Verdict validate_blocks(const ForwardConfig& config, const Problem& problem);  // tiles divide them
 template <typename Config>

@@ -46,6 +46,9 @@ constexpr int kMostPairValues = 192, kWidePairKeys = 64;  // else 80 keys spill 
 constexpr int kMostRegistersHolding = 232;  // with columns of q among them; from 236 on some spill
 constexpr int kMostWithLogits = 224;        // and beside softcap or ALiBi
 
+constexpr const char* kListsAndRanges =
+    "cuda_sm90 takes lists of blocks beside windows, not beside chunked and prefix masks";
+
 constexpr int kBackwardStages = 2;
 constexpr int kBackwardWarps = 8;
 constexpr int kNarrowDim = 128;  // up to here a warpgroup has dk and dv of 64 keys
@@ -71,7 +74,7 @@ Verdict validate_problem(const Config& c, const Problem& p, const Limits& limits
       validate_element(c.element, p),
       validate_sm90_dim("head_dim", c.head_dim, "d", p.d),
       validate_sm90_dim("value_dim", c.value_dim, "dv", p.dv),
-      validate_window(p),
+      validate_ranges_said(c.ranges, p),
       validate_blocks_said(c.blocks, p),
       require(p.dropout == 0, "cuda_sm90 has no dropout; cuda_sm80 has"),
       validate_lengths(p),
@@ -183,6 +186,7 @@ Verdict validate_lists(const ForwardConfig& c, const Problem& p) {
       validate_blocks(c, p),
       require(!c.blocks || (c.cluster == 1 && c.pack_gqa == 1 && c.num_splits == 0),
               "blocks=true takes cluster=1, pack_gqa=1 and num_splits=0 of cuda_sm90"),
+      require(!c.blocks || !c.ranges, kListsAndRanges),
       require(!c.blocks || c.block_k % kBitsOfWord == 0, "block_k=", c.block_k,
               " but blocks=true of cuda_sm90 takes multiples of ", kBitsOfWord),
   });
@@ -248,6 +252,7 @@ Verdict validate_dq(const BackwardConfig& c, const Problem& p) {
 Verdict validate_lists(const BackwardConfig& c, const Problem& p) {
   if (!c.blocks) return Verdict::yes();
   return all({
+      require(!c.ranges, kListsAndRanges),
       require(!is_wide(c), "lists of blocks take d and dv up to ", kNarrowDim,
               " in cuda_sm90's backward, without softcap and alibi"),
       validate_side("block_q", c.block_q, "queries", p.blocks->block_q),
@@ -299,6 +304,10 @@ Verdict validate_sequences(const BackwardConfig& c, const Problem& p) {
       require(!c.varlen || !widest_pair,
               "varlen=true and cluster=2 have registers for head_dim and value_dim up to ",
               kWideDim),
+      require(
+          !c.ranges || (!c.persistent && c.dq == DqAccumulation::atomic),
+          "chunked and prefix masks take persistent=false and dq=atomic of cuda_sm90's backward, "
+          "which has other bits in every run: others have no registers"),
       require(!c.varlen || (!c.persistent && !c.dq_fused() && !c.gqa_inner_loop),
               "varlen=true takes persistent=false, gqa_inner_loop=false and dq=serialized or "
               "atomic"),

@@ -58,7 +58,7 @@ void for_each_gpu_field(auto& config, Visitor&& visit) {
   if (!sm90) visit("bias", config.bias);
   if constexpr (requires { config.sink; }) visit("sink", config.sink);
   if constexpr (requires { config.paged; }) visit("paged", config.paged);
-  if (!sm90) visit("ranges", config.ranges);
+  visit("ranges", config.ranges);
   if (!sm90) visit("dropout", config.dropout);
   visit("blocks", config.blocks);
   if (!sm90) visit("text", config.text);

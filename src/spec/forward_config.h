@@ -61,9 +61,9 @@ struct ForwardConfig {
   bool sink = false;
   // Of GPU targets: packed sequences whose keys lie in pages, which a block table names.
   bool paged = false;
-  // Of cuda_sm80 and below: the mask is of chunks or of a prefix (RangeMask), as the problem says.
+  // Of GPU targets: the mask is of chunks or of a prefix (RangeMask), as the problem says.
   bool ranges = false;
-  bool dropout = false;  // likewise, of cuda_sm80 and below: DropoutMask
+  bool dropout = false;  // of cuda_sm80 and below: DropoutMask
   bool blocks = false;   // of GPU targets: the problem has lists of blocks (BlockLists)
   bool text = false;     // of cuda_sm80 and below: a mask_mod or a score_mod (UserText)
   // Of cuda_sm80 in 16 bits and of few queries a sequence, dense or packed: the keys of all

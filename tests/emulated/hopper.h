@@ -58,6 +58,13 @@ constexpr ForwardConfig hopper_forward(DType element, int dim, int block_q, int 
           .cluster = cluster};
 }
 
+// Of chunked and prefix masks.
+template <typename Config>
+constexpr Config ranges(Config config) {
+  config.ranges = true;
+  return config;
+}
+
 inline constexpr int kSoftcap = 1, kAlibi = 2, kSink = 4;
 
 template <typename Config>

@@ -68,6 +68,12 @@ TEST(EmulatedHopperPaged, EveryMaskAndSizeOfPages) {
   expect_right<paged(hopper_forward(kBf16, 256, 64, 64, 2, 1))>(kLines[0]);
 }
 
+TEST(EmulatedHopperPaged, ChunksAndPrefixes) {
+  constexpr auto kConfig = ranges(paged(hopper_forward(kBf16, 64, 128, 64, 2, 2)));
+  expect_right<kConfig>("chunk(50) " + std::string(kLines[0]));
+  expect_right<kConfig>("prefix(40) causal " + std::string(kLines[1]));
+}
+
 TEST(EmulatedHopperPaged, LogitsThatAreNotPlain) {
   constexpr int kAll = kSoftcap | kAlibi | kSink;
   for (const char* rest : {kLines[0], kLines[2]}) {

@@ -227,6 +227,20 @@ TEST(EmulatedVarlen, HopperForwardOfLogitsThatAreNotPlain) {
   }
 }
 
+// A chunk's and a prefix's positions are those of a sequence.
+constexpr const char* kRanges[] = {
+    "chunk(50) causal hq4 hk2 lens(70,1,0,130,65) lens_k(150,1,9,129,0)",
+    "prefix(40) causal hq2 hk1 lens(33,128,5) lens_k(64,3,200)",
+};
+
+TEST(EmulatedVarlen, HopperForwardOfChunksAndPrefixes) {
+  for (const char* rest : kRanges) {
+    expect_forward<ranges(varlen(hopper_forward(kBf16, 64, 128, 128, 2, 2, true)))>("bf16", rest,
+                                                                                    64);
+    expect_forward<ranges(varlen(hopper_forward(kFp16, 64, 64, 64, 2, 1)))>("fp16", rest, 48, 1);
+  }
+}
+
 constexpr BackwardConfig hopper_backward(int dim, int cluster, DqAccumulation dq, bool masked) {
   return varlen(BackwardConfig{.target = Target::cuda_sm90,
                                .element = kBf16,
@@ -253,6 +267,14 @@ void expect_hopper_backward(const char* rest) {
       sm90_backward<kConfig>(a);
     }
   });
+}
+
+TEST(EmulatedVarlen, HopperBackwardOfChunksAndPrefixes) {
+  for (const char* rest : kRanges) {
+    expect_hopper_backward<ranges(hopper_backward(64, 1, DqAccumulation::atomic, false))>(rest);
+    expect_hopper_backward<ranges(hopper_backward(128, 2, DqAccumulation::atomic, true))>(rest);
+    expect_hopper_backward<ranges(hopper_backward(256, 1, DqAccumulation::atomic, false))>(rest);
+  }
 }
 
 TEST(EmulatedVarlen, HopperBackwardOfABlock) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/random.h"
 #include "dfa/mask.h"
 
 namespace dfa {
@@ -50,6 +51,10 @@ TEST(TileMask, BoundsAreThoseOfTheMask) {
   });
 }
 
+RangeMask chunks_of(const TileMask& window, int chunk) {
+  return {window, chunk, RangeMask::inverse_of(chunk)};
+}
+
 // Chunks, and prefixes below 0.
 void expect_bounds(const Mask& mask, const RangeMask& m) {
   for (int i = 0; i < m.sq; ++i) {
@@ -74,24 +79,40 @@ void expect_bounds(const Mask& mask, const RangeMask& m) {
 TEST(RangeMask, BoundsAreThoseOfTheMask) {
   for_all([](const Mask& window, const TileMask& m) {
     for (const int chunk : {1, 5, 16, 33, 1000}) {
-      expect_bounds({.left = window.left, .right = window.right, .chunk = chunk}, {m, chunk});
+      expect_bounds({.left = window.left, .right = window.right, .chunk = chunk},
+                    chunks_of(m, chunk));
     }
-    expect_bounds(window, {m, 0});
+    expect_bounds(window, {m, 0, 0});
     if (window != kCausal) return;
     for (const int prefix : {1, 5, 16, 1000}) {
-      expect_bounds({.right = 0, .prefix = prefix}, {m, -prefix});
+      expect_bounds({.right = 0, .prefix = prefix}, {m, -prefix, 0});
     }
   });
 }
 
 TEST(RangeMask, BoundsOfTheLongestSequencesDoNotOverflow) {
   constexpr int kLength = 1 << 28, kLongest = 1 << 29;
-  const RangeMask chunks{{-1, 0, kLength, 1}, kLongest};
+  const RangeMask chunks = chunks_of({-1, 0, kLength, 1}, kLongest);
   EXPECT_EQ(chunks.key_end(0), 0);  // far ahead of the key
   EXPECT_EQ(chunks.key_end(kLength - 1), 1);
-  const RangeMask prefix{{-1, 0, kLength, kLength}, -kLongest};
+  const RangeMask prefix{{-1, 0, kLength, kLength}, -kLongest, 0};
   EXPECT_EQ(prefix.key_end(0), kLength);
   EXPECT_EQ(prefix.query_begin(kLength - 1), 0);
+}
+
+// Positions are divided by a product, whose quotient may be 1 too small.
+TEST(RangeMask, ChunksOfAnySizeBeginWhereTheyShouldAtAnyPosition) {
+  constexpr int kLength = 1 << 28;
+  const Random random(3);
+  for (std::uint64_t draw = 0; draw < 300000; draw += 3) {
+    const int chunk = 1 + static_cast<int>(random.below(draw, 1ull << (1 + draw / 3 % 29)));
+    const int query = static_cast<int>(random.below(draw + 1, kLength));
+    const int sk = static_cast<int>(random.below(draw + 2, kLength));
+    const RangeMask m = chunks_of({-1, -1, kLength, sk}, chunk);
+    const Mask mask{.chunk = chunk};
+    ASSERT_EQ(m.key_begin(query), mask.key_begin(query, kLength, sk)) << query << " " << chunk;
+    ASSERT_EQ(m.key_end(query), mask.key_end(query, kLength, sk)) << query << " " << chunk;
+  }
 }
 
 TEST(TileMask, BoundsOfTheLongestSequencesDoNotOverflow) {

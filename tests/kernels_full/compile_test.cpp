@@ -147,6 +147,26 @@ TEST_P(CompileTest, HoppersBackwardOfListsOfBlocksCompilesWithoutSpills) {
   }
 }
 
+TEST_P(CompileTest, HoppersChunksAndPrefixesCompileWithoutSpills) {
+  if (limits_.highest != Target::cuda_sm90) GTEST_SKIP() << "of 9.0 alone";
+  for (const char* d : {"64", "128", "256"}) {
+    for (const char* rest :
+         {" hq8 hk2 s8192 chunk(2048)", " softcap(3) alibi sink h2 s640 prefix(9)",
+          " h2 chunk(64) lens(640,9)"}) {
+      const std::string dims = std::string(" causal d") + d + rest;
+      const Problem forward = parse_problem("fwd bf16" + dims);
+      const std::vector<ForwardConfig> all = sm90_candidates(forward, limits_);
+      ASSERT_FALSE(all.empty()) << to_line(forward);
+      compile(forward_launches(forward, all[0]));
+      const Problem backward = parse_problem("bwd fp16" + dims);
+      const std::vector<BackwardConfig> gradients = sm90_backward_candidates(backward, limits_);
+      // Its backward of d 64 makes no logits.
+      ASSERT_EQ(gradients.empty(), backward.d == 64 && backward.softcap != 0) << to_line(backward);
+      for (const BackwardConfig& config : gradients) compile(backward_launches(backward, config));
+    }
+  }
+}
+
 TEST_P(CompileTest, HeadsInSlicesCompileWithoutSpills) {
   if (sm75()) GTEST_SKIP() << "cuda_sm75 has d and dv up to 256";
   for (const char* line :

@@ -99,7 +99,7 @@ TEST(HopperBlocks, OtherBlocksTakeThePortableKernelAndSayWhy) {
     EXPECT_NE(reason(std::string("d128 blocks(") + sides + ")").find("block_k=64 does not divide"),
               std::string::npos);
   }
-  EXPECT_NE(reason("d128 chunk(64) blocks(64x64)").find("know windows"), std::string::npos);
+  EXPECT_NE(reason("d128 chunk(64) blocks(64x64)").find("beside windows"), std::string::npos);
   EXPECT_NE(reason("d128 dropout(0.1,3) blocks(64x64)").find("no dropout"), std::string::npos);
   EXPECT_NE(reason("d128 bias(1,h) blocks(64x64)").find("adds no bias"), std::string::npos);
   EXPECT_NE(reason("d32 blocks(64x64)").find("up to 32"), std::string::npos);
@@ -165,7 +165,7 @@ TEST(HopperBlocks, OtherBackwardsTakeThePortableKernelAndSayWhy) {
   says("d128 softcap(3) blocks(128x128)", "without softcap and alibi");
   says("d128 deterministic blocks(128x128)", "other bits in every run");
   says("d64 dv128 blocks(128x128)", "value_dim up to head_dim");
-  says("d128 chunk(64) blocks(128x128)", "know windows");
+  says("d128 chunk(64) blocks(128x128)", "beside windows");
   says("d128 dropout(0.1,3) blocks(128x128)", "no dropout");
   const Problem p = parse_problem("bwd bf16 hq8 hk2 s4096 d64 blocks(128x128)");
   const auto refused = [&](const char* text) {

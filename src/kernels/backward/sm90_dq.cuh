@@ -126,8 +126,9 @@ struct Sm90Dq : DqSemaphore<kConfig> {
 
   // Does any key add to it?
   static DFA_DEVICE bool is_seen(const KernelArgs& args, const Tile& tile) {
-    const TileRange keys = key_tiles(TileMask::of(args, tile.head.seq), tile.tile * kConfig.block_q,
-                                     kConfig.block_q, kConfig.cluster_keys());
+    const TileRange keys =
+        key_tiles(MaskOf<kConfig>::of(args, tile.head.seq), tile.tile * kConfig.block_q,
+                  kConfig.block_q, kConfig.cluster_keys());
     return keys.begin < keys.end;
   }
 

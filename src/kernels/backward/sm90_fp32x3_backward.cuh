@@ -102,7 +102,7 @@ struct Sm90Fp32x3Backward {
     return key_work_tile<kBlockK, true>(args, ptx::block_index());
   }
 
-  using Walk = QueryWalk<kBlockK, kBlockQ>;
+  using Walk = QueryWalk<TileMask, kBlockK, kBlockQ>;
 
   // The warps that copy, and the thread that acquires and releases the dq semaphore.
 

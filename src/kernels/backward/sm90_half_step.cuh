@@ -38,7 +38,8 @@ struct Sm90HalfStep {
   static constexpr bool kSeeingKept = kHalves == 1 || kConfig.value_dim <= 64;
   static DFA_DEVICE void keep_seeing(Sums& sums, const KernelArgs& args, const Seqlen& seq,
                                      int key) {
-    if constexpr (kSeeingKept) sums.seeing = seeing_all(TileMask::of(args, seq), key, kGroupRows);
+    if constexpr (kSeeingKept)
+      sums.seeing = seeing_all(MaskOf<kConfig>::of(args, seq), key, kGroupRows);
   }
   static DFA_DEVICE void hide(Scores& scores, const Sums& sums, const KernelArgs& args,
                               const typename Keys::Shared& shared, const Seqlen& seq, int query,
@@ -46,7 +47,7 @@ struct Sm90HalfStep {
     if constexpr (!kSeeingKept) {
       Keys::hide(scores, args, seq, query, key);
     } else if (query < sums.seeing.begin || query + kHalf > sums.seeing.end) {
-      const TileMask mask = TileMask::of(args, Keys::again(shared, {seq}).seq);
+      const MaskOf<kConfig> mask = MaskOf<kConfig>::of(args, Keys::again(shared, {seq}).seq);
       Keys::hide_some(scores, args, mask, query, key);
     }
   }

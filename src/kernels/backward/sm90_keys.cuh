@@ -295,7 +295,8 @@ struct Sm90Keys : Sm90Warpgroup<kConfig> {
     return {base + kRoundingAt};
   }
 
-  using Walk = QueryWalk<kConfig.cluster_keys(), kBlockQ, kParts, kConfig.gqa_inner_loop>;
+  using Walk =
+      QueryWalk<MaskOf<kConfig>, kConfig.cluster_keys(), kBlockQ, kParts, kConfig.gqa_inner_loop>;
 
   // Tiles to whose dq this block adds: of a pair that is not wide every second one, n having been
   // walked before.

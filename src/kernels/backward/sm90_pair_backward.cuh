@@ -338,7 +338,7 @@ struct Sm90PairBackward {
     while (true) {
       if constexpr (!Keys::kPersistent) at.forget_places();
       if constexpr (kGroupRecalled) at.recall_group();
-      const TileRange seen = query_tiles(TileMask::of(args, Keys::again(at, pair).seq),
+      const TileRange seen = query_tiles(MaskOf<kConfig>::of(args, Keys::again(at, pair).seq),
                                          Keys::key_of(Keys::again(at, pair).key, at.rank, at.group),
                                          kGroupRows, kBlockQ);
       int left = walk.left_of(seen);

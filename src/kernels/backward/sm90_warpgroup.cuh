@@ -48,11 +48,11 @@ struct Sm90Warpgroup : Sm90Fragments<kConfig> {
 
   static DFA_DEVICE void hide(Scores& scores, const KernelArgs& args, const Seqlen& seq, int query,
                               int key) {
-    const TileMask mask = TileMask::of(args, seq);
+    const MaskOf<kConfig> mask = MaskOf<kConfig>::of(args, seq);
     if (mask.needs(query, kHalf, key, kGroupRows)) hide_some(scores, args, mask, query, key);
   }
-  static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args, const TileMask& mask,
-                                   int query, int key) {
+  static DFA_DEVICE void hide_some(Scores& scores, const KernelArgs& args,
+                                   const MaskOf<kConfig>& mask, int query, int key) {
     hide_masked_transposed(reinterpret_cast<Sum<1, kQueries>&>(scores), mask, key + warp_row(),
                            query, hidden(args));
   }

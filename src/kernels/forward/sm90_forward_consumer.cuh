@@ -39,7 +39,7 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
   static DFA_DEVICE TileRange own_tiles(const Sm90ForwardArgs& a, const Seqlen& seq, int row) {
     const int query = row / kQueryRows;
     if (query >= seq.sq(a.args)) return {0, 0};
-    return key_tiles(TileMask::of(a.args, seq), query, kGroupRows / kQueryRows, kBlockK);
+    return key_tiles(MaskOf<kConfig>::of(a.args, seq), query, kGroupRows / kQueryRows, kBlockK);
   }
 
   using Scores = float[kKeys][4];
@@ -101,7 +101,7 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
   static DFA_DEVICE TileRange plain_keys(const KernelArgs& args, const Seqlen& seq, int row,
                                          float scale) {
     if (negates(scale)) return {0, 0};
-    return seen_by_all(TileMask::of(args, seq), row / kQueryRows, kGroupRows / kQueryRows);
+    return seen_by_all(MaskOf<kConfig>::of(args, seq), row / kQueryRows, kGroupRows / kQueryRows);
   }
 
   // Makes logits, which have a sign of their own, or negates under a negative scale; hides what the
@@ -118,7 +118,7 @@ struct Sm90ForwardConsumer : Sm90ForwardBlock<kConfig> {
         for (int i = 0; i < 4; ++i) scores[n][i] = -scores[n][i];
       }
     }
-    const TileMask mask = TileMask::of(args, seq);
+    const MaskOf<kConfig> mask = MaskOf<kConfig>::of(args, seq);
     if (mask.needs(row / kQueryRows, kGroupRows / kQueryRows, tile * kBlockK, kBlockK)) {
       hide_masked<kQueryRows>(reinterpret_cast<Sum<1, kKeys>&>(scores), mask, row + warp_row(),
                               tile * kBlockK, -ptx::infinity());

@@ -148,7 +148,7 @@ struct Sm90ForwardProducer : Sm90ForwardBlock<kConfig> {
   static DFA_DEVICE void copy_all(const Args& a, Rings rings) {
     for (Walk walk(scheduler(a, rings), {rings.notes(), rings}); walk.more(); walk.next()) {
       WorkTile work = work_tile_of(a.args, walk);
-      TileRange tiles = key_tiles(TileMask::of(a.args, work.seq), work.row / kQueryRows,
+      TileRange tiles = key_tiles(MaskOf<kConfig>::of(a.args, work.seq), work.row / kQueryRows,
                                   kConfig.work_tile_queries(), kBlockK);
       if constexpr (kSplitKv) tiles = walk.scheduler().tiles_of_piece(tiles);
       if constexpr (kPaired) {

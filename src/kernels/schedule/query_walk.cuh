@@ -9,14 +9,14 @@ namespace dfa {
 // The steps of a block that owns keys: tiles of queries from the last, for one query head after the
 // other, or each tile for all of them (kHeadsByTile); of a part of a work tile (kParts), its share
 // of the tiles. Where no query sees the keys, any() says so and more() does not.
-template <int kBlockK, int kBlockQ, bool kParts = false, bool kHeadsByTile = false>
+template <typename Mask, int kBlockK, int kBlockQ, bool kParts = false, bool kHeadsByTile = false>
 struct QueryWalk {
   TileRange tiles;
   int tile, head, last_head, first_head = 0;
 
   template <bool kVarlen>
   static DFA_DEVICE QueryWalk of(const KernelArgs& args, const KeyWorkTile<kVarlen>& work) {
-    TileRange tiles = query_tiles(TileMask::of(args, work.seq), work.key, kBlockK, kBlockQ);
+    TileRange tiles = query_tiles(Mask::of(args, work.seq), work.key, kBlockK, kBlockQ);
     if (kParts && work.part > 0) {
       const int first = tiles.begin, all = tiles.end - first;
       tiles = {first + args.parts.begin(work.part, all),

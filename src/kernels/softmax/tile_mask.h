@@ -49,11 +49,20 @@ struct TileMask {
 // keys.
 struct RangeMask : TileMask {
   int chunk;
+  unsigned chunk_inverse;  // of a chunk
 
-  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a) { return {TileMask::of(a), a.chunk}; }
+  // 2^32 / chunk, rounded down, and one less of 1, which 32 bits do not hold.
+  static DFA_HOST_DEVICE unsigned inverse_of(int chunk) {
+    return chunk == 1 ? 0xffffffffu
+                      : static_cast<unsigned>((1ull << 32) / static_cast<unsigned>(chunk));
+  }
+
+  static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a) {
+    return {TileMask::of(a), a.chunk, a.chunk_inverse};
+  }
   template <bool kVarlen>
   static DFA_HOST_DEVICE RangeMask of(const KernelArgs& a, const SeqlenInfo<kVarlen>& seq) {
-    return {TileMask::of(a, seq), a.chunk};
+    return {TileMask::of(a, seq), a.chunk, a.chunk_inverse};
   }
 
   DFA_HOST_DEVICE int key_begin(int query) const {
@@ -79,9 +88,18 @@ struct RangeMask : TileMask {
  private:
   static DFA_HOST_DEVICE int larger(int a, int b) { return a > b ? a : b; }
   static DFA_HOST_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
-  // The first position of a position's chunk; division rounds to 0, and these go down.
+  // The first position of a position's chunk; positions before the first key have chunks, too.
   DFA_HOST_DEVICE int chunk_begin(int at) const {
-    return (at >= 0 ? at / chunk : -((chunk - 1 - at) / chunk)) * chunk;
+    return at >= 0 ? at - remainder(at) : at + 1 - chunk + remainder(-1 - at);
+  }
+  // By a product: a division takes registers that Hopper's backward has not. The quotient is right,
+  // or 1 too small.
+  DFA_HOST_DEVICE int remainder(int at) const {
+    const unsigned n = static_cast<unsigned>(at);
+    const auto quotient =
+        static_cast<unsigned>(static_cast<unsigned long long>(n) * chunk_inverse >> 32);
+    const int rest = static_cast<int>(n - quotient * static_cast<unsigned>(chunk));
+    return rest >= chunk ? rest - chunk : rest;
   }
 };
 

@@ -1,0 +1,63 @@
+// Chunked and prefix masks by Hopper's own kernels.
+#include <gtest/gtest.h>
+
+#include "dfa/problem.h"
+#include "plan/hopper_plan.h"
+#include "plan/select.h"
+#include "plan/validate.h"
+#include "spec/config_text.h"
+
+namespace dfa {
+namespace {
+
+constexpr const char* kLines[] = {
+    "causal hq8 hk2 s4096 d128 chunk(1000)",
+    "causal hq8 hk2 s4096 d128 prefix(300) softcap(9) alibi sink",
+    "window(700,0) hq8 hk2 s4096 d256 chunk(1024)",
+    "causal hq4 hk2 d128 lens(900,70) chunk(64)",
+};
+
+// Until a card has run them (kRangesByHopper in plan/validate_gpu.h).
+TEST(HopperRanges, AreTakenWhereTheyAreNamed) {
+  for (const char* rest : kLines) {
+    const Problem p = parse_problem(std::string("fwdbwd bf16 ") + rest);
+    const ForwardConfig forward = asked_forward("target=cuda_sm90", p, kHopper90);
+    EXPECT_TRUE(forward.target == Target::cuda_sm90 && forward.ranges) << rest;
+    EXPECT_EQ(forward, sm90_candidates(p, kHopper90)[0]);
+    EXPECT_EQ(parse_config(to_text(forward), ForwardConfig{}), forward);
+    EXPECT_EQ(select_forward(p, kHopper90).target, Target::cuda_sm80) << rest;
+
+    const BackwardConfig backward = hopper_backward(p);
+    EXPECT_TRUE(backward.target == Target::cuda_sm90 && backward.ranges) << rest;
+    EXPECT_TRUE(validate_config(backward, p, kHopper90)) << rest;
+    EXPECT_EQ(select_backward(p, kHopper90).target, Target::cuda_sm80) << rest;
+
+    for (const std::string& reason :
+         {sm90_fits(p, kHopper90).reason, sm90_backward_fits(p, kHopper90).reason}) {
+      EXPECT_EQ(reason, "cuda_sm90 of chunked and prefix masks has run on no GPU");
+    }
+  }
+}
+
+// Sums in a fixed order take registers that its backward has not, beside such masks.
+TEST(HopperRanges, WhereBitsMustBeTheSameThePortableKernelsRun) {
+  const Problem p = parse_problem(std::string("bwd bf16 deterministic ") + kLines[0]);
+  EXPECT_TRUE(sm90_backward_candidates(p, kHopper90).empty());
+  EXPECT_NE(sm90_backward_fits(p, kHopper90).reason.find("dq=atomic"), std::string::npos);
+}
+
+// A kernel of windows would show keys that are hidden, and one of chunks divide by 0.
+TEST(HopperRanges, TheKernelIsThatOfTheMask) {
+  for (const char* type : {"bf16", "fp32", "e4m3"}) {
+    const std::string line = std::string("fwd ") + type + " causal h2 s640 d128";
+    const Problem window = parse_problem(line), chunks = parse_problem(line + " chunk(64)");
+    ForwardConfig config = select_forward(window, kHopper90);
+    ASSERT_EQ(config.target, Target::cuda_sm90);
+    EXPECT_FALSE(validate_config(config, chunks, kHopper90)) << type;
+    config.ranges = true;
+    EXPECT_FALSE(validate_config(config, window, kHopper90)) << type;
+  }
+}
+
+}  // namespace
+}  // namespace dfa
