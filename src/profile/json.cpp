@@ -6,6 +6,7 @@
 
 #include "base/json_text.h"
 #include "dfa/error.h"
+#include "dfa/problem.h"
 #include "profile/check.h"
 #include "spec/dtype_name.h"
 
@@ -94,6 +95,7 @@ Row from_json(const Json& json) {
   row.date = json.at("date");
   if (json.contains("clock_hz")) row.point.clock_hz = maybe(json, "clock_hz");
   if (const Verdict ok = check(row); !ok) throw InvalidArgument(ok.reason);
+  row.problem = to_line(parse_problem(row.problem));  // rows are found by it
   return row;
 }
 

@@ -13,10 +13,24 @@ namespace {
 
 constexpr double kFar = 2;  // in logarithms of two, of one size
 
+// What does not make a kind is blanked, so that whatever problems may come to have makes one.
+Problem kind_of(Problem p) {
+  const Problem none;
+  p.b = none.b;
+  p.hq = none.hq;
+  p.hk = none.hk;
+  p.sq = none.sq;
+  p.sk = none.sk;
+  p.scale = none.scale;
+  p.layout = none.layout;
+  p.q_strides = p.k_strides = p.v_strides = p.o_strides = Strides{};
+  if (p.pass == Pass::forward) p.deterministic = none.deterministic;  // it is of gradients
+  return p;
+}
+
 // Where heads are packed otherwise a configuration may not be legal, and costs something else.
 bool same_kind(const Problem& a, const Problem& b) {
-  return a.pass == b.pass && a.dtype == b.dtype && a.d == b.d && a.dv == b.dv && a.mask == b.mask &&
-         heads_of_a_tile(a) == heads_of_a_tile(b);
+  return kind_of(a) == kind_of(b) && heads_of_a_tile(a) == heads_of_a_tile(b);
 }
 
 double distance(const Problem& a, const Problem& b) {

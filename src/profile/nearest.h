@@ -15,10 +15,11 @@ struct Nearest {
   std::vector<Row> rows{};  // of that problem alone
 };
 
-// Of one kind are problems of the same pass, element type, head dims and mask (windows of the same
-// sides). Near is what differs by a factor of four at most in each of sq, sk and the number of
-// query heads in all; the nearest has the least sum of squared logarithms. Strides, scale and
-// heads a group do not count. Requires rows whose problem is a problem line.
+// Of one kind are problems that are equal but for b, heads, sq, sk, scale, layout, strides and, of
+// forwards, `deterministic`: a row of a softcap, a window or blocks serves no problem without. Near
+// is what differs by a factor of four at most in each of sq, sk and the number of query heads in
+// all; the nearest has the least sum of squared logarithms. Requires rows whose problem is a
+// problem line.
 Nearest nearest(const std::vector<Row>& rows, const Problem& wanted);
 
 }  // namespace dfa::profile

@@ -68,6 +68,36 @@ TEST(Nearest, WhatIsOfAnotherKindOrFarAwayIsNone) {
   EXPECT_EQ(labels(of("fwd bf16 b4 h16 s4096 d64")), (std::vector<std::string>{"b", "c"}));
 }
 
+// Its configuration may have no such logits, and costs something else.
+TEST(Nearest, ARowOfAFeatureServesNoProblemWithoutIt) {
+  for (const char* feature :
+       {"softcap(30)", "alibi", "bias(b,h)", "sink", "dropout(0.1,7)", "blocks(128x128)",
+        "mask_mod(q_idx >= kv_idx)", "score_mod(score + 1.0f)", "chunk(256)", "causal prefix(8)",
+        "window(100,0)", "page(16)", "page(16) kv(e4m3)", "page(16) num_splits(2)",
+        "page(16) batch_invariant", "packed(1024,1024)"}) {
+    const std::vector<Row> rows = {
+        row(std::string("fwd bf16 b1 h16 s1024 d64 ") + feature, "x", 1)};
+    for (const char* plain : {"fwd bf16 b1 h16 s1024 d64", "fwd bf16 b2 h16 s1000 d64",
+                              "fwd bf16 causal b1 h16 s1024 d64"}) {
+      EXPECT_TRUE(nearest(rows, parse_problem(plain)).rows.empty()) << feature << ": " << plain;
+    }
+  }
+  for (const char* pass : {"bwd", "fwdbwd"}) {
+    const std::string line = std::string(pass) + " bf16 b1 h16 s1024 d64";
+    const Problem any = parse_problem(line), same_bits = parse_problem(line + " deterministic");
+    EXPECT_TRUE(nearest({row(to_line(same_bits), "x", 1)}, any).rows.empty());
+    EXPECT_TRUE(nearest({row(to_line(any), "x", 1)}, same_bits).rows.empty());
+  }
+}
+
+TEST(Nearest, ScaleStridesAndLayoutDoNotCount) {
+  for (const char* other :
+       {"scale(0.5)", "layout(bshd)", "strides_q(1048576,65536,64)", "deterministic"}) {
+    const std::string line = std::string("fwd bf16 b1 h16 s1000 d64 ") + other;
+    EXPECT_EQ(labels(nearest(kRows, parse_problem(line))), (std::vector<std::string>{"a"})) << line;
+  }
+}
+
 // Their configurations may pack heads that others do not have.
 TEST(Nearest, HeadsArePackedAlike) {
   const std::vector<Row> rows = {row("fwd bf16 causal b8 hq32 hk4 sq4 sk1024 d64", "eight", 1),

@@ -22,7 +22,7 @@ using testing::TempDir;
 
 Row sample_row(const std::string& config = "tile 128", double time_s = 1e-3) {
   return {.machine = {"H200 GPU-1", "580.1", "0.1.0"},
-          .problem = "fwd bf16 b1 h8 s1024 d64",
+          .problem = "fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64",
           .backend = "cuda",
           .point = {.label = config,
                     .dtype = DType::fp16,
@@ -59,8 +59,10 @@ TEST(Store, ReplacesTheSameConfigurationOnly) {
   store.put(sample_row("b", 3));
   store.put(sample_row("a", 1));
   ASSERT_EQ(store.rows().size(), 2u);
-  EXPECT_EQ(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cuda", "a")->point.time_s, 1);
-  EXPECT_FALSE(store.find("H200 GPU-1", "fwd bf16 b1 h8 s1024 d64", "cpu", "a"));
+  EXPECT_EQ(
+      store.find("H200 GPU-1", "fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64", "cuda", "a")->point.time_s,
+      1);
+  EXPECT_FALSE(store.find("H200 GPU-1", "fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64", "cpu", "a"));
 }
 
 TEST(Store, AClockMakesARowOfItsOwn) {
@@ -97,10 +99,10 @@ create table if not exists rows (
   temp_c real, date text not null,
   primary key (card, problem, backend, config)) without rowid;
 pragma user_version = 1;
-insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 h8 s1024 d64', 'cuda',
+insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64', 'cuda',
   'tile 128', 2, 1e-3, 650.25, 0.65, 730, 0.92, 1e-3, 1, 1048576, 0.01, null,
   '2026-01-31T12:00:00Z');
-insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 h8 s1024 d64', 'cuda',
+insert into rows values ('H200 GPU-1', '580.1', '0.1.0', 'fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64', 'cuda',
   'tile 64', 2, 2e-3, null, null, null, 1, 1e-3, 0, 0, 0.01, 44, '2026-01-31T12:00:00Z');)";
   EXPECT_EQ(sqlite3_exec(file, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(file);
   sqlite3_close(file);
@@ -163,7 +165,7 @@ TEST(Store, FindsByCardAndProblem) {
   other.machine.card = "it's \"another\"; drop table rows";
   store.put(other);
   EXPECT_EQ(store.rows(other.machine.card).size(), 1u);
-  EXPECT_EQ(store.rows("", "fwd bf16 b1 h8 s1024 d64").size(), 2u);
+  EXPECT_EQ(store.rows("", "fwd bf16 b1 hq8 hk8 sq1024 sk1024 d64").size(), 2u);
   EXPECT_EQ(store.rows("", "x").size(), 0u);
 }
 
@@ -246,6 +248,13 @@ TEST(Json, IsTheSameBothWays) {
   std::vector<Row> rows{sample_row("a"), sample_row("b")};
   rows[1].point.energy_j = rows[1].point.power_w = std::nullopt;
   EXPECT_EQ(text(from_json(text(rows))), text(rows));
+}
+
+// A file that a person wrote: rows are found by the canonical line.
+TEST(Json, ShorthandsOfAProblemBecomeItsLine) {
+  Row row = sample_row();
+  row.problem = "fwd bf16 h8 s1024 d64 full";
+  EXPECT_EQ(from_json(text({row})).at(0).problem, sample_row().problem);
 }
 
 std::string refusal(const std::string& text) {
