@@ -43,56 +43,63 @@ class Cache:
         rows = torch.arange(self.b, dtype=torch.int32, device=self.k.device) if self.batch_idx is None else self.batch_idx
         return rows[:, None]
 
-    def check_pages(self, used, counts, left):
-        """On the CPU, before rows are written, as kernels look too late for that: whether the table names the pages of all rows that
-        are seen. used, counts: rows of keys and of queries of each sequence; left: how far a window goes back, -1 for all."""
-        if not self.paged or self.k.device.type != "cpu" or torch.compiler.is_compiling():
+    def check_rows(self, before, used, counts, left):
+        """On the CPU, before rows are written, as kernels look too late for that: whether lengths are of the cache, and the table or
+        cache_batch_idx names what holds all rows that are seen. before, used: rows of keys of each sequence without the new ones and
+        with them; counts: of queries; left: how far a window goes back, -1 for all."""
+        if self.k.device.type != "cpu" or torch.compiler.is_compiling():
             return
-        page, columns = self.k.shape[1], self.table.shape[1]
-        beyond = (used > self.capacity).nonzero()
-        if len(beyond):
-            n = int(beyond[0])
-            raise ValueError(f"sequence {n} has {int(used[n])} rows by cache_seqlens, but {self.table_name} has {columns} pages of {page}")
+        page = self.k.shape[1]
+        for n, (least, most) in enumerate(zip(before.tolist(), used.tolist())):
+            if least < 0:
+                raise ValueError(f"cache_seqlens is {least} for sequence {n}; accepted: from 0 on")
+            if most > self.capacity:
+                room = f"{self.table_name} has {self.table.shape[1]} pages of {page}" if self.paged else f"the cache has {page} for each"
+                raise ValueError(f"sequence {n} has {most} rows by cache_seqlens, but {room}")
+        if not self.paged and self.batch_idx is None:
+            return
         first = torch.zeros_like(used) if self.leftpad is None else self.leftpad
         if left >= 0:
             first = torch.maximum(first, used - counts - left)
-        at = torch.arange(columns, device=used.device)
+        table = self.pages()
+        at = torch.arange(table.shape[1], device=used.device)
         seen = (at >= (first // page)[:, None]) & (at * page < used[:, None]) & (torch.as_tensor(counts) > 0).reshape(-1, 1)
-        wrong = (seen & ((self.table < 0) | (self.table >= self.k.shape[0]))).nonzero()
+        wrong = (seen & ((table < 0) | (table >= self.k.shape[0]))).nonzero()
         if len(wrong):
-            n, column = wrong[0].tolist()
-            raise ValueError(f"{self.table_name} names page {int(self.table[n, column])} in column {column} of sequence {n}, but the cache "
-                             f"has {self.k.shape[0]}")
+            self._refuse_page(*wrong[0].tolist())
 
     def append(self, k, v, sequences, positions):
         """Rows [n, hk, d] to their positions in sequences, both int64 [n]."""
         page = self.k.shape[1]
         for name, x in (("k_cache", self.k), ("v_cache", self.v)):
+            if not torch.compiler.is_compiling() and x.is_inference() and not torch.is_inference_mode_enabled():
+                raise ValueError(f"{name} was made under torch.inference_mode(); accepted beside k and v: that mode here, too")
             if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride())):
                 raise ValueError(f"{name} is expanded, so that new rows of two sequences would be one; accepted beside k and v: a cache "
                                  "whose rows lie apart")
-        if self.k.device.type == "cpu":
-            self._check_positions(sequences, positions)
         pages = self.pages()[sequences, positions // page].long()
         if self.k.device.type == "cpu" and pages.numel() and not 0 <= int(pages.min()) <= int(pages.max()) < self.k.shape[0]:
-            self._refuse_pages(sequences, positions // page, pages)
+            n = int(((pages < 0) | (pages >= self.k.shape[0])).nonzero()[0])
+            self._refuse_page(int(sequences[n]), int(positions[n]) // page)
         for cache, rows in ((self.k, k), (self.v, v)):
             if rows.itemsize == 1:  # PyTorch stores no numbers of 8 bits by their indices, but bytes
                 cache, rows = cache.view(torch.uint8), rows.view(torch.uint8)
             cache[pages, positions % page] = rows
 
-    def _check_positions(self, sequences, positions):
+    def check_positions(self, sequences, positions):
+        """On the CPU: whether new rows have a place in their sequences."""
+        if self.k.device.type != "cpu":
+            return
         beyond = ((positions < 0) | (positions >= self.capacity)).nonzero()
         if len(beyond):
             n = int(beyond[0])
             raise ValueError(f"a new key would be row {int(positions[n])} of sequence {int(sequences[n])}, but the cache has "
                              f"{self.capacity} rows for each")
 
-    def _refuse_pages(self, sequences, columns, pages):
-        n = int(((pages < 0) | (pages >= self.k.shape[0])).nonzero()[0])
+    def _refuse_page(self, sequence, column):
         what = f"{self.table_name} names page" if self.paged else "cache_batch_idx names batch"
-        where = f"in column {int(columns[n])} of" if self.paged else "for"
-        raise ValueError(f"{what} {int(pages[n])} {where} sequence {int(sequences[n])}, but the cache has {self.k.shape[0]}")
+        where = f"in column {column} of" if self.paged else "for"
+        raise ValueError(f"{what} {int(self.pages()[sequence, column])} {where} sequence {sequence}, but the cache has {self.k.shape[0]}")
 
 
 def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
@@ -136,15 +143,16 @@ def with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_si
     write = None
     if new is not None:
         used = used + new.counts
+        positions = new.positions + before.long()[new.sequences]
+        cache.check_positions(new.sequences, positions)
 
         def write():
             stored = (stored_as(x, factor, new.sequences, cache.k.dtype) for x, factor in zip((new.flat, new.flat_v), factors))
-            cache.append(*stored, new.sequences, new.positions + before.long()[new.sequences])
+            cache.append(*stored, new.sequences, positions)
         if cache.k.device.type == "cpu":
             check_factors(k_descale=factors[0], v_descale=factors[1])
     _check_padding(cache, used)
-    if new is None or not (used > cache.capacity).any():  # rows beyond it are named by where they would go
-        cache.check_pages(used, rows.counts, window_of(causal, window)[0])
+    cache.check_rows(used if before is None else before, used, rows.counts, window_of(causal, window)[0])
     most = _most_rows(cu_seqlens_q, max_seqlen_q, q.device)
     pages, keep = cache.pages(), None
     if key is not None and cache.k.is_cuda and cache_seqlens is not None:

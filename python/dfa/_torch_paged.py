@@ -124,6 +124,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
             fitted = _fitting(q), _fitting_pages(k), _fitting_pages(v)
             with _On(q):  # what the planner refuses has written nothing
                 _planned(*fitted, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, is_e4m3_cache(k, v))
+        _check_values(slopes, sinks)
         write()
     if 0 in q.shape or b == 0:
         return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
@@ -169,6 +170,18 @@ def refuse_gradients(**tensors):
     for name, tensor in tensors.items():
         if tensor is not None and torch.is_grad_enabled() and tensor.requires_grad:
             raise ValueError(f"{name} requires a gradient, which is not computed of a cache; accepted: torch.no_grad()")
+
+
+def _check_values(slopes, sinks):
+    """What a kernel on the CPU refuses of them, in its words."""
+    for name, x, legal, accepted in (("alibi_slopes", slopes, torch.isfinite, "finite numbers"),
+                                     ("sinks", sinks, lambda x: x < torch.inf, "finite numbers, and -inf for no sink")):
+        if x is None or x.device.type != "cpu" or torch.compiler.is_compiling():
+            continue
+        wrong = (~legal(x)).flatten().nonzero()
+        if len(wrong):
+            n = int(wrong[0])
+            raise ValueError(f"{name} has {float(x.flatten()[n])} at index {n}; accepted: {accepted}")
 
 
 def is_e4m3_cache(k, v):

@@ -391,16 +391,49 @@ def test_what_flash_attention_3_has_beside_is_refused_by_its_name(argument, valu
         flash_attn_interface.flash_attn_with_kvcache(q, q, q, scheduler_metadata="none")
 
 
-@pytest.mark.parametrize("wrong, message", [({"cache_leftpad": int32([9, 0])}, "cache_leftpad is 9 for sequence 0, which has 3"),
-                                            ({"softcap": float("nan")}, "softcap"), ({"window_size": (1, 2, 3)}, "window"),
-                                            ({"softmax_scale": "x"}, "scale")])
+@pytest.mark.parametrize("wrong, message", [
+    ({"cache_leftpad": int32([9, 0])}, "cache_leftpad is 9 for sequence 0, which has 3"), ({"softcap": float("nan")}, "softcap"),
+    ({"window_size": (1, 2, 3)}, "window"), ({"softmax_scale": "x"}, "scale"), ({"return_softmax_lse": "x"}, "return_softmax_lse"),
+    ({"alibi_slopes": torch.tensor([1, 2, torch.nan, 3])}, "alibi_slopes has nan at index 2; accepted: finite numbers"),
+    ({"alibi_slopes": torch.tensor([[1, 2, 3, 4], [1, torch.inf, 3, 4]])}, "alibi_slopes has inf at index 5; accepted: finite"),
+    ({"cache_seqlens": int32([2, -1])}, "a new key would be row -1 of sequence 1, but the cache has 16 rows for each"),
+    ({"cache_batch_idx": int32([0, 2])}, "cache_batch_idx names batch 2 for sequence 1, but the cache has 2")])
 def test_nothing_is_written_by_a_call_that_is_refused(wrong, message):
     k_cache, v_cache = queries(2, 16, 2, 64), queries(2, 16, 2, 64, seed=2)
     q, k, v = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3), queries(2, 1, 2, 64, seed=4)
     before = k_cache.clone(), v_cache.clone()
     with pytest.raises((ValueError, TypeError), match=message):
-        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=int32([2, 5]), **wrong)
+        flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, **{"cache_seqlens": int32([2, 5]), **wrong})
     assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
+
+
+@pytest.mark.parametrize("wrong, message", [
+    ({"cache_seqlens": int32([2, 17])}, "sequence 1 has 17 rows by cache_seqlens, but the cache has 16 for each"),
+    ({"cache_seqlens": int32([2, 17]), "page_table": int32([[0], [1]])}, "sequence 1 has 17 rows .* but page_table has 1 pages of 16"),
+    ({"cache_seqlens": int32([2, -1])}, "cache_seqlens is -1 for sequence 1"),
+    ({"cache_batch_idx": int32([0, 2])}, "cache_batch_idx names batch 2 for sequence 1"),
+    ({"page_table": int32([[0], [2]])}, "page_table names page 2 in column 0 of sequence 1")])
+@pytest.mark.parametrize("new", [True, False])
+def test_nothing_is_written_where_a_sequence_without_new_rows_is_wrong(wrong, message, new):
+    k_cache, v_cache = queries(2, 16, 2, 64), queries(2, 16, 2, 64, seed=2)
+    before = k_cache.clone(), v_cache.clone()
+    given = {"cache_seqlens": int32([2, 5]), **wrong}
+    if new:
+        given |= {"k": queries(1, 2, 64), "v": queries(1, 2, 64), "cu_seqlens_k_new": int32([0, 1, 1])}
+    with pytest.raises(ValueError, match=message):
+        flash_attn_interface.flash_attn_with_kvcache(queries(2, 1, 4, 64), k_cache, v_cache, **given)
+    assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
+
+
+def test_of_a_cache_that_may_not_be_written_no_half_is():
+    with torch.inference_mode():
+        v_cache = torch.zeros(2, 16, 2, 64)
+    k_cache, k = torch.zeros(2, 16, 2, 64), queries(2, 1, 2, 64)
+    with pytest.raises(ValueError, match=r"v_cache was made under torch.inference_mode\(\)"):
+        flash_attn.flash_attn_with_kvcache(k, k_cache, v_cache, k, k, cache_seqlens=2)
+    assert not k_cache.any()
+    with torch.inference_mode():
+        flash_attn.flash_attn_with_kvcache(k, k_cache, v_cache, k, k, cache_seqlens=2)
 
 
 def test_new_rows_are_not_written_to_an_expanded_cache():
