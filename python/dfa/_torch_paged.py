@@ -106,6 +106,7 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
         if _transformed():
             raise RuntimeError("torch.func's transforms of a cache are not supported; accepted: none, and torch.compile")
     refuse_gradients(q=q, k=k, v=v, sinks=sinks)
+    cache = k, v
     if _any_autocast():
         q, k, v = _autocast(q, k, v) if not is_e4m3_cache(k, v) else (_autocast(q)[0], k, v)
     if block_table.dim() != 2:
@@ -126,6 +127,8 @@ def attend(q, k, v, cu_seqlens_q, seqused_q, seqused_k, block_table, leftpad_k, 
                 _planned(*fitted, cu_seqlens_q, seqused_k, block_table, *options, most_q, splits, is_e4m3_cache(k, v))
         _check_values(slopes, sinks)
         write()
+        if k is not cache[0] or v is not cache[1]:  # autocast's copies, which lack the new rows
+            _, k, v = _autocast(q, *cache)
     if 0 in q.shape or b == 0:
         return q.new_zeros(*q.shape[:2], dv), q.new_full((hq, q.shape[0]), -torch.inf, dtype=torch.float32)
     if 0 in k.shape or columns == 0:  # a cache without a row: it serves sequences without keys

@@ -436,6 +436,16 @@ def test_of_a_cache_that_may_not_be_written_no_half_is():
         flash_attn.flash_attn_with_kvcache(k, k_cache, v_cache, k, k, cache_seqlens=2)
 
 
+def test_new_rows_are_seen_under_autocast():
+    k_cache, v_cache = queries(2, 16, 2, 64), queries(2, 16, 2, 64, seed=2)
+    q, k, v = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3), 9 * queries(2, 1, 2, 64, seed=4)
+    halves = [x.bfloat16() for x in (q, k_cache, v_cache, k, v)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        o = flash_attn.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=int32([2, 5]))
+    assert torch.equal(o, flash_attn.flash_attn_with_kvcache(*halves, cache_seqlens=int32([2, 5])))
+    assert torch.equal(k_cache[1, 5], k[1, 0])
+
+
 def test_new_rows_are_not_written_to_an_expanded_cache():
     cache = queries(1, 16, 2, 64).expand(2, -1, -1, -1)
     q, k = queries(2, 1, 4, 64), queries(2, 1, 2, 64, seed=3)
