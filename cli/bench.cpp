@@ -226,6 +226,18 @@ bool any_failed(const bench::Result& result) {
   });
 }
 
+// Of a result without a number: whoever asked for one is told so by the exit code, too.
+void require_measured(const bench::Result& result, const std::string& out) {
+  if (std::ranges::any_of(result.cases, [](const bench::CaseResult& c) {
+        return c.status == bench::CaseStatus::ok || c.status == bench::CaseStatus::failed;
+      })) {
+    return;
+  }
+  throw Unsupported(fmt::format(
+      "bench: nothing was measured, all {} cases are unsupported or out of memory; '{}' says why",
+      result.cases.size(), out));
+}
+
 // The three lists stand beside the result.
 void write_three_way(const std::string& out, const bench::Result& result) {
   if (is_stream(out)) {
@@ -274,7 +286,11 @@ void run_bench(BenchArguments& arguments, const CLI::App& command, int& exit_cod
   for (const std::string& line : bench::warnings(suite.result)) fmt::print("{}\n", line);
   fmt::print("wrote {}\n", arguments.out);
   if (interrupted()) fmt::print(stderr, "dfa: interrupted; the problems left are not in it\n");
-  if (any_failed(suite.result) || interrupted()) exit_code = 1;
+  if (any_failed(suite.result) || interrupted()) {
+    exit_code = 1;
+  } else {
+    require_measured(suite.result, arguments.out);
+  }
 }
 
 CardsArguments cards_arguments(const CLI::App& command, const BenchArguments& arguments) {

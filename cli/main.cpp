@@ -23,6 +23,7 @@ constexpr int kNotHere = 3;
 int fail(int exit_code, std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  std::fflush(stdout);  // where both are one file, it is the last line
   fmt::print(stderr, "dfa: {}\n", text);
   return exit_code;
 }

@@ -21,7 +21,8 @@ constexpr auto kStepStatuses = enum_table<StepStatus>({{StepStatus::done, "done"
                                                        {StepStatus::failed, "failed"},
                                                        {StepStatus::cannot, "cannot"},
                                                        {StepStatus::left, "left"}});
-constexpr int kSomeWrong = 1;  // of dfa: everything ran, and some of it failed its check
+// Of dfa: everything ran, and some of it failed its check; nothing of it can be had here.
+constexpr int kSomeWrong = 1, kNotHere = 3;
 
 Json to_json(const StudyRecord& record) {
   Json json = Json::object();
@@ -139,6 +140,11 @@ class Study {
     for (const Command& command : step.commands) {
       const Ended ended = run_command(command, log, run_.interrupted);
       if (run_.interrupted()) return;
+      if (step.suite && ended.code == kNotHere) {
+        record.status = StepStatus::cannot;
+        record.reason = last_line(log);
+        return;
+      }
       if (!ended.started || ended.signal != 0 || ended.code > kSomeWrong) {
         record.status = StepStatus::failed;
         record.reason = ended.reason + ": " + last_line(log);

@@ -1,5 +1,6 @@
 """Help, version, usage errors and exit codes."""
 import json
+import re
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_bench_measures_only_the_problems_asked_for(dfa, tmp_path):
     assert [case["problem"].split()[1::4] for case in cases] == [["fp16", "sq16"], ["fp16", "sq160"]]
     done = dfa("bench", *asked, "--only", "sq1", "--out", str(out))
     assert done.returncode == 2 and "--only 'sq1'" in done.stderr
+
+
+def test_bench_that_measured_nothing_says_so_by_its_exit_code(dfa, tmp_path):
+    asked = ["bench", "--problem", "fwd fp32 h1 s8 d8", "--problem", "fwd fp32 h1 s16 d8", "--algorithms", "flash", "--backend", "cpu",
+             "--seconds", "0.05", "--no-energy", "--out", tmp_path / "r.json"]
+    done = dfa(*asked, "--launch", "graph")
+    assert done.returncode == 3 and "wrote " in done.stdout, (done.returncode, done.stderr)
+    assert re.match("dfa: .*nothing was measured, all 2 cases .*r.json", done.stderr.splitlines()[-1]), done.stderr
+    cases = json.loads((tmp_path / "r.json").read_text())["cases"]
+    assert [case["status"] for case in cases] == ["unsupported"] * 2 and all(case["reason"] for case in cases)
+    assert dfa(*asked, "--launch", "graph,eager").returncode == 0  # half of it is something
 
 
 def test_info_tells_what_works_and_why_not(dfa):

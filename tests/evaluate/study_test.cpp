@@ -101,6 +101,15 @@ TEST_F(StudySteps, CasesThatFailedAreAResultWithANote) {
   EXPECT_NE(record.steps[0].reason.find("log/a.txt"), std::string::npos);
 }
 
+TEST_F(StudySteps, ASuiteOfWhichNothingCanBeMeasuredHereIsNoFailure) {
+  StudyStep suite = step("a", "true");
+  suite.suite = true;
+  suite.commands[0].words[2] += "; echo nothing was measured; exit 3";
+  const StudyRecord record = run_steps({suite}, run_);
+  EXPECT_EQ(record.steps[0].status, StepStatus::cannot);
+  EXPECT_EQ(record.steps[0].reason, "nothing was measured");
+}
+
 TEST_F(StudySteps, WhatCannotRunHereSaysWhyAndHasNoCommand) {
   StudyStep one = step("a", "true");
   one.cannot = "no card";
